@@ -1,0 +1,1 @@
+"""The conformance suite of bringup: checks any backend against numpy."""

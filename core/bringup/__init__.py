@@ -1,0 +1,1 @@
+"""Bring a new device up: trace, fuse, compile and check array programs on it."""
