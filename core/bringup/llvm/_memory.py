@@ -1,0 +1,148 @@
+"""Memory: addresses, loads and stores in every shape, atomics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bringup.llvm._emitter import Emitter
+from bringup.llvm._types import Type, Val, const, i1, i32, i64, poison, ptr, struct_type, vec, void
+
+
+class MemoryBuilder(Emitter):
+    """Addresses and memory.  ``align`` is in bytes; 0 leaves LLVM's default, the type's own.
+
+    ``meta`` is metadata text appended to the instruction, such as ``Module.alias_scopes`` gives.
+    """
+
+    __slots__ = ()
+
+    cond: Callable[..., tuple[Val, ...]]
+
+    def alloca(self, type: Type, count: Val | None = None, align: int = 0) -> Val:
+        """Stack memory; put it in the entry block."""
+        n = f", {count}" if count is not None else ""
+        return self.emit(ptr, f"alloca {type.text}{n}{f', align {align}' if align else ''}")
+
+    def gep(self, base: Val, index: Val | int, elem_type: Type, flags: str = "inbounds") -> Val:
+        """The address ``index`` elements of ``elem_type`` after ``base``.
+
+        A vector of indices (or of bases) gives a vector of addresses.
+        """
+        i = const(i64, index) if isinstance(index, int) else index
+        if i.text == "0":
+            return base
+        to = base.type if i.type.lanes == 1 else vec(base.type.scalar, i.type.lanes)
+        words = f"getelementptr {flags}" if flags else "getelementptr"
+        return self.emit(to, f"{words} {elem_type.text}, {base}, {i}")
+
+    def load(
+        self, type: Type, address: Val, align: int = 0, *, volatile: bool = False,
+        nontemporal: bool = False, meta: str = "",
+    ) -> Val:
+        """Load a value of ``type``."""
+        words = "load volatile" if volatile else "load"
+        tail = self._tail(align, nontemporal, meta)
+        return self.emit(type, f"{words} {type.text}, {address}{tail}")
+
+    def store(
+        self, value: Val, address: Val, align: int = 0, *, volatile: bool = False,
+        nontemporal: bool = False, meta: str = "",
+    ) -> None:
+        """Store a value.  nontemporal: past the caches; needs natural alignment to take effect."""
+        words = "store volatile" if volatile else "store"
+        self.emit_void(f"{words} {value}, {address}{self._tail(align, nontemporal, meta)}")
+
+    def _tail(self, align: int, nontemporal: bool, meta: str) -> str:
+        text = f", align {align}" if align else ""
+        if nontemporal:
+            text += f", !nontemporal {self.module.metadata('!{i32 1}')}"
+        return text + meta
+
+    def masked_load(
+        self, type: Type, address: Val, mask: Val, passthru: Val | None = None, align: int = 1,
+    ) -> Val:
+        """Load the lanes where ``mask`` holds; the others are ``passthru``, or anything."""
+        other = poison(type) if passthru is None else passthru
+        if type.lanes == 1:
+            return self.cond(mask, lambda: self.load(type, address, align), lambda: other)[0]
+        return self.intrinsic("llvm.masked.load", type, (address, mask, other),
+                              (type, address.type), arg_attrs=(f"align {align}", "", ""))
+
+    def masked_store(self, value: Val, address: Val, mask: Val, align: int = 1) -> None:
+        """Store the lanes where ``mask`` holds."""
+        if value.type.lanes == 1:
+            self.cond(mask, lambda: self.store(value, address, align), lambda: None)
+            return
+        self.intrinsic("llvm.masked.store", void, (value, address, mask),
+                       (value.type, address.type), arg_attrs=("", f"align {align}", ""))
+
+    def masked_gather(
+        self, type: Type, addresses: Val, mask: Val | None = None, passthru: Val | None = None,
+        align: int = 1,
+    ) -> Val:
+        """Load each lane from its own address; no mask means all lanes."""
+        if type.lanes == 1 and mask is None:
+            return self.load(type, addresses, align)
+        keep = const(vec(i1, type.lanes), 1) if mask is None else mask
+        if type.lanes == 1:
+            return self.masked_load(type, addresses, keep, passthru, align)
+        other = poison(type) if passthru is None else passthru
+        return self.intrinsic("llvm.masked.gather", type, (addresses, keep, other),
+                              (type, addresses.type), arg_attrs=(f"align {align}", "", ""))
+
+    def masked_scatter(
+        self, value: Val, addresses: Val, mask: Val | None = None, align: int = 1,
+    ) -> None:
+        """Store each lane to its own address, in lane order; no mask means all lanes."""
+        keep = const(vec(i1, value.type.lanes), 1) if mask is None else mask
+        if value.type.lanes == 1:
+            self.masked_store(value, addresses, keep, align)
+            return
+        self.intrinsic("llvm.masked.scatter", void, (value, addresses, keep),
+                       (value.type, addresses.type), arg_attrs=("", f"align {align}", ""))
+
+    def prefetch(self, address: Val, *, write: bool = False, locality: int = 3) -> None:
+        """Ask for the data's cache line.  locality: 0 (streaming) to 3 (keep close)."""
+        self.intrinsic("llvm.prefetch", void,
+                       (address, const(i32, write), const(i32, locality), const(i32, 1)),
+                       (address.type,))
+
+    def atomicrmw(
+        self, op: str, address: Val, value: Val, ordering: str = "seq_cst", syncscope: str = "",
+    ) -> Val:
+        """Atomic read-modify-write; the old value.
+
+        op: xchg add sub and or xor max min umax umin fadd fsub fmax fmin.
+        """
+        scope = f' syncscope("{syncscope}")' if syncscope else ""
+        return self.emit(value.type, f"atomicrmw {op} {address}, {value}{scope} {ordering}")
+
+    def cmpxchg(
+        self, address: Val, expected: Val, new: Val, success: str = "seq_cst",
+        failure: str = "seq_cst", *, syncscope: str = "",
+    ) -> tuple[Val, Val]:
+        """Atomic compare and exchange: the old value, and whether it was exchanged."""
+        scope = f' syncscope("{syncscope}")' if syncscope else ""
+        text = f"cmpxchg {address}, {expected}, {new}{scope} {success} {failure}"
+        pair = self.emit(struct_type(new.type, i1), text)
+        return self.extractvalue(pair, 0), self.extractvalue(pair, 1)
+
+    def atomic_load(self, type: Type, address: Val, ordering: str = "acquire") -> Val:
+        """Atomic load with natural alignment."""
+        return self.emit(type, f"load atomic {type.text}, {address} {ordering}, "
+                               f"align {type.bits // 8}")
+
+    def atomic_store(self, value: Val, address: Val, ordering: str = "release") -> None:
+        """Atomic store with natural alignment."""
+        self.emit_void(f"store atomic {value}, {address} {ordering}, align {value.type.bits // 8}")
+
+    def fence(self, ordering: str = "seq_cst", syncscope: str = "") -> None:
+        """Memory fence."""
+        self.emit_void(f'fence syncscope("{syncscope}") {ordering}' if syncscope
+                       else f"fence {ordering}")
+
+    def extractvalue(self, aggregate: Val, index: int) -> Val:
+        """A member of a struct or array value."""
+        members = aggregate.type.members
+        member = members[index] if len(members) > 1 else members[0]
+        return self.emit(member, f"extractvalue {aggregate}, {index}")

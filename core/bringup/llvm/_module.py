@@ -1,0 +1,252 @@
+"""Modules, functions and blocks of LLVM IR text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bringup.llvm._types import Type, Val, array, pointer
+
+_PLAIN_NAME = re.compile(r"[-a-zA-Z$._][-a-zA-Z$._0-9]*\Z")
+
+
+def _symbol(name: str) -> str:
+    return f"@{name}" if _PLAIN_NAME.match(name) else f'@"{name}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """A function that can be called: its symbol and signature."""
+
+    name: str
+    ret: Type
+    params: tuple[Type, ...]
+
+    @property
+    def symbol(self) -> str:
+        """The spelling in IR, with ``@``."""
+        return _symbol(self.name)
+
+    @property
+    def pointer(self) -> Val:
+        """The function's address."""
+        return Val(self.symbol, pointer())
+
+
+class Phi(Val):
+    """A phi: an operand like any other, whose incoming edges are added as they become known."""
+
+    __slots__ = ("_incoming",)
+
+    def __init__(self, text: str, type: Type) -> None:
+        super().__init__(text, type)
+        self._incoming: list[str] = []
+
+    def add_incoming(self, value: Val, block: Block) -> None:
+        """Say that the phi is ``value`` when control comes from ``block``."""
+        assert value.type is self.type, f"phi of {self.type} gets {value}"
+        self._incoming.append(f"[ {value.text}, %{block.name} ]")
+
+    def render(self) -> str:
+        """The instruction's line."""
+        return f"  {self.text} = phi {self.type.text} {', '.join(self._incoming)}"
+
+
+class Block:
+    """A basic block.  It is printed where a builder first stands on it."""
+
+    __slots__ = ("function", "lines", "name", "phis", "placed", "terminated")
+
+    def __init__(self, function: Function, name: str) -> None:
+        self.function = function
+        self.name = name
+        self.phis: list[Phi] = []
+        self.lines: list[str] = []
+        self.placed = False
+        self.terminated = False
+
+    def render(self) -> str:
+        """The block's text, label first."""
+        return "\n".join([f"{self.name}:", *(p.render() for p in self.phis), *self.lines])
+
+
+class Function:
+    """A function with a body.  ``args`` are the parameters as operands."""
+
+    def __init__(
+        self, module: Module, callee: Callee, params: Sequence[tuple[str, Type, str]], head: str,
+        tail: str,
+    ) -> None:
+        self.module = module
+        self.callee = callee
+        self.args = tuple(Val(f"%{name}", type) for name, type, _ in params)
+        self.blocks: list[Block] = []
+        self._params = ", ".join(f"{t.text} {a} %{n}" if a else f"{t.text} %{n}"
+                                 for n, t, a in params)
+        self._head = head
+        self._tail = tail
+        self._block_count = 0
+        self.value_count = 0
+
+    @property
+    def name(self) -> str:
+        """The function's name, without ``@``."""
+        return self.callee.name
+
+    def block(self, name: str = "block") -> Block:
+        """A new block; the first one stood on is the entry.  Names are made unique."""
+        self._block_count += 1
+        return Block(self, f"{name}.{self._block_count}")
+
+    def place(self, block: Block) -> None:
+        """Print ``block`` after the blocks placed so far."""
+        block.placed = True
+        self.blocks.append(block)
+
+    def __str__(self) -> str:
+        head = f"define {self._head}{self.callee.symbol}({self._params}){self._tail} {{"
+        return "\n".join([head, *(b.render() for b in self.blocks), "}"])
+
+
+Param = tuple[str, Type] | tuple[str, Type, str]
+
+
+class Module:
+    """A module under construction; ``str(module)`` is LLVM IR text.
+
+    triple, data_layout: LLVM's; left out of the text when empty.
+
+    >>> from bringup.llvm.text import Builder, Module, i32
+    >>> m = Module()
+    >>> f = m.function("twice", i32, [("x", i32)])
+    >>> b = Builder(f.block("entry"))
+    >>> b.ret(b.add(f.args[0], f.args[0]))
+    >>> print(f)
+    define i32 @twice(i32 %x) {
+    entry.1:
+      %.1 = add i32 %x, %x
+      ret i32 %.1
+    }
+    """
+
+    def __init__(self, triple: str = "", data_layout: str = "") -> None:
+        self.triple = triple
+        self.data_layout = data_layout
+        self.functions: dict[str, Function] = {}
+        self._declared: dict[str, tuple[Callee, str]] = {}
+        self._globals: dict[str, str] = {}
+        self._attributes: dict[str, str] = {}
+        self._metadata: list[str] = []
+        self._metadata_names: dict[str, str] = {}
+        self._named_metadata: dict[str, list[str]] = {}
+
+    def function(
+        self, name: str, ret: Type, params: Sequence[Param], attrs: str = "",
+        *, calling_convention: str = "", linkage: str = "",
+    ) -> Function:
+        """Start a function definition.
+
+        params: ``(name, type)`` or ``(name, type, attributes)``.  attrs: function attributes or a
+        group from ``attributes``.  calling_convention: such as ``ptx_kernel``; linkage: such as
+        ``internal``.
+        """
+        assert name not in self.functions, f"{name} is already defined"
+        full = [(p[0], p[1], p[2] if len(p) == 3 else "") for p in params]
+        callee = Callee(name, ret, tuple(t for _, t, _ in full))
+        words = " ".join(w for w in (linkage, calling_convention, ret.text) if w)
+        made = Function(self, callee, full, f"{words} ", f" {attrs}" if attrs else "")
+        self.functions[name] = made
+        return made
+
+    def declare(self, name: str, ret: Type, param_types: Sequence[Type], attrs: str = "") -> Callee:
+        """The external function ``name``; declaring it twice is the same as once."""
+        found = self._declared.get(name)
+        if found is None:
+            callee = Callee(name, ret, tuple(param_types))
+            inner = ", ".join(t.text for t in param_types)
+            text = f"declare {ret.text} {callee.symbol}({inner}){' ' if attrs else ''}{attrs}"
+            found = self._declared[name] = (callee, text)
+        return found[0]
+
+    def global_constant(
+        self, name: str, element: Type, data: Sequence[float] | bytes, align: int = 64,
+        address_space: int = 0,
+    ) -> Val:
+        """A private read-only array of ``element`` and a pointer to it.
+
+        data: numbers, or raw bytes where ``element`` is ``i8``.
+        """
+        from bringup.llvm._types import _scalar_text
+
+        if isinstance(data, bytes):
+            body = 'c"' + "".join(f"\\{byte:02X}" for byte in data) + '"'
+        else:
+            inner = ", ".join(f"{element.text} {_scalar_text(element, v)}" for v in data)
+            body = f"[{inner}]"
+        return self.global_variable(name, array(element, len(data)), body, align=align,
+                                    linkage="private unnamed_addr", address_space=address_space,
+                                    constant=True)
+
+    def global_variable(
+        self, name: str, type: Type, initialiser: str = "zeroinitializer", *, align: int = 0,
+        linkage: str = "internal", address_space: int = 0, constant: bool = False,
+    ) -> Val:
+        """A global variable and a pointer to it.  initialiser: LLVM text; empty for external."""
+        assert name not in self._globals, f"{name} is already defined"
+        space = f"addrspace({address_space}) " if address_space else ""
+        kind = "constant" if constant else "global"
+        words = " ".join(w for w in (linkage, f"{space}{kind}", type.text, initialiser) if w)
+        suffix = f", align {align}" if align else ""
+        self._globals[name] = f"{_symbol(name)} = {words}{suffix}"
+        return Val(_symbol(name), pointer(address_space))
+
+    def attributes(self, text: str) -> str:
+        """The attribute group of these attributes, as the ``#n`` to put in ``attrs``."""
+        return self._attributes.setdefault(text, f"#{len(self._attributes)}")
+
+    def metadata(self, body: str, *, distinct: bool = False) -> str:
+        """The metadata node with this body (``!{i32 1}``), as ``!n``; equal nodes are shared."""
+        if not distinct and body in self._metadata_names:
+            return self._metadata_names[body]
+        name = f"!{len(self._metadata)}"
+        # A distinct node may refer to itself, spelled !self.
+        text = f"distinct {body.replace('!self', name)}" if distinct else body
+        self._metadata.append(f"{name} = {text}")
+        if not distinct:
+            self._metadata_names[body] = name
+        return name
+
+    def named_metadata(self, name: str, node: str) -> None:
+        """Append ``node`` to the module-level list ``!name``."""
+        self._named_metadata.setdefault(name, []).append(node)
+
+    def alias_scopes(self, n: int) -> list[str]:
+        """For ``n`` buffers that do not overlap: what to pass as ``meta`` with each one's accesses.
+
+        >>> Module().alias_scopes(2)[0]
+        ', !alias.scope !3, !noalias !4'
+        """
+        domain = self.metadata("!{!self}", distinct=True)
+        scopes = [self.metadata(f"!{{!self, {domain}}}", distinct=True) for _ in range(n)]
+        made = []
+        for scope in scopes:
+            others = ", ".join(s for s in scopes if s != scope)
+            own, rest = self.metadata(f"!{{{scope}}}"), self.metadata(f"!{{{others}}}")
+            made.append(f", !alias.scope {own}, !noalias {rest}")
+        return made
+
+    def __str__(self) -> str:
+        parts = []
+        if self.data_layout:
+            parts.append(f'target datalayout = "{self.data_layout}"')
+        if self.triple:
+            parts.append(f'target triple = "{self.triple}"')
+        parts += self._globals.values()
+        parts += (str(f) for f in self.functions.values())
+        parts += (text for name, (_, text) in self._declared.items() if name not in self.functions)
+        parts += (f"attributes {name} = {{ {text} }}" for text, name in self._attributes.items())
+        parts += (f"!{name} = !{{{', '.join(nodes)}}}"
+                  for name, nodes in self._named_metadata.items())
+        parts += self._metadata
+        return "\n".join(parts) + "\n"
