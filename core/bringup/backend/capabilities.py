@@ -1,0 +1,111 @@
+"""What a device can do, as data: answerable without hardware, and verified in both directions by the conformance suite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bringup.dtypes import DType
+from bringup.graph import Instr
+from bringup.ops.table import OpDef
+
+#: The level of this seam.  A plugin states the range it accepts; see `Handshake`.
+API_LEVEL = 1
+#: The version of the op table.
+OPSET = 1
+
+Claims = Mapping[str, frozenset[DType]]
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """The first thing a plugin says: the inclusive ranges of seam levels and opsets it accepts."""
+
+    api: tuple[int, int]
+    opset: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Sizes a device cannot exceed; programs beyond them are split or refused with the limit's name.
+
+    rank: dimensions.  elements: of one array.  buffers: of one kernel.  row_elements: how many elements of a row a
+    multi-stage kernel may revisit (what fits in cache or scratchpad).  tile_bytes: scratch of one grid point.
+    memory_bytes: of the device, 0 if unknown.
+    """
+
+    rank: int = 32
+    elements: int = 2**48
+    buffers: int = 32
+    row_elements: int = 1 << 16
+    tile_bytes: int = 1 << 18
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numerics:
+    """How results may differ from IEEE arithmetic in the stated dtype.
+
+    flush_subnormals: subnormal inputs or results may read as 0.  excess_precision: values inside a kernel may keep more
+    bits than their dtype.  longest_chain: additions in a row in any accumulation before partial results are combined
+    pairwise; it enters the error bound of sums.
+    """
+
+    flush_subnormals: bool = False
+    excess_precision: bool = False
+    longest_chain: int = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shapes:
+    """Sizes at which the device's code changes path; the suite tests one below, at and above each."""
+
+    vector: int = 16
+    block: int = 1024
+    extra: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """The whole declaration of one device.
+
+    ops: claims the device runs as calls on whole buffers (``{"add": frozenset({f32})}``, ``"reduce.add"``).
+    kernels: claims allowed inside kernels; empty if the device takes none.  Movement ops dissolve into index maps and
+    need no claim there; `reduce` and `dot_general` count as claims of kernels.
+    max_stages: stages of one kernel, 1 means elementwise and single reductions only.
+    alignment: of buffers and arena slots, bytes.  asynchronous: work may be pending after a call returns.
+    donation: donated inputs may be overwritten.  deterministic: two runs give the same bits.
+    """
+
+    ops: Claims = field(default_factory=dict)
+    kernels: Claims = field(default_factory=dict)
+    max_stages: int = 16
+    limits: Limits = field(default_factory=Limits)
+    numerics: Numerics = field(default_factory=Numerics)
+    shapes: Shapes = field(default_factory=Shapes)
+    alignment: int = 64
+    memory_spaces: tuple[str, ...] = ("device",)
+    asynchronous: bool = False
+    donation: bool = True
+    deterministic: bool = True
+
+    def runs_op(self, instr: Instr) -> bool:
+        """Whether the device runs this instruction as an op call."""
+        return _claimed(self.ops, instr)
+
+    def fuses(self, instr: Instr) -> bool:
+        """Whether this instruction may stand inside a kernel."""
+        return _claimed(self.kernels, instr)
+
+    def available(self, instr: Instr) -> bool:
+        """Whether the device can run this instruction in some way without decomposing it."""
+        return self.fuses(instr) or self.runs_op(instr)
+
+
+def _claimed(claims: Claims, instr: Instr) -> bool:
+    op = instr.op
+    assert isinstance(op, OpDef)
+    dtypes = claims.get(op.claim(instr.attrs))
+    if dtypes is None:
+        return False
+    return all(v.dtype in dtypes for v in (*instr.operands, *instr.results))

@@ -1,0 +1,136 @@
+"""The seam: what a vendor implements.
+
+A `Backend` describes; a `Device` (opened) runs.  Every device moves bytes with six methods, and takes work at one of three
+depths, each an adapter over the next:
+
+1. `OpsDevice`: a table of functions, one per primitive, called on whole buffers;
+2. `KernelsDevice`: ``render`` a kernel, ``load`` and ``launch`` it (op functions may be mixed in);
+3. `Device` itself: ``compile`` a whole program.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bringup.backend.capabilities import Capabilities, Handshake
+from bringup.program.program import Program
+from bringup.types import TensorType
+
+#: What a device hands out for memory; opaque to everyone else.
+Handle = Any
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """One device a backend can open: its index, a human-readable product name, and details such as driver version."""
+
+    index: int
+    product: str
+    details: tuple[tuple[str, str], ...] = ()
+
+
+class NoHardware(Exception):
+    """Raised by `Backend.devices`: the plugin works, but there is nothing to open.  The message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferView:
+    """A typed window on device memory: ``type`` at ``offset`` bytes into ``handle``."""
+
+    handle: Handle
+    offset: int
+    type: TensorType
+
+
+class Executable(Protocol):
+    """A compiled program."""
+
+    def __call__(self, inputs: Sequence[Handle]) -> list[Handle]:
+        """Run on input buffers and return new output buffers, owned by the caller.
+
+        Inputs stay as they are, except donated ones: those belong to the executable from now on, and an aliased output
+        may be the very handle of its input.
+        """
+        ...
+
+
+class Device(ABC):
+    """An opened device.  Methods raise bringup's `DeviceError` family and leave the device usable."""
+
+    capabilities: Capabilities
+
+    @abstractmethod
+    def alloc(self, nbytes: int) -> Handle:
+        """New uninitialised memory of ``nbytes >= 0`` bytes.  Raises OutOfMemoryError."""
+
+    @abstractmethod
+    def free(self, handle: Handle) -> None:
+        """Give memory back; queued work that uses it still completes."""
+
+    @abstractmethod
+    def upload(self, handle: Handle, data: memoryview) -> None:
+        """Copy host bytes to the start of ``handle``; ``data`` may be overwritten once this returns."""
+
+    @abstractmethod
+    def download(self, handle: Handle, out: memoryview) -> None:
+        """Copy ``len(out)`` bytes from the start of ``handle`` to the host, after all work before it."""
+
+    @abstractmethod
+    def copy(self, target: Handle, source: Handle, nbytes: int) -> None:
+        """Copy within the device."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait for all work; raises the first pending error and forgets it."""
+
+    @abstractmethod
+    def compile(self, program: Program) -> Executable:
+        """Turn a program into something callable.  Raises CompileError, UnsupportedError."""
+
+    def close(self) -> None:
+        """Release the device.  Called once."""
+        return None
+
+
+class Backend(ABC):
+    """What a plugin provides, without touching hardware until asked."""
+
+    #: The name users select: ``jit(f, device="name")`` or ``"name:1"``.
+    name: str
+
+    @abstractmethod
+    def devices(self) -> Sequence[DeviceInfo]:
+        """The devices present.  Raises `NoHardware` with a one-line reason."""
+
+    @abstractmethod
+    def capabilities(self, target: str = "") -> Capabilities:
+        """Capabilities of the default device, or of a target such as an architecture name; needs no hardware."""
+
+    @abstractmethod
+    def open(self, index: int) -> Device:
+        """Open a device."""
+
+    def lower(self, program: Program, target: str = "") -> Lowered:
+        """Source and assembly of a program for ``target``, without hardware.  Raises UnsupportedError by default."""
+        from bringup.errors import UnsupportedError
+
+        raise UnsupportedError(f"backend {self.name!r} does not lower without a device")
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """Texts of a compiled program: what the backend's renderer wrote and what its compiler made of it."""
+
+    source: str
+    asm: str
+
+
+class Plugin(Protocol):
+    """The two hooks of a plugin module; see `bringup.backend.plugin` for the markers."""
+
+    def bringup_handshake(self) -> Handshake: ...
+
+    def bringup_backend(self) -> Backend: ...

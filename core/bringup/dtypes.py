@@ -1,0 +1,127 @@
+"""Element types: one row each, named as numpy names them and printed as the IR prints them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import ml_dtypes
+import numpy as np
+
+from bringup.errors import OpTypeError
+
+if TYPE_CHECKING:
+    from bringup.types import TensorType
+
+Kind = Literal["bool", "int", "uint", "float"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DType:
+    """An element type.  Interned: compare with ``is`` or ``==``.
+
+    name: the IR's and the docs' text (``f32``).  long_name: numpy's (``float32``).  kind: bool, int, uint or float.
+    bits: storage width.  numpy: the equivalent `numpy.dtype`.
+
+    >>> f32.long_name, f32.itemsize, str(f32[4, 8])
+    ('float32', 4, 'f32[4,8]')
+    """
+
+    name: str
+    long_name: str
+    kind: Kind
+    bits: int
+    numpy: np.dtype[Any]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        """Signed or unsigned; bool is not an integer."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def is_signed(self) -> bool:
+        return self.kind in ("int", "float")
+
+    def __getitem__(self, shape: int | tuple[int, ...]) -> TensorType:
+        from bringup.types import TensorType  # the type level stands on this one
+
+        return TensorType(shape if isinstance(shape, tuple) else (shape,), self)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return (_by_name, (self.name,))
+
+
+def _by_name(name: str) -> DType:
+    return BY_NAME[name]
+
+
+bool_ = DType("bool", "bool", "bool", 8, np.dtype(np.bool_))
+i8 = DType("i8", "int8", "int", 8, np.dtype(np.int8))
+i16 = DType("i16", "int16", "int", 16, np.dtype(np.int16))
+i32 = DType("i32", "int32", "int", 32, np.dtype(np.int32))
+i64 = DType("i64", "int64", "int", 64, np.dtype(np.int64))
+u8 = DType("u8", "uint8", "uint", 8, np.dtype(np.uint8))
+u16 = DType("u16", "uint16", "uint", 16, np.dtype(np.uint16))
+u32 = DType("u32", "uint32", "uint", 32, np.dtype(np.uint32))
+u64 = DType("u64", "uint64", "uint", 64, np.dtype(np.uint64))
+f16 = DType("f16", "float16", "float", 16, np.dtype(np.float16))
+bf16 = DType("bf16", "bfloat16", "float", 16, np.dtype(ml_dtypes.bfloat16))
+f32 = DType("f32", "float32", "float", 32, np.dtype(np.float32))
+f64 = DType("f64", "float64", "float", 64, np.dtype(np.float64))
+
+ALL: tuple[DType, ...] = (bool_, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
+INTS: tuple[DType, ...] = (i8, i16, i32, i64, u8, u16, u32, u64)
+SIGNED_INTS: tuple[DType, ...] = (i8, i16, i32, i64)
+FLOATS: tuple[DType, ...] = (f16, bf16, f32, f64)
+NUMERIC: tuple[DType, ...] = INTS + FLOATS
+BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
+_BY_NUMPY: dict[np.dtype[Any], DType] = {d.numpy: d for d in ALL}
+_BY_LONG_NAME: dict[str, DType] = {d.long_name: d for d in ALL}
+
+
+def as_dtype(spec: object) -> DType:
+    """The `DType` meant by a `DType`, a name (``f32``, ``float32``), a numpy dtype, or Python's bool, int, float.
+
+    Python's ``int`` is ``i64`` and ``float`` is ``f64``, as in numpy on 64-bit hosts.
+    Raises OpTypeError for anything else.
+
+    >>> as_dtype("float32") is as_dtype(np.float32) is f32
+    True
+    """
+    if isinstance(spec, DType):
+        return spec
+    if isinstance(spec, str):
+        found = BY_NAME.get(spec) or _BY_LONG_NAME.get(spec)
+        if found is not None:
+            return found
+    try:
+        return _BY_NUMPY[np.dtype(spec)]  # type: ignore[call-overload]
+    except (TypeError, KeyError):
+        names = ", ".join(d.name for d in ALL)
+        raise OpTypeError(f"no dtype is meant by {spec!r}", fix=f"use one of {names}") from None
+
+
+def accumulator(dtype: DType) -> DType:
+    """The dtype in which sums and dots over `dtype` are accumulated: f32 for f16 and bf16, else itself."""
+    return f32 if dtype in (f16, bf16) else dtype

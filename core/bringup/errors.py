@@ -1,0 +1,116 @@
+"""Every exception bringup raises on purpose.
+
+A user error carries four facts: what failed (types as the IR prints them), where in the user's code, which instruction,
+and the fix.  All of them derive from `BringupError`, so one ``except`` clause catches what the SDK reports and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A line of the user's code: ``file:line (function)``."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} ({self.function})"
+
+
+class BringupError(Exception):
+    """Base of all errors.
+
+    what: one sentence, naming types as the IR prints them.  notes: further facts, one line each.
+    location: the user's line.  instruction: IR text of the instruction at fault.  fix: what to do about it.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        location: Location | None = None,
+        instruction: str | None = None,
+        fix: str | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.location = location
+        self.instruction = instruction
+        self.fix = fix
+        self.notes = notes
+
+    def __str__(self) -> str:
+        lines = [self.what, *(f"  {note}" for note in self.notes)]
+        if self.location is not None:
+            lines.append(f"  at {self.location}")
+        if self.instruction is not None:
+            lines.append(f"  in instruction: {self.instruction}")
+        if self.fix is not None:
+            lines.append(f"  fix: {self.fix}")
+        return "\n".join(lines)
+
+
+class OpTypeError(BringupError, TypeError):
+    """Operand types, shapes or attributes that an op does not take."""
+
+
+class GraphError(BringupError, ValueError):
+    """A graph, kernel or program that breaks the rules of its level; always a defect of a pass or a plugin."""
+
+
+class ParseError(BringupError, ValueError):
+    """IR text that does not follow the grammar; the message names line and column."""
+
+
+class TraceError(BringupError, RuntimeError):
+    """A Python construct that cannot be traced, such as ``if`` on a value that is not known yet."""
+
+
+class ArrayIndexError(BringupError, IndexError):
+    """An index that is out of range or of a form arrays do not take."""
+
+
+class ConversionError(BringupError, ValueError):
+    """A value that cannot become an array, a scalar or another dtype without losing meaning."""
+
+
+class UnsupportedError(BringupError, NotImplementedError):
+    """The selected device cannot run something, and nothing silently takes its place."""
+
+
+class DeviceError(BringupError, RuntimeError):
+    """Something a device reported."""
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """The device has no room for an allocation; the device stays usable."""
+
+
+class CompileError(DeviceError):
+    """A backend's compiler refused a kernel.  ``log`` is its output, ``source`` what it was given."""
+
+    def __init__(self, what: str, *, log: str = "", source: str = "", fix: str | None = None) -> None:
+        super().__init__(what, fix=fix, notes=tuple(log.strip().splitlines()[:20]))
+        self.log = log
+        self.source = source
+
+
+class DeviceLostError(DeviceError):
+    """The device stopped answering; its buffers are gone."""
+
+
+class DeviceTimeoutError(DeviceError, TimeoutError):
+    """The device did not finish in the time allowed."""
+
+
+class BackendError(BringupError, RuntimeError):
+    """A backend plugin that is missing, broken, or refused; the message names plugin and distribution."""
+
+
+class DeletedBufferError(BringupError, RuntimeError):
+    """An array whose memory was donated to a call and must not be used again."""

@@ -1,0 +1,136 @@
+"""The kernel: one launch.  A grid of independent points; at each, stages that loop, compute and reduce or store.
+
+For every grid point the stages run in order.  A stage loops over its inner axes and evaluates ``body``, a graph of scalars
+(all types have rank 0).  Body inputs are the registers made so far; each body output feeds one sink:
+
+* `Fold` reduces it over the stage's inner axes into a new register of the grid point,
+* `Store` writes it to a buffer at an index.
+
+Inside a body, `load` reads a buffer at an index expression, `index` gives an expression's value, `inside` tests bounds;
+everything else is an elementwise op of the op table.  A load whose mask is false touches no memory and gives 0.
+Grid axes are numbered ``0 … len(grid) - 1``; the inner axes of every stage continue from there, so that equal
+positions of different stages have equal expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal as OneOf
+
+from bringup.dtypes import DType
+from bringup.graph import Graph, Instr
+from bringup.kernel.index import Axis, Bound, Expr
+from bringup.types import TensorType
+
+Role = OneOf["in", "out", "tile"]
+
+
+@dataclass(frozen=True, slots=True)
+class BufferDecl:
+    """A buffer of a kernel: dense, row-major, indexed flat by element.
+
+    role: ``in`` is only read; ``out`` is written entirely; ``tile`` is scratch private to a grid point, written by one
+    stage and read by later ones, its contents gone after the grid point.
+    """
+
+    type: TensorType
+    role: Role
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Reduce over the inner axes with ``kind`` (a `reduce` kind) into a register of ``dtype``.
+
+    The order is free within the declared longest chain.  An empty loop gives the identity.
+    """
+
+    kind: str
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"fold.{self.kind} {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write to ``buffer`` at flat element ``index`` wherever every bound of ``mask`` holds."""
+
+    buffer: int
+    index: Expr
+    mask: tuple[Bound, ...] = ()
+
+    def __str__(self) -> str:
+        where = f" if {' and '.join(map(str, self.mask))}" if self.mask else ""
+        return f"store b{self.buffer}[{self.index}]{where}"
+
+
+Sink = Fold | Store
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One loop nest at a grid point: inner axes, scalar body, one sink per body output."""
+
+    axes: tuple[Axis, ...]
+    body: Graph
+    sinks: tuple[Sink, ...]
+
+    @property
+    def folds(self) -> tuple[Fold, ...]:
+        return tuple(s for s in self.sinks if isinstance(s, Fold))
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        return tuple(s for s in self.sinks if isinstance(s, Store))
+
+    @property
+    def trips(self) -> int:
+        """Iterations per grid point."""
+        product = 1
+        for axis in self.axes:
+            product *= axis.size
+        return product
+
+    def loads(self) -> Iterator[Instr]:
+        """The body's `load` instructions."""
+        return (i for i in self.body.instrs if i.op.name == "load")
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One launch; see the module's text.
+
+    source: the names of the graph instructions it computes, for people.
+    """
+
+    name: str
+    grid: tuple[Axis, ...]
+    buffers: tuple[BufferDecl, ...]
+    stages: tuple[Stage, ...]
+    source: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def points(self) -> int:
+        """Number of grid points."""
+        product = 1
+        for axis in self.grid:
+            product *= axis.size
+        return product
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Positions of the buffers that are read from outside."""
+        return tuple(i for i, b in enumerate(self.buffers) if b.role == "in")
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        return tuple(i for i, b in enumerate(self.buffers) if b.role == "out")
+
+    def __str__(self) -> str:
+        from bringup.kernel.printer import print_kernel  # the printer stands on this module
+
+        return print_kernel(self)

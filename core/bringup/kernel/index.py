@@ -1,0 +1,300 @@
+"""Index expressions: integer-valued, quasi-affine in the loop axes of a kernel.
+
+An `Expr` is ``const + Σ coefficient · atom``; an atom is an `Axis`, or ``e // n`` (`Div`) or ``e % n`` (`Mod`) of another
+expression, or the value of a loaded index (`Dyn`).  Every atom knows its range, so that divisions introduced by reshapes
+fold away when the parts are put together again.  Values are interned by structure: equal expressions compare equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A loop variable running over ``0 … size - 1``.  Grid axes are numbered first, then inner axes."""
+
+    id: int
+    size: int
+
+    @property
+    def last(self) -> int:
+        return max(self.size - 1, 0)
+
+    @property
+    def first(self) -> int:
+        return 0
+
+    def __str__(self) -> str:
+        return f"a{self.id}[{self.size}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Dyn:
+    """The value of operand ``operand`` of the instruction that owns the expression, known to lie in ``first … last``."""
+
+    operand: int
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"d{self.operand}[{self.first}:{self.last}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Div:
+    """Floor division of an expression by a positive integer."""
+
+    of: Expr
+    by: int
+
+    @property
+    def first(self) -> int:
+        return self.of.first // self.by
+
+    @property
+    def last(self) -> int:
+        return self.of.last // self.by
+
+    def __str__(self) -> str:
+        return f"({self.of})//{self.by}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mod:
+    """Remainder (never negative) of an expression by a positive integer."""
+
+    of: Expr
+    by: int
+
+    @property
+    def first(self) -> int:
+        return 0
+
+    @property
+    def last(self) -> int:
+        return self.by - 1
+
+    def __str__(self) -> str:
+        return f"({self.of})%{self.by}"
+
+
+Atom = Axis | Dyn | Div | Mod
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """``const + Σ coefficient · atom``; ``terms`` holds (atom, coefficient != 0) in a canonical order."""
+
+    const: int = 0
+    terms: tuple[tuple[Atom, int], ...] = ()
+
+    @staticmethod
+    def of(value: Expr | Atom | int) -> Expr:
+        """An expression from an integer, an atom (axes of size 1 are the constant 0) or an expression."""
+        if isinstance(value, Expr):
+            return value
+        if isinstance(value, int):
+            return Expr(value)
+        if isinstance(value, Axis) and value.size <= 1:
+            return ZERO
+        return Expr(0, ((value, 1),))
+
+    @property
+    def is_const(self) -> bool:
+        return not self.terms
+
+    @property
+    def first(self) -> int:
+        """A lower bound of the value."""
+        return self.const + sum(c * (a.first if c > 0 else a.last) for a, c in self.terms)
+
+    @property
+    def last(self) -> int:
+        """An upper bound of the value."""
+        return self.const + sum(c * (a.last if c > 0 else a.first) for a, c in self.terms)
+
+    @property
+    def axis(self) -> Axis | None:
+        """The axis, if the expression is exactly one axis."""
+        if self.const == 0 and len(self.terms) == 1:
+            atom, coefficient = self.terms[0]
+            if coefficient == 1 and isinstance(atom, Axis):
+                return atom
+        return None
+
+    def coefficient(self, axis: Axis) -> int | None:
+        """The stride along `axis`: 0 if absent, None if the axis stands inside a division, remainder or not alone."""
+        stride = 0
+        for atom, c in self.terms:
+            if atom == axis:
+                stride = c
+            elif isinstance(atom, Div | Mod) and axis in atom.of.axes():
+                return None
+        return stride
+
+    def axes(self) -> frozenset[Axis]:
+        """Every axis the value depends on."""
+        found: set[Axis] = set()
+        for atom, _ in self.terms:
+            if isinstance(atom, Axis):
+                found.add(atom)
+            elif isinstance(atom, Div | Mod):
+                found |= atom.of.axes()
+        return frozenset(found)
+
+    def atoms(self) -> Iterable[Atom]:
+        """Every atom, nested ones included."""
+        for atom, _ in self.terms:
+            yield atom
+            if isinstance(atom, Div | Mod):
+                yield from atom.of.atoms()
+
+    @property
+    def is_affine(self) -> bool:
+        """No division or remainder anywhere."""
+        return all(isinstance(atom, Axis | Dyn) for atom, _ in self.terms)
+
+    def __add__(self, other: Expr | Atom | int) -> Expr:
+        if isinstance(other, int):
+            return Expr(self.const + other, self.terms)
+        other = Expr.of(other)
+        return _collect(self.const + other.const, (*self.terms, *other.terms))
+
+    def __mul__(self, factor: int) -> Expr:
+        if factor == 0:
+            return ZERO
+        return Expr(self.const * factor, tuple((a, c * factor) for a, c in self.terms))
+
+    def __floordiv__(self, by: int) -> Expr:
+        whole, rest = _split(self, by)
+        if rest.first >= 0 and rest.last < by:
+            return whole
+        return whole + Expr(0, ((Div(rest, by), 1),))
+
+    def __mod__(self, by: int) -> Expr:
+        if by == 1:
+            return ZERO
+        _, rest = _split(self, by)
+        if rest.first >= 0 and rest.last < by:
+            return rest
+        return Expr(0, ((Mod(rest, by), 1),))
+
+    def substitute(self, table: Mapping[Axis, Expr]) -> Expr:
+        """Replace axes, simplifying on the way."""
+        return self.rewrite(lambda atom: table.get(atom) if isinstance(atom, Axis) else None)
+
+    def rewrite(self, leaf: Callable[[Axis | Dyn], Expr | None]) -> Expr:
+        """Replace leaves (None keeps one), simplifying on the way."""
+        result = Expr(self.const)
+        for atom, c in self.terms:
+            part: Expr
+            if isinstance(atom, Div):
+                part = atom.of.rewrite(leaf) // atom.by
+            elif isinstance(atom, Mod):
+                part = atom.of.rewrite(leaf) % atom.by
+            else:
+                part = leaf(atom) or Expr.of(atom)
+            result = result + part * c
+        return result
+
+    def __str__(self) -> str:
+        parts = [str(a) if c == 1 else f"{c}*{a}" for a, c in self.terms]
+        if self.const or not parts:
+            parts.append(str(self.const))
+        return " + ".join(parts)
+
+    def __ir__(self) -> str:
+        return f"index<{self}>"
+
+
+ZERO = Expr()
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The condition ``low <= expr < high``."""
+
+    expr: Expr
+    low: int
+    high: int
+
+    @property
+    def always(self) -> bool:
+        return self.expr.first >= self.low and self.expr.last < self.high
+
+    @property
+    def never(self) -> bool:
+        return self.expr.last < self.low or self.expr.first >= self.high
+
+    def __str__(self) -> str:
+        return f"{self.low} <= {self.expr} < {self.high}"
+
+    def __ir__(self) -> str:
+        return f"bound<{self}>"
+
+
+def _order(atom: Atom) -> tuple[int, str]:
+    if isinstance(atom, Axis):
+        return (0, f"{atom.id:06d}")
+    return ({Dyn: 1, Div: 2, Mod: 3}[type(atom)], str(atom))
+
+
+def _collect(const: int, terms: Iterable[tuple[Atom, int]]) -> Expr:
+    table: dict[Atom, int] = {}
+    for atom, c in terms:
+        table[atom] = table.get(atom, 0) + c
+    while (merged := _recombine(table)) is not None:
+        extra, remove = merged
+        for atom in remove:
+            del table[atom]
+        const += extra.const
+        for atom, c in extra.terms:
+            table[atom] = table.get(atom, 0) + c
+    kept = [(a, c) for a, c in table.items() if c != 0]
+    if len(kept) > 1:
+        kept.sort(key=lambda term: _order(term[0]))
+    return Expr(const, tuple(kept))
+
+
+def _recombine(table: Mapping[Atom, int]) -> tuple[Expr, tuple[Atom, ...]] | None:
+    """``(e // n)·n·c + (e % n)·c  ->  e·c`` and ``((e // n) % m)·n·c + (e % n)·c  ->  (e % (n·m))·c``."""
+    for atom, c in table.items():
+        if not isinstance(atom, Mod) or c == 0:
+            continue
+        quotient, n = atom.of // atom.by, atom.by
+        if len(quotient.terms) == 1 and quotient.const == 0 and quotient.terms[0][1] == 1:
+            whole = quotient.terms[0][0]
+            if table.get(whole, 0) == n * c:
+                return atom.of * c, (atom, whole)
+        for other, d in table.items():
+            if isinstance(other, Mod) and d == n * c and other.of == quotient:
+                return (atom.of % (n * other.by)) * c, (atom, other)
+    return None
+
+
+def _split(expr: Expr, by: int) -> tuple[Expr, Expr]:
+    """``expr = by · whole + rest`` with everything divisible moved into ``whole``."""
+    whole = [(a, c // by) for a, c in expr.terms if c % by == 0]
+    rest = [(a, c) for a, c in expr.terms if c % by != 0]
+    return _collect(expr.const // by, whole), _collect(expr.const % by, rest)
+
+
+def flatten(index: Iterable[Expr], shape: Iterable[int]) -> Expr:
+    """The row-major offset of a multi-dimensional index."""
+    offset = ZERO
+    for e, n in zip(index, shape, strict=True):
+        offset = offset * n + e
+    return offset
+
+
+def unflatten(offset: Expr, shape: tuple[int, ...]) -> tuple[Expr, ...]:
+    """The multi-dimensional index of a row-major offset known to be in range."""
+    index: list[Expr] = []
+    step = 1
+    for position, n in reversed(list(enumerate(shape))):
+        part = offset // step
+        index.append(part % n if position else part)
+        step *= n
+    return tuple(reversed(index))

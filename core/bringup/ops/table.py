@@ -1,0 +1,246 @@
+"""The op table: one row per op, everything else derived from it.
+
+A row is an `OpDef`.  Calling it emits an instruction into the active builder.  Nothing about an op stands anywhere else,
+except how a device renders it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from bringup.dtypes import ALL, DType
+from bringup.errors import OpTypeError
+from bringup.graph import Value, current_builder
+from bringup.types import TensorType
+
+Types = tuple[TensorType, ...]
+Attrs = Mapping[str, Any]
+Infer = Callable[[Types, Attrs], "TensorType | Types"]
+Reference = Callable[..., Any]
+Vjp = Callable[..., "tuple[Value | None, ...]"]
+Decompose = Callable[..., "Value | tuple[Value, ...]"]
+
+
+class Kind(Enum):
+    """How an op relates its results' elements to its operands' elements; fusion and strategies dispatch on it."""
+
+    SOURCE = "source"  # no operands: constant, iota
+    ELEMENTWISE = "elementwise"  # element i from elements i
+    MOVEMENT = "movement"  # an index map: moves elements, computes nothing
+    REDUCTION = "reduction"  # folds whole axes
+    CONTRACTION = "contraction"  # sums of products over shared axes
+    INDEXED = "indexed"  # data-dependent indices: gather, scatter, dynamic slices
+    ORDER = "order"  # sort
+    CONTROL = "control"  # sub-graphs
+    COMPOSITE = "composite"  # defined by its decomposition alone
+
+
+class Trait(Enum):
+    """Laws an op keeps; rules of the simplifier may rely on them, and each is property-tested."""
+
+    COMMUTATIVE = "commutative"  # f(a, b) = f(b, a), bit for bit
+    ASSOCIATIVE = "associative"  # exactly, on integers and booleans
+    IDEMPOTENT = "idempotent"  # f(f(x)) = f(x), or f(x, x) = x
+    INVOLUTION = "involution"  # f(f(x)) = x
+    MONOTONE = "monotone"  # x <= y implies f(x) <= f(y)
+    ODD = "odd"  # f(-x) = -f(x)
+    EVEN = "even"  # f(-x) = f(x)
+    EXPENSIVE = "expensive"  # worth keeping rather than computing twice inside a kernel
+
+
+class Required(Enum):
+    """Marks an attribute without default."""
+
+    REQUIRED = "required"
+
+
+REQUIRED = Required.REQUIRED
+
+
+@dataclass(frozen=True, slots=True)
+class Attr:
+    """One attribute of an op.
+
+    name.  kind: int, bool, float, str, ints (tuple of int), dtype, type, literal, graph, padding (tuple of int triples)
+    or dims (tuple of pairs of tuples).  doc.  choices: the only values allowed.  default: `REQUIRED` if none.
+    """
+
+    name: str
+    kind: str
+    doc: str
+    choices: tuple[Any, ...] = ()
+    default: Any = REQUIRED
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How far a right implementation may be from the reference.
+
+    exact: bit-equal (signs of zero and which NaN aside only where the row says so).  ulp: allowance per float dtype name.
+    accumulates: the result is a sum whose bound grows with its length; see the conformance suite's derivation.
+    """
+
+    exact: bool = False
+    ulp: Mapping[str, float] = field(default_factory=dict)
+    accumulates: bool = False
+
+
+EXACT = Accuracy(exact=True)
+ROUNDED = Accuracy(ulp={"f16": 0.5, "bf16": 0.5, "f32": 0.5, "f64": 0.5})
+TWO_ULP = Accuracy(ulp={"f16": 1.0, "bf16": 1.0, "f32": 2.0, "f64": 2.0})
+SUM = Accuracy(accumulates=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """One cell of the special-value table: operands (as text such as ``nan``, ``-0.0``, ``inf``, ``INT_MIN``, ``2.5``) and the result.
+
+    result: ``same text``, a tuple of allowed texts, or ``unspecified``.  kinds: the dtype kinds it holds for.
+    """
+
+    operands: tuple[str, ...]
+    result: str | tuple[str, ...]
+    kinds: tuple[str, ...] = ("float",)
+    attrs: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Where operands may be drawn from: per-operand closed float interval, or None for every value of the dtype.
+
+    intervals: one per operand (the last repeats).  nonzero: operands that must not be 0 (by position).
+    """
+
+    intervals: tuple[tuple[float, float] | None, ...] = (None,)
+    nonzero: tuple[int, ...] = ()
+
+
+EVERYWHERE = Domain()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class OpDef:
+    """One row of the table.
+
+    name: the IR's text.  arity: operand count, or None for one or more.  kind: see `Kind`.  doc: one sentence, then the
+    rules for special values.  attrs: in printing order.  infer: result types, raising OpTypeError with a fix.
+    reference: numpy arrays in, numpy array (or tuple) out; keyword attributes.  Must be right for every special value.
+    vjp: ``vjp(cotangent, result, *operands, **attrs)`` emits the cotangents of the operands, None where not
+    differentiable; the whole is None if no operand is.  (Tuples of cotangents and results for several results.)
+    dtypes: dtypes of the leading operand (of the result for sources).  domain, special: what strategies draw.
+    traits, accuracy: see there.  decompose: ``decompose(*operands, **attrs)`` emits an equivalent of simpler ops.
+    variant: an attribute whose values a device claims one by one, as ``reduce.add``.  tier: 0 for names every device
+    must have (``tier0_variants`` of them), else 1.  since: the opset that introduced it.
+    """
+
+    name: str
+    arity: int | None
+    kind: Kind
+    doc: str
+    infer: Infer
+    reference: Reference
+    attrs: tuple[Attr, ...] = ()
+    vjp: Vjp | None = None
+    dtypes: tuple[DType, ...] = ALL
+    domain: Domain = EVERYWHERE
+    special: tuple[Special, ...] = ()
+    traits: frozenset[Trait] = frozenset()
+    accuracy: Accuracy = EXACT
+    decompose: Decompose | None = None
+    variant: str | None = None
+    tier: int = 1
+    tier0_variants: tuple[str, ...] = ()
+    since: int = 1
+
+    def __call__(self, *operands: Value, **attrs: Any) -> Any:
+        """Emit into the active builder: the result, or a tuple of results if the op has several."""
+        results = current_builder().emit(self, operands, attrs)
+        return results[0] if len(results) == 1 else results
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (lookup, (self.name,))
+
+    def bind(self, attrs: Attrs) -> dict[str, Any]:
+        """Fill defaults, check names, kinds and choices; the order is the row's."""
+        unknown = [name for name in attrs if all(name != a.name for a in self.attrs)]
+        if unknown:
+            takes = ", ".join(a.name for a in self.attrs) or "none"
+            raise OpTypeError(f"{self.name}: no attribute {unknown[0]!r}", fix=f"attributes of {self.name}: {takes}")
+        return {a.name: self._bind_one(a, attrs.get(a.name, a.default)) for a in self.attrs}
+
+    def _bind_one(self, attr: Attr, value: Any) -> Any:
+        if value is REQUIRED:
+            raise OpTypeError(f"{self.name}: attribute {attr.name!r} is missing", fix=f"{attr.name}: {attr.doc}")
+        if isinstance(value, list):
+            value = tuple(value)
+        if attr.choices and value not in attr.choices:
+            options = ", ".join(map(str, attr.choices))
+            raise OpTypeError(f"{self.name}: {attr.name}={value!r} is not allowed", fix=f"use one of {options}")
+        return value
+
+    def result_types(self, operands: Types, attrs: Attrs) -> Types:
+        """Check arity and leading dtype, then infer."""
+        if self.arity is not None and len(operands) != self.arity or self.arity is None and not operands:
+            wanted = "one or more" if self.arity is None else self.arity
+            raise OpTypeError(f"{self.name}: takes {wanted} operands, got {len(operands)}")
+        if operands and self.kind is not Kind.COMPOSITE and operands[0].dtype not in self.dtypes:
+            names = ", ".join(d.name for d in self.dtypes)
+            raise OpTypeError(
+                f"{self.name}: does not take {operands[0].dtype}: {', '.join(map(str, operands))}",
+                fix=f"convert the operand to one of {names}",
+            )
+        types = self.infer(operands, attrs)
+        return types if isinstance(types, tuple) else (types,)
+
+    def claim(self, attrs: Attrs) -> str:
+        """The name under which a device claims an instruction: ``reduce.add`` or plain ``exp``."""
+        return self.name if self.variant is None else f"{self.name}.{attrs[self.variant]}"
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """Every name a device may claim for this op."""
+        if self.variant is None:
+            return (self.name,)
+        spec = next(a for a in self.attrs if a.name == self.variant)
+        return tuple(f"{self.name}.{choice}" for choice in spec.choices)
+
+    @property
+    def tier0_claims(self) -> tuple[str, ...]:
+        """The names of this op that every device must have; empty for tier 1."""
+        if self.tier != 0:
+            return ()
+        if self.variant is None or not self.tier0_variants:
+            return self.claims
+        return tuple(f"{self.name}.{v}" for v in self.tier0_variants)
+
+
+_TABLE: dict[str, OpDef] = {}
+
+
+def define(row: OpDef) -> OpDef:
+    """Put a row into the table.  Raises ValueError if the name is taken."""
+    if row.name in _TABLE:
+        raise ValueError(f"op {row.name!r} is defined twice")
+    _TABLE[row.name] = row
+    return row
+
+
+def lookup(name: str) -> OpDef:
+    """The row of that name.  Raises KeyError."""
+    return _TABLE[name]
+
+
+def find(name: str) -> OpDef | None:
+    """The row of that name, or None."""
+    return _TABLE.get(name)
+
+
+def all_ops() -> Iterable[OpDef]:
+    """Every row, primitives first in the order of definition."""
+    return tuple(_TABLE.values())

@@ -1,0 +1,131 @@
+"""The program: what a backend compiles.  Steps over slots of one arena, constants, and a content key."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from typing import Literal as OneOf
+
+from bringup.errors import Location
+from bringup.graph import Literal, Operation, attrs_key
+from bringup.kernel.form import Kernel
+from bringup.types import TensorType
+
+Space = OneOf["input", "output", "constant", "arena"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a value lives: input, output or constant number ``index``, or ``offset`` bytes into the arena."""
+
+    space: Space
+    index: int
+    offset: int
+    type: TensorType
+
+    def __str__(self) -> str:
+        place = f"arena+{self.offset}" if self.space == "arena" else f"{self.space}{self.index}"
+        return f"{self.type}@{place}"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStep:
+    """Launch ``kernel`` with ``slots``, one per buffer of the kernel that is not a tile, in order."""
+
+    kernel: Kernel
+    slots: tuple[Slot, ...]
+    location: Location | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+
+@dataclass(frozen=True, slots=True)
+class OpStep:
+    """Run one op on whole buffers: ``op(*operands, out=results, **attrs)``."""
+
+    op: Operation
+    attrs: Mapping[str, Any]
+    operands: tuple[Slot, ...]
+    results: tuple[Slot, ...]
+    location: Location | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        return self.op.name
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return self.operands + self.results
+
+
+Step = KernelStep | OpStep
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Everything a backend needs to run a traced function.
+
+    inputs, outputs: types of the buffers of a call.  steps: in an order that respects every dependency.
+    constants: arrays too large to stand in kernels.  arena_bytes: scratch for one run; ``alignment`` bytes aligned slots.
+    donated: inputs whose memory the run may overwrite.  aliases: (output, input) pairs where the output is written into
+    the donated input's memory.
+    """
+
+    name: str
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    steps: tuple[Step, ...]
+    constants: tuple[Literal, ...] = ()
+    arena_bytes: int = 0
+    donated: frozenset[int] = frozenset()
+    aliases: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return tuple(s.kernel for s in self.steps if isinstance(s, KernelStep))
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of the content: equal keys mean equal behaviour.  Names and source locations do not enter."""
+        digest = hashlib.sha256()
+        digest.update(repr((self.inputs, self.outputs, self.arena_bytes, sorted(self.donated), self.aliases)).encode())
+        for literal in self.constants:
+            digest.update(repr(literal.type).encode() + literal.elements.tobytes())
+        for step in self.steps:
+            digest.update(_step_text(step).encode())
+        return digest.hexdigest()
+
+    def __str__(self) -> str:
+        head = f"program {self.name}({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
+        lines = [f"{head} arena={self.arena_bytes}"]
+        for step in self.steps:
+            lines.append(f"  {step.name}({', '.join(map(str, step.slots))})")
+        return "\n".join(lines)
+
+
+def _step_text(step: Step) -> str:
+    slots = ", ".join(map(str, step.slots))
+    if isinstance(step, KernelStep):
+        body = str(step.kernel).split("\n", 1)[-1]
+        return f"kernel {slots}\n{body}"
+    return f"op {step.op.name} {attrs_key(step.attrs)!r} {slots}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Exact counts of one run.
+
+    kernels: launches (kernels and op calls).  bytes_read, bytes_written: global memory traffic, each element of each
+    buffer counted once per kernel and distinct index map that reads it.  flops: floating-point operations.
+    arena_bytes: scratch.
+    """
+
+    kernels: int
+    bytes_read: int
+    bytes_written: int
+    flops: int
+    arena_bytes: int
