@@ -1,0 +1,376 @@
+"""The rules of DESIGN.md and CONTRIBUTING.md a machine can check; each check is shown to fail."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Each group may import itself and the groups before it.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors", "config"),
+    ("dtypes",),
+    ("types",),
+    ("graph",),
+    ("ops",),
+    ("trace",),
+    ("passes",),
+    ("kernel",),
+    ("program",),
+    ("backend",),
+    ("llvm",),
+    ("runtime",),
+    ("api",),
+    ("cli",),
+)
+RANK = {name: rank for rank, group in enumerate(LAYERS) for name in group}
+
+
+CORE = "core/bringup"
+CONFORMANCE = "conformance/bringup_conformance"
+BACKENDS = (
+    "backends/cpu/bringup_cpu",
+    "backends/cuda/bringup_cuda",
+    "backends/template/bringup_template",
+)
+BACKEND_PACKAGES = ("bringup_cpu", "bringup_cuda", "bringup_template")
+DEVICE_NAMES = ("cpu", "cuda", "template", "opencl")
+
+MAX_FILE_LINES = 600
+MAX_FUNCTION_LINES = 40
+
+# (path, what): why it may stand. An entry that excuses nothing is an error.
+EXEMPT = {
+    ("core/bringup/dtypes.py", "dtypes imports types"): "`f32[4, 8]` spells a type",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One parsed file, with its path relative to the tree that is checked."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One broken rule; path and what stay the same while unrelated lines change."""
+
+    path: str
+    line: int
+    what: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.what}{self.detail}"
+
+
+def sources(root: Path, *folders: str) -> Iterator[Source]:
+    """Every Python file below the folders of ``root`` that exist."""
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
+            text = path.read_text(encoding="utf-8")
+            yield Source(path.relative_to(root).as_posix(), text, ast.parse(text))
+
+
+def module_of(path: str) -> str:
+    """``core/bringup/ops/table.py`` is ``bringup.ops.table``; a package is its ``__init__``."""
+    parts = path.removesuffix(".py").split("/")
+    first = next(i for i, part in enumerate(parts) if part.startswith("bringup"))
+    return ".".join(part for part in parts[first:] if part != "__init__")
+
+
+def imports(source: Source) -> Iterator[tuple[int, str]]:
+    """Each imported dotted name with its line, deferred ones too; ``from a import b`` is `a.b`."""
+    package = module_of(source.path).split(".")
+    if not source.path.endswith("__init__.py"):
+        package = package[:-1]
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            prefix = [*base, *([node.module] if node.module else [])]
+            for alias in node.names:
+                yield node.lineno, ".".join([*prefix, alias.name])
+
+
+def wrong_direction(root: Path) -> Iterator[Problem]:
+    """Imports in core that point from a layer to a later one, and modules that have no layer."""
+    for source in sources(root, CORE):
+        here = module_of(source.path).split(".")
+        if here == ["bringup"]:
+            continue
+        if here[1] not in RANK:
+            yield Problem(source.path, 1, f"bringup.{here[1]} has no layer")
+            continue
+        for line, name in imports(source):
+            parts = name.split(".")
+            if parts[0] != "bringup":
+                continue
+            if len(parts) == 1:
+                yield Problem(source.path, line, "imports the package itself; name the module")
+            elif RANK.get(parts[1], len(LAYERS)) > RANK[here[1]]:
+                yield Problem(source.path, line, f"{here[1]} imports {parts[1]}")
+
+
+def backend_imports(root: Path) -> Iterator[Problem]:
+    """Imports of a backend by core, conformance or another backend, and of the suite by any."""
+    for source in sources(root, CORE, CONFORMANCE, *BACKENDS):
+        own = module_of(source.path).split(".")[0]
+        for line, name in imports(source):
+            package = name.split(".")[0]
+            if package != own and package in (*BACKEND_PACKAGES, "bringup_conformance"):
+                yield Problem(source.path, line, f"imports {name}")
+
+
+def private_uses(root: Path) -> Iterator[Problem]:
+    """Underscored modules and names of core that the suite or a backend reaches for."""
+    for source in sources(root, CONFORMANCE, *BACKENDS):
+        bound = {
+            alias.asname or alias.name.split(".")[-1]
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+            if alias.name.split(".")[0] == "bringup"
+            or (getattr(node, "module", None) or "").split(".")[0] == "bringup"
+        }
+        for line, name in imports(source):
+            parts = name.split(".")
+            if parts[0] == "bringup" and any(is_private(part) for part in parts):
+                yield Problem(source.path, line, f"imports {name}")
+        for node in ast.walk(source.tree):
+            if (
+                isinstance(node, ast.Attribute)
+                and is_private(node.attr)
+                and isinstance(node.value, ast.Name)
+                and node.value.id in bound
+            ):
+                yield Problem(source.path, node.lineno, f"uses {node.value.id}.{node.attr}")
+
+
+def is_private(name: str) -> bool:
+    """One leading underscore; dunders are Python's."""
+    return name.startswith("_") and not name.startswith("__")
+
+
+def device_names(root: Path) -> Iterator[Problem]:
+    """Strings of core and conformance that name a device; in docstrings, only names in quotes."""
+    names = "|".join(DEVICE_NAMES)
+    # A word of a hyphenated LLVM triple is no device name.
+    word = re.compile(rf"(?<![\w-])({names})(?![\w-])")
+    quoted = re.compile(rf"""["'=]({names})(?::\w+)?["']""")
+    for source in sources(root, CORE, CONFORMANCE):
+        docs = docstrings(source.tree)
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found = (quoted if node in docs else word).search(node.value)
+                if found:
+                    yield Problem(source.path, node.lineno, f"names the device {found[1]!r}")
+
+
+def docstrings(tree: ast.Module) -> set[ast.Constant]:
+    """The constants that are docstrings, also of attributes: every string that is a statement."""
+    return {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+
+
+CODE = ("core", "backends", "conformance", "examples", "benchmarks", ".ci")
+
+
+def long_files(root: Path) -> Iterator[Problem]:
+    """Files over the hard limit."""
+    for source in sources(root, *CODE):
+        lines = source.text.count("\n")
+        if lines > MAX_FILE_LINES:
+            yield Problem(source.path, 1, "the file is long", f" ({lines} lines)")
+
+
+def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Every function with its qualified name, methods and nested ones too."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{prefix}{node.name}"
+            if not isinstance(node, ast.ClassDef):
+                yield name, node  # type: ignore[misc]
+            yield from functions(node, f"{name}.")
+        else:
+            yield from functions(node, prefix)
+
+
+def long_functions(root: Path) -> Iterator[Problem]:
+    """Functions over the limit, docstring included."""
+    for source in sources(root, *CODE):
+        for name, node in functions(source.tree):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > MAX_FUNCTION_LINES:
+                yield Problem(source.path, node.lineno, f"{name} is long", f" ({lines} lines)")
+
+
+def undocumented(root: Path) -> Iterator[Problem]:
+    """Public modules, classes and top-level functions without a docstring."""
+    for source in sources(root, CORE, CONFORMANCE, *BACKENDS):
+        if not ast.get_docstring(source.tree):
+            yield Problem(source.path, 1, "the module has no docstring")
+        for node in source.tree.body:
+            if (
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+                and not node.name.startswith("_")
+                and not ast.get_docstring(node)
+                and not is_overload(node)
+            ):
+                yield Problem(source.path, node.lineno, f"{node.name} has no docstring")
+
+
+def is_overload(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    """The implementation carries the docstring of an overloaded function."""
+    return any(ast.unparse(d).split(".")[-1] == "overload" for d in node.decorator_list)
+
+
+def stray_instructions(root: Path) -> Iterator[Problem]:
+    """Calls of ``Instr(...)`` outside the graph package: only the builder makes instructions."""
+    for source in sources(root, CORE, CONFORMANCE, *BACKENDS):
+        if module_of(source.path).startswith("bringup.graph"):
+            continue
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "Instr":
+                yield Problem(source.path, node.lineno, "makes an instruction without the builder")
+
+
+Rule = Callable[[Path], Iterator[Problem]]
+RULES: tuple[Rule, ...] = (
+    wrong_direction,
+    backend_imports,
+    private_uses,
+    device_names,
+    long_files,
+    long_functions,
+    undocumented,
+    stray_instructions,
+)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_this_tree_keeps_the_rule(rule: Rule) -> None:
+    problems = [str(p) for p in rule(ROOT) if (p.path, p.what) not in EXEMPT]
+    assert not problems, "\n".join([rule.__doc__ or "", *problems])
+
+
+def test_every_exemption_excuses_something() -> None:
+    found = {(p.path, p.what) for rule in RULES for p in rule(ROOT)}
+    assert set(EXEMPT) <= found
+
+
+@pytest.mark.parametrize("folder", [CORE, CONFORMANCE, *BACKENDS])
+def test_the_rules_look_at_real_files(folder: str) -> None:
+    assert list(sources(ROOT, folder))
+
+
+# One small violation per line: rule, file, text, and what the message must say.
+BAD = [
+    (wrong_direction, f"{CORE}/dtypes.py", "from bringup.ops import table\n", "dtypes imports ops"),
+    (wrong_direction, f"{CORE}/graph/ir.py", "from ..passes import fuse\n", "graph imports passes"),
+    (wrong_direction, f"{CORE}/graph/ir.py", "def f():\n    import bringup.api\n", "imports api"),
+    (wrong_direction, f"{CORE}/graph/ir.py", "import bringup\n", "imports the package itself"),
+    (wrong_direction, f"{CORE}/graph/ir.py", "from .. import runtime\n", "graph imports runtime"),
+    (wrong_direction, f"{CORE}/strange.py", "", "has no layer"),
+    (backend_imports, f"{CORE}/api.py", "import bringup_cpu\n", "imports bringup_cpu"),
+    (backend_imports, f"{CONFORMANCE}/run.py", "from bringup_cuda import x\n", "bringup_cuda.x"),
+    (backend_imports, f"{BACKENDS[0]}/p.py", "import bringup_conformance\n", "conformance"),
+    (private_uses, f"{CONFORMANCE}/run.py", "from bringup._native import f\n", "bringup._native"),
+    (private_uses, f"{CONFORMANCE}/run.py", "from bringup.ops import _f\n", "bringup.ops._f"),
+    (private_uses, f"{BACKENDS[0]}/p.py", "import bringup as bu\nbu._x\n", "uses bu._x"),
+    (device_names, f"{CORE}/api.py", 'default = "cpu"\n', "'cpu'"),
+    (device_names, f"{CONFORMANCE}/run.py", 'f(target="cuda:sm_90")\n', "'cuda'"),
+    (device_names, f"{CORE}/api.py", '"""\n>>> jit(device="cuda")\n"""\n', "'cuda'"),
+    (device_names, f"{CORE}/api.py", 'f"on template:{i}"\n', "'template'"),
+    (long_files, f"{CORE}/api.py", "x = 1\n" * 601, "601 lines"),
+    (
+        long_functions,
+        f"{CORE}/api.py",
+        "class A:\n  def f(s):\n" + "    s\n" * 40,
+        "A.f is long (41 lines)",
+    ),
+    (undocumented, f"{CORE}/api.py", '"""Doc."""\ndef f(): ...\n', "f has no docstring"),
+    (undocumented, f"{CORE}/api.py", '"""Doc."""\nclass C: ...\n', "C has no docstring"),
+    (undocumented, f"{CORE}/api.py", "x = 1\n", "the module has no docstring"),
+    (stray_instructions, f"{CORE}/passes/cse.py", "Instr(op, ())\n", "without the builder"),
+    (stray_instructions, f"{CORE}/passes/cse.py", "ir.Instr(op)\n", "without the builder"),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text", "message"), BAD, ids=[f"{b[0].__name__}-{b[3]}" for b in BAD]
+)
+def test_the_rule_sees_a_violation(
+    rule: Rule, path: str, text: str, message: str, tmp_path: Path
+) -> None:
+    write(tmp_path, path, text)
+    problems = [str(problem) for problem in rule(tmp_path)]
+    assert any(message in problem for problem in problems), problems
+
+
+# The nearest thing that is allowed.
+GOOD = [
+    (wrong_direction, f"{CORE}/ops/table.py", "from bringup.graph import Graph\nimport numpy\n"),
+    (wrong_direction, f"{CORE}/__init__.py", "from bringup.api import jit\n"),
+    (wrong_direction, f"{CORE}/graph/__init__.py", "from .ir import Graph\n"),
+    (backend_imports, f"{BACKENDS[0]}/p.py", "from bringup_cpu import threads\nimport bringup\n"),
+    (private_uses, f"{CONFORMANCE}/run.py", "import bringup as bu\nbu.__version__\nself._x\n"),
+    (device_names, f"{CORE}/llvm/t.py", 't = "nvptx64-nvidia-cuda"\nf(cpu="generic")\n'),
+    (device_names, f"{CORE}/api.py", '"""Counts the cpu set of the process."""\n'),
+    (long_functions, f"{CORE}/api.py", "def f(s):\n" + "    s\n" * 39),
+    (undocumented, f"{CORE}/api.py", '"""Doc."""\ndef _f(): ...\n'),
+    (stray_instructions, f"{CORE}/graph/ir.py", "Instr(op, ())\n"),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), GOOD)
+def test_the_rule_allows_what_is_right(rule: Rule, path: str, text: str, tmp_path: Path) -> None:
+    write(tmp_path, path, text)
+    assert list(rule(tmp_path)) == []
+
+
+def write(root: Path, path: str, text: str) -> None:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
+HEAVY = ("llvmlite", "pycuda", "hypothesis", "rich", "typer", *BACKEND_PACKAGES)
+
+
+def loaded_by(module: str) -> set[str]:
+    """The top-level packages a new interpreter holds after importing the module."""
+    code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/"
+    )
+    return set(done.stdout.split())
+
+
+def test_importing_the_package_loads_no_driver_compiler_or_backend() -> None:
+    assert loaded_by("bringup").isdisjoint(HEAVY)
+
+
+def test_importing_the_suite_loads_no_driver_compiler_or_backend() -> None:
+    loaded = loaded_by("bringup_conformance")
+    assert loaded.isdisjoint({"llvmlite", "pycuda", *BACKEND_PACKAGES})
+
+
+def test_the_import_check_sees_what_is_loaded() -> None:
+    assert "llvmlite" in loaded_by("llvmlite.binding")
