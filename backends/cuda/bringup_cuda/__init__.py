@@ -1,0 +1,1 @@
+"""NVIDIA GPUs for bringup: the plugin and the capabilities of each architecture."""

@@ -1,0 +1,52 @@
+"""Capabilities of each NVIDIA architecture, as data."""
+
+from __future__ import annotations
+
+from bringup.backend import Capabilities, Limits, Shapes
+from bringup.dtypes import ALL
+from bringup.errors import UnsupportedError
+from bringup.ops import Kind, all_ops
+
+# Shared memory one thread block may opt in to, KiB: CUDA C++ Programming Guide, "Technical
+# Specifications per Compute Capability".
+SHARED_KIB = {
+    "sm_75": 64,
+    "sm_80": 163,
+    "sm_86": 99,
+    "sm_87": 163,
+    "sm_89": 99,
+    "sm_90": 227,
+    "sm_100": 227,
+    "sm_120": 99,
+}
+#: What "no target" means: the oldest architecture that current toolkits compile for.
+BASELINE = "sm_75"
+
+WARP = 32
+BLOCK = 256
+# cuMemAlloc returns memory aligned to 256 bytes; arena slots keep that.
+ALIGNMENT = 256
+# Kernel parameters fill at most 4 KiB, 8 bytes a pointer; half of that leaves room for sizes.
+MAX_BUFFERS = 256
+
+FUSED = (Kind.SOURCE, Kind.ELEMENTWISE, Kind.REDUCTION)
+
+
+def capabilities_of(target: str) -> Capabilities:
+    """Capabilities of an architecture such as ``sm_90``; of `BASELINE` if ``target`` is empty.
+
+    Raises UnsupportedError for an architecture that is not in the table.
+    """
+    name = target or BASELINE
+    if name not in SHARED_KIB:
+        known = ", ".join(SHARED_KIB)
+        raise UnsupportedError(f"no architecture {name!r}", fix=f"use one of {known}")
+    shared = SHARED_KIB[name] * 1024
+    every = frozenset(ALL)
+    return Capabilities(
+        kernels={claim: every for row in all_ops() if row.kind in FUSED for claim in row.claims},
+        limits=Limits(buffers=MAX_BUFFERS, row_elements=shared // 8, tile_bytes=shared),
+        shapes=Shapes(vector=WARP, block=BLOCK),
+        alignment=ALIGNMENT,
+        asynchronous=True,
+    )
