@@ -43,7 +43,9 @@ _WORDS: dict[str, Any] = {
     "inf": float("inf"),
     "nan": read_double("nan"),
 }
-_OPENING, _CLOSING = "([{<", ")]}>"
+_BRACKETS = {"(": ")", "[": "]", "{": "}", "<": ">"}
+# The empty text past the end closes nothing.
+_CLOSING = ("", *_BRACKETS.values())
 
 _readers: dict[str, AttrReader] = {}
 
@@ -107,7 +109,11 @@ class _Scanner:
         ) from cause
 
     def peek(self, token: str) -> bool:
-        return self.text.startswith(token, self.skip())
+        """Whether a punctuation mark or a whole word comes next."""
+        if not self.text.startswith(token, self.skip()):
+            return False
+        end = self.pos + len(token)
+        return not (token.isalpha() and self.text[end : end + 1].isalnum())
 
     def accept(self, token: str) -> bool:
         if not self.peek(token):
@@ -134,13 +140,14 @@ class _Scanner:
 
     def balanced(self) -> str:
         """The body of ``<…>``, from its opening bracket on."""
-        start, depth = self.pos, 1
-        while depth:
+        start, awaited = self.pos, [">"]
+        while awaited:
             self.pos += 1
-            if self.pos >= len(self.text):
+            char = self.text[self.pos : self.pos + 1]
+            if char in _CLOSING and char != awaited.pop():
                 self.fail("the bracket is never closed", start)
-            char = self.text[self.pos]
-            depth += (char in _OPENING) - (char in _CLOSING)
+            if char in _BRACKETS:
+                awaited.append(_BRACKETS[char])
         self.pos += 1
         return self.text[start + 1 : self.pos - 1]
 
