@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+
 from bringup.errors import OpTypeError
 from bringup.graph import Graph, Operation
 from bringup.graph.parser import parse_graph

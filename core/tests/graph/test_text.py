@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from bringup.dtypes import ALL, FLOATS, DType, bf16, f16, f32, f64, i32
 from bringup.errors import Location, OpTypeError, ParseError
 from bringup.graph import Builder, Graph, Literal, Operation, attr_key
 from bringup.graph.elements import bits_of, format_element, from_bits, read_element
 from bringup.graph.parser import parse_graph, register_attr_reader
 from bringup.graph.printer import Numbering, format_attr, format_call, print_graph
-from hypothesis import given
-from hypothesis import strategies as st
 
 Parse = Callable[[str], Graph]
 Toys = dict[str, Operation]
@@ -25,7 +26,7 @@ GOLDEN = """graph main(%0: f32[4], %1: f32[4]) {
   %2: f32[4] = add(%0, %1)
   %3: f32[4], %4: f32[4] = both(%2)
   %5: f32[4] = constant() {value=f32[4](1.0)}
-  %6: f32[4], %7: f32[4], %8: f32[4] = tag(%3, %4, %5) {note="a \\"b\\"", more=(1, (2,), true, 0.5, none)}
+  %6: f32[4], %7: f32[4], %8: f32[4] = tag(%3, %4, %5) {note="\\"b\\"", more=((2,), true, 0.5)}
   return %7, %0
 }"""
 

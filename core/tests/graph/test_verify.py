@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from bringup.dtypes import f32
 from bringup.errors import GraphError, Location
 from bringup.graph import Graph, Instr, Operation, Value
