@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser
 
 # Two runs of one commit must generate the same cases; deadlines measure the machine, not the code.
 settings.register_profile(
@@ -13,3 +15,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("bringup")
+
+# Python blocks of the pages run as they stand; doctest itself stumbles over code fences.
+pytest_collect_file = Sybil(
+    parsers=[PythonCodeBlockParser()], patterns=["*.md"], excludes=["DESIGN.md"]
+).pytest()

@@ -19,7 +19,8 @@ class Literal:
 
     A splat (all elements equal in bits) is stored as one element, however large its shape.
 
-    >>> Literal.splat(1.5, TensorType((1000,), as_dtype("f32"))).is_splat
+    >>> from bringup.dtypes import f32
+    >>> Literal.splat(1.5, f32[1000]).is_splat
     True
     """
 
