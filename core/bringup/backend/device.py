@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from bringup.backend.capabilities import Capabilities, Handshake
 from bringup.program.program import Program
 from bringup.types import TensorType
@@ -58,9 +60,14 @@ class Executable(Protocol):
 
 
 class Device(ABC):
-    """An opened device.  Methods raise bringup's `DeviceError` family and leave the device usable."""
+    """An opened device.  Methods raise bringup's `DeviceError` family and leave the device usable.
+
+    refcounted_handles: handles are Python objects that give their memory back when the last reference goes; core then
+    never calls `free`.
+    """
 
     capabilities: Capabilities
+    refcounted_handles: bool = False
 
     @abstractmethod
     def alloc(self, nbytes: int) -> Handle:
@@ -89,6 +96,13 @@ class Device(ABC):
     @abstractmethod
     def compile(self, program: Program) -> Executable:
         """Turn a program into something callable.  Raises CompileError, UnsupportedError."""
+
+    def host_view(self, handle: Handle, type_: TensorType) -> np.ndarray[Any, Any] | None:
+        """The memory itself as an array of the host, after all work before it; None if the host cannot see it.
+
+        The array keeps the memory alive.
+        """
+        return None
 
     def close(self) -> None:
         """Release the device.  Called once."""

@@ -1,0 +1,1 @@
+"""From Python functions to graphs: pytrees, traces, deferred expressions, reverse-mode derivatives."""

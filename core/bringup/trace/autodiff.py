@@ -1,0 +1,134 @@
+"""Reverse-mode derivatives of graphs: a replay forwards, then the rows' vjps backwards, into one builder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bringup.errors import OpTypeError, UnsupportedError
+from bringup.graph import Builder, Graph, Instr, Value, rebuild
+from bringup.ops.build import zeros_like
+from bringup.ops.table import OpDef, lookup
+
+
+def vjp_graph(graph: Graph, wrt: Sequence[int], of: Sequence[int] | None = None) -> Graph:
+    """The graph that computes `graph` and pulls cotangents of its outputs back to its inputs.
+
+    wrt: positions of the inputs to differentiate by, of float dtype.  of: positions of the outputs that have a
+    cotangent (default: all).  The result takes the inputs of `graph`, then one cotangent per entry of `of`; it returns
+    the outputs of `graph`, then one cotangent per entry of `wrt`, of that input's type.
+    Raises OpTypeError for an input or output that is no float, UnsupportedError, with the op and the line, where a
+    cotangent meets an op that has neither a vjp nor a decomposition.
+    """
+    of = range(len(graph.outputs)) if of is None else of
+    _require_floats("input", graph.inputs, wrt)
+    _require_floats("output", graph.outputs, of)
+    graph = _with_derivatives(graph, wrt)
+    builder = Builder()
+    table = {v: builder.input(v.type) for v in graph.inputs}
+    seeds = [builder.input(graph.outputs[i].type) for i in of]
+    with builder:
+        for instr in graph.instrs:
+            builder.location = instr.location
+            operands = tuple([table[v] for v in instr.operands])
+            results = builder.emit(instr.op, operands, instr.attrs)
+            table.update(zip(instr.results, results, strict=True))
+        sweep = _Sweep(builder, table)
+        for i, seed in zip(of, seeds, strict=True):
+            sweep.add(graph.outputs[i], seed)
+        active = _active(graph, wrt)
+        for instr in reversed(graph.instrs):
+            if not active.isdisjoint(instr.results):
+                sweep.pull(instr, active)
+        builder.location = None
+        gradients = [sweep.cotangent(graph.inputs[i]) for i in wrt]
+    return builder.build([*(table[v] for v in graph.outputs), *gradients], f"vjp_{graph.name}")
+
+
+class _Sweep:
+    """The way back: cotangents by value of the original graph, emitted into the builder that holds its replay."""
+
+    def __init__(self, builder: Builder, table: dict[Value, Value]) -> None:
+        self._builder = builder
+        self._table = table
+        self._cotangents: dict[Value, Value] = {}
+
+    def add(self, value: Value, cotangent: Value) -> None:
+        """Sum a further cotangent of a value."""
+        assert cotangent.type is value.type, f"cotangent {cotangent.type} of {value.type}"
+        before = self._cotangents.get(value)
+        total = cotangent if before is None else lookup("add")(before, cotangent)
+        self._cotangents[value] = total
+
+    def cotangent(self, value: Value) -> Value:
+        """The cotangent of a value; zeros if nothing reached it."""
+        found = self._cotangents.get(value)
+        return zeros_like(value) if found is None else found
+
+    def pull(self, instr: Instr, active: set[Value]) -> None:
+        """Hand the cotangents of the results to the operands."""
+        if self._cotangents.keys().isdisjoint(instr.results):
+            return
+        op = instr.op
+        assert isinstance(op, OpDef)
+        if op.vjp is None:
+            raise UnsupportedError(
+                f"{op.name} has no derivative, and a gradient passes through it",
+                location=instr.location,
+                fix="keep the op off the path from the differentiated inputs to the result, or give its row a vjp",
+            )
+        self._builder.location = instr.location
+        given = tuple(self.cotangent(v) for v in instr.results)
+        results = tuple(self._table[v] for v in instr.results)
+        operands = [self._table[v] for v in instr.operands]
+        single = len(results) == 1
+        pulled = op.vjp(
+            given[0] if single else given, results[0] if single else results, *operands, **instr.attrs
+        )
+        for operand, cotangent in zip(instr.operands, pulled, strict=True):
+            if cotangent is not None and operand in active:
+                self.add(operand, cotangent)
+
+
+def _require_floats(what: str, values: Sequence[Value], positions: Sequence[int]) -> None:
+    for i in positions:
+        if not values[i].dtype.is_float:
+            raise OpTypeError(
+                f"{what} {i} is {values[i].type}, and derivatives exist for floats only",
+                fix=f"differentiate by float values only, or convert {what} {i} to a float dtype first",
+            )
+
+
+def _active(graph: Graph, wrt: Sequence[int]) -> set[Value]:
+    """The float values that depend on the inputs named by `wrt`."""
+    active = {graph.inputs[i] for i in wrt}
+    for instr in graph.instrs:
+        if not active.isdisjoint(instr.operands):
+            active.update(v for v in instr.results if v.dtype.is_float)
+    return active
+
+
+def _with_derivatives(graph: Graph, wrt: Sequence[int]) -> Graph:
+    """`graph` with composites decomposed that have no vjp and stand where a cotangent may pass."""
+    while True:
+        active = _active(graph, wrt)
+        todo = {i for i in graph.instrs if _is_opaque(i) and not active.isdisjoint(i.results)}
+        if not todo:
+            return graph
+
+        def rewrite(
+            instr: Instr, operands: tuple[Value, ...], todo: set[Instr] = todo
+        ) -> Sequence[Value] | None:
+            if instr not in todo:
+                return None
+            op = instr.op
+            assert isinstance(op, OpDef)
+            assert op.decompose is not None
+            results = op.decompose(*operands, **instr.attrs)
+            return results if isinstance(results, tuple) else (results,)
+
+        graph = rebuild(graph, rewrite)
+
+
+def _is_opaque(instr: Instr) -> bool:
+    op = instr.op
+    return isinstance(op, OpDef) and op.vjp is None and op.decompose is not None

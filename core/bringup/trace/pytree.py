@@ -1,0 +1,252 @@
+"""Nested Python containers of arrays: taken apart, put together, and named by path.
+
+Containers are tuples, namedtuples, lists, dicts, `None` (which holds nothing), dataclasses, and what `register` adds.
+Everything else is a leaf.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from bringup.errors import ConversionError
+from bringup.graph import attr_key
+
+#: ``split(container) -> (children, their path steps, what else identifies the container)``
+Split = Callable[[Any], "tuple[Sequence[Any], Sequence[str], Hashable]"]
+#: ``join(rest, children) -> container``
+Join = Callable[[Any, Sequence[Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeDef:
+    """The shape of a nested container; hashable, equal when the containers take the same leaves in the same places.
+
+    kind: the container's class, or None for a leaf.  rest: what else rebuilds it, such as a dict's keys.
+    leaves: how many there are below.
+
+    >>> flatten({"w": 1, "b": (2, None)})[1]
+    {'b': (*, None), 'w': *}
+    """
+
+    kind: type | None
+    rest: Hashable
+    children: tuple[TreeDef, ...]
+    steps: tuple[str, ...] = dataclasses.field(compare=False)
+    leaves: int = dataclasses.field(compare=False)
+
+    def __repr__(self) -> str:
+        if self.kind is None:
+            return "*"
+        inner = [repr(child) for child in self.children]
+        if self.kind is type(None):
+            return "None"
+        if self.kind is tuple:
+            return f"({', '.join(inner)}{',' if len(inner) == 1 else ''})"
+        if self.kind is list:
+            return f"[{', '.join(inner)}]"
+        if self.kind is dict and isinstance(self.rest, tuple):
+            pairs = zip(self.rest, inner, strict=True)
+            return f"{{{', '.join(f'{key!r}: {child}' for key, child in pairs)}}}"
+        names = (step.lstrip(".") for step in self.steps)
+        fields = zip(names, inner, strict=True)
+        return f"{self.kind.__name__}({', '.join(f'{name}={child}' for name, child in fields)})"
+
+    def paths(self, prefix: str = "") -> Iterator[str]:
+        """The path of every leaf, in order: ``prefix['w'][0].bias``."""
+        if self.kind is None:
+            yield prefix
+        for step, child in zip(self.steps, self.children, strict=True):
+            yield from child.paths(prefix + step)
+
+
+class Static:
+    """A value that belongs to a signature: equal when type and bits are, so that 1, 1.0, True, 0.0 and -0.0 all differ.
+
+    Raises ConversionError if the value is not hashable.
+
+    >>> Static(1) == Static(True), Static(float("nan")) == Static(float("nan"))
+    (False, True)
+    """
+
+    __slots__ = ("_hash", "_key", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self._key = attr_key(value)
+        try:
+            self._hash = hash(self._key)
+        except TypeError:
+            raise ConversionError(
+                f"a static value must be hashable, and {type(value).__name__} is not",
+                fix="pass a tuple instead of a list, or make the argument an array",
+            ) from None
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and self._key == other._key
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+LEAF = TreeDef(None, None, (), (), 1)
+_EMPTY = TreeDef(type(None), None, (), (), 0)
+
+
+def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
+    """The leaves of a nested container, and the definition that puts them back.
+
+    Dicts are taken in the order of their sorted keys where those sort, so that equal dicts are equal trees.
+
+    >>> flatten({"w": 1, "b": (2, None)})
+    ([2, 1], {'b': (*, None), 'w': *})
+    """
+    leaves: list[Any] = []
+    return leaves, _flatten(tree, leaves)
+
+
+def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
+    """The container of that definition with these leaves.
+
+    Raises ConversionError if their number is wrong.
+
+    >>> unflatten(flatten({"w": 1, "b": (2, None)})[1], [5, 6])
+    {'b': (5, None), 'w': 6}
+    """
+    leaves = list(leaves)
+    if len(leaves) != treedef.leaves:
+        raise ConversionError(f"{treedef} takes {treedef.leaves} leaves, got {len(leaves)}")
+    return _unflatten(treedef, iter(leaves))
+
+
+def tree_map(fn: Callable[..., Any], tree: Any, *rest: Any) -> Any:
+    """`tree` with ``fn(leaf, *leaves of the rest at the same place)`` in place of each leaf.
+
+    Raises ConversionError if the trees are not alike.
+
+    >>> tree_map(lambda p, g: p - g, {"w": 5, "b": 2}, {"w": 1, "b": 1})
+    {'b': 1, 'w': 4}
+    """
+    leaves, treedef = flatten(tree)
+    columns = [leaves]
+    for other in rest:
+        others, definition = flatten(other)
+        if definition != treedef:
+            raise ConversionError(
+                f"trees differ: {treedef} and {definition}", fix="give trees of the same containers"
+            )
+        columns.append(others)
+    return _unflatten(treedef, iter([fn(*row) for row in zip(*columns, strict=True)]))
+
+
+def register(kind: type, split: Split, join: Join) -> None:
+    """Make a class a container.
+
+    split: ``container -> (children, path steps such as ".bias", hashable rest)``.  join: ``(rest, children) -> container``.
+    Raises ValueError if the class is one already.
+    """
+    if kind in _CONTAINERS:
+        raise ValueError(f"{kind.__name__} is a container already")
+    _CONTAINERS[kind] = (split, join)
+
+
+def _flatten(tree: Any, leaves: list[Any]) -> TreeDef:
+    if tree is None:
+        return _EMPTY
+    kind = type(tree)
+    container = _CONTAINERS.get(kind)
+    if container is None:
+        container = _recognise(kind)
+        if container is None:
+            leaves.append(tree)
+            return LEAF
+    children, steps, rest = container[0](tree)
+    before = len(leaves)
+    definitions = tuple([_flatten(child, leaves) for child in children])
+    return TreeDef(kind, rest, definitions, tuple(steps), len(leaves) - before)
+
+
+def _unflatten(treedef: TreeDef, leaves: Iterator[Any]) -> Any:
+    if treedef.kind is None:
+        return next(leaves)
+    if treedef.kind is type(None):
+        return None
+    children = [_unflatten(child, leaves) for child in treedef.children]
+    return _CONTAINERS[treedef.kind][1](treedef.rest, children)
+
+
+def _recognise(kind: type) -> tuple[Split, Join] | None:
+    """Namedtuples and dataclasses become containers when they are first met."""
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        made = _namedtuple(kind)
+    elif dataclasses.is_dataclass(kind):
+        made = _dataclass(kind)
+    else:
+        return None
+    return _CONTAINERS.setdefault(kind, made)
+
+
+def _namedtuple(kind: Any) -> tuple[Split, Join]:
+    steps = tuple(f".{name}" for name in kind._fields)
+    return (lambda t: (t, steps, None)), (lambda _, children: kind(*children))
+
+
+def _dataclass(kind: type) -> tuple[Split, Join]:
+    """Fields are children, except those declared ``field(metadata={"static": True})``, which are part of the tree."""
+    names, static = [], []
+    for field in dataclasses.fields(kind):
+        (static if field.metadata.get("static") else names).append(field.name)
+    steps = tuple(f".{name}" for name in names)
+    getters = [attrgetter(name) for name in names]
+
+    def split(value: Any) -> tuple[Sequence[Any], Sequence[str], Hashable]:
+        return [get(value) for get in getters], steps, tuple(Static(getattr(value, n)) for n in static)
+
+    def join(rest: Any, children: Sequence[Any]) -> Any:
+        # Leaves may be tracers or types, so ``__init__`` and ``__post_init__`` must not see them.
+        value = object.__new__(kind)
+        for name, child in zip(names, children, strict=True):
+            object.__setattr__(value, name, child)
+        for name, held in zip(static, rest, strict=True):
+            object.__setattr__(value, name, held.value)
+        return value
+
+    return split, join
+
+
+def _split_sequence(value: Sequence[Any]) -> tuple[Sequence[Any], Sequence[str], Hashable]:
+    return value, [f"[{i}]" for i in range(len(value))], None
+
+
+def _split_dict(value: dict[Any, Any]) -> tuple[Sequence[Any], Sequence[str], Hashable]:
+    try:
+        keys = tuple(sorted(value))
+    except TypeError:
+        keys = tuple(value)
+    return [value[key] for key in keys], [f"[{key!r}]" for key in keys], keys
+
+
+def _split_ordered(value: OrderedDict[Any, Any]) -> tuple[Sequence[Any], Sequence[str], Hashable]:
+    return list(value.values()), [f"[{key!r}]" for key in value], tuple(value)
+
+
+def _join_dict(keys: Any, children: Sequence[Any]) -> dict[Any, Any]:
+    return dict(zip(keys, children, strict=True))
+
+
+_CONTAINERS: dict[type, tuple[Split, Join]] = {
+    tuple: (_split_sequence, lambda _, children: tuple(children)),
+    list: (_split_sequence, lambda _, children: list(children)),
+    dict: (_split_dict, _join_dict),
+    OrderedDict: (
+        _split_ordered,
+        lambda keys, children: OrderedDict(zip(keys, children, strict=True)),
+    ),
+}
