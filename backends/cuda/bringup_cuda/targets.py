@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import bringup.ops  # noqa: F401  (fills the op table)
 from bringup.backend import Capabilities, Limits, Shapes
 from bringup.dtypes import ALL
 from bringup.errors import UnsupportedError
-from bringup.ops import Kind, all_ops
+from bringup.ops.table import Kind, all_ops
 
 # Shared memory one thread block may opt in to, KiB: CUDA C++ Programming Guide, "Technical
 # Specifications per Compute Capability".
