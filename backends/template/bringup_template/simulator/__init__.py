@@ -1,0 +1,84 @@
+"""A small simulated accelerator: the hardware and driver a vendor would bring.
+
+The host reaches device memory only through ``upload``, ``download`` and ``copy``; work is queued
+and runs late; memory is poisoned and fenced; errors can be ordered.  Two ways to compute: ``call``
+runs a Python callable over views (an op library), ``load`` and ``launch`` run a kernel image
+written with ``Assembler`` (a compiler target).
+"""
+
+from __future__ import annotations
+
+from bringup_template.simulator.accelerator import Accelerator, Binding, KernelId
+from bringup_template.simulator.alu import ALU, LANES
+from bringup_template.simulator.assembler import Assembler, Place, Reg
+from bringup_template.simulator.errors import (
+    BadImageError,
+    CommandFailedError,
+    CommandTimeoutError,
+    DeviceLostError,
+    DoubleFreeError,
+    GuardError,
+    InjectedError,
+    InvalidHandleError,
+    LimitError,
+    OutOfBoundsError,
+    OutOfDeviceMemoryError,
+    SimulatorError,
+    UseAfterFreeError,
+    ViewEscapedError,
+)
+from bringup_template.simulator.isa import (
+    DTYPES,
+    LANE,
+    Affine,
+    Image,
+    Range,
+    decode,
+    encode,
+    grid_axis,
+    loop_counter,
+)
+from bringup_template.simulator.limits import Counters, Limits
+from bringup_template.simulator.memory import GUARD, Handle
+from bringup_template.simulator.queue import Ticket
+from bringup_template.simulator.views import Operand
+
+__all__ = [
+    "ALU",
+    "DTYPES",
+    "GUARD",
+    "LANE",
+    "LANES",
+    "Accelerator",
+    "Affine",
+    "Assembler",
+    "BadImageError",
+    "Binding",
+    "CommandFailedError",
+    "CommandTimeoutError",
+    "Counters",
+    "DeviceLostError",
+    "DoubleFreeError",
+    "GuardError",
+    "Handle",
+    "Image",
+    "InjectedError",
+    "InvalidHandleError",
+    "KernelId",
+    "LimitError",
+    "Limits",
+    "Operand",
+    "OutOfBoundsError",
+    "OutOfDeviceMemoryError",
+    "Place",
+    "Range",
+    "Reg",
+    "SimulatorError",
+    "Ticket",
+    "UseAfterFreeError",
+    "ViewEscapedError",
+    "decode",
+    "encode",
+    "grid_axis",
+    "loop_counter",
+]

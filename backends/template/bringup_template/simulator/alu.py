@@ -1,0 +1,221 @@
+"""The chip's arithmetic: one row per ALU operation, over whole vectors.
+
+Rounding is to nearest even in the operation's own dtype.  Integers wrap.  Signed division
+truncates, floordiv and floormod round down; by zero a quotient is all ones and a remainder the
+dividend; INT_MIN / -1 is INT_MIN.  ``convert`` saturates and takes NaN to 0; ``truncate`` keeps the
+low bits.  max and min propagate NaN and order -0 before +0.  A shift by the width or more, or by
+a negative count, gives 0, or the sign for ``shr_a``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bringup_template.simulator.isa import DTYPES
+
+__all__ = ["ALU", "LANES", "AluOp", "kind_of"]
+
+Vector = npt.NDArray[Any]
+_STORAGE_ONLY = ("f8e4m3fn", "f8e5m2")
+
+
+def kind_of(dtype: str) -> str:
+    """``b`` bool, ``i`` signed, ``u`` unsigned, ``f`` float, ``s`` storage-only float."""
+    if dtype in _STORAGE_ONLY:
+        return "s"
+    return {"b": "b", "i": "i", "u": "u"}.get(dtype[0], "f") if dtype != "bf16" else "f"
+
+
+@dataclass(frozen=True, slots=True)
+class AluOp:
+    """One operation: arity, kinds of operand allowed, result ``same``, ``bool`` or ``declared``.
+
+    compute: ``(*operands, result dtype) -> result``.
+    """
+
+    arity: int
+    kinds: str
+    result: str
+    compute: Callable[..., Vector]
+
+
+def _plain(function: Callable[..., Any]) -> Callable[..., Vector]:
+    def compute(*operands: Any) -> Vector:
+        result: Vector = function(*operands[:-1])
+        return result
+
+    return compute
+
+
+def _div(a: Vector, b: Vector, dtype: str) -> Vector:
+    if kind_of(dtype) == "f":
+        return np.asarray(a / b)
+    zero = b == 0
+    divisor = np.where(zero, b.dtype.type(1), b)
+    return np.where(zero, ~np.zeros_like(b), _truncated(a, divisor))
+
+
+def _rem(a: Vector, b: Vector, dtype: str) -> Vector:
+    if kind_of(dtype) == "f":
+        return np.asarray(np.fmod(a, b))
+    zero = b == 0
+    divisor = np.where(zero, b.dtype.type(1), b)
+    return np.where(zero, a, a - _truncated(a, divisor) * divisor)
+
+
+def _floordiv(a: Vector, b: Vector, dtype: str) -> Vector:
+    zero = b == 0
+    quotient = a // np.where(zero, b.dtype.type(1), b)
+    return np.where(zero, ~np.zeros_like(b), quotient)
+
+
+def _floormod(a: Vector, b: Vector, dtype: str) -> Vector:
+    zero = b == 0
+    return np.where(zero, a, a % np.where(zero, b.dtype.type(1), b))
+
+
+def _truncated(a: Vector, divisor: Vector) -> Vector:
+    quotient = a // divisor
+    rest = a - quotient * divisor
+    return np.asarray(quotient + ((rest != 0) & ((a < 0) != (divisor < 0))).astype(a.dtype))
+
+
+def _pow(a: Vector, b: Vector, dtype: str) -> Vector:
+    if kind_of(dtype) == "f":
+        return np.asarray(np.power(a, b))
+    result, base, exponent = np.ones_like(a + b), a, np.where(b < 0, b.dtype.type(0), b)
+    while exponent.any():
+        result = np.where((exponent & 1) != 0, result * base, result)
+        base, exponent = base * base, exponent >> 1
+    if kind_of(dtype) == "u":
+        return result
+    # 1/a truncates to 0 unless |a| is 1; the sign of -1 follows the parity of the exponent.
+    odd = np.where((b & 1) != 0, a, a * a)
+    inverse = np.where((a == 1) | (a == -1), odd, a.dtype.type(0))
+    return np.where(b < 0, inverse, result)
+
+
+def _max(a: Vector, b: Vector, dtype: str) -> Vector:
+    if kind_of(dtype) != "f":
+        return np.asarray(np.maximum(a, b))
+    return np.where((a == 0) & (b == 0), a + b, np.maximum(a, b))
+
+
+def _min(a: Vector, b: Vector, dtype: str) -> Vector:
+    if kind_of(dtype) != "f":
+        return np.asarray(np.minimum(a, b))
+    return np.where((a == 0) & (b == 0), -(-a + -b), np.minimum(a, b))
+
+
+def _shift(function: Callable[..., Any], *, logical: bool) -> Callable[..., Vector]:
+    def compute(a: Vector, count: Vector, dtype: str) -> Vector:
+        width = 8 * a.dtype.itemsize
+        over = (count < 0) | (count >= width)
+        if kind_of(dtype) == "i" and not logical:
+            return np.asarray(function(a, np.where(over, count.dtype.type(width - 1), count)))
+        bits = a.view(f"u{a.dtype.itemsize}")
+        shifted = function(bits, np.where(over, count.dtype.type(0), count).view(bits.dtype))
+        result: Vector = np.where(over, bits.dtype.type(0), shifted).view(a.dtype)
+        return result
+
+    return compute
+
+
+def _convert(a: Vector, dtype: str) -> Vector:
+    source, target = a.dtype, DTYPES[dtype]
+    if target == np.bool_:
+        return np.asarray(a != source.type(0))
+    if kind_of(dtype) not in "iu" or source == np.bool_:
+        return a.astype(target)
+    bounds = np.iinfo(target)
+    if source.kind in "iu":
+        own = np.iinfo(source)
+        return np.clip(a, max(own.min, bounds.min), min(own.max, bounds.max)).astype(target)
+    # max itself may not be a float; one past it always is.
+    wide = np.trunc(a.astype(np.float64))
+    low, past = float(bounds.min), float(bounds.max) + (bounds.max < 2**53)
+    inside = (wide >= low) & (wide < past)
+    exact = np.where(inside, wide, 0.0).astype(target)
+    edges = np.where(wide >= past, bounds.max, bounds.min).astype(target)
+    return np.where(inside | np.isnan(wide), exact, edges)
+
+
+def _fold(combine: Callable[..., Vector]) -> Callable[[Vector, str], Vector]:
+    def compute(a: Vector, dtype: str) -> Vector:
+        while a.shape[1] > 1:
+            half = a.shape[1] // 2
+            a = combine(a[:, :half], a[:, half:], dtype)
+        return a
+
+    return compute
+
+
+_ARITHMETIC = {
+    "add": AluOp(2, "iuf", "same", _plain(np.add)),
+    "sub": AluOp(2, "iuf", "same", _plain(np.subtract)),
+    "mul": AluOp(2, "iuf", "same", _plain(np.multiply)),
+    "div": AluOp(2, "iuf", "same", _div),
+    "rem": AluOp(2, "iuf", "same", _rem),
+    "floordiv": AluOp(2, "iu", "same", _floordiv),
+    "floormod": AluOp(2, "iu", "same", _floormod),
+    "pow": AluOp(2, "iuf", "same", _pow),
+    "max": AluOp(2, "biuf", "same", _max),
+    "min": AluOp(2, "biuf", "same", _min),
+    "and": AluOp(2, "biu", "same", _plain(np.bitwise_and)),
+    "or": AluOp(2, "biu", "same", _plain(np.bitwise_or)),
+    "xor": AluOp(2, "biu", "same", _plain(np.bitwise_xor)),
+    "not": AluOp(1, "biu", "same", _plain(np.invert)),
+    "shl": AluOp(2, "iu", "same", _shift(np.left_shift, logical=True)),
+    "shr_l": AluOp(2, "iu", "same", _shift(np.right_shift, logical=True)),
+    "shr_a": AluOp(2, "iu", "same", _shift(np.right_shift, logical=False)),
+    "neg": AluOp(1, "iuf", "same", _plain(np.negative)),
+    "abs": AluOp(1, "iuf", "same", _plain(np.absolute)),
+}
+_FLOAT = {
+    name: AluOp(1, "f", "same", _plain(function))
+    for name, function in {
+        "floor": np.floor,
+        "rint": np.rint,
+        "exp": np.exp,
+        "log": np.log,
+        "sqrt": np.sqrt,
+        "sin": np.sin,
+        "cos": np.cos,
+        "tanh": np.tanh,
+    }.items()
+}
+_COMPARE = {
+    name: AluOp(2, "biuf", "bool", _plain(function))
+    for name, function in {
+        "eq": np.equal,
+        "ne": np.not_equal,
+        "lt": np.less,
+        "le": np.less_equal,
+        "gt": np.greater,
+        "ge": np.greater_equal,
+    }.items()
+}
+_MOVES = {
+    "mov": AluOp(1, "biufs", "same", lambda a, dtype: a),
+    "select": AluOp(3, "biufs", "same", _plain(np.where)),
+    "convert": AluOp(1, "biufs", "declared", _convert),
+    "truncate": AluOp(1, "iu", "declared", lambda a, dtype: a.astype(DTYPES[dtype])),
+    "bitcast": AluOp(1, "iufs", "declared", lambda a, dtype: a.view(DTYPES[dtype])),
+}
+
+# Every operation a register-to-register instruction may name.
+ALU: Mapping[str, AluOp] = MappingProxyType({**_ARITHMETIC, **_FLOAT, **_COMPARE, **_MOVES})
+
+# Reductions over the lanes of one register, as a balanced tree; all lanes receive the result.
+LANES: Mapping[str, AluOp] = MappingProxyType(
+    {
+        f"lanes_{name}": AluOp(1, ALU[name].kinds, "same", _fold(ALU[name].compute))
+        for name in ("add", "mul", "max", "min", "and", "or", "xor")
+    }
+)
