@@ -1,0 +1,199 @@
+"""Running a program step by step on a device: memory, order, errors."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bringup.backend.device import BufferView, Device, Handle
+from bringup.errors import (
+    BringupError,
+    DeviceError,
+    DeviceTimeoutError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
+from bringup.graph import Literal
+from bringup.graph.printer import format_attr
+from bringup.program.program import OpStep, Program, Slot, Step
+
+_ATTRS_SHOWN = 200
+_issuing = threading.local()
+
+# What a vendor's Python code raises when it means one of ours.
+_MEANINGS: tuple[tuple[type[Exception], type[BringupError]], ...] = (
+    (MemoryError, OutOfMemoryError),
+    (TimeoutError, DeviceTimeoutError),
+    (NotImplementedError, UnsupportedError),
+)
+
+
+def current_step() -> Step | None:
+    """The step being issued by this thread, None outside one.
+
+    A device whose work fails after the call returned keeps it with the queued work, so that the
+    error at the wait can say ``location=step.location`` and ``step.name``.
+    """
+    return getattr(_issuing, "step", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A step bound to what runs it on the views of its slots; source: of a rendered kernel."""
+
+    step: Step
+    run: Callable[[list[BufferView]], None]
+    source: str = ""
+
+    @property
+    def results(self) -> tuple[Slot, ...]:
+        """The slots it writes."""
+        step = self.step
+        if isinstance(step, OpStep):
+            return step.results
+        roles = [b.role for b in step.kernel.buffers if b.role != "tile"]
+        return tuple(s for s, role in zip(step.slots, roles, strict=True) if role == "out")
+
+
+class StepsExecutable:
+    """A program as bound calls.  Safe to call from several threads if the device is.
+
+    source: the rendered kernels, in the order of the program.
+    """
+
+    def __init__(self, device: Device, program: Program, calls: Sequence[Call]) -> None:
+        self._device = device
+        self._program = program
+        self._calls = [c for c in calls if any(s.type.size for s in c.results)]
+        self._aliases = dict(program.aliases)
+        self._constants = _upload_all(device, program.constants)
+        # Exit handlers run last in, first out: before the one that closes the device.
+        weakref.finalize(self, _release, device, self._constants)
+        self.source = "\n\n".join(dict.fromkeys(c.source for c in calls if c.source))
+
+    def __call__(self, inputs: Sequence[Handle]) -> list[Handle]:
+        """Issue every step; see `Executable`.
+
+        On an error nothing stays allocated, donated inputs are gone, and the device stays usable.
+        """
+        program, device = self._program, self._device
+        assert len(inputs) == len(program.inputs)
+        donated = {i: inputs[i] for i in program.donated}
+        arena: list[Handle] = []
+        outputs: list[Handle] = []
+        fresh: list[Handle] = []
+        try:
+            for i, type_ in enumerate(program.outputs):
+                if i not in self._aliases:
+                    fresh.append(self._alloc(type_.nbytes, f"output {i} of type {type_}"))
+                outputs.append(inputs[self._aliases[i]] if i in self._aliases else fresh[-1])
+            if program.arena_bytes:
+                arena.append(self._alloc(program.arena_bytes, "the arena"))
+            self._issue(inputs, outputs, arena)
+        except BaseException:
+            # The first error is the one to report; a lost device fails here once more.
+            _release(device, [*arena, *fresh, *donated.values()])
+            raise
+        for i in self._aliases.values():
+            donated.pop(i, None)
+        for handle in (*arena, *donated.values()):
+            device.free(handle)
+        return outputs
+
+    def _issue(self, inputs: Sequence[Handle], outputs: list[Handle], arena: list[Handle]) -> None:
+        spaces: dict[str, Sequence[Handle]] = {
+            "input": inputs,
+            "output": outputs,
+            "constant": self._constants,
+        }
+        try:
+            for call in self._calls:
+                _issuing.step = call.step
+                views = [
+                    BufferView(
+                        arena[0] if slot.space == "arena" else spaces[slot.space][slot.index],
+                        slot.offset,
+                        slot.type,
+                    )
+                    for slot in call.step.slots
+                ]
+                call.run(views)
+        except Exception as error:
+            wrapped = device_error(error, call.step)
+            if wrapped is error:
+                raise
+            raise wrapped from error
+        finally:
+            _issuing.step = None
+
+    def _alloc(self, nbytes: int, purpose: str) -> Handle:
+        try:
+            return self._device.alloc(nbytes)
+        except Exception as error:
+            what = f"{self._program.name}: no {nbytes} bytes for {purpose}: {_text(error)}"
+            if isinstance(error, BringupError):
+                error.notes = (*error.notes, f"allocating {purpose} of {self._program.name}")
+                raise
+            raise _meant(error)(what) from error
+
+
+def device_error(error: Exception, step: Step) -> Exception:
+    """The error to raise for what a vendor's code raised while a step was issued.
+
+    One of ours stays the same object and gains the user's line and the instruction.
+    """
+    if isinstance(error, BringupError):
+        error.location = error.location or step.location
+        error.instruction = error.instruction or step_text(step)
+        return error
+    return _meant(error)(
+        f"{step.name}: {_text(error)}", location=step.location, instruction=step_text(step)
+    )
+
+
+def step_text(step: Step) -> str:
+    """A step in one line: ``reduce(f32[4,8]) {kind="add", dims=(1,)} -> f32[4]``."""
+    if not isinstance(step, OpStep):
+        return f"kernel {step.name}({', '.join(str(s.type) for s in step.slots)})"
+    operands = ", ".join(str(s.type) for s in step.operands)
+    results = ", ".join(str(s.type) for s in step.results)
+    attrs = ", ".join(f"{name}={format_attr(value)}" for name, value in step.attrs.items())
+    if len(attrs) > _ATTRS_SHOWN:
+        attrs = attrs[:_ATTRS_SHOWN] + "…"
+    return f"{step.op.name}({operands}){f' {{{attrs}}}' if attrs else ''} -> {results}"
+
+
+def _meant(error: Exception) -> type[BringupError]:
+    return next((ours for theirs, ours in _MEANINGS if isinstance(error, theirs)), DeviceError)
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def dense_bytes(literal: Literal) -> memoryview:
+    """All elements of a literal, as bytes."""
+    return np.ascontiguousarray(literal.array()).reshape(-1).view(np.uint8).data
+
+
+def _upload_all(device: Device, literals: Iterable[Literal]) -> list[Handle]:
+    handles: list[Handle] = []
+    try:
+        for literal in literals:
+            handles.append(device.alloc(literal.type.nbytes))
+            device.upload(handles[-1], dense_bytes(literal))
+    except BaseException:
+        _release(device, handles)
+        raise
+    return handles
+
+
+def _release(device: Device, handles: Iterable[Handle]) -> None:
+    for handle in handles:
+        with contextlib.suppress(Exception):
+            device.free(handle)

@@ -1,0 +1,190 @@
+"""Cut a graph into segments for a device and its explicit fallback, and count what moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from bringup.backend.placement import Placement, Target, how, obstacle, unsupported
+from bringup.graph import Builder, Graph, Instr, Value
+from bringup.graph.printer import Numbering, format_instr
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a graph for one device.
+
+    graph: stands alone.  inputs, outputs: the values of the whole graph that its inputs and outputs
+    stand for, in order.
+    """
+
+    device: str
+    graph: Graph
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A value of the whole graph that moves just before segment number ``before``.
+
+    Results that move at the end have the number of segments there.
+    """
+
+    value: Value
+    source: str
+    target: str
+    before: int
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        return self.value.type.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A graph cut for two devices: run the segments in order, moving what the transfers say.
+
+    Inputs of the graph start on the first device, and its outputs end there.  An output that is an
+    input of the graph stands in no segment.
+    """
+
+    segments: tuple[Segment, ...]
+    transfers: tuple[Transfer, ...]
+    report: tuple[Placement, ...]
+
+    @property
+    def bytes_moved(self) -> int:
+        """Between the devices, in all."""
+        return sum(t.nbytes for t in self.transfers)
+
+
+def partition(graph: Graph, device: Target, fallback: Target) -> Partition:
+    """Give ``device`` every instruction it can run and the rest to ``fallback``.
+
+    graph: optimised, its composites decomposed as far as ``device`` needs.  Instructions are
+    gathered into as few alternations as a greedy schedule finds.  Constants are made anew where
+    they are read.  Raises UnsupportedError for what neither device runs.
+    """
+    home = {instr: _choose(graph, instr, device, fallback) for instr in _scheduled(graph)}
+    parts = list(_gather(home, (device.name, fallback.name)))
+    segments = tuple(_segment(graph, name, instrs) for name, instrs in parts)
+    transfers = tuple(_transfers(graph, segments, device.name))
+    report = tuple(_report(graph, parts, transfers, device, fallback))
+    return Partition(segments, transfers, report)
+
+
+def _scheduled(graph: Graph) -> Iterator[Instr]:
+    outputs = set(graph.outputs)
+    for instr in graph.instrs:
+        if not _is_constant(instr) or outputs.intersection(instr.results):
+            yield instr
+
+
+def _is_constant(instr: Instr | None) -> bool:
+    return instr is not None and instr.op.name == "constant"
+
+
+def _choose(graph: Graph, instr: Instr, device: Target, fallback: Target) -> str:
+    first = obstacle(instr, device.capabilities)
+    if first is None:
+        return device.name
+    second = obstacle(instr, fallback.capabilities)
+    if second is None:
+        return fallback.name
+    both = f"{first}; nor on {fallback.name}: {second}"
+    raise unsupported(graph, instr, device.name, both)
+
+
+def _gather(home: dict[Instr, str], names: tuple[str, str]) -> Iterator[tuple[str, list[Instr]]]:
+    """Runs of instructions of one device, each as long as dependencies allow."""
+    pending = list(home)
+    done: set[Instr] = set()
+    here, other = names
+    while pending:
+        run: list[Instr] = []
+        waiting: list[Instr] = []
+        for instr in pending:
+            needs = {v.producer for v in instr.operands if v.producer in home}
+            if home[instr] == here and needs <= done:
+                run.append(instr)
+                done.add(instr)
+            else:
+                waiting.append(instr)
+        if run:
+            yield here, run
+        pending = waiting
+        here, other = other, here
+
+
+def _segment(graph: Graph, device: str, instrs: Sequence[Instr]) -> Segment:
+    builder = Builder()
+    table: dict[Value, Value] = {}
+    inputs: list[Value] = []
+    for instr in instrs:
+        for value in instr.operands:
+            if value in table:
+                continue
+            if value.producer is not None and _is_constant(value.producer):
+                _copy(builder, value.producer, table)
+            else:
+                table[value] = builder.input(value.type)
+                inputs.append(value)
+        _copy(builder, instr, table)
+    outputs = tuple(_needed_later(graph, instrs))
+    name = f"{graph.name}.{device}"
+    return Segment(device, builder.build([table[v] for v in outputs], name), tuple(inputs), outputs)
+
+
+def _copy(builder: Builder, instr: Instr, table: dict[Value, Value]) -> None:
+    builder.location = instr.location
+    results = builder.emit(instr.op, [table[v] for v in instr.operands], instr.attrs)
+    table.update(zip(instr.results, results, strict=True))
+
+
+def _needed_later(graph: Graph, instrs: Sequence[Instr]) -> Iterator[Value]:
+    inside = set(instrs)
+    users = graph.users()
+    for instr in instrs:
+        for value in instr.results:
+            read_elsewhere = any(u not in inside for u in users[value])
+            if value in graph.outputs or (read_elsewhere and not _is_constant(instr)):
+                yield value
+
+
+def _transfers(graph: Graph, segments: Sequence[Segment], first: str) -> Iterator[Transfer]:
+    places: dict[Value, list[str]] = {v: [first] for v in graph.inputs}
+    for number, segment in enumerate(segments):
+        yield from _moves(places, segment.inputs, segment.device, number)
+        places.update({v: [segment.device] for v in segment.outputs})
+    yield from _moves(places, dict.fromkeys(graph.outputs), first, len(segments))
+
+
+def _moves(
+    places: dict[Value, list[str]], values: Iterable[Value], target: str, number: int
+) -> Iterator[Transfer]:
+    for value in values:
+        if target not in places[value]:
+            yield Transfer(value, places[value][0], target, number)
+            places[value].append(target)
+
+
+def _report(
+    graph: Graph,
+    parts: Sequence[tuple[str, list[Instr]]],
+    transfers: Sequence[Transfer],
+    device: Target,
+    fallback: Target,
+) -> Iterator[Placement]:
+    names = Numbering(graph.inputs, graph.instrs)
+    for number, (where, instrs) in enumerate(parts):
+        due = {t.value: t.nbytes for t in transfers if t.before == number}
+        for instr in instrs:
+            moved = sum(due.pop(v, 0) for v in instr.operands)
+            why = obstacle(instr, device.capabilities)
+            reason = how(instr, device.capabilities) if why is None else f"{device.name}: {why}"
+            yield Placement(format_instr(instr, names), where, reason, moved)
+    back = sum(t.nbytes for t in transfers if t.before == len(parts))
+    if back:
+        yield Placement("return", device.name, f"results made on {fallback.name}", back)

@@ -1,0 +1,152 @@
+"""Which device runs what, and why: strict unless a fallback is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from bringup.backend.adapters_run import step_text
+from bringup.backend.capabilities import Capabilities
+from bringup.dtypes import DType
+from bringup.errors import UnsupportedError
+from bringup.graph import Graph, Instr
+from bringup.graph.printer import Numbering, format_instr
+from bringup.ops.table import Kind, OpDef
+from bringup.program.program import KernelStep, Program, Step
+
+
+class Target(Protocol):
+    """What placement needs to know of a device; an open device is one."""
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One row of the report: ``node`` runs on ``device`` because of ``reason``.
+
+    node: the instruction or step as text; ``return`` for results that move once more at the end.
+    bytes_moved: between devices, to bring the operands there.
+    """
+
+    node: str
+    device: str
+    reason: str
+    bytes_moved: int = 0
+
+    def __str__(self) -> str:
+        moved = f", {self.bytes_moved} bytes moved" if self.bytes_moved else ""
+        return f"{self.node} → {self.device}: {self.reason}{moved}"
+
+
+def check_placement(graph: Graph, capabilities: Capabilities, device: str = "the device") -> None:
+    """Strict placement: raise UnsupportedError unless ``device`` runs every instruction itself.
+
+    The error names op, types, the missing claim or the limit, and the fix.
+    """
+    for instr in graph.instrs:
+        missing = obstacle(instr, capabilities)
+        if missing is not None:
+            raise unsupported(graph, instr, device, missing)
+
+
+def placement(
+    what: Graph | Program, device: Target, fallback: Target | None = None
+) -> list[Placement]:
+    """Node by node: which device runs it, why, and how many bytes move for it.
+
+    what: an optimised graph, or the program made of one.  Raises UnsupportedError where neither
+    ``device`` nor the ``fallback`` can run a node.
+    """
+    if isinstance(what, Program):
+        return [Placement(step_text(s), device.name, _kind(s)) for s in what.steps]
+    if fallback is not None:
+        from bringup.backend.partition import partition  # it stands on this module
+
+        return list(partition(what, device, fallback).report)
+    check_placement(what, device.capabilities, device.name)
+    names = Numbering(what.inputs, what.instrs)
+    return [
+        Placement(format_instr(i, names), device.name, how(i, device.capabilities))
+        for i in what.instrs
+    ]
+
+
+def can_run(instr: Instr, capabilities: Capabilities) -> bool:
+    """Whether a device runs an instruction as it is; what decomposition asks."""
+    return obstacle(instr, capabilities) is None
+
+
+def obstacle(instr: Instr, capabilities: Capabilities) -> str | None:
+    """What keeps a device from running an instruction, in half a sentence; None if nothing does."""
+    limits = capabilities.limits
+    for value in (*instr.operands, *instr.results):
+        if len(value.shape) > limits.rank:
+            return f"{value.type} has rank {len(value.shape)}, its limit is rank={limits.rank}"
+        if value.type.size > limits.elements:
+            return f"{value.type} is beyond its limit elements={limits.elements}"
+    if _needs_no_claim(instr, capabilities) or capabilities.available(instr):
+        return None
+    op = instr.op
+    assert isinstance(op, OpDef)
+    claim = op.claim(instr.attrs)
+    claimed = capabilities.ops.get(claim, frozenset()) | capabilities.kernels.get(
+        claim, frozenset()
+    )
+    if not claimed:
+        return f"it does not claim {claim!r}"
+    wanted = dict.fromkeys(v.dtype for v in (*instr.operands, *instr.results))
+    absent = [d for d in wanted if d not in claimed]
+    if not absent:  # claimed for each dtype, but partly as an op and partly in kernels
+        return f"it claims {claim!r} for {_names(wanted)} only in part as an op, in part in kernels"
+    return f"it claims {claim!r} for {_names(_sorted(claimed))}, not for {_names(absent)}"
+
+
+def _needs_no_claim(instr: Instr, capabilities: Capabilities) -> bool:
+    op = instr.op
+    assert isinstance(op, OpDef)
+    if op.name == "constant":  # uploaded, or part of a kernel
+        return True
+    in_kernels = op.kind in (Kind.MOVEMENT, Kind.SOURCE)  # index maps and index values
+    return in_kernels and bool(capabilities.kernels)
+
+
+def how(instr: Instr, capabilities: Capabilities) -> str:
+    """In what form a device runs an instruction that it can run."""
+    if capabilities.fuses(instr):
+        return "claimed in kernels"
+    if capabilities.runs_op(instr):
+        return "claimed as an op"
+    return "uploaded" if instr.op.name == "constant" else "an index map of a kernel"
+
+
+def _kind(step: Step) -> str:
+    return "kernel" if isinstance(step, KernelStep) else "op"
+
+
+def unsupported(graph: Graph, instr: Instr, device: str, missing: str) -> UnsupportedError:
+    """The error for an instruction that cannot run."""
+    types = ", ".join(str(v.type) for v in instr.operands or instr.results)
+    return UnsupportedError(
+        f"{instr.op.name}({types}) cannot run on {device}: {missing}",
+        location=instr.location,
+        instruction=format_instr(instr, Numbering(graph.inputs, graph.instrs)),
+        fix='use a dtype and shape it takes, or name a device that may take over: fallback="…"',
+    )
+
+
+def _names(dtypes: Iterable[DType]) -> str:
+    return ", ".join(d.name for d in dtypes)
+
+
+def _sorted(dtypes: Iterable[DType]) -> list[DType]:
+    return sorted(dtypes, key=lambda d: (d.kind, d.bits, d.name))
