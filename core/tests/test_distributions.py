@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -91,34 +90,3 @@ def test_running_the_suite_needs_no_test_runner() -> None:
     names = {Requirement(r).name for r in metadata("bringup")["project"]["dependencies"]}
     assert "hypothesis" in names
     assert names.isdisjoint({"pytest", "mypy", "ruff", "scikit-learn", "pycuda"})
-
-
-def readme_command(text: str, name: str) -> str:
-    """The function by which `.ci/run` reads its commands."""
-    spec = importlib.util.spec_from_file_location("readme_command", ROOT / ".ci/readme_command.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return str(module.readme_command(text, name))
-
-
-def test_the_readme_promises_the_two_commands() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert readme_command(text, "use") == "pip install . && conformance run --backend=cpu"
-    assert readme_command(text, "develop") == 'pip install -e ".[dev]" && pytest'
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "<!-- ci:use -->\nprose\n```sh\npip install .\n```\n",
-        "<!-- ci:use -->\n```sh\na\nb\n```\n",
-        "<!-- ci:use -->\n```sh\na\n```\n<!-- ci:use -->\n```sh\nb\n```\n",
-    ],
-    ids=["missing", "not next", "two lines", "twice"],
-)
-def test_an_unclear_readme_command_stops_the_check(text: str) -> None:
-    with pytest.raises(SystemExit, match="one one-line sh block"):
-        readme_command(text, "use")
