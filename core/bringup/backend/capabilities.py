@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from bringup.dtypes import DType
 from bringup.graph import Instr
+from bringup.kernel.limits import Limits
 from bringup.ops.table import OpDef
 
 #: The level of this seam.  A plugin states the range it accepts; see `Handshake`.
@@ -23,23 +24,6 @@ class Handshake:
 
     api: tuple[int, int]
     opset: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Sizes a device cannot exceed; programs beyond them are split or refused with the limit's name.
-
-    rank: dimensions.  elements: of one array.  buffers: of one kernel.  row_elements: how many elements of a row a
-    multi-stage kernel may revisit (what fits in cache or scratchpad).  tile_bytes: scratch of one grid point.
-    memory_bytes: of the device, 0 if unknown.
-    """
-
-    rank: int = 32
-    elements: int = 2**48
-    buffers: int = 32
-    row_elements: int = 1 << 16
-    tile_bytes: int = 1 << 18
-    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +56,12 @@ class Capabilities:
     ops: claims the device runs as calls on whole buffers (``{"add": frozenset({f32})}``, ``"reduce.add"``).
     kernels: claims allowed inside kernels; empty if the device takes none.  Movement ops dissolve into index maps and
     need no claim there; `reduce` and `dot_general` count as claims of kernels.
-    max_stages: stages of one kernel, 1 means elementwise and single reductions only.
     alignment: of buffers and arena slots, bytes.  asynchronous: work may be pending after a call returns.
     donation: donated inputs may be overwritten.  deterministic: two runs give the same bits.
     """
 
     ops: Claims = field(default_factory=dict)
     kernels: Claims = field(default_factory=dict)
-    max_stages: int = 16
     limits: Limits = field(default_factory=Limits)
     numerics: Numerics = field(default_factory=Numerics)
     shapes: Shapes = field(default_factory=Shapes)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bringup.backend.capabilities import Capabilities, Handshake
+from bringup.passes.base import Pass
 from bringup.program.program import Program
 from bringup.types import TensorType
 
@@ -126,6 +127,14 @@ class Backend(ABC):
     @abstractmethod
     def open(self, index: int) -> Device:
         """Open a device."""
+
+    def passes_before_fusion(self) -> Sequence[Pass]:
+        """Passes of the backend's own that run first, before decomposition."""
+        return ()
+
+    def passes_after_decomposition(self) -> Sequence[Pass]:
+        """Passes of the backend's own that run last, on ops the device has, right before fusion."""
+        return ()
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """Source and assembly of a program for ``target``, without hardware.  Raises UnsupportedError by default."""

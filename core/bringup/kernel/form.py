@@ -46,13 +46,15 @@ class Fold:
     """Reduce over the inner axes with ``kind`` (a `reduce` kind) into a register of ``dtype``.
 
     The order is free within the declared longest chain.  An empty loop gives the identity.
+    product: the body's output is a product whose rounding may be skipped (fused multiply-add), as contractions allow.
     """
 
     kind: str
     dtype: DType
+    product: bool = False
 
     def __str__(self) -> str:
-        return f"fold.{self.kind} {self.dtype}"
+        return f"fold.{self.kind} {self.dtype}{' product' if self.product else ''}"
 
 
 @dataclass(frozen=True, slots=True)

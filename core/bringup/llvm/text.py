@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bringup.llvm._builder import Builder
 from bringup.llvm._control import Loop
-from bringup.llvm._module import Block, Callee, Function, Module, Phi
+from bringup.llvm._module import Block, Callee, Function, Module, Param, Phi
 from bringup.llvm._types import (
     Type,
     Val,
@@ -38,7 +38,7 @@ from bringup.llvm._types import (
 )
 
 __all__ = [
-    "Block", "Builder", "Callee", "Function", "Loop", "Module", "Phi", "Type", "Val", "array",
+    "Block", "Builder", "Callee", "Function", "Loop", "Module", "Param", "Phi", "Type", "Val", "array",
     "bf16", "const", "const_bits", "const_vector", "f16", "f32", "f64", "i1", "i8", "i16", "i32",
     "i64", "i128", "integer", "pointer", "poison", "ptr", "struct_type", "undef", "vec", "void",
     "zero",

@@ -1,0 +1,136 @@
+"""A whole program as one LLVM module with one native entry.
+
+``void entry(ptr buffers, ptr arena)``: ``buffers`` points to the inputs', outputs' and constants' addresses in that order;
+``arena`` to `NativeCode.arena_bytes` bytes private to the call.  Every kernel is a function over a range of units; long ones
+are shared among threads through ``bringup_parallel``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bringup.errors import UnsupportedError
+from bringup.graph import Literal
+from bringup.kernel.form import Kernel
+from bringup.kernel.index import Axis, Expr
+from bringup.kernel.split import split_fold
+from bringup.llvm import text as ir
+from bringup.llvm.loops import NativeKernel, emit_kernel
+from bringup.llvm.schedule import LoopTarget
+from bringup.llvm.text import Builder, Callee, Module, Param, Val, const
+from bringup.program.program import KernelStep, Program, Slot
+
+#: Elements one chunk of a long reduction folds; also bounds the serial chain of additions.
+CHUNK_ELEMENTS = 1 << 15
+#: Reductions with more grid points than this are not cut: the grid alone keeps the threads busy.
+SPLIT_POINTS = 256
+_PARALLEL_WORK = 1 << 17
+_GRAIN_WORK = 1 << 15
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NativeCode:
+    """LLVM IR of a program.
+
+    entry: its function.  arena_bytes: memory a call needs, the program's arena first.  constants: arrays whose addresses
+    follow the outputs'.  kernels: function names of the emitted kernels, in step order.
+    """
+
+    text: str
+    entry: str
+    arena_bytes: int
+    constants: tuple[Literal, ...]
+    kernels: tuple[str, ...]
+
+
+def generate(program: Program, target: LoopTarget, threads: int, *, entry: str = "entry") -> NativeCode:
+    """Emit ``program``.  threads: how many workers scratch memory is laid out for."""
+    return _Generator(program, target, threads, entry).run()
+
+
+class _Generator:
+    def __init__(self, program: Program, target: LoopTarget, threads: int, entry: str) -> None:
+        self.program = program
+        self.target = target
+        self.threads = threads
+        self.module = Module()
+        self.entry = entry
+        self.scratch_bytes = 0
+        self.base = -(-program.arena_bytes // _ALIGNMENT) * _ALIGNMENT
+        self.known: dict[str, NativeKernel] = {}
+        self.names: list[str] = []
+
+    def run(self) -> NativeCode:
+        params: list[Param] = [("buffers", ir.ptr, "nocapture readonly"), ("arena", ir.ptr)]
+        function = self.module.function(self.entry, ir.void, params, attrs="nounwind")
+        b = Builder(function.block("entry"))
+        for step in self.program.steps:
+            if not isinstance(step, KernelStep):
+                raise UnsupportedError(
+                    f"{step.name} is not fused into any kernel and this backend has no op functions",
+                    location=step.location,
+                )
+            self._step(b, step)
+        b.ret()
+        bytes_needed = self.base + self.scratch_bytes
+        return NativeCode(str(self.module), self.entry, bytes_needed, self.program.constants, tuple(self.names))
+
+    def _address(self, b: Builder, slot: Slot) -> Val:
+        function = self.module.functions[self.entry]
+        buffers, arena = function.args
+        if slot.space == "arena":
+            return b.gep(arena, slot.offset, ir.i8)
+        counts = {"input": 0, "output": len(self.program.inputs)}
+        first = counts.get(slot.space, len(self.program.inputs) + len(self.program.outputs))
+        return b.load(ir.ptr, b.gep(buffers, first + slot.index, ir.ptr), 8)
+
+    def _step(self, b: Builder, step: KernelStep) -> None:
+        addresses = [self._address(b, s) for s in step.slots]
+        split = split_fold(step.kernel, chunk_elements=CHUNK_ELEMENTS, max_points=SPLIT_POINTS)
+        if split is None:
+            self._launch(b, step.kernel, addresses, {}, 0)
+            return
+        offset = 0
+        partials: list[Val] = []
+        for type_ in split.scratch:
+            partials.append(self._scratch(b, offset))
+            offset += -(-type_.nbytes // _ALIGNMENT) * _ALIGNMENT
+        self.scratch_bytes = max(self.scratch_bytes, offset)
+        self._launch(b, split.partial, addresses + partials, split.clips, offset)
+        self._launch(b, split.final, addresses + partials, {}, offset)
+
+    def _scratch(self, b: Builder, offset: int) -> Val:
+        return b.gep(self.module.functions[self.entry].args[1], self.base + offset, ir.i8)
+
+    def _launch(
+        self, b: Builder, kernel: Kernel, addresses: Sequence[Val], clips: Mapping[Axis, Expr], used: int
+    ) -> None:
+        native = self._kernel(kernel, clips)
+        self.names.append(native.name)
+        if not native.units:
+            return
+        self.scratch_bytes = max(self.scratch_bytes, used + native.tile_bytes * self.threads)
+        pointers = [*addresses, self._scratch(b, used)]
+        context = b.alloca(ir.array(ir.ptr, len(pointers)), align=8)
+        for n, pointer in enumerate(pointers):
+            b.store(pointer, b.gep(context, n, ir.ptr), 8)
+        function = self.module.functions[native.name].callee
+        units = const(ir.i64, native.units)
+        if native.units > 1 and native.units * native.work >= _PARALLEL_WORK:
+            grain = max(1, _GRAIN_WORK // max(native.work, 1))
+            b.call(self._parallel(), [function.pointer, context, units, const(ir.i64, grain)])
+        else:
+            b.call(function, [context, const(ir.i64, 0), units, const(ir.i64, 0)])
+
+    def _kernel(self, kernel: Kernel, clips: Mapping[Axis, Expr]) -> NativeKernel:
+        key = str(kernel).split("\n", 1)[-1]
+        found = self.known.get(key)
+        if found is None:
+            name = f"{self.entry}.{len(self.known)}.{kernel.name}"
+            found = self.known[key] = emit_kernel(self.module, kernel, name, self.target, clips)
+        return found
+
+    def _parallel(self) -> Callee:
+        return self.module.declare("bringup_parallel", ir.void, [ir.ptr, ir.ptr, ir.i64, ir.i64])

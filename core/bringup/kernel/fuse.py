@@ -1,0 +1,383 @@
+"""Fusion: partition a graph into regions, each one launch.
+
+Instructions are visited from the outputs backwards, so that all readers of a value are placed before it is.  A value that
+one region alone reads joins that region if the result is still one kernel; a cheap value is computed again in every region
+that reads it; anything else is stored, by the region of a reader where that is possible (a kernel with several outputs),
+otherwise by a new region.  Last, independent regions over the same grid that read the same memory are put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bringup.graph import Graph, Instr, Value
+from bringup.kernel.axes import normalize_axes
+from bringup.kernel.form import Kernel
+from bringup.kernel.index import Axis
+from bringup.kernel.limits import Limits
+from bringup.kernel.lower import (
+    Lowered,
+    Region,
+    Unfusable,
+    inlines,
+    is_expensive,
+    is_fold,
+    lower_region,
+    opdef,
+)
+from bringup.kernel.movement import Index, is_movement
+from bringup.ops.table import Kind
+
+_CHEAP_READS = 4
+_SMALL = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One step of the fused graph: a kernel over values, or (kernel None) one instruction left whole."""
+
+    kernel: Kernel | None
+    instr: Instr | None
+    reads: tuple[Value, ...]
+    writes: tuple[Value, ...]
+    values: tuple[Value, ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Cluster:
+    """A region under construction.  ``reads`` maps outside values to the indices they are read at."""
+
+    region: Region
+    whole: Instr | None = None
+    lowered: Lowered | None = None
+    reads: dict[Value, list[Index]] = field(default_factory=dict)
+
+
+def fuse(
+    graph: Graph,
+    limits: Limits,
+    *,
+    fuses: Callable[[Instr], bool] = lambda _instr: True,
+    depth: bool = True,
+) -> list[Launch]:
+    """Partition ``graph`` into launches in a runnable order.
+
+    fuses: whether an instruction may stand in a kernel; the others are left whole.  depth=False makes one kernel of each
+    instruction (nothing is fused), which is the reference for the fused result.
+    """
+    return _Fusion(graph, limits, fuses, depth).run()
+
+
+class _Fusion:
+    def __init__(self, graph: Graph, limits: Limits, fuses: Callable[[Instr], bool], depth: bool) -> None:
+        self.graph = graph
+        self.limits = limits
+        self.fuses = fuses
+        self.depth = depth
+        self.order = {instr: i for i, instr in enumerate(graph.instrs)}
+        self.users = graph.users()
+        self.stored = set(graph.outputs)
+        self.homes: dict[Instr, list[_Cluster]] = {}
+        self.maker: dict[Value, _Cluster] = {}
+        self.clusters: list[_Cluster] = []
+
+    def run(self) -> list[Launch]:
+        for instr in reversed(self.graph.instrs):
+            self._place(instr)
+        if self.depth:
+            self._merge_siblings()
+        return self._launches()
+
+    # -- placing one instruction --------------------------------------------------------------------------------------
+
+    def _place(self, instr: Instr) -> None:
+        readers = self._readers(instr)
+        kept = any(r in self.stored for r in instr.results)
+        if not readers and not kept:
+            return
+        if not self._kernel_able(instr):
+            self._new_cluster(instr, whole=True)
+        elif self._is_free(instr) and not kept and all(c.whole is None for c in readers):
+            for cluster in readers:
+                self._add(cluster, instr)
+        elif not self.depth or any(c.whole is not None for c in readers) or not readers:
+            self._store(instr, [c for c in readers if c.whole is None] if self.depth else [])
+        elif len(readers) == 1 and not kept and self._absorb(readers, instr):
+            return
+        elif not kept and self._is_cheap(instr) and self._absorb(readers, instr):
+            return
+        else:
+            self._store(instr, readers)
+
+    def _readers(self, instr: Instr) -> list[_Cluster]:
+        found: dict[int, _Cluster] = {}
+        for result in instr.results:
+            for user in self.users[result]:
+                for cluster in self.homes.get(user, ()):
+                    found[id(cluster)] = cluster
+        return list(found.values())
+
+    def _kernel_able(self, instr: Instr) -> bool:
+        return len(instr.results) == 1 and inlines(instr) and (
+            self.fuses(instr) or is_movement(instr) or opdef(instr).kind is Kind.SOURCE
+        )
+
+    @staticmethod
+    def _is_free(instr: Instr) -> bool:
+        """Costs nothing wherever it is read: constants, counters, and scalars spread over a shape."""
+        return opdef(instr).kind is Kind.SOURCE
+
+    @staticmethod
+    def _is_cheap(instr: Instr) -> bool:
+        return not is_fold(instr) and not is_expensive(instr)
+
+    def _new_cluster(self, instr: Instr, *, whole: bool) -> _Cluster:
+        region = Region({instr}, list(instr.results))
+        cluster = _Cluster(region, instr if whole else None)
+        if not whole:
+            self._refresh(cluster, lower_region(region, self.order, self.limits, "probe"))
+        self._register(cluster, instr)
+        self.clusters.append(cluster)
+        for result in instr.results:
+            self.maker[result] = cluster
+        return cluster
+
+    def _register(self, cluster: _Cluster, instr: Instr) -> None:
+        self.homes.setdefault(instr, []).append(cluster)
+
+    def _add(self, cluster: _Cluster, instr: Instr) -> None:
+        cluster.region.members.add(instr)
+        cluster.lowered = None
+        self._register(cluster, instr)
+
+    @staticmethod
+    def _refresh(cluster: _Cluster, lowered: Lowered) -> None:
+        cluster.lowered = lowered
+        cluster.reads = {v: list(r) for v, r in lowered.reads.items()}
+
+    # -- joining ------------------------------------------------------------------------------------------------------
+
+    def _absorb(self, clusters: Sequence[_Cluster], instr: Instr) -> bool:
+        """Compute ``instr`` inside each of ``clusters``: all of them or none."""
+        tried: list[tuple[_Cluster, Lowered | None]] = []
+        for cluster in clusters:
+            if len(clusters) > 1 and len(cluster.reads.get(instr.result, ())) > _CHEAP_READS:
+                return False
+            accepted, lowered = self._try(cluster, instr)
+            if not accepted:
+                return False
+            tried.append((cluster, lowered))
+        for cluster, lowered in tried:
+            indices = cluster.reads.pop(instr.result, [])
+            self._add(cluster, instr)
+            if lowered is not None:
+                self._refresh(cluster, lowered)
+            else:
+                for operand in instr.operands:
+                    known = cluster.reads.setdefault(operand, [])
+                    known += [i for i in indices if i not in known]
+        return True
+
+    def _try(self, cluster: _Cluster, instr: Instr) -> tuple[bool, Lowered | None]:
+        """Whether the cluster may compute ``instr``, with the lowering if one was needed to find out."""
+        indices = cluster.reads.get(instr.result, [])
+        if is_fold(instr) or is_movement(instr):
+            return self._try_lowering(cluster, instr, [])
+        if not self._worth_repeating(cluster, instr, indices):
+            return False, None
+        if len(indices) > _CHEAP_READS:
+            return False, None
+        return True, None
+
+    def _worth_repeating(self, cluster: _Cluster, instr: Instr, indices: list[Index]) -> bool:
+        """An expensive value must not be computed many times over, whether per reader or per grid point."""
+        contracted = self._feeds_contraction(cluster, instr)
+        if not is_expensive(instr):
+            return not contracted or len(instr.operands) <= 2
+        if contracted:
+            return False
+        if cluster.lowered is None:
+            self._refresh(cluster, lower_region(cluster.region, self.order, self.limits, "probe"))
+            indices = cluster.reads.get(instr.result, [])
+        assert cluster.lowered is not None
+        grid = set(_grid_axes(cluster))
+        for index in indices:
+            axes = {a for e in index for a in e.axes()}
+            evaluations = 1
+            for axis in grid | axes:
+                evaluations *= axis.size
+            if evaluations > 4 * max(instr.result.type.size, _SMALL // 4):
+                return False
+        return True
+
+    def _feeds_contraction(self, cluster: _Cluster, instr: Instr) -> bool:
+        """Whether a contraction of the cluster reads ``instr``, perhaps through other members."""
+        stack, seen = [instr], set()
+        while stack:
+            for user in self.users[stack.pop().result]:
+                if user in cluster.region.members and user not in seen:
+                    if opdef(user).kind is Kind.CONTRACTION:
+                        return True
+                    seen.add(user)
+                    if not is_fold(user):
+                        stack.append(user)
+        return False
+
+    def _try_lowering(
+        self, cluster: _Cluster, instr: Instr, outputs: list[Value]
+    ) -> tuple[bool, Lowered | None]:
+        if is_fold(instr) and opdef(instr).kind is Kind.CONTRACTION and self._has_fold(cluster):
+            return False, None
+        region = Region(cluster.region.members | {instr}, cluster.region.outputs + outputs)
+        try:
+            return True, lower_region(region, self.order, self.limits, "probe")
+        except Unfusable:
+            return False, None
+
+    @staticmethod
+    def _has_fold(cluster: _Cluster) -> bool:
+        return any(map(is_fold, cluster.region.members))
+
+    def _store(self, instr: Instr, readers: list[_Cluster]) -> None:
+        """Leave the value in memory, made by a reader's kernel if that closes no cycle, else by one of its own."""
+        for host in sorted(readers, key=lambda c: -len(c.region.members)):
+            others = [c for c in readers if c is not host]
+            if any(self._reaches(other, host) for other in others):
+                continue
+            if not self._hosts(host, instr):
+                continue
+            accepted, lowered = self._try_lowering(host, instr, list(instr.results))
+            if accepted and lowered is not None:
+                self._add(host, instr)
+                host.region.outputs += instr.results
+                self._refresh(host, lowered)
+                self.maker.update(dict.fromkeys(instr.results, host))
+                return
+        self._new_cluster(instr, whole=False)
+
+    def _hosts(self, host: _Cluster, instr: Instr) -> bool:
+        """Whether ``host`` may store the value besides its own: not if that makes it compute it more than once a point."""
+        if self._feeds_contraction(host, instr) or len(host.reads.get(instr.result, ())) > 1:
+            return False
+        if is_fold(instr) and opdef(instr).kind is Kind.CONTRACTION:
+            return not self._has_fold(host)
+        return True
+
+    def _reaches(self, target: _Cluster, source: _Cluster) -> bool:
+        """Whether ``source`` needs, directly or not, something ``target`` makes."""
+        stack, seen = [source], {id(source)}
+        while stack:
+            cluster = stack.pop()
+            if cluster is target:
+                return True
+            for value in self._outside(cluster):
+                maker = self.maker.get(value)
+                if maker is not None and id(maker) not in seen:
+                    seen.add(id(maker))
+                    stack.append(maker)
+        return False
+
+    @staticmethod
+    def _outside(cluster: _Cluster) -> set[Value]:
+        members = cluster.region.members
+        return {v for m in members for v in m.operands if v.producer not in members}
+
+    # -- sideways -----------------------------------------------------------------------------------------------------
+
+    def _merge_siblings(self) -> None:
+        """Join independent regions that read the same memory over the same grid."""
+        at = 0
+        while at < len(self.clusters):
+            first = self.clusters[at]
+            for second in self.clusters[at + 1 :]:
+                if self._siblings(first, second) and self._join(first, second):
+                    break
+            else:
+                at += 1
+
+    def _siblings(self, a: _Cluster, b: _Cluster) -> bool:
+        if a.whole is not None or b.whole is not None:
+            return False
+        shared = {v for v in self._outside(a) & self._outside(b) if v.type.size > 1}
+        if not shared or self._contracts(a) or self._contracts(b):
+            return False
+        return not self._reaches(a, b) and not self._reaches(b, a)
+
+    @staticmethod
+    def _contracts(cluster: _Cluster) -> bool:
+        return any(opdef(m).kind is Kind.CONTRACTION for m in cluster.region.members)
+
+    def _join(self, a: _Cluster, b: _Cluster) -> bool:
+        region = Region(a.region.members | b.region.members, a.region.outputs + b.region.outputs)
+        if _grid_sizes(a, self) != _grid_sizes(b, self):
+            return False
+        try:
+            lowered = lower_region(region, self.order, self.limits, "probe")
+        except Unfusable:
+            return False
+        if len(lowered.kernel.stages) > max(len(self._lowered(a).kernel.stages), len(self._lowered(b).kernel.stages)):
+            return False
+        a.region = region
+        self._refresh(a, lowered)
+        for value in b.region.outputs:
+            self.maker[value] = a
+        self.clusters.remove(b)
+        return True
+
+    def _lowered(self, cluster: _Cluster) -> Lowered:
+        if cluster.lowered is None:
+            self._refresh(cluster, lower_region(cluster.region, self.order, self.limits, "probe"))
+        assert cluster.lowered is not None
+        return cluster.lowered
+
+    # -- result -------------------------------------------------------------------------------------------------------
+
+    def _launches(self) -> list[Launch]:
+        ordered: list[_Cluster] = []
+        done: set[int] = set()
+        for cluster in reversed(self.clusters):
+            self._visit(cluster, ordered, done)
+        return [self._launch(c, n) for n, c in enumerate(ordered)]
+
+    def _visit(self, cluster: _Cluster, ordered: list[_Cluster], done: set[int]) -> None:
+        stack: list[tuple[_Cluster, bool]] = [(cluster, False)]
+        while stack:
+            top, ready = stack.pop()
+            if id(top) in done:
+                continue
+            if ready:
+                done.add(id(top))
+                ordered.append(top)
+                continue
+            stack.append((top, True))
+            makers = {id(m): m for v in self._outside(top) if (m := self.maker.get(v)) is not None}
+            needed = sorted(makers.values(), key=lambda c: -min(self.order[m] for m in c.region.members))
+            stack.extend((m, False) for m in needed if id(m) not in done)
+
+    def _launch(self, cluster: _Cluster, number: int) -> Launch:
+        if cluster.whole is not None:
+            instr = cluster.whole
+            return Launch(None, instr, instr.operands, instr.results, instr.operands + instr.results)
+        name = f"k{number}_{_label(cluster.region, self.order)}"
+        lowered = lower_region(cluster.region, self.order, self.limits, name)
+        written = set(cluster.region.outputs)
+        reads = tuple(v for v in lowered.values if v not in written)
+        writes = tuple(v for v in lowered.values if v in written)
+        return Launch(normalize_axes(lowered.kernel), None, reads, writes, lowered.values)
+
+
+def _grid_axes(cluster: _Cluster) -> tuple[Axis, ...]:
+    assert cluster.lowered is not None
+    return cluster.lowered.kernel.grid
+
+
+def _grid_sizes(cluster: _Cluster, fusion: _Fusion) -> list[int]:
+    return [a.size for a in fusion._lowered(cluster).kernel.grid]
+
+
+def _label(region: Region, order: dict[Instr, int]) -> str:
+    """A readable name from the ops that matter."""
+    names = [m.op.name for m in sorted(region.members, key=order.__getitem__) if not is_movement(m)]
+    names = [n for n in names if n not in ("constant", "iota", "convert")] or ["copy"]
+    return "_".join(dict.fromkeys(names[-4:]))

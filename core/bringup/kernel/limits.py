@@ -1,0 +1,23 @@
+"""Sizes that bound what one kernel may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Sizes a device cannot exceed; programs beyond them are split or refused with the limit's name.
+
+    rank: dimensions.  elements: of one array.  buffers: of one kernel.  stages: of one kernel; 1 means elementwise chains
+    and single reductions only.  row_elements: how many elements of a row a multi-stage kernel may revisit (what stays in
+    cache or scratchpad).  tile_bytes: scratch of one grid point.  memory_bytes: of the device, 0 if unknown.
+    """
+
+    rank: int = 32
+    elements: int = 2**48
+    buffers: int = 32
+    stages: int = 16
+    row_elements: int = 1 << 16
+    tile_bytes: int = 1 << 18
+    memory_bytes: int = 0

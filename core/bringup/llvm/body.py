@@ -1,0 +1,322 @@
+"""Evaluation of a stage's scalar body at the positions of a register tile.
+
+A position fixes one element of the tile along each tiled axis.  A value that does not depend on a tiled axis is computed
+once for all positions along it; a value that does not depend on the lane axis stays a scalar.  This is how a contraction
+loads each operand once per tile and how uniform work is done once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bringup.dtypes import DType
+from bringup.graph import Graph, Instr, Value
+from bringup.kernel.index import Axis, Bound, Div, Dyn, Expr, Mod
+from bringup.llvm import text as ir
+from bringup.llvm.scalar import literal, memory_type, register_type, render
+from bringup.llvm.schedule import Tile
+from bringup.llvm.text import Builder, Val, const, const_vector, vec
+
+Position = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Frame:
+    """What the body sees at one place of the loop nest.
+
+    bases: the value of every axis at position 0 of the tile.  tiles: the tiled axes.  lane: the axis across lanes and its
+    vector length.  masks: which lanes exist, by position along the lane axis; None means all.
+    """
+
+    bases: dict[Axis, Val]
+    tiles: tuple[Tile, ...]
+    lane: Axis | None
+    lanes: int
+    masks: tuple[Val, ...] | None
+
+    def positions(self) -> list[Position]:
+        """Every position of the tile."""
+        result: list[Position] = [()]
+        for tile in self.tiles:
+            result = [(*p, i) for p in result for i in range(tile.count)]
+        return result
+
+
+class BodyEmitter:
+    """Emits one stage's body.  `level` groups instructions by the deepest loop they depend on."""
+
+    def __init__(
+        self,
+        b: Builder,
+        body: Graph,
+        pointers: Sequence[Val],
+        loops: Sequence[Axis],
+        lane: Axis | None,
+        tiled: Sequence[Axis],
+    ) -> None:
+        self.b = b
+        self.body = body
+        self.pointers = pointers
+        self.loops = list(loops)
+        self.tiled = list(tiled)
+        self.uses: dict[Value, frozenset[Axis]] = {}
+        self.varying: set[Value] = set()
+        self.values: dict[tuple[Value, Position], Val] = {}
+        self.lane = lane
+        self._levels: dict[int, list[Instr]] = {}
+        for value in body.inputs:
+            self.uses[value] = frozenset()
+
+    def give(self, number: int, registers: Mapping[Position, Val], axes: frozenset[Axis], varying: bool) -> None:
+        """Set body input ``number``: its values by full grid position, the axes it depends on, whether it has lanes."""
+        value = self.body.inputs[number]
+        self.uses[value] = axes
+        if varying:
+            self.varying.add(value)
+        for position, val in registers.items():
+            self.values[(value, self._restrict(value, position))] = val
+
+    def analyse(self) -> None:
+        """Find out what every value depends on, once all inputs were given."""
+        for instr in self.body.instrs:
+            self._analyse(instr)
+
+    def _analyse(self, instr: Instr) -> None:
+        axes: set[Axis] = set()
+        for operand in instr.operands:
+            axes |= self.uses[operand]
+        if "index" in instr.attrs:
+            axes |= instr.attrs["index"].axes()
+        for bound in instr.attrs.get("mask", ()):
+            axes |= bound.expr.axes()
+        used = frozenset(axes)
+        self.uses[instr.result] = used
+        if self.lane in used or any(v in self.varying for v in instr.operands):
+            self.varying.add(instr.result)
+        level = max((i + 1 for i, axis in enumerate(self.loops) if axis in used), default=0)
+        self._levels.setdefault(level, []).append(instr)
+
+    def _restrict(self, value: Value, position: Position) -> Position:
+        used = self.uses[value]
+        return tuple(p if t in used else 0 for p, t in zip(position, self.tiled, strict=True))
+
+    def at(self, value: Value, position: Position) -> Val:
+        """The register of ``value`` at a position; emitted before by `emit_level`."""
+        return self.values[(value, self._restrict(value, position))]
+
+    def lanes_of(self, value: Value, position: Position, lanes: int) -> Val:
+        """Like `at`, spread over all lanes."""
+        found = self.at(value, position)
+        return self.b.splat(found, lanes) if found.type.lanes != lanes else found
+
+    def emit_level(self, level: int, frame: Frame) -> None:
+        """Emit the instructions whose deepest loop is ``level`` (0: before all loops) at every position."""
+        positions = frame.positions()
+        for instr in self._levels.get(level, ()):
+            result = instr.result
+            done: set[Position] = set()
+            for position in positions:
+                key = self._restrict(result, position)
+                if key in done:
+                    continue
+                done.add(key)
+                self.values[(result, key)] = self._emit(instr, key, frame)
+
+    def _emit(self, instr: Instr, position: Position, frame: Frame) -> Val:
+        name = instr.op.name
+        if name == "constant":
+            return literal(instr.attrs["value"].scalar, instr.result.dtype)
+        if name == "index":
+            return self._index(instr, position, frame)
+        if name == "inside":
+            return self._inside(instr.attrs["mask"], position, frame)
+        if name == "load":
+            return self._load(instr, position, frame)
+        operands = [self.at(v, position) for v in instr.operands]
+        if any(v.type.lanes > 1 for v in operands):
+            operands = [self.b.splat(v, frame.lanes) if v.type.lanes == 1 else v for v in operands]
+        return render(self.b, instr, tuple(operands))
+
+    # -- index expressions --------------------------------------------------------------------------------------------
+
+    def _offset(self, axis: Axis, position: Position) -> int:
+        return position[self.tiled.index(axis)] if axis in self.tiled else 0
+
+    def scalar(self, expr: Expr, position: Position, frame: Frame) -> Val:
+        """The expression at lane 0, as i64."""
+        b = self.b
+        constant, total = expr.const, const(ir.i64, 0)
+        for atom, c in expr.terms:
+            if isinstance(atom, Axis):
+                tile = next((t for t in frame.tiles if t.axis == atom), None)
+                if tile is not None:
+                    constant += c * tile.step * self._offset(atom, position)
+                part = frame.bases[atom]
+            elif isinstance(atom, Div | Mod):
+                part = self._divided(atom, self.scalar(atom.of, position, frame))
+            else:
+                raise AssertionError(f"no scalar for {atom}")
+            total = b.add(total, b.mul(part, const(ir.i64, c)))
+        return b.add(total, const(ir.i64, constant))
+
+    def _divided(self, atom: Div | Mod, value: Val) -> Val:
+        """Floor division or remainder by a constant."""
+        b = self.b
+        by = const(value.type, atom.by)
+        if atom.of.first >= 0:
+            return b.binary("udiv" if isinstance(atom, Div) else "urem", value, by)
+        rest = b.binary("srem", value, by)
+        negative = b.icmp("slt", rest, const(value.type, 0))
+        rest = b.select(negative, b.add(rest, by), rest)
+        if isinstance(atom, Mod):
+            return rest
+        return b.binary("sdiv", b.sub(value, rest), by)
+
+    def vector(self, expr: Expr, position: Position, frame: Frame) -> Val:
+        """The expression at every lane, as a vector of i32 where its range allows, else i64."""
+        b = self.b
+        narrow = _fits_i32(expr)
+        element = ir.i32 if narrow else ir.i64
+        steps = vec(element, frame.lanes)
+        total: Val | None = None
+        fixed = Expr(expr.const, tuple(t for t in expr.terms if frame.lane not in _axes_of(t[0])))
+        for atom, c in expr.terms:
+            if frame.lane not in _axes_of(atom):
+                continue
+            if isinstance(atom, Axis):
+                part = const_vector(element, [c * i for i in range(frame.lanes)])
+                fixed = fixed + Expr(0, ((atom, c),))
+            else:
+                assert isinstance(atom, Div | Mod)
+                inner = self.vector(atom.of, position, frame)
+                part = self._divided(atom, inner)
+                if part.type.scalar is not element:
+                    part = b.sext(part, element) if element.bits > part.type.bits else b.trunc(part, element)
+                part = b.mul(part, const(steps, c))
+            total = part if total is None else b.add(total, part)
+        base = self.scalar(fixed, position, frame)
+        spread = b.splat(b.trunc(base, element) if narrow else base, frame.lanes)
+        return spread if total is None else b.add(total, spread)
+
+    def _index(self, instr: Instr, position: Position, frame: Frame) -> Val:
+        expr, dtype = instr.attrs["index"], instr.result.dtype
+        varies = frame.lane is not None and frame.lane in expr.axes()
+        value = self.vector(expr, position, frame) if varies else self.scalar(expr, position, frame)
+        return self._to_width(value, dtype)
+
+    def _to_width(self, value: Val, dtype: DType) -> Val:
+        target = register_type(dtype)
+        if value.type.bits > target.bits:
+            return self.b.trunc(value, target)
+        return self.b.sext(value, target) if value.type.bits < target.bits else value
+
+    def _inside(self, mask: Sequence[Bound], position: Position, frame: Frame) -> Val:
+        result: Val | None = None
+        for bound in mask:
+            varies = frame.lane is not None and frame.lane in bound.expr.axes()
+            at = self.vector(bound.expr, position, frame) if varies else self.scalar(bound.expr, position, frame)
+            shifted = self.b.sub(at, const(at.type, bound.low))
+            holds = self.b.icmp("ult", shifted, const(at.type, max(bound.high - bound.low, 0)))
+            result = holds if result is None else self._both(result, holds, frame)
+        return result if result is not None else const(ir.i1, 1)
+
+    def _both(self, x: Val, y: Val, frame: Frame) -> Val:
+        if x.type.lanes != y.type.lanes:
+            x, y = (self.b.splat(v, frame.lanes) if v.type.lanes == 1 else v for v in (x, y))
+        return self.b.and_(x, y)
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    def _load(self, instr: Instr, position: Position, frame: Frame) -> Val:
+        b, dtype = self.b, instr.result.dtype
+        element = memory_type(dtype)
+        expr: Expr = instr.attrs["index"]
+        mask = self._mask(instr.attrs["mask"], position, frame, instr)
+        pointer = self.pointers[instr.attrs["buffer"]]
+        stride = expr.coefficient(frame.lane) if frame.lane is not None else 0
+        if stride == 0 and (mask is None or mask.type.lanes == 1):
+            address = b.gep(pointer, self.scalar(expr, position, frame), element)
+            if mask is None:
+                return self._from_memory(b.load(element, address, element.bits // 8), dtype)
+            return self._from_memory(b.masked_load(element, address, mask, ir.zero(element)), dtype)
+        wide = vec(element, frame.lanes)
+        align = element.bits // 8
+        if mask is not None and mask.type.lanes == 1 and frame.lanes > 1:
+            mask = b.splat(mask, frame.lanes)
+        if stride == 1:
+            address = b.gep(pointer, self.scalar(expr, position, frame), element)
+            if mask is None:
+                return self._from_memory(b.load(wide, address, align), dtype)
+            return self._from_memory(b.masked_load(wide, address, mask, ir.zero(wide), align), dtype)
+        if stride == -1 and mask is None:
+            first = expr + -(frame.lanes - 1)
+            address = b.gep(pointer, self.scalar(first, position, frame), element)
+            loaded = b.load(wide, address, align)
+            order = list(range(frame.lanes - 1, -1, -1))
+            return self._from_memory(b.shufflevector(loaded, None, order), dtype)
+        addresses = b.gep(pointer, self._wide_index(expr, position, frame), element)
+        return self._from_memory(b.masked_gather(wide, addresses, mask, ir.zero(wide), align), dtype)
+
+    def _wide_index(self, expr: Expr, position: Position, frame: Frame) -> Val:
+        found = self.vector(expr, position, frame)
+        return found if found.type.bits == 64 else self.b.sext(found, ir.i64)
+
+    def _mask(
+        self, bounds: Sequence[Bound], position: Position, frame: Frame, instr: Instr | None
+    ) -> Val | None:
+        """The lanes at which memory may be touched, None for all."""
+        mask = self._inside(bounds, position, frame) if bounds else None
+        if frame.masks is None or frame.lane is None:
+            return mask
+        if instr is not None and instr.result not in self.varying:
+            return mask
+        alive = frame.masks[self._offset(frame.lane, position)]
+        return alive if mask is None else self._both(mask, alive, frame)
+
+    def _from_memory(self, value: Val, dtype: DType) -> Val:
+        if dtype.name == "bool":
+            return self.b.icmp("ne", value, ir.zero(value.type))
+        return value
+
+    def store(
+        self, value: Val, dtype: DType, target: tuple[Val, Expr, Sequence[Bound]], position: Position, frame: Frame
+    ) -> None:
+        """Write one register to memory at an index, lanes spread as the index says."""
+        b = self.b
+        pointer, expr, bounds = target
+        if dtype.name == "bool":
+            value = b.zext(value, ir.i8)
+        element = memory_type(dtype)
+        align = element.bits // 8
+        mask = self._mask(bounds, position, frame, None) if frame.lane is not None else None
+        if frame.lane is None:
+            mask = self._inside(bounds, position, frame) if bounds else None
+        stride = expr.coefficient(frame.lane) if frame.lane is not None else 0
+        if frame.lane is None or frame.lanes == 1:
+            address = b.gep(pointer, self.scalar(expr, position, frame), element)
+            b.store(value, address, align) if mask is None else b.masked_store(value, address, mask, align)
+            return
+        if value.type.lanes == 1:
+            value = b.splat(value, frame.lanes)
+        if mask is not None and mask.type.lanes == 1:
+            mask = b.splat(mask, frame.lanes)
+        if stride == 1:
+            address = b.gep(pointer, self.scalar(expr, position, frame), element)
+            b.store(value, address, align) if mask is None else b.masked_store(value, address, mask, align)
+            return
+        addresses = b.gep(pointer, self._wide_index(expr, position, frame), element)
+        b.masked_scatter(value, addresses, mask, align)
+
+
+def _axes_of(atom: Axis | Div | Mod | Dyn) -> frozenset[Axis]:
+    if isinstance(atom, Axis):
+        return frozenset((atom,))
+    return atom.of.axes() if isinstance(atom, Div | Mod) else frozenset()
+
+
+def _fits_i32(expr: Expr) -> bool:
+    """Whether the value and every part of it fit 32 bits (a lane beyond the end adds at most one vector)."""
+    worst = abs(expr.const) + sum(abs(c) * (max(abs(a.first), abs(a.last)) + 128) for a, c in expr.terms)
+    inner = all(_fits_i32(a.of) for a, _ in expr.terms if isinstance(a, Div | Mod))
+    return worst < 2**31 and inner

@@ -1,0 +1,391 @@
+"""Elementwise ops as LLVM instructions, for any number of lanes.
+
+Every op of a kernel body has one renderer here, keyed by the op's name.  Results follow the op table to the bit where
+the row says exact: integers wrap, division is total, shifts saturate, min and max propagate NaN, casts saturate.
+f16 and bf16 are computed in f32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bringup.dtypes import DType
+from bringup.errors import UnsupportedError
+from bringup.graph import Instr
+from bringup.llvm import text as ir
+from bringup.llvm.math import MATH, bf16_to_f32, f32_to_bf16, f64_to_bf16, f64_to_f16
+from bringup.llvm.text import Builder, Type, Val, const, vec
+
+Attrs = Mapping[str, Any]
+Render = Callable[[Builder, tuple[Val, ...], Attrs, DType, DType], Val]
+
+_TYPES: dict[str, Type] = {
+    "bool": ir.i1, "i8": ir.i8, "i16": ir.i16, "i32": ir.i32, "i64": ir.i64,
+    "u8": ir.i8, "u16": ir.i16, "u32": ir.i32, "u64": ir.i64,
+    "f16": ir.f16, "bf16": ir.bf16, "f32": ir.f32, "f64": ir.f64,
+}  # fmt: skip
+
+
+def register_type(dtype: DType) -> Type:
+    """The LLVM type a scalar of ``dtype`` has in a register (bool is i1)."""
+    return _TYPES[dtype.name]
+
+
+def memory_type(dtype: DType) -> Type:
+    """The LLVM type a scalar of ``dtype`` has in memory (bool is i8)."""
+    return ir.i8 if dtype.name == "bool" else _TYPES[dtype.name]
+
+
+def render(b: Builder, instr: Instr, operands: tuple[Val, ...]) -> Val:
+    """Emit one elementwise instruction on registers of equal lane count."""
+    found = RENDER.get(instr.op.name)
+    dtype = instr.operands[0].dtype if instr.operands else instr.results[0].dtype
+    if found is None:
+        raise UnsupportedError(
+            f"{instr.op.name} has no LLVM rendering",
+            location=instr.location,
+            fix="leave the op out of the device's kernel claims, so that it is decomposed",
+        )
+    return found(b, operands, instr.attrs, dtype, instr.results[0].dtype)
+
+
+def literal(value: Any, dtype: DType) -> Val:
+    """The constant of a numpy scalar, bit for bit."""
+    if not dtype.is_float:
+        return const(register_type(dtype), int(value))
+    bits = int.from_bytes(value.tobytes(), "little")
+    if dtype.name in ("f32", "f64"):
+        return ir.const_bits(register_type(dtype), bits)
+    prefix = "0xH" if dtype.name == "f16" else "0xR"
+    return Val(f"{prefix}{bits:04X}", register_type(dtype))
+
+
+def is_half(dtype: DType) -> bool:
+    return dtype.is_float and dtype.bits == 16
+
+
+def widen(b: Builder, x: Val) -> Val:
+    """f16 or bf16 as f32; others unchanged."""
+    if x.type.scalar is ir.f16:
+        return b.fpext(x, ir.f32)
+    if x.type.scalar is ir.bf16:
+        return bf16_to_f32(b, x)
+    return x
+
+
+def narrow(b: Builder, x: Val, dtype: DType) -> Val:
+    """f32 rounded to f16 or bf16; others unchanged."""
+    if dtype.name == "f16":
+        return b.fptrunc(x, ir.f16)
+    if dtype.name == "bf16":
+        return f32_to_bf16(b, x)
+    return x
+
+
+def _float(op: str) -> Render:
+    """A float instruction, through f32 for half types."""
+
+    def emit(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, _to: DType) -> Val:
+        return narrow(b, b.binary(op, widen(b, xs[0]), widen(b, xs[1])), dtype)
+
+    return emit
+
+
+def _math(name: str) -> Render:
+    def emit(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, _to: DType) -> Val:
+        return narrow(b, MATH[name](b, *(widen(b, x) for x in xs)), dtype)
+
+    return emit
+
+
+def _arith(integer: str, floating: str) -> Render:
+    on_floats = _float(floating)
+
+    def emit(b: Builder, xs: tuple[Val, ...], attrs: Attrs, dtype: DType, to: DType) -> Val:
+        if dtype.is_float:
+            return on_floats(b, xs, attrs, dtype, to)
+        return b.binary(integer, xs[0], xs[1])
+
+    return emit
+
+
+def _sign_mask(dtype: DType) -> int:
+    return 1 << (dtype.bits - 1)
+
+
+def as_bits(b: Builder, x: Val) -> Val:
+    """A float's bit pattern as an integer of the same width."""
+    t = x.type
+    return b.cast("bitcast", x, vec(ir.integer(t.bits), t.lanes))
+
+
+def _neg(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, _to: DType) -> Val:
+    if dtype.is_float:
+        return b.fneg(xs[0])
+    return b.sub(const(xs[0].type, 0), xs[0])
+
+
+def _abs(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, _to: DType) -> Val:
+    x = xs[0]
+    if dtype.is_float:
+        return b.fabs(x)
+    if dtype.kind == "uint":
+        return x
+    negative = b.icmp("slt", x, const(x.type, 0))
+    return b.select(negative, b.sub(const(x.type, 0), x), x)
+
+
+def _divisor(b: Builder, x: Val, y: Val, dtype: DType) -> tuple[Val, Val, Val]:
+    """A divisor that cannot trap, and where it had to be changed: (safe, by zero, overflow)."""
+    none = const(vec(ir.i1, x.type.lanes), 0)
+    by_zero = b.icmp("eq", y, const(y.type, 0))
+    overflow = none
+    if dtype.kind == "int":
+        least = b.icmp("eq", x, const(x.type, 1 << (dtype.bits - 1)))
+        overflow = b.and_(least, b.icmp("eq", y, const(y.type, -1)))
+    safe = b.select(b.or_(by_zero, overflow), const(y.type, 1), y)
+    return safe, by_zero, overflow
+
+
+def _div(b: Builder, xs: tuple[Val, ...], attrs: Attrs, dtype: DType, to: DType) -> Val:
+    if dtype.is_float:
+        return _float("fdiv")(b, xs, attrs, dtype, to)
+    x, y = xs
+    safe, by_zero, _ = _divisor(b, x, y, dtype)
+    quotient = b.binary("sdiv" if dtype.kind == "int" else "udiv", x, safe)
+    return b.select(by_zero, const(x.type, -1), quotient)
+
+
+def _rem(b: Builder, xs: tuple[Val, ...], attrs: Attrs, dtype: DType, to: DType) -> Val:
+    x, y = xs
+    if dtype.is_float:
+        return _float("frem")(b, xs, attrs, dtype, to)
+    safe, by_zero, _ = _divisor(b, x, y, dtype)
+    rest = b.binary("srem" if dtype.kind == "int" else "urem", x, safe)
+    return b.select(by_zero, x, rest)
+
+
+def _extremum(largest: bool) -> Render:
+    name = "max" if largest else "min"
+
+    def emit(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, _to: DType) -> Val:
+        x, y = xs
+        if is_half(dtype):
+            return narrow(b, _float_extremum(b, widen(b, x), widen(b, y), largest), dtype)
+        if dtype.is_float:
+            return _float_extremum(b, x, y, largest)
+        if dtype.kind == "bool":
+            return b.or_(x, y) if largest else b.and_(x, y)
+        prefix = "s" if dtype.kind == "int" else "u"
+        return b.intrinsic(f"llvm.{prefix}{name}", x.type, (x, y))
+
+    return emit
+
+
+def _float_extremum(b: Builder, x: Val, y: Val, largest: bool) -> Val:
+    """IEEE 754-2019 maximum / minimum: NaN wins, -0 < +0."""
+    ordered = b.fcmp("ogt" if largest else "olt", x, y)
+    chosen = b.select(ordered, x, y)
+    ix, iy = as_bits(b, x), as_bits(b, y)
+    both = b.and_(ix, iy) if largest else b.or_(ix, iy)
+    equal = b.select(b.fcmp("oeq", x, y), b.cast("bitcast", both, x.type), chosen)
+    return b.select(b.fcmp("uno", x, y), b.fadd(x, y), equal)
+
+
+def _bitwise(op: str) -> Render:
+    def emit(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, _dtype: DType, _to: DType) -> Val:
+        return b.binary(op, xs[0], xs[1])
+
+    return emit
+
+
+def _shift_left(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, _to: DType) -> Val:
+    x, n = xs
+    inside = b.icmp("ult", n, const(n.type, dtype.bits))
+    safe = b.select(inside, n, const(n.type, 0))
+    return b.select(inside, b.shl(x, safe), const(x.type, 0))
+
+
+def _shift_right(b: Builder, xs: tuple[Val, ...], attrs: Attrs, dtype: DType, _to: DType) -> Val:
+    x, n = xs
+    inside = b.icmp("ult", n, const(n.type, dtype.bits))
+    if attrs["kind"] == "arithmetic":
+        return b.ashr(x, b.select(inside, n, const(n.type, dtype.bits - 1)))
+    safe = b.select(inside, n, const(n.type, 0))
+    return b.select(inside, b.lshr(x, safe), const(x.type, 0))
+
+
+_FLOAT_PREDICATE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+
+
+def _compare(b: Builder, xs: tuple[Val, ...], attrs: Attrs, dtype: DType, _to: DType) -> Val:
+    x, y = xs
+    direction = attrs["direction"]
+    if dtype.is_float:
+        return b.fcmp(_FLOAT_PREDICATE[direction], widen(b, x), widen(b, y))
+    if direction in ("eq", "ne"):
+        return b.icmp(direction, x, y)
+    return b.icmp(("s" if dtype.kind == "int" else "u") + direction, x, y)
+
+
+def _select(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, _dtype: DType, _to: DType) -> Val:
+    return b.select(*xs)
+
+
+def _bitcast(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, _dtype: DType, to: DType) -> Val:
+    x = xs[0]
+    return b.cast("bitcast", x, vec(register_type(to), x.type.lanes))
+
+
+def _sqrt(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, _to: DType) -> Val:
+    x = widen(b, xs[0])
+    return narrow(b, b.intrinsic("llvm.sqrt", x.type, (x,)), dtype)
+
+
+def _rounding(intrinsic: str) -> Render:
+    def emit(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, _to: DType) -> Val:
+        if not dtype.is_float:
+            return xs[0]
+        x = widen(b, xs[0])
+        return narrow(b, b.intrinsic(intrinsic, x.type, (x,)), dtype)
+
+    return emit
+
+
+def convert(b: Builder, x: Val, source: DType, to: DType) -> Val:
+    """Value conversion: saturating, NaN to 0, to bool by comparing with 0."""
+    if source is to:
+        return x
+    if to.kind == "bool":
+        zero = ir.zero(widen(b, x).type)
+        return b.fcmp("une", widen(b, x), zero) if source.is_float else b.icmp("ne", x, zero)
+    if source.kind == "bool":
+        return _from_integer(b, b.zext(x, ir.i8), False, to)
+    if source.is_float:
+        return _from_float(b, x, source, to)
+    return _from_integer(b, x, source.kind == "int", to)
+
+
+def _from_integer(b: Builder, x: Val, signed: bool, to: DType) -> Val:
+    bits, target = x.type.bits, register_type(to)
+    if not to.is_float:
+        if to.bits == bits:
+            return _clamp_sign(b, x, signed, to)
+        return _resize(b, x, signed, to)
+    if not is_half(to):
+        return b.cast("sitofp" if signed else "uitofp", x, target)
+    # Through f64, rounding to odd is not needed below 2**53; wider integers go by way of a sticky bit.
+    wide = b.cast("sitofp" if signed else "uitofp", _sticky(b, x, signed), ir.f64)
+    return _narrow_f64(b, wide, to)
+
+
+def _clamp_sign(b: Builder, x: Val, signed: bool, to: DType) -> Val:
+    """Same width, other signedness: saturate."""
+    if signed == (to.kind == "int"):
+        return x
+    if signed:
+        return b.intrinsic("llvm.smax", x.type, (x, const(x.type, 0)))
+    return b.intrinsic("llvm.umin", x.type, (x, const(x.type, (1 << (to.bits - 1)) - 1)))
+
+
+def _resize(b: Builder, x: Val, signed: bool, to: DType) -> Val:
+    bits, target = x.type.bits, register_type(to)
+    if to.bits > bits:
+        if signed and to.kind == "uint":
+            x = b.intrinsic("llvm.smax", x.type, (x, const(x.type, 0)))
+            return b.zext(x, target)
+        return b.sext(x, target) if signed else b.zext(x, target)
+    high = (1 << (to.bits - 1)) - 1 if to.kind == "int" else (1 << to.bits) - 1
+    if signed:
+        low = -(1 << (to.bits - 1)) if to.kind == "int" else 0
+        x = b.intrinsic("llvm.smax", x.type, (x, const(x.type, low)))
+        x = b.intrinsic("llvm.smin", x.type, (x, const(x.type, high)))
+    else:
+        x = b.intrinsic("llvm.umin", x.type, (x, const(x.type, high)))
+    return b.trunc(x, target)
+
+
+def _sticky(b: Builder, x: Val, signed: bool) -> Val:
+    """A 64-bit integer whose low 11 bits are squeezed into one, so that f64 holds it exactly enough to round again."""
+    if x.type.bits < 64:
+        return x
+    low = b.and_(x, const(x.type, 0x7FF))
+    some = b.select(b.icmp("ne", low, const(x.type, 0)), const(x.type, 0x400), const(x.type, 0))
+    squeezed = b.or_(b.and_(x, const(x.type, ~0x7FF)), some)
+    if signed:
+        small = b.icmp("ult", b.add(x, const(x.type, 1 << 52)), const(x.type, 1 << 53))
+    else:
+        small = b.icmp("ult", x, const(x.type, 1 << 53))
+    return b.select(small, x, squeezed)
+
+
+def _narrow_f64(b: Builder, x: Val, to: DType) -> Val:
+    """f64 rounded once to a half type."""
+    return f64_to_f16(b, x) if to.name == "f16" else f64_to_bf16(b, x)
+
+
+def _from_float(b: Builder, x: Val, source: DType, to: DType) -> Val:
+    if to.is_float:
+        if is_half(to):
+            return _narrow_f64(b, x, to) if source.name == "f64" else narrow(b, widen(b, x), to)
+        wide = widen(b, x)
+        return b.fptrunc(wide, ir.f32) if source.name == "f64" else b.cast("fpext", wide, register_type(to))
+    wide, target = widen(b, x), register_type(to)
+    return b.fptosi_sat(wide, target) if to.kind == "int" else b.fptoui_sat(wide, target)
+
+
+def _convert(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, to: DType) -> Val:
+    return convert(b, xs[0], dtype, to)
+
+
+RENDER: dict[str, Render] = {
+    "neg": _neg,
+    "abs": _abs,
+    "floor": _rounding("llvm.floor"),
+    "round": _rounding("llvm.roundeven"),
+    "sqrt": _sqrt,
+    "add": _arith("add", "fadd"),
+    "sub": _arith("sub", "fsub"),
+    "mul": _arith("mul", "fmul"),
+    "div": _div,
+    "rem": _rem,
+    "max": _extremum(True),
+    "min": _extremum(False),
+    "and": _bitwise("and"),
+    "or": _bitwise("or"),
+    "xor": _bitwise("xor"),
+    "shl": _shift_left,
+    "shr": _shift_right,
+    "compare": _compare,
+    "select": _select,
+    "convert": _convert,
+    "bitcast": _bitcast,
+    **{name: _math(name) for name in ("exp", "log", "sin", "cos", "tanh", "pow", "erf", "log1p", "expm1")},
+}
+
+_IDENTITY: dict[str, Callable[[DType], Any]] = {
+    "add": lambda d: 0,
+    "mul": lambda d: 1,
+    "max": lambda d: -float("inf") if d.is_float else (-(1 << (d.bits - 1)) if d.kind == "int" else 0),
+    "min": lambda d: float("inf") if d.is_float else _largest(d),
+    "or": lambda d: 0,
+    "and": lambda d: -1,
+}
+
+
+def _largest(dtype: DType) -> int:
+    return (1 << (dtype.bits - 1)) - 1 if dtype.kind == "int" else (1 << dtype.bits) - 1
+
+
+def identity(kind: str, dtype: DType, lanes: int = 1) -> Val:
+    """The neutral element of a fold.  A float sum starts at -0.0, so that a sum of negative zeros stays negative."""
+    if kind == "add" and dtype.is_float:
+        return const(vec(register_type(dtype), lanes), -0.0)
+    return const(vec(register_type(dtype), lanes), _IDENTITY[kind](dtype))
+
+
+def combine(b: Builder, kind: str, dtype: DType, x: Val, y: Val) -> Val:
+    """One step of a fold."""
+    name = kind if dtype.kind != "bool" else {"add": "or", "mul": "and"}.get(kind, kind)
+    return RENDER[name](b, (x, y), {}, dtype, dtype)

@@ -1,0 +1,202 @@
+"""How a kernel's loops map to vector lanes and register tiles on a machine that loops (a CPU).
+
+`schedule` picks the axis that runs across vector lanes, how many grid points a register tile holds, and how the grid is cut
+into units that threads share.  The choice never changes which element is computed from which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from bringup.graph import Instr
+from bringup.kernel.form import Kernel, Stage
+from bringup.kernel.index import Axis, Expr
+
+
+@dataclass(frozen=True, slots=True)
+class LoopTarget:
+    """What the emitter must know of a looping machine.
+
+    vector_bits: width of a vector register.  registers: how many there are.
+    """
+
+    vector_bits: int = 128
+    registers: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """``count`` positions of ``axis``, ``step`` apart, computed together."""
+
+    axis: Axis
+    count: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The mapping of one kernel.
+
+    kernel: with its axes reordered.  lanes: vector length.  lane: the grid axis across lanes, or None when each stage runs
+    its last inner axis across lanes.  columns: vectors of the lane axis held together (grid lanes) or along an inner axis
+    (inner lanes).  rows: the register tile over another grid axis, None for one point at a time.  cross: a second tiled
+    grid axis (inner lanes only).  block: elements of the lane axis in one unit (grid lanes).
+    """
+
+    kernel: Kernel
+    lanes: int
+    lane: Axis | None
+    columns: int
+    rows: Tile | None
+    cross: Tile | None
+    block: int
+
+    @property
+    def is_map(self) -> bool:
+        """No stage loops: elementwise work whose lane axis is looped over inside a unit."""
+        return all(not s.axes for s in self.kernel.stages)
+
+
+def schedule(kernel: Kernel, target: LoopTarget) -> Schedule:
+    """Choose lanes, tiles and units."""
+    widest = max((i.results[0].dtype.bits for s in kernel.stages for i in s.body.instrs), default=32)
+    widest = max([widest, *(v.dtype.bits for s in kernel.stages for v in s.body.inputs)])
+    full = max(4, min(64, target.vector_bits // max(widest, 8)))
+    looping = [s for s in kernel.stages if s.axes]
+    if not looping:
+        return _map_schedule(kernel, full)
+    best_grid = max(kernel.grid, key=lambda a: (_score(kernel.stages, a, full), a.id), default=None)
+    inner_score = sum(max(_score([s], a, full) for a in s.axes) for s in looping)
+    if best_grid is not None and _score(kernel.stages, best_grid, full) > inner_score:
+        return _grid_schedule(kernel, best_grid, full, target)
+    return _inner_schedule(kernel, full, target)
+
+
+def _accesses(stage: Stage) -> Iterator[Expr]:
+    for instr in stage.loads():
+        yield instr.attrs["index"]
+    for store in stage.stores:
+        yield store.index
+
+
+def _score(stages: Iterable[Stage], axis: Axis, lanes: int) -> float:
+    """How well memory accesses go with running ``axis`` across lanes, per grid point."""
+    total = 0.0
+    for stage in stages:
+        for index in _accesses(stage):
+            stride = index.coefficient(axis)
+            worth = {1: 2.0, 0: 1.0, -1: 1.0}.get(stride if stride is not None else 99, -3.0)
+            total += worth * max(stage.trips, 1)
+    efficiency = min(axis.size, lanes) / lanes
+    return total * efficiency if total > 0 else total
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def _grid_with_last(kernel: Kernel, axis: Axis) -> Kernel:
+    order = [a for a in kernel.grid if a != axis] + [axis]
+    return replace(kernel, grid=tuple(order))
+
+
+def _map_schedule(kernel: Kernel, full: int) -> Schedule:
+    if not kernel.grid:
+        return Schedule(kernel, 1, None, 1, None, None, 1)
+    lane = max(kernel.grid, key=lambda a: (_score(kernel.stages, a, full), a.id))
+    lanes = min(full, _power_of_two(lane.size))
+    size = sum(len(s.body) for s in kernel.stages)
+    columns = 4 if size <= 24 else 2 if size <= 64 else 1
+    columns = max(1, min(columns, lane.size // max(lanes, 1)))
+    unit = lanes * columns
+    block = lane.size if lane.size <= 2048 else max(unit, 2048 // unit * unit)
+    return Schedule(_grid_with_last(kernel, lane), lanes, lane, columns, None, None, block)
+
+
+def _row_axis(kernel: Kernel, lane: Axis) -> Axis | None:
+    """A grid axis some inner load does not depend on while it depends on the lanes: worth a register tile."""
+    if not _only_folds(kernel):
+        return None
+    for axis in reversed(kernel.grid):
+        if axis == lane:
+            continue
+        for stage in kernel.stages:
+            for instr in stage.loads() if stage.axes else ():
+                used = instr.attrs["index"].axes()
+                if lane in used and axis not in used and used & set(stage.axes):
+                    return axis
+    return None
+
+
+def _grid_schedule(kernel: Kernel, lane: Axis, full: int, target: LoopTarget) -> Schedule:
+    lanes = min(full, _power_of_two(lane.size))
+    row = _row_axis(kernel, lane)
+    vectors = -(-lane.size // lanes)
+    if row is None:
+        columns = min(4, vectors)
+        return Schedule(_grid_with_last(kernel, lane), lanes, lane, columns, None, None, lanes * columns)
+    columns = min(2, vectors)
+    room = (target.registers - columns - 2) // columns
+    rows = Tile(row, _divide(row.size, min(room, 14)), 1)
+    return Schedule(_grid_with_last(kernel, lane), lanes, lane, columns, rows, None, lanes * columns)
+
+
+def _only_folds(kernel: Kernel) -> bool:
+    """One loop per grid point that only folds: the form a register tile over the grid pays for."""
+    looping = [s for s in kernel.stages if s.axes]
+    return len(looping) == 1 and not looping[0].stores
+
+
+def _divide(size: int, most: int) -> int:
+    """A tile of at most ``most`` that covers ``size`` in equal parts as nearly as possible."""
+    parts = -(-size // max(most, 1))
+    return -(-size // parts) if parts else 1
+
+
+def _inner_schedule(kernel: Kernel, full: int, target: LoopTarget) -> Schedule:
+    stages = tuple(_best_last(s, full) for s in kernel.stages)
+    kernel = replace(kernel, stages=stages)
+    longest = max(s.axes[-1].size for s in stages if s.axes)
+    lanes = min(full, _power_of_two(longest))
+    rows, cross = _cross_axes(kernel)
+    if rows is not None:
+        tiles = 4 if target.registers >= 32 else 2
+        tile = Tile(rows, _divide(rows.size, tiles if cross is not None else 2 * tiles), 1)
+        other = Tile(cross, _divide(cross.size, tiles), 1) if cross is not None else None
+        return Schedule(kernel, lanes, None, 1, tile, other, 1)
+    bodies = max(len(s.body) for s in stages if s.axes)
+    columns = 8 if bodies <= 12 else 4 if bodies <= 40 else 2
+    columns = max(1, min(columns, longest // max(lanes, 1)))
+    return Schedule(kernel, lanes, None, columns, None, None, 1)
+
+
+def _best_last(stage: Stage, full: int) -> Stage:
+    if len(stage.axes) < 2:
+        return stage
+    best = max(stage.axes, key=lambda a: (_score([stage], a, full), a.id))
+    order = [a for a in stage.axes if a != best] + [best]
+    return replace(stage, axes=tuple(order))
+
+
+def _cross_axes(kernel: Kernel) -> tuple[Axis | None, Axis | None]:
+    """Grid axes over which inner loads are shared: rows that one load skips, and columns that another skips."""
+    skipped: list[Axis] = []
+    for axis in reversed(kernel.grid) if _only_folds(kernel) else ():
+        for stage in kernel.stages:
+            if not stage.axes:
+                continue
+            if any(_shares(i, axis, stage) for i in stage.loads()):
+                skipped.append(axis)
+                break
+    if not skipped:
+        return None, None
+    return skipped[0], skipped[1] if len(skipped) > 1 else None
+
+
+def _shares(load: Instr, axis: Axis, stage: Stage) -> bool:
+    used = load.attrs["index"].axes()
+    return axis not in used and bool(used & set(stage.axes))
+
+
+__all__ = ["LoopTarget", "Schedule", "Tile", "schedule"]

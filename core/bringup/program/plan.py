@@ -1,0 +1,221 @@
+"""Buffer planning: every value of the fused graph gets a place, with as little memory as its lifetime allows.
+
+Intermediates share one arena.  A kernel that reads an element only where it writes the same element may write over a dying
+operand; so may an output over a donated input.  Offsets are assigned largest block first, each at the lowest offset free
+during its lifetime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bringup.graph import Graph, Instr, Literal, Value
+from bringup.kernel.form import Kernel
+from bringup.kernel.fuse import Launch
+from bringup.kernel.index import Expr
+from bringup.program.program import KernelStep, OpStep, Program, Slot, Step
+
+
+@dataclass(slots=True, eq=False)
+class _Block:
+    """A stretch of arena with its tenants' common lifetime, in steps."""
+
+    nbytes: int
+    first: int
+    last: int
+    offset: int = -1
+
+
+@dataclass(slots=True)
+class _Lives:
+    """First write and last read of every value, by step."""
+
+    written: dict[Value, int] = field(default_factory=dict)
+    read: dict[Value, int] = field(default_factory=dict)
+
+
+def plan(
+    graph: Graph,
+    launches: Sequence[Launch],
+    *,
+    alignment: int = 64,
+    donated: frozenset[int] = frozenset(),
+    keep_constants: bool = False,
+) -> Program:
+    """Place every value and return the program.
+
+    graph: the fused graph; each output must be made by a launch and appear once.  donated: input positions whose memory
+    may be overwritten.  keep_constants: leave dense constants as op steps instead of program constants.
+    """
+    return _Planner(graph, launches, alignment, donated, keep_constants).run()
+
+
+class _Planner:
+    def __init__(
+        self,
+        graph: Graph,
+        launches: Sequence[Launch],
+        alignment: int,
+        donated: frozenset[int],
+        keep_constants: bool,
+    ) -> None:
+        self.graph = graph
+        self.alignment = alignment
+        self.donated = donated
+        self.constants: list[Literal] = []
+        self.slots: dict[Value, Slot] = {}
+        for i, value in enumerate(graph.inputs):
+            self.slots[value] = Slot("input", i, 0, value.type)
+        self.launches = [launch for launch in launches if keep_constants or not self._constant(launch)]
+        for i, value in enumerate(graph.outputs):
+            assert value not in self.slots, "outputs are made by launches, once each"
+            self.slots[value] = Slot("output", i, 0, value.type)
+        self.lives = _lifetimes(self.launches)
+
+    def run(self) -> Program:
+        aliases = self._alias_outputs()
+        blocks = self._blocks()
+        arena = _assign(set(blocks.values()), self.alignment)
+        for value, block in blocks.items():
+            self.slots[value] = Slot("arena", 0, block.offset, value.type)
+        return Program(
+            self.graph.name,
+            tuple(v.type for v in self.graph.inputs),
+            tuple(v.type for v in self.graph.outputs),
+            tuple(map(self._step, self.launches)),
+            tuple(self.constants),
+            arena,
+            self.donated,
+            aliases,
+        )
+
+    def _constant(self, launch: Launch) -> bool:
+        instr = launch.instr
+        if instr is None or instr.op.name != "constant":
+            return False
+        self.slots[instr.result] = Slot("constant", len(self.constants), 0, instr.result.type)
+        self.constants.append(instr.attrs["value"])
+        return True
+
+    def _alias_outputs(self) -> tuple[tuple[int, int], ...]:
+        taken: set[int] = set()
+        pairs: list[tuple[int, int]] = []
+        for o, value in enumerate(self.graph.outputs):
+            step = self.lives.written.get(value, -1)
+            for i in sorted(self.donated - taken):
+                source = self.graph.inputs[i]
+                if source.type.nbytes == value.type.nbytes and self._may_overwrite(source, value, step):
+                    taken.add(i)
+                    pairs.append((o, i))
+                    break
+        return tuple(pairs)
+
+    def _may_overwrite(self, source: Value, value: Value, step: int) -> bool:
+        last = self.lives.read.get(source, -1)
+        if last < step:
+            return True
+        launch = self.launches[step]
+        return last == step and launch.kernel is not None and overwrites(
+            launch.kernel, _position(launch, source), _position(launch, value)
+        )
+
+    def _blocks(self) -> dict[Value, _Block]:
+        blocks: dict[Value, _Block] = {}
+        for number, launch in enumerate(self.launches):
+            for value in launch.writes:
+                if value in self.slots:
+                    continue
+                last = self.lives.read.get(value, number)
+                host = self._dying(launch, number, value, blocks)
+                if host is not None:
+                    host.last = last
+                    blocks[value] = host
+                else:
+                    blocks[value] = _Block(_padded(value.type.nbytes, self.alignment), number, last)
+        return blocks
+
+    def _dying(
+        self, launch: Launch, number: int, value: Value, blocks: Mapping[Value, _Block]
+    ) -> _Block | None:
+        """The block of an operand that this launch reads last and may write over."""
+        if launch.kernel is None:
+            return None
+        for source in launch.reads:
+            block = blocks.get(source)
+            if (
+                block is not None
+                and block.last == number
+                and self.lives.read[source] == number
+                and source.type.nbytes == value.type.nbytes
+                and overwrites(launch.kernel, _position(launch, source), _position(launch, value))
+            ):
+                return block
+        return None
+
+    def _step(self, launch: Launch) -> Step:
+        if launch.instr is not None:
+            instr: Instr = launch.instr
+            operands = tuple(self.slots[v] for v in launch.reads)
+            results = tuple(self.slots[v] for v in launch.writes)
+            return OpStep(instr.op, instr.attrs, operands, results, instr.location)
+        assert launch.kernel is not None
+        made = [v.producer for v in launch.writes if v.producer is not None]
+        location = next((m.location for m in made if m.location is not None), None)
+        return KernelStep(launch.kernel, tuple(self.slots[v] for v in launch.values), location)
+
+
+def overwrites(kernel: Kernel, source: int, target: int) -> bool:
+    """Whether buffer ``target`` may be the memory of ``source``: every element is read only where it is written."""
+    if kernel.buffers[source].type.dtype.itemsize != kernel.buffers[target].type.dtype.itemsize:
+        return False
+    stores = [(n, s) for n, stage in enumerate(kernel.stages) for s in stage.stores if s.buffer == target]
+    if len(stores) != 1 or stores[0][1].mask:
+        return False
+    last, store = stores[0]
+    return all(
+        n <= last and index == store.index and kernel.stages[n].axes == kernel.stages[last].axes
+        for n, index in _load_indices(kernel, source)
+    )
+
+
+def _load_indices(kernel: Kernel, buffer: int) -> Iterable[tuple[int, Expr]]:
+    for n, stage in enumerate(kernel.stages):
+        for instr in stage.loads():
+            if instr.attrs["buffer"] == buffer:
+                yield n, instr.attrs["index"]
+
+
+def _position(launch: Launch, value: Value) -> int:
+    return launch.values.index(value)
+
+
+def _lifetimes(launches: Sequence[Launch]) -> _Lives:
+    lives = _Lives()
+    for number, launch in enumerate(launches):
+        for value in launch.reads:
+            lives.read[value] = number
+        for value in launch.writes:
+            lives.written.setdefault(value, number)
+    return lives
+
+
+def _padded(nbytes: int, alignment: int) -> int:
+    return max(alignment, -(-nbytes // alignment) * alignment)
+
+
+def _assign(blocks: set[_Block], alignment: int) -> int:
+    """Offsets for all blocks; returns the arena's size."""
+    placed: list[_Block] = []
+    for block in sorted(blocks, key=lambda b: (-b.nbytes, b.first, b.last)):
+        offset = 0
+        for other in sorted(placed, key=lambda b: b.offset):
+            apart = other.last < block.first or block.last < other.first
+            if not apart and other.offset < offset + block.nbytes and offset < other.offset + other.nbytes:
+                offset = _padded(other.offset + other.nbytes, alignment)
+        block.offset = offset
+        placed.append(block)
+    return max((b.offset + b.nbytes for b in placed), default=0)
+
+
+__all__ = ["overwrites", "plan"]
