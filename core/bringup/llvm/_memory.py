@@ -141,6 +141,10 @@ class MemoryBuilder(Emitter):
         self.emit_void(f'fence syncscope("{syncscope}") {ordering}' if syncscope
                        else f"fence {ordering}")
 
+    def insertvalue(self, aggregate: Val, value: Val, index: int) -> Val:
+        """``aggregate`` with a member replaced."""
+        return self.emit(aggregate.type, f"insertvalue {aggregate}, {value}, {index}")
+
     def extractvalue(self, aggregate: Val, index: int) -> Val:
         """A member of a struct or array value."""
         members = aggregate.type.members

@@ -1,0 +1,148 @@
+"""exp, exp2 and expm1.
+
+x = n ln 2 + r, |r| <= ln 2 / 2, and e^x = 2^n e^r.  The reduction subtracts ln 2 in two parts by
+fma; the first step is exact.  Polynomials by ``core/tests/llvm/derive.py`` (exp, expm1, exp2).
+"""
+
+from __future__ import annotations
+
+import math
+
+from bringup.llvm.math._lanes import Lanes
+from bringup.llvm.text import Builder, Val
+
+_LOG2_E = 1.4426950408889634
+_LN2_32 = (0.6931471824645996, -1.9046542121259336e-09)
+_LN2_64 = (0.6931471805599453, 2.3190468138462996e-17)
+
+# e^r = 1 + r + r^2 p(r); the longer one for f32 is good for e^r - 1 too.
+_EXP_32 = (0.49999994, 0.16666521, 0.041668184, 0.008369324, 0.0013833714)
+_EXPM1_32 = (0.5, 0.16666666, 0.041666497, 0.008333531, 0.0013932885, 0.00019778534)
+_EXPM1_64 = (0.5, 0.16666666666666677, 0.04166666666666669, 0.00833333333332181,
+             0.0013888888888884253, 0.00019841269884795186, 2.4801587286277462e-05,
+             2.7557246161583516e-06, 2.7557339204221596e-07, 2.5108217701805253e-08,
+             2.088581406236401e-09)
+# 2^r = 1 + r p(r)
+_EXP2_32 = (0.6931472, 0.24022648, 0.05550358, 0.009618424, 0.0013392565, 0.000153844)
+_EXP2_64 = (0.6931471805599453, 0.24022650695910108, 0.05550410866482172, 0.00961812910760181,
+            0.0013333558146550349, 0.00015403530448582407, 1.5252733615040597e-05,
+            1.3215439149790818e-06, 1.0178178963438089e-07, 7.073171300755282e-09,
+            4.4339929391038326e-10)
+
+# Below these, results (or 2^n on the way to them) may be subnormal.
+_SUBNORMAL_FROM = (-86.5, -707.5)
+_SUBNORMAL_FROM_2 = (-125.0, -1021.0)
+# Scaling goes through 2^(n + 64) where results may be subnormal, so that only the last
+# multiplication rounds.
+_LIFT = 64
+
+
+def reduce_exp(m: Lanes, x: Val) -> tuple[Val, Val, Val]:
+    """``x = n ln2 + r``: (n, bits with n at the low end, r)."""
+    high, low = _LN2_32 if m.is_f32 else _LN2_64
+    n, n_bits = m.round(x, _LOG2_E)
+    return n, n_bits, m.fma(n, m.c(-low), m.fma(n, m.c(-high), x))
+
+
+def _reduce_exactly(m: Lanes, x: Val) -> tuple[Val, Val, Val]:
+    """``x = n ln2 + r + r_low``: (n, r, r_low)."""
+    high, low = _LN2_32 if m.is_f32 else _LN2_64
+    n, _ = m.round(x, _LOG2_E)
+    exact = m.fma(n, m.c(-high), x)
+    r = m.fma(n, m.c(-low), exact)
+    return n, r, m.fma(n, m.c(-low), m.sub(exact, r))
+
+
+def scale(m: Lanes, p: Val, n_bits: Val, subnormal: Val) -> Val:
+    """``p * 2**n`` below overflow for p in [1/2, 2), rounded once where ``subnormal`` holds."""
+    b, mantissa = m.b, m.i(m.format.mantissa)
+    lift = b.select(subnormal, m.i(_LIFT << m.format.mantissa), m.i(0))
+    exponent = b.add(b.shl(n_bits, mantissa), lift)
+    lifted = m.from_bits(b.add(m.bits(p), exponent))
+    return m.select(subnormal, m.mul(lifted, m.c(2.0**-_LIFT)), lifted)
+
+
+def exp_tail(m: Lanes, r: Val) -> Val:
+    """``p(r)`` in ``e**r = 1 + r + r**2 p(r)``, good for ``e**r - 1`` too."""
+    return m.horner(r, _EXPM1_32 if m.is_f32 else _EXPM1_64)
+
+
+def exp_in_range(m: Lanes, x: Val) -> Val:
+    """``e**x`` where the result is known to be normal."""
+    _, n_bits, r = reduce_exp(m, x)
+    p = _one_plus(m, r)
+    return m.from_bits(m.b.add(m.bits(p), m.b.shl(n_bits, m.i(m.format.mantissa))))
+
+
+def _one_plus(m: Lanes, r: Val) -> Val:
+    tail = m.horner(r, _EXP_32 if m.is_f32 else _EXPM1_64)
+    one = m.c(1.0)
+    return m.fma(m.fma(tail, r, one), r, one)
+
+
+def exp(b: Builder, x: Val) -> Val:
+    """e^x; subnormal results included; overflow gives infinity, -inf gives 0."""
+    m = Lanes(b, x.type)
+    y = m.at_least(x, -104.0 if m.is_f32 else -746.0)
+    _, n_bits, r = reduce_exp(m, y)
+    subnormal = m.test("olt", y, m.pick(*_SUBNORMAL_FROM))
+    result = scale(m, _one_plus(m, r), n_bits, subnormal)
+    largest = m.pick(float.fromhex("0x1.62e42ep6"), float.fromhex("0x1.62e42fefa39efp9"))
+    # x + inf is inf above the largest argument, and quiet NaN for NaN.
+    return m.select(m.test("ugt", x, largest), m.add(x, m.c(math.inf)), result)
+
+
+def exp2(b: Builder, x: Val) -> Val:
+    """2^x; exact for integers, subnormal results included."""
+    m = Lanes(b, x.type)
+    y = m.at_least(x, -151.0 if m.is_f32 else -1076.0)
+    n, n_bits = m.round(y, 1.0)
+    subnormal = m.test("olt", y, m.pick(*_SUBNORMAL_FROM_2))
+    result = scale(m, _two_to(m, m.sub(y, n)), n_bits, subnormal)
+    over = m.test("uge", x, m.pick(128.0, 1024.0))
+    return m.select(over, m.add(x, m.c(math.inf)), result)
+
+
+def _two_to(m: Lanes, r: Val) -> Val:
+    """2^r for |r| <= 1/2."""
+    return m.fma(m.horner(r, _EXP2_32 if m.is_f32 else _EXP2_64), r, m.c(1.0))
+
+
+def exp2_sum(m: Lanes, high: Val, low: Val) -> Val:
+    """2^(high + low), down to 0 and up to infinity; ``low`` is at most an ULP of ``high``."""
+    b, mantissa = m.b, m.format.mantissa
+    end = 160.0 if m.is_f32 else 1080.0
+    y = m.at_most(m.at_least(high, -end), end)
+    n, n_bits = m.round(y, 1.0)
+    exact = m.test("oeq", y, high)
+    p = _two_to(m, m.add(m.sub(y, n), m.select(exact, low, m.c(0.0))))
+    # Away from the ends by 2^∓64 first, so that the last multiplication alone rounds or overflows.
+    negative = m.test("olt", y, m.c(0.0))
+    lift = b.select(negative, m.i(_LIFT << mantissa), m.i(-_LIFT << mantissa))
+    back = m.select(negative, m.c(2.0**-_LIFT), m.c(2.0**_LIFT))
+    exponent = b.add(b.shl(n_bits, m.i(mantissa)), lift)
+    return m.mul(m.from_bits(b.add(m.bits(p), exponent)), back)
+
+
+def _expm1_scaled(m: Lanes, n: Val, r: Val, r_low: Val) -> Val:
+    """``2**n e**(r + r_low) - 1`` for n within the normal exponents."""
+    shifted = m.add(n, m.c(m.format.shifter))
+    two_n = m.power_of_two(m.bits(shifted))
+    square, square_low = m.two_product(r, r)
+    tail = m.fma(square, exp_tail(m, r), m.fma(square_low, m.c(0.5), r_low))
+    less, less_low = m.two_sum(two_n, m.c(-1.0))
+    high, low = m.fast_two_sum(less, m.mul(two_n, r))
+    return m.add(high, m.fma(two_n, tail, m.add(low, less_low)))
+
+
+def expm1(b: Builder, x: Val) -> Val:
+    """e^x - 1, without cancellation near 0."""
+    m = Lanes(b, x.type)
+    y = m.at_most(m.at_least(x, -40.0), 88.8 if m.is_f32 else 709.8)
+    n, r, r_low = _reduce_exactly(m, y)
+    # 2^n itself would overflow for the last n: halve, and double at the end.
+    within = m.at_most(n, 127.0 if m.is_f32 else 1023.0)
+    total = m.mul(_expm1_scaled(m, within, r, r_low), m.add(m.sub(n, within), m.c(1.0)))
+    largest = m.pick(float.fromhex("0x1.62e42ep6"), float.fromhex("0x1.62e42fefa39efp9"))
+    total = m.select(m.test("ugt", x, largest), m.add(x, m.c(math.inf)), total)
+    return m.copysign(total, x)
