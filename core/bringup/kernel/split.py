@@ -16,6 +16,8 @@ from bringup.kernel.index import Axis, Expr, flatten
 from bringup.types import TensorType
 
 _CHUNK_ID = 1 << 20
+#: Folds this long are cut whatever the grid, which bounds their serial chain.
+_ALWAYS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,10 @@ def split_fold(kernel: Kernel, *, chunk_elements: int, max_points: int) -> Split
     chunk_elements: elements one chunk should fold, over all points that share a vector.
     """
     first = kernel.stages[0]
-    if not first.folds or first.stores or any(s.axes for s in kernel.stages[1:]) or not 0 < kernel.points <= max_points:
+    folds_only = bool(first.axes and first.folds) and not first.stores
+    if not folds_only or any(s.axes for s in kernel.stages[1:]) or not kernel.points:
+        return None
+    if kernel.points > max_points and first.trips < _ALWAYS:
         return None
     if any(b.role == "tile" for b in kernel.buffers) or not first.trips:
         return None

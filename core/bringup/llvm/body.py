@@ -16,7 +16,7 @@ from bringup.kernel.index import Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import literal, memory_type, register_type, render
 from bringup.llvm.schedule import Tile
-from bringup.llvm.text import Builder, Val, const, const_vector, vec
+from bringup.llvm.text import Builder, Type, Val, const, const_vector, vec
 
 Position = tuple[int, ...]
 
@@ -54,12 +54,15 @@ class BodyEmitter:
         loops: Sequence[Axis],
         lane: Axis | None,
         tiled: Sequence[Axis],
+        wide_tiles: Mapping[int, int] | None = None,
     ) -> None:
+        """wide_tiles: tile buffers that hold one vector per element and lane tile, with their width in lanes."""
         self.b = b
         self.body = body
         self.pointers = pointers
         self.loops = list(loops)
         self.tiled = list(tiled)
+        self.wide_tiles = wide_tiles or {}
         self.uses: dict[Value, frozenset[Axis]] = {}
         self.varying: set[Value] = set()
         self.values: dict[tuple[Value, Position], Val] = {}
@@ -92,6 +95,8 @@ class BodyEmitter:
             axes |= bound.expr.axes()
         used = frozenset(axes)
         self.uses[instr.result] = used
+        if instr.attrs.get("buffer") in self.wide_tiles:
+            self.uses[instr.result] = used = used | set(self.tiled)
         if self.lane in used or any(v in self.varying for v in instr.operands):
             self.varying.add(instr.result)
         level = max((i + 1 for i, axis in enumerate(self.loops) if axis in used), default=0)
@@ -232,8 +237,12 @@ class BodyEmitter:
         b, dtype = self.b, instr.result.dtype
         element = memory_type(dtype)
         expr: Expr = instr.attrs["index"]
+        buffer: int = instr.attrs["buffer"]
+        pointer = self.pointers[buffer]
+        if buffer in self.wide_tiles:
+            address = self._wide_address(buffer, expr, position, frame, element)
+            return self._from_memory(b.load(vec(element, frame.lanes), address, element.bits // 8), dtype)
         mask = self._mask(instr.attrs["mask"], position, frame, instr)
-        pointer = self.pointers[instr.attrs["buffer"]]
         stride = expr.coefficient(frame.lane) if frame.lane is not None else 0
         if stride == 0 and (mask is None or mask.type.lanes == 1):
             address = b.gep(pointer, self.scalar(expr, position, frame), element)
@@ -258,6 +267,14 @@ class BodyEmitter:
         addresses = b.gep(pointer, self._wide_index(expr, position, frame), element)
         return self._from_memory(b.masked_gather(wide, addresses, mask, ir.zero(wide), align), dtype)
 
+    def _wide_address(self, buffer: int, expr: Expr, position: Position, frame: Frame, element: Type) -> Val:
+        """Where a tile keeps the vector of this position: element by element, all its lanes side by side."""
+        assert frame.lane is not None
+        lane_free = Expr(expr.const, tuple(t for t in expr.terms if t[0] != frame.lane))
+        column = self._offset(frame.lane, position) * frame.lanes
+        at = self.scalar(lane_free * self.wide_tiles[buffer] + column, position, frame)
+        return self.b.gep(self.pointers[buffer], at, element)
+
     def _wide_index(self, expr: Expr, position: Position, frame: Frame) -> Val:
         found = self.vector(expr, position, frame)
         return found if found.type.bits == 64 else self.b.sext(found, ir.i64)
@@ -280,15 +297,20 @@ class BodyEmitter:
         return value
 
     def store(
-        self, value: Val, dtype: DType, target: tuple[Val, Expr, Sequence[Bound]], position: Position, frame: Frame
+        self, value: Val, dtype: DType, target: tuple[int, Expr, Sequence[Bound]], position: Position, frame: Frame
     ) -> None:
         """Write one register to memory at an index, lanes spread as the index says."""
         b = self.b
-        pointer, expr, bounds = target
+        buffer, expr, bounds = target
+        pointer = self.pointers[buffer]
         if dtype.name == "bool":
             value = b.zext(value, ir.i8)
         element = memory_type(dtype)
         align = element.bits // 8
+        if buffer in self.wide_tiles:
+            wide = self.b.splat(value, frame.lanes) if value.type.lanes == 1 else value
+            b.store(wide, self._wide_address(buffer, expr, position, frame, element), align)
+            return
         mask = self._mask(bounds, position, frame, None) if frame.lane is not None else None
         if frame.lane is None:
             mask = self._inside(bounds, position, frame) if bounds else None

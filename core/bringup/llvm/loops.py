@@ -15,10 +15,14 @@ from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.body import BodyEmitter, Frame, Position
 from bringup.llvm.fold import accumulate, finish, start
+from bringup.llvm.scalar import combine
 from bringup.llvm.schedule import LoopTarget, Schedule, Tile, schedule
 from bringup.llvm.text import Builder, Module, Param, Val, const, const_vector
 
 _TILE_ALIGNMENT = 64
+#: The most additions in a row that any accumulator sees; sums longer than that are blocked.
+LONGEST_CHAIN = 8192
+_BLOCK = 1024
 Registers = dict[Position, Val]
 Accumulators = dict[tuple[int, Position], Val]
 
@@ -60,6 +64,7 @@ class _KernelEmitter:
         self.registers: dict[int, Registers] = {}
         self.pointers: list[Val] = []
         self.tile_bytes = 0
+        self.wide_tiles: dict[int, int] = {}
 
     def run(self) -> NativeKernel:
         b = self.b
@@ -88,6 +93,8 @@ class _KernelEmitter:
         tiles = [i for i, d in enumerate(self.kernel.buffers) if d.role == "tile"]
         width = self.plan.lanes * self.plan.columns if self.plan.lane is not None else 1
         offsets: dict[int, int] = {}
+        if self.plan.lane is not None:
+            self.wide_tiles = dict.fromkeys(tiles, width)
         for i in tiles:
             offsets[i] = self.tile_bytes
             nbytes = self.kernel.buffers[i].type.nbytes * width
@@ -235,15 +242,16 @@ class _KernelEmitter:
         for value, sink in zip(stage.body.outputs, stage.sinks, strict=True):
             if not isinstance(sink, Store):
                 continue
-            pointer, index = self.pointers[sink.buffer], sink.index
+            index, buffer = sink.index, sink.buffer
             dtype = self.kernel.buffers[sink.buffer].type.dtype
             done: set[Position] = set()
+            frame_axes = [t.axis for t in frame.tiles]
             for position in frame.positions():
-                where = index.axes() | {a for m in sink.mask for a in m.expr.axes()}
+                where = set(frame_axes) if buffer in self.wide_tiles else index.axes() | {a for m in sink.mask for a in m.expr.axes()}
                 key = tuple(p if t.axis in where else 0 for p, t in zip(position, frame.tiles, strict=True))
                 if key not in done:
                     done.add(key)
-                    body.store(body.at(value, key), dtype, (pointer, index, sink.mask), key, frame)
+                    body.store(body.at(value, key), dtype, (buffer, index, sink.mask), key, frame)
 
     # -- loops over lanes ---------------------------------------------------------------------------------------------
 
@@ -367,7 +375,7 @@ class _StageEmitter:
         self.lane = stage.axes[-1] if self.inner_lane else plan.lane
         self.lanes = plan.lanes if self.lane is not None else 1
         tiled = [t.axis for t in tiles] + ([stage.axes[-1]] if self.inner_lane else [])
-        self.body = BodyEmitter(owner.b, stage.body, owner.pointers, stage.axes, self.lane, tiled)
+        self.body = BodyEmitter(owner.b, stage.body, owner.pointers, stage.axes, self.lane, tiled, owner.wide_tiles)
         axes = frozenset(t.axis for t in tiles)
         for number, known in enumerate(registers):
             padded = {(*p, 0) if self.inner_lane else p: v for p, v in known.items()}
@@ -419,9 +427,40 @@ class _StageEmitter:
                 return self._innermost(frame, live)
 
             return self.owner._vector_loop(axis, self.tiles, low, high, accs, vector_step)
+        if self._chain(depth) > LONGEST_CHAIN // 2 and axis not in self.owner.clips:
+            return self._blocked(axis, depth, accs)
+        return self._serial(axis, low, high, accs, depth)
+
+    def _serial(self, axis: Axis, low: Val, high: Val, accs: Accumulators, depth: int) -> Accumulators:
         return self.owner._counted(
             axis, low, high, 1, accs, self._frame(), lambda _frame, live: self._nest(depth + 1, live)
         )
+
+    def _chain(self, depth: int) -> int:
+        """Additions in a row into one accumulator from loop ``depth`` on; 0 if no float is summed."""
+        if not any(f.kind in ("add", "mul") and f.dtype.is_float for _, f, _ in self.folds):
+            return 0
+        trips = 1
+        for axis in self.stage.axes[depth:]:
+            trips *= axis.size
+        return trips // (self.lanes * self.owner.plan.columns) if self.inner_lane else trips
+
+    def _blocked(self, axis: Axis, depth: int, accs: Accumulators) -> Accumulators:
+        """Sum blocks of a long loop apart and then together, which bounds the rounding error."""
+        deeper = max(1, self._chain(depth) // axis.size)
+        size = max(1, min(axis.size, _BLOCK // deeper))
+
+        def block(_frame: Frame, live: Accumulators) -> Accumulators:
+            low = self.owner.bases[axis]
+            high = self.b.add(low, const(ir.i64, size))
+            if axis.size % size:
+                high = self.b.intrinsic("llvm.smin", ir.i64, (high, const(ir.i64, axis.size)))
+            part = self._serial(axis, low, high, self._fresh(False), depth)
+            folds = {n: f for n, f, _ in self.folds}
+            return {k: combine(self.b, folds[k[0]].kind, folds[k[0]].dtype, v, part[k]) for k, v in live.items()}
+
+        low, high = const(ir.i64, 0), const(ir.i64, axis.size)
+        return self.owner._counted(axis, low, high, size, accs, self._frame(), block)
 
     def _stop(self, axis: Axis) -> Val:
         clip = self.owner.clips.get(axis)

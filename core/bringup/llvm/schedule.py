@@ -54,8 +54,8 @@ class Schedule:
 
     @property
     def is_map(self) -> bool:
-        """No stage loops: elementwise work whose lane axis is looped over inside a unit."""
-        return all(not s.axes for s in self.kernel.stages)
+        """Nothing folds: elementwise work whose lane axis is looped over inside a unit."""
+        return _is_map(self.kernel)
 
 
 def schedule(kernel: Kernel, target: LoopTarget) -> Schedule:
@@ -64,13 +64,21 @@ def schedule(kernel: Kernel, target: LoopTarget) -> Schedule:
     widest = max([widest, *(v.dtype.bits for s in kernel.stages for v in s.body.inputs)])
     full = max(4, min(64, target.vector_bits // max(widest, 8)))
     looping = [s for s in kernel.stages if s.axes]
-    if not looping:
-        return _map_schedule(kernel, full)
     best_grid = max(kernel.grid, key=lambda a: (_score(kernel.stages, a, full), a.id), default=None)
+    if best_grid is None and not looping:
+        return Schedule(kernel, 1, None, 1, None, None, 1)
+    if _is_map(kernel):
+        return _map_schedule(kernel, full)
     inner_score = sum(max(_score([s], a, full) for a in s.axes) for s in looping)
+    if best_grid is not None and not looping:
+        return _grid_schedule(kernel, best_grid, full, target)
     if best_grid is not None and _score(kernel.stages, best_grid, full) > inner_score:
         return _grid_schedule(kernel, best_grid, full, target)
     return _inner_schedule(kernel, full, target)
+
+
+def _is_map(kernel: Kernel) -> bool:
+    return all(not s.axes and not s.folds for s in kernel.stages)
 
 
 def _accesses(stage: Stage) -> Iterator[Expr]:
@@ -102,8 +110,6 @@ def _grid_with_last(kernel: Kernel, axis: Axis) -> Kernel:
 
 
 def _map_schedule(kernel: Kernel, full: int) -> Schedule:
-    if not kernel.grid:
-        return Schedule(kernel, 1, None, 1, None, None, 1)
     lane = max(kernel.grid, key=lambda a: (_score(kernel.stages, a, full), a.id))
     lanes = min(full, _power_of_two(lane.size))
     size = sum(len(s.body) for s in kernel.stages)
