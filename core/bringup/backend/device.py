@@ -11,16 +11,20 @@ depths, each an adapter over the next:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from bringup.backend.capabilities import Capabilities, Handshake
+from bringup.kernel.form import Kernel
 from bringup.passes.base import Pass
 from bringup.program.program import Program
 from bringup.types import TensorType
+
+#: A target-dependent rewrite of one kernel; it may change loops, never values.
+KernelPass = Callable[[Kernel], Kernel]
 
 #: What a device hands out for memory; opaque to everyone else.
 Handle = Any
@@ -129,11 +133,11 @@ class Backend(ABC):
         """Open a device."""
 
     def passes_before_fusion(self) -> Sequence[Pass]:
-        """Passes of the backend's own that run first, before decomposition."""
+        """Graph passes of the backend's own, run after core's on ops the device has."""
         return ()
 
-    def passes_after_decomposition(self) -> Sequence[Pass]:
-        """Passes of the backend's own that run last, on ops the device has, right before fusion."""
+    def passes_after_fusion(self) -> Sequence[KernelPass]:
+        """Kernel passes of the backend's own, each run on every kernel in order."""
         return ()
 
     def lower(self, program: Program, target: str = "") -> Lowered:

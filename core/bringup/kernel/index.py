@@ -97,7 +97,7 @@ class Expr:
             return value
         if isinstance(value, int):
             return Expr(value)
-        if isinstance(value, Axis) and value.size <= 1:
+        if isinstance(value, Axis) and value.size == 1:
             return ZERO
         return Expr(0, ((value, 1),))
 

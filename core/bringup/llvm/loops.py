@@ -427,7 +427,7 @@ class _StageEmitter:
                 return self._innermost(frame, live)
 
             return self.owner._vector_loop(axis, self.tiles, low, high, accs, vector_step)
-        if self._chain(depth) > LONGEST_CHAIN // 2 and axis not in self.owner.clips:
+        if self._chain(depth) > 2 * _BLOCK and axis not in self.owner.clips:
             return self._blocked(axis, depth, accs)
         return self._serial(axis, low, high, accs, depth)
 

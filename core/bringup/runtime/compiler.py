@@ -7,19 +7,18 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bringup.backend.capabilities import Capabilities
-from bringup.backend.device import Backend, Executable, Lowered
+from bringup.backend.device import Backend, Executable, KernelPass, Lowered
 from bringup.graph import Builder, Graph, Value, replay
 from bringup.graph.ir import Operation
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch, fuse
 from bringup.ops.table import lookup
-from bringup.passes.base import Pass
-from bringup.passes.pipeline import pipeline
+from bringup.passes.pipeline import passes_for
 from bringup.passes.run import PassContext, dump_folder, run_pipeline
 from bringup.program.cost import program_cost
 from bringup.program.plan import plan
@@ -123,30 +122,30 @@ def lower_graph(
     graph: Graph, backend: Backend, target: str = "", *, donated: frozenset[int] = frozenset(), options: Options = DEFAULT
 ) -> Compiled:
     """Compile for a target without hardware; the result has texts and costs but nothing to call."""
-    optimized, program = make_program(graph, backend.capabilities(target), donated=donated, options=options)
+    optimized, program = make_program(
+        graph, backend.capabilities(target), backend, donated=donated, options=options
+    )
     return Compiled(graph, optimized, program, None, lambda: backend.lower(program, target))
 
 
 def make_program(
     graph: Graph,
     capabilities: Capabilities,
+    backend: Backend,
     *,
     donated: frozenset[int] = frozenset(),
     options: Options = DEFAULT,
-    extra: tuple[Sequence[Pass], Sequence[Pass]] = ((), ()),
 ) -> tuple[Graph, Program]:
-    """The device-independent half: the optimised graph and its program.
-
-    extra: a backend's own passes before and after core's.
-    """
+    """The half that needs no device: the optimised graph and its program."""
     context = PassContext.from_environment(_record_pass if timeline.enabled() else None)
-    passes = [p for p in pipeline(capabilities.available, extra[0]) if p.name not in options.skip]
-    optimized = run_pipeline(graph, [*passes, *extra[1]], context=context)
+    extra = backend.passes_before_fusion()
+    passes = passes_for(capabilities.available, extra, without=options.skip)
+    optimized = run_pipeline(graph, passes, context=context)
     ready = materialize_outputs(optimized)
     with timeline.span("fuse", "compile"):
         launches = fuse(ready, capabilities.limits, fuses=capabilities.fuses, depth=options.fuse)
     with timeline.span("plan", "compile"):
-        launches = _order_whole(launches)
+        launches = [_after_fusion(x, backend.passes_after_fusion()) for x in _constants_first(launches)]
         program = plan(
             ready,
             launches,
@@ -161,11 +160,7 @@ def make_program(
 def _compile(graph: Graph, device: OpenDevice, donated: frozenset[int], options: Options) -> Compiled:
     start = time.perf_counter()
     optimized, program = make_program(
-        graph,
-        device.capabilities,
-        donated=donated,
-        options=options,
-        extra=(device.backend.passes_before_fusion(), device.backend.passes_after_decomposition()),
+        graph, device.capabilities, device.backend, donated=donated, options=options
     )
     with timeline.span("backend compile", "compile", program=program.name):
         executable = device.device.compile(program)
@@ -205,8 +200,15 @@ def _is_constant(op: Operation) -> bool:
     return op.name == "constant"
 
 
-def _order_whole(launches: list[Launch]) -> list[Launch]:
-    """Constants first: they take no part in any lifetime."""
+def _after_fusion(launch: Launch, passes: Sequence[KernelPass]) -> Launch:
+    for change in passes if launch.kernel is not None else ():
+        assert launch.kernel is not None
+        launch = replace(launch, kernel=change(launch.kernel))
+    return launch
+
+
+def _constants_first(launches: list[Launch]) -> list[Launch]:
+    """Constants take no part in any lifetime."""
     constants = [x for x in launches if x.instr is not None and _is_constant(x.instr.op)]
     return constants + [x for x in launches if x.instr is None or not _is_constant(x.instr.op)]
 

@@ -126,7 +126,7 @@ class Lanes:
         return total
 
     def round(self, x: Val, scale: float) -> tuple[Val, Val]:
-        """``n = round(x * scale)`` as a float, and bits whose low end is ``n``; |n| is small."""
+        """The integer n nearest to ``x * scale``: as a float, and as bits whose low end is n."""
         shifter = self.c(self.format.shifter)
         shifted = self.fma(x, self.c(scale), shifter)
         return self.sub(shifted, shifter), self.bits(shifted)
@@ -143,7 +143,7 @@ class Lanes:
         return total, self.add(self.sub(a, self.sub(total, part)), self.sub(b, part))
 
     def fast_two_sum(self, a: Val, b: Val) -> tuple[Val, Val]:
-        """``two_sum`` for |a| >= |b| or a = 0."""
+        """Like ``two_sum``, for |a| >= |b| or a = 0."""
         total = self.add(a, b)
         return total, self.add(self.sub(a, total), b)
 
