@@ -1,0 +1,88 @@
+"""What a pass is: a name, a contract in one line, and a function from graph to graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bringup.graph import Graph, Instr, Literal, Value, rebuild
+from bringup.graph.verify import ANY, LevelSpec
+from bringup.ops.table import OpDef
+
+#: Whether the device can run an instruction without decomposing it.
+Available = Callable[[Instr], bool]
+
+
+def everything(_instr: Instr) -> bool:
+    """The `Available` of a device that has every op."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One transformation.
+
+    name: as dumps and timings call it.  doc: ``before -> after``.  run: the function; it does not
+    change its argument.  level: what its result satisfies, and every later graph too.
+
+    >>> Pass("nothing", "anything -> the same", lambda graph: graph).name
+    'nothing'
+    """
+
+    name: str
+    doc: str
+    run: Callable[[Graph], Graph]
+    level: LevelSpec = ANY
+
+
+#: Given what the device has, a pass.
+Maker = Callable[[Available], Pass]
+
+
+def opdef(instr: Instr) -> OpDef:
+    """The row of an instruction."""
+    assert isinstance(instr.op, OpDef)
+    return instr.op
+
+
+def deep(run: Callable[[Graph], Graph]) -> Callable[[Graph], Graph]:
+    """The same transformation for a graph and the sub-graphs in its attributes, inside out."""
+
+    def inside(value: Any) -> Any:
+        if isinstance(value, Graph):
+            return transform(value)
+        if isinstance(value, tuple):
+            return tuple(map(inside, value))
+        return value
+
+    def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        if not any(map(holds_graph, instr.attrs.values())):
+            return None
+        attrs = {name: inside(value) for name, value in instr.attrs.items()}
+        return as_results(opdef(instr)(*operands, **attrs))
+
+    def transform(graph: Graph) -> Graph:
+        nested = any(holds_graph(v) for instr in graph.instrs for v in instr.attrs.values())
+        return run(rebuild(graph, rewrite) if nested else graph)
+
+    return transform
+
+
+def holds_graph(value: Any) -> bool:
+    """Whether an attribute is, or contains, a sub-graph."""
+    return isinstance(value, Graph) or (isinstance(value, tuple) and any(map(holds_graph, value)))
+
+
+def as_results(results: Value | Iterable[Value]) -> tuple[Value, ...]:
+    """What calling an op gives, always as a tuple."""
+    return (results,) if isinstance(results, Value) else tuple(results)
+
+
+def literal_of(value: Value) -> Literal | None:
+    """The content of a value made by a constant instruction, else None."""
+    made = value.producer
+    if made is None or made.op.name != "constant":
+        return None
+    literal: Literal = made.attrs["value"]
+    return literal

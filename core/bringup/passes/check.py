@@ -1,0 +1,146 @@
+"""Value checks around a pass: the reference interpreter runs both graphs on generated inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bringup.dtypes import DType
+from bringup.errors import GraphError
+from bringup.graph import Graph, Instr
+from bringup.graph.printer import print_graph
+from bringup.graph.verify import subgraphs
+from bringup.ops.evaluate import evaluate
+from bringup.passes.base import opdef
+from bringup.types import TensorType
+
+Array = np.ndarray[Any, Any]
+
+SEEDS = (0, 1, 2)
+# Relative to the largest magnitude of an output.  Wide on purpose: a wrong rewrite is wrong by
+# more, and a reordered sum or another decomposition is not wrong.
+_TOLERANCE = {"f16": 5e-2, "bf16": 2e-1, "f32": 1e-3, "f64": 1e-9}
+
+
+def generated_inputs(graph: Graph, seed: int, *, special: bool) -> list[Array]:
+    """Deterministic inputs of small values.
+
+    special: put the extremes of the dtypes, zeros of both signs, inf and NaN among them.
+    """
+    rng = np.random.default_rng(seed)
+    return [_draw(v.type, rng, special) for v in graph.inputs]
+
+
+def _draw(type_: TensorType, rng: np.random.Generator, special: bool) -> Array:
+    dtype, shape = type_.dtype, type_.shape
+    if dtype.is_float:
+        array = rng.standard_normal(shape).astype(dtype.numpy)
+    elif dtype.is_integer:
+        array = rng.integers(-8 if dtype.is_signed else 0, 9, shape).astype(dtype.numpy)
+    else:
+        array = rng.integers(0, 2, shape).astype(dtype.numpy)
+    if special and dtype.kind != "bool":
+        extremes = _extremes(dtype)
+        picked = extremes[rng.integers(0, len(extremes), shape)]
+        array = np.where(rng.integers(0, 2, shape) == 0, array, picked)
+    return np.ascontiguousarray(array).reshape(shape)
+
+
+def _extremes(dtype: DType) -> Array:
+    if dtype.is_integer:
+        info = np.iinfo(dtype.numpy)
+        return np.array([0, 1, info.min, info.max, info.max - 1], dtype=dtype.numpy)
+    tiny = {"f16": 6e-8, "f64": 5e-324}.get(dtype.name, 1e-40)
+    values = [0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, tiny, 6e4, -3.0]
+    return np.array(values).astype(dtype.numpy)
+
+
+def terminates(graph: Graph) -> bool:
+    """Whether a graph holds no loop: generated inputs might never satisfy its condition."""
+    own = all(instr.op.name != "while" for instr in graph.instrs)
+    return own and all(map(terminates, subgraphs(graph)))
+
+
+def is_strict(graph: Graph) -> bool:
+    """Whether equal programs have equal bits: nothing accumulates, everything is rounded right."""
+    return all(map(_is_strict, graph.instrs)) and all(map(is_strict, subgraphs(graph)))
+
+
+def _is_strict(instr: Instr) -> bool:
+    accuracy = opdef(instr).accuracy
+    if not any(v.dtype.is_float for v in instr.results):
+        return True
+    rounded = bool(accuracy.ulp) and all(ulp <= 0.5 for ulp in accuracy.ulp.values())
+    return (accuracy.exact or rounded) and not accuracy.accumulates
+
+
+def check_values(name: str, before: Graph, after: Graph) -> None:
+    """Run both graphs and compare.
+
+    Strict graphs must agree in every bit (one NaN is as good as another), on special values too.
+    Others must agree within a wide tolerance on one of the input sets at least, as a comparison of
+    nearly equal numbers may turn.
+    Raises GraphError naming the pass, with both graphs and the inputs.
+    """
+    strict = is_strict(before) and is_strict(after)
+    complaint = ""
+    for seed in SEEDS:
+        inputs = generated_inputs(before, seed, special=strict and seed > 0)
+        complaint = _difference(before, after, inputs, strict)
+        if complaint and strict:
+            break
+        if not complaint and not strict:
+            return
+    if complaint:
+        raise GraphError(
+            f"pass {name} changed the value of graph {before.name}: {complaint}",
+            notes=_notes(before, after, inputs),
+            fix=f"run the graph below through {name} alone, and see which rewrite is wrong",
+        )
+
+
+def _difference(before: Graph, after: Graph, inputs: Sequence[Array], strict: bool) -> str:
+    old, new = evaluate(before, inputs), evaluate(after, inputs)
+    for index, (a, b) in enumerate(zip(old, new, strict=True)):
+        wrong = ~(_same(a, b) if strict else _close(a, b, before.outputs[index].dtype))
+        if wrong.any():
+            at = tuple(int(i) for i in np.argwhere(wrong)[0])
+            return (
+                f"output {index} at {at} was {a[at]}, is {b[at]} ({wrong.sum()} of {a.size} differ)"
+            )
+    return ""
+
+
+def _same(a: Array, b: Array) -> Array:
+    """Equal in bits, or NaN both."""
+    bits = np.dtype(f"u{a.dtype.itemsize}")
+    equal = np.ascontiguousarray(a).view(bits) == np.ascontiguousarray(b).view(bits)
+    return np.asarray(equal | ((a != a) & (b != b))).reshape(a.shape)  # noqa: PLR0124
+
+
+def _close(a: Array, b: Array, dtype: DType) -> Array:
+    if not dtype.is_float:
+        return np.asarray(a == b)
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    finite = np.abs(x[np.isfinite(x)])
+    bound = _TOLERANCE[dtype.name] * max(1.0, float(finite.max(initial=0.0)))
+    with np.errstate(invalid="ignore"):
+        near = np.abs(x - y) <= bound
+    return np.asarray(near | (x == y) | (np.isnan(x) & np.isnan(y)))
+
+
+def _notes(before: Graph, after: Graph, inputs: Sequence[Array]) -> tuple[str, ...]:
+    with np.printoptions(threshold=64, edgeitems=4):
+        shown = [
+            f"{v.type} input {i}: {' '.join(str(array.tolist()).split())[:400]}"
+            for i, (v, array) in enumerate(zip(before.inputs, inputs, strict=True))
+        ]
+    return (
+        "before:",
+        *print_graph(before).splitlines(),
+        "after:",
+        *print_graph(after).splitlines(),
+        *shown,
+    )

@@ -1,0 +1,32 @@
+"""The list of passes, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bringup.passes.base import Available, Maker, Pass
+from bringup.passes.canonicalise import canonicalise
+from bringup.passes.cse import cse
+from bringup.passes.dce import dce
+from bringup.passes.decompose import decompose
+from bringup.passes.fold import fold
+from bringup.passes.simplify import simplify
+
+#: Every pass between the traced graph and fusion.
+PIPELINE: tuple[Maker, ...] = (decompose, fold, canonicalise, simplify, cse, dce)
+
+
+def passes_for(
+    available: Available, extra: Iterable[Pass] = (), *, without: Iterable[str] = ()
+) -> tuple[Pass, ...]:
+    """The passes for a device.
+
+    extra: passes of its backend, run last, before fusion.  without: names of passes to leave out,
+    to find the one at fault.
+
+    >>> [each.name for each in passes_for(lambda instr: True)]
+    ['decompose', 'fold', 'canonicalise', 'simplify', 'cse', 'dce']
+    """
+    left_out = set(without)
+    passes = (*(make(available) for make in PIPELINE), *extra)
+    return tuple(each for each in passes if each.name not in left_out)

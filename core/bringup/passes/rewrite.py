@@ -1,0 +1,190 @@
+"""The rewriting engine: rules applied by the builder itself, at the moment an instruction is made.
+
+A rule looks at the instruction about to be made and answers with other values, made by emitting
+into the active builder (which rewrites those in turn), or with None.  Operands are already
+rewritten when a rule sees them, so one replay reaches the fixpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bringup.errors import GraphError
+from bringup.graph import Builder, Graph, Instr, Literal, Operation, Value, current_builder, replay
+from bringup.ops.build import rows
+from bringup.passes.base import Available, as_results, literal_of
+from bringup.passes.fold import fold_call
+from bringup.types import TensorType
+
+MAX_DEPTH = (
+    32  # rewrites inside one another; every rule makes something simpler, so chains are short
+)
+
+Body = Callable[..., Value | tuple[Value, ...] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rewrite.
+
+    name: of the function.  doc: its docstring; each of its lines with an arrow is an example, and
+    is tested.  ops: the ops it looks at.  body: ``body(*operands, **attrs)`` gives the replacement
+    or None.
+    """
+
+    name: str
+    doc: str
+    ops: tuple[str, ...]
+    body: Body
+
+
+def rule(*ops: str) -> Callable[[Body], Rule]:
+    """Make a `Rule` of a function, for instructions of these ops."""
+
+    def make(body: Body) -> Rule:
+        return Rule(body.__name__.lstrip("_"), body.__doc__ or "", ops, body)
+
+    return make
+
+
+class _Unavailable(Exception):
+    """A rule made an instruction that the device does not have."""
+
+
+class RewritingBuilder(Builder):
+    """A builder that applies rules before it makes an instruction.
+
+    rules: tried in order.  available: a replacement stands only if the device has every op of it.
+    dedupe: as in `Builder`; rules that look for equal operands need it.  fold: also replace known
+    results by constants.
+    """
+
+    def __init__(
+        self,
+        rules: Iterable[Rule],
+        available: Available,
+        *,
+        dedupe: bool = False,
+        fold: bool = False,
+    ) -> None:
+        super().__init__(dedupe=dedupe)
+        self._rules: dict[str, list[Rule]] = {}
+        for each in rules:
+            for name in each.ops:
+                self._rules.setdefault(name, []).append(each)
+        self._available = available
+        self._fold = fold
+        self._depth = 0
+        self.positions: dict[Value, int] = {}
+
+    def input(self, type_: TensorType) -> Value:
+        """A new graph input."""
+        value = super().input(type_)
+        self.positions[value] = len(self.positions)
+        return value
+
+    def emit(
+        self, op: Operation, operands: Sequence[Value], attrs: Mapping[str, Any]
+    ) -> tuple[Value, ...]:
+        """Append one instruction, or what the rules make of it, and return its results."""
+        if self._depth < MAX_DEPTH:
+            found = self._rewrite(op, operands, attrs)
+            if found is not None:
+                return found
+        results = super().emit(op, operands, attrs)
+        if self._depth and not self._available(_producer(results)):
+            raise _Unavailable
+        for value in results:
+            self.positions.setdefault(value, len(self.positions))
+        return results
+
+    def _rewrite(
+        self, op: Operation, operands: Sequence[Value], attrs: Mapping[str, Any]
+    ) -> tuple[Value, ...] | None:
+        rules = self._rules.get(op.name, ())
+        if not rules and not self._fold:
+            return None
+        bound = op.bind(attrs)
+        if self._fold:
+            found = self._attempt(lambda: _constants(fold_call(op, operands, bound)))
+            if found is not None:
+                return found
+        for each in rules:
+            found = self._attempt(lambda body=each.body: body(*operands, **bound))  # type: ignore[misc]
+            if found is not None:
+                wanted = op.result_types(tuple(v.type for v in operands), bound)
+                _compare_types(each, op, found, wanted)
+                return found
+        return None
+
+    def _attempt(
+        self, make: Callable[[], Value | tuple[Value, ...] | None]
+    ) -> tuple[Value, ...] | None:
+        self._depth += 1
+        try:
+            found = make()
+        except _Unavailable:
+            return None
+        finally:
+            self._depth -= 1
+        return None if found is None else as_results(found)
+
+
+def _constants(literals: tuple[Literal, ...] | None) -> tuple[Value, ...] | None:
+    if literals is None:
+        return None
+    return tuple(rows.constant(value=literal) for literal in literals)
+
+
+def _compare_types(
+    each: Rule, op: Operation, results: Sequence[Value], wanted: tuple[TensorType, ...]
+) -> None:
+    found = tuple(v.type for v in results)
+    if found != wanted:
+        texts = [", ".join(map(str, types)) for types in (found, wanted)]
+        raise GraphError(f"rule {each.name}: makes {texts[0]} of {op.name}, inferred {texts[1]}")
+
+
+def _producer(results: tuple[Value, ...]) -> Instr:
+    made = results[0].producer
+    assert made is not None
+    return made
+
+
+def apply_rules(
+    graph: Graph,
+    rules: Iterable[Rule],
+    available: Available,
+    *,
+    dedupe: bool = False,
+    fold: bool = False,
+) -> Graph:
+    """Replay a graph under rules; see `RewritingBuilder`."""
+    builder = RewritingBuilder(rules, available, dedupe=dedupe, fold=fold)
+    return builder.build(replay(graph, builder=builder), graph.name)
+
+
+def position(value: Value) -> int:
+    """Where the builder at work made a value: inputs first, then results in order."""
+    builder = current_builder()
+    assert isinstance(builder, RewritingBuilder)
+    return builder.positions[value]
+
+
+def made_by(value: Value, *names: str) -> Instr | None:
+    """The instruction that made a value, if it is of one of these ops."""
+    made = value.producer
+    return made if made is not None and made.op.name in names else None
+
+
+def is_splat(value: Value, element: Any) -> bool:
+    """Whether a value is a constant whose elements all have the bits of `element`.
+
+    element: a number, converted to the dtype.
+    """
+    literal = literal_of(value)
+    if literal is None or not literal.is_splat:
+        return False
+    return literal == Literal.splat(element, literal.type)

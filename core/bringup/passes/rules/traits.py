@@ -1,0 +1,122 @@
+"""Rules that follow from the traits of the op table: one for every op that has the trait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import bringup.ops  # noqa: F401  (fills the table)
+from bringup.dtypes import DType, f32, i32
+from bringup.graph import Value
+from bringup.ops.table import OpDef, Trait, all_ops
+from bringup.passes.base import literal_of
+from bringup.passes.rewrite import Rule, made_by, position
+
+
+def with_trait(trait: Trait, arity: int) -> tuple[OpDef, ...]:
+    """The rows that have a trait and that number of operands."""
+    return tuple(op for op in all_ops() if trait in op.traits and op.arity == arity)
+
+
+def _make(
+    suffix: str,
+    doc: str,
+    body: Callable[[OpDef], Callable[..., Any]],
+    ops: Iterable[OpDef],
+    dtypes: tuple[DType, ...] = (f32, i32),
+) -> tuple[Rule, ...]:
+    """One rule per op, with an example in each of the dtypes that the op takes."""
+
+    def one(op: OpDef) -> Rule:
+        name = op.name + "_" if op.name in ("and", "or") else op.name
+        example = doc.replace("f(", f"{name}(")
+        lines = [f"{example} where x: {d}[4], y: {d}[4]" for d in dtypes if d in op.dtypes]
+        return Rule(f"{op.name}_{suffix}", "\n".join(lines), (op.name,), body(op))
+
+    return tuple(map(one, ops))
+
+
+def _commute(op: OpDef) -> Callable[..., Any]:
+    def body(x: Value, y: Value, **attrs: Any) -> Value | None:
+        known = [literal_of(v) is not None for v in (x, y)]
+        swap = known[0] if known[0] != known[1] else position(x) > position(y)
+        swapped: Value | None = op(y, x, **attrs) if swap else None
+        return swapped
+
+    return body
+
+
+def _involution(op: OpDef) -> Callable[..., Any]:
+    def body(x: Value, **_: Any) -> Value | None:
+        made = made_by(x, op.name)
+        return made.operands[0] if made is not None else None
+
+    return body
+
+
+def _idempotent_unary(op: OpDef) -> Callable[..., Any]:
+    return lambda x, **_: x if made_by(x, op.name) is not None else None
+
+
+def _idempotent_binary(_op: OpDef) -> Callable[..., Any]:
+    return lambda x, y, **_: x if x is y else None
+
+
+def _absorb(op: OpDef) -> Callable[..., Any]:
+    def body(x: Value, y: Value, **_: Any) -> Value | None:
+        for outer, inner in ((x, y), (y, x)):
+            made = made_by(inner, op.name)
+            if made is not None and outer in made.operands:
+                return inner
+        return None
+
+    return body
+
+
+def _even(op: OpDef) -> Callable[..., Any]:
+    def body(x: Value, **attrs: Any) -> Value | None:
+        made = made_by(x, "neg", "abs")
+        if made is None or made.op.name == op.name:
+            return None
+        even: Value = op(made.operands[0], **attrs)
+        return even
+
+    return body
+
+
+def _reassociate(op: OpDef) -> Callable[..., Any]:
+    exact_on_floats = Trait.IDEMPOTENT in op.traits  # picks one of its operands
+
+    def body(x: Value, y: Value, **attrs: Any) -> Value | None:
+        made = made_by(x, op.name)
+        if made is None or literal_of(y) is None or literal_of(made.operands[1]) is None:
+            return None
+        if x.dtype.is_float and not exact_on_floats:
+            return None
+        result: Value = op(made.operands[0], op(made.operands[1], y, **attrs), **attrs)
+        return result
+
+    return body
+
+
+COMMUTE = _make(
+    "commuted",
+    "f(y, x) -> f(x, y)",
+    _commute,
+    with_trait(Trait.COMMUTATIVE, 2),
+)
+
+RULES = (
+    *_make("twice", "f(f(x)) -> x", _involution, with_trait(Trait.INVOLUTION, 1)),
+    *_make("again", "f(f(x)) -> f(x)", _idempotent_unary, with_trait(Trait.IDEMPOTENT, 1)),
+    *_make("of_same", "f(x, x) -> x", _idempotent_binary, with_trait(Trait.IDEMPOTENT, 2)),
+    *_make("absorbed", "f(x, f(x, y)) -> f(x, y)", _absorb, with_trait(Trait.IDEMPOTENT, 2)),
+    *_make("of_negated", "f(neg(x)) -> f(x)", _even, with_trait(Trait.EVEN, 1)),
+    *_make(
+        "of_constants",
+        "f(f(x, 2), 5) -> f(x, f(2, 5))",
+        _reassociate,
+        with_trait(Trait.ASSOCIATIVE, 2),
+        (i32,),
+    ),
+)

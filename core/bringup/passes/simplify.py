@@ -1,0 +1,33 @@
+"""Simplification: exact rewrites to fewer or cheaper instructions, to a fixpoint in one replay.
+
+Replacements are kept canonical and folded as they are made, and equal instructions are one, so
+that each rule sees what the others left.
+"""
+
+from __future__ import annotations
+
+from bringup.graph import Graph
+from bringup.passes.base import Available, Pass, deep
+from bringup.passes.canonicalise import CANONICAL
+from bringup.passes.rewrite import Rule, apply_rules
+from bringup.passes.rules import arithmetic, logic, movement, reduction, traits
+
+SIMPLIFY: tuple[Rule, ...] = (
+    *traits.RULES,
+    *arithmetic.RULES,
+    *logic.RULES,
+    *movement.RULES,
+    *reduction.RULES,
+)
+
+
+def simplify(available: Available) -> Pass:
+    """Make the pass; a replacement stands only if the device has every op of it."""
+
+    def run(graph: Graph) -> Graph:
+        rules = (*CANONICAL, *SIMPLIFY)
+        return apply_rules(graph, rules, available, dedupe=True, fold=True)
+
+    return Pass(
+        "simplify", "instructions some rule makes cheaper -> what it makes of them", deep(run)
+    )

@@ -1,0 +1,85 @@
+"""Shared by the tests of passes: text to graph, and examples in docstrings to pairs of graphs."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import bringup.ops
+import pytest
+from bringup.dtypes import BY_NAME, f32
+from bringup.graph import Builder, Graph, Literal, Value
+from bringup.graph.parser import parse_graph
+from bringup.ops.table import all_ops, find
+from bringup.types import TensorType
+
+Parse = Callable[[str], Graph]
+Pair = tuple[Graph, Graph]
+
+
+@pytest.fixture
+def parse() -> Parse:
+    return lambda text: parse_graph(inspect.cleandoc(text), find)
+
+
+@pytest.fixture
+def examples() -> Callable[[str], Iterator[tuple[str, Graph, Graph]]]:
+    return examples_of
+
+
+def examples_of(doc: str) -> Iterator[tuple[str, Graph, Graph]]:
+    """The examples of a rule: its text, and the graphs left and right of the arrow.
+
+    An example is a line ``left -> right``, with ``where x: i32[4], …`` if the operands are not all
+    f32[4]; it may go on in lines that start with the arrow or the where.
+    """
+    joined = re.sub(r"\n *(?=->|where )", " ", inspect.cleandoc(doc))
+    for line in joined.split("\n"):
+        if " -> " not in line:
+            continue
+        rewrite, _, declared = line.partition(" where ")
+        left, right = rewrite.split(" -> ")
+        types = dict(re.findall(r"(\w+): (\w+\[[\d,]*\])", declared))
+        yield line, *_graphs(left, right, {n: TensorType.parse(t) for n, t in types.items()})
+
+
+def _graphs(left: str, right: str, types: dict[str, TensorType]) -> Pair:
+    names = sorted(set(re.findall(r"\b[cxyz]\b", left)))
+    first = _graph(left, names, types, None)
+    return first, _graph(right, names, types, first.outputs[0].type)
+
+
+def _graph(
+    text: str, names: list[str], types: dict[str, TensorType], result: TensorType | None
+) -> Graph:
+    with Builder() as builder:
+        table: dict[str, Any] = {n: builder.input(types.get(n, f32[4])) for n in names}
+        table |= {d.name: d for d in BY_NAME.values()} | {"inf": float("inf")}
+        for op in all_ops():
+            name = op.name + "_" if op.name in ("and", "or") else op.name
+            default = types.get("x", f32[4])
+            table[name] = lambda *xs, op=op, **attrs: op(*_values(op.name, xs, default), **attrs)
+        value = eval(text, {"__builtins__": {}}, table)
+        if not isinstance(value, Value):
+            assert result is not None
+            value = _splat(value, result)
+        return builder.build([value])
+
+
+def _values(op: str, operands: tuple[Any, ...], default: TensorType) -> list[Value]:
+    """Numbers become constants: bool if they are True or False, else like the other operands."""
+    like = next((v.type for v in operands if isinstance(v, Value)), default)
+    if op == "pad":
+        like = like.with_shape(())
+    return [v if isinstance(v, Value) else _splat(v, _type_of(v, like)) for v in operands]
+
+
+def _type_of(number: Any, like: TensorType) -> TensorType:
+    return like.with_dtype(BY_NAME["bool"]) if isinstance(number, bool) else like
+
+
+def _splat(number: Any, type_: TensorType) -> Value:
+    value: Value = bringup.ops.table.lookup("constant")(value=Literal.splat(number, type_))
+    return value
