@@ -78,8 +78,8 @@ def _expand(name: str) -> tuple[str, ...]:
         return (name,)
     import difflib
 
-    known = [c for op in all_ops() for c in (op.name, *op.claims)]
-    close = list(dict.fromkeys(difflib.get_close_matches(name, known, n=3)))
+    known = dict.fromkeys(c for op in all_ops() for c in (op.name, *op.claims))
+    close = difflib.get_close_matches(name, known, n=3)
     raise BackendError(
         f"a device claims {name!r}, and no op has that name",
         fix=f"use {' or '.join(map(repr, close))}" if close else "list the names: bringup ops",

@@ -101,8 +101,9 @@ class StepsExecutable:
             raise
         for i in self._aliases.values():
             donated.pop(i, None)
-        for handle in (*arena, *donated.values()):
-            device.free(handle)
+        if not device.refcounted_handles:
+            for handle in (*arena, *donated.values()):
+                device.free(handle)
         return outputs
 
     def _issue(self, inputs: Sequence[Handle], outputs: list[Handle], arena: list[Handle]) -> None:
@@ -194,6 +195,8 @@ def _upload_all(device: Device, literals: Iterable[Literal]) -> list[Handle]:
 
 
 def _release(device: Device, handles: Iterable[Handle]) -> None:
+    if device.refcounted_handles:
+        return
     for handle in handles:
         with contextlib.suppress(Exception):
             device.free(handle)

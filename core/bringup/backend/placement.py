@@ -8,7 +8,7 @@ from typing import Protocol
 
 from bringup.backend.adapters_run import step_text
 from bringup.backend.capabilities import Capabilities
-from bringup.dtypes import DType
+from bringup.dtypes import ALL, DType
 from bringup.errors import UnsupportedError
 from bringup.graph import Graph, Instr
 from bringup.graph.printer import Numbering, format_instr
@@ -149,4 +149,4 @@ def _names(dtypes: Iterable[DType]) -> str:
 
 
 def _sorted(dtypes: Iterable[DType]) -> list[DType]:
-    return sorted(dtypes, key=lambda d: (d.kind, d.bits, d.name))
+    return sorted(dtypes, key=ALL.index)

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bringup.backend import registry
-
 GOOD = """
 from bringup.backend import Capabilities, DeviceInfo, Handshake, SimpleBackend, hookimpl
 
@@ -39,7 +37,7 @@ def healthy() -> str:
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """``install(name, source)`` puts a distribution with one backend on the path."""
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(registry, "_loaded", {})
+    monkeypatch.setattr("bringup.backend.registry._loaded", {})
     before = set(sys.modules)
 
     def put(

@@ -1,0 +1,75 @@
+"""The commands and their options; what they do stands in a module each."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version as installed_version
+from typing import Annotated
+
+import typer
+
+from bringup.cli.output import line, problem
+from bringup.errors import BringupError
+
+app = typer.Typer(
+    help="See devices, ops and compiled programs of bringup.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+
+def run() -> None:
+    """Run the command line; errors of ours end it with status 1 and their text."""
+    try:
+        app()
+    except BringupError as error:
+        problem(str(error))
+        sys.exit(1)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        line(f"bringup {installed_version('bringup')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+]
+
+
+@app.callback()
+def options(version: Version = False) -> None:
+    """See devices, ops and compiled programs of bringup."""
+
+
+@app.command()
+def devices(json: Json = False) -> None:
+    """List the devices there are, and the backends that have none, with the reason."""
+    from bringup.cli import devices as command
+
+    command.show(as_json=json)
+
+
+@app.command()
+def doctor(json: Json = False) -> None:
+    """Say what is installed, its state and the fix.  Status 1 if something needs one."""
+    from bringup.cli import doctor as command
+
+    raise typer.Exit(command.show(as_json=json))
+
+
+@app.command()
+def ops(
+    name: Annotated[str, typer.Argument(help="Show everything about this op.")] = "",
+    json: Json = False,
+) -> None:
+    """List the ops, or show one with its attributes, dtypes and rules."""
+    from bringup.cli import ops as command
+
+    command.show(name, as_json=json)

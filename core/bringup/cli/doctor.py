@@ -1,0 +1,76 @@
+"""``bringup doctor``: what is installed, its state, and what to do about it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from bringup import config
+from bringup.backend.discovery import BackendStatus
+from bringup.backend.registry import list_backends
+from bringup.cli.output import document, heading, line, table
+
+_NEEDED = ("bringup", "numpy", "ml_dtypes", "llvmlite", "pluggy", "hypothesis")
+_FAULTS = ("incompatible", "broken", "duplicate")
+
+
+def show(*, as_json: bool) -> int:
+    """Print the report; returns 1 if a backend or a package needs a fix, else 0.
+
+    Plugins are tried in interpreters of their own: this one imports none of them, so that a
+    crashing driver is a line of the report.
+    """
+    backends = list_backends(probe=True)
+    versions = {"python": platform.python_version(), **{name: _version(name) for name in _NEEDED}}
+    variables = {v.name: config.text(v.name) for v in config.VARIABLES}
+    cache = _cache()
+    if as_json:
+        rows = [asdict(status) for status in backends]
+        document({"versions": versions, "backends": rows, "variables": variables, "cache": cache})
+    else:
+        _print(versions, backends, cache)
+    faulty = any(status.state in _FAULTS for status in backends)
+    return int(faulty or "" in versions.values())
+
+
+def _print(versions: dict[str, str], backends: list[BackendStatus], cache: dict[str, Any]) -> None:
+    heading("Versions")
+    table(("package", "version"), [(k, v or "not installed") for k, v in versions.items()])
+    line()
+    heading("Backends")
+    rows = [(s.name, s.state, s.distribution, s.version, s.reason, s.fix) for s in backends]
+    if rows:
+        table(("name", "state", "distribution", "version", "reason", "fix"), rows)
+    else:
+        line("none is installed")
+    for status in backends:
+        for text in status.output.splitlines():
+            line(f"{status.name} printed: {text}")
+    line()
+    heading("Environment")
+    table(
+        ("variable", "value", "meaning"),
+        [(v.name, os.environ.get(v.name, f"{v.default}"), v.doc) for v in config.VARIABLES],
+    )
+    line()
+    heading("Cache")
+    line(f"{cache['path']}: {cache['files']} files, {cache['bytes']} bytes")
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _cache() -> dict[str, Any]:
+    path = Path(platformdirs.user_cache_dir("bringup"))
+    sizes = [file.stat().st_size for file in path.rglob("*") if file.is_file()]
+    return {"path": str(path), "files": len(sizes), "bytes": sum(sizes)}

@@ -1,0 +1,159 @@
+"""``bringup ops``: the op table, as people and as programs read it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+import bringup.ops  # noqa: F401  (fills the op table)
+from bringup import dtypes
+from bringup.cli.output import document, heading, line, table
+from bringup.dtypes import DType
+from bringup.errors import BringupError
+from bringup.graph.printer import format_attr
+from bringup.ops.table import REQUIRED, Accuracy, Attr, OpDef, all_ops, find
+
+_GROUPS: tuple[tuple[str, tuple[DType, ...]], ...] = (
+    ("all", dtypes.ALL),
+    ("numeric", dtypes.NUMERIC),
+    ("integers", dtypes.INTS),
+    ("signed integers", dtypes.SIGNED_INTS),
+    ("floats", dtypes.FLOATS),
+)
+
+
+def show(name: str, *, as_json: bool) -> None:
+    """Print the table, or one op.  Raises BringupError for an unknown name."""
+    if not name:
+        _all(as_json)
+        return
+    row = find(name)
+    if row is None:
+        close = difflib.get_close_matches(name, [op.name for op in all_ops()], n=3)
+        raise BringupError(
+            f"no op is named {name!r}",
+            fix=f"try {' or '.join(close)}" if close else "list them: bringup ops",
+        )
+    if as_json:
+        document(_facts(row))
+    else:
+        _one(row)
+
+
+def _all(as_json: bool) -> None:
+    rows = all_ops()
+    if as_json:
+        document([_facts(op) for op in rows])
+        return
+    columns = ("name", "kind", "tier", "dtypes", "meaning")
+    cells = [(op.name, op.kind.value, _tier(op), _dtypes(op), _sentence(op.doc)) for op in rows]
+    table(columns, cells)
+
+
+def _one(op: OpDef) -> None:
+    heading(op.name)
+    line(op.doc)
+    line()
+    facts: list[tuple[str, str]] = [
+        ("kind", op.kind.value),
+        ("operands", "one or more" if op.arity is None else str(op.arity)),
+        ("tier", _tier(op)),
+        ("dtypes", _dtypes(op)),
+        ("claims", ", ".join(op.claims)),
+        ("accuracy", _accuracy(op.accuracy)),
+        ("laws", ", ".join(sorted(t.value for t in op.traits))),
+        ("derivative", "yes" if op.vjp is not None else "none of its own"),
+        ("decomposes", "yes" if op.decompose is not None else "no"),
+        ("since opset", str(op.since)),
+    ]
+    table(("fact", "value"), [row for row in facts if row[1]])
+    if op.attrs:
+        line()
+        heading("Attributes")
+        table(
+            ("name", "kind", "default", "choices", "meaning"),
+            [(a.name, a.kind, _default(a), _choices(a), a.doc) for a in op.attrs],
+        )
+    if op.special:
+        line()
+        heading("Special values")
+        table(
+            ("dtypes", "operands", "attributes", "result"),
+            [
+                (", ".join(s.kinds), ", ".join(s.operands), _attrs(s.attrs), _result(s.result))
+                for s in op.special
+            ],
+        )
+
+
+def _facts(op: OpDef) -> dict[str, Any]:
+    return {
+        "name": op.name,
+        "kind": op.kind.value,
+        "arity": op.arity,
+        "tier": op.tier,
+        "since": op.since,
+        "doc": op.doc,
+        "dtypes": [d.name for d in op.dtypes],
+        "attrs": [
+            {
+                "name": a.name,
+                "kind": a.kind,
+                "required": a.default is REQUIRED,
+                "default": _default(a),
+                "choices": [str(c) for c in a.choices],
+                "doc": a.doc,
+            }
+            for a in op.attrs
+        ],
+        "claims": list(op.claims),
+        "tier0_claims": list(op.tier0_claims),
+        "accuracy": _accuracy(op.accuracy),
+        "traits": sorted(t.value for t in op.traits),
+        "differentiable": op.vjp is not None,
+        "decomposes": op.decompose is not None,
+    }
+
+
+def _tier(op: OpDef) -> str:
+    if op.tier == 0 and op.tier0_claims != op.claims:
+        return f"0 ({', '.join(op.tier0_variants)}), else 1"
+    return str(op.tier)
+
+
+def _dtypes(op: OpDef) -> str:
+    for name, members in _GROUPS:
+        if set(op.dtypes) == set(members):
+            return name
+    return " ".join(d.name for d in op.dtypes)
+
+
+def _sentence(doc: str) -> str:
+    return doc.split(". ", maxsplit=1)[0].rstrip(".").replace("\n", " ")
+
+
+def _accuracy(accuracy: Accuracy) -> str:
+    if accuracy.exact:
+        return "exact"
+    if accuracy.accumulates:
+        return "grows with the number of terms"
+    if not accuracy.ulp:
+        return "that of its decomposition"
+    return ", ".join(f"{name} {ulp:g} ULP" for name, ulp in accuracy.ulp.items())
+
+
+def _default(attr: Attr) -> str:
+    return "" if attr.default is REQUIRED else format_attr(attr.default)
+
+
+def _choices(attr: Attr) -> str:
+    return ", ".join(map(str, attr.choices))
+
+
+def _attrs(attrs: Sequence[tuple[str, Any]]) -> str:
+    return ", ".join(f"{name}={format_attr(value)}" for name, value in attrs)
+
+
+def _result(result: str | tuple[str, ...]) -> str:
+    return result if isinstance(result, str) else " or ".join(result)

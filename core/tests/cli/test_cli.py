@@ -1,0 +1,168 @@
+"""The command line: plain text and JSON that scripts can rely on, and honest exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bringup.cli.app import app, run
+
+Install = Callable[..., Path]
+
+KEYS = ["name", "backend", "distribution", "version", "state", "reason"]
+
+
+def bringup(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def fails(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit status of the whole command, error report included."""
+    monkeypatch.setattr(sys, "argv", ["bringup", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        run()
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+@pytest.fixture
+def zoo(install: Install, healthy: str) -> Install:
+    """Three backends: one with two devices, one broken and talkative, one brought twice."""
+    two = '[DeviceInfo(0, "Good One"), DeviceInfo(1, "Good Two")]'
+    install("good", healthy.replace('[DeviceInfo(0, "Good One")]', two))
+    install("bad", "print('hello from bad')\nimport nobody_has_it")
+    install("both", distribution="vendor-a")
+    install("both", distribution="vendor-b")
+    return install
+
+
+def rows(result: Result) -> dict[str, Any]:
+    return {row["name"]: row for row in json.loads(result.stdout)}
+
+
+@pytest.mark.usefixtures("zoo")
+def test_devices_as_json() -> None:
+    result = bringup("devices", "--json")
+    assert result.exit_code == 0
+    found = rows(result)
+    assert all(list(row) == KEYS for row in found.values())
+    assert found["good"] == {
+        "name": "good",
+        "backend": "good",
+        "distribution": "bringup-good",
+        "version": "1.0",
+        "state": "ready",
+        "reason": "",
+    }
+    assert found["good:1"]["backend"] == "good"
+    assert found["bad"]["state"] == "broken"
+    assert found["bad"]["reason"] == "ModuleNotFoundError: No module named 'nobody_has_it'"
+    twice = [row for row in json.loads(result.stdout) if row["name"] == "both"]
+    assert [(r["distribution"], r["state"]) for r in twice] == [
+        ("vendor-a", "duplicate"),
+        ("vendor-b", "duplicate"),
+    ]
+
+
+@pytest.mark.usefixtures("zoo")
+def test_devices_as_plain_text() -> None:
+    lines = bringup("devices").stdout.splitlines()
+    assert lines[0].split() == ["NAME", "PRODUCT", "STATE", "DISTRIBUTION", "VERSION", "REASON"]
+    [second] = [line for line in lines if line.startswith("good:1 ")]
+    assert second.split("  ")[-1] != ""
+    assert second.split() == ["good:1", "Good", "Two", "ready", "bringup-good", "1.0"]
+    [bad] = [line for line in lines if line.startswith("bad ")]
+    assert bad.endswith("ModuleNotFoundError: No module named 'nobody_has_it'")
+
+
+@pytest.mark.usefixtures("zoo")
+def test_doctor_names_faults_fixes_and_prints_and_fails() -> None:
+    result = bringup("doctor")
+    assert result.exit_code == 1
+    text = result.stdout
+    assert "\x1b" not in text
+    assert "bad printed: hello from bad" in text
+    assert "install the Python module 'nobody_has_it', or reinstall bringup-bad" in text
+    assert "vendor-a 1.0 and vendor-b 1.0 both bring it" in text
+    assert "uninstall all but one: pip uninstall vendor-a or vendor-b" in text
+    assert "BRINGUP_TRACE" in text
+    assert not [m for m in sys.modules if m.startswith("plugin_")]
+
+
+def test_doctor_as_json(install: Install) -> None:
+    install("good")
+    result = bringup("doctor", "--json")
+    report = json.loads(result.stdout)
+    assert report["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert {"bringup", "numpy", "llvmlite"} <= set(report["versions"])
+    [good] = [row for row in report["backends"] if row["name"] == "good"]
+    assert (good["state"], good["fix"]) == ("ready", "")
+    assert good["devices"] == [{"index": 0, "product": "Good One", "details": []}]
+    assert set(report["variables"]) == {f"BRINGUP_{v}" for v in ("DUMP", "CHECK", "DEBUG", "TRACE")}
+    assert Path(report["cache"]["path"]).is_absolute()
+    faults = {"broken", "incompatible", "duplicate"} & {row["state"] for row in report["backends"]}
+    assert result.exit_code == (1 if faults else 0)
+
+
+def test_the_op_table() -> None:
+    lines = bringup("ops").stdout.splitlines()
+    assert lines[0].split() == ["NAME", "KIND", "TIER", "DTYPES", "MEANING"]
+    [exp] = [line for line in lines if line.startswith("exp ")]
+    assert exp.split()[:4] == ["exp", "elementwise", "0", "floats"]
+    facts = rows(bringup("ops", "--json"))
+    assert len(facts) == len(lines) - 1
+    assert facts["add"]["tier0_claims"] == ["add"]
+    assert facts["reduce"]["tier0_claims"] == ["reduce.add", "reduce.max"]
+
+
+def test_one_op() -> None:
+    text = bringup("ops", "reduce").stdout
+    assert "reduce.add, " in text
+    assert "\ndims" in text
+    fact = json.loads(bringup("ops", "reduce", "--json").stdout)
+    assert [a["name"] for a in fact["attrs"]] == ["kind", "dims"] or "dims" in {
+        a["name"] for a in fact["attrs"]
+    }
+
+
+def test_an_unknown_op_fails_with_close_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fails("ops", "transposed", monkeypatch=monkeypatch) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "error: no op is named 'transposed'" in err
+    assert "fix: try transpose" in err
+
+
+def test_a_wrong_command_fails_as_commands_do() -> None:
+    assert bringup("nothing").exit_code == 2
+    assert bringup("devices", "--nothing").exit_code == 2
+
+
+def test_the_version() -> None:
+    result = bringup("--version")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("bringup 0.")
+
+
+def test_the_console_script_and_its_imports() -> None:
+    code = (
+        "import sys\nfrom bringup.cli import main\n"
+        "assert not {'typer', 'rich'} & set(sys.modules)\n"
+        "sys.argv = ['bringup', 'ops', 'exp']\nmain()\n"
+    )
+    env = {**os.environ, "NO_COLOR": "1", "FORCE_COLOR": "1", "COLUMNS": "60"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    )
+    assert "exp" in done.stdout
+    assert "\x1b[3" not in done.stdout
