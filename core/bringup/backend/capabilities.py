@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from bringup.dtypes import DType
 from bringup.graph import Instr
 from bringup.kernel.limits import Limits
-from bringup.ops.table import OpDef
+from bringup.ops.table import Kind, OpDef
 
 #: The level of this seam.  A plugin states the range it accepts; see `Handshake`.
 API_LEVEL = 1
@@ -54,8 +54,9 @@ class Capabilities:
     """The whole declaration of one device.
 
     ops: claims the device runs as calls on whole buffers (``{"add": frozenset({f32})}``, ``"reduce.add"``).
-    kernels: claims allowed inside kernels; empty if the device takes none.  Movement ops dissolve into index maps and
-    need no claim there; `reduce` and `dot_general` count as claims of kernels.
+    kernels: claims allowed inside kernels; empty if the device takes none.  Movement ops dissolve into index maps,
+    constants and counters into values: they need no claim there, only a dtype that some claim holds.  `reduce` and
+    `dot_general` count as claims of kernels.
     alignment: of buffers and arena slots, bytes.  asynchronous: work may be pending after a call returns.
     donation: donated inputs may be overwritten.  deterministic: two runs give the same bits.
     """
@@ -77,11 +78,22 @@ class Capabilities:
 
     def fuses(self, instr: Instr) -> bool:
         """Whether this instruction may stand inside a kernel."""
+        op = instr.op
+        assert isinstance(op, OpDef)
+        if op.kind in (Kind.MOVEMENT, Kind.SOURCE):
+            return self._holds(instr.results[0].dtype)
         return _claimed(self.kernels, instr)
 
+    def _holds(self, dtype: DType) -> bool:
+        """Whether kernels load and store this dtype at all."""
+        return any(dtype in dtypes for dtypes in self.kernels.values())
+
     def available(self, instr: Instr) -> bool:
-        """Whether the device can run this instruction in some way without decomposing it."""
-        return self.fuses(instr) or self.runs_op(instr)
+        """Whether the device can run this instruction in some way without decomposing it.
+
+        Constants need no claim: they are uploaded where they do not stand in kernels.
+        """
+        return self.fuses(instr) or self.runs_op(instr) or instr.op.name == "constant"
 
 
 def _claimed(claims: Claims, instr: Instr) -> bool:

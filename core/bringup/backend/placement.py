@@ -94,7 +94,7 @@ def obstacle(instr: Instr, capabilities: Capabilities) -> str | None:
             return f"{value.type} has rank {len(value.shape)}, its limit is rank={limits.rank}"
         if value.type.size > limits.elements:
             return f"{value.type} is beyond its limit elements={limits.elements}"
-    if _needs_no_claim(instr, capabilities) or capabilities.available(instr):
+    if capabilities.available(instr):
         return None
     op = instr.op
     assert isinstance(op, OpDef)
@@ -111,22 +111,16 @@ def obstacle(instr: Instr, capabilities: Capabilities) -> str | None:
     return f"it claims {claim!r} for {_names(_sorted(claimed))}, not for {_names(absent)}"
 
 
-def _needs_no_claim(instr: Instr, capabilities: Capabilities) -> bool:
-    op = instr.op
-    assert isinstance(op, OpDef)
-    if op.name == "constant":  # uploaded, or part of a kernel
-        return True
-    in_kernels = op.kind in (Kind.MOVEMENT, Kind.SOURCE)  # index maps and index values
-    return in_kernels and bool(capabilities.kernels)
-
-
 def how(instr: Instr, capabilities: Capabilities) -> str:
     """In what form a device runs an instruction that it can run."""
-    if capabilities.fuses(instr):
-        return "claimed in kernels"
-    if capabilities.runs_op(instr):
+    if capabilities.runs_op(instr) and not capabilities.fuses(instr):
         return "claimed as an op"
-    return "uploaded" if instr.op.name == "constant" else "an index map of a kernel"
+    if not capabilities.fuses(instr):
+        return "uploaded"
+    op = instr.op
+    assert isinstance(op, OpDef)
+    dissolves = op.kind in (Kind.MOVEMENT, Kind.SOURCE)
+    return "part of a kernel" if dissolves else "claimed in kernels"
 
 
 def _kind(step: Step) -> str:

@@ -119,9 +119,7 @@ class _Fusion:
         return list(found.values())
 
     def _kernel_able(self, instr: Instr) -> bool:
-        return len(instr.results) == 1 and inlines(instr) and (
-            self.fuses(instr) or is_movement(instr) or opdef(instr).kind is Kind.SOURCE
-        )
+        return len(instr.results) == 1 and inlines(instr) and self.fuses(instr)
 
     @staticmethod
     def _is_free(instr: Instr) -> bool:

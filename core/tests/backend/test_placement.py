@@ -112,11 +112,12 @@ def test_movement_and_counters_need_no_claim_in_kernels() -> None:
     assert "it does not claim 'transpose'" in error(graph, ops("exp"))
     report = placement(graph, Device("chip", kernels("exp")))
     assert [p.reason for p in report] == [
-        "an index map of a kernel",
+        "part of a kernel",
         "claimed in kernels",
-        "an index map of a kernel",
+        "part of a kernel",
     ]
     assert can_run(graph.instrs[0], kernels("exp"))
+    assert not can_run(graph.instrs[0], kernels("exp", dtypes=[f64]))
     assert not can_run(graph.instrs[0], ops("exp"))
 
 
