@@ -18,7 +18,19 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
-from bringup.llvm.text import Builder, Function, Module, Type, Val, const, i64, ptr, vec, void
+from bringup.llvm.text import (
+    Builder,
+    Function,
+    Module,
+    Param,
+    Type,
+    Val,
+    const,
+    i64,
+    ptr,
+    vec,
+    void,
+)
 
 Array = NDArray[Any]
 _serial = count()
@@ -104,7 +116,8 @@ def elementwise_module(
 ) -> Module:
     """``void name(out, in…, i64 vectors)``, applying ``emit`` to whole vectors."""
     module = Module()
-    params = [("out", ptr, "noalias"), *((f"in{k}", ptr) for k in range(operands)), ("n", i64)]
+    sources: list[Param] = [(f"in{k}", ptr) for k in range(operands)]
+    params: list[Param] = [("out", ptr, "noalias"), *sources, ("n", i64)]
     function: Function = module.function(name, void, params, "nounwind")
     out, *inputs, n = function.args
     b = Builder(function.block("entry"))

@@ -96,6 +96,16 @@ def _unreachable(b: Builder, t: Bench) -> None:
     b.position(after)
 
 
+def _scatter(b: Builder, t: Bench) -> None:
+    b.masked_scatter(t.x, t.p)
+    b.masked_scatter(t.x, t.p, t.m, 4)
+
+
+def _fence(b: Builder, t: Bench) -> None:
+    b.fence()
+    b.fence("acquire", "singlethread")
+
+
 def _ret(b: Builder, t: Bench) -> None:
     other = t.module.function("other", i32, [])
     Builder(other.block("entry")).ret(const(i32, 3))
@@ -140,8 +150,9 @@ USES: dict[str, Use] = {
                                    b.shufflevector(b.splat(t.s, 4), b.splat(t.s, 4), [7])),
     "splat": lambda b, t: (b.splat(t.s, 4), b.splat(const(i32, 3), 4), b.splat(poison(i32), 4)),
     "reduce": lambda b, t: [
-        *(b.reduce(k, t.i) for k in "add mul and or xor smin smax umin umax".split()),
-        *(b.reduce(k, t.x) for k in "fmin fmax fminimum fmaximum".split()),
+        *(b.reduce(k, t.i) for k in (
+            "add", "mul", "and", "or", "xor", "smin", "smax", "umin", "umax")),
+        *(b.reduce(k, t.x) for k in ("fmin", "fmax", "fminimum", "fmaximum")),
         *(b.reduce(k, t.x, const(f32, 1.0), "reassoc") for k in ("fadd", "fmul"))],
     "alloca": lambda b, t: b.alloca(array(f32, 16), const(i32, 2), 64),
     "gep": lambda b, t: (b.gep(t.base, t.i, f32), b.gep(t.base, 3, f32), b.gep(t.p, t.s, i8, "")),
@@ -154,14 +165,13 @@ USES: dict[str, Use] = {
     "masked_store": lambda b, t: b.masked_store(t.x, t.base, t.m, 4),
     "masked_gather": lambda b, t: (b.masked_gather(t.x.type, t.p),
                                    b.masked_gather(t.x.type, t.p, t.m, t.x, 4)),
-    "masked_scatter": lambda b, t: (b.masked_scatter(t.x, t.p),
-                                    b.masked_scatter(t.x, t.p, t.m, 4)),
+    "masked_scatter": _scatter,
     "prefetch": lambda b, t: b.prefetch(t.base, write=True, locality=1),
     "atomicrmw": lambda b, t: b.atomicrmw("umax", t.base, t.s, "monotonic", "singlethread"),
     "cmpxchg": lambda b, t: b.cmpxchg(t.base, t.s, t.s, "acq_rel", "monotonic"),
     "atomic_load": lambda b, t: b.atomic_load(i32, t.base),
     "atomic_store": lambda b, t: b.atomic_store(t.s, t.base),
-    "fence": lambda b, t: (b.fence(), b.fence("acquire", "singlethread")),
+    "fence": _fence,
     "insertvalue": lambda b, t: b.insertvalue(poison(struct_type(i32, f32)), t.s, 0),
     "extractvalue": lambda b, t: (b.extractvalue(zero(struct_type(i32, f32)), 1),
                                   b.extractvalue(zero(array(f32, 4)), 2)),

@@ -1,0 +1,28 @@
+"""The coefficients in the code are those that ``derive.py`` derives."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mpmath")
+
+TABLES = [
+    ("exp", "f32", "exponential", "_EXP_32"), ("expm1", "f32", "exponential", "_EXPM1_32"),
+    ("exp2", "f32", "exponential", "_EXP2_32"), ("log", "f32", "logarithm", "_LOG_32"),
+    ("sin", "f32", "trigonometric", "_SIN_32"), ("cos", "f64", "trigonometric", "_COS_64"),
+    ("log2_f32", "f32", "power", "_TAIL_32"), ("log2_f64", "f64", "power", "_TAIL_64"),
+]
+
+
+@pytest.mark.parametrize(("fit", "dtype", "module", "table"), TABLES, ids=[t[0] for t in TABLES])
+def test_coefficients_are_derived(fit: str, dtype: str, module: str, table: str) -> None:
+    derive: Any = importlib.import_module("derive")
+    coefficients, error = derive.derive(derive.FITS[fit], dtype)
+    kept = getattr(importlib.import_module(f"bringup.llvm.math.{module}"), table)
+    kind = np.float32 if dtype == "f32" else np.float64
+    assert [kind(float(c)) for c in coefficients] == [kind(c) for c in kept]
+    assert error < (-24 if dtype == "f32" else -53)
