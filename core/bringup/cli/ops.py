@@ -33,7 +33,7 @@ def show(name: str, *, as_json: bool) -> None:
         close = difflib.get_close_matches(name, [op.name for op in all_ops()], n=3)
         raise BringupError(
             f"no op is named {name!r}",
-            fix=f"try {' or '.join(close)}" if close else "list them: bringup ops",
+            fix=f"try one of: {', '.join(close)}" if close else "list them: bringup ops",
         )
     if as_json:
         document(_facts(row))
@@ -61,7 +61,7 @@ def _one(op: OpDef) -> None:
         ("tier", _tier(op)),
         ("dtypes", _dtypes(op)),
         ("claims", ", ".join(op.claims)),
-        ("accuracy", _accuracy(op.accuracy)),
+        ("accuracy", _accuracies(op)),
         ("laws", ", ".join(sorted(t.value for t in op.traits))),
         ("derivative", "yes" if op.vjp is not None else "none of its own"),
         ("decomposes", "yes" if op.decompose is not None else "no"),
@@ -109,7 +109,7 @@ def _facts(op: OpDef) -> dict[str, Any]:
         ],
         "claims": list(op.claims),
         "tier0_claims": list(op.tier0_claims),
-        "accuracy": _accuracy(op.accuracy),
+        "accuracy": _accuracies(op),
         "traits": sorted(t.value for t in op.traits),
         "differentiable": op.vjp is not None,
         "decomposes": op.decompose is not None,
@@ -131,6 +131,12 @@ def _dtypes(op: OpDef) -> str:
 
 def _sentence(doc: str) -> str:
     return doc.split(". ", maxsplit=1)[0].rstrip(".").replace("\n", " ")
+
+
+def _accuracies(op: OpDef) -> str:
+    texts = [_accuracy(op.accuracy)]
+    texts += [f"{variant}: {_accuracy(each)}" for variant, each in op.variant_accuracy.items()]
+    return "; ".join(texts)
 
 
 def _accuracy(accuracy: Accuracy) -> str:

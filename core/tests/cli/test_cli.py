@@ -128,9 +128,9 @@ def test_one_op() -> None:
     assert "reduce.add, " in text
     assert "\ndims" in text
     fact = json.loads(bringup("ops", "reduce", "--json").stdout)
-    assert [a["name"] for a in fact["attrs"]] == ["kind", "dims"] or "dims" in {
-        a["name"] for a in fact["attrs"]
-    }
+    assert [(a["name"], a["required"]) for a in fact["attrs"]] == [("kind", True), ("dims", True)]
+    assert fact["accuracy"].startswith("grows with the number of terms")
+    assert "max: exact" in fact["accuracy"]
 
 
 def test_an_unknown_op_fails_with_close_names(
@@ -140,7 +140,7 @@ def test_an_unknown_op_fails_with_close_names(
     out, err = capsys.readouterr()
     assert out == ""
     assert "error: no op is named 'transposed'" in err
-    assert "fix: try transpose" in err
+    assert "fix: try one of: transpose" in err
 
 
 def test_a_wrong_command_fails_as_commands_do() -> None:
