@@ -22,6 +22,7 @@ Infer = Callable[[Types, Attrs], "TensorType | Types"]
 Reference = Callable[..., Any]
 Vjp = Callable[..., "tuple[Value | None, ...]"]
 Decompose = Callable[..., "Value | tuple[Value, ...]"]
+Fill = Callable[[Types, Attrs], Attrs]
 
 
 class Kind(Enum):
@@ -81,6 +82,7 @@ class Accuracy:
 
     exact: bit-equal (signs of zero and which NaN aside only where the row says so).  ulp: allowance per float dtype name.
     accumulates: the result is a sum whose bound grows with its length; see the conformance suite's derivation.
+    None of the three: the bound is the one derived for the row's decomposition.  Integers and booleans are always exact.
     """
 
     exact: bool = False
@@ -92,19 +94,30 @@ EXACT = Accuracy(exact=True)
 ROUNDED = Accuracy(ulp={"f16": 0.5, "bf16": 0.5, "f32": 0.5, "f64": 0.5})
 TWO_ULP = Accuracy(ulp={"f16": 1.0, "bf16": 1.0, "f32": 2.0, "f64": 2.0})
 SUM = Accuracy(accumulates=True)
+DERIVED = Accuracy()
+
+
+def within(ulp: float) -> Accuracy:
+    """An allowance for f32 and f64; f16 and bf16, computed in f32 and rounded once, stay within 1."""
+    return Accuracy(ulp={"f16": 1.0, "bf16": 1.0, "f32": ulp, "f64": ulp})
 
 
 @dataclass(frozen=True, slots=True)
 class Special:
     """One cell of the special-value table: operands (as text such as ``nan``, ``-0.0``, ``inf``, ``INT_MIN``, ``2.5``) and the result.
 
-    result: ``same text``, a tuple of allowed texts, or ``unspecified``.  kinds: the dtype kinds it holds for.
+    result: ``same text``, a tuple of allowed texts, or ``unspecified``.  kinds: the dtype kinds, or names of dtypes, of the
+    leading operand it holds for.  `bringup.ops.special` reads the texts.
     """
 
     operands: tuple[str, ...]
     result: str | tuple[str, ...]
     kinds: tuple[str, ...] = ("float",)
     attrs: tuple[tuple[str, Any], ...] = ()
+
+    def holds_for(self, dtype: DType) -> bool:
+        """Whether the cell is about operands of `dtype`."""
+        return dtype.kind in self.kinds or dtype.name in self.kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +141,14 @@ class OpDef:
     name: the IR's text.  arity: operand count, or None for one or more.  kind: see `Kind`.  doc: one sentence, then the
     rules for special values.  attrs: in printing order.  infer: result types, raising OpTypeError with a fix.
     reference: numpy arrays in, numpy array (or tuple) out; keyword attributes.  Must be right for every special value.
+    fill: attributes a caller left out whose default follows from the operands, for the rows that have such; runs when
+    the row is called, so an instruction always holds them.
     vjp: ``vjp(cotangent, result, *operands, **attrs)`` emits the cotangents of the operands, None where not
-    differentiable; the whole is None if no operand is.  (Tuples of cotangents and results for several results.)
+    differentiable; the whole is None if no operand of a primitive is.  A composite whose vjp is None is differentiated
+    through its decomposition.  Only called for float results.  (Tuples of cotangents and results for several results.)
     dtypes: dtypes of the leading operand (of the result for sources).  domain, special: what strategies draw.
-    traits, accuracy: see there.  decompose: ``decompose(*operands, **attrs)`` emits an equivalent of simpler ops.
+    traits, accuracy: see there; `accuracy_for` gives that of one instruction, which may depend on the variant.
+    decompose: ``decompose(*operands, **attrs)`` emits an equivalent of simpler ops; never called for a tier 0 claim.
     variant: an attribute whose values a device claims one by one, as ``reduce.add``.  tier: 0 for names every device
     must have (``tier0_variants`` of them), else 1.  since: the opset that introduced it.
     """
@@ -149,6 +166,8 @@ class OpDef:
     special: tuple[Special, ...] = ()
     traits: frozenset[Trait] = frozenset()
     accuracy: Accuracy = EXACT
+    variant_accuracy: Mapping[str, Accuracy] = field(default_factory=dict)
+    fill: Fill | None = None
     decompose: Decompose | None = None
     variant: str | None = None
     tier: int = 1
@@ -157,6 +176,8 @@ class OpDef:
 
     def __call__(self, *operands: Value, **attrs: Any) -> Any:
         """Emit into the active builder: the result, or a tuple of results if the op has several."""
+        if self.fill is not None:
+            attrs = {**self.fill(tuple(v.type for v in operands), attrs), **attrs}
         results = current_builder().emit(self, operands, attrs)
         return results[0] if len(results) == 1 else results
 
@@ -179,6 +200,8 @@ class OpDef:
             raise OpTypeError(f"{self.name}: attribute {attr.name!r} is missing", fix=f"{attr.name}: {attr.doc}")
         if isinstance(value, list):
             value = tuple(value)
+        if attr.kind == "float" and isinstance(value, int):
+            value = float(value)  # 1 and 1.0 must be one attribute, not two
         if attr.choices and value not in attr.choices:
             options = ", ".join(map(str, attr.choices))
             raise OpTypeError(f"{self.name}: {attr.name}={value!r} is not allowed", fix=f"use one of {options}")
@@ -201,6 +224,12 @@ class OpDef:
     def claim(self, attrs: Attrs) -> str:
         """The name under which a device claims an instruction: ``reduce.add`` or plain ``exp``."""
         return self.name if self.variant is None else f"{self.name}.{attrs[self.variant]}"
+
+    def accuracy_for(self, attrs: Attrs) -> Accuracy:
+        """The accuracy of an instruction with these attributes."""
+        if self.variant is None:
+            return self.accuracy
+        return self.variant_accuracy.get(attrs[self.variant], self.accuracy)
 
     @property
     def claims(self) -> tuple[str, ...]:
@@ -242,5 +271,6 @@ def find(name: str) -> OpDef | None:
 
 
 def all_ops() -> Iterable[OpDef]:
-    """Every row, primitives first in the order of definition."""
-    return tuple(_TABLE.values())
+    """Every row, in the order of `Kind`, so composites last, then of definition."""
+    order = list(Kind)
+    return tuple(sorted(_TABLE.values(), key=lambda row: order.index(row.kind)))

@@ -1,0 +1,484 @@
+"""Composite rows: the elementwise functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from bringup.dtypes import FLOATS, NUMERIC, DType
+from bringup.graph import Value
+from bringup.ops import build
+from bringup.ops._checks import one_of, same_types
+from bringup.ops._erf import erf_decompose
+from bringup.ops._numeric import Array, exactly, total_max, total_min, via_wider
+from bringup.ops.build import compare, in_f32, like, rows
+from bringup.ops.table import (
+    DERIVED,
+    EXACT,
+    ROUNDED,
+    TWO_ULP,
+    Attr,
+    Attrs,
+    Infer,
+    Kind,
+    OpDef,
+    Special,
+    Trait,
+    Types,
+    define,
+    within,
+)
+from bringup.types import TensorType
+
+Cotangents = tuple[Value | None, ...]
+
+
+def _infer(name: str, dtypes: tuple[DType, ...]) -> Infer:
+    def infer(operands: Types, _attrs: Attrs) -> TensorType:
+        type_ = same_types(name, operands)
+        one_of(name, type_, dtypes)
+        return type_
+
+    return infer
+
+
+def _composite(
+    name: str, *, dtypes: tuple[DType, ...] = FLOATS, arity: int = 1, **rest: Any
+) -> OpDef:
+    return define(
+        OpDef(
+            name=name,
+            arity=arity,
+            kind=Kind.COMPOSITE,
+            dtypes=dtypes,
+            infer=_infer(name, dtypes),
+            **rest,
+        )
+    )
+
+
+@via_wider
+def _logistic_reference(x: Array) -> Array:
+    small = np.exp(-np.abs(x))
+    return np.asarray(np.where(x < 0, small, x.dtype.type(1)) / (1 + small))
+
+
+def _logistic_vjp(ct: Value, result: Value, _x: Value) -> Cotangents:
+    slope = rows.mul(result, rows.sub(build.ones_like(result), result))
+    return (rows.mul(ct, slope),)
+
+
+@in_f32
+def _logistic_decompose(x: Value) -> Value:
+    """Exp of −|x| alone, so that neither tail overflows and the lower one stays accurate."""
+    one = build.ones_like(x)
+    small = rows.exp(rows.neg(rows.abs(x)))
+    top = rows.select(compare("lt", x, build.zeros_like(x)), small, one)
+    return rows.div(top, rows.add(one, small))
+
+
+logistic = _composite(
+    "logistic",
+    doc="1 / (1 + e^−x). −inf gives 0, inf gives 1, NaN gives NaN; the lower tail stays accurate.",
+    reference=_logistic_reference,
+    vjp=_logistic_vjp,
+    special=(
+        Special(("0.0",), "0.5"),
+        Special(("-0.0",), "0.5"),
+        Special(("inf",), "1"),
+        Special(("-inf",), "0.0"),
+        Special(("MAX",), "1"),
+        Special(("nan",), "nan"),
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    # What the decomposition keeps when exp is 2 ULP off.
+    accuracy=within(6.0),
+    decompose=_logistic_decompose,
+)
+
+
+@exactly
+def _relu_reference(x: Array) -> Array:
+    return total_max(x, np.zeros_like(x))
+
+
+def _relu_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
+    zero = build.zeros_like(x)
+    return (rows.select(compare("gt", x, zero), ct, build.zeros_like(ct)),)
+
+
+def _relu_decompose(x: Value) -> Value:
+    return rows.max(x, build.zeros_like(x))
+
+
+relu = _composite(
+    "relu",
+    doc="max(x, 0). NaN gives NaN and −0 gives +0; the gradient at 0 is 0.",
+    dtypes=NUMERIC,
+    reference=_relu_reference,
+    vjp=_relu_vjp,
+    special=(
+        Special(("-0.0",), "0.0"),
+        Special(("-inf",), "0.0"),
+        Special(("inf",), "inf"),
+        Special(("nan",), "nan"),
+        Special(("SUBNORMAL",), "SUBNORMAL"),
+        Special(("INT_MIN",), "0", ("int", "uint")),
+    ),
+    traits=frozenset({Trait.IDEMPOTENT, Trait.MONOTONE}),
+    accuracy=EXACT,
+    decompose=_relu_decompose,
+)
+
+
+def _erf_array(x: Array) -> Array:
+    # The host has no erf wider than f64's, which is right to less than 1 ULP.
+    narrow = np.asarray(x, np.float64)
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(narrow), np.float64).astype(x.dtype)
+
+
+def _erf_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
+    bell = rows.exp(rows.neg(rows.mul(x, x)))
+    return (rows.mul(ct, rows.mul(like(x, 2.0 / math.sqrt(math.pi)), bell)),)
+
+
+erf = _composite(
+    "erf",
+    doc="The error function. erf(±0) is ±0, erf(±inf) is ±1, NaN gives NaN.",
+    reference=via_wider(_erf_array),
+    vjp=_erf_vjp,
+    special=(
+        Special(("0.0",), "0.0"),
+        Special(("-0.0",), "-0.0"),
+        Special(("inf",), "1"),
+        Special(("-inf",), "-1"),
+        Special(("MAX",), "1"),
+        Special(("nan",), "nan"),
+    ),
+    traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
+    accuracy=within(6.0),
+    decompose=in_f32(erf_decompose),
+)
+
+_SQRT_TWO_OVER_PI = math.sqrt(2.0 / math.pi)
+
+
+@via_wider
+def _gelu_reference(x: Array, *, approximate: str) -> Array:
+    if approximate == "tanh":
+        inner = np.tanh(x.dtype.type(_SQRT_TWO_OVER_PI) * (x + x.dtype.type(0.044715) * x * x * x))
+    else:
+        inner = _erf_array(x * x.dtype.type(math.sqrt(0.5)))
+    return np.asarray(x * ((1 + inner) / 2))
+
+
+@in_f32
+def _gelu_decompose(x: Value, *, approximate: str) -> Value:
+    if approximate == "tanh":
+        cube = rows.mul(rows.mul(rows.mul(x, x), x), like(x, 0.044715))
+        inner = rows.tanh(rows.mul(rows.add(x, cube), like(x, _SQRT_TWO_OVER_PI)))
+    else:
+        inner = rows.erf(rows.mul(x, like(x, math.sqrt(0.5))))
+    gate = rows.mul(rows.add(inner, build.ones_like(x)), like(x, 0.5))
+    return rows.mul(x, gate)
+
+
+gelu = _composite(
+    "gelu",
+    doc=(
+        "x · Φ(x) with the normal distribution's Φ, by erf or by its tanh approximation. "
+        "−inf gives NaN, as −inf · 0 does."
+    ),
+    attrs=(
+        Attr("approximate", "str", "none: erf; tanh: x + 0.044715 x³", ("none", "tanh"), "none"),
+    ),
+    reference=_gelu_reference,
+    special=tuple(
+        Special((x,), result, attrs=(("approximate", form),))
+        for form in ("none", "tanh")
+        for x, result in (
+            ("0.0", "0.0"),
+            ("-0.0", "-0.0"),
+            ("inf", "inf"),
+            ("-inf", "nan"),
+            ("nan", "nan"),
+        )
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=DERIVED,
+    decompose=_gelu_decompose,
+)
+
+
+@exactly
+def _sign_reference(x: Array) -> Array:
+    one = x.dtype.type(1)
+    minus = -one if x.dtype.kind != "u" else one
+    return np.where(x > 0, one, np.where(x < 0, minus, x))
+
+
+def _sign_decompose(x: Value) -> Value:
+    zero = build.zeros_like(x)
+    if x.dtype.kind == "uint":
+        return rows.min(x, build.ones_like(x))
+    below = rows.select(compare("lt", x, zero), like(x, -1), x)
+    return rows.select(compare("gt", x, zero), build.ones_like(x), below)
+
+
+sign = _composite(
+    "sign",
+    doc="−1, 0 or 1. ±0 and NaN give themselves. The gradient is 0.",
+    dtypes=NUMERIC,
+    reference=_sign_reference,
+    vjp=build.no_gradient,
+    special=(
+        Special(("nan",), "nan"),
+        Special(("0.0",), "0.0"),
+        Special(("-0.0",), "-0.0"),
+        Special(("-SUBNORMAL",), "-1"),
+        Special(("SUBNORMAL",), "1"),
+        Special(("-inf",), "-1"),
+        Special(("inf",), "1"),
+        Special(("INT_MIN",), "-1", ("int",)),
+        Special(("INT_MAX",), "1", ("int", "uint")),
+    ),
+    traits=frozenset({Trait.IDEMPOTENT, Trait.MONOTONE, Trait.ODD}),
+    accuracy=EXACT,
+    decompose=_sign_decompose,
+)
+
+# From here on every float is integral, and adding it rounds to an integer below.
+_INTEGRAL = {"f16": 2.0**10, "bf16": 2.0**7, "f32": 2.0**23, "f64": 2.0**52}
+
+
+def _round_decompose(x: Value) -> Value:
+    size, limit = rows.abs(x), like(x, _INTEGRAL[x.dtype.name])
+    whole = rows.sub(rows.add(size, limit), limit)
+    rounded = rows.select(compare("lt", size, limit), whole, size)
+    bits = build.unsigned(x.dtype)
+    top = like(build.bitcast(x, bits), 1 << (x.dtype.bits - 1))
+    signed = rows.or_(build.bitcast(rounded, bits), rows.and_(build.bitcast(x, bits), top))
+    return build.bitcast(signed, x.dtype)
+
+
+round_ = _composite(
+    "round",
+    doc=(
+        "The nearest integral value, halves to the even one. Keeps the sign of x, also of a zero "
+        "result, and ±inf and NaN. The gradient is 0."
+    ),
+    reference=exactly(np.rint),
+    vjp=build.no_gradient,
+    special=(
+        Special(("0.5",), "0.0"),
+        Special(("1.5",), "2"),
+        Special(("2.5",), "2"),
+        Special(("-0.4",), "-0.0"),
+        Special(("-0.5",), "-0.0"),
+        Special(("-1.5",), "-2"),
+        Special(("-0.0",), "-0.0"),
+        Special(("SUBNORMAL",), "0.0"),
+        Special(("MAX",), "MAX"),
+        Special(("-inf",), "-inf"),
+        Special(("nan",), "nan"),
+    ),
+    traits=frozenset({Trait.IDEMPOTENT, Trait.MONOTONE, Trait.ODD}),
+    accuracy=EXACT,
+    decompose=_round_decompose,
+)
+
+
+@exactly
+def _clamp_reference(x: Array, low: Array, high: Array) -> Array:
+    return total_min(total_max(x, low), high)
+
+
+def _clamp_decompose(x: Value, low: Value, high: Value) -> Value:
+    return rows.min(rows.max(x, low), high)
+
+
+clamp = _composite(
+    "clamp",
+    doc=(
+        "min(max(x, low), high), so high where low > high. NaN in any operand gives NaN. "
+        "At a bound the gradient is shared half and half, as in max and min."
+    ),
+    dtypes=NUMERIC,
+    arity=3,
+    reference=_clamp_reference,
+    special=(
+        Special(("nan", "0.0", "1"), "nan"),
+        Special(("0.5", "nan", "1"), "nan"),
+        Special(("0.5", "0.0", "nan"), "nan"),
+        Special(("inf", "0.0", "1"), "1"),
+        Special(("-inf", "0.0", "1"), "0.0"),
+        Special(("-0.0", "0.0", "1"), "0.0"),
+        Special(("5", "3", "1"), "1"),
+        Special(("INT_MIN", "0", "INT_MAX"), "0", ("int", "uint")),
+        Special(("5", "3", "1"), "1", ("int", "uint")),
+    ),
+    accuracy=EXACT,
+    decompose=_clamp_decompose,
+)
+
+
+def _rsqrt_vjp(ct: Value, result: Value, x: Value) -> Cotangents:
+    return (rows.mul(ct, rows.div(rows.mul(result, like(x, -0.5)), x)),)
+
+
+@in_f32
+def _rsqrt_decompose(x: Value) -> Value:
+    return rows.div(build.ones_like(x), rows.sqrt(x))
+
+
+rsqrt = _composite(
+    "rsqrt",
+    doc="1 / sqrt(x). ±0 gives ±inf, inf gives 0; x < 0 and NaN give NaN.",
+    reference=via_wider(lambda x: 1 / np.sqrt(x)),
+    vjp=_rsqrt_vjp,
+    special=(
+        Special(("0.0",), "inf"),
+        Special(("-0.0",), "-inf"),
+        Special(("4",), "0.5"),
+        Special(("inf",), "0.0"),
+        Special(("-1",), "nan"),
+        Special(("-inf",), "nan"),
+        Special(("nan",), "nan"),
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=TWO_ULP,
+    decompose=_rsqrt_decompose,
+)
+
+
+def _log1p_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
+    return (rows.div(ct, rows.add(x, build.ones_like(x))),)
+
+
+@in_f32
+def _log1p_decompose(x: Value) -> Value:
+    """Log(u) · x / (u − 1), u = 1 + x rounded: the errors of u cancel (W. Kahan)."""
+    one = build.ones_like(x)
+    u = rows.add(one, x)
+    off = rows.sub(u, one)
+    scaled = rows.mul(rows.log(u), rows.div(x, off))
+    plain = rows.or_(compare("eq", off, build.zeros_like(x)), compare("eq", x, like(x, np.inf)))
+    return rows.select(plain, x, scaled)
+
+
+log1p = _composite(
+    "log1p",
+    doc=(
+        "log(1 + x), accurate near 0. ±0 gives ±0, −1 gives −inf, inf gives inf; "
+        "x < −1 and NaN give NaN."
+    ),
+    reference=via_wider(np.log1p),
+    vjp=_log1p_vjp,
+    special=(
+        Special(("0.0",), "0.0"),
+        Special(("-0.0",), "-0.0"),
+        Special(("SUBNORMAL",), "SUBNORMAL"),
+        Special(("-1",), "-inf"),
+        Special(("-2",), "nan"),
+        Special(("inf",), "inf"),
+        Special(("-inf",), "nan"),
+        Special(("nan",), "nan"),
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    # What the decomposition keeps when log is 2 ULP off.
+    accuracy=within(6.0),
+    decompose=_log1p_decompose,
+)
+
+
+def _expm1_vjp(ct: Value, result: Value, _x: Value) -> Cotangents:
+    return (rows.mul(ct, rows.add(result, build.ones_like(result))),)
+
+
+@in_f32
+def _expm1_decompose(x: Value) -> Value:
+    """(u − 1) · x / log(u), u = e^x rounded, up to |x| = 1: the errors of u cancel (W. Kahan)."""
+    one = build.ones_like(x)
+    u = rows.exp(x)
+    off = rows.sub(u, one)
+    near = rows.mul(off, rows.div(x, rows.log(u)))
+    near = rows.select(compare("eq", off, build.zeros_like(x)), x, near)
+    return rows.select(compare("lt", rows.abs(x), one), near, off)
+
+
+expm1 = _composite(
+    "expm1",
+    doc="e^x − 1, accurate near 0. ±0 gives ±0, −inf gives −1, inf gives inf, NaN gives NaN.",
+    reference=via_wider(np.expm1),
+    vjp=_expm1_vjp,
+    special=(
+        Special(("0.0",), "0.0"),
+        Special(("-0.0",), "-0.0"),
+        Special(("SUBNORMAL",), "SUBNORMAL"),
+        Special(("inf",), "inf"),
+        Special(("-inf",), "-1"),
+        Special(("MAX",), "inf"),
+        Special(("nan",), "nan"),
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    # What the decomposition keeps when exp and log are 2 ULP off.
+    accuracy=within(8.0),
+    decompose=_expm1_decompose,
+)
+
+
+def _square_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
+    return (rows.mul(ct, rows.add(x, x)),)
+
+
+def _square_decompose(x: Value) -> Value:
+    return rows.mul(x, x)
+
+
+square = _composite(
+    "square",
+    doc="x · x, correctly rounded. Integers wrap.",
+    dtypes=NUMERIC,
+    reference=exactly(np.square),
+    vjp=_square_vjp,
+    special=(
+        Special(("-0.0",), "0.0"),
+        Special(("-inf",), "inf"),
+        Special(("-MAX",), "inf"),
+        Special(("nan",), "nan"),
+        Special(("INT_MIN",), "0", ("int", "uint")),
+        Special(("INT_MAX",), "1", ("int", "uint")),
+    ),
+    traits=frozenset({Trait.EVEN}),
+    accuracy=ROUNDED,
+    decompose=_square_decompose,
+)
+
+
+def _reciprocal_vjp(ct: Value, result: Value, _x: Value) -> Cotangents:
+    return (rows.neg(rows.mul(rows.mul(ct, result), result)),)
+
+
+def _reciprocal_decompose(x: Value) -> Value:
+    return rows.div(build.ones_like(x), x)
+
+
+reciprocal = _composite(
+    "reciprocal",
+    doc="1 / x, correctly rounded. ±0 gives ±inf, ±inf gives ±0, NaN gives NaN.",
+    reference=exactly(np.reciprocal),
+    vjp=_reciprocal_vjp,
+    special=(
+        Special(("0.0",), "inf"),
+        Special(("-0.0",), "-inf"),
+        Special(("inf",), "0.0"),
+        Special(("-inf",), "-0.0"),
+        Special(("0.5",), "2"),
+        Special(("nan",), "nan"),
+    ),
+    traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
+    accuracy=ROUNDED,
+    decompose=_reciprocal_decompose,
+)

@@ -1,0 +1,118 @@
+"""The rem row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bringup.dtypes import NUMERIC
+from bringup.graph import Value
+from bringup.ops import build
+from bringup.ops._checks import elementwise
+from bringup.ops._numeric import Array, exactly, is_float
+from bringup.ops._pairs import copy_sign, format_of, upper_half
+from bringup.ops.arithmetic import truncated_quotient
+from bringup.ops.build import in_f32, like, rows
+from bringup.ops.table import EXACT, Kind, OpDef, Special, Trait, define
+
+Cotangents = tuple[Value | None, ...]
+
+
+def _remainder(x: Array, y: Array) -> Array:
+    if is_float(np.asarray(x).dtype):
+        return np.fmod(x, y)
+    return np.asarray(x - truncated_quotient(x, y) * y)
+
+
+def _rem_vjp(ct: Value, result: Value, x: Value, y: Value) -> Cotangents:
+    quotient = rows.round(rows.div(rows.sub(x, result), y))
+    return (ct, rows.neg(rows.mul(ct, quotient)))
+
+
+@in_f32
+def _float_decompose(x: Value, y: Value) -> Value:
+    """Long division by |y| · 2^k for falling k, a few quotient bits at a time, each step exact.
+
+    Either half of y has half the bits of the format, so its product with a quotient of as many
+    bits is exact; the differences are multiples of the last bit of y · 2^k and no wider than it.
+    NaN, x = ±inf and y = 0 become NaN on the way, and y = ±inf never divides.
+    """
+    form = format_of(x)
+    bits = form.precision // 2
+    size, top = rows.abs(y), upper_half(rows.abs(y))
+    parts = (size, top, rows.sub(size, top))
+    # 2^k overflows for large k although |y| · 2^k need not: scale from a few bases.
+    stride = form.bias // bits * bits
+    span = form.bias + 1 - form.least
+    bases = [parts]
+    while len(bases) * stride < span:
+        bases.append(_scaled(bases[-1], stride))
+    rest = rows.abs(x)
+    for k in reversed(range(0, span, bits)):
+        rest = _divide_once(rest, *_scaled(bases[k // stride], k % stride))
+    return copy_sign(rest, x)
+
+
+Parts = tuple[Value, Value, Value]
+
+
+def _scaled(parts: Parts, exponent: int) -> Parts:
+    factor = like(parts[0], 2.0**exponent)
+    size, top, bottom = (rows.mul(part, factor) for part in parts)
+    return size, top, bottom
+
+
+def _divide_once(rest: Value, size: Value, top: Value, bottom: Value) -> Value:
+    quotient = rows.floor(rows.div(rest, size))
+    less = rows.sub(rows.sub(rest, rows.mul(quotient, top)), rows.mul(quotient, bottom))
+    # A quotient just below an integer may have been rounded up to it.
+    negative = build.compare("lt", less, build.zeros_like(less))
+    less = rows.select(negative, rows.add(less, size), less)
+    return rows.select(build.compare("lt", rest, size), rest, less)
+
+
+def _rem_decompose(x: Value, y: Value) -> Value:
+    if x.dtype.is_float:
+        return _float_decompose(x, y)
+    return rows.sub(x, rows.mul(rows.div(x, y), y))
+
+
+rem = define(
+    OpDef(
+        name="rem",
+        arity=2,
+        kind=Kind.ELEMENTWISE,
+        doc=(
+            "x − y · trunc(x / y), exact, with the sign of x. Floats: x = ±inf, y = 0 and NaN give "
+            "NaN; y = ±inf gives x; a zero result has the sign of x. Integers: x rem 0 is x and "
+            "INT_MIN rem −1 is 0, as in the RISC-V M extension."
+        ),
+        infer=elementwise("rem"),
+        reference=exactly(_remainder),
+        vjp=_rem_vjp,
+        dtypes=NUMERIC,
+        special=(
+            Special(("5.5", "2"), "1.5"),
+            Special(("-5.5", "2"), "-1.5"),
+            Special(("5.5", "-2"), "1.5"),
+            Special(("-4", "2"), "-0.0"),
+            Special(("-0.0", "1"), "-0.0"),
+            Special(("1", "inf"), "1"),
+            Special(("-1", "inf"), "-1"),
+            Special(("inf", "1"), "nan"),
+            Special(("1", "0.0"), "nan"),
+            Special(("0.0", "0.0"), "nan"),
+            Special(("1", "nan"), "nan"),
+            Special(("nan", "inf"), "nan"),
+            Special(("SUBNORMAL", "MAX"), "SUBNORMAL"),
+            Special(("MAX", "SUBNORMAL"), "0.0"),
+            Special(("5", "0"), "5", ("int", "uint")),
+            Special(("INT_MIN", "0"), "INT_MIN", ("int",)),
+            Special(("INT_MIN", "-1"), "0", ("int",)),
+            Special(("-7", "2"), "-1", ("int",)),
+            Special(("7", "-2"), "1", ("int",)),
+        ),
+        traits=frozenset({Trait.EXPENSIVE}),
+        accuracy=EXACT,
+        decompose=_rem_decompose,
+    )
+)
