@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from bringup.dtypes import DType, bf16, bool_
+from bringup.dtypes import DType, bool_
 
 _DOUBLE_NAN = 0x7FF8_0000_0000_0000
 _QUIET_NAN = {"f16": 0x7E00, "bf16": 0x7FC0, "f32": 0x7FC0_0000, "f64": _DOUBLE_NAN}
-# A bf16 has 8 significant bits: 4 decimal digits tell all of them apart.
-_BF16_DIGITS = range(1, 5)
+# Decimal digits that tell all values apart: 8 significant bits need 4, 11 bits need 5.
+_MOST_DIGITS = {"bf16": 4, "f16": 5}
 
 
 def bits_of(element: Any) -> int:
@@ -54,14 +54,14 @@ def format_element(element: Any, dtype: DType) -> str:
 
 
 def _shortest(element: Any, dtype: DType) -> str:
-    if dtype is not bf16:
+    if dtype.name not in _MOST_DIGITS:
         return str(element)
+    # The text of ml_dtypes is not the shortest, and numpy writes an f16 of 2048 as 2.048e+03.
     value = float(element)
-    for digits in _BF16_DIGITS:
-        text = f"{value:.{digits}g}"
-        if float(np.asarray(float(text)).astype(bf16.numpy)) == value:
-            break
-    return text if any(c in text for c in ".einf") else text + ".0"
+    near = [float(f"{value:.{digits}g}") for digits in range(1, _MOST_DIGITS[dtype.name] + 1)]
+    with np.errstate(over="ignore"):
+        back = np.array(near).astype(dtype.numpy).astype(np.float64)
+    return repr(near[int(np.argmax(back == value))])
 
 
 def read_element(text: str, dtype: DType) -> Any:

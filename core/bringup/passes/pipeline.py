@@ -12,8 +12,10 @@ from bringup.passes.decompose import decompose
 from bringup.passes.fold import fold
 from bringup.passes.simplify import simplify
 
-#: Every pass between the traced graph and fusion.
-PIPELINE: tuple[Maker, ...] = (decompose, fold, canonicalise, simplify, cse, dce)
+#: Every pass between the traced graph and fusion.  Simplification comes first because it knows better
+#: than a decomposition what to make of ``pow(x, 2)``.  Later it also folds and merges what it makes;
+#: fold, canonicalise and cse are passes of their own so that any of them can be left out.
+PIPELINE: tuple[Maker, ...] = (simplify, decompose, fold, canonicalise, simplify, cse, dce)
 
 
 def passes_for(
@@ -25,7 +27,7 @@ def passes_for(
     to find the one at fault.
 
     >>> [each.name for each in passes_for(lambda instr: True)]
-    ['decompose', 'fold', 'canonicalise', 'simplify', 'cse', 'dce']
+    ['simplify', 'decompose', 'fold', 'canonicalise', 'simplify', 'cse', 'dce']
     """
     left_out = set(without)
     passes = (*(make(available) for make in PIPELINE), *extra)

@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import bringup.ops
 import pytest
+
+import bringup.ops  # noqa: F401  (fills the table)
 from bringup.dtypes import BY_NAME, f32
 from bringup.graph import Builder, Graph, Literal, Value
 from bringup.graph.parser import parse_graph
-from bringup.ops.table import all_ops, find
+from bringup.ops.table import OpDef, all_ops, find, lookup
 from bringup.types import TensorType
 
 Parse = Callable[[str], Graph]
@@ -59,13 +60,16 @@ def _graph(
         table |= {d.name: d for d in BY_NAME.values()} | {"inf": float("inf")}
         for op in all_ops():
             name = op.name + "_" if op.name in ("and", "or") else op.name
-            default = types.get("x", f32[4])
-            table[name] = lambda *xs, op=op, **attrs: op(*_values(op.name, xs, default), **attrs)
+            table[name] = _caller(op, types.get("x", f32[4]))
         value = eval(text, {"__builtins__": {}}, table)
         if not isinstance(value, Value):
             assert result is not None
             value = _splat(value, result)
         return builder.build([value])
+
+
+def _caller(op: OpDef, default: TensorType) -> Callable[..., Any]:
+    return lambda *operands, **attrs: op(*_values(op.name, operands, default), **attrs)
 
 
 def _values(op: str, operands: tuple[Any, ...], default: TensorType) -> list[Value]:
@@ -81,5 +85,5 @@ def _type_of(number: Any, like: TensorType) -> TensorType:
 
 
 def _splat(number: Any, type_: TensorType) -> Value:
-    value: Value = bringup.ops.table.lookup("constant")(value=Literal.splat(number, type_))
+    value: Value = lookup("constant")(value=Literal.splat(number, type_))
     return value

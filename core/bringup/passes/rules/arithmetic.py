@@ -151,13 +151,16 @@ def min_highest(x: Value, y: Value) -> Value | None:
 
 @rule("pow")
 def pow_small(x: Value, y: Value) -> Value | None:
-    """pow(x, 1) -> x
+    """pow(x, 0) -> 1
+    pow(x, 1) -> x
     pow(x, 2) -> mul(x, x)
     pow(x, -1) -> div(1, x)
 
-    The last two are correctly rounded, where pow may be off by the ULP its row allows; they agree
-    on every special value.
+    The last two are correctly rounded where pow may be off by the ULP its row allows; they agree on
+    every special value.
     """
+    if is_splat(y, 0):
+        return ones_like(x)
     if is_splat(y, 1):
         return x
     if is_splat(y, 2):
