@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from bringup.graph import Graph, Instr, Value
 from bringup.kernel.axes import normalize_axes
 from bringup.kernel.form import Kernel
-from bringup.kernel.index import Axis
 from bringup.kernel.limits import Limits
 from bringup.kernel.lower import (
     Lowered,
@@ -199,15 +198,35 @@ class _Fusion:
             self._refresh(cluster, lower_region(cluster.region, self.order, self.limits, "probe"))
             indices = cluster.reads.get(instr.result, [])
         assert cluster.lowered is not None
-        grid = set(_grid_axes(cluster))
-        for index in indices:
-            axes = {a for e in index for a in e.axes()}
-            evaluations = 1
-            for axis in grid | axes:
-                evaluations *= axis.size
-            if evaluations > 4 * max(instr.result.type.size, _SMALL // 4):
-                return False
-        return True
+        if _evaluations(cluster.lowered, indices) <= 4 * max(instr.result.type.size, _SMALL // 4):
+            return True
+        return self._becomes_row(cluster, instr)
+
+    def _becomes_row(self, cluster: _Cluster, instr: Instr) -> bool:
+        """Whether the reductions behind ``instr`` can join too, so that it is computed once for each of their points."""
+        chain = self._up_to_folds(instr)
+        if not any(map(is_fold, chain)):
+            return False
+        region = Region(cluster.region.members | chain, cluster.region.outputs)
+        try:
+            lowered = lower_region(region, self.order, self.limits, "probe")
+        except Unfusable:
+            return False
+        return lowered.kernel.points <= 4 * max(instr.result.type.size, _SMALL // 4)
+
+    def _up_to_folds(self, instr: Instr) -> set[Instr]:
+        """``instr`` and what it is computed from at its own size, as far as the reductions and no further."""
+        chain, stack = {instr}, [instr]
+        while stack:
+            for operand in stack.pop().operands:
+                made = operand.producer
+                if made is None or made in chain or not self._kernel_able(made):
+                    continue
+                if is_fold(made) or operand.type.size <= instr.result.type.size:
+                    chain.add(made)
+                    if not is_fold(made):
+                        stack.append(made)
+        return chain
 
     def _feeds_contraction(self, cluster: _Cluster, instr: Instr) -> bool:
         """Whether a contraction of the cluster reads ``instr``, perhaps through other members."""
@@ -365,9 +384,15 @@ class _Fusion:
         return Launch(normalize_axes(lowered.kernel), None, reads, writes, lowered.values)
 
 
-def _grid_axes(cluster: _Cluster) -> tuple[Axis, ...]:
-    assert cluster.lowered is not None
-    return cluster.lowered.kernel.grid
+def _evaluations(lowered: Lowered, indices: list[Index]) -> int:
+    """How often a value read at these indices is computed at most: once per grid point and element of the axes it needs."""
+    most = 0
+    for index in indices:
+        product = 1
+        for axis in {*lowered.kernel.grid, *(a for e in index for a in e.axes())}:
+            product *= axis.size
+        most = max(most, product)
+    return most
 
 
 def _grid_sizes(cluster: _Cluster, fusion: _Fusion) -> list[int]:

@@ -112,7 +112,8 @@ class _Lowering:
         buffers = tuple(BufferDecl(v.type, "out" if v in outputs else "in") for v in values)
         source = tuple(m.op.name for m in sorted(self.region.members, key=self.order.__getitem__))
         kernel = Kernel(name, self.grid, buffers + decls, built, source)
-        return Lowered(kernel, tuple(values), self.reads)
+        reads = {v: list(dict.fromkeys(indices)) for v, indices in self.reads.items()}
+        return Lowered(kernel, tuple(values), reads)
 
     # -- grid ---------------------------------------------------------------------------------------------------------
 

@@ -121,7 +121,7 @@ class _KernelEmitter:
                 piece = (axis, -(-axis.size // tiled[axis]), tiled[axis])
                 (late if plan.rows is not None and axis == plan.rows.axis else cuts).append(piece)
             else:
-                cuts.append((axis, axis.size, 1))
+                (late if axis == plan.last else cuts).append((axis, axis.size, 1))
         return cuts + late
 
     def _unit(self, unit: Val, cuts: Sequence[tuple[Axis, int, int]]) -> None:

@@ -41,7 +41,8 @@ class Schedule:
     kernel: with its axes reordered.  lanes: vector length.  lane: the grid axis across lanes, or None when each stage runs
     its last inner axis across lanes.  columns: vectors of the lane axis held together (grid lanes) or along an inner axis
     (inner lanes).  rows: the register tile over another grid axis, None for one point at a time.  cross: a second tiled
-    grid axis (inner lanes only).  block: elements of the lane axis in one unit (grid lanes).
+    grid axis (inner lanes only).  block: elements of the lane axis in one unit (grid lanes).  last: the grid axis that changes
+    fastest from unit to unit, by default the last.
     """
 
     kernel: Kernel
@@ -51,11 +52,16 @@ class Schedule:
     rows: Tile | None
     cross: Tile | None
     block: int
+    last: Axis | None = None
 
     @property
     def is_map(self) -> bool:
         """Nothing folds: elementwise work whose lane axis is looped over inside a unit."""
         return _is_map(self.kernel)
+
+
+#: Lanes of a unit that crosses memory: so many cache lines stay in the first-level cache.
+_CROSS_BLOCK = 64
 
 
 def schedule(kernel: Kernel, target: LoopTarget) -> Schedule:
@@ -117,7 +123,24 @@ def _map_schedule(kernel: Kernel, full: int) -> Schedule:
     columns = max(1, min(columns, lane.size // max(lanes, 1)))
     unit = lanes * columns
     block = lane.size if lane.size <= 2048 else max(unit, 2048 // unit * unit)
-    return Schedule(_grid_with_last(kernel, lane), lanes, lane, columns, None, None, block)
+    across = _crossing_axis(kernel, lane)
+    if across is not None:
+        block = min(block, _CROSS_BLOCK)
+    return Schedule(_grid_with_last(kernel, lane), lanes, lane, columns, None, None, block, across)
+
+
+def _crossing_axis(kernel: Kernel, lane: Axis) -> Axis | None:
+    """A grid axis along which a load is contiguous that jumps along the lanes, as in a transposition: walked next, it uses
+    the rest of every cache line.
+    """
+    for stage in kernel.stages:
+        for instr in stage.loads():
+            index = instr.attrs["index"]
+            if index.coefficient(lane) not in (0, 1, -1):
+                for axis in kernel.grid:
+                    if axis != lane and index.coefficient(axis) in (1, -1):
+                        return axis
+    return None
 
 
 def _row_axis(kernel: Kernel, lane: Axis) -> Axis | None:
