@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bringup.llvm._types import Type, Val, array, pointer
+from bringup.llvm._types import Type, Val, array, pointer, scalar_text
 
 _PLAIN_NAME = re.compile(r"[-a-zA-Z$._][-a-zA-Z$._0-9]*\Z")
 
@@ -177,12 +177,10 @@ class Module:
 
         data: numbers, or raw bytes where ``element`` is ``i8``.
         """
-        from bringup.llvm._types import _scalar_text
-
         if isinstance(data, bytes):
             body = 'c"' + "".join(f"\\{byte:02X}" for byte in data) + '"'
         else:
-            inner = ", ".join(f"{element.text} {_scalar_text(element, v)}" for v in data)
+            inner = ", ".join(f"{element.text} {scalar_text(element, v)}" for v in data)
             body = f"[{inner}]"
         return self.global_variable(name, array(element, len(data)), body, align=align,
                                     linkage="private unnamed_addr", address_space=address_space,
@@ -220,6 +218,12 @@ class Module:
     def named_metadata(self, name: str, node: str) -> None:
         """Append ``node`` to the module-level list ``!name``."""
         self._named_metadata.setdefault(name, []).append(node)
+
+    def loop_hints(self, *hints: str) -> str:
+        """What to pass as ``meta`` of a loop: hints such as ``llvm.loop.unroll.disable``."""
+        nodes = [self.metadata('!{!"' + hint + '"}') for hint in hints]
+        body = ", ".join(["!self", *nodes])
+        return f", !llvm.loop {self.metadata(f'!{{{body}}}', distinct=True)}"
 
     def alias_scopes(self, n: int) -> list[str]:
         """For ``n`` buffers that do not overlap: what to pass as ``meta`` with each one's accesses.

@@ -163,7 +163,8 @@ def _float_text(type: Type, value: float) -> str:
     return "0xR" + struct.pack(">f", _round_bits(value, 8, -133, 128)).hex()[:4].upper()
 
 
-def _scalar_text(type: Type, value: float) -> str:
+def scalar_text(type: Type, value: float) -> str:
+    """The spelling of a scalar constant, without its type."""
     if type.is_float:
         return _float_text(type, float(value))
     if type is i1:
@@ -191,7 +192,7 @@ def const(type: Type, value: float) -> Val:
     key = (type, repr(value))
     found = _constants.get(key)
     if found is None:
-        text = _scalar_text(type.scalar, value)
+        text = scalar_text(type.scalar, value)
         if type.lanes > 1:
             text = f"splat ({type.scalar.text} {text})"
         found = _constants[key] = Val(text, type)
@@ -216,7 +217,7 @@ def const_vector(element: Type, values: Sequence[float]) -> Val:
     """The constant vector of the given elements; a scalar constant for one value."""
     if len(values) == 1:
         return const(element, values[0])
-    inner = ", ".join(f"{element.text} {_scalar_text(element, v)}" for v in values)
+    inner = ", ".join(f"{element.text} {scalar_text(element, v)}" for v in values)
     return Val(f"<{inner}>", vec(element, len(values)))
 
 

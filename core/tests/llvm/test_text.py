@@ -79,7 +79,8 @@ def _while(b: Builder, t: Bench) -> None:
 
 
 def _loop(b: Builder, t: Bench) -> None:
-    with b.loop(const(i32, 0), t.s, 2, [t.x]) as loop:
+    meta = t.module.loop_hints("llvm.loop.unroll.disable", "llvm.loop.mustprogress")
+    with b.loop(const(i32, 0), t.s, 2, [t.x], meta=meta) as loop:
         loop.next(b.fadd(loop.carried[0], t.x))
 
 

@@ -67,7 +67,8 @@ def _reduce_64(m: Lanes, size: Val, large: Val) -> tuple[Val, Val, Val]:
     if lanes == 1:
         return _call(b, function, size)
     zeros = (const(m.int, 0), m.c(0.0), m.c(0.0))
-    with b.loop(const(i64, 0), const(i64, lanes), carried=zeros) as loop:
+    rolled = b.module.loop_hints("llvm.loop.unroll.disable")
+    with b.loop(const(i64, 0), const(i64, lanes), carried=zeros, meta=rolled) as loop:
         lane = loop.index
 
         def compute() -> list[Val]:
