@@ -10,7 +10,7 @@ import numpy as np
 from bringup.errors import GraphError
 from bringup.graph import Graph, Instr, Literal, Operation, Value, rebuild
 from bringup.ops.build import rows
-from bringup.ops.table import Kind, OpDef
+from bringup.ops.table import Kind, OpDef, Trait
 from bringup.passes.base import Available, Pass, deep, literal_of
 from bringup.types import TensorType
 
@@ -75,7 +75,7 @@ def _fold_splats(
         if any(each.elements.tobytes() != first for each in literals):
             return None
         return tuple(Literal(literals[0].elements, t) for t in types)
-    if op.kind is not Kind.ELEMENTWISE:
+    if op.kind is not Kind.ELEMENTWISE and Trait.POINTWISE not in op.traits:
         return None
     scalars = tuple(t.with_shape(()) for t in types)
     found = _evaluate(op, [each.elements.reshape(()) for each in literals], attrs, scalars)

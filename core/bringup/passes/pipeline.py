@@ -12,9 +12,9 @@ from bringup.passes.decompose import decompose
 from bringup.passes.fold import fold
 from bringup.passes.simplify import simplify
 
-#: Every pass between the traced graph and fusion.  Simplification comes first because it knows better
-#: than a decomposition what to make of ``pow(x, 2)``.  Later it also folds and merges what it makes;
-#: fold, canonicalise and cse are passes of their own so that any of them can be left out.
+#: Every pass between the traced graph and fusion.  Simplification comes first because it knows
+#: better than a decomposition what to make of ``pow(x, 2)``.  It also folds and merges what it
+#: makes; fold, canonicalise and cse stand for themselves so that any of them can be left out.
 PIPELINE: tuple[Maker, ...] = (simplify, decompose, fold, canonicalise, simplify, cse, dce)
 
 

@@ -166,11 +166,17 @@ def apply_rules(
     return builder.build(replay(graph, builder=builder), graph.name)
 
 
-def position(value: Value) -> int:
-    """Where the builder at work made a value: inputs first, then results in order."""
+def in_order(x: Value, y: Value) -> bool:
+    """Whether two operands that may change places stand right.
+
+    Constants come last; otherwise what was made first comes first.
+    """
+    known = [literal_of(v) is not None for v in (x, y)]
+    if known[0] != known[1]:
+        return known[1]
     builder = current_builder()
     assert isinstance(builder, RewritingBuilder)
-    return builder.positions[value]
+    return builder.positions[x] <= builder.positions[y]
 
 
 def made_by(value: Value, *names: str) -> Instr | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bringup.dtypes import bool_
 from bringup.graph import Value
 from bringup.ops.build import all_ones, compare, not_, rows, splat, zeros_like
-from bringup.passes.rewrite import Rule, is_splat, made_by, rule
+from bringup.passes.rewrite import Rule, in_order, is_splat, made_by, rule
 
 _OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 
@@ -69,6 +69,16 @@ def compare_direction(x: Value, y: Value, *, direction: str) -> Value | None:
     """
     turned = {"gt": "lt", "ge": "le"}.get(direction)
     return compare(turned, y, x) if turned is not None else None
+
+
+@rule("compare")
+def compare_commuted(x: Value, y: Value, *, direction: str) -> Value | None:
+    """compare(y, x, direction="eq") -> compare(x, y, direction="eq")
+    compare(1, x, direction="ne") -> compare(x, 1, direction="ne")
+    """
+    if direction not in ("eq", "ne") or in_order(x, y):
+        return None
+    return compare(direction, y, x)
 
 
 @rule("compare")
@@ -151,7 +161,7 @@ def select_twice(c: Value, x: Value, y: Value) -> Value | None:
     return None
 
 
-CANONICAL: tuple[Rule, ...] = (compare_direction,)
+CANONICAL: tuple[Rule, ...] = (compare_direction, compare_commuted)
 RULES: tuple[Rule, ...] = (
     and_constant,
     or_constant,

@@ -10,7 +10,7 @@ from bringup.dtypes import DType, f32, i32
 from bringup.graph import Value
 from bringup.ops.table import OpDef, Trait, all_ops
 from bringup.passes.base import literal_of
-from bringup.passes.rewrite import Rule, made_by, position
+from bringup.passes.rewrite import Rule, in_order, made_by
 
 
 def with_trait(trait: Trait, arity: int) -> tuple[OpDef, ...]:
@@ -38,9 +38,7 @@ def _make(
 
 def _commute(op: OpDef) -> Callable[..., Any]:
     def body(x: Value, y: Value, **attrs: Any) -> Value | None:
-        known = [literal_of(v) is not None for v in (x, y)]
-        swap = known[0] if known[0] != known[1] else position(x) > position(y)
-        swapped: Value | None = op(y, x, **attrs) if swap else None
+        swapped: Value | None = None if in_order(x, y) else op(y, x, **attrs)
         return swapped
 
     return body
