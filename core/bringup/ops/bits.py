@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from bringup.dtypes import INTS, NUMERIC, DType, bf16, bool_, f16, f32, f64, i32, i64, u16, u32
+from bringup.dtypes import (
+    INTS,
+    NUMERIC,
+    DType,
+    bf16,
+    bool_,
+    f16,
+    f32,
+    f64,
+    i8,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+)
 from bringup.errors import OpTypeError
 from bringup.ops._checks import dtype_attr, elementwise, one_of
 from bringup.ops._numeric import Array, unsigned
@@ -213,7 +228,9 @@ bitcast = define(
             _bitcast_cell("-0.0", f32, "INT_MIN", i32),
             _bitcast_cell("inf", f32, "2139095040", u32),
             _bitcast_cell("SUBNORMAL", f32, "1", u32),
+            _bitcast_cell("+nan", f32, "2143289344", u32),
             _bitcast_cell("-1", i32, "INT_MAX", u32),
+            _bitcast_cell("INT_MIN", i8, "128", u8),
             _bitcast_cell("1", u16, "SUBNORMAL", f16),
             _bitcast_cell("1", f16, "0.0078125", bf16),
             _bitcast_cell("-inf", bf16, "65408", u16),

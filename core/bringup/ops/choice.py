@@ -201,6 +201,8 @@ _CASTS = (
     _cast("false", f16, "0.0", "bool"),
     _cast("-1", u8, "255", "int"),
     _cast("-1", u64, "INT_MAX", "int"),
+    _cast("INT_MIN", u8, "128", "i8"),
+    _cast("INT_MIN", i64, "-128", "i8"),
     _cast("INT_MAX", i8, "-1", "i16", "i32", "i64", "u8", "u64"),
     _cast("INT_MIN", i8, "0", "i32", "i64"),
     _cast("nan", f16, "nan"),

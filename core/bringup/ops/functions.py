@@ -45,7 +45,12 @@ def _infer(name: str, dtypes: tuple[DType, ...]) -> Infer:
 
 
 def _composite(
-    name: str, *, dtypes: tuple[DType, ...] = FLOATS, arity: int = 1, **rest: Any
+    name: str,
+    *,
+    dtypes: tuple[DType, ...] = FLOATS,
+    arity: int = 1,
+    traits: frozenset[Trait] = frozenset(),
+    **rest: Any,
 ) -> OpDef:
     return define(
         OpDef(
@@ -54,6 +59,7 @@ def _composite(
             kind=Kind.COMPOSITE,
             dtypes=dtypes,
             infer=_infer(name, dtypes),
+            traits=traits | {Trait.POINTWISE},
             **rest,
         )
     )

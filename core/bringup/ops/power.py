@@ -39,9 +39,10 @@ def _float_power(x: Array, y: Array) -> Array:
 
 
 def _integer_power(x: Array, y: Array) -> Array:
-    result = np.power(x, np.maximum(y, 0))
-    sign = np.where((x == -1) & (y & 1 == 1), x.dtype.type(-1) if x.dtype.kind == "i" else 1, 1)
-    inverse = np.where((x == 1) | ((x == -1) & (x < 0)), sign, 0)
+    result = np.asarray(np.power(x, np.maximum(y, 0)))
+    if x.dtype.kind == "u":
+        return result
+    inverse = np.where(x == 1, x, np.where(x == -1, 1 - 2 * (y & 1), 0))
     return np.where(y < 0, inverse, result).astype(x.dtype)
 
 

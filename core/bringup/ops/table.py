@@ -1,7 +1,7 @@
 """The op table: one row per op, everything else derived from it.
 
-A row is an `OpDef`.  Calling it emits an instruction into the active builder.  Nothing about an op stands anywhere else,
-except how a device renders it.
+A row is an `OpDef`.  Calling it emits an instruction into the active builder.  Nothing about an op
+stands anywhere else, except how a device renders it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ Fill = Callable[[Types, Attrs], Attrs]
 
 
 class Kind(Enum):
-    """How an op relates its results' elements to its operands' elements; fusion and strategies dispatch on it."""
+    """How an op relates its results' elements to its operands' elements.
+
+    Fusion and strategies dispatch on it.
+    """
 
     SOURCE = "source"  # no operands: constant, iota
     ELEMENTWISE = "elementwise"  # element i from elements i
@@ -42,13 +45,14 @@ class Kind(Enum):
 class Trait(Enum):
     """Laws an op keeps; rules of the simplifier may rely on them, and each is property-tested."""
 
-    COMMUTATIVE = "commutative"  # f(a, b) = f(b, a), bit for bit
+    COMMUTATIVE = "commutative"  # f(a, b) = f(b, a), bit for bit; any NaN is like any other
     ASSOCIATIVE = "associative"  # exactly, on integers and booleans
     IDEMPOTENT = "idempotent"  # f(f(x)) = f(x), or f(x, x) = x
     INVOLUTION = "involution"  # f(f(x)) = x
     MONOTONE = "monotone"  # x <= y implies f(x) <= f(y)
-    ODD = "odd"  # f(-x) = -f(x)
-    EVEN = "even"  # f(-x) = f(x)
+    ODD = "odd"  # f(-x) = -f(x) on floats
+    EVEN = "even"  # f(-x) = f(x) on floats
+    POINTWISE = "pointwise"  # a composite whose element i comes from elements i: may join a kernel
     EXPENSIVE = "expensive"  # worth keeping rather than computing twice inside a kernel
 
 
@@ -65,8 +69,9 @@ REQUIRED = Required.REQUIRED
 class Attr:
     """One attribute of an op.
 
-    name.  kind: int, bool, float, str, ints (tuple of int), dtype, type, literal, graph, padding (tuple of int triples)
-    or dims (tuple of pairs of tuples).  doc.  choices: the only values allowed.  default: `REQUIRED` if none.
+    name.  kind: int, bool, float, str, ints (tuple of int), dtype, type, literal, graph, padding
+    (tuple of int triples) or dims (pair of tuples of int).  doc.  choices: the only values allowed.
+    default: `REQUIRED` if none.
     """
 
     name: str
@@ -80,9 +85,10 @@ class Attr:
 class Accuracy:
     """How far a right implementation may be from the reference.
 
-    exact: bit-equal (signs of zero and which NaN aside only where the row says so).  ulp: allowance per float dtype name.
-    accumulates: the result is a sum whose bound grows with its length; see the conformance suite's derivation.
-    None of the three: the bound is the one derived for the row's decomposition.  Integers and booleans are always exact.
+    exact: bit-equal (signs of zero and which NaN aside only where the row says so).  ulp: allowance
+    per float dtype name.  accumulates: the result is a sum whose bound grows with its length; see
+    the conformance suite's derivation.  None of the three: the bound is the one derived for the
+    row's decomposition.  Integers and booleans are always exact.
     """
 
     exact: bool = False
@@ -98,16 +104,17 @@ DERIVED = Accuracy()
 
 
 def within(ulp: float) -> Accuracy:
-    """An allowance for f32 and f64; f16 and bf16, computed in f32 and rounded once, stay within 1."""
+    """An allowance for f32 and f64; f16 and bf16, rounded once from f32, stay within 1."""
     return Accuracy(ulp={"f16": 1.0, "bf16": 1.0, "f32": ulp, "f64": ulp})
 
 
 @dataclass(frozen=True, slots=True)
 class Special:
-    """One cell of the special-value table: operands (as text such as ``nan``, ``-0.0``, ``inf``, ``INT_MIN``, ``2.5``) and the result.
+    """One cell of the special-value table: operands and the result, as text.
 
-    result: ``same text``, a tuple of allowed texts, or ``unspecified``.  kinds: the dtype kinds, or names of dtypes, of the
-    leading operand it holds for.  `bringup.ops.special` reads the texts.
+    operands: such as ``nan``, ``-0.0``, ``inf``, ``INT_MIN``, ``2.5``; `bringup.ops.special` reads
+    them.  result: text of the same kind, a tuple of allowed ones, or ``unspecified``.  kinds: the
+    dtype kinds, or names of dtypes, of the leading operand it holds for.
     """
 
     operands: tuple[str, ...]
@@ -122,9 +129,10 @@ class Special:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """Where operands may be drawn from: per-operand closed float interval, or None for every value of the dtype.
+    """Where operands may be drawn from.
 
-    intervals: one per operand (the last repeats).  nonzero: operands that must not be 0 (by position).
+    intervals: per operand (the last repeats) a closed interval of floats, or None for every value
+    of the dtype.  nonzero: operands that must not be 0 (by position).
     """
 
     intervals: tuple[tuple[float, float] | None, ...] = (None,)
@@ -138,19 +146,27 @@ EVERYWHERE = Domain()
 class OpDef:
     """One row of the table.
 
-    name: the IR's text.  arity: operand count, or None for one or more.  kind: see `Kind`.  doc: one sentence, then the
-    rules for special values.  attrs: in printing order.  infer: result types, raising OpTypeError with a fix.
-    reference: numpy arrays in, numpy array (or tuple) out; keyword attributes.  Must be right for every special value.
-    fill: attributes a caller left out whose default follows from the operands, for the rows that have such; runs when
-    the row is called, so an instruction always holds them.
-    vjp: ``vjp(cotangent, result, *operands, **attrs)`` emits the cotangents of the operands, None where not
-    differentiable; the whole is None if no operand of a primitive is.  A composite whose vjp is None is differentiated
-    through its decomposition.  Only called for float results.  (Tuples of cotangents and results for several results.)
-    dtypes: dtypes of the leading operand (of the result for sources).  domain, special: what strategies draw.
-    traits, accuracy: see there; `accuracy_for` gives that of one instruction, which may depend on the variant.
-    decompose: ``decompose(*operands, **attrs)`` emits an equivalent of simpler ops; never called for a tier 0 claim.
-    variant: an attribute whose values a device claims one by one, as ``reduce.add``.  tier: 0 for names every device
-    must have (``tier0_variants`` of them), else 1.  since: the opset that introduced it.
+    name: the IR's text.  arity: operand count, or None for one or more.  kind: see `Kind`.
+    doc: one sentence, then the rules for special values.
+    attrs: in printing order.
+    infer: result types, raising OpTypeError with a fix.
+    reference: numpy arrays in, numpy array (or tuple) out; keyword attributes.  Right for every
+    special value.  Float rows work in the dtype of their arguments, so f64 in gives f64 out.
+    fill: attributes a caller left out whose default follows from the operands, for the rows that
+    have such; runs when the row is called, so an instruction always holds them.
+    vjp: ``vjp(cotangent, result, *operands, **attrs)`` emits the cotangents of the operands, None
+    where not differentiable; the whole is None if no operand of a primitive is.  A composite whose
+    vjp is None is differentiated through its decomposition.  Only called for float results.
+    (Tuples of cotangents and results for several results.)
+    dtypes: dtypes of the leading operand (of the result for sources).
+    domain, special: what strategies draw.
+    traits, accuracy: see there; `accuracy_for` gives that of one instruction, which may depend on
+    the variant.
+    decompose: ``decompose(*operands, **attrs)`` emits an equivalent of simpler ops; never called
+    for a tier 0 claim.
+    variant: an attribute whose values a device claims one by one, as ``reduce.add``.
+    tier: 0 for names every device must have (``tier0_variants`` of them), else 1.
+    since: the opset that introduced it.
     """
 
     name: str
@@ -192,26 +208,37 @@ class OpDef:
         unknown = [name for name in attrs if all(name != a.name for a in self.attrs)]
         if unknown:
             takes = ", ".join(a.name for a in self.attrs) or "none"
-            raise OpTypeError(f"{self.name}: no attribute {unknown[0]!r}", fix=f"attributes of {self.name}: {takes}")
+            raise OpTypeError(
+                f"{self.name}: no attribute {unknown[0]!r}",
+                fix=f"attributes of {self.name}: {takes}",
+            )
         return {a.name: self._bind_one(a, attrs.get(a.name, a.default)) for a in self.attrs}
 
     def _bind_one(self, attr: Attr, value: Any) -> Any:
         if value is REQUIRED:
-            raise OpTypeError(f"{self.name}: attribute {attr.name!r} is missing", fix=f"{attr.name}: {attr.doc}")
+            raise OpTypeError(
+                f"{self.name}: attribute {attr.name!r} is missing", fix=f"{attr.name}: {attr.doc}"
+            )
         if isinstance(value, list):
             value = tuple(value)
         if attr.kind == "float" and isinstance(value, int):
             value = float(value)  # 1 and 1.0 must be one attribute, not two
         if attr.choices and value not in attr.choices:
             options = ", ".join(map(str, attr.choices))
-            raise OpTypeError(f"{self.name}: {attr.name}={value!r} is not allowed", fix=f"use one of {options}")
+            raise OpTypeError(
+                f"{self.name}: {attr.name}={value!r} is not allowed", fix=f"use one of {options}"
+            )
         return value
 
     def result_types(self, operands: Types, attrs: Attrs) -> Types:
         """Check arity and leading dtype, then infer."""
-        if self.arity is not None and len(operands) != self.arity or self.arity is None and not operands:
+        fits = bool(operands) if self.arity is None else len(operands) == self.arity
+        if not fits:
             wanted = "one or more" if self.arity is None else self.arity
-            raise OpTypeError(f"{self.name}: takes {wanted} operands, got {len(operands)}")
+            raise OpTypeError(
+                f"{self.name}: takes {wanted} operands, got {len(operands)}",
+                fix="pass operands by position, attributes by keyword",
+            )
         if operands and self.kind is not Kind.COMPOSITE and operands[0].dtype not in self.dtypes:
             names = ", ".join(d.name for d in self.dtypes)
             raise OpTypeError(

@@ -117,6 +117,7 @@ abs_ = define(
             Special(("-nan",), "+nan"),
             Special(("+nan",), "+nan"),
             Special(("-SUBNORMAL",), "SUBNORMAL"),
+            Special(("-TINY",), "TINY"),
             Special(("INT_MIN",), "INT_MIN", ("int", "uint")),
             Special(("-1",), "1", ("int",)),
             Special(("INT_MAX",), "INT_MAX", ("int", "uint")),

@@ -1,0 +1,316 @@
+"""Shared by the tests of rows: applying a row, lowering it to tier 0, operands, errors in ULP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from bringup.dtypes import BY_NAME, DType, bool_, f16, f32, f64, i8, i32
+from bringup.graph import Builder, Graph, Instr, Value, replay
+from bringup.ops.evaluate import evaluate
+from bringup.ops.table import Kind, OpDef, all_ops, lookup
+from bringup.types import TensorType
+
+Attrs = Mapping[str, Any]
+Array = np.ndarray[Any, Any]
+
+
+class Kit:
+    """The helpers; tests get them through the fixture."""
+
+    @staticmethod
+    def graph(row: OpDef, types: Sequence[TensorType], attrs: Attrs) -> Graph:
+        """One instruction over graph inputs."""
+        with Builder() as b:
+            return b.build([row(*[b.input(t) for t in types], **attrs)])
+
+    @staticmethod
+    def run(row: OpDef, arrays: Sequence[Array], **attrs: Any) -> Array:
+        """The reference on arrays, through the builder and the interpreter."""
+        types = [TensorType(a.shape, DTYPE_OF[a.dtype]) for a in arrays]
+        return evaluate(Kit.graph(row, types, attrs), arrays)[0]
+
+    @staticmethod
+    def is_tier0(instr: Instr) -> bool:
+        return instr.op.claim(instr.attrs) in instr.op.tier0_claims
+
+    @staticmethod
+    def lowered(graph: Graph) -> Graph:
+        """The graph with every instruction decomposed until tier 0 alone is left."""
+
+        def rewrite(instr: Instr, operands: tuple[Value, ...]) -> list[Value] | None:
+            if Kit.is_tier0(instr):
+                return None
+            return [instr.op.decompose(*operands, **instr.attrs)]
+
+        while not all(map(Kit.is_tier0, graph.instrs)):
+            builder = Builder(dedupe=True)
+            graph = builder.build(replay(graph, rewrite, builder=builder))
+        return graph
+
+    @staticmethod
+    def values(dtype: DType, shape: tuple[int, ...], seed: int) -> Array:
+        """Boundary values first, then numbers of every size."""
+        rng = np.random.default_rng(seed)
+        count = int(np.prod(shape, dtype=int))
+        if dtype is bool_:
+            return rng.integers(0, 2, shape).astype(bool)
+        edges = _edges(dtype)
+        rng.shuffle(edges)
+        if dtype.is_float:
+            info = ml_dtypes.finfo(dtype.numpy)
+            exponents = rng.uniform(int(info.minexp) - 3, int(info.maxexp) - 1, count)
+            near = rng.uniform(-4, 4, count)
+            sizes = np.exp2(np.where(rng.random(count) < 0.6, near, exponents))
+            drawn = (sizes * rng.choice([-1.0, 1.0], count)).astype(dtype.numpy)
+        else:
+            info = np.iinfo(dtype.numpy)
+            wide = rng.integers(info.min, info.max, count, dtype.numpy, endpoint=True)
+            small = rng.integers(0 if info.min == 0 else -9, 9, count).astype(dtype.numpy)
+            drawn = np.where(rng.random(count) < 0.5, wide, small)
+        share = count // 3
+        drawn[:share] = np.resize(edges, share)
+        rng.shuffle(drawn)
+        return drawn.reshape(shape)
+
+    @staticmethod
+    def same(actual: Array, wanted: Array) -> Array:
+        """Where two arrays agree in bits, any NaN being like any other."""
+        bits = np.dtype(f"u{actual.dtype.itemsize}")
+        equal = actual.view(bits) == wanted.view(bits)
+        if actual.dtype.kind in "fV":
+            equal = equal | (np.isnan(actual) & np.isnan(wanted))
+        return equal
+
+    @staticmethod
+    def ulps(actual: Array, wide: Array, dtype: DType) -> Array:
+        """The distance from a wider reference in units of the last place of `dtype`."""
+        info = ml_dtypes.finfo(dtype.numpy)
+        wide = np.asarray(wide)
+        actual = actual.astype(wide.dtype)
+        with np.errstate(all="ignore"):
+            finite = np.where((wide == 0) | ~np.isfinite(wide), 1, wide)
+            exponent = np.maximum(np.frexp(finite)[1] - 1, int(info.minexp))
+            unit = np.ldexp(np.ones_like(wide), exponent - int(info.nmant))
+            error = np.abs(actual - wide) / unit
+            same = (actual == wide) | (np.isnan(actual) & np.isnan(wide))
+            # An allowance next to the largest number reaches infinity.
+            spill = np.isinf(actual) & (np.sign(actual) == np.sign(wide))
+            spill &= np.abs(wide) >= wide.dtype.type(info.max) * (1 - 8 * float(info.eps))
+        return np.where(same | spill, 0.0, np.where(np.isnan(error), np.inf, error))
+
+    @staticmethod
+    def wider(dtype: DType) -> Any:
+        return np.longdouble if dtype is f64 else np.float64
+
+    @staticmethod
+    def cases(row: OpDef, dtype: DType) -> Iterator[tuple[tuple[TensorType, ...], dict[str, Any]]]:
+        """Operand types and attributes worth trying."""
+        yield from CASES.get(row.name, _elementwise)(row, dtype)
+
+
+DTYPE_OF = {d.numpy: d for d in BY_NAME.values()}
+Cases = Iterator[tuple[tuple[TensorType, ...], dict[str, Any]]]
+SHAPES = ((96,), (), (0,), (2, 0, 3), (3, 5))
+
+
+def _edges(dtype: DType) -> Array:
+    if dtype.is_float:
+        info = ml_dtypes.finfo(dtype.numpy)
+        sizes = [0.0, np.inf, 0.5, 1, 2, 2.5, 3, 0.625, 65504 if dtype is f16 else 1e5]
+        ends = [info.max, info.smallest_normal, info.smallest_subnormal, 1 - info.epsneg]
+        positive = np.array([*map(float, sizes), *map(float, ends)], np.float64)
+        positive = np.append(positive, np.nan).astype(dtype.numpy)
+        return np.concatenate([positive, -positive])
+    info = np.iinfo(dtype.numpy)
+    some = [info.min, info.max, 0, 1, 2, 7, dtype.bits - 1, dtype.bits, dtype.bits + 1]
+    some += [-1, -2, info.min + 1] if info.min < 0 else [info.max - 1]
+    return np.array(some, dtype.numpy)
+
+
+def _elementwise(row: OpDef, dtype: DType) -> Cases:
+    forms: list[dict[str, Any]] = [{}]
+    for attr in row.attrs:
+        forms = [{**form, attr.name: choice} for form in forms for choice in attr.choices]
+    for shape in SHAPES:
+        for form in forms:
+            yield (dtype[shape],) * row.arity, form
+
+
+def _select(_row: OpDef, dtype: DType) -> Cases:
+    for shape in SHAPES:
+        yield (bool_[shape], dtype[shape], dtype[shape]), {}
+
+
+def _convert(row: OpDef, dtype: DType) -> Cases:
+    for target in BY_NAME.values():
+        if row.name == "convert" or (target.bits == dtype.bits and bool_ not in (target, dtype)):
+            for shape in SHAPES:
+                yield (dtype[shape],), {"dtype": target}
+
+
+def _concatenate(_row: OpDef, dtype: DType) -> Cases:
+    yield (dtype[4],), {"dim": 0}
+    yield (dtype[4], dtype[0], dtype[3]), {"dim": 0}
+    yield (dtype[2, 3], dtype[2, 1], dtype[2, 4]), {"dim": 1}
+    yield (dtype[2, 0], dtype[2, 0]), {"dim": 1}
+    yield (dtype[0, 3], dtype[2, 3], dtype[1, 3]), {"dim": 0}
+
+
+def _reduce(_row: OpDef, dtype: DType) -> Cases:
+    kinds = ("and", "or") if dtype is bool_ else ("add", "mul", "max", "min")
+    kinds += ("and", "or") if dtype.is_integer else ()
+    for kind in kinds:
+        for shape in ((), (7,), (0,), (2, 0, 3), (3, 5, 2)):
+            ranks = len(shape)
+            for dims in {
+                (),
+                tuple(range(ranks)),
+                (ranks - 1,) if ranks else (),
+                (0,) * (ranks > 0),
+            }:
+                yield (dtype[shape],), {"kind": kind, "dims": dims}
+
+
+def _dims(_row: OpDef, dtype: DType) -> Cases:
+    for shape, dims in (((7,), (0,)), ((3, 5), (1,)), ((3, 2, 5), (0, 2)), ((3,), ()), ((), ())):
+        yield (dtype[shape],), {"dims": dims}
+    yield (dtype[2, 0],), {"dims": (1,)}
+    yield (dtype[0, 2],), {"dims": (1,)}
+
+
+def _layer_norm(_row: OpDef, dtype: DType) -> Cases:
+    yield (dtype[3, 5], dtype[5], dtype[5]), {"dims": (1,)}
+    yield (dtype[3, 2, 5], dtype[3, 5], dtype[3, 5]), {"dims": (0, 2), "epsilon": 1e-3}
+    yield (dtype[0, 5], dtype[5], dtype[5]), {"dims": (1,)}
+    yield (dtype[2, 0], dtype[0], dtype[0]), {"dims": (1,)}
+
+
+def _arg(_row: OpDef, dtype: DType) -> Cases:
+    for shape, dim in (((9,), 0), ((3, 4), 0), ((3, 4), 1), ((0, 2), 1), ((1,), 0)):
+        for index in (i32, i8):
+            yield (dtype[shape],), {"dim": dim, "dtype": index}
+
+
+def _one_hot(_row: OpDef, dtype: DType) -> Cases:
+    for shape in ((5,), (), (2, 0), (2, 3)):
+        for size in (0, 4, 300):
+            yield (dtype[shape],), {"size": size, "dtype": f32 if size == 4 else bool_}
+
+
+def _reshape(_row: OpDef, dtype: DType) -> Cases:
+    for shape, target in (((6,), (2, 3)), ((), (1, 1)), ((2, 0), (0, 7)), ((1,), ())):
+        yield (dtype[shape],), {"shape": target}
+
+
+def _transpose(_row: OpDef, dtype: DType) -> Cases:
+    for shape, order in (((), ()), ((4,), (0,)), ((2, 3, 4), (1, 2, 0)), ((2, 0, 3), (2, 0, 1))):
+        yield (dtype[shape],), {"permutation": order}
+
+
+def _broadcast(_row: OpDef, dtype: DType) -> Cases:
+    yield (dtype[()],), {"shape": (2, 3), "dims": ()}
+    yield (dtype[3],), {"shape": (2, 3), "dims": (1,)}
+    yield (dtype[3],), {"shape": (3, 2), "dims": (0,)}
+    yield (dtype[1, 3],), {"shape": (4, 2, 3), "dims": (0, 2)}
+    yield (dtype[1],), {"shape": (0, 2), "dims": (0,)}
+
+
+def _slice(_row: OpDef, dtype: DType) -> Cases:
+    for start, limit, stride in ((0, 7, 1), (1, 7, 3), (6, -1, -1), (5, 0, -2), (3, 3, 2)):
+        yield (dtype[7],), {"start": (start,), "limit": (limit,), "stride": (stride,)}
+    yield (dtype[5, 4],), {"start": (4, 1), "limit": (-1, 4), "stride": (-2, 2)}
+    yield (dtype[0],), {"start": (-1,), "limit": (-1,), "stride": (-1,)}
+    yield (dtype[()],), {"start": (), "limit": ()}
+
+
+def _pad(_row: OpDef, dtype: DType) -> Cases:
+    for lo, hi, gap in ((1, 2, 0), (0, 0, 3), (-1, -2, 2), (-9, 12, 1), (2, -4, 0)):
+        yield (dtype[5], dtype[()]), {"lo": (lo,), "hi": (hi,), "interior": (gap,)}
+    yield (dtype[0, 2], dtype[()]), {"lo": (2, 0), "hi": (1, -1), "interior": (5, 1)}
+    yield (dtype[()], dtype[()]), {"lo": (), "hi": ()}
+
+
+def _dot(_row: OpDef, dtype: DType) -> Cases:
+    forms = [
+        ((3, 4), (4, 5), ((), ()), ((1,), (0,))),
+        ((4, 3), (5, 4), ((), ()), ((0,), (1,))),
+        ((2, 3, 4), (4, 2, 5), ((0,), (1,)), ((2,), (0,))),
+        ((2, 3, 4, 5), (5, 6, 2, 4), ((0,), (2,)), ((2, 3), (3, 0))),
+        ((3,), (2,), ((), ()), ((), ())),
+        ((4,), (4,), ((), ()), ((0,), (0,))),
+        ((3, 0), (0, 2), ((), ()), ((1,), (0,))),
+        ((), (2,), ((), ()), ((), ())),
+        ((0, 3), (3, 2), ((), ()), ((1,), (0,))),
+    ]
+    for lhs, rhs, batch, contract in forms:
+        yield (dtype[lhs], dtype[rhs]), {"batch": batch, "contract": contract}
+    wide = {1: i32, 2: f32}.get(dtype.itemsize) if dtype.kind != "uint" else None
+    if wide is not None and wide.is_float == dtype.is_float:
+        *_, batch, contract = forms[0]
+        attrs = {"batch": batch, "contract": contract, "result": wide}
+        yield (dtype[3, 4], dtype[4, 5]), attrs
+
+
+def _source(row: OpDef, dtype: DType) -> Cases:
+    if row.name == "iota":
+        for shape, dim in (((5,), 0), ((3, 4), 0), ((3, 4), 1), ((0, 2), 1), ((300,), 0)):
+            yield (), {"type": dtype[shape], "dim": dim}
+
+
+CASES: dict[str, Callable[[OpDef, DType], Cases]] = {
+    "select": _select,
+    "convert": _convert,
+    "bitcast": _convert,
+    "concatenate": _concatenate,
+    "reduce": _reduce,
+    "mean": _dims,
+    "var": _dims,
+    "softmax": _dims,
+    "log_softmax": _dims,
+    "layer_norm": _layer_norm,
+    "argmax": _arg,
+    "argmin": _arg,
+    "one_hot": _one_hot,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "broadcast_in_dim": _broadcast,
+    "slice": _slice,
+    "pad": _pad,
+    "dot_general": _dot,
+    "constant": _source,
+    "iota": _source,
+}
+
+
+@pytest.fixture(scope="session")
+def kit() -> type[Kit]:
+    return Kit
+
+
+def _names(keep: Callable[[OpDef], bool]) -> list[str]:
+    return [row.name for row in all_ops() if keep(row)]
+
+
+PARAMETERS: dict[str, Callable[[OpDef], bool]] = {
+    "any_row": lambda row: True,
+    "composite": lambda row: row.kind is Kind.COMPOSITE,
+    "decomposable": lambda row: row.decompose is not None,
+    # Moves keep every bit; their cells hold NaNs as samples only.
+    "float_function": lambda row: (
+        f32 in row.dtypes and row.kind not in (Kind.SOURCE, Kind.MOVEMENT)
+    ),
+    "integer_function": lambda row: row.kind is Kind.ELEMENTWISE and i8 in row.dtypes,
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes ``decomposable`` runs for every row that has a decomposition, and so on."""
+    for name, keep in PARAMETERS.items():
+        if name in metafunc.fixturenames:
+            rows = _names(keep)
+            metafunc.parametrize(name, [lookup(n) for n in rows], ids=rows)
