@@ -73,3 +73,26 @@ def ops(
     from bringup.cli import ops as command
 
     command.show(name, as_json=json)
+
+
+@app.command()
+def dump(
+    subject: Annotated[
+        str, typer.Argument(help="file.py:function, module:function, or a file of IR text.")
+    ],
+    types: Annotated[
+        list[str] | None, typer.Argument(help="Types of the arguments, such as 'f32[4,8]'.")
+    ] = None,
+    target: Annotated[
+        str, typer.Option(help="A backend, or backend:architecture; needs no hardware.")
+    ] = "",
+    level: Annotated[
+        list[str] | None,
+        typer.Option(help="passes, program, kernels, source, asm or cost; may be repeated."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show what a function becomes: the graph after each pass, kernels, source, cost."""
+    from bringup.cli import dump as command
+
+    command.show(subject, types or [], target, level or [], as_json=json)

@@ -1,0 +1,113 @@
+"""``bringup dump`` shows every level of a function or of a graph in a file, without hardware."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bringup.cli.app import app
+from bringup.errors import BringupError
+
+Install = Callable[..., Path]
+
+PLUGIN = """
+from bringup.backend import *
+from bringup.dtypes import ALL
+
+class Paper(Backend):
+    name = {name!r}
+    def devices(self): raise NoHardware("it exists on paper")
+    def capabilities(self, target=""): return Capabilities(kernels=claims(["add", "exp"], ALL))
+    def open(self, index): raise AssertionError("opened")
+    def lower(self, program, target=""): return Lowered(f"source for {target}", "nop")
+
+@hookimpl
+def bringup_handshake():
+    return Handshake(api=(1, 1), opset=(1, 1))
+
+@hookimpl
+def bringup_backend():
+    return Paper()
+"""
+MODEL = """
+import bringup as bu
+
+def forward(x, y):
+    return bu.exp(x + y) + x
+"""
+IR = """graph twice(%0: f32[4]) {
+  %1: f32[4] = add(%0, %0)
+  return %1
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def files(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    install("paper", PLUGIN)
+    (tmp_path / "model_of_test.py").write_text(MODEL)
+    (tmp_path / "twice.ir").write_text(IR)
+    monkeypatch.chdir(tmp_path)
+    yield
+    sys.modules.pop("model_of_test", None)
+
+
+def dump(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["dump", "--target", "paper:v2", *arguments])
+
+
+@pytest.mark.parametrize("subject", ["model_of_test.py:forward", "model_of_test:forward"])
+def test_every_level_of_a_function(subject: str) -> None:
+    result = dump(subject, "f32[4,8]", "f32[4,8]")
+    assert result.exit_code == 0, result.output
+    text = result.stdout
+    assert "graph forward(%0: f32[4,8], %1: f32[4,8]) {" in text
+    assert "= exp(" in text
+    assert "dce: no change\n" in text
+    assert "\nprogram forward(f32[4,8], f32[4,8]) -> (f32[4,8]) arena=0\n" in text
+    assert "\nkernel k0" in text
+    assert "\nsource\nsource for v2\n" in text
+    assert "\nkernels 1\n" in text
+    assert "nop" not in text
+    assert "BRINGUP_DUMP" not in os.environ
+
+
+def test_chosen_levels_as_json() -> None:
+    arguments = ["f32[4]", "2.5", "--level", "asm", "--level", "cost", "--json"]
+    result = dump("model_of_test.py:forward", *arguments)
+    found = json.loads(result.stdout)
+    assert list(found) == ["asm", "cost"]
+    assert found["asm"] == "nop"
+    assert found["cost"]["kernels"] == 1
+
+
+def test_a_graph_in_a_file() -> None:
+    result = dump("twice.ir", "--level", "passes")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("00-input\ngraph twice(%0: f32[4]) {\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.py:f"], "there is no file nowhere.py"),
+        (["nowhere.ir"], "there is no file nowhere.ir"),
+        (["no_such_module:f"], "there is no module 'no_such_module'"),
+        (["model_of_test.py:forwards"], "has no function 'forwards'\n  fix: name one of forward"),
+        (["model_of_test.py:forward", "f32[4"], "not a tensor type: 'f32[4'"),
+        (["twice.ir", "f32[4]"], "a graph in a file has its types already"),
+        (["twice.ir", "--level", "loops"], "there is no level 'loops'"),
+        (["twice.ir", "--target", "papers"], "no backend is named 'papers'"),
+    ],
+)
+def test_what_cannot_be_shown(arguments: list[str], message: str) -> None:
+    result = dump(*arguments)
+    assert result.exit_code == 1
+    assert isinstance(result.exception, BringupError)
+    assert message in str(result.exception)
