@@ -50,7 +50,8 @@ def inlines(instr: Instr) -> bool:
     kind = opdef(instr).kind
     if instr.op.name == "constant":
         return bool(instr.attrs["value"].is_splat)
-    return kind in (Kind.ELEMENTWISE, Kind.SOURCE) or is_fold(instr) or is_movement(instr)
+    pointwise = kind in (Kind.ELEMENTWISE, Kind.SOURCE) or Trait.POINTWISE in opdef(instr).traits
+    return pointwise or is_fold(instr) or is_movement(instr)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from bringup.dtypes import DType
 from bringup.graph import Graph, Instr, Value
 from bringup.kernel.index import Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.llvm import text as ir
+from bringup.llvm.division import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.scalar import literal, memory_type, register_type, render
 from bringup.llvm.schedule import Tile
 from bringup.llvm.text import Builder, Type, Val, const, const_vector, vec
@@ -66,6 +67,8 @@ class BodyEmitter:
         self.uses: dict[Value, frozenset[Axis]] = {}
         self.varying: set[Value] = set()
         self.values: dict[tuple[Value, Position], Val] = {}
+        self.divisors: set[Value] = set()
+        self.reciprocals: dict[tuple[Value, Position], Reciprocal] = {}
         self.lane = lane
         self._levels: dict[int, list[Instr]] = {}
         for value in body.inputs:
@@ -84,6 +87,12 @@ class BodyEmitter:
         """Find out what every value depends on, once all inputs were given."""
         for instr in self.body.instrs:
             self._analyse(instr)
+        levels = {i.result: level for level, some in self._levels.items() for i in some}
+        for instr in self.body.instrs:
+            if instr.op.name == "div" and divides_fast(register_type(instr.result.dtype)):
+                x, y = instr.operands
+                if x in self.varying and y not in self.varying and levels.get(y, 0) < levels[instr.result]:
+                    self.divisors.add(y)
 
     def _analyse(self, instr: Instr) -> None:
         axes: set[Axis] = set()
@@ -118,6 +127,9 @@ class BodyEmitter:
     def emit_level(self, level: int, frame: Frame) -> None:
         """Emit the instructions whose deepest loop is ``level`` (0: before all loops) at every position."""
         positions = frame.positions()
+        if level == 0:
+            for value in self.body.inputs:
+                self._prepare(value, positions)
         for instr in self._levels.get(level, ()):
             result = instr.result
             done: set[Position] = set()
@@ -127,6 +139,13 @@ class BodyEmitter:
                     continue
                 done.add(key)
                 self.values[(result, key)] = self._emit(instr, key, frame)
+            self._prepare(result, positions)
+
+    def _prepare(self, value: Value, positions: Sequence[Position]) -> None:
+        """Reciprocals of a value that divides many elements, emitted where it is."""
+        if value in self.divisors:
+            for key in dict.fromkeys(self._restrict(value, p) for p in positions):
+                self.reciprocals[(value, key)] = reciprocal(self.b, self.values[(value, key)])
 
     def _emit(self, instr: Instr, position: Position, frame: Frame) -> Val:
         name = instr.op.name
@@ -139,6 +158,9 @@ class BodyEmitter:
         if name == "load":
             return self._load(instr, position, frame)
         operands = [self.at(v, position) for v in instr.operands]
+        if name == "div" and instr.operands[1] in self.divisors and operands[0].type.lanes > 1:
+            divisor = instr.operands[1]
+            return divide(self.b, operands[0], self.reciprocals[(divisor, self._restrict(divisor, position))])
         if any(v.type.lanes > 1 for v in operands):
             operands = [self.b.splat(v, frame.lanes) if v.type.lanes == 1 else v for v in operands]
         return render(self.b, instr, tuple(operands))

@@ -15,7 +15,7 @@ from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.body import BodyEmitter, Frame, Position
 from bringup.llvm.fold import accumulate, finish, start
-from bringup.llvm.scalar import combine
+from bringup.llvm.scalar import combine, memory_type
 from bringup.llvm.schedule import LoopTarget, Schedule, Tile, schedule
 from bringup.llvm.text import Builder, Module, Param, Val, const, const_vector
 
@@ -424,6 +424,7 @@ class _StageEmitter:
 
             def vector_step(frame: Frame, live: Accumulators) -> Accumulators:
                 self.body.emit_level(depth + 1, frame)
+                self._prefetch(frame)
                 return self._innermost(frame, live)
 
             return self.owner._vector_loop(axis, self.tiles, low, high, accs, vector_step)
@@ -461,6 +462,21 @@ class _StageEmitter:
 
         low, high = const(ir.i64, 0), const(ir.i64, axis.size)
         return self.owner._counted(axis, low, high, size, accs, self._frame(), block)
+
+    def _prefetch(self, frame: Frame) -> None:
+        """While a later stage computes on a row in cache, fetch the next row that the first stage will read."""
+        first, *later = [s for s in self.owner.kernel.stages if s.axes]
+        if not later or self.stage is not later[0] or self.stage.axes != first.axes or not self.owner.kernel.grid:
+            return
+        row = self.owner.kernel.grid[-1]
+        for buffer, index in dict.fromkeys((i.attrs["buffer"], i.attrs["index"]) for i in first.loads()):
+            step = index.coefficient(row)
+            if not step or index.coefficient(first.axes[-1]) != 1:
+                continue
+            element = memory_type(self.owner.kernel.buffers[buffer].type.dtype)
+            for position in frame.positions():
+                at = self.body.scalar(index + step, position, frame)
+                self.b.prefetch(self.b.gep(self.owner.pointers[buffer], at, element, flags=""))
 
     def _stop(self, axis: Axis) -> Val:
         clip = self.owner.clips.get(axis)

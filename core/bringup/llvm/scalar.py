@@ -1,7 +1,7 @@
 """Elementwise ops as LLVM instructions, for any number of lanes.
 
 Every op of a kernel body has one renderer here, keyed by the op's name.  Results follow the op table to the bit where
-the row says exact: integers wrap, division is total, shifts saturate, min and max propagate NaN, casts saturate.
+the row says exact: integers wrap, division is total, shifts saturate, min and max propagate NaN, casts of floats saturate.
 f16 and bf16 are computed in f32 and rounded once.
 """
 
@@ -184,13 +184,13 @@ def _extremum(largest: bool) -> Render:
 
 
 def _float_extremum(b: Builder, x: Val, y: Val, largest: bool) -> Val:
-    """IEEE 754-2019 maximum / minimum: NaN wins, -0 < +0."""
+    """IEEE 754-2019 maximum / minimum: NaN wins, -0 < +0.  A NaN in ``y`` is what the first select keeps."""
     ordered = b.fcmp("ogt" if largest else "olt", x, y)
     chosen = b.select(ordered, x, y)
     ix, iy = as_bits(b, x), as_bits(b, y)
     both = b.and_(ix, iy) if largest else b.or_(ix, iy)
     equal = b.select(b.fcmp("oeq", x, y), b.cast("bitcast", both, x.type), chosen)
-    return b.select(b.fcmp("uno", x, y), b.fadd(x, y), equal)
+    return b.select(b.fcmp("uno", x, x), x, equal)
 
 
 def _bitwise(op: str) -> Render:
@@ -254,7 +254,7 @@ def _rounding(intrinsic: str) -> Render:
 
 
 def convert(b: Builder, x: Val, source: DType, to: DType) -> Val:
-    """Value conversion: saturating, NaN to 0, to bool by comparing with 0."""
+    """Value conversion: floats saturate and NaN gives 0, integers wrap, bool compares with 0."""
     if source is to:
         return x
     if to.kind == "bool":
@@ -270,40 +270,14 @@ def convert(b: Builder, x: Val, source: DType, to: DType) -> Val:
 def _from_integer(b: Builder, x: Val, signed: bool, to: DType) -> Val:
     bits, target = x.type.bits, register_type(to)
     if not to.is_float:
-        if to.bits == bits:
-            return _clamp_sign(b, x, signed, to)
-        return _resize(b, x, signed, to)
+        if to.bits < bits:
+            return b.trunc(x, target)
+        return b.sext(x, target) if signed else b.zext(x, target)
     if not is_half(to):
         return b.cast("sitofp" if signed else "uitofp", x, target)
     # Through f64, rounding to odd is not needed below 2**53; wider integers go by way of a sticky bit.
     wide = b.cast("sitofp" if signed else "uitofp", _sticky(b, x, signed), ir.f64)
     return _narrow_f64(b, wide, to)
-
-
-def _clamp_sign(b: Builder, x: Val, signed: bool, to: DType) -> Val:
-    """Same width, other signedness: saturate."""
-    if signed == (to.kind == "int"):
-        return x
-    if signed:
-        return b.intrinsic("llvm.smax", x.type, (x, const(x.type, 0)))
-    return b.intrinsic("llvm.umin", x.type, (x, const(x.type, (1 << (to.bits - 1)) - 1)))
-
-
-def _resize(b: Builder, x: Val, signed: bool, to: DType) -> Val:
-    bits, target = x.type.bits, register_type(to)
-    if to.bits > bits:
-        if signed and to.kind == "uint":
-            x = b.intrinsic("llvm.smax", x.type, (x, const(x.type, 0)))
-            return b.zext(x, target)
-        return b.sext(x, target) if signed else b.zext(x, target)
-    high = (1 << (to.bits - 1)) - 1 if to.kind == "int" else (1 << to.bits) - 1
-    if signed:
-        low = -(1 << (to.bits - 1)) if to.kind == "int" else 0
-        x = b.intrinsic("llvm.smax", x.type, (x, const(x.type, low)))
-        x = b.intrinsic("llvm.smin", x.type, (x, const(x.type, high)))
-    else:
-        x = b.intrinsic("llvm.umin", x.type, (x, const(x.type, high)))
-    return b.trunc(x, target)
 
 
 def _sticky(b: Builder, x: Val, signed: bool) -> Val:
@@ -339,6 +313,9 @@ def _convert(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, to: D
     return convert(b, xs[0], dtype, to)
 
 
+#: Ops rendered for float dtypes alone.
+FLOAT_ONLY = ("exp", "log", "sin", "cos", "tanh", "pow", "erf", "log1p", "expm1", "logistic")
+
 RENDER: dict[str, Render] = {
     "neg": _neg,
     "abs": _abs,
@@ -361,7 +338,7 @@ RENDER: dict[str, Render] = {
     "select": _select,
     "convert": _convert,
     "bitcast": _bitcast,
-    **{name: _math(name) for name in ("exp", "log", "sin", "cos", "tanh", "pow", "erf", "log1p", "expm1")},
+    **{name: _math(name) for name in FLOAT_ONLY},
 }
 
 _IDENTITY: dict[str, Callable[[DType], Any]] = {
