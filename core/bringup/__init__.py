@@ -1,1 +1,315 @@
-"""Bring a new device up: trace, fuse, compile and check array programs on it."""
+"""The SDK between first silicon and the first model that runs.
+
+Arrays and their functions follow the Python array API standard; `jit` compiles functions, `grad`
+differentiates them, `device` chooses where they run, `nn` holds functions of neural networks.
+
+>>> x = bu.asarray([1.0, 2.0, 3.0], dtype=bu.float32)
+>>> print(bu.sum(x * x + 1))
+17.0
+"""
+
+from __future__ import annotations
+
+import math as _math
+
+from bringup.api import nn
+from bringup.api.array import Array
+from bringup.api.creation import (
+    arange,
+    array,
+    asarray,
+    empty,
+    empty_like,
+    eye,
+    full,
+    full_like,
+    linspace,
+    meshgrid,
+    ones,
+    ones_like,
+    tril,
+    triu,
+    zeros,
+    zeros_like,
+)
+from bringup.api.datatypes import astype, can_cast, finfo, iinfo, isdtype, result_type
+from bringup.api.dlpack import from_dlpack
+from bringup.api.elementwise import (
+    abs,
+    add,
+    bitwise_and,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    ceil,
+    clip,
+    copysign,
+    divide,
+    equal,
+    floor,
+    floor_divide,
+    greater,
+    greater_equal,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    nextafter,
+    not_equal,
+    positive,
+    pow,
+    reciprocal,
+    remainder,
+    round,
+    sign,
+    signbit,
+    square,
+    subtract,
+    trunc,
+    where,
+)
+from bringup.api.floating import (
+    acosh,
+    asinh,
+    atanh,
+    cos,
+    cosh,
+    exp,
+    expm1,
+    hypot,
+    log,
+    log1p,
+    log2,
+    log10,
+    logaddexp,
+    rsqrt,
+    sin,
+    sinh,
+    sqrt,
+    tan,
+    tanh,
+)
+from bringup.api.grad import grad, value_and_grad
+from bringup.api.info import API_VERSION as __array_api_version__
+from bringup.api.info import array_namespace_info as __array_namespace_info__
+from bringup.api.info import devices
+from bringup.api.jit import jit
+from bringup.api.linear import matmul, matrix_transpose, outer, tensordot, vecdot
+from bringup.api.manipulation import (
+    broadcast_arrays,
+    broadcast_to,
+    concat,
+    expand_dims,
+    flip,
+    moveaxis,
+    permute_dims,
+    repeat,
+    reshape,
+    roll,
+    squeeze,
+    stack,
+    tile,
+    unstack,
+)
+from bringup.api.reductions import (
+    all,
+    any,
+    argmax,
+    argmin,
+    count_nonzero,
+    max,
+    mean,
+    min,
+    prod,
+    std,
+    sum,
+    var,
+)
+from bringup.api.tracing import trace
+from bringup.dtypes import bf16 as bfloat16
+from bringup.dtypes import bool_ as bool
+from bringup.dtypes import f16 as float16
+from bringup.dtypes import f32 as float32
+from bringup.dtypes import f64 as float64
+from bringup.dtypes import i8 as int8
+from bringup.dtypes import i16 as int16
+from bringup.dtypes import i32 as int32
+from bringup.dtypes import i64 as int64
+from bringup.dtypes import u8 as uint8
+from bringup.dtypes import u16 as uint16
+from bringup.dtypes import u32 as uint32
+from bringup.dtypes import u64 as uint64
+from bringup.errors import BringupError
+from bringup.runtime.devices import use as device
+from bringup.trace import pytree as tree
+from bringup.types import TensorType
+
+__version__ = "0.1.0"
+
+pi = _math.pi
+e = _math.e
+inf = _math.inf
+nan = _math.nan
+newaxis = None
+
+__all__ = [
+    "Array",
+    "BringupError",
+    "TensorType",
+    "__array_api_version__",
+    "__array_namespace_info__",
+    "__version__",
+    "abs",
+    "acosh",
+    "add",
+    "all",
+    "any",
+    "arange",
+    "argmax",
+    "argmin",
+    "array",
+    "asarray",
+    "asinh",
+    "astype",
+    "atanh",
+    "bfloat16",
+    "bitwise_and",
+    "bitwise_invert",
+    "bitwise_left_shift",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "bool",
+    "broadcast_arrays",
+    "broadcast_to",
+    "can_cast",
+    "ceil",
+    "clip",
+    "concat",
+    "copysign",
+    "cos",
+    "cosh",
+    "count_nonzero",
+    "device",
+    "devices",
+    "divide",
+    "e",
+    "empty",
+    "empty_like",
+    "equal",
+    "exp",
+    "expand_dims",
+    "expm1",
+    "eye",
+    "finfo",
+    "flip",
+    "float16",
+    "float32",
+    "float64",
+    "floor",
+    "floor_divide",
+    "from_dlpack",
+    "full",
+    "full_like",
+    "grad",
+    "greater",
+    "greater_equal",
+    "hypot",
+    "iinfo",
+    "inf",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "isdtype",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "jit",
+    "less",
+    "less_equal",
+    "linspace",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "logaddexp",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "matmul",
+    "matrix_transpose",
+    "max",
+    "maximum",
+    "mean",
+    "meshgrid",
+    "min",
+    "minimum",
+    "moveaxis",
+    "multiply",
+    "nan",
+    "negative",
+    "newaxis",
+    "nextafter",
+    "nn",
+    "not_equal",
+    "ones",
+    "ones_like",
+    "outer",
+    "permute_dims",
+    "pi",
+    "positive",
+    "pow",
+    "prod",
+    "reciprocal",
+    "remainder",
+    "repeat",
+    "reshape",
+    "result_type",
+    "roll",
+    "round",
+    "rsqrt",
+    "sign",
+    "signbit",
+    "sin",
+    "sinh",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "std",
+    "subtract",
+    "sum",
+    "tan",
+    "tanh",
+    "tensordot",
+    "tile",
+    "trace",
+    "tree",
+    "tril",
+    "triu",
+    "trunc",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "unstack",
+    "value_and_grad",
+    "var",
+    "vecdot",
+    "where",
+    "zeros",
+    "zeros_like",
+]

@@ -1,7 +1,8 @@
 """Arrays of the host to device memory and back, and who gives that memory back.
 
-What an array keeps is called a *buffer* here: the device's handle itself where handles count their own references
-(`Device.refcounted_handles`), else a `Buffer` that frees the handle when the last array lets go of it.
+What an array keeps is called a *buffer* here: the device's handle itself where handles count their
+own references (`Device.refcounted_handles`), else a `Buffer` that frees the handle when the last
+array lets go of it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Buffer:
         try:
             self.device.free(self.release())
         except DeviceError:
-            # The device reported its error where the work was waited for; a finaliser has nobody to tell.
+            # The device reported its error where the work was waited for; a finaliser has nobody to
+            # tell.
             return
 
 
@@ -60,11 +62,12 @@ def release(buffer: Any) -> Handle:
 
 def upload(device: Device, data: Host) -> Any:
     """A new buffer with the elements of an array of the host in row-major order."""
-    # np.ascontiguousarray would turn 0-d into 1-d; numpy has no buffer protocol for bfloat16, so bytes it is.
+    # np.ascontiguousarray would turn 0-d into 1-d; numpy has no buffer protocol for bfloat16, so
+    # bytes it is.
     dense = np.asarray(data, order="C")
     buffer = wrap(device, device.alloc(dense.nbytes))
     if dense.nbytes:
-        device.upload(handle_of(buffer), memoryview(dense.reshape(-1).view(np.uint8)))
+        device.upload(handle_of(buffer), dense.reshape(-1).view(np.uint8).data)
     return buffer
 
 
@@ -72,12 +75,14 @@ def download(device: Device, buffer: Any, type_: TensorType) -> Host:
     """A new, writable array of the host."""
     out = np.empty(type_.shape, type_.dtype.numpy)
     if out.nbytes:
-        device.download(handle_of(buffer), memoryview(out.reshape(-1).view(np.uint8)))
+        device.download(handle_of(buffer), out.reshape(-1).view(np.uint8).data)
     return out
 
 
 def view(device: Device, buffer: Any, type_: TensorType) -> Host | None:
-    """A read-only array over the device's own memory that keeps it alive, or None if the host cannot see it."""
+    """A read-only array over the device's own memory that keeps it alive, or None if the host
+    cannot see it.
+    """
     seen = device.host_view(handle_of(buffer), type_)
     if seen is not None:
         seen.flags.writeable = False

@@ -1,1 +1,3 @@
-"""From Python functions to graphs: pytrees, traces, deferred expressions, reverse-mode derivatives."""
+"""From Python functions to graphs: pytrees, traces, deferred expressions, reverse-mode
+derivatives.
+"""

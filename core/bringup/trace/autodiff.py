@@ -1,4 +1,6 @@
-"""Reverse-mode derivatives of graphs: a replay forwards, then the rows' vjps backwards, into one builder."""
+"""Reverse-mode derivatives of graphs: a replay forwards, then the rows' vjps backwards, into one
+builder.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,12 @@ from bringup.ops.table import OpDef, lookup
 def vjp_graph(graph: Graph, wrt: Sequence[int], of: Sequence[int] | None = None) -> Graph:
     """The graph that computes `graph` and pulls cotangents of its outputs back to its inputs.
 
-    wrt: positions of the inputs to differentiate by, of float dtype.  of: positions of the outputs that have a
-    cotangent (default: all).  The result takes the inputs of `graph`, then one cotangent per entry of `of`; it returns
-    the outputs of `graph`, then one cotangent per entry of `wrt`, of that input's type.
-    Raises OpTypeError for an input or output that is no float, UnsupportedError, with the op and the line, where a
-    cotangent meets an op that has neither a vjp nor a decomposition.
+    wrt: positions of the inputs to differentiate by, of float dtype.  of: positions of the outputs
+    that have a cotangent (default: all).  The result takes the inputs of `graph`, then one
+    cotangent per entry of `of`; it returns the outputs of `graph`, then one cotangent per entry of
+    `wrt`, of that input's type. Raises OpTypeError for an input or output that is no float,
+    UnsupportedError, with the op and the line, where a cotangent meets an op that has neither a vjp
+    nor a decomposition.
     """
     of = range(len(graph.outputs)) if of is None else of
     _require_floats("input", graph.inputs, wrt)
@@ -45,7 +48,9 @@ def vjp_graph(graph: Graph, wrt: Sequence[int], of: Sequence[int] | None = None)
 
 
 class _Sweep:
-    """The way back: cotangents by value of the original graph, emitted into the builder that holds its replay."""
+    """The way back: cotangents by value of the original graph, emitted into the builder that holds
+    its replay.
+    """
 
     def __init__(self, builder: Builder, table: dict[Value, Value]) -> None:
         self._builder = builder
@@ -82,7 +87,10 @@ class _Sweep:
         operands = [self._table[v] for v in instr.operands]
         single = len(results) == 1
         pulled = op.vjp(
-            given[0] if single else given, results[0] if single else results, *operands, **instr.attrs
+            given[0] if single else given,
+            results[0] if single else results,
+            *operands,
+            **instr.attrs,
         )
         for operand, cotangent in zip(instr.operands, pulled, strict=True):
             if cotangent is not None and operand in active:

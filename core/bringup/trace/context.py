@@ -1,7 +1,8 @@
 """Traces: functions being turned into graphs, one stack of them per thread.
 
-While a trace is open in a thread, every operation of that thread goes into it.  Arrays from outside become further
-inputs when they are first used.  The arrays themselves are a matter of the layer above: here they are plain objects.
+While a trace is open in a thread, every operation of that thread goes into it.  Arrays from outside
+become further inputs when they are first used.  The arrays themselves are a matter of the layer
+above: here they are plain objects.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def current() -> Trace | None:
 class Trace:
     """One function being traced.  A context manager: open inside, closed for good afterwards.
 
-    name: of the graph.  device: where the result will run, or None if that is not known; not looked at here.
-    known: by input, the object that is known to be its value while tracing, or None.
+    name: of the graph.  device: where the result will run, or None if that is not known; not looked
+    at here. known: by input, the object that is known to be its value while tracing, or None.
     captured: the outer objects that became inputs, in order, after the arguments.
     """
 
@@ -87,7 +88,9 @@ class Trace:
         return self.builder.build(outputs, self.name)
 
     def prefix(self, value: Value) -> tuple[Graph, list[Any]] | None:
-        """The graph of one value and its inputs' known objects; None if it depends on an argument that is not known."""
+        """The graph of one value and its inputs' known objects; None if it depends on an argument
+        that is not known.
+        """
         whole = self.graph([value])
         needed = _ancestors(value)
         used = [(v, k) for v, k in zip(whole.inputs, self.known, strict=True) if v in needed]
@@ -122,7 +125,9 @@ class Traced:
 
 
 def made_at(value: Value) -> str:
-    """Where a value came from, in words: ``made at file:line (function) by add`` or ``argument 0``."""
+    """Where a value came from, in words: ``made at file:line (function) by add`` or ``argument
+    0``.
+    """
     if value.producer is None:
         return f"input {value.index}"
     place: Location | None = value.producer.location

@@ -1,8 +1,8 @@
 """Deferred expressions: operations recorded now, made into one graph when a value is looked at.
 
-A `Node` is a value that is not computed yet.  `collect` gathers everything some nodes need and names its structure by a
-key that costs no graph; `Batch.graph` builds the graph when that key is new.  Nothing here recurses: an expression may be
-as deep as memory allows.
+A `Node` is a value that is not computed yet.  `collect` gathers everything some nodes need and
+names its structure by a key that costs no graph; `Batch.graph` builds the graph when that key is
+new.  Nothing here recurses: an expression may be as deep as memory allows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from bringup.errors import Location, OpTypeError
 from bringup.graph import Builder, Graph, Literal, Operation, Value, attrs_key, user_location
-from bringup.ops.table import lookup
+from bringup.ops.table import OpDef, lookup
 from bringup.types import TensorType
 
 #: How many instructions may wait before they are run although nobody looked.
@@ -25,7 +25,9 @@ _serials = itertools.count(1)
 
 
 class Call:
-    """An op with attributes on operand types, checked and inferred once; interned, so identity is equality."""
+    """An op with attributes on operand types, checked and inferred once; interned, so identity is
+    equality.
+    """
 
     __slots__ = ("attrs", "op", "types")
 
@@ -36,13 +38,17 @@ class Call:
 
 
 class Leaf:
-    """A value that exists: the buffer of an array some node reads."""
+    """A value that exists: the buffer of an array some node reads.
 
-    __slots__ = ("__weakref__", "buffer", "type")
+    shared: somebody outside sees the memory, so that it must not be given away.
+    """
 
-    def __init__(self, type_: TensorType, buffer: Any) -> None:
+    __slots__ = ("__weakref__", "buffer", "shared", "type")
+
+    def __init__(self, type_: TensorType, buffer: Any, shared: bool = False) -> None:
         self.type = type_
         self.buffer = buffer
+        self.shared = shared
 
 
 class Scalar:
@@ -58,8 +64,9 @@ class Scalar:
 class Node:
     """One result of a recorded operation.
 
-    buffer: None until it is run; then the operands are let go.  array: a weak reference to the array that shows it.
-    siblings: all results of the operation, if it has several.  oldest, weight: see `bound`.
+    buffer: None until it is run; then the operands are let go.  array: a weak reference to the
+    array that shows it. siblings: all results of the operation, if it has several.  oldest, weight:
+    see `bound`.
     """
 
     __slots__ = (
@@ -99,8 +106,8 @@ class Node:
     def bound(self) -> int:
         """An upper bound of the number of operations this node waits for.
 
-        Counted as a tree it is too much where operands are shared; counted as everything recorded since the oldest one
-        it is too much where unrelated work came in between.
+        Counted as a tree it is too much where operands are shared; counted as everything recorded
+        since the oldest one it is too much where unrelated work came in between.
         """
         return min(self.weight, self.serial - self.oldest + 1)
 
@@ -145,6 +152,15 @@ def record(
     return nodes
 
 
+def filled(
+    op: Operation, types: tuple[TensorType, ...], attrs: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The attributes with those added whose default follows from the operands."""
+    if isinstance(op, OpDef) and op.fill is not None:
+        return {**op.fill(types, attrs), **attrs}
+    return attrs
+
+
 def _check(
     op: Operation,
     operands: tuple[Source, ...],
@@ -155,7 +171,7 @@ def _check(
     builder.location = location
     values = [builder.input(o.type) for o in operands]
     try:
-        results = builder.emit(op, values, attrs)
+        results = builder.emit(op, values, filled(op, tuple([o.type for o in operands]), attrs))
     except OpTypeError as error:
         made = [
             f"operand {i} was made at {o.location} by {o.call.op.name}"
@@ -177,9 +193,9 @@ def _check(
 class Batch:
     """What has to run for some values, in an order that respects every dependency.
 
-    nodes: one per operation.  inputs: the existing values read.  scalars: the constants read, one entry per use.
-    outputs: the values to compute.  structure: hashable; equal for batches that differ in nothing but the values of
-    inputs and scalars.
+    nodes: one per operation.  inputs: the existing values read.  scalars: the constants read, one
+    entry per use. outputs: the values to compute.  structure: hashable; equal for batches that
+    differ in nothing but the values of inputs and scalars.
     """
 
     __slots__ = ("_number", "inputs", "nodes", "outputs", "scalars", "structure")
@@ -204,7 +220,8 @@ class Batch:
     def graph(self, *, scalars_as_inputs: bool = False) -> Graph:
         """The batch as a graph.
 
-        scalars_as_inputs: take every scalar as a further 0-d input, after the others, instead of a constant.
+        scalars_as_inputs: take every scalar as a further 0-d input, after the others, instead of a
+        constant.
         """
         builder = Builder()
         inputs = {id(leaf): builder.input(leaf.type) for leaf in self.inputs}
@@ -267,8 +284,8 @@ def count(root: Node, limit: int) -> int:
 def collect(roots: Iterable[Node]) -> Batch:
     """Everything the roots wait for.
 
-    Besides the roots, every value met on the way whose array is still alive becomes an output, so that nothing is
-    computed twice.
+    Besides the roots, every value met on the way whose array is still alive becomes an output, so
+    that nothing is computed twice.
     """
     nodes, number = _order(roots)
     batch = Batch(nodes, number)

@@ -1,7 +1,7 @@
 """Nested Python containers of arrays: taken apart, put together, and named by path.
 
-Containers are tuples, namedtuples, lists, dicts, `None` (which holds nothing), dataclasses, and what `register` adds.
-Everything else is a leaf.
+Containers are tuples, namedtuples, lists, dicts, `None` (which holds nothing), dataclasses, and
+what `register` adds. Everything else is a leaf.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ Join = Callable[[Any, Sequence[Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class TreeDef:
-    """The shape of a nested container; hashable, equal when the containers take the same leaves in the same places.
+    """The shape of a nested container; hashable, equal when the containers take the same leaves in
+    the same places.
 
-    kind: the container's class, or None for a leaf.  rest: what else rebuilds it, such as a dict's keys.
-    leaves: how many there are below.
+    kind: the container's class, or None for a leaf.  rest: what else rebuilds it, such as a dict's
+    keys. leaves: how many there are below.
 
     >>> flatten({"w": 1, "b": (2, None)})[1]
     {'b': (*, None), 'w': *}
@@ -65,7 +66,8 @@ class TreeDef:
 
 
 class Static:
-    """A value that belongs to a signature: equal when type and bits are, so that 1, 1.0, True, 0.0 and -0.0 all differ.
+    """A value that belongs to a signature: equal when type and bits are, so that 1, 1.0, True, 0.0
+    and -0.0 all differ.
 
     Raises ConversionError if the value is not hashable.
 
@@ -103,7 +105,8 @@ _EMPTY = TreeDef(type(None), None, (), (), 0)
 def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
     """The leaves of a nested container, and the definition that puts them back.
 
-    Dicts are taken in the order of their sorted keys where those sort, so that equal dicts are equal trees.
+    Dicts are taken in the order of their sorted keys where those sort, so that equal dicts are
+    equal trees.
 
     >>> flatten({"w": 1, "b": (2, None)})
     ([2, 1], {'b': (*, None), 'w': *})
@@ -149,8 +152,8 @@ def tree_map(fn: Callable[..., Any], tree: Any, *rest: Any) -> Any:
 def register(kind: type, split: Split, join: Join) -> None:
     """Make a class a container.
 
-    split: ``container -> (children, path steps such as ".bias", hashable rest)``.  join: ``(rest, children) -> container``.
-    Raises ValueError if the class is one already.
+    split: ``container -> (children, path steps such as ".bias", hashable rest)``.  join: ``(rest,
+    children) -> container``. Raises ValueError if the class is one already.
     """
     if kind in _CONTAINERS:
         raise ValueError(f"{kind.__name__} is a container already")
@@ -199,19 +202,26 @@ def _namedtuple(kind: Any) -> tuple[Split, Join]:
 
 
 def _dataclass(kind: type) -> tuple[Split, Join]:
-    """Fields are children, except those declared ``field(metadata={"static": True})``, which are part of the tree."""
-    names, static = [], []
+    """Fields are children, except those declared ``field(metadata={"static": True})``, which are
+    part of the tree.
+    """
+    names: list[str] = []
+    static: list[str] = []
     for field in dataclasses.fields(kind):
         (static if field.metadata.get("static") else names).append(field.name)
     steps = tuple(f".{name}" for name in names)
     getters = [attrgetter(name) for name in names]
 
     def split(value: Any) -> tuple[Sequence[Any], Sequence[str], Hashable]:
-        return [get(value) for get in getters], steps, tuple(Static(getattr(value, n)) for n in static)
+        return (
+            [get(value) for get in getters],
+            steps,
+            tuple(Static(getattr(value, n)) for n in static),
+        )
 
     def join(rest: Any, children: Sequence[Any]) -> Any:
         # Leaves may be tracers or types, so ``__init__`` and ``__post_init__`` must not see them.
-        value = object.__new__(kind)
+        value: Any = object.__new__(kind)
         for name, child in zip(names, children, strict=True):
             object.__setattr__(value, name, child)
         for name, held in zip(static, rest, strict=True):

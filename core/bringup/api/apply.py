@@ -1,0 +1,178 @@
+"""Applying an op to arrays: staged into the open trace, or recorded for later."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bringup.api import engine
+from bringup.api.array import Array
+from bringup.errors import OpTypeError
+from bringup.graph import Graph, Literal, Operation, Value, replay, user_location
+from bringup.ops.table import OpDef, lookup
+from bringup.runtime import devices
+from bringup.runtime.devices import OpenDevice
+from bringup.trace.context import Trace, Traced, current
+from bringup.trace.lazy import MAX_PENDING, Leaf, Node, Scalar, Source, count, filled, record
+
+_NO_ATTRS: Mapping[str, Any] = {}
+
+
+def apply(
+    name: str,
+    operands: Sequence[Array | Literal],
+    attrs: Mapping[str, Any] = _NO_ATTRS,
+    *,
+    weak: bool = False,
+    device: OpenDevice | None = None,
+) -> Array:
+    """The result of the op of that name.
+
+    operands: arrays, and constants of the full type.  weak: the result yields to other dtypes; only
+    kept in a trace. device: where the result goes if there are no operands; the default device by
+    default. Raises OpTypeError, pointing at the user's line, if the op does not take the operands
+    or they are on two devices.
+    """
+    op = lookup(name)
+    trace = current()
+    if trace is not None:
+        return _stage(trace, op, operands, attrs, weak)[0]
+    return _defer(op, operands, attrs, device)[0]
+
+
+def lift(trace: Trace, array: Array) -> Value:
+    """The value that stands for an array in a trace; one from outside becomes an input."""
+    node = array._node
+    if isinstance(node, Traced):
+        if node.trace is trace:
+            return node.value
+        node.check_open()
+    elif node is None and array._buffer is None:
+        raise engine.deleted(f"an array of type {array._type}")
+    if array._device is not None:
+        if trace.device is None:
+            trace.device = array._device
+        elif trace.device is not array._device:
+            raise _two_devices(trace.device, array._device)
+    return trace.capture(array, array._type)
+
+
+def staged(trace: Trace, value: Value, weak: bool = False) -> Array:
+    """The array that shows a value of a trace."""
+    return Array(value.type, trace.device, None, Traced(trace, value, weak))
+
+
+def inline(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
+    """The outputs of a graph applied to arrays: a replay into the open trace, or recorded for
+    later.
+    """
+    trace = current()
+    if trace is not None:
+        values = [lift(trace, array) for array in arrays]
+        trace.builder.location = user_location()
+        outputs = replay(graph, builder=trace.builder, arguments=values)
+        return [staged(trace, value) for value in outputs]
+    device = _common_device(arrays) or devices.get()
+    table: dict[Value, Source] = {
+        value: source(array) for value, array in zip(graph.inputs, arrays, strict=True)
+    }
+    for instr in graph.instrs:
+        if instr.op.name == "constant" and instr.attrs["value"].is_splat:
+            table[instr.result] = Scalar(instr.attrs["value"])
+            continue
+        operands = tuple([table[v] for v in instr.operands])
+        nodes = record(instr.op, operands, instr.attrs, instr.location)
+        table.update(zip(instr.results, nodes, strict=True))
+    shown: dict[Value, Array] = dict(zip(graph.inputs, arrays, strict=True))
+    for value in graph.outputs:
+        if value not in shown:
+            shown[value] = _show(table[value], device)
+    return [shown[value] for value in graph.outputs]
+
+
+def source(array: Array) -> Leaf | Node:
+    """What a recorded operation reads for an array."""
+    node = array._node
+    if node is None:
+        if array._buffer is None:
+            raise engine.deleted(f"an array of type {array._type}")
+        node = array._node = Leaf(array._type, array._buffer)
+    if isinstance(node, Traced):
+        node.check_open()
+        raise AssertionError("an open trace takes every operation of its thread")
+    return node
+
+
+def _stage(
+    trace: Trace,
+    op: Operation,
+    operands: Sequence[Array | Literal],
+    attrs: Mapping[str, Any],
+    weak: bool = False,
+) -> list[Array]:
+    builder = trace.builder
+    builder.location = user_location()
+    values: list[Value] = []
+    for operand in operands:
+        if isinstance(operand, Literal):
+            values += builder.emit(lookup("constant"), (), {"value": operand})
+        else:
+            values.append(lift(trace, operand))
+    full = filled(op, tuple(v.type for v in values), attrs)
+    return [staged(trace, value, weak) for value in builder.emit(op, values, full)]
+
+
+def _defer(
+    op: OpDef,
+    operands: Sequence[Array | Literal],
+    attrs: Mapping[str, Any],
+    device: OpenDevice | None,
+) -> list[Array]:
+    sources: list[Source] = []
+    for operand in operands:
+        if type(operand) is Literal:
+            sources.append(Scalar(operand))
+            continue
+        assert isinstance(operand, Array)
+        sources.append(source(operand))
+        if device is None:
+            device = operand._device
+        elif operand._device is not device:
+            raise _two_devices(device, operand.device)
+    if device is None:
+        device = devices.get()
+    return [_show(node, device) for node in record(op, tuple(sources), attrs)]
+
+
+def _show(node: Source, device: OpenDevice) -> Array:
+    """The array for a new node."""
+    if isinstance(node, Scalar):
+        (node,) = record(lookup("constant"), (), {"value": node.literal})
+    assert isinstance(node, Node)
+    array = Array(node.type, device, None, node)
+    node.array = weakref.ref(array)
+    if node.bound > MAX_PENDING:
+        # The bound is high; what is counted replaces it.
+        node.weight = count(node, MAX_PENDING)
+        if node.weight > MAX_PENDING:
+            engine.evaluate([node], device)
+    return array
+
+
+def _common_device(arrays: Sequence[Array]) -> OpenDevice | None:
+    found: OpenDevice | None = None
+    for array in arrays:
+        if found is None:
+            found = array._device
+        elif array._device is not found:
+            raise _two_devices(found, array.device)
+    return found
+
+
+def _two_devices(first: OpenDevice, second: OpenDevice) -> OpTypeError:
+    return OpTypeError(
+        f"operands are on different devices: {first} and {second}",
+        location=user_location(),
+        fix=f'move one of them first: x.to("{first}")',
+    )

@@ -1,0 +1,409 @@
+"""`Array`: a value on a device, computed when it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from bringup.api import engine
+from bringup.dtypes import DType
+from bringup.errors import ArrayIndexError, ConversionError, TraceError
+from bringup.graph import user_location
+from bringup.runtime import devices, transfer
+from bringup.runtime.devices import DeviceSpec, OpenDevice
+from bringup.trace.context import Traced
+from bringup.trace.lazy import Leaf, Node
+from bringup.types import TensorType
+
+Host = np.ndarray[Any, Any]
+Scalar = bool | int | float
+
+
+def _binary(name: str) -> Callable[[Array, Any], Array]:
+    def method(self: Array, other: Any) -> Array:
+        if not isinstance(other, _EITHER):
+            return NotImplemented  # type: ignore[no-any-return]
+        result: Array = getattr(_elementwise, name)(self, other)
+        return result
+
+    return method
+
+
+def _reflected(name: str) -> Callable[[Array, Any], Array]:
+    def method(self: Array, other: Any) -> Array:
+        if not isinstance(other, _EITHER):
+            return NotImplemented  # type: ignore[no-any-return]
+        result: Array = getattr(_elementwise, name)(other, self)
+        return result
+
+    return method
+
+
+class Array:
+    """An immutable n-dimensional array on one device.  Made by `asarray`, `zeros` and the like, and
+    by operations.
+
+    Operations are recorded and run, fused, when a value is looked at: printed, converted, iterated
+    over or moved. Types, shapes and devices are checked at once.  Operators broadcast and promote
+    as `result_type` says.
+
+    >>> x = bu.asarray([1.0, 2.0, 3.0], dtype=bu.float32)
+    >>> y = x * x + 1
+    >>> y.shape, y.dtype, float(bu.sum(y))
+    ((3,), f32, 17.0)
+    """
+
+    # A native dispatcher makes arrays without calling `__init__`; it relies on these slots.
+    #   concrete: _buffer is set.  _node is None, or the leaf that recorded operations read.
+    #   deferred: _buffer is None, _node is a Node.    traced: _node is a Traced.    deleted: both
+    # are None.
+    __slots__ = ("__weakref__", "_buffer", "_device", "_node", "_type")
+
+    _type: TensorType
+    _device: OpenDevice | None
+    _buffer: Any
+    _node: Leaf | Node | Traced | None
+
+    # numpy leaves operators with one of its arrays on the left to us.
+    __array_ufunc__ = None
+
+    def __init__(
+        self,
+        type_: TensorType,
+        device: OpenDevice | None,
+        buffer: Any,
+        node: Leaf | Node | Traced | None = None,
+    ) -> None:
+        self._type = type_
+        self._device = device
+        self._buffer = buffer
+        self._node = node
+
+    # ---- what is known without looking
+    # -------------------------------------------------------------------------
+
+    @property
+    def type(self) -> TensorType:
+        """Shape and dtype as one object that prints ``f32[4,8]``."""
+        return self._type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes by dimension."""
+        return self._type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self._type.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self._type.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self._type.size
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of the elements."""
+        return self._type.nbytes
+
+    @property
+    def device(self) -> OpenDevice:
+        """Where the array is or will be."""
+        return self._device if self._device is not None else devices.get()
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether the array stands for a value of a function being traced."""
+        return isinstance(self._node, Traced)
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the array was donated to a call, so that it cannot be used any more."""
+        return self._buffer is None and self._node is None
+
+    # ---- looking at values
+    # ---------------------------------------------------------------------------------------
+
+    def _concrete(self, what: str, fix: str | None = None) -> Array:
+        """The array with its buffer computed; for a traced one, a new array if its value can be
+        known already.
+        """
+        if self._buffer is not None:
+            return self
+        node = self._node
+        if isinstance(node, Traced):
+            return _known(node, what, fix)
+        if not isinstance(node, Node):
+            raise engine.deleted(f"an array of type {self._type}")
+        if node.buffer is None:
+            assert self._device is not None
+            engine.evaluate([node], self._device)
+        self._buffer = node.buffer
+        return self
+
+    def _host(self, what: str, fix: str | None = None) -> Host:
+        """The elements as a numpy array: the device's own memory, read-only, or a new array."""
+        concrete = self._concrete(what, fix)
+        device = concrete.device.device
+        seen = transfer.view(device, concrete._buffer, self._type)
+        return seen if seen is not None else transfer.download(device, concrete._buffer, self._type)
+
+    def _exported(self, what: str) -> Host:
+        """`_host` for arrays that users keep: a later donation must not change what they see."""
+        host = self._host(what)
+        if not host.flags.writeable and self._buffer is not None:
+            self._node = Leaf(self._type, self._buffer, shared=True)
+        return host
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Host:
+        """The elements for numpy: zero-copy and read-only where the host sees the device's memory.
+
+        Raises ConversionError if ``copy=False`` cannot be had.
+        """
+        host = self._exported("a numpy array of")
+        wanted = host.dtype if dtype is None else np.dtype(dtype)
+        zero_copy = not host.flags.writeable and wanted == host.dtype
+        if copy is False and not zero_copy:
+            raise ConversionError(
+                f"{self._type} on {self.device} cannot become a numpy array of {wanted} without a copy",
+                fix="leave out copy=False",
+            )
+        return host.astype(wanted, copy=bool(copy) and not host.flags.writeable)
+
+    def item(self) -> Scalar:
+        """The element of an array of one element, as a Python scalar.  Raises ConversionError for
+        other sizes.
+
+        >>> bu.asarray([2.5]).item()
+        2.5
+        """
+        if self.size != 1:
+            raise ConversionError(
+                f"{self._type} has {self.size} elements, not one", fix="index or reduce it first"
+            )
+        return _scalar(self._host("the element of"))
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python scalars; a scalar for a 0-d array.
+
+        >>> bu.asarray([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
+        return self._host("the elements of").tolist()
+
+    def __bool__(self) -> bool:
+        fix = "use where(cond, a, b), or make the argument it depends on static (static_argnums)"
+        return bool(self._zero_d("the truth of", fix))
+
+    def __float__(self) -> float:
+        return float(self._zero_d("float() of"))
+
+    def __int__(self) -> int:
+        return int(self._zero_d("int() of"))
+
+    def __complex__(self) -> complex:
+        raise ConversionError(f"{self._type} does not convert to complex", fix="use float(x)")
+
+    def __index__(self) -> int:
+        if not self.dtype.is_integer:
+            raise ArrayIndexError(f"only integers index, not {self._type}", fix="convert it to int")
+        return int(self._zero_d("the integer of"))
+
+    def _zero_d(self, what: str, fix: str | None = None) -> Scalar:
+        if self.shape:
+            raise ConversionError(
+                f"{what} {self._type} is ambiguous: it is not 0-d",
+                location=user_location(),
+                fix="reduce it first with any, all, sum …, or index one element",
+            )
+        return _scalar(self._host(what, fix))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ConversionError(f"{self._type} is 0-d and has no length", fix="use x.size")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Array]:
+        """The entries of the first dimension."""
+        if not self.shape:
+            raise ConversionError(
+                f"{self._type} is 0-d and cannot be iterated over", fix="use x.item()"
+            )
+        return _manipulation.rows_of(self)
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(_reductions.any(_elementwise.equal(self, value)))
+
+    def __repr__(self) -> str:
+        return _text.represent(self)
+
+    def __str__(self) -> str:
+        return _text.plain(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and not self.shape else format(str(self), spec)
+
+    # ---- moving
+    # --------------------------------------------------------------------------------------------------
+
+    def to(self, device: DeviceSpec) -> Array:
+        """The array on another device, through the host; itself if it is there already.
+
+        Raises BackendError for an unknown device, TraceError inside a traced function.
+        """
+        return _creation.to_device(self, device)
+
+    def to_device(self, device: DeviceSpec, /, *, stream: None = None) -> Array:
+        """`to`, under the name of the array API standard; streams are not supported."""
+        return _creation.to_device(self, device)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        return _info.namespace(api_version)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        return _dlpack.export(self, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _dlpack.HOST
+
+    # ---- shape and indices
+    # ---------------------------------------------------------------------------------------
+
+    @property
+    def T(self) -> Array:
+        """A matrix transposed.  Raises OpTypeError for arrays that are not 2-d."""
+        return _linear.transposed(self)
+
+    @property
+    def mT(self) -> Array:
+        """Each matrix of the last two dimensions transposed.  Raises OpTypeError below two
+        dimensions.
+        """
+        return _linear.matrix_transpose(self)
+
+    def __getitem__(self, key: Any) -> Array:
+        """Basic indexing: integers, slices with any step, ``...`` and None."""
+        return _indexing.getitem(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise _indexing.immutable(self, key)
+
+    @property
+    def at(self) -> _indexing.At:
+        """Functional updates: ``x.at[1:3].set(v)`` is a new array.
+
+        >>> bu.zeros(3).at[1].set(5.0).tolist()
+        [0.0, 5.0, 0.0]
+        """
+        return _indexing.At(self)
+
+    __hash__ = object.__hash__
+
+    # ---- operators
+    # -----------------------------------------------------------------------------------------------
+
+    def __pos__(self) -> Array:
+        return _elementwise.positive(self)
+
+    def __neg__(self) -> Array:
+        return _elementwise.negative(self)
+
+    def __abs__(self) -> Array:
+        return _elementwise.abs(self)
+
+    def __invert__(self) -> Array:
+        return _elementwise.bitwise_invert(self)
+
+    __add__ = _binary("add")
+    __radd__ = _reflected("add")
+    __sub__ = _binary("subtract")
+    __rsub__ = _reflected("subtract")
+    __mul__ = _binary("multiply")
+    __rmul__ = _reflected("multiply")
+    __truediv__ = _binary("divide")
+    __rtruediv__ = _reflected("divide")
+    __floordiv__ = _binary("floor_divide")
+    __rfloordiv__ = _reflected("floor_divide")
+    __mod__ = _binary("remainder")
+    __rmod__ = _reflected("remainder")
+    __pow__ = _binary("pow")
+    __rpow__ = _reflected("pow")
+    __and__ = _binary("bitwise_and")
+    __rand__ = _reflected("bitwise_and")
+    __or__ = _binary("bitwise_or")
+    __ror__ = _reflected("bitwise_or")
+    __xor__ = _binary("bitwise_xor")
+    __rxor__ = _reflected("bitwise_xor")
+    __lshift__ = _binary("bitwise_left_shift")
+    __rlshift__ = _reflected("bitwise_left_shift")
+    __rshift__ = _binary("bitwise_right_shift")
+    __rrshift__ = _reflected("bitwise_right_shift")
+    __eq__ = _binary("equal")  # type: ignore[assignment]
+    __ne__ = _binary("not_equal")  # type: ignore[assignment]
+    __lt__ = _binary("less")
+    __le__ = _binary("less_equal")
+    __gt__ = _binary("greater")
+    __ge__ = _binary("greater_equal")
+
+    def __matmul__(self, other: Any) -> Array:
+        return _linear.matmul(self, other) if isinstance(other, _EITHER) else NotImplemented
+
+    def __rmatmul__(self, other: Any) -> Array:
+        return _linear.matmul(other, self) if isinstance(other, _EITHER) else NotImplemented
+
+
+_EITHER = (Array, bool, int, float, np.ndarray, np.generic)
+
+
+def _scalar(host: Host) -> Scalar:
+    value: Scalar = host.reshape(())[()].item()
+    return value
+
+
+def _known(node: Traced, what: str, fix: str | None) -> Array:
+    """The value of a traced array if it depends on nothing but values that exist, else
+    TraceError.
+    """
+    node.check_open()
+    prefix = node.trace.prefix(node.value)
+    if prefix is None:
+        raise TraceError(
+            f"{what} a {node.value.type} value is needed while {node.trace.name!r} is traced, before any value exists",
+            location=user_location(),
+            notes=(f"the value was {made_at(node.value)}",),
+            fix=fix
+            or "return the array and look at it outside, or make the argument static (static_argnums)",
+        )
+    graph, outer = prefix
+    inputs = [array._concrete(what, fix) for array in outer]
+    device = node.trace.device or (inputs[0].device if inputs else devices.get())
+    buffers = engine.run_graph(graph, [array._buffer for array in inputs], device)
+    return Array(node.value.type, device, buffers[0])
+
+
+# The functions stand on the class, and the operators on the functions.
+from bringup.api import creation as _creation  # noqa: E402
+from bringup.api import dlpack as _dlpack  # noqa: E402
+from bringup.api import elementwise as _elementwise  # noqa: E402
+from bringup.api import indexing as _indexing  # noqa: E402
+from bringup.api import info as _info  # noqa: E402
+from bringup.api import linear as _linear  # noqa: E402
+from bringup.api import manipulation as _manipulation  # noqa: E402
+from bringup.api import reductions as _reductions  # noqa: E402
+from bringup.api import text as _text  # noqa: E402
+from bringup.trace.context import made_at  # noqa: E402

@@ -1,0 +1,56 @@
+"""Axis arguments: normalised, checked, explained."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+from bringup.errors import OpTypeError
+from bringup.graph import user_location
+
+
+def axis_of(name: str, axis: int, rank: int) -> int:
+    """A non-negative axis.  Raises OpTypeError if it is out of range."""
+    try:
+        index = operator.index(axis)
+    except TypeError:
+        raise OpTypeError(
+            f"{name}: axis {axis!r} is no integer", location=user_location(), fix="use an int"
+        ) from None
+    if not -rank <= index < rank:
+        span = f"{-rank} … {rank - 1}" if rank else "none: the array is 0-d"
+        raise OpTypeError(
+            f"{name}: axis {index} is out of range for {rank} dimensions",
+            location=user_location(),
+            fix=f"axes are {span}",
+        )
+    return index % rank if rank else 0
+
+
+def axes_of(name: str, axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """Non-negative axes in increasing order; all of them for None.  Raises OpTypeError for repeated
+    ones.
+    """
+    if axis is None:
+        return tuple(range(rank))
+    given = axis if isinstance(axis, Sequence) else (axis,)
+    axes = tuple(sorted(axis_of(name, a, rank) for a in given))
+    if len(set(axes)) != len(axes):
+        raise OpTypeError(
+            f"{name}: axes {tuple(given)} repeat one",
+            location=user_location(),
+            fix="name each axis once",
+        )
+    return axes
+
+
+def shape_of(name: str, shape: int | Sequence[int]) -> tuple[int, ...]:
+    """A shape given as an int or a sequence of ints.  Raises OpTypeError."""
+    try:
+        return tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
+    except TypeError:
+        raise OpTypeError(
+            f"{name}: {shape!r} is no shape",
+            location=user_location(),
+            fix="give an int or a tuple of ints; shapes are static",
+        ) from None

@@ -1,0 +1,420 @@
+"""New arrays: from values, or constants and ramps that exist only in the programs that read them.
+
+device: a name such as ``"name:1"``, an open device, or None for the default one.  Inside a traced
+function arrays are made on the function's device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bringup.api.apply import apply
+from bringup.api.array import Array
+from bringup.api.axes import shape_of
+from bringup.api.broadcasting import as_array, binary, convert
+from bringup.api.elementwise import add, greater_equal, less_equal, multiply, where
+from bringup.api.promotion import DEFAULT_FLOAT, DEFAULT_INT, default_dtype, kind_of, literal
+from bringup.dtypes import DType, as_dtype, bool_
+from bringup.errors import ConversionError, OpTypeError, TraceError
+from bringup.graph import Literal, user_location
+from bringup.runtime import devices, transfer
+from bringup.runtime.devices import DeviceSpec, OpenDevice
+from bringup.trace.context import current
+from bringup.types import TensorType
+
+#: Arrays of numpy up to this size become constants of a traced function; larger ones are inputs.
+_SMALL = 16
+
+Shape = int | Sequence[int]
+
+
+def asarray(
+    obj: Any,
+    /,
+    *,
+    dtype: object = None,
+    device: DeviceSpec = None,
+    copy: bool | None = None,
+) -> Array:
+    """An array of a Python scalar, nested sequence, numpy array, or array of ours, which is
+    returned as it is.
+
+    dtype: by default that of `obj`; bool, i64 or f64 for Python values.  copy: numpy arrays and
+    buffers are always copied, so False raises ConversionError for them.
+
+    >>> bu.asarray([1, 2, 3], dtype=bu.float32)[1:].tolist()
+    [2.0, 3.0]
+    """
+    wanted = None if dtype is None else as_dtype(dtype)
+    if isinstance(obj, Array):
+        moved = obj if device is None else to_device(obj, device)
+        result = moved if wanted is None else convert(moved, wanted)
+        return copy_of(result) if copy and result is obj else result
+    if copy is False:
+        raise ConversionError(
+            f"a {type(obj).__name__} becomes an array by copying only", fix="leave out copy=False"
+        )
+    host = _host(obj, wanted)
+    return from_host(host, device)
+
+
+def copy_of(x: Array) -> Array:
+    """The same values in memory of their own."""
+    return apply("reshape", (x,), {"shape": x.shape})
+
+
+def from_host(host: np.ndarray[Any, Any], device: DeviceSpec = None) -> Array:
+    """An array with the content of a numpy array of a dtype of ours."""
+    type_ = TensorType(host.shape, as_dtype(host.dtype))
+    trace = current()
+    if trace is not None and host.size <= _SMALL:
+        check_device(device)
+        return apply("constant", (), {"value": Literal(host, type_)})
+    target = trace.device if trace is not None and device is None else None
+    opened = target or devices.get(device)
+    return Array(type_, opened, transfer.upload(opened.device, host))
+
+
+def _host(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
+    """A numpy array of one of our dtypes."""
+    if isinstance(obj, bool | int | float) and not isinstance(obj, np.generic):
+        kind = dtype or default_dtype(kind_of(obj))
+        return literal(obj, TensorType((), kind)).array()
+    if isinstance(obj, np.ndarray | np.generic):
+        return _cast(np.asarray(obj), dtype)
+    if isinstance(obj, Sequence) and not isinstance(obj, str | bytes):
+        return _cast(_from_sequence(obj), dtype)
+    if hasattr(obj, "__dlpack__") or hasattr(obj, "__array__") or hasattr(obj, "__buffer__"):
+        return _cast(np.asarray(obj), dtype)
+    raise ConversionError(
+        f"a {type(obj).__name__} does not become an array",
+        location=user_location(),
+        fix="give numbers, nested lists of numbers, or an array",
+    )
+
+
+def _from_sequence(obj: Sequence[Any]) -> np.ndarray[Any, Any]:
+    try:
+        host = np.asarray(_plain(obj))
+    except ValueError:
+        raise ConversionError(
+            "nested sequences of different lengths do not become an array",
+            location=user_location(),
+            fix="give sequences of equal lengths",
+        ) from None
+    return host.astype(np.float64) if host.size == 0 else host
+
+
+def _plain(obj: Any) -> Any:
+    """A nested sequence with arrays of ours as numpy arrays."""
+    if isinstance(obj, Array):
+        return np.asarray(obj)
+    return [_plain(item) for item in obj] if isinstance(obj, list | tuple) else obj
+
+
+def _cast(host: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any, Any]:
+    try:
+        own = as_dtype(host.dtype)
+    except OpTypeError:
+        raise ConversionError(
+            f"numpy's {host.dtype} has no equivalent here",
+            location=user_location(),
+            fix="convert it first, with .astype(np.float32) or so",
+        ) from None
+    if dtype is None or dtype is own:
+        return host
+    with np.errstate(all="ignore"):
+        return host.astype(dtype.numpy)
+
+
+def array(obj: Any, dtype: object = None, *, device: DeviceSpec = None) -> Array:
+    """`asarray` under numpy's name.
+
+    >>> bu.array([1.5]).tolist()
+    [1.5]
+    """
+    return asarray(obj, dtype=dtype, device=device)
+
+
+def to_device(x: Array, device: DeviceSpec) -> Array:
+    """The array on a device, through the host; itself if it is there already."""
+    target = devices.get(device)
+    if x._device is target:
+        return x
+    if x.is_traced:
+        raise TraceError(
+            f"a value of type {x.type} cannot move to {target} inside a traced function",
+            location=user_location(),
+            fix="move arrays before or after the call",
+        )
+    return Array(x.type, target, transfer.upload(target.device, x._host("a copy of")))
+
+
+def check_device(device: DeviceSpec) -> OpenDevice | None:
+    """The device meant by an argument; inside a trace it must be the trace's.  Raises
+    TraceError.
+    """
+    if device is None:
+        return None
+    wanted, trace = devices.get(device), current()
+    if trace is not None and trace.device not in (None, wanted):
+        raise TraceError(
+            f"a function traced for {trace.device} cannot make an array on {wanted}",
+            location=user_location(),
+            fix="leave out device=, or make the array outside",
+        )
+    return wanted
+
+
+def full(
+    shape: Shape, fill_value: Any, *, dtype: object = None, device: DeviceSpec = None
+) -> Array:
+    """An array whose elements are all one value; its dtype by default that of the Python scalar.
+
+    >>> bu.full((2, 2), 7).tolist()
+    [[7, 7], [7, 7]]
+    """
+    opened = check_device(device)
+    sizes = shape_of("full", shape)
+    if isinstance(fill_value, Array):
+        value = fill_value if dtype is None else convert(fill_value, as_dtype(dtype))
+        dims = {"shape": sizes, "dims": ()}
+        return apply("broadcast_in_dim", (value,), dims) if sizes else value
+    scalar = isinstance(fill_value, np.generic)
+    own = fill_value.dtype if scalar else default_dtype(kind_of(fill_value))
+    type_ = TensorType(sizes, as_dtype(own if dtype is None else dtype))
+    # Not a constant but an operation on a scalar, so that a value that keeps changing compiles
+    # once.
+    attrs = {"shape": sizes}
+    return apply("reshape", (literal(_held(fill_value, type_), type_),), attrs, device=opened)
+
+
+def _held(value: Any, type_: TensorType) -> Any:
+    """A fill value that means what the dtype says: ``full(3, 1.0, dtype=int32)`` is no mistake."""
+    if isinstance(value, float) and type_.dtype.is_integer and value.is_integer():
+        return int(value)
+    return value
+
+
+def zeros(shape: Shape, *, dtype: object = None, device: DeviceSpec = None) -> Array:
+    """An array of zeros, f64 by default.
+
+    >>> bu.zeros(2).tolist()
+    [0.0, 0.0]
+    """
+    return full(shape, 0, dtype=DEFAULT_FLOAT if dtype is None else dtype, device=device)
+
+
+def ones(shape: Shape, *, dtype: object = None, device: DeviceSpec = None) -> Array:
+    """An array of ones, f64 by default.
+
+    >>> bu.ones(2, dtype=bu.int8).tolist()
+    [1, 1]
+    """
+    return full(shape, 1, dtype=DEFAULT_FLOAT if dtype is None else dtype, device=device)
+
+
+def empty(shape: Shape, *, dtype: object = None, device: DeviceSpec = None) -> Array:
+    """An array of unspecified values; arrays are immutable, so it is there for the standard's sake,
+    and holds zeros.
+
+    >>> bu.empty((2, 0)).shape
+    (2, 0)
+    """
+    return zeros(shape, dtype=dtype, device=device)
+
+
+def _like(x: Array, value: Any, dtype: object, device: DeviceSpec) -> Array:
+    x = as_array(x)
+    where_ = x._device if device is None else device
+    return full(x.shape, value, dtype=x.dtype if dtype is None else dtype, device=where_)
+
+
+def zeros_like(x: Array, /, *, dtype: object = None, device: DeviceSpec = None) -> Array:
+    """Zeros in the shape, dtype and device of `x`.
+
+    >>> bu.zeros_like(bu.asarray([1, 2])).tolist()
+    [0, 0]
+    """
+    return _like(x, 0, dtype, device)
+
+
+def ones_like(x: Array, /, *, dtype: object = None, device: DeviceSpec = None) -> Array:
+    """Ones in the shape, dtype and device of `x`.
+
+    >>> bu.ones_like(bu.asarray([1, 2])).tolist()
+    [1, 1]
+    """
+    return _like(x, 1, dtype, device)
+
+
+def empty_like(x: Array, /, *, dtype: object = None, device: DeviceSpec = None) -> Array:
+    """`empty` in the shape, dtype and device of `x`.
+
+    >>> bu.empty_like(bu.asarray([1, 2])).shape
+    (2,)
+    """
+    return _like(x, 0, dtype, device)
+
+
+def full_like(
+    x: Array, /, fill_value: Any, *, dtype: object = None, device: DeviceSpec = None
+) -> Array:
+    """One value in the shape, dtype and device of `x`.
+
+    >>> bu.full_like(bu.asarray([1, 2]), 9).tolist()
+    [9, 9]
+    """
+    return _like(x, fill_value, dtype, device)
+
+
+def iota(type_: TensorType, dim: int, device: OpenDevice | None = None) -> Array:
+    """The index along one dimension."""
+    return apply("iota", (), {"type": type_, "dim": dim}, device=device)
+
+
+def arange(
+    start: int | float,
+    /,
+    stop: int | float | None = None,
+    step: int | float = 1,
+    *,
+    dtype: object = None,
+    device: DeviceSpec = None,
+) -> Array:
+    """``start, start + step, …`` below `stop`; i64 for ints, f64 for floats by default.
+
+    >>> bu.arange(2, 8, 3).tolist()
+    [2, 5]
+    """
+    opened = check_device(device)
+    first, last = (0, start) if stop is None else (start, stop)
+    if step == 0:
+        raise OpTypeError("arange: step 0", location=user_location(), fix="give another step")
+    count = max(math.ceil((last - first) / step), 0)
+    whole = all(isinstance(v, int) for v in (first, last, step))
+    own = as_dtype(dtype) if dtype is not None else DEFAULT_INT if whole else DEFAULT_FLOAT
+    # Integers count exactly; float ramps are computed in f64 and rounded once.
+    counted = DEFAULT_INT if whole else DEFAULT_FLOAT
+    ramp = iota(TensorType((count,), counted), 0, opened)
+    if step != 1:
+        ramp = multiply(ramp, step)
+    return convert(add(ramp, first) if first != 0 else ramp, own)
+
+
+def linspace(
+    start: float,
+    stop: float,
+    /,
+    num: int,
+    *,
+    dtype: object = None,
+    device: DeviceSpec = None,
+    endpoint: bool = True,
+) -> Array:
+    """`num` evenly spaced values from `start` to `stop`, f64 by default.
+
+    >>> bu.linspace(0, 1, 5).tolist()
+    [0.0, 0.25, 0.5, 0.75, 1.0]
+    """
+    opened = check_device(device)
+    own = DEFAULT_FLOAT if dtype is None else as_dtype(dtype)
+    intervals = num - 1 if endpoint else num
+    ramp = iota(TensorType((num,), DEFAULT_FLOAT), 0, opened)
+    values = add(multiply(ramp, (stop - start) / intervals if intervals > 0 else 0.0), start)
+    if endpoint and num > 1:
+        values = where(greater_equal(ramp, float(num - 1)), float(stop), values)
+    return convert(values, own)
+
+
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: object = None,
+    device: DeviceSpec = None,
+) -> Array:
+    """Ones on diagonal `k`, zeros elsewhere; f64 by default.
+
+    >>> bu.eye(2).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    opened = check_device(device)
+    shape = (n_rows, n_rows if n_cols is None else n_cols)
+    on = binary("compare", *_rows_and_columns(shape, k, opened), {"direction": "eq"})
+    return convert(on, DEFAULT_FLOAT if dtype is None else as_dtype(dtype))
+
+
+def _rows_and_columns(
+    shape: tuple[int, ...], k: int, device: OpenDevice | None
+) -> tuple[Array, Array]:
+    """Row index plus `k` and column index of every element of the last two dimensions."""
+    type_, rank = TensorType(shape, DEFAULT_INT), len(shape)
+    return add(iota(type_, rank - 2, device), k), iota(type_, rank - 1, device)
+
+
+def tril(x: Array, /, *, k: int = 0) -> Array:
+    """The matrices with zeros above diagonal `k`.
+
+    >>> bu.tril(bu.ones((2, 2))).tolist()
+    [[1.0, 0.0], [1.0, 1.0]]
+    """
+    x = _matrix("tril", x)
+    row, column = _rows_and_columns(x.shape, k, x._device)
+    return where(less_equal(column, row), x, _nothing(x))
+
+
+def triu(x: Array, /, *, k: int = 0) -> Array:
+    """The matrices with zeros below diagonal `k`.
+
+    >>> bu.triu(bu.ones((2, 2))).tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+    """
+    x = _matrix("triu", x)
+    row, column = _rows_and_columns(x.shape, k, x._device)
+    return where(greater_equal(column, row), x, _nothing(x))
+
+
+def _nothing(x: Array) -> Any:
+    return False if x.dtype is bool_ else 0
+
+
+def _matrix(name: str, x: Array) -> Array:
+    x = as_array(x)
+    if x.ndim < 2:
+        raise OpTypeError(
+            f"{name}: {x.type} has fewer than two dimensions",
+            location=user_location(),
+            fix="reshape it to a matrix",
+        )
+    return x
+
+
+def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
+    """Coordinate arrays of the grid over 1-d arrays; "xy" swaps the first two dimensions, "ij" does
+    not.
+
+    >>> [a.shape for a in bu.meshgrid(bu.arange(2), bu.arange(3))]
+    [(3, 2), (3, 2)]
+    """
+    if indexing not in ("xy", "ij"):
+        raise OpTypeError(f"meshgrid: indexing={indexing!r}", fix='use "xy" or "ij"')
+    parts = [as_array(x) for x in arrays]
+    rank = len(parts)
+    order = list(range(rank))
+    if indexing == "xy" and rank > 1:
+        order[:2] = 1, 0
+    sizes = [0] * rank
+    for x, d in zip(parts, order, strict=True):
+        sizes[d] = x.size
+    shape = tuple(sizes)
+    return [
+        apply("broadcast_in_dim", (x,), {"shape": shape, "dims": (d,)})
+        for x, d in zip(parts, order, strict=True)
+    ]

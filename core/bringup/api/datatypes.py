@@ -1,0 +1,169 @@
+"""Functions of dtypes: `astype`, `result_type`, `can_cast`, `isdtype`, `finfo`, `iinfo`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from bringup.api.array import Array
+from bringup.api.broadcasting import as_array, convert
+from bringup.api.creation import check_device, to_device
+from bringup.api.promotion import common, promote, with_weak
+from bringup.dtypes import DType, as_dtype
+from bringup.errors import OpTypeError
+from bringup.graph import user_location
+from bringup.runtime.devices import DeviceSpec
+
+_KINDS = {
+    "bool": ("bool",),
+    "signed integer": ("int",),
+    "unsigned integer": ("uint",),
+    "integral": ("int", "uint"),
+    "real floating": ("float",),
+    "complex floating": (),
+    "numeric": ("int", "uint", "float"),
+}
+
+
+def astype(x: Array, dtype: object, /, *, copy: bool = True, device: DeviceSpec = None) -> Array:
+    """`x` in another dtype: floats to integers truncate and saturate, NaN becomes 0, integers wrap.
+
+    copy: arrays are immutable, so the default shares the array where nothing changes.
+
+    >>> bu.astype(bu.asarray([1.9, -300.0]), bu.int8).tolist()
+    [1, -128]
+    """
+    x = as_array(x)
+    if device is not None:
+        check_device(device)
+        x = x if x.is_traced else to_device(x, device)
+    return convert(x, as_dtype(dtype))
+
+
+def result_type(*operands: Any) -> DType:
+    """The dtype in which arrays, dtypes and Python scalars meet.
+
+    Within a kind the tables of the standard hold.  Bools yield to every other dtype, integer arrays
+    to the dtype of a float array; f16 and bf16 meet in f32.  A Python scalar takes the dtype of
+    what it meets unless its kind is higher: then it is i64 or f64.  Raises OpTypeError for u64 with
+    a signed integer.
+
+    >>> bu.result_type(bu.int8, bu.uint8), bu.result_type(bu.int32, bu.float16), bu.result_type(bu.float32, 1.5)
+    (i16, f16, f32)
+    """
+    if not operands:
+        raise OpTypeError("result_type: no operands", fix="give one or more")
+    strong: DType | None = None
+    weak: list[Any] = []
+    for x in operands:
+        if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
+            weak.append(x)
+            continue
+        own = x if isinstance(x, DType) else x.dtype if isinstance(x, Array) else _dtype_of(x)
+        strong = own if strong is None else promote(strong, own)
+    if strong is None:
+        return common(weak)[0]
+    for x in weak:
+        strong = with_weak(strong, common([x])[0].kind)
+    return strong
+
+
+def _dtype_of(x: Any) -> DType:
+    return as_dtype(x.dtype if isinstance(x, np.ndarray | np.generic) else x)
+
+
+def can_cast(from_: Any, to: object, /) -> bool:
+    """Whether promotion may turn one dtype, or that of an array, into another.
+
+    >>> bu.can_cast(bu.int8, bu.int16), bu.can_cast(bu.float64, bu.float32)
+    (True, False)
+    """
+    source = from_.dtype if isinstance(from_, Array) else as_dtype(from_)
+    target = as_dtype(to)
+    try:
+        return promote(source, target) is target
+    except OpTypeError:
+        return False
+
+
+def isdtype(dtype: object, kind: Any) -> bool:
+    """Whether a dtype is another, or of a kind such as "integral" or "real floating", or of one of
+    a tuple.
+
+    >>> bu.isdtype(bu.float32, "real floating"), bu.isdtype(bu.int8, (bu.int16, "bool"))
+    (True, False)
+    """
+    own = as_dtype(dtype)
+    for one in kind if isinstance(kind, tuple) else (kind,):
+        if isinstance(one, str) and one in _KINDS:
+            if own.kind in _KINDS[one]:
+                return True
+        elif isinstance(one, str):
+            raise OpTypeError(
+                f"isdtype: no kind is called {one!r}",
+                location=user_location(),
+                fix=f"use one of {', '.join(_KINDS)}",
+            )
+        elif as_dtype(one) is own:
+            return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class FInfo:
+    """Limits of a float dtype, as Python floats."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class IInfo:
+    """Limits of an integer dtype."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+def finfo(type: Any, /) -> FInfo:
+    """Limits of a float dtype, or of that of an array.  Raises OpTypeError for others.
+
+    >>> bu.finfo(bu.float32).eps == 2**-23
+    True
+    """
+    dtype = type.dtype if isinstance(type, Array) else as_dtype(type)
+    if not dtype.is_float:
+        raise OpTypeError(f"finfo: {dtype} is no float", location=user_location(), fix="use iinfo")
+    info = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
+    return FInfo(
+        dtype.bits,
+        float(info.eps),
+        float(info.max),
+        float(info.min),
+        float(info.smallest_normal),
+        dtype,
+    )
+
+
+def iinfo(type: Any, /) -> IInfo:
+    """Limits of an integer dtype, or of that of an array.  Raises OpTypeError for others.
+
+    >>> bu.iinfo(bu.int8).max
+    127
+    """
+    dtype = type.dtype if isinstance(type, Array) else as_dtype(type)
+    if not dtype.is_integer:
+        raise OpTypeError(
+            f"iinfo: {dtype} is no integer", location=user_location(), fix="use finfo"
+        )
+    info = np.iinfo(dtype.numpy)
+    return IInfo(dtype.bits, int(info.max), int(info.min), dtype)

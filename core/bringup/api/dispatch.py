@@ -1,0 +1,113 @@
+"""The fast path of `jit`: calls a device answers natively, without the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bringup.api.array import Array
+from bringup.backend.dispatch import ArrayLayout, Dispatcher, FastArg, FastEntry
+from bringup.runtime import devices, transfer
+from bringup.runtime.devices import OpenDevice
+from bringup.trace.pytree import LEAF
+
+if TYPE_CHECKING:
+    from bringup.api.jit import Entry
+
+_layouts: list[ArrayLayout | None] = []
+
+
+def layout() -> ArrayLayout | None:
+    """Where arrays keep their parts; None where this interpreter lays objects out differently."""
+    if not _layouts:
+        found = ArrayLayout.of(
+            Array,
+            type="_type",
+            device="_device",
+            buffer="_buffer",
+            defaults={"_node": None},
+            epoch=devices.epoch,
+        )
+        _layouts.append(found)
+    return _layouts[0]
+
+
+class FastPath:
+    """The native table of one jitted function.
+
+    owner: the function's own class; its ``__call__`` becomes the device's builtin once there is an
+    entry. slow: what the builtin calls when no entry matches.
+    """
+
+    __slots__ = ("_device", "_dispatcher", "_owner", "_served", "_slow")
+
+    def __init__(self, owner: type, slow: Callable[..., Any]) -> None:
+        self._owner = owner
+        self._slow = slow
+        self._dispatcher: Dispatcher | None = None
+        self._device: OpenDevice | None = None
+        # The epoch under which an entry was handed over, 0 if it holds under any.
+        self._served: dict[Any, int] = {}
+
+    def serve(self, entry: Entry, args: tuple[Any, ...], device: OpenDevice) -> None:
+        """Let the device answer further calls like this one, if it can."""
+        kinds = tuple([type(x) for x in args])
+        hosted = Array not in kinds
+        epoch = devices.epoch.value
+        if hosted and epoch < 0:
+            return
+        stamp = epoch if hosted else 0
+        key = (id(entry), kinds)
+        before = self._served.get(key)
+        if before == stamp or (self._device is not None and self._device is not device):
+            return
+        dispatcher = self._made(device)
+        described = _describe(entry, args, device, epoch) if dispatcher is not None else None
+        if dispatcher is not None and before is not None:
+            dispatcher.clear()
+            self._served.clear()
+        self._served[key] = stamp
+        if dispatcher is not None and described is not None and dispatcher.add(described):
+            type.__setattr__(self._owner, "__call__", dispatcher.call)
+
+    def _made(self, device: OpenDevice) -> Dispatcher | None:
+        if self._device is None:
+            self._device = device
+            make = getattr(device.device, "dispatcher", None)
+            where = layout()
+            if make is not None and where is not None:
+                self._dispatcher = make(where, self._slow)
+        return self._dispatcher
+
+
+def _describe(
+    entry: Entry, args: tuple[Any, ...], device: OpenDevice, epoch: int
+) -> FastEntry | None:
+    """The entry in the device's terms; None for arguments or results that are not plain arrays."""
+    result = entry.function.result
+    leaf = result == LEAF
+    if not leaf and (result.kind is not tuple or any(c != LEAF for c in result.children)):
+        return None
+    arguments = []
+    for i, (x, type_) in enumerate(zip(args, entry.types, strict=False)):
+        if type(x) is not Array and type(x) is not np.ndarray:
+            return None
+        arguments.append(FastArg("array" if type(x) is Array else "host", type_, i))
+    compiled = entry.compiled
+    if len(arguments) != len(args) or compiled is None or compiled.executable is None:
+        return None
+    bound = tuple(
+        (len(args) + i, transfer.handle_of(array._buffer))
+        for i, array in enumerate(entry.function.captured)
+    )
+    return FastEntry(
+        args=tuple(arguments),
+        executable=compiled.executable,
+        outputs=tuple(v.type for v in entry.function.graph.outputs),
+        device=device,
+        epoch=epoch,
+        bound=bound,
+        tuple_out=not leaf,
+    )

@@ -1,0 +1,526 @@
+"""Arithmetic, comparisons, logic and bits, element by element: broadcast and promoted as
+`result_type` says.
+
+Operands are arrays; one of two may be a Python scalar.  Types that an op does not take raise
+OpTypeError at the line of the call.  Special values follow the rows of the op table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bringup.api.apply import apply
+from bringup.api.array import Array
+from bringup.api.broadcasting import (
+    aligned,
+    as_array,
+    binary,
+    broadcast_shapes,
+    convert,
+    fit,
+    float_unary,
+    spread,
+    unary,
+)
+from bringup.api.promotion import DEFAULT_FLOAT, Operand, common
+from bringup.dtypes import bool_, i8, i16, i32, i64
+from bringup.errors import ConversionError, OpTypeError
+from bringup.graph import Literal, user_location
+from bringup.types import TensorType
+
+_SIGNED = {1: i8, 2: i16, 4: i32, 8: i64}
+
+
+def positive(x: Array) -> Array:
+    """``+x``: the array itself.
+
+    >>> bu.positive(bu.asarray([-1, 2])).tolist()
+    [-1, 2]
+    """
+    return as_array(x)
+
+
+def negative(x: Array) -> Array:
+    """``-x``; unsigned integers wrap.
+
+    >>> (-bu.asarray([1, -2])).tolist()
+    [-1, 2]
+    """
+    return unary("neg", x)
+
+
+def abs(x: Array) -> Array:
+    """The magnitude; |INT_MIN| wraps to INT_MIN.
+
+    >>> bu.abs(bu.asarray([-1.5, 2.0])).tolist()
+    [1.5, 2.0]
+    """
+    return unary("abs", x)
+
+
+def sign(x: Array) -> Array:
+    """-1, 0 or 1 in the dtype of `x`; NaN for NaN.
+
+    >>> bu.sign(bu.asarray([-3, 0, 9])).tolist()
+    [-1, 0, 1]
+    """
+    return unary("sign", x)
+
+
+def square(x: Array) -> Array:
+    """``x * x``.
+
+    >>> bu.square(bu.asarray([2, -3])).tolist()
+    [4, 9]
+    """
+    return unary("square", x)
+
+
+def reciprocal(x: Array) -> Array:
+    """``1 / x`` in a float dtype.
+
+    >>> bu.reciprocal(bu.asarray([4.0])).tolist()
+    [0.25]
+    """
+    return float_unary("reciprocal", x)
+
+
+def floor(x: Array) -> Array:
+    """The largest integral value not above `x`; integers as they are.
+
+    >>> bu.floor(bu.asarray([-1.5, 1.5])).tolist()
+    [-2.0, 1.0]
+    """
+    return _integral("floor", x)
+
+
+def ceil(x: Array) -> Array:
+    """The smallest integral value not below `x`; integers as they are.
+
+    >>> bu.ceil(bu.asarray([-1.5, 1.5])).tolist()
+    [-1.0, 2.0]
+    """
+    x = as_array(x)
+    return x if not x.dtype.is_float else negative(floor(negative(x)))
+
+
+def trunc(x: Array) -> Array:
+    """`x` without its fraction; integers as they are.
+
+    >>> bu.trunc(bu.asarray([-1.5, 1.5])).tolist()
+    [-1.0, 1.0]
+    """
+    x = as_array(x)
+    return x if not x.dtype.is_float else copysign(floor(abs(x)), x)
+
+
+def round(x: Array) -> Array:
+    """The nearest integral value, halves to even; integers as they are.
+
+    >>> bu.round(bu.asarray([0.5, 1.5, -0.4])).tolist()
+    [0.0, 2.0, -0.0]
+    """
+    return _integral("round", x)
+
+
+def _integral(name: str, x: Array) -> Array:
+    x = as_array(x)
+    return unary(name, x) if x.dtype.is_float else x
+
+
+def add(x1: Operand, x2: Operand) -> Array:
+    """``x1 + x2``; integers wrap.
+
+    >>> bu.add(bu.asarray([1, 2]), 0.5).tolist()
+    [1.5, 2.5]
+    """
+    return binary("add", x1, x2)
+
+
+def subtract(x1: Operand, x2: Operand) -> Array:
+    """``x1 - x2``; integers wrap.
+
+    >>> (1 - bu.asarray([1, 2])).tolist()
+    [0, -1]
+    """
+    return binary("sub", x1, x2)
+
+
+def multiply(x1: Operand, x2: Operand) -> Array:
+    """``x1 * x2``; integers wrap.
+
+    >>> (bu.asarray([[1], [2]]) * bu.asarray([3, 4])).tolist()
+    [[3, 4], [6, 8]]
+    """
+    return binary("mul", x1, x2)
+
+
+def divide(x1: Operand, x2: Operand) -> Array:
+    """``x1 / x2`` in a float dtype: integers become the default float first.
+
+    >>> (bu.asarray([1, 2]) / 4).tolist()
+    [0.25, 0.5]
+    """
+    dtype, _ = common((x1, x2))
+    return binary("div", x1, x2, dtype=None if dtype.is_float else DEFAULT_FLOAT)
+
+
+def floor_divide(x1: Operand, x2: Operand) -> Array:
+    """``x1 // x2``, rounded down as Python does.  Integers: x // 0 has every bit set.
+
+    >>> (bu.asarray([7, -7]) // 2).tolist()
+    [3, -4]
+    """
+    a, b = _pair(x1, x2)
+    inside = binary("rem", a, b)
+    turned = _other_sign(inside, b)
+    if not a.dtype.is_float:
+        return binary("sub", binary("div", a, b), convert(turned, a.dtype))
+    quotient = binary("sub", divide(subtract(a, inside), b), convert(turned, a.dtype))
+    # The division above may have rounded a whole number to just below it.
+    down = floor(quotient)
+    down = where(greater(subtract(quotient, down), 0.5), add(down, 1), down)
+    plain = divide(a, b)
+    return where(equal(b, 0), plain, where(equal(quotient, 0), copysign(quotient, plain), down))
+
+
+def remainder(x1: Operand, x2: Operand) -> Array:
+    """``x1 % x2``, with the sign of `x2` as Python does.
+
+    >>> (bu.asarray([7, -7]) % 4).tolist()
+    [3, 1]
+    """
+    a, b = _pair(x1, x2)
+    inside = binary("rem", a, b)
+    result = where(_other_sign(inside, b), add(inside, b), inside)
+    return where(equal(result, 0), copysign(result, b), result) if a.dtype.is_float else result
+
+
+def _pair(x1: Operand, x2: Operand) -> tuple[Array, Array]:
+    """Both operands as arrays of their common type."""
+    (a, b), weak = aligned((x1, x2))
+    device = next((x._device for x in (x1, x2) if isinstance(x, Array)), None)
+    first, second = (
+        # An operation on the scalar, not a constant: see `trace.lazy.Scalar`.
+        apply("reshape", (x,), {"shape": x.type.shape}, weak=weak, device=device)
+        if isinstance(x, Literal)
+        else x
+        for x in (a, b)
+    )
+    return first, second
+
+
+def _other_sign(rest: Array, divisor: Array) -> Array:
+    """Where a remainder is not zero and has not the sign of the divisor, which is not zero
+    either.
+    """
+    differ = not_equal(less(rest, 0), less(divisor, 0))
+    return logical_and(logical_and(not_equal(rest, 0), not_equal(divisor, 0)), differ)
+
+
+def pow(x1: Operand, x2: Operand) -> Array:
+    """``x1 ** x2``.  Raises ConversionError for integers to a negative Python int.
+
+    >>> (bu.asarray([2, 3]) ** 3).tolist()
+    [8, 27]
+    """
+    if type(x2) is int and isinstance(x1, Array):
+        if x2 == 2 and x1.dtype is not bool_:
+            return square(x1)
+        if x2 < 0 and not x1.dtype.is_float:
+            raise ConversionError(
+                f"{x1.type} to the power {x2} is no integer",
+                location=user_location(),
+                fix="convert the base to a float dtype first, or write the exponent as a float",
+            )
+    return binary("pow", x1, x2)
+
+
+def maximum(x1: Operand, x2: Operand) -> Array:
+    """The larger of two; NaN if either is.
+
+    >>> bu.maximum(bu.asarray([1, 5]), 3).tolist()
+    [3, 5]
+    """
+    return binary("max", x1, x2)
+
+
+def minimum(x1: Operand, x2: Operand) -> Array:
+    """The smaller of two; NaN if either is.
+
+    >>> bu.minimum(bu.asarray([1, 5]), 3).tolist()
+    [1, 3]
+    """
+    return binary("min", x1, x2)
+
+
+def clip(x: Array, /, min: Operand | None = None, max: Operand | None = None) -> Array:
+    """`x` limited to ``min <= x <= max`` in the dtype of `x`; NaN stays.  Where min > max the
+    result is max.
+
+    >>> bu.clip(bu.asarray([-2, 0, 7]), 0, 5).tolist()
+    [0, 0, 5]
+    """
+    x = as_array(x)
+    bounds = [bound for bound in (min, max) if bound is not None]
+    dtype, _ = common((x, *bounds))
+    if dtype is not x.dtype:
+        raise OpTypeError(
+            f"clip: bounds of {dtype} do not fit {x.type}",
+            location=user_location(),
+            fix=f"convert the bounds to {x.dtype}, or x to {dtype}",
+        )
+    if len(bounds) == 2:
+        operands, weak = aligned((x, *bounds))
+        return apply("clamp", operands, weak=weak)
+    return x if not bounds else binary("min" if min is None else "max", x, bounds[0])
+
+
+def where(condition: Array, x1: Operand, x2: Operand, /) -> Array:
+    """``x1`` where the bool condition holds, else ``x2``.  Raises OpTypeError for a condition that
+    is not bool.
+
+    >>> bu.where(bu.asarray([True, False]), 1, 2).tolist()
+    [1, 2]
+    """
+    condition = as_array(condition)
+    if condition.dtype is not bool_:
+        raise OpTypeError(
+            f"where: the condition is {condition.type}, not bool",
+            location=user_location(),
+            fix="compare first, for instance condition != 0",
+        )
+    dtype, weak = common((x1, x2))
+    shapes = [x.shape for x in (condition, x1, x2) if isinstance(x, Array | np.ndarray)]
+    type_ = TensorType(broadcast_shapes(*shapes), dtype)
+    mask = spread(condition, type_.shape)
+    branches = [fit(x, type_, condition._device) for x in (x1, x2)]
+    return apply("select", (mask, *branches), weak=weak)
+
+
+def copysign(x1: Operand, x2: Operand) -> Array:
+    """The magnitude of `x1` with the sign bit of `x2`; floats only.
+
+    >>> bu.copysign(bu.asarray([1.0, -2.0]), -0.0).tolist()
+    [-1.0, -2.0]
+    """
+    a, b = _pair(x1, x2)
+    return where(equal(signbit(a), signbit(b)), a, negative(a))
+
+
+def signbit(x: Array) -> Array:
+    """Whether the sign bit is set, of zeros and NaNs too; floats only.
+
+    >>> bu.signbit(bu.asarray([-0.0, 1.0])).tolist()
+    [True, False]
+    """
+    x = as_array(x)
+    if not x.dtype.is_float:
+        raise OpTypeError(f"signbit: {x.type} is no float", fix="compare with 0 instead")
+    return less(bits(x), 0)
+
+
+def bits(x: Array) -> Array:
+    """The bits of a float array as signed integers of the same width."""
+    return apply("bitcast", (x,), {"dtype": _SIGNED[x.dtype.itemsize]})
+
+
+def nextafter(x1: Operand, x2: Operand) -> Array:
+    """The neighbour of `x1` in its dtype on the way to `x2`; floats only.
+
+    >>> bu.nextafter(bu.asarray([0.0]), 1.0).tolist()
+    [5e-324]
+    """
+    a, b = _pair(x1, x2)
+    whole = bits(a)
+    away = equal(less(a, b), greater(a, 0))
+    moved = apply("bitcast", (where(away, add(whole, 1), subtract(whole, 1)),), {"dtype": a.dtype})
+    smallest = np.ones((), f"u{a.dtype.itemsize}").view(a.dtype.numpy)[()]
+    moved = where(equal(a, 0), copysign(smallest, b), moved)
+    unordered = logical_or(not_equal(a, a), not_equal(b, b))
+    return where(unordered, add(a, b), where(equal(a, b), b, moved))
+
+
+def _compare(direction: str, x1: Operand, x2: Operand) -> Array:
+    return binary("compare", x1, x2, {"direction": direction})
+
+
+def equal(x1: Operand, x2: Operand) -> Array:
+    """``x1 == x2`` as bool; NaN equals nothing.
+
+    >>> (bu.asarray([1, 2]) == 2).tolist()
+    [False, True]
+    """
+    return _compare("eq", x1, x2)
+
+
+def not_equal(x1: Operand, x2: Operand) -> Array:
+    """``x1 != x2`` as bool.
+
+    >>> (bu.asarray([1, 2]) != 2).tolist()
+    [True, False]
+    """
+    return _compare("ne", x1, x2)
+
+
+def less(x1: Operand, x2: Operand) -> Array:
+    """``x1 < x2`` as bool.
+
+    >>> (bu.asarray([1, 2]) < 2).tolist()
+    [True, False]
+    """
+    return _compare("lt", x1, x2)
+
+
+def less_equal(x1: Operand, x2: Operand) -> Array:
+    """``x1 <= x2`` as bool.
+
+    >>> (bu.asarray([1, 2]) <= 1).tolist()
+    [True, False]
+    """
+    return _compare("le", x1, x2)
+
+
+def greater(x1: Operand, x2: Operand) -> Array:
+    """``x1 > x2`` as bool.
+
+    >>> (bu.asarray([1, 2]) > 1).tolist()
+    [False, True]
+    """
+    return _compare("gt", x1, x2)
+
+
+def greater_equal(x1: Operand, x2: Operand) -> Array:
+    """``x1 >= x2`` as bool.
+
+    >>> (bu.asarray([1, 2]) >= 2).tolist()
+    [False, True]
+    """
+    return _compare("ge", x1, x2)
+
+
+def as_bool(x: Operand) -> Array:
+    """Whether each element is not zero."""
+    return convert(as_array(x), bool_)
+
+
+def logical_and(x1: Operand, x2: Operand) -> Array:
+    """Whether both are true, or not zero.
+
+    >>> bu.logical_and(bu.asarray([True, False]), True).tolist()
+    [True, False]
+    """
+    return binary("and", as_bool(x1), as_bool(x2))
+
+
+def logical_or(x1: Operand, x2: Operand) -> Array:
+    """Whether either is true, or not zero.
+
+    >>> bu.logical_or(bu.asarray([True, False]), False).tolist()
+    [True, False]
+    """
+    return binary("or", as_bool(x1), as_bool(x2))
+
+
+def logical_xor(x1: Operand, x2: Operand) -> Array:
+    """Whether exactly one is true, or not zero.
+
+    >>> bu.logical_xor(bu.asarray([True, False]), True).tolist()
+    [False, True]
+    """
+    return binary("xor", as_bool(x1), as_bool(x2))
+
+
+def logical_not(x: Array) -> Array:
+    """Whether an element is false, or zero.
+
+    >>> bu.logical_not(bu.asarray([True, False])).tolist()
+    [False, True]
+    """
+    return binary("xor", as_bool(x), True)
+
+
+def bitwise_and(x1: Operand, x2: Operand) -> Array:
+    """``x1 & x2`` on integers and bools.
+
+    >>> (bu.asarray([6, 5]) & 3).tolist()
+    [2, 1]
+    """
+    return binary("and", x1, x2)
+
+
+def bitwise_or(x1: Operand, x2: Operand) -> Array:
+    """``x1 | x2`` on integers and bools.
+
+    >>> (bu.asarray([6, 5]) | 1).tolist()
+    [7, 5]
+    """
+    return binary("or", x1, x2)
+
+
+def bitwise_xor(x1: Operand, x2: Operand) -> Array:
+    """``x1 ^ x2`` on integers and bools.
+
+    >>> (bu.asarray([6, 5]) ^ 1).tolist()
+    [7, 4]
+    """
+    return binary("xor", x1, x2)
+
+
+def bitwise_invert(x: Array) -> Array:
+    """``~x`` on integers and bools.
+
+    >>> (~bu.asarray([0, 5])).tolist()
+    [-1, -6]
+    """
+    x = as_array(x)
+    every = x.dtype.kind == "uint" and (1 << x.dtype.bits) - 1
+    return binary("xor", x, True if x.dtype is bool_ else every or -1)
+
+
+def bitwise_left_shift(x1: Operand, x2: Operand) -> Array:
+    """``x1 << x2`` on integers; 0 once every bit is out.
+
+    >>> (bu.asarray([1, 3]) << 2).tolist()
+    [4, 12]
+    """
+    return binary("shl", x1, x2)
+
+
+def bitwise_right_shift(x1: Operand, x2: Operand) -> Array:
+    """``x1 >> x2`` on integers; negative numbers stay negative.
+
+    >>> (bu.asarray([-8, 9]) >> 1).tolist()
+    [-4, 4]
+    """
+    dtype, _ = common((x1, x2))
+    return binary("shr", x1, x2, {"kind": "logical" if dtype.kind == "uint" else "arithmetic"})
+
+
+def isnan(x: Array) -> Array:
+    """Whether an element is NaN.
+
+    >>> bu.isnan(bu.asarray([1.0, bu.nan])).tolist()
+    [False, True]
+    """
+    return not_equal(as_array(x), x)
+
+
+def isinf(x: Array) -> Array:
+    """Whether an element is infinite.
+
+    >>> bu.isinf(bu.asarray([1.0, -bu.inf])).tolist()
+    [False, True]
+    """
+    x = as_array(x)
+    return equal(abs(x), float("inf")) if x.dtype.is_float else not_equal(x, x)
+
+
+def isfinite(x: Array) -> Array:
+    """Whether an element is neither NaN nor infinite.
+
+    >>> bu.isfinite(bu.asarray([1.0, bu.nan])).tolist()
+    [True, False]
+    """
+    x = as_array(x)
+    return less(abs(x), float("inf")) if x.dtype.is_float else equal(x, x)

@@ -1,0 +1,288 @@
+"""Basic indexing: integers, slices of any step, ``...`` and None; and functional updates of such
+regions.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bringup.api.apply import apply
+from bringup.api.array import Array
+from bringup.api.broadcasting import aligned, convert, spread
+from bringup.api.elementwise import add, maximum, minimum, multiply, where
+from bringup.api.manipulation import flip, reshape
+from bringup.api.promotion import Operand, literal
+from bringup.dtypes import bool_
+from bringup.errors import ArrayIndexError, ConversionError, OpTypeError
+from bringup.graph import user_location
+from bringup.runtime import transfer
+from bringup.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What a key selects: per dimension of the array ``(start, count, step)``, and the shape of the
+    result.
+
+    whole: whether that is the array itself.  scalar: whether every dimension is indexed by an
+    integer.
+    """
+
+    spans: tuple[tuple[int, int, int], ...]
+    shape: tuple[int, ...]
+    whole: bool
+    scalar: bool
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Selected elements by dimension of the array."""
+        return tuple(count for _, count, _ in self.spans)
+
+
+def region(type_: TensorType, key: Any) -> Region:
+    """Resolve a key.  Raises ArrayIndexError."""
+    items = _expanded(type_, key if isinstance(key, tuple) else (key,))
+    spans: list[tuple[int, int, int]] = []
+    shape: list[int] = []
+    integers = 0
+    for item in items:
+        if item is None:
+            shape.append(1)
+            continue
+        dim = len(spans)
+        size = type_.shape[dim]
+        if isinstance(item, slice):
+            picked = range(size)[item]
+            spans.append((picked.start, len(picked), picked.step))
+            shape.append(len(picked))
+            continue
+        spans.append((_position(item, size, dim, type_), 1, 1))
+        integers += 1
+    whole = all(s == (0, n, 1) for s, n in zip(spans, type_.shape, strict=True))
+    return Region(tuple(spans), tuple(shape), whole, integers == len(items))
+
+
+def _expanded(type_: TensorType, items: tuple[Any, ...]) -> list[Any]:
+    """The key with one entry per dimension, besides those that are None."""
+    used = sum(1 for item in items if item is not None and item is not Ellipsis)
+    dots = [i for i, item in enumerate(items) if item is Ellipsis]
+    if used > type_.rank or len(dots) > 1:
+        problem = "more than one '...'" if len(dots) > 1 else f"{used} indices"
+        raise ArrayIndexError(
+            f"{problem} for {type_}, which has {type_.rank} dimensions",
+            location=user_location(),
+            fix=f"give at most {type_.rank} integers or slices, and one '...'",
+        )
+    at = dots[0] if dots else len(items)
+    missing = [slice(None)] * (type_.rank - used)
+    return [*items[:at], *missing, *items[at + 1 :]]
+
+
+def _position(item: Any, size: int, dim: int, type_: TensorType) -> int:
+    if isinstance(item, bool | np.bool_) or _is_many(item):
+        kind = (
+            "boolean masks" if "bool" in str(getattr(item, "dtype", "bool")) else "integer arrays"
+        )
+        raise ArrayIndexError(
+            f"indexing by {kind} is not available yet",
+            location=user_location(),
+            fix="index by integers and slices; use where(mask, a, b) for masks; take and gather are to come",
+        )
+    try:
+        position = operator.index(item)
+    except TypeError:
+        raise ArrayIndexError(
+            f"{item!r} does not index an array",
+            location=user_location(),
+            fix="use integers, slices, '...' and None",
+        ) from None
+    if not -size <= position < size:
+        raise ArrayIndexError(
+            f"index {position} is out of range for dimension {dim} of {type_}",
+            location=user_location(),
+            fix=f"use {-size} … {size - 1}" if size else "the dimension is empty",
+        )
+    return position % size
+
+
+def _is_many(item: Any) -> bool:
+    """Whether an index stands for several positions: an array with dimensions, a mask, a list."""
+    if isinstance(item, list | tuple):
+        return True
+    if isinstance(item, Array):
+        return bool(item.shape) or item.dtype is bool_
+    return isinstance(item, np.ndarray) and (item.ndim > 0 or item.dtype == np.bool_)
+
+
+def getitem(x: Array, key: Any) -> Array:
+    """``x[key]``."""
+    picked = region(x.type, key)
+    if picked.scalar and x._buffer is not None:
+        seen = transfer.view(x.device.device, x._buffer, x.type)
+        if seen is not None:
+            # Reading one element of memory the host sees is no program of its own.
+            element = seen[tuple(start for start, _, _ in picked.spans)]
+            return Array(
+                x.type.with_shape(()),
+                x._device,
+                transfer.upload(x.device.device, np.asarray(element, x.dtype.numpy)),
+            )
+    if not picked.whole:
+        start, limit, stride = _bounds(picked, x.shape)
+        x = apply("slice", (x,), {"start": start, "limit": limit, "stride": stride})
+    return reshape(x, picked.shape)
+
+
+def _bounds(
+    picked: Region, shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Attributes of the slice op; an empty slice starts where the op allows it."""
+    starts: list[int] = []
+    limits: list[int] = []
+    strides: list[int] = []
+    for (start, count, step), size in zip(picked.spans, shape, strict=True):
+        end = start + count * step
+        starts.append(start if count else 0)
+        limits.append((min(end, size) if step > 0 else max(end, -1)) if count else 0)
+        strides.append(step if count else 1)
+    return tuple(starts), tuple(limits), tuple(strides)
+
+
+def immutable(x: Array, key: Any) -> ConversionError:
+    """The error of ``x[key] = value``."""
+    text = _key_text(key)
+    return ConversionError(
+        f"arrays are immutable: x[{text}] = … cannot change {x.type}",
+        location=user_location(),
+        fix=f"make a new array: x = x.at[{text}].set(value)",
+    )
+
+
+def _key_text(key: Any) -> str:
+    if isinstance(key, slice):
+        start, stop = ("" if v is None else repr(v) for v in (key.start, key.stop))
+        return f"{start}:{stop}" + ("" if key.step is None else f":{key.step!r}")
+    if isinstance(key, tuple):
+        return ", ".join(map(_key_text, key))
+    return "..." if key is Ellipsis else "mask" if isinstance(key, Array) else repr(key)
+
+
+class At:
+    """``x.at``: index it to name the region of an update."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __getitem__(self, key: Any) -> Update:
+        return Update(self._array, region(self._array.type, key))
+
+
+class Update:
+    """A region of an array; each method returns a new array in which it is updated.
+
+    Values broadcast to the shape of the region and take the dtype of the array.
+    """
+
+    __slots__ = ("_array", "_region")
+
+    def __init__(self, array: Array, picked: Region) -> None:
+        self._array = array
+        self._region = picked
+
+    def set(self, value: Operand) -> Array:
+        """The array with `value` in the region.
+
+        >>> bu.arange(4).at[::2].set(9).tolist()
+        [9, 1, 9, 3]
+        """
+        return self._update(lambda _, new: new, value)
+
+    def add(self, value: Operand) -> Array:
+        """The array with `value` added in the region.
+
+        >>> bu.arange(4).at[2:].add(10).tolist()
+        [0, 1, 12, 13]
+        """
+        return self._update(add, value)
+
+    def multiply(self, value: Operand) -> Array:
+        """The array with the region multiplied by `value`.
+
+        >>> bu.arange(4).at[2:].multiply(10).tolist()
+        [0, 1, 20, 30]
+        """
+        return self._update(multiply, value)
+
+    def min(self, value: Operand) -> Array:
+        """The array with the region limited from above by `value`.
+
+        >>> bu.arange(4).at[2:].min(2).tolist()
+        [0, 1, 2, 2]
+        """
+        return self._update(minimum, value)
+
+    def max(self, value: Operand) -> Array:
+        """The array with the region limited from below by `value`.
+
+        >>> bu.arange(4).at[:2].max(1).tolist()
+        [1, 1, 2, 3]
+        """
+        return self._update(maximum, value)
+
+    def _update(self, combine: Callable[[Array, Array], Array], value: Operand) -> Array:
+        x, picked = self._array, self._region
+        placed = self._placed(value)
+        if picked.whole:
+            return combine(x, placed)
+        return where(self._mask(), combine(x, placed), x)
+
+    def _placed(self, value: Operand) -> Array:
+        """The value at its place in an array of the full shape, with anything elsewhere."""
+        x, picked = self._array, self._region
+        type_ = TensorType(picked.shape, x.dtype)
+        if not isinstance(value, Array | np.ndarray):
+            return apply("reshape", (literal(value, x.type),), {"shape": x.shape}, device=x._device)
+        (fitted,), _ = aligned((value,))
+        assert isinstance(fitted, Array)
+        if fitted.dtype is not x.dtype and _loses(fitted, x):
+            raise OpTypeError(
+                f"values of {fitted.type} do not fit into {x.type}",
+                location=user_location(),
+                fix=f"convert them first: astype(values, {x.dtype.long_name})",
+            )
+        region_ = reshape(spread(convert(fitted, x.dtype), type_.shape), picked.counts)
+        back = tuple(d for d, (_, _, step) in enumerate(picked.spans) if step < 0)
+        return self._padded(flip(region_, axis=back) if back else region_, 0)
+
+    def _mask(self) -> Array:
+        """Where the region is."""
+        inside = TensorType(self._region.counts, bool_)
+        ones = apply(
+            "reshape", (literal(True, inside),), {"shape": inside.shape}, device=self._array._device
+        )
+        return self._padded(ones, False)
+
+    def _padded(self, x: Array, edge: Any) -> Array:
+        lo, hi, interior = [], [], []
+        for (start, count, step), size in zip(self._region.spans, self._array.shape, strict=True):
+            first = start if step > 0 else start + (count - 1) * step
+            gap = abs(step) - 1
+            used = count + (count - 1) * gap if count else 0
+            lo.append(first if count else 0)
+            hi.append(size - used - lo[-1])
+            interior.append(gap)
+        attrs = {"lo": tuple(lo), "hi": tuple(hi), "interior": tuple(interior)}
+        return apply("pad", (x, literal(edge, x.type.with_shape(()))), attrs)
+
+
+def _loses(value: Array, x: Array) -> bool:
+    """Whether a conversion crosses kinds downwards: floats into integers, numbers into bools."""
+    order = ("bool", "uint", "int", "float")
+    return order.index(value.dtype.kind) > order.index(x.dtype.kind)

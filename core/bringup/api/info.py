@@ -1,0 +1,80 @@
+"""What the array API standard asks a namespace and a library about themselves."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from bringup.api.datatypes import isdtype
+from bringup.api.promotion import DEFAULT_FLOAT, DEFAULT_INT
+from bringup.backend.registry import list_backends
+from bringup.dtypes import ALL, DType
+from bringup.errors import ConversionError
+from bringup.runtime import devices as opened
+from bringup.runtime.devices import DeviceSpec, OpenDevice
+
+#: The version of the standard the names and semantics follow.
+API_VERSION = "2024.12"
+
+
+def namespace(api_version: str | None) -> Any:
+    """The module of the public functions.  Raises ConversionError for a version that is not
+    supported.
+    """
+    if api_version not in (None, API_VERSION):
+        raise ConversionError(
+            f"version {api_version} of the array API standard is not supported",
+            fix=f"ask for {API_VERSION}",
+        )
+    return sys.modules["bringup"]
+
+
+def devices() -> tuple[str, ...]:
+    """The names of the devices that can be opened, each found out in an interpreter of its own.
+
+    >>> len(bu.devices()) > 0
+    True
+    """
+    return tuple(
+        f"{status.name}:{info.index}" if info.index else status.name
+        for status in list_backends(probe=True)
+        if status.state == "ready"
+        for info in status.devices
+    )
+
+
+class NamespaceInfo:
+    """The answers of ``__array_namespace_info__()``."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """Neither boolean masks nor shapes that depend on data; any number of dimensions a device
+        takes.
+        """
+        return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": None}
+
+    def default_device(self) -> OpenDevice:
+        """The device of arrays made without ``device=``."""
+        return opened.get()
+
+    def default_dtypes(self, *, device: DeviceSpec = None) -> dict[str, DType]:
+        """The dtypes of Python scalars and of indices."""
+        return {"real floating": DEFAULT_FLOAT, "integral": DEFAULT_INT, "indexing": DEFAULT_INT}
+
+    def devices(self) -> tuple[str, ...]:
+        """As `devices`."""
+        return devices()
+
+    def dtypes(self, *, device: DeviceSpec = None, kind: Any = None) -> dict[str, DType]:
+        """The dtypes a device takes, by their long names."""
+        claims = opened.get(device).capabilities
+        known = {d for table in (claims.ops, claims.kernels) for ds in table.values() for d in ds}
+        return {d.long_name: d for d in ALL if d in known and (kind is None or isdtype(d, kind))}
+
+
+def array_namespace_info() -> NamespaceInfo:
+    """The object the standard calls ``__array_namespace_info__()``.
+
+    >>> bu.__array_namespace_info__().default_dtypes()["integral"]
+    i64
+    """
+    return NamespaceInfo()

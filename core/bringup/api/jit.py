@@ -1,0 +1,355 @@
+"""`jit`: a function compiled once per signature and then called at the cost of a lookup."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any
+
+import numpy as np
+
+from bringup.api.apply import inline
+from bringup.api.array import Array
+from bringup.api.broadcasting import convert
+from bringup.api.creation import asarray
+from bringup.api.dispatch import FastPath
+from bringup.api.promotion import exact_literal
+from bringup.api.tracing import (
+    LeafType,
+    TracedFunction,
+    graph_name,
+    leaf_type,
+    narrowed,
+    trace_function,
+)
+from bringup.backend.registry import load
+from bringup.errors import BringupError, OpTypeError, TraceError
+from bringup.graph import user_location
+from bringup.runtime import compiler, devices, transfer
+from bringup.runtime.devices import DeviceSpec, OpenDevice
+from bringup.trace.context import current
+from bringup.trace.lazy import Leaf
+from bringup.trace.pytree import Static, TreeDef, flatten, unflatten
+from bringup.types import TensorType
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One signature: what was traced, and what runs it.
+
+    types: of the graph's inputs.  donated: positions among the leaves.
+    """
+
+    function: TracedFunction
+    types: tuple[TensorType, ...]
+    donated: frozenset[int]
+    compiled: compiler.Compiled | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The arguments of one call, taken apart."""
+
+    leaves: list[Any]
+    treedef: TreeDef
+    types: tuple[LeafType, ...]
+    static: tuple[tuple[int | str, Static], ...]
+
+
+class Jit:
+    """A compiled function; made by `jit`.  Call it like the function."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        device: DeviceSpec,
+        static: tuple[frozenset[int], frozenset[str]],
+        donated: tuple[int, ...],
+    ) -> None:
+        functools.update_wrapper(self, fn)
+        self._fn = fn
+        self._device = device
+        self._static = static
+        self._donated = donated
+        self._entries: dict[Any, Entry] = {}
+        reference = weakref.ref(self)
+
+        def slow(*args: Any, **kwargs: Any) -> Any:
+            owner = reference()
+            assert owner is not None
+            return owner._call(args, kwargs)
+
+        self._fast = FastPath(type(self), slow)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(args, kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<jit {graph_name(self._fn)}: {len(self._entries)} signatures>"
+
+    def lower(self, *args: Any, target: str | None = None, **kwargs: Any) -> compiler.Compiled:
+        """What the call with these arguments would run: ``.graph .kernels .program .source .asm
+        .cost()``.
+
+        args, kwargs: as in a call; types such as ``f32[4, 8]`` may stand for arrays.  target:
+        ``"backend:architecture"`` compiles without hardware; by default for the device of the call.
+
+        >>> bu.jit(lambda x: bu.sum(x * 2)).lower(bu.float32[8]).graph.outputs[0].type
+        f32[]
+        """
+        call = self._taken_apart(args, kwargs)
+        if target is not None:
+            entry = self._trace(call, None)
+            name, _, architecture = target.partition(":")
+            return compiler.lower_graph(
+                entry.function.graph, load(name), architecture, donated=entry.donated
+            )
+        device = self._device_of(call.leaves)
+        entry = self._trace(call, device)
+        return compiler.compile_graph(entry.function.graph, device, donated=entry.donated)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = self._taken_apart(args, kwargs)
+        trace = current()
+        device = trace.device if trace is not None else self._device_of(call.leaves)
+        key = (call.treedef, call.types, call.static, device)
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._trace(call, device)
+            if not any(array.is_traced for array in entry.function.captured):
+                self._entries[key] = entry
+        if trace is not None:
+            self._check_inlining(device)
+            arrays = [_inlined(x, t) for x, t in zip(call.leaves, entry.types, strict=False)]
+            outputs = inline(entry.function.graph, [*arrays, *entry.function.captured])
+            return unflatten(entry.function.result, outputs)
+        assert device is not None
+        outputs = _run(entry, call.leaves, device)
+        if not kwargs and not call.static and not self._donated:
+            self._fast.serve(entry, args, device)
+        return unflatten(entry.function.result, outputs)
+
+    def _taken_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+        positions, names = self._static
+        static: list[tuple[int | str, Static]] = []
+        if positions or names:
+            static += [(i, Static(a)) for i, a in enumerate(args) if i in positions]
+            static += [(n, Static(kwargs[n])) for n in sorted(kwargs) if n in names]
+            args = tuple(None if i in positions else a for i, a in enumerate(args))
+            kwargs = {n: None if n in names else a for n, a in kwargs.items()}
+        leaves, treedef = flatten((args, kwargs))
+        try:
+            types = tuple([leaf_type(leaf) for leaf in leaves])
+        except BringupError:
+            # Paths are worth their time only where one is at fault.
+            for leaf, path in zip(leaves, treedef.paths("arguments"), strict=True):
+                leaf_type(leaf, self._argument(path))
+            raise
+        return _Call(leaves, treedef, types, tuple(static))
+
+    def _argument(self, path: str) -> str:
+        """``arguments[0][1]['w']`` in words of the function's parameters."""
+        kind, _, rest = path.removeprefix("arguments[").partition("][")
+        step, _, inner = rest.partition("]")
+        names = _parameters(self._fn)
+        if kind == "0" and int(step) < len(names):
+            step = names[int(step)]
+        return f"argument {step.strip(chr(39))}{inner} of {graph_name(self._fn)}"
+
+    def _device_of(self, leaves: Sequence[Any]) -> OpenDevice:
+        found = devices.get(self._device) if self._device is not None else None
+        for leaf in leaves:
+            if type(leaf) is not Array or leaf._device is None:
+                continue
+            if found is None:
+                found = leaf._device
+            elif leaf._device is not found:
+                raise OpTypeError(
+                    f"{graph_name(self._fn)}: an argument is on {leaf._device}, not on {found}",
+                    location=user_location(),
+                    fix=f'move it first: x.to("{found}")',
+                )
+        return found if found is not None else devices.get()
+
+    def _check_inlining(self, device: OpenDevice | None) -> None:
+        if self._device is not None and devices.get(self._device) is not device is not None:
+            raise TraceError(
+                f"{graph_name(self._fn)} is compiled for {self._device}, inside a function traced for {device}",
+                location=user_location(),
+                fix="leave out device= of one of them",
+            )
+
+    def _trace(self, call: _Call, device: OpenDevice | None) -> Entry:
+        static = dict(call.static)
+
+        def run(arrays: Sequence[Array]) -> Any:
+            args, kwargs = unflatten(call.treedef, arrays)
+            args = [static[i].value if i in static else a for i, a in enumerate(args)]
+            kwargs = {n: static[n].value if n in static else a for n, a in kwargs.items()}
+            return self._fn(*args, **kwargs)
+
+        made = trace_function(run, call.types, name=graph_name(self._fn), device=device)
+        graph = narrowed(made.graph, call.types)
+        types = tuple(v.type for v in graph.inputs)
+        function = TracedFunction(graph, made.captured, made.result)
+        return Entry(function, types, self._donated_leaves(call.treedef))
+
+    def _donated_leaves(self, treedef: TreeDef) -> frozenset[int]:
+        positional = treedef.children[0].children
+        starts = [sum(child.leaves for child in positional[:i]) for i in range(len(positional))]
+        return frozenset(
+            leaf
+            for i in self._donated
+            if i < len(positional)
+            for leaf in range(starts[i], starts[i] + positional[i].leaves)
+        )
+
+
+def _run(entry: Entry, leaves: Sequence[Any], device: OpenDevice) -> list[Array]:
+    """Run on arguments that are there, uploading those of the host and taking those donated."""
+    graph = entry.function.graph
+    compiled = entry.compiled
+    if compiled is None:
+        compiled = compiler.compile_graph(graph, device, donated=entry.donated)
+        entry.compiled = compiled
+    arguments = [*leaves, *entry.function.captured]
+    types = entry.types
+    taken = compiled.program.donated
+    buffers = [
+        _buffer(x, t, device) if i not in entry.donated else None
+        for i, (x, t) in enumerate(zip(arguments, types, strict=True))
+    ]
+    # Last, so that a wrong argument does not cost the donated ones.
+    _donate(entry.donated, arguments, types, buffers, device)
+    handles = [
+        transfer.release(b) if i in taken else transfer.handle_of(b) for i, b in enumerate(buffers)
+    ]
+    assert compiled.executable is not None
+    made = transfer.wrap_all(device.device, compiled.executable(handles))
+    return [Array(v.type, device, b) for v, b in zip(graph.outputs, made, strict=True)]
+
+
+def _buffer(x: Any, type_: TensorType, device: OpenDevice) -> Any:
+    if type(x) is Array:
+        if x._buffer is None:
+            x._concrete("the argument")
+        return x._buffer
+    if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
+        x = exact_literal(x, type_).array()
+    return transfer.upload(device.device, x)
+
+
+def _donate(
+    donated: frozenset[int],
+    arguments: Sequence[Any],
+    types: Sequence[TensorType],
+    buffers: list[Any],
+    device: OpenDevice,
+) -> None:
+    """Fill in the buffers of donated arguments and mark their arrays deleted.
+
+    Memory that something else still reads is copied first: a recorded operation, numpy, the same
+    array elsewhere among the arguments.
+    """
+    for i in sorted(donated):
+        x = arguments[i]
+        buffer = _buffer(x, types[i], device)
+        if type(x) is Array:
+            elsewhere = any(x is other for j, other in enumerate(arguments) if j != i)
+            if elsewhere or _is_read(x):
+                buffer = transfer.duplicate(device.device, buffer, types[i])
+        buffers[i] = buffer
+    for i in donated:
+        if type(arguments[i]) is Array:
+            arguments[i]._buffer = arguments[i]._node = None
+
+
+def _is_read(x: Array) -> bool:
+    """Whether something besides the array may read its memory later."""
+    node = x._node
+    if node is None:
+        return False
+    if isinstance(node, Leaf) and node.shared:
+        return True
+    reference = weakref.ref(node)
+    del node
+    x._node = None
+    return reference() is not None
+
+
+def _inlined(x: Any, type_: TensorType) -> Array:
+    """An argument as an operand of the trace around."""
+    if isinstance(x, Array):
+        return convert(x, type_.dtype)
+    return asarray(x, dtype=type_.dtype)
+
+
+def _parameters(fn: Callable[..., Any]) -> list[str]:
+    """Names of positional parameters, or nothing where Python does not tell."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def jit(
+    fn: Callable[..., Any] | None = None,
+    *,
+    device: DeviceSpec = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+) -> Any:
+    """Compile a function: traced once per signature, fused, and run natively from then on.
+
+    Arguments are containers of arrays, numpy arrays and Python scalars; results become arrays.  A
+    signature is the shape of the containers, the types of the arrays, the kinds of the scalars, the
+    static values and the device.  Arrays of outer scopes are captured as they are when a signature
+    is traced. device: where to run; by default where the array arguments are, else the default
+    device. static_argnums, static_argnames: arguments passed through to Python as they are:
+    hashable, compared by type and bits. donate_argnums: arguments whose memory the call may reuse;
+    their arrays are deleted by it. Raises TraceError where Python needs a value; see `trace`.
+
+    >>> step = bu.jit(lambda x, n: x * n, static_argnums=1)
+    >>> step(bu.asarray([1.0, 2.0]), 3).tolist()
+    [3.0, 6.0]
+    """
+    if fn is None:
+        return functools.partial(
+            jit,
+            device=device,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+        )
+    names = _parameters(fn)
+    positions = _positions("static_argnums", fn, static_argnums, names)
+    named = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
+    static = frozenset(positions) | {i for i, name in enumerate(names) if name in named}
+    every_name = frozenset(named) | {names[i] for i in positions if i < len(names)}
+    donated = _positions("donate_argnums", fn, donate_argnums, names)
+    if static.intersection(donated):
+        raise OpTypeError("jit: an argument is both static and donated", fix="choose one of them")
+    # A class of its own, so that its ``__call__`` can become the builtin of this function.
+    kind = type("jit", (Jit,), {"__module__": Jit.__module__})
+    return kind(fn, device, (frozenset(static), every_name), donated)
+
+
+def _positions(
+    what: str, fn: Callable[..., Any], given: int | Sequence[int], names: list[str]
+) -> tuple[int, ...]:
+    positions = (given,) if isinstance(given, int) else tuple(given)
+    for position in positions:
+        if position < 0 and position + len(names) < 0:
+            raise OpTypeError(
+                f"jit: {what}={position} is out of range: {graph_name(fn)} has {len(names)} parameters"
+            )
+    return tuple(p % len(names) if p < 0 else p for p in positions)

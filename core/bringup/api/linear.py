@@ -1,0 +1,143 @@
+"""Products of matrices and vectors, all of them one `dot_general`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bringup.api.apply import apply
+from bringup.api.array import Array
+from bringup.api.axes import axis_of
+from bringup.api.broadcasting import as_array, broadcast_shapes, convert, spread
+from bringup.api.manipulation import permute_dims, reshape
+from bringup.api.promotion import Operand, common
+from bringup.errors import OpTypeError
+from bringup.graph import user_location
+
+
+def matmul(x1: Operand, x2: Operand, /) -> Array:
+    """``x1 @ x2``: products of the last two dimensions, the others broadcast; 1-d operands are a
+    row or a column.
+
+    f16 and bf16 accumulate in f32.
+
+    >>> (bu.asarray([[1, 2], [3, 4]]) @ bu.asarray([1, 1])).tolist()
+    [3, 7]
+    """
+    a, b = _pair("matmul", x1, x2)
+    if a.ndim == 0 or b.ndim == 0:
+        raise _wrong("matmul", a, b, "a 0-d operand", "multiply by a scalar with *")
+    if a.ndim == 1 and b.ndim == 1:
+        return _dot("matmul", a, b, ((), ()), ((0,), (0,)))
+    if b.ndim == 1:
+        return _dot("matmul", a, b, ((), ()), ((a.ndim - 1,), (0,)))
+    if a.ndim == 1:
+        # The free dimension of b comes after its batch dimensions, as it should.
+        return _dot("matmul", a, b, ((), ()), ((0,), (b.ndim - 2,)))
+    if b.ndim == 2:
+        return _dot("matmul", a, b, ((), ()), ((a.ndim - 1,), (0,)))
+    batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a, b = spread(a, batch + a.shape[-2:]), spread(b, batch + b.shape[-2:])
+    n = len(batch)
+    dims = tuple(range(n))
+    return _dot("matmul", a, b, (dims, dims), ((n + 1,), (n,)))
+
+
+def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
+    """The dot product along one axis, the others broadcast.
+
+    >>> bu.vecdot(bu.asarray([1, 2]), bu.asarray([3, 4])).tolist()
+    11
+    """
+    a, b = _pair("vecdot", x1, x2)
+    if not -min(a.ndim, b.ndim) <= axis < 0:
+        raise _wrong("vecdot", a, b, f"axis {axis}", "count the axis from the end: -1, -2, …")
+    shape = broadcast_shapes(a.shape, b.shape)
+    dim = axis_of("vecdot", axis, len(shape))
+    if a.shape[axis] != b.shape[axis]:
+        raise _wrong("vecdot", a, b, "axes of different sizes", "give vectors of equal lengths")
+    a, b = spread(a, shape), spread(b, shape)
+    batch = tuple(d for d in range(len(shape)) if d != dim)
+    return _dot("vecdot", a, b, (batch, batch), ((dim,), (dim,)))
+
+
+def tensordot(
+    x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
+) -> Array:
+    """The sum of products over pairs of axes, or over the last `axes` of `x1` and the first of
+    `x2`.
+
+    >>> bu.tensordot(bu.ones((2, 3)), bu.ones((3, 4)), axes=1).shape
+    (2, 4)
+    """
+    a, b = _pair("tensordot", x1, x2)
+    if isinstance(axes, int):
+        if not 0 <= axes <= min(a.ndim, b.ndim):
+            raise _wrong("tensordot", a, b, f"axes={axes}", "contract dimensions both have")
+        left = tuple(range(a.ndim - axes, a.ndim))
+        right = tuple(range(axes))
+    else:
+        left = tuple(axis_of("tensordot", d, a.ndim) for d in axes[0])
+        right = tuple(axis_of("tensordot", d, b.ndim) for d in axes[1])
+    return _dot("tensordot", a, b, ((), ()), (left, right))
+
+
+def matrix_transpose(x: Array, /) -> Array:
+    """The last two dimensions swapped.
+
+    >>> bu.matrix_transpose(bu.zeros((2, 3, 4))).shape
+    (2, 4, 3)
+    """
+    x = as_array(x)
+    if x.ndim < 2:
+        raise OpTypeError(
+            f"matrix_transpose: {x.type} has fewer than two dimensions",
+            location=user_location(),
+            fix="reshape it to a matrix",
+        )
+    return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+def transposed(x: Array) -> Array:
+    """``x.T``."""
+    if x.ndim != 2:
+        raise OpTypeError(
+            f"x.T is for matrices, and x is {x.type}",
+            location=user_location(),
+            fix="use x.mT for stacks of matrices, permute_dims for other orders",
+        )
+    return matrix_transpose(x)
+
+
+def outer(x1: Array, x2: Array, /) -> Array:
+    """The products of all pairs of two vectors.
+
+    >>> bu.outer(bu.asarray([1, 2]), bu.asarray([3, 4])).tolist()
+    [[3, 4], [6, 8]]
+    """
+    a, b = _pair("outer", x1, x2)
+    if a.ndim != 1 or b.ndim != 1:
+        raise _wrong("outer", a, b, "operands that are no vectors", "reshape them to 1-d")
+    return reshape(a, (a.size, 1)) * reshape(b, (1, b.size))
+
+
+def _pair(name: str, x1: Operand, x2: Operand) -> tuple[Array, Array]:
+    a, b = as_array(x1), as_array(x2)
+    dtype, _ = common((a, b))
+    if dtype.kind == "bool":
+        raise _wrong(name, a, b, "operands that are no numbers", "convert them first")
+    return convert(a, dtype), convert(b, dtype)
+
+
+def _dot(name: str, a: Array, b: Array, batch: Any, contract: Any) -> Array:
+    for left, right in zip(*contract, strict=True):
+        if a.shape[left] != b.shape[right]:
+            sizes = f"contracted sizes {a.shape[left]} and {b.shape[right]}"
+            raise _wrong(
+                name, a, b, sizes, "make the contracted dimensions equal, or transpose one"
+            )
+    return apply("dot_general", (a, b), {"batch": batch, "contract": contract})
+
+
+def _wrong(name: str, a: Array, b: Array, what: str, fix: str) -> OpTypeError:
+    return OpTypeError(f"{name}: {what}: {a.type} and {b.type}", location=user_location(), fix=fix)

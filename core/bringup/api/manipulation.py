@@ -1,0 +1,253 @@
+"""Shapes and order: movement that fuses into what reads the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from bringup.api.apply import apply
+from bringup.api.array import Array
+from bringup.api.axes import axes_of, axis_of, shape_of
+from bringup.api.broadcasting import as_array, broadcast_shapes, convert, spread
+from bringup.api.promotion import common
+from bringup.errors import OpTypeError
+from bringup.graph import user_location
+from bringup.runtime import transfer
+from bringup.trace.context import current
+
+
+def reshape(x: Array, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Array:
+    """The same elements in row-major order under another shape; one size may be -1.
+
+    >>> bu.reshape(bu.arange(6), (2, -1)).shape
+    (2, 3)
+    """
+    x = as_array(x)
+    sizes = shape_of("reshape", shape)
+    if sizes.count(-1) == 1:
+        rest = math.prod(n for n in sizes if n != -1)
+        if rest and x.size % rest == 0:
+            sizes = tuple(x.size // rest if n == -1 else n for n in sizes)
+    if math.prod(sizes) != x.size or any(n < 0 for n in sizes):
+        raise OpTypeError(
+            f"reshape: {x.type} does not become {sizes}",
+            location=user_location(),
+            fix=f"the sizes must multiply to {x.size}; at most one may be -1",
+        )
+    return x if sizes == x.shape else apply("reshape", (x,), {"shape": sizes})
+
+
+def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
+    """The axes in another order.
+
+    >>> bu.permute_dims(bu.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    x = as_array(x)
+    order = tuple(axis_of("permute_dims", a, x.ndim) for a in axes)
+    if order == tuple(range(x.ndim)):
+        return x
+    return apply("transpose", (x,), {"permutation": order})
+
+
+def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
+    """Axes moved to other positions, the rest in their order.
+
+    >>> bu.moveaxis(bu.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
+    x = as_array(x)
+    sources = source if isinstance(source, Sequence) else (source,)
+    targets = destination if isinstance(destination, Sequence) else (destination,)
+    if len(sources) != len(targets):
+        raise OpTypeError(
+            f"moveaxis: {len(sources)} axes to {len(targets)} positions", location=user_location()
+        )
+    pairs = {
+        axis_of("moveaxis", t, x.ndim): axis_of("moveaxis", s, x.ndim)
+        for s, t in zip(sources, targets, strict=True)
+    }
+    axes_of("moveaxis", tuple(sources), x.ndim)
+    axes_of("moveaxis", tuple(targets), x.ndim)
+    rest = iter([d for d in range(x.ndim) if d not in pairs.values()])
+    return permute_dims(x, [pairs[d] if d in pairs else next(rest) for d in range(x.ndim)])
+
+
+def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
+    """New axes of size 1 at positions of the result.
+
+    >>> bu.expand_dims(bu.zeros(3), -1).shape
+    (3, 1)
+    """
+    x = as_array(x)
+    added = 1 if isinstance(axis, int) else len(axis)
+    axes = axes_of("expand_dims", axis, x.ndim + added)
+    sizes = iter(x.shape)
+    return reshape(x, [1 if d in axes else next(sizes) for d in range(x.ndim + added)])
+
+
+def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
+    """Axes of size 1 removed.  Raises OpTypeError for other sizes.
+
+    >>> bu.squeeze(bu.zeros((1, 3)), 0).shape
+    (3,)
+    """
+    x = as_array(x)
+    axes = axes_of("squeeze", axis, x.ndim)
+    if any(x.shape[a] != 1 for a in axes):
+        raise OpTypeError(
+            f"squeeze: axes {axes} of {x.type} are not all of size 1",
+            location=user_location(),
+            fix="squeeze axes of size 1 only, or reshape",
+        )
+    return reshape(x, [n for d, n in enumerate(x.shape) if d not in axes])
+
+
+def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
+    """Arrays one after the other along an axis, in their common dtype; flattened first if axis is
+    None.
+
+    >>> bu.concat([bu.asarray([1]), bu.asarray([2, 3])]).tolist()
+    [1, 2, 3]
+    """
+    parts = [as_array(x) for x in arrays]
+    if not parts:
+        raise OpTypeError("concat: no arrays", location=user_location(), fix="give one or more")
+    dtype, _ = common(parts)
+    parts = [convert(x, dtype) for x in parts]
+    if axis is None:
+        parts, axis = [reshape(x, -1) for x in parts], 0
+    dim = axis_of("concat", axis, parts[0].ndim)
+    return parts[0] if len(parts) == 1 else apply("concatenate", parts, {"dim": dim})
+
+
+def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
+    """Arrays of one shape along a new axis.
+
+    >>> bu.stack([bu.asarray([1, 2]), bu.asarray([3, 4])], axis=1).tolist()
+    [[1, 3], [2, 4]]
+    """
+    return concat([expand_dims(x, axis) for x in arrays], axis=axis)
+
+
+def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
+    """The entries along an axis, without it.
+
+    >>> [a.tolist() for a in bu.unstack(bu.asarray([[1, 2], [3, 4]]))]
+    [[1, 2], [3, 4]]
+    """
+    x = as_array(x)
+    dim = axis_of("unstack", axis, x.ndim)
+    before = (slice(None),) * dim
+    return tuple(x[(*before, i)] for i in range(x.shape[dim]))
+
+
+def flip(x: Array, /, *, axis: int | Sequence[int] | None = None) -> Array:
+    """The order reversed along axes, all by default.
+
+    >>> bu.flip(bu.asarray([1, 2, 3])).tolist()
+    [3, 2, 1]
+    """
+    x = as_array(x)
+    axes = axes_of("flip", axis, x.ndim)
+    return x[tuple(slice(None, None, -1) if d in axes else slice(None) for d in range(x.ndim))]
+
+
+def roll(
+    x: Array, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None
+) -> Array:
+    """Elements moved along axes, those beyond the end to the beginning; flat if axis is None.
+
+    >>> bu.roll(bu.asarray([1, 2, 3]), 1).tolist()
+    [3, 1, 2]
+    """
+    x = as_array(x)
+    if axis is None:
+        return reshape(roll(reshape(x, -1), shift, axis=0), x.shape)
+    axes = axis if isinstance(axis, Sequence) else (axis,)
+    shifts = shift if isinstance(shift, Sequence) else (shift,) * len(axes)
+    if len(shifts) != len(axes):
+        raise OpTypeError(
+            f"roll: {len(shifts)} shifts for {len(axes)} axes", location=user_location()
+        )
+    for step, a in zip(shifts, axes, strict=True):
+        dim = axis_of("roll", a, x.ndim)
+        size = x.shape[dim]
+        cut = size - step % size if size else 0
+        if cut not in (0, size):
+            before = (slice(None),) * dim
+            x = concat([x[(*before, slice(cut, None))], x[(*before, slice(cut))]], axis=dim)
+    return x
+
+
+def broadcast_to(x: Array, /, shape: int | Sequence[int]) -> Array:
+    """`x` spread over a shape, counted from the last dimension.
+
+    >>> bu.broadcast_to(bu.asarray([1, 2]), (2, 2)).tolist()
+    [[1, 2], [1, 2]]
+    """
+    return spread(as_array(x), shape_of("broadcast_to", shape))
+
+
+def broadcast_arrays(*arrays: Array) -> list[Array]:
+    """Arrays spread over the shape they broadcast to.
+
+    >>> [a.shape for a in bu.broadcast_arrays(bu.zeros((2, 1)), bu.zeros(3))]
+    [(2, 3), (2, 3)]
+    """
+    parts = [as_array(x) for x in arrays]
+    shape = broadcast_shapes(*(x.shape for x in parts))
+    return [spread(x, shape) for x in parts]
+
+
+def tile(x: Array, repetitions: int | Sequence[int], /) -> Array:
+    """The whole array repeated along each axis.
+
+    >>> bu.tile(bu.asarray([1, 2]), 2).tolist()
+    [1, 2, 1, 2]
+    """
+    x = as_array(x)
+    counts = shape_of("tile", repetitions)
+    rank = max(x.ndim, len(counts))
+    counts = (1,) * (rank - len(counts)) + counts
+    sizes = (1,) * (rank - x.ndim) + x.shape
+    apart = reshape(x, [m for n in sizes for m in (1, n)])
+    spread_out = spread(apart, tuple(m for c, n in zip(counts, sizes, strict=True) for m in (c, n)))
+    return reshape(spread_out, [c * n for c, n in zip(counts, sizes, strict=True)])
+
+
+def repeat(x: Array, repeats: int | Sequence[int], /, *, axis: int | None = None) -> Array:
+    """Each element repeated along an axis; flat if axis is None.  The counts are static.
+
+    >>> bu.repeat(bu.asarray([1, 2]), 2).tolist()
+    [1, 1, 2, 2]
+    """
+    x = as_array(x)
+    if axis is None:
+        x, axis = reshape(x, -1), 0
+    dim = axis_of("repeat", axis, x.ndim)
+    counts = shape_of("repeat", repeats)
+    if len(counts) == 1:
+        apart = expand_dims(x, dim + 1)
+        wide = spread(apart, (*x.shape[: dim + 1], counts[0], *x.shape[dim + 1 :]))
+        return reshape(wide, (*x.shape[:dim], x.shape[dim] * counts[0], *x.shape[dim + 1 :]))
+    if len(counts) != x.shape[dim]:
+        raise OpTypeError(
+            f"repeat: {len(counts)} counts for axis {dim} of {x.type}", location=user_location()
+        )
+    before = (slice(None),) * dim
+    parts = [repeat(x[(*before, slice(i, i + 1))], n, axis=dim) for i, n in enumerate(counts)]
+    return concat(parts, axis=dim) if parts else x
+
+
+def rows_of(x: Array) -> Iterator[Array]:
+    """The entries of the first dimension, for ``for``: staged in a trace, else cut from one look at
+    the array.
+    """
+    if current() is not None:
+        yield from unstack(x)
+        return
+    # A program of its own for every index would be compiled; the host has cut them all by then.
+    device = x.device
+    for row in x._host("the entries of"):
+        yield Array(x.type.with_shape(x.shape[1:]), device, transfer.upload(device.device, row))

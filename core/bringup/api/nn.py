@@ -1,0 +1,138 @@
+"""Functions of neural networks, as ``bringup.nn``: each is one row of the op table, so a device may
+run it whole.
+"""
+
+from __future__ import annotations
+
+from bringup.api.apply import apply
+from bringup.api.array import Array
+from bringup.api.axes import axes_of, axis_of
+from bringup.api.broadcasting import as_array, as_float, fit, float_unary, unary
+from bringup.api.manipulation import moveaxis
+from bringup.api.promotion import DEFAULT_FLOAT, common, literal
+from bringup.api.reductions import Axis
+from bringup.dtypes import as_dtype
+from bringup.errors import OpTypeError
+from bringup.graph import user_location
+from bringup.types import TensorType
+
+
+def relu(x: Array) -> Array:
+    """``max(x, 0)``; the gradient at 0 is 0.
+
+    >>> bu.nn.relu(bu.asarray([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
+    return unary("relu", x)
+
+
+def logistic(x: Array) -> Array:
+    """``1 / (1 + exp(-x))``, the sigmoid.
+
+    >>> bu.nn.logistic(bu.asarray([0.0])).tolist()
+    [0.5]
+    """
+    return float_unary("logistic", x)
+
+
+sigmoid = logistic
+
+
+def silu(x: Array) -> Array:
+    """``x * logistic(x)``.
+
+    >>> bu.nn.silu(bu.asarray([0.0])).tolist()
+    [0.0]
+    """
+    x = as_float(x)
+    return x * logistic(x)
+
+
+def gelu(x: Array, *, approximate: bool = False) -> Array:
+    """``x`` times the normal distribution function of `x`; approximate: by tanh.
+
+    >>> bu.nn.gelu(bu.asarray([0.0])).tolist()
+    [0.0]
+    """
+    return apply("gelu", (as_float(x),), {"approximate": "tanh" if approximate else "none"})
+
+
+def erf(x: Array) -> Array:
+    """The error function.
+
+    >>> bu.nn.erf(bu.asarray([0.0])).tolist()
+    [0.0]
+    """
+    return float_unary("erf", x)
+
+
+def softmax(x: Array, *, axis: Axis = -1) -> Array:
+    """``exp(x)`` over its sum along axes, without overflow.
+
+    >>> bu.nn.softmax(bu.asarray([0.0, 0.0])).tolist()
+    [0.5, 0.5]
+    """
+    return _over_axes("softmax", x, axis)
+
+
+def log_softmax(x: Array, *, axis: Axis = -1) -> Array:
+    """The logarithm of `softmax`, without loss of precision.
+
+    >>> bu.nn.log_softmax(bu.asarray([7.0])).tolist()
+    [0.0]
+    """
+    return _over_axes("log_softmax", x, axis)
+
+
+def _over_axes(name: str, x: Array, axis: Axis) -> Array:
+    x = as_float(x)
+    return apply(name, (x,), {"dims": axes_of(name, axis, x.ndim)})
+
+
+def layer_norm(
+    x: Array,
+    gain: Array | None = None,
+    bias: Array | None = None,
+    *,
+    axis: Axis = -1,
+    epsilon: float = 1e-5,
+) -> Array:
+    """``(x - mean) / sqrt(var + epsilon) * gain + bias`` over axes; gain and bias have the sizes of
+    those.
+
+    gain, bias: ones and zeros by default.
+
+    >>> bu.nn.layer_norm(bu.asarray([1.0, 3.0]), epsilon=0.0).tolist()
+    [-1.0, 1.0]
+    """
+    x = as_array(x)
+    dtype, _ = common([v for v in (x, gain, bias) if v is not None])
+    dims = axes_of("layer_norm", axis, x.ndim)
+    wide = TensorType(x.shape, dtype if dtype.is_float else DEFAULT_FLOAT)
+    affine = wide.with_shape(tuple(x.shape[d] for d in dims))
+    parts = [fit(x, wide)]
+    for value, default in ((gain, 1), (bias, 0)):
+        if value is None:
+            parts.append(literal(default, affine))
+            continue
+        if as_array(value).shape != affine.shape:
+            raise OpTypeError(
+                f"layer_norm: gain or bias is {as_array(value).type}, not {affine}",
+                location=user_location(),
+                fix=f"give it shape {affine.shape}, the sizes of the normalised axes",
+            )
+        parts.append(fit(value, affine))
+    return apply("layer_norm", parts, {"dims": dims, "epsilon": float(epsilon)})
+
+
+def one_hot(indices: Array, size: int, *, axis: int = -1, dtype: object = None) -> Array:
+    """A new axis of that size with 1 at the index and 0 elsewhere; all 0 for indices out of range.
+
+    dtype: f64 by default.
+
+    >>> bu.nn.one_hot(bu.asarray([2, 0]), 3, dtype=bu.int8).tolist()
+    [[0, 0, 1], [1, 0, 0]]
+    """
+    own = DEFAULT_FLOAT if dtype is None else as_dtype(dtype)
+    result = apply("one_hot", (as_array(indices),), {"size": size, "dtype": own})
+    return moveaxis(result, -1, axis_of("one_hot", axis, result.ndim))

@@ -1,0 +1,159 @@
+"""Which dtype operands of several dtypes meet in.
+
+Within a kind the tables of the array API standard hold.  What it leaves open is decided so: bool
+yields to every other dtype; an integer array yields to the dtype of a float array; f16 and bf16
+meet in f32; u64 and a signed integer meet nowhere and raise.  A Python scalar takes the dtype of
+the array it meets, unless its kind is higher: an int meets a bool array in the default integer, a
+float meets bool and integer arrays in the default float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bringup.api.array import Array
+from bringup.dtypes import DType, bool_, f32, f64, i16, i32, i64, u8, u16, u32, u64
+from bringup.errors import ConversionError, OpTypeError
+from bringup.graph import Literal, user_location
+from bringup.trace.context import Traced
+from bringup.types import TensorType
+
+DEFAULT_INT = i64
+DEFAULT_UINT = u64
+DEFAULT_FLOAT = f64
+
+_RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2}
+_DEFAULT = {"bool": bool_, "int": DEFAULT_INT, "float": DEFAULT_FLOAT}
+_ABOVE_UNSIGNED = {u8: i16, u16: i32, u32: i64}
+
+#: An operand: an array, a Python scalar, or a numpy array or scalar.
+Operand = Array | bool | int | float | np.generic | np.ndarray[Any, Any]
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The dtype in which two meet.  Raises OpTypeError for u64 and a signed integer.
+
+    >>> from bringup.dtypes import u8, i8, f16
+    >>> promote(u8, i8), promote(f16, bf16), promote(i64, f16), promote(bool_, u8)
+    (i16, f32, f16, u8)
+    """
+    if a is b:
+        return a
+    if _RANK[a.kind] != _RANK[b.kind]:
+        return a if _RANK[a.kind] > _RANK[b.kind] else b
+    if a.kind == b.kind:
+        if a.bits == b.bits:
+            return f32  # f16 and bf16
+        return a if a.bits > b.bits else b
+    unsigned, signed = (a, b) if a.kind == "uint" else (b, a)
+    if signed.bits > unsigned.bits:
+        return signed
+    if unsigned is u64:
+        raise OpTypeError(
+            f"no integer dtype holds both {a} and {b}",
+            location=user_location(),
+            fix="convert one of them first, with astype(x, …)",
+        )
+    return _ABOVE_UNSIGNED[unsigned]
+
+
+def kind_of(scalar: bool | int | float) -> str:
+    """``bool``, ``int`` or ``float``: the kind of a Python scalar."""
+    if isinstance(scalar, bool):
+        return "bool"
+    return "int" if isinstance(scalar, int) else "float"
+
+
+def with_weak(dtype: DType, kind: str) -> DType:
+    """The dtype in which an array and a Python scalar of a kind meet."""
+    return dtype if _RANK[dtype.kind] >= _RANK[kind] else _DEFAULT[kind]
+
+
+def default_dtype(kind: str) -> DType:
+    """The dtype of Python scalars of a kind where nothing else decides: bool, i64, f64."""
+    return _DEFAULT[kind]
+
+
+def is_weak(x: Array) -> bool:
+    """Whether an array stands for Python scalars alone."""
+    node = x._node
+    return type(node) is Traced and node.weak
+
+
+def common(operands: Sequence[Any]) -> tuple[DType, bool]:
+    """The dtype in which arrays, numpy values and Python scalars meet, and whether all of them are
+    weak.
+    """
+    strong: DType | None = None
+    kinds: list[str] = []
+    for x in operands:
+        if isinstance(x, Array):
+            if is_weak(x):
+                kinds.append(x.dtype.kind)
+                continue
+            dtype = x._type.dtype
+        elif isinstance(x, np.ndarray | np.generic):
+            dtype = _of_numpy(x.dtype)
+        else:
+            kinds.append(kind_of(x))
+            continue
+        strong = dtype if strong is None else promote(strong, dtype)
+    if strong is None:
+        return _DEFAULT[max(kinds, key=_RANK.__getitem__)], True
+    for kind in kinds:
+        strong = with_weak(strong, kind)
+    return strong, False
+
+
+def _of_numpy(dtype: np.dtype[Any]) -> DType:
+    from bringup.dtypes import as_dtype
+
+    return as_dtype(dtype)
+
+
+_literals: dict[Any, Literal] = {}
+_LITERALS = 4096
+
+
+def literal(value: Any, type_: TensorType) -> Literal:
+    """A scalar spread over a type.
+
+    Raises ConversionError if the dtype cannot hold it: an integer out of range, a float where
+    integers are.
+    """
+    # Within one class, equality of the text is equality of the bits, which == is not for 0.0, -0.0
+    # and NaN.
+    key = (type(value), repr(value) if isinstance(value, float) else value, type_)
+    found = _literals.get(key)
+    if found is None:
+        found = exact_literal(value, type_)
+        if len(_literals) >= _LITERALS:
+            _literals.clear()
+        _literals[key] = found
+    return found
+
+
+def exact_literal(value: Any, type_: TensorType) -> Literal:
+    """`literal` without the memory: for values that change from call to call."""
+    dtype = type_.dtype
+    if isinstance(value, np.generic):
+        with np.errstate(all="ignore"):
+            return Literal(value.astype(dtype.numpy), type_)
+    if isinstance(value, int) and dtype.is_integer and not isinstance(value, bool):
+        limits = np.iinfo(dtype.numpy)
+        if not limits.min <= value <= limits.max:
+            raise ConversionError(
+                f"{value} is out of range for {dtype}, which holds {limits.min} … {limits.max}",
+                location=user_location(),
+                fix="convert the array to a wider dtype first",
+            )
+    if isinstance(value, float) and not dtype.is_float:
+        raise ConversionError(
+            f"{value!r} is a float and does not become {dtype}",
+            location=user_location(),
+            fix="convert the array to a float dtype first, or pass an int",
+        )
+    return Literal.splat(value, type_)

@@ -1,0 +1,180 @@
+"""Reductions: axis is an int, a tuple of ints, or None for all; keepdims leaves reduced axes with
+size 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bringup.api.apply import apply
+from bringup.api.array import Array
+from bringup.api.axes import axes_of, axis_of
+from bringup.api.broadcasting import as_array, as_float, convert
+from bringup.api.elementwise import as_bool
+from bringup.api.floating import sqrt
+from bringup.api.manipulation import reshape
+from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT
+from bringup.dtypes import DType, as_dtype
+from bringup.errors import OpTypeError
+from bringup.graph import user_location
+
+Axis = int | Sequence[int] | None
+
+
+def sum(x: Array, /, *, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Array:
+    """The sum.  Integers and bools narrower than 64 bits are summed as i64 or u64; f16 and bf16
+    accumulate in f32.
+
+    >>> bu.sum(bu.asarray([[1, 2], [3, 4]]), axis=0).tolist()
+    [4, 6]
+    """
+    return _fold("add", _wide(x, dtype), axis, keepdims)
+
+
+def prod(x: Array, /, *, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Array:
+    """The product, in the dtype of `sum`.
+
+    >>> bu.prod(bu.asarray([2, 3, 4])).tolist()
+    24
+    """
+    return _fold("mul", _wide(x, dtype), axis, keepdims)
+
+
+def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """The largest element; NaN if there is one.  Raises OpTypeError for no elements.
+
+    >>> bu.max(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
+    [5, 7]
+    """
+    return _fold("max", _not_empty("max", x, axis), axis, keepdims)
+
+
+def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """The smallest element; NaN if there is one.  Raises OpTypeError for no elements.
+
+    >>> bu.min(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
+    [1, 2]
+    """
+    return _fold("min", _not_empty("min", x, axis), axis, keepdims)
+
+
+def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """Whether any element is true, or not zero; false for none.
+
+    >>> bu.any(bu.asarray([0, 2])).tolist()
+    True
+    """
+    return _fold("or", as_bool(x), axis, keepdims)
+
+
+def all(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """Whether all elements are true, or not zero; true for none.
+
+    >>> bu.all(bu.asarray([0, 2])).tolist()
+    False
+    """
+    return _fold("and", as_bool(x), axis, keepdims)
+
+
+def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """How many elements are not zero, as i64.
+
+    >>> bu.count_nonzero(bu.asarray([0, 2, 3])).tolist()
+    2
+    """
+    return _fold("add", convert(as_bool(x), DEFAULT_INT), axis, keepdims)
+
+
+def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """The mean in a float dtype; integers become the default float first.  NaN for no elements.
+
+    >>> bu.mean(bu.asarray([1.0, 2.0])).tolist()
+    1.5
+    """
+    x = as_float(x)
+    dims = axes_of("mean", axis, x.ndim)
+    return _kept(apply("mean", (x,), {"dims": dims}), x, dims, keepdims)
+
+
+def var(
+    x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
+) -> Array:
+    """The mean squared distance from the mean, divided by n - correction.
+
+    >>> bu.var(bu.asarray([1.0, 3.0])).tolist()
+    1.0
+    """
+    x = as_float(x)
+    dims = axes_of("var", axis, x.ndim)
+    attrs = {"dims": dims, "correction": float(correction)}
+    return _kept(apply("var", (x,), attrs), x, dims, keepdims)
+
+
+def std(
+    x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
+) -> Array:
+    """The square root of `var`.
+
+    >>> bu.std(bu.asarray([1.0, 3.0])).tolist()
+    1.0
+    """
+    return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
+
+
+def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
+    """The position of the first largest element, or of the first NaN, as i64; flat if axis is None.
+
+    >>> bu.argmax(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
+    [1, 0]
+    """
+    return _position("argmax", x, axis, keepdims)
+
+
+def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
+    """The position of the first smallest element, or of the first NaN, as i64; flat if axis is
+    None.
+
+    >>> bu.argmin(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
+    [0, 1]
+    """
+    return _position("argmin", x, axis, keepdims)
+
+
+def _position(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
+    x = as_array(x)
+    flat, dim = (reshape(x, -1), 0) if axis is None else (x, axis_of(name, axis, x.ndim))
+    found = apply(name, (flat,), {"dim": dim, "dtype": DEFAULT_INT})
+    dims = tuple(range(x.ndim)) if axis is None else (dim,)
+    return _kept(found, x, dims, keepdims)
+
+
+def _fold(kind: str, x: Array, axis: Axis, keepdims: bool) -> Array:
+    dims = axes_of(kind, axis, x.ndim)
+    result = apply("reduce", (x,), {"kind": kind, "dims": dims}) if dims else x
+    return _kept(result, x, dims, keepdims)
+
+
+def _kept(result: Array, x: Array, dims: tuple[int, ...], keepdims: bool) -> Array:
+    if not keepdims:
+        return result
+    return reshape(result, [1 if d in dims else n for d, n in enumerate(x.shape)])
+
+
+def _wide(x: Array, dtype: object) -> Array:
+    """`x` in the dtype it is summed in."""
+    x = as_array(x)
+    if dtype is not None:
+        return convert(x, as_dtype(dtype))
+    kinds: dict[str, DType] = {"bool": DEFAULT_INT, "int": DEFAULT_INT, "uint": DEFAULT_UINT}
+    return convert(x, kinds.get(x.dtype.kind, x.dtype))
+
+
+def _not_empty(name: str, x: Array, axis: Axis) -> Array:
+    x = as_array(x)
+    if 0 in [x.shape[d] for d in axes_of(name, axis, x.ndim)]:
+        raise OpTypeError(
+            f"{name}: {x.type} has no elements along the reduced axes",
+            location=user_location(),
+            fix="give it elements, or test x.size first",
+        )
+    return x

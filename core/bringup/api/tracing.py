@@ -1,0 +1,174 @@
+"""Python functions to graphs: arguments become inputs, outer arrays further inputs, results
+outputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bringup.api.apply import lift, staged
+from bringup.api.array import Array
+from bringup.api.creation import asarray
+from bringup.api.promotion import default_dtype, is_weak, kind_of
+from bringup.dtypes import DType, as_dtype
+from bringup.errors import ConversionError, OpTypeError, TraceError
+from bringup.graph import Builder, Graph, Instr, Value, replay, user_location
+from bringup.runtime.devices import OpenDevice
+from bringup.trace.context import Trace
+from bringup.trace.pytree import TreeDef, flatten, unflatten
+from bringup.types import TensorType
+
+#: The type of a leaf: an array's, or Python's ``bool``, ``int``, ``float`` for a scalar whose value
+#: is not known.
+LeafType = TensorType | type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedFunction:
+    """What tracing made: the graph, its captured arrays (the inputs after the leaves), the shape of
+    the result.
+    """
+
+    graph: Graph
+    captured: tuple[Any, ...]
+    result: TreeDef
+
+
+def leaf_type(leaf: Any, path: str = "an argument") -> LeafType:
+    """The type under which a leaf is traced.  Raises ConversionError for what is no array, type or
+    number.
+    """
+    if type(leaf) is Array:
+        return _KINDS[leaf.dtype.kind] if is_weak(leaf) else leaf._type
+    if type(leaf) in (float, int, bool):
+        return type(leaf)
+    if isinstance(leaf, np.ndarray | np.generic):
+        try:
+            return TensorType(leaf.shape, as_dtype(leaf.dtype))
+        except OpTypeError as error:
+            raise ConversionError(f"{path}: {error.what}", fix=error.fix) from None
+    if isinstance(leaf, TensorType):
+        return leaf
+    if isinstance(leaf, DType):
+        return TensorType((), leaf)
+    if isinstance(leaf, bool | int | float):
+        return _KINDS[kind_of(leaf)]
+    raise ConversionError(
+        f"{path} is a {type(leaf).__name__}, which is no array",
+        location=user_location(),
+        fix="make the argument static (static_argnums, static_argnames), or leave it out of the containers",
+    )
+
+
+_KINDS: dict[str, type] = {"bool": bool, "int": int, "uint": int, "float": float}
+
+
+def array_type(leaf: LeafType) -> TensorType:
+    """The type of the input that a leaf becomes at first."""
+    if isinstance(leaf, TensorType):
+        return leaf
+    return TensorType((), default_dtype(leaf.__name__))
+
+
+def trace_function(
+    fn: Callable[[Sequence[Array]], Any],
+    types: Sequence[LeafType],
+    *,
+    name: str,
+    device: OpenDevice | None = None,
+    known: Sequence[Array] = (),
+) -> TracedFunction:
+    """Run `fn` on traced arrays of these types, one list of them, and keep what it did.
+
+    known: values of the arguments, where Python may look at them while tracing. Raises TraceError
+    where Python needs a value that does not exist, or for a result that is no array.
+    """
+    trace = Trace(name, device)
+    with trace:
+        arguments = []
+        for i, leaf in enumerate(types):
+            value = trace.argument(array_type(leaf), known[i] if known else None)
+            arguments.append(staged(trace, value, weak=not isinstance(leaf, TensorType)))
+        leaves, result = flatten(fn(arguments))
+        paths = result.paths("the result")
+        outputs = [_output(trace, leaf, path) for leaf, path in zip(leaves, paths, strict=True)]
+    return TracedFunction(trace.graph(outputs), tuple(trace.captured), result)
+
+
+def _output(trace: Trace, leaf: Any, path: str) -> Value:
+    if not isinstance(leaf, Array):
+        if not isinstance(leaf, bool | int | float | np.ndarray | np.generic):
+            raise TraceError(
+                f"{path} of {trace.name!r} is a {type(leaf).__name__}, which is no array",
+                fix="return arrays, numbers, or containers of them",
+            )
+        leaf = asarray(leaf)
+    return lift(trace, leaf)
+
+
+def graph_name(fn: Callable[..., Any]) -> str:
+    """A name for the graph of a function: its own, as far as the IR can print it."""
+    name = getattr(fn, "__name__", type(fn).__name__)
+    return re.sub(r"\W+", "_", name).strip("_") or "main"
+
+
+def narrowed(graph: Graph, types: Sequence[LeafType]) -> Graph:
+    """`graph` with the inputs of Python scalars in the dtype in which alone they are used.
+
+    A Python scalar is an i64 or f64 input at first; where all its readers convert it to one dtype,
+    the host does that before the call, and a device without 64-bit types can run the program.
+    """
+    users = graph.users()
+    wanted: dict[Value, DType] = {}
+    for value, leaf in zip(graph.inputs, types, strict=False):
+        if isinstance(leaf, TensorType) or value in graph.outputs:
+            continue
+        dtypes = {i.attrs["dtype"] if i.op.name == "convert" else None for i in users[value]}
+        only = dtypes.pop() if len(dtypes) == 1 else None
+        if only is not None and _holds(only, value.dtype):
+            wanted[value] = only
+    if not wanted:
+        return graph
+    builder = Builder()
+    inputs = [builder.input(v.type.with_dtype(wanted.get(v, v.dtype))) for v in graph.inputs]
+
+    def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        return operands if instr.operands and instr.operands[0] in wanted else None
+
+    return builder.build(replay(graph, rewrite, builder=builder, arguments=inputs), graph.name)
+
+
+def _holds(dtype: DType, scalar: DType) -> bool:
+    """Whether converting on the host is what converting on the device would be, or an error."""
+    return dtype.is_float or (scalar.kind == "bool" or (dtype.is_integer and not scalar.is_float))
+
+
+def trace(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
+    """The graph of a function for arguments like these.
+
+    args, kwargs: containers of types (``f32[4, 8]``), arrays, numpy arrays and numbers; values are
+    not looked at. Inputs of the graph: the leaves in order, then the outer arrays the function
+    uses. Raises TraceError, with the line, where Python needs a value, as in ``if`` on an array.
+
+    >>> print(bu.trace(lambda x: x * x + 1, bu.float32[4]))
+    graph lambda(%0: f32[4]) {
+      %1: f32[4] = mul(%0, %0)
+      %2: f32[4] = constant(value=splat(1.0))
+      %3: f32[4] = add(%1, %2)
+      return %3
+    }
+    """
+    leaves, treedef = flatten((args, kwargs))
+    paths = treedef.paths("arguments")
+    types = [leaf_type(leaf, path) for leaf, path in zip(leaves, paths, strict=True)]
+
+    def call(arrays: Sequence[Array]) -> Any:
+        positional, named = unflatten(treedef, arrays)
+        return fn(*positional, **named)
+
+    return trace_function(call, types, name=graph_name(fn)).graph
