@@ -58,7 +58,7 @@ class _KernelEmitter:
         self.clips = clips
         self.name = name
         params: list[Param] = [("buffers", ir.ptr, "nocapture readonly"), ("begin", ir.i64), ("end", ir.i64), ("worker", ir.i64)]
-        self.function = module.function(name, ir.void, params, attrs="nounwind")
+        self.function = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
         self.b = Builder(self.function.block("entry"))
         self.bases: dict[Axis, Val] = {}
         self.registers: dict[int, Registers] = {}
