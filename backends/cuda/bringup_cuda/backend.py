@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bringup.backend import Backend, Capabilities, Device, DeviceInfo, NoHardware
+from bringup.backend import Backend, Capabilities, Device, DeviceInfo, Lowered, NoHardware
+from bringup.program.program import Program
 from bringup_cuda.driver import find_gpus
 from bringup_cuda.targets import capabilities_of
 
@@ -27,3 +28,9 @@ class CudaBackend(Backend):
         """Raises NoHardware, with the reason `devices` gives."""
         self.devices()
         raise AssertionError("devices always raises")
+
+    def lower(self, program: Program, target: str = "") -> Lowered:
+        """LLVM IR and PTX for an architecture; needs no GPU.  Raises UnsupportedError, CompileError."""
+        from bringup_cuda.lower import lower
+
+        return lower(program, target)
