@@ -64,7 +64,8 @@ def candidates() -> tuple[Candidate, ...]:
     """Every backend the metadata on ``sys.path`` tells of, by name; equal names side by side.
 
     A distribution whose metadata cannot be read is passed over, as any error in it would hide all
-    others.  A distribution found twice on the path counts once, the first as imports would.
+    others; see `unreadable`.  A distribution found twice on the path counts once, the first as
+    imports would.
     """
     import importlib.metadata
 
@@ -90,6 +91,30 @@ def _of(distribution: Distribution) -> Iterator[Candidate]:
     requires = tuple(distribution.requires or ())
     for entry in dict.fromkeys(entries):
         yield Candidate(entry.name, name, version, entry, requires)
+
+
+def unreadable() -> tuple[BackendStatus, ...]:
+    """The distributions that mean to bring a backend, in metadata that cannot be read."""
+    import importlib.metadata
+
+    found: list[BackendStatus] = []
+    for distribution in importlib.metadata.distributions():
+        try:
+            list(_of(distribution))
+        except Exception as error:  # noqa: BLE001  (as above)
+            if GROUP in (distribution.read_text("entry_points.txt") or ""):
+                found.append(_unreadable(distribution, error))
+    return tuple(found)
+
+
+def _unreadable(distribution: Distribution, error: Exception) -> BackendStatus:
+    try:
+        name, version = _normal(distribution.metadata["Name"]), distribution.version
+    except Exception:  # noqa: BLE001  (as above)
+        name, version = "unnamed", "unknown"
+    reason = f"its metadata cannot be read: {type(error).__name__}: {error}"
+    fix = "write its entry points as name = module, and reinstall it"
+    return BackendStatus(name, name, version, "broken", reason, fix)
 
 
 def _normal(name: str) -> str:

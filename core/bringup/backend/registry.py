@@ -21,6 +21,7 @@ from bringup.backend.discovery import (
     clash_fix,
     describe,
     select,
+    unreadable,
 )
 from bringup.backend.loading import Outcome, captured, load_silently, with_devices
 from bringup.backend.probing import probe_elsewhere
@@ -76,7 +77,7 @@ def list_backends(probe: bool = False) -> list[BackendStatus]:
         with ThreadPoolExecutor(min(_PARALLEL_PROBES, len(todo))) as pool:
             for row, status in zip(todo, pool.map(probe_elsewhere, todo.values()), strict=True):
                 rows[row] = status
-    return rows
+    return rows + list(unreadable())
 
 
 def core_backends() -> tuple[str, ...]:

@@ -241,8 +241,13 @@ def test_one_distribution_found_twice_on_the_path_counts_once(install: Install) 
 def test_unreadable_metadata_of_a_neighbour_hides_nobody(install: Install) -> None:
     install("mess", entry_points="[bringup.backends]\nthis is no entry point\n")
     install("good")
+    install("foreign", entry_points="[console_scripts]\nno entry point either\n")
     assert load("good").name == "good"
-    assert "good" in {row.name for row in list_backends()}
+    rows = {row.name: row for row in list_backends()}
+    assert rows["good"].state == "ready"
+    assert rows["bringup-mess"].state == "broken"
+    assert "its metadata cannot be read: " in rows["bringup-mess"].reason
+    assert "bringup-foreign" not in rows
 
 
 NOISY = """
