@@ -1,7 +1,7 @@
 """A whole program as one LLVM module with one native entry.
 
 ``void entry(ptr buffers, ptr arena)``: ``buffers`` points to the inputs', outputs' and constants' addresses in that order;
-``arena`` to the program's arena with `NativeCode.scratch_bytes` behind it, private to the call.  Every kernel is a function over a range of units; long ones
+``arena`` to `NativeCode.arena_bytes` bytes private to the call.  Every kernel is a function over a range of units; long ones
 are shared among threads through ``bringup_parallel``.
 """
 
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 from bringup.errors import UnsupportedError
+from bringup.graph import Literal
 from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import split_fold
@@ -35,14 +34,14 @@ _ALIGNMENT = 64
 class NativeCode:
     """LLVM IR of a program.
 
-    entry: its function.  scratch_bytes: memory a call needs behind the program's arena.  constants: arrays whose addresses
+    entry: its function.  arena_bytes: memory a call needs, the program's arena first.  constants: arrays whose addresses
     follow the outputs'.  kernels: function names of the emitted kernels, in step order.
     """
 
     text: str
     entry: str
-    scratch_bytes: int
-    constants: tuple[np.ndarray[Any, Any], ...]
+    arena_bytes: int
+    constants: tuple[Literal, ...]
     kernels: tuple[str, ...]
 
 
@@ -75,10 +74,8 @@ class _Generator:
                 )
             self._step(b, step)
         b.ret()
-        padding = self.base - self.program.arena_bytes
-        scratch = padding + self.scratch_bytes if self.scratch_bytes else 0
-        constants = tuple(literal.array() for literal in self.program.constants)
-        return NativeCode(str(self.module), self.entry, scratch, constants, tuple(self.names))
+        bytes_needed = self.base + self.scratch_bytes
+        return NativeCode(str(self.module), self.entry, bytes_needed, self.program.constants, tuple(self.names))
 
     def _address(self, b: Builder, slot: Slot) -> Val:
         function = self.module.functions[self.entry]
