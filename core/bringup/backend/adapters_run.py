@@ -33,6 +33,17 @@ _MEANINGS: tuple[tuple[type[Exception], type[BringupError]], ...] = (
 )
 
 
+# The timeline stands above this layer, and hands its spans down.
+Span = Callable[[str, str], contextlib.AbstractContextManager[object]]
+_nothing: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+_spans: list[Span] = [lambda _name, _category: _nothing]
+
+
+def observe_steps(span: Span) -> None:
+    """Issue every step inside ``span(name, "kernel")`` from now on."""
+    _spans[0] = span
+
+
 def current_step() -> Step | None:
     """The step being issued by this thread, None outside one.
 
@@ -112,6 +123,7 @@ class StepsExecutable:
             "output": outputs,
             "constant": self._constants,
         }
+        span = _spans[0]
         try:
             for call in self._calls:
                 _issuing.step = call.step
@@ -123,7 +135,8 @@ class StepsExecutable:
                     )
                     for slot in call.step.slots
                 ]
-                call.run(views)
+                with span(call.step.name, "kernel"):
+                    call.run(views)
         except Exception as error:
             wrapped = device_error(error, call.step)
             if wrapped is error:

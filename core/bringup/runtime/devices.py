@@ -18,11 +18,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from bringup.backend.adapters_run import observe_steps
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, Device, DeviceInfo, NoHardware
 from bringup.backend.loading import Refusal, checked_devices, sentence
 from bringup.backend.registry import core_backends, list_backends, load
 from bringup.errors import BackendError, BringupError
+from bringup.runtime import timeline
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -61,6 +63,8 @@ DeviceSpec = str | OpenDevice | None
 #: that remembers a default device may trust it while the cell still holds the same number, and must
 #: not remember anything under a negative one: another thread's default differs then.
 epoch = ctypes.c_int64(1)
+
+observe_steps(timeline.span)
 
 _lock = threading.RLock()
 _open: dict[tuple[str, int], OpenDevice] = {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from bringup.dtypes import ALL, f32
 from bringup.graph import Builder, Graph, Value
 from bringup.ops.evaluate import evaluate
 from bringup.ops.table import OpDef, all_ops, lookup
+from bringup.runtime import timeline
 from bringup.runtime.compiler import compile_graph
 from bringup.runtime.devices import OpenDevice
 
@@ -100,3 +103,15 @@ def test_programs_decompose_plan_and_run(
     ):
         found = host(BufferView(handle, 0, value.type))
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
+
+
+def test_steps_stand_in_the_timeline(device: OpenDevice, tmp_path: Path) -> None:
+    with Builder() as b:
+        graph = b.build([emit("exp", emit("mul", b.input(f32[4]), b.input(f32[4])))])
+    compiled = compile_graph(graph, device)
+    timeline.start(tmp_path / "t.json")
+    compiled.executable([bytearray(16), bytearray(16)])
+    timeline.stop()
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    steps = [(e["name"], e["cat"]) for e in events if e["ph"] == "X"]
+    assert steps == [("mul", "kernel"), ("exp", "kernel")]
