@@ -15,6 +15,7 @@ import numpy as np
 
 from bringup.backend.device import Device, Handle
 from bringup.errors import DeviceError
+from bringup.runtime import timeline
 from bringup.types import TensorType
 
 Host = np.ndarray[Any, Any]
@@ -67,7 +68,8 @@ def upload(device: Device, data: Host) -> Any:
     dense = np.asarray(data, order="C")
     buffer = wrap(device, device.alloc(dense.nbytes))
     if dense.nbytes:
-        device.upload(handle_of(buffer), dense.reshape(-1).view(np.uint8).data)
+        with timeline.span("upload", "transfer", bytes=dense.nbytes):
+            device.upload(handle_of(buffer), dense.reshape(-1).view(np.uint8).data)
     return buffer
 
 
@@ -75,7 +77,8 @@ def download(device: Device, buffer: Any, type_: TensorType) -> Host:
     """A new, writable array of the host."""
     out = np.empty(type_.shape, type_.dtype.numpy)
     if out.nbytes:
-        device.download(handle_of(buffer), out.reshape(-1).view(np.uint8).data)
+        with timeline.span("download", "transfer", bytes=out.nbytes):
+            device.download(handle_of(buffer), out.reshape(-1).view(np.uint8).data)
     return out
 
 
@@ -93,7 +96,8 @@ def duplicate(device: Device, buffer: Any, type_: TensorType) -> Any:
     """A new buffer with the same content."""
     copy = wrap(device, device.alloc(type_.nbytes))
     if type_.nbytes:
-        device.copy(handle_of(copy), handle_of(buffer), type_.nbytes)
+        with timeline.span("copy", "transfer", bytes=type_.nbytes):
+            device.copy(handle_of(copy), handle_of(buffer), type_.nbytes)
     return copy
 
 

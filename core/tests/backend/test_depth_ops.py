@@ -15,7 +15,7 @@ from bringup.dtypes import ALL, f32
 from bringup.graph import Builder, Graph, Value
 from bringup.ops.evaluate import evaluate
 from bringup.ops.table import OpDef, all_ops, lookup
-from bringup.runtime import timeline
+from bringup.runtime import timeline, transfer
 from bringup.runtime.compiler import compile_graph
 from bringup.runtime.devices import OpenDevice
 
@@ -110,8 +110,16 @@ def test_steps_stand_in_the_timeline(device: OpenDevice, tmp_path: Path) -> None
         graph = b.build([emit("exp", emit("mul", b.input(f32[4]), b.input(f32[4])))])
     compiled = compile_graph(graph, device)
     timeline.start(tmp_path / "t.json")
-    compiled.executable([bytearray(16), bytearray(16)])
+    toy = device.device
+    x = transfer.upload(toy, np.float32([1, 2, 3, 4]))
+    [y] = compiled.executable([transfer.handle_of(x)] * 2)
+    transfer.download(toy, transfer.wrap(toy, y), f32[4])
     timeline.stop()
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     steps = [(e["name"], e["cat"]) for e in events if e["ph"] == "X"]
-    assert steps == [("mul", "kernel"), ("exp", "kernel")]
+    assert steps == [
+        ("upload", "transfer"),
+        ("mul", "kernel"),
+        ("exp", "kernel"),
+        ("download", "transfer"),
+    ]
