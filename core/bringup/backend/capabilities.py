@@ -1,4 +1,4 @@
-"""What a device can do, as data: answerable without hardware, and verified in both directions by the conformance suite."""
+"""What a device can do, as data: answered without hardware, verified both ways by the suite."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Handshake:
 class Numerics:
     """How results may differ from IEEE arithmetic in the stated dtype.
 
-    flush_subnormals: subnormal inputs or results may read as 0.  excess_precision: values inside a kernel may keep more
-    bits than their dtype.  longest_chain: additions in a row in any accumulation before partial results are combined
-    pairwise; it enters the error bound of sums.
+    flush_subnormals: subnormal inputs or results may read as 0.  excess_precision: values inside a
+    kernel may keep more bits than their dtype.  longest_chain: additions in a row in any
+    accumulation before partial results are combined pairwise; it enters the error bound of sums.
     """
 
     flush_subnormals: bool = False
@@ -42,7 +42,7 @@ class Numerics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shapes:
-    """Sizes at which the device's code changes path; the suite tests one below, at and above each."""
+    """Sizes at which the device's code changes path; the suite tests below, at and above each."""
 
     vector: int = 16
     block: int = 1024
@@ -53,12 +53,13 @@ class Shapes:
 class Capabilities:
     """The whole declaration of one device.
 
-    ops: claims the device runs as calls on whole buffers (``{"add": frozenset({f32})}``, ``"reduce.add"``).
-    kernels: claims allowed inside kernels; empty if the device takes none.  Movement ops dissolve into index maps,
-    constants and counters into values: they need no claim there, only a dtype that some claim holds.  `reduce` and
-    `dot_general` count as claims of kernels.
-    alignment: of buffers and arena slots, bytes.  asynchronous: work may be pending after a call returns.
-    donation: donated inputs may be overwritten.  deterministic: two runs give the same bits.
+    ops: claims the device runs as calls on whole buffers (``{"add": frozenset({f32})}``,
+    ``"reduce.add"``).  kernels: claims allowed inside kernels; empty if the device takes none.
+    Movement ops dissolve into index maps, constants and counters into values: they need no claim
+    there, only a dtype that some claim holds.  `reduce` and `dot_general` count as claims of
+    kernels.  alignment: of buffers and arena slots, bytes.  asynchronous: work may be pending after
+    a call returns.  donation: donated inputs may be overwritten.  deterministic: two runs give the
+    same bits.
     """
 
     ops: Claims = field(default_factory=dict)

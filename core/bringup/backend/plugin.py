@@ -1,6 +1,7 @@
 """The hooks a plugin implements, through pluggy.
 
-A distribution names a module under the entry-point group ``bringup.backends``; the entry point's name is the device's name::
+A distribution names a module under the entry-point group ``bringup.backends``; the entry point's
+name is the device's name::
 
     [project.entry-points."bringup.backends"]
     mydevice = "bringup_mydevice.plugin"
