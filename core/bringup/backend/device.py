@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from bringup.kernel.form import Kernel
 from bringup.passes.base import Pass
 from bringup.program.program import Program
 from bringup.types import TensorType
+
+if TYPE_CHECKING:
+    from bringup.backend.dispatch import ArrayLayout, Dispatcher
 
 #: A target-dependent rewrite of one kernel; it may change loops, never values.
 KernelPass = Callable[[Kernel], Kernel]
@@ -106,6 +109,13 @@ class Device(ABC):
         """The memory itself as an array of the host, after all work before it; None if the host cannot see it.
 
         The array keeps the memory alive.
+        """
+        return None
+
+    def dispatcher(self, layout: ArrayLayout, slow: Callable[..., Any]) -> Dispatcher | None:
+        """A callable that answers known calls natively and passes others to ``slow``; None if there is no such way.
+
+        See `bringup.backend.dispatch`.
         """
         return None
 

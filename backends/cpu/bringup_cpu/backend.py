@@ -1,0 +1,73 @@
+"""What this backend says of itself without opening the device."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from functools import cache
+
+from bringup.backend import (
+    Backend,
+    Capabilities,
+    Device,
+    DeviceInfo,
+    Limits,
+    Lowered,
+    Numerics,
+    Shapes,
+)
+from bringup.program.program import Program
+from bringup_cpu import host
+
+#: Elements of a row that a kernel goes over several times: what stays in the second-level cache.
+_ROW_ELEMENTS = 1 << 18
+
+
+class CpuBackend(Backend):
+    """The CPUs of this machine as one device, by code that LLVM compiles in the process."""
+
+    name = "cpu"
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        """One device with the CPU's name."""
+        return (DeviceInfo(0, host.product(), (("architecture", platform.machine()),)),)
+
+    def capabilities(self, target: str = "") -> Capabilities:
+        """Capabilities of the host, or of a target that `lower` takes.  Raises UnsupportedError."""
+        return _capabilities(target)
+
+    def open(self, index: int) -> Device:
+        """Open the device; every call gives one over the same memory and threads."""
+        from bringup_cpu.device import CpuDevice
+
+        assert index == 0, f"there is no device {index}"
+        return CpuDevice(self.capabilities())
+
+    def lower(self, program: Program, target: str = "") -> Lowered:
+        """LLVM IR and assembly for the host, or a level of its architecture such as ``x86-64-v3``.
+
+        Raises UnsupportedError, CompileError.
+        """
+        from bringup_cpu.codegen import generate
+        from bringup_cpu.emit_pool import MAX_THREADS
+        from bringup_cpu.engine import engine
+        from bringup_cpu.target import target as find_target
+
+        found = find_target(target)
+        text = generate(program, found.loops, host.threads(MAX_THREADS)).text
+        return Lowered(text, engine().assembly(text, found.cpu))
+
+
+@cache
+def _capabilities(target: str) -> Capabilities:
+    from bringup.llvm.claims import emitter_claims
+    from bringup.llvm.loops import LONGEST_CHAIN
+    from bringup_cpu.target import target as find_target
+
+    loops = find_target(target).loops
+    return Capabilities(
+        kernels=emitter_claims(),
+        limits=Limits(row_elements=_ROW_ELEMENTS, memory_bytes=host.memory()),
+        numerics=Numerics(longest_chain=LONGEST_CHAIN),
+        shapes=Shapes(vector=loops.vector_bits // 32, block=1024),
+    )

@@ -1,0 +1,76 @@
+"""The opened device: memory, transfers, compilation."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bringup.backend import Capabilities, Device, Handle
+from bringup.backend.dispatch import ArrayLayout, Dispatcher
+from bringup.program.program import Program
+from bringup.types import TensorType
+from bringup_cpu.engine import engine
+from bringup_cpu.executable import CpuExecutable
+from bringup_cpu.memory import Memory, memory
+from bringup_cpu.pool import pool
+from bringup_cpu.target import host_loops
+
+
+class CpuDevice(Device):
+    """This process's CPUs.  Handles are `Buffer` objects: see `bringup_cpu.memory`.
+
+    memory: the allocator, with its counters.
+    """
+
+    refcounted_handles = True
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        self.capabilities = capabilities
+        self.memory: Memory = memory()
+        # Compiled code refers to the pool by symbol, so it must be there first.
+        self.pool = pool()
+
+    def alloc(self, nbytes: int) -> Handle:
+        """A new buffer.  Raises OutOfMemoryError."""
+        return self.memory.alloc(nbytes)
+
+    def free(self, handle: Handle) -> None:
+        """Nothing: the memory comes back when the last reference to the buffer goes."""
+
+    def upload(self, handle: Handle, data: memoryview) -> None:
+        """Copy bytes of the host into a buffer."""
+        memoryview(handle)[: data.nbytes] = data.cast("B") if data.format != "B" else data
+
+    def download(self, handle: Handle, out: memoryview) -> None:
+        """Copy a buffer's first bytes to the host."""
+        bytes_out = out.cast("B") if out.format != "B" else out
+        bytes_out[:] = memoryview(handle)[: out.nbytes]
+
+    def copy(self, target: Handle, source: Handle, nbytes: int) -> None:
+        """Copy from one buffer to another."""
+        assert nbytes <= min(target.nbytes, source.nbytes), "the copy leaves a buffer"
+        ctypes.memmove(target.address, source.address, nbytes)
+
+    def synchronize(self) -> None:
+        """Nothing: every call has finished its work when it returns."""
+
+    def host_view(self, handle: Handle, type_: TensorType) -> np.ndarray[Any, Any]:
+        """The buffer itself as an array, which keeps it alive."""
+        return np.ndarray(type_.shape, type_.dtype.numpy, handle)
+
+    def dispatcher(self, layout: ArrayLayout, slow: Callable[..., Any]) -> Dispatcher | None:
+        """A native dispatcher, where this interpreter's objects allow one."""
+        from bringup_cpu.dispatch import dispatcher
+
+        return dispatcher(layout, slow)
+
+    def compile(self, program: Program) -> CpuExecutable:
+        """Native code for a program.  Raises CompileError, UnsupportedError."""
+        from bringup_cpu.codegen import generate
+
+        native = generate(program, host_loops(), self.pool.threads)
+        code = engine().compile_native(native.text, (native.entry,))
+        return CpuExecutable(program, native, code, self.memory)

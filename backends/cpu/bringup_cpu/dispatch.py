@@ -1,0 +1,229 @@
+"""The dispatcher: a builtin that recognises repeated calls and runs them without the interpreter.
+
+See `bringup.backend.dispatch` for what it is told and `bringup_cpu.emit_dispatch` for what it does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from bringup.backend.dispatch import ArrayLayout, FastArg, FastEntry, slot_offset
+from bringup.llvm.text import Module
+from bringup_cpu.emit_dispatch import (
+    ANY_ARRAY,
+    ANY_HOST,
+    EPOCH,
+    EXPORTS,
+    MAX_BUFFERS,
+    MAX_RESULTS,
+    RELEASE,
+    TUPLE,
+    ArrayHeader,
+    DispatchEmitter,
+    Entry,
+    ObjectLayout,
+    Table,
+)
+from bringup_cpu.engine import engine
+from bringup_cpu.executable import CpuExecutable
+from bringup_cpu.memory import memory
+from bringup_cpu.runtime import OBJECT_BYTES, RUNTIME_LEVEL, builtin, has_gil, header, runtime
+
+#: Entries of one dispatcher; a call compares with each in turn.
+MAX_ENTRIES = 64
+#: Seconds of native work from which on other Python threads may run meanwhile.
+RELEASE_SECONDS = 20e-6
+
+
+class CpuDispatcher:
+    """A table of entries; ``call`` is the builtin over it."""
+
+    __slots__ = ("__weakref__", "_entries", "_kept", "_layout", "_table", "call")
+
+    def __init__(self, code: DispatchCode, layout: ArrayLayout, slow: Callable[..., Any]) -> None:
+        self._layout = layout
+        self._entries: list[Any] = []
+        defaults = [word for offset, value in layout.defaults for word in (offset, id(value))]
+        filled = _words(*defaults)
+        self._table = _words(
+            id(slow), 0, id(layout.array_class), layout.type_slot,
+            layout.device_slot, layout.buffer_slot,
+            ctypes.addressof(layout.epoch), filled.address, len(layout.defaults),
+        )  # fmt: skip
+        # Native code keeps addresses only.  Entries stay after `clear`: a call may be inside one.
+        self._kept: list[Any] = [slow, layout, filled]
+        doc = "call(*args, **kwargs)\n--\n\nRun what the arguments match, else the slow way."
+        self.call = builtin("call", code.address, doc, self, fast=True)
+
+    def add(self, entry: FastEntry) -> bool:
+        """Serve an entry from now on; False if it is of a kind that always takes the slow way."""
+        if not self._takes(entry):
+            return False
+        executable = entry.executable
+        assert isinstance(executable, CpuExecutable)
+        made = _Native(entry, executable)
+        self._kept.append(made)
+        self._entries.append(made)
+        self._link()
+        return True
+
+    def clear(self) -> None:
+        """Forget all entries."""
+        self._entries.clear()
+        self._link()
+
+    def _takes(self, entry: FastEntry) -> bool:
+        executable = entry.executable
+        if not isinstance(executable, CpuExecutable) or executable.program.donated:
+            return False
+        if entry.epoch < 0 and all(arg.kind == "host" for arg in entry.args):
+            return False
+        buffers = len(executable.template)
+        return (
+            len(self._entries) < MAX_ENTRIES
+            and max(buffers, len(entry.args)) <= MAX_BUFFERS
+            and 0 < len(entry.outputs) <= MAX_RESULTS
+            and entry.outputs == executable.program.outputs
+            and (entry.tuple_out or len(entry.outputs) == 1)
+        )
+
+    def _link(self) -> None:
+        """Chain the entries, the newest first, and publish the chain's head."""
+        following = 0
+        for entry in self._entries:
+            _store(entry.words, Entry.NEXT, following)
+            following = entry.words.address
+        _store(self._table, Table.ENTRIES, following)
+
+
+class _Native:
+    """An entry in the form native code reads, and everything its addresses point to."""
+
+    __slots__ = ("_kept", "words")
+
+    def __init__(self, entry: FastEntry, executable: CpuExecutable) -> None:
+        inputs = len(executable.program.inputs)
+        template = list(executable.template)
+        for place, handle in entry.bound:
+            template[place] = handle.address
+        args, shapes = _arguments(entry.args)
+        results = _words(*(word for t in entry.outputs for word in (id(t), t.nbytes)))
+        pointers = _words(*template)
+        self.words = _words(
+            0, len(entry.args), args.address, executable.address, _flags(entry, executable),
+            entry.epoch, id(entry.device), executable.arena_bytes, len(template), pointers.address,
+            inputs, len(entry.outputs), results.address,
+        )  # fmt: skip
+        self._kept = (entry, args, shapes, results, pointers)
+
+
+def _arguments(args: Sequence[FastArg]) -> tuple[Any, list[Any]]:
+    """The descriptions of the arguments, and the shapes they point to."""
+    shapes = [_words(*arg.type.shape) for arg in args]
+    words: list[int] = []
+    for arg, shape in zip(args, shapes, strict=True):
+        words += (
+            ANY_ARRAY if arg.kind == "array" else ANY_HOST,
+            id(arg.type),
+            id(arg.type.dtype.numpy),
+            arg.type.rank,
+            shape.address,
+            8 * (arg.input if arg.input >= 0 else MAX_BUFFERS),
+        )
+    return _words(*words), shapes
+
+
+def _flags(entry: FastEntry, executable: CpuExecutable) -> int:
+    has_array = any(arg.kind == "array" for arg in entry.args)
+    return (
+        (TUPLE if entry.tuple_out else 0)
+        | (0 if executable.seconds < RELEASE_SECONDS else RELEASE)
+        | (0 if has_array else EPOCH)
+    )
+
+
+def _words(*values: int) -> Any:
+    """A buffer of 64-bit words."""
+    buffer = memory().alloc(8 * len(values))
+    ctypes.memmove(buffer.address, (ctypes.c_int64 * len(values))(*values), 8 * len(values))
+    return buffer
+
+
+def _store(buffer: Any, offset: int, value: int) -> None:
+    ctypes.c_int64.from_address(buffer.address + offset).value = value
+
+
+class DispatchCode:
+    """The native function behind every dispatcher, loaded and found right."""
+
+    def __init__(self, numpy: ArrayHeader) -> None:
+        runtime()
+        module = Module()
+        layout = ObjectLayout(OBJECT_BYTES, slot_offset(CpuDispatcher, "_table"), numpy)
+        DispatchEmitter(module, header, layout)
+        self.code = engine().compile_native(str(module), EXPORTS, RUNTIME_LEVEL)
+        self.address = self.code.addresses["dispatch_call"]
+        install = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+        address = self.code.addresses["dispatch_install"]
+        install(address)(id(np.ndarray), id(memory().buffer_type))
+
+
+@cache
+def dispatch_code() -> DispatchCode | None:
+    """The process's dispatcher code, or None where objects are not laid out as it expects."""
+    numpy = ArrayHeader()
+    if platform.python_implementation() != "CPython" or not has_gil():
+        return None
+    if hasattr(sys, "gettotalrefcount") or not _laid_out(numpy):
+        return None
+    return DispatchCode(numpy)
+
+
+def _laid_out(numpy: ArrayHeader) -> bool:
+    """Whether real objects keep types and members where native code reads them."""
+    probes = [
+        np.zeros((), np.bool_),
+        np.zeros((3, 5), np.float32),
+        np.asfortranarray(np.zeros((4, 6, 2), np.int64)),
+        np.zeros(40, np.uint8)[3:35].view(np.float64),
+        np.zeros((7, 9), np.float16)[::2, 1:],
+    ]
+    return all(_array_fits(probe, numpy) for probe in probes)
+
+
+def _array_fits(array: np.ndarray[Any, Any], numpy: ArrayHeader) -> bool:
+    start = id(array)
+    flags = ctypes.c_int.from_address(start + numpy.flags).value
+    shape = ctypes.c_void_p.from_address(start + numpy.shape).value
+    ready = array.flags.c_contiguous and array.flags.aligned
+    return (
+        np.ndarray.__basicsize__ >= numpy.flags + 4
+        and _pointer(start + OBJECT_BYTES - 8) == id(np.ndarray)
+        and _pointer(start + numpy.data) == array.ctypes.data
+        and ctypes.c_int.from_address(start + numpy.rank).value == array.ndim
+        and _pointer(start + numpy.descr) == id(array.dtype)
+        and (flags & numpy.wanted == numpy.wanted) == ready
+        and (not array.ndim or _sizes(shape, array.ndim) == array.shape)
+    )
+
+
+def _pointer(address: int) -> int | None:
+    return ctypes.c_void_p.from_address(address).value
+
+
+def _sizes(address: int | None, rank: int) -> tuple[int, ...]:
+    assert address is not None
+    return tuple((ctypes.c_ssize_t * rank).from_address(address))
+
+
+def dispatcher(layout: ArrayLayout, slow: Callable[..., Any]) -> CpuDispatcher | None:
+    """A dispatcher for arrays of a layout, or None where there is no native way."""
+    code = dispatch_code()
+    return None if code is None else CpuDispatcher(code, layout, slow)

@@ -1,0 +1,210 @@
+"""From LLVM IR text to addresses: compile, keep on disk, load."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import llvmlite.binding as llvm
+from platformdirs import user_cache_dir
+
+from bringup.errors import CompileError
+from bringup_cpu.elf import undefined_symbols
+from bringup_cpu.objects import ObjectCache
+
+#: Loaded objects of one LLVM engine.  LLVM frees code only with its engine.
+_SEGMENT = 32
+
+
+class Code:
+    """Loaded machine code, in memory while this object lives.
+
+    addresses: of the exported functions, by the names they had in the text.
+    """
+
+    __slots__ = ("__weakref__", "_segment", "addresses", "object")
+
+    def __init__(self, addresses: Mapping[str, int], segment: object, data: bytes) -> None:
+        self.addresses = addresses
+        self.object = data
+        self._segment = segment
+
+
+class _Segment:
+    """An LLVM engine and the number of objects it was given."""
+
+    def __init__(self, machine: llvm.TargetMachine) -> None:
+        # The engine takes the machine: one shared by two engines is freed twice.
+        self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        self.loaded: dict[str, dict[str, int]] = {}
+
+    def load(self, key: str, data: bytes, exports: Sequence[str]) -> dict[str, int]:
+        found = self.loaded.get(key)
+        if found is None:
+            self.engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+            self.engine.finalize_object()
+            found = {n: self.engine.get_function_address(_unique(n, key)) for n in exports}
+            self.loaded[key] = found
+        return found
+
+
+class Engine:
+    """Compiles for the host and loads; safe to call from several threads.
+
+    objects: the cache on disk, or None for none.  level: of LLVM's code generator, 0 to 3.
+    """
+
+    def __init__(self, objects: ObjectCache | None, level: int = 2) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        self.level = level
+        self.objects = objects
+        #: Objects compiled by this engine, not counting those found on disk.
+        self.compiled = 0
+        self._target = llvm.Target.from_default_triple()
+        self._machines: dict[int, llvm.TargetMachine] = {}
+        self._segment: _Segment | None = None
+        self._loaded: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
+        self._lock = threading.RLock()
+        # A child of fork must not inherit LLVM in the middle of something.
+        os.register_at_fork(
+            before=self._lock.acquire,
+            after_in_parent=self._lock.release,
+            after_in_child=self._lock.release,
+        )
+
+    def _new_machine(self, level: int) -> llvm.TargetMachine:
+        # The code model that `jit` selects holds wherever the loader finds room for code and data.
+        return self._target.create_target_machine(
+            cpu=host_cpu(), features=host_features(), opt=level, jit=True
+        )
+
+    def compile_native(self, text: str, exports: Sequence[str], level: int | None = None) -> Code:
+        """Compile a module, or find it compiled, and load it.
+
+        exports: the functions whose addresses are wanted.  They are renamed on the way, so equal
+        names in different texts do not clash.  level: instead of the engine's.
+        Raises CompileError with LLVM's message and the text.
+        """
+        level = self.level if level is None else level
+        key = self.key(text, level)
+        with self._lock:
+            found = self._loaded.get(key)
+            if found is not None:
+                return found
+            data = None if self.objects is None else self.objects.get(key)
+            if data is None:
+                data = self._compile(text, key, exports, level)
+                if self.objects is not None:
+                    self.objects.put(key, data)
+            code = self._load(key, data, exports, text)
+            self._loaded[key] = code
+            return code
+
+    def key(self, text: str, level: int) -> str:
+        """What the object of a text depends on, hashed."""
+        parts = (text, host_cpu(), host_features(), str(level), _versions())
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def assembly(self, text: str, cpu: str = "", features: str = "") -> str:
+        """Assembly of a module for the host, or for another CPU of the host's architecture."""
+        machine = self._target.create_target_machine(
+            cpu=cpu or host_cpu(),
+            features=features if cpu else host_features(),
+            opt=self.level,
+            reloc="pic",
+            codemodel="small",
+        )
+        with self._lock:
+            return str(machine.emit_assembly(self._parse(text)))
+
+    def symbol(self, name: str, address: int) -> None:
+        """Make an address known to modules loaded from now on, under a name."""
+        with self._lock:
+            llvm.add_symbol(name, address)
+
+    def _parse(self, text: str) -> llvm.ModuleRef:
+        try:
+            # A context of its own: the global one keeps every constant for ever.
+            module = llvm.parse_assembly(text, llvm.create_context())
+            module.verify()
+        except RuntimeError as error:
+            raise CompileError("LLVM refused a module", log=str(error), source=text) from None
+        return module
+
+    def _compile(self, text: str, key: str, exports: Sequence[str], level: int) -> bytes:
+        module = self._parse(text)
+        _rename(module, key, exports)
+        machine = self._machines.get(level)
+        if machine is None:
+            machine = self._machines[level] = self._new_machine(level)
+        data: bytes = machine.emit_object(module)
+        self.compiled += 1
+        return data
+
+    def _load(self, key: str, data: bytes, exports: Sequence[str], text: str) -> Code:
+        unknown = [n for n in undefined_symbols(data) if llvm.address_of_symbol(n) is None]
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            raise CompileError(
+                f"compiled code calls what no library here has: {names}", source=text
+            )
+        if self._segment is None or len(self._segment.loaded) >= _SEGMENT:
+            self._segment = _Segment(self._new_machine(self.level))
+        return Code(self._segment.load(key, data, exports), self._segment, data)
+
+
+def _rename(module: llvm.ModuleRef, key: str, exports: Sequence[str]) -> None:
+    """Give exported functions names of this module alone and hide everything else.
+
+    The loader takes the first definition of a name it finds, be it of another module.
+    """
+    functions = {f.name: f for f in module.functions if not f.is_declaration}
+    missing = [name for name in exports if name not in functions]
+    if missing:
+        raise CompileError(f"a module does not define {', '.join(missing)}", source=str(module))
+    for name, function in functions.items():
+        if name in exports:
+            function.name = _unique(name, key)
+        else:
+            function.linkage = "internal"
+    for variable in module.global_variables:
+        if not variable.is_declaration:
+            variable.linkage = "internal"
+
+
+def _unique(name: str, key: str) -> str:
+    return f"{name}.{key[:24]}"
+
+
+@cache
+def host_cpu() -> str:
+    """LLVM's name of this CPU."""
+    return str(llvm.get_host_cpu_name())
+
+
+@cache
+def host_features() -> str:
+    """The host's instruction-set extensions in LLVM's form: ``+avx2,-sse4a``."""
+    return str(llvm.get_host_cpu_features().flatten())
+
+
+@cache
+def _versions() -> str:
+    try:
+        own = version("bringup")
+    except PackageNotFoundError:
+        own = "uninstalled"
+    return f"bringup {own} llvm {'.'.join(map(str, llvm.llvm_version_info))}"
+
+
+@cache
+def engine() -> Engine:
+    """The process's engine, with the user's cache directory."""
+    return Engine(ObjectCache(Path(user_cache_dir("bringup")) / "objects"))

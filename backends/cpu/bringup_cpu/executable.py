@@ -1,0 +1,78 @@
+"""Compiled programs: native code, its constants, and what one call of it needs."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bringup.graph import Literal
+from bringup.program.program import Program
+from bringup_cpu.codegen import NativeCode
+from bringup_cpu.engine import Code
+from bringup_cpu.memory import Memory
+
+
+class CpuExecutable:
+    """A loaded program.  Calls from several threads may overlap.
+
+    program: what it computes.  address: of the entry.
+    template: the addresses of a call's buffers, 0 where they differ from call to call.
+    arena_bytes: arena and scratch of a call.  seconds: the shortest run so far.
+    """
+
+    __slots__ = (
+        "_aliases", "_code", "_constants", "_memory", "_pointers", "_run", "_sizes", "address",
+        "arena_bytes", "program", "seconds", "template",
+    )  # fmt: skip
+
+    def __init__(self, program: Program, native: NativeCode, code: Code, memory: Memory) -> None:
+        self.program = program
+        self.address = code.addresses[native.entry]
+        self.arena_bytes = native.arena_bytes
+        self.seconds = math.inf
+        self._code = code
+        self._memory = memory
+        self._constants = [_copied(memory, literal) for literal in native.constants]
+        varying = len(program.inputs) + len(program.outputs)
+        self.template = [0] * varying + [buffer.address for buffer in self._constants]
+        self._pointers = ctypes.c_void_p * len(self.template)
+        self._run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(self.address)
+        self._sizes = [type_.nbytes for type_ in program.outputs]
+        self._aliases: Mapping[int, int] = dict(program.aliases)
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+        """Run on buffers and return new ones; an aliased output is its donated input's buffer."""
+        assert self._fit(inputs), f"buffers do not hold {', '.join(map(str, self.program.inputs))}"
+        alloc, aliases = self._memory.alloc, self._aliases
+        outputs = [
+            inputs[aliases[k]] if k in aliases else alloc(nbytes)
+            for k, nbytes in enumerate(self._sizes)
+        ]
+        pointers = self._pointers(
+            *[buffer.address for buffer in inputs],
+            *[buffer.address for buffer in outputs],
+            *[buffer.address for buffer in self._constants],
+        )
+        arena = alloc(self.arena_bytes) if self.arena_bytes else None
+        start = time.perf_counter()
+        self._run(pointers, arena.address if arena is not None else None)
+        self.seconds = min(self.seconds, time.perf_counter() - start)
+        return outputs
+
+    def _fit(self, inputs: Sequence[Any]) -> bool:
+        types = self.program.inputs
+        return len(inputs) == len(types) and all(
+            buffer.nbytes >= type_.nbytes for buffer, type_ in zip(inputs, types, strict=True)
+        )
+
+
+def _copied(memory: Memory, literal: Literal) -> Any:
+    """A buffer with a constant's elements."""
+    buffer = memory.alloc(literal.type.nbytes)
+    np.ndarray(literal.type.shape, literal.type.dtype.numpy, buffer)[...] = literal.array()
+    return buffer

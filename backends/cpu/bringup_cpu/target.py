@@ -1,0 +1,48 @@
+"""What code is compiled for: this host, or a named CPU of its architecture."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+
+from bringup.errors import UnsupportedError
+from bringup.llvm.schedule import LoopTarget
+
+#: LLVM names for levels of x86-64, and the widths and numbers of their vector registers.
+_NAMED = {
+    "x86-64": LoopTarget(vector_bits=128, registers=16),
+    "x86-64-v2": LoopTarget(vector_bits=128, registers=16),
+    "x86-64-v3": LoopTarget(vector_bits=256, registers=16),
+    "x86-64-v4": LoopTarget(vector_bits=512, registers=32),
+}
+_X86 = ("x86_64", "AMD64")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTarget:
+    """A CPU.  cpu: LLVM's name, empty for the host.  loops: what the emitter must know of it."""
+
+    cpu: str
+    loops: LoopTarget
+
+
+def target(name: str = "") -> CpuTarget:
+    """The target of that name; the host without one.  Raises UnsupportedError."""
+    if not name:
+        return CpuTarget("", host_loops())
+    if platform.machine() not in _X86 or name not in _NAMED:
+        known = ", ".join(_NAMED) if platform.machine() in _X86 else "no names, only the host"
+        raise UnsupportedError(f"{name!r} is no CPU to compile for", fix=f"use one of: {known}")
+    return CpuTarget(name, _NAMED[name])
+
+
+def host_loops() -> LoopTarget:
+    """Vector registers of this CPU."""
+    if platform.machine() not in _X86:
+        return LoopTarget(vector_bits=128, registers=32)
+    from bringup_cpu.engine import host_features
+
+    features = host_features().split(",")
+    if {"+avx512f", "+avx512bw", "+avx512dq", "+avx512vl"} <= set(features):
+        return _NAMED["x86-64-v4"]
+    return _NAMED["x86-64-v3"] if "+avx2" in features else _NAMED["x86-64"]
