@@ -14,21 +14,24 @@ from dataclasses import dataclass, field
 from bringup.graph import Graph, Instr, Value
 from bringup.kernel.axes import normalize_axes
 from bringup.kernel.form import Kernel
+from bringup.kernel.index import Axis
 from bringup.kernel.limits import Limits
 from bringup.kernel.lower import (
-    Lowered,
     Region,
+    Shape,
     Unfusable,
     inlines,
     is_expensive,
     is_fold,
     lower_region,
     opdef,
+    shape_region,
 )
-from bringup.kernel.movement import Index, is_movement
+from bringup.kernel.movement import Index, is_movement, source_of
 from bringup.ops.table import Kind
 
 _CHEAP_READS = 4
+_MAX_READS = 64
 _SMALL = 1 << 12
 
 
@@ -45,12 +48,18 @@ class Launch:
 
 @dataclass(slots=True, eq=False)
 class _Cluster:
-    """A region under construction.  ``reads`` maps outside values to the indices they are read at."""
+    """A region under construction.
+
+    whole: the instruction left whole, if it is that.  grid, stages, reads: as in `Shape`; they stay right while ops that only
+    rewrite indices join.  contracts: a contraction is a member.
+    """
 
     region: Region
     whole: Instr | None = None
-    lowered: Lowered | None = None
+    grid: tuple[Axis, ...] = ()
+    stages: int = 1
     reads: dict[Value, list[Index]] = field(default_factory=dict)
+    contracts: bool = False
 
 
 def fuse(
@@ -133,7 +142,7 @@ class _Fusion:
         region = Region({instr}, list(instr.results))
         cluster = _Cluster(region, instr if whole else None)
         if not whole:
-            self._refresh(cluster, lower_region(region, self.order, self.limits, "probe"))
+            self._refresh(cluster, shape_region(region, self.order, self.limits))
         self._register(cluster, instr)
         self.clusters.append(cluster)
         for result in instr.results:
@@ -145,74 +154,70 @@ class _Fusion:
 
     def _add(self, cluster: _Cluster, instr: Instr) -> None:
         cluster.region.members.add(instr)
-        cluster.lowered = None
+        cluster.reads.pop(instr.result, None)
+        cluster.contracts = cluster.contracts or opdef(instr).kind is Kind.CONTRACTION
         self._register(cluster, instr)
 
     @staticmethod
-    def _refresh(cluster: _Cluster, lowered: Lowered) -> None:
-        cluster.lowered = lowered
-        cluster.reads = {v: list(r) for v, r in lowered.reads.items()}
+    def _refresh(cluster: _Cluster, shape: Shape) -> None:
+        cluster.grid, cluster.stages = shape.grid, shape.stages
+        cluster.reads = {v: list(r) for v, r in shape.reads.items()}
+        cluster.contracts = any(opdef(m).kind is Kind.CONTRACTION for m in cluster.region.members)
 
     # -- joining ------------------------------------------------------------------------------------------------------
 
     def _absorb(self, clusters: Sequence[_Cluster], instr: Instr) -> bool:
         """Compute ``instr`` inside each of ``clusters``: all of them or none."""
-        tried: list[tuple[_Cluster, Lowered | None]] = []
+        tried: list[tuple[_Cluster, Shape | None]] = []
         for cluster in clusters:
             if len(clusters) > 1 and len(cluster.reads.get(instr.result, ())) > _CHEAP_READS:
                 return False
-            accepted, lowered = self._try(cluster, instr)
+            accepted, shape = self._try(cluster, instr)
             if not accepted:
                 return False
-            tried.append((cluster, lowered))
-        for cluster, lowered in tried:
-            indices = cluster.reads.pop(instr.result, [])
+            tried.append((cluster, shape))
+        for cluster, shape in tried:
+            indices = cluster.reads.get(instr.result, [])
             self._add(cluster, instr)
-            if lowered is not None:
-                self._refresh(cluster, lowered)
+            if shape is not None:
+                self._refresh(cluster, shape)
             else:
-                for operand in instr.operands:
-                    known = cluster.reads.setdefault(operand, [])
-                    known += [i for i in indices if i not in known]
+                _follow(cluster.reads, instr, indices)
         return True
 
-    def _try(self, cluster: _Cluster, instr: Instr) -> tuple[bool, Lowered | None]:
-        """Whether the cluster may compute ``instr``, with the lowering if one was needed to find out."""
+    def _try(self, cluster: _Cluster, instr: Instr) -> tuple[bool, Shape | None]:
+        """Whether the cluster may compute ``instr``, with its new shape if that is more than new indices."""
         indices = cluster.reads.get(instr.result, [])
-        if is_fold(instr) or is_movement(instr):
-            return self._try_lowering(cluster, instr, [])
+        if is_fold(instr):
+            return self._try_shape(cluster, instr, [])
+        if len(cluster.reads) + len(instr.operands) + len(cluster.region.outputs) > self.limits.buffers:
+            return False, None
+        if is_movement(instr):
+            return len(indices) <= _MAX_READS, None
         if not self._worth_repeating(cluster, instr, indices):
             return False, None
-        if len(indices) > _CHEAP_READS:
-            return False, None
-        return True, None
+        return len(indices) <= _CHEAP_READS, None
 
     def _worth_repeating(self, cluster: _Cluster, instr: Instr, indices: list[Index]) -> bool:
         """An expensive value must not be computed many times over, whether per reader or per grid point."""
-        contracted = self._feeds_contraction(cluster, instr)
+        contracted = cluster.contracts and self._feeds_contraction(cluster, instr)
         if not is_expensive(instr):
             return not contracted or len(instr.operands) <= 2
         if contracted:
             return False
-        if cluster.lowered is None:
-            self._refresh(cluster, lower_region(cluster.region, self.order, self.limits, "probe"))
-            indices = cluster.reads.get(instr.result, [])
-        assert cluster.lowered is not None
-        if _evaluations(cluster.lowered, indices) <= 4 * max(instr.result.type.size, _SMALL // 4):
-            return True
-        return self._becomes_row(cluster, instr)
+        enough = 4 * max(instr.result.type.size, _SMALL // 4)
+        return _evaluations(cluster.grid, indices) <= enough or self._becomes_row(cluster, instr, enough)
 
-    def _becomes_row(self, cluster: _Cluster, instr: Instr) -> bool:
+    def _becomes_row(self, cluster: _Cluster, instr: Instr, enough: int) -> bool:
         """Whether the reductions behind ``instr`` can join too, so that it is computed once for each of their points."""
         chain = self._up_to_folds(instr)
         if not any(map(is_fold, chain)):
             return False
         region = Region(cluster.region.members | chain, cluster.region.outputs)
         try:
-            lowered = lower_region(region, self.order, self.limits, "probe")
+            return shape_region(region, self.order, self.limits).points <= enough
         except Unfusable:
             return False
-        return lowered.kernel.points <= 4 * max(instr.result.type.size, _SMALL // 4)
 
     def _up_to_folds(self, instr: Instr) -> set[Instr]:
         """``instr`` and what it is computed from at its own size, as far as the reductions and no further."""
@@ -241,14 +246,14 @@ class _Fusion:
                         stack.append(user)
         return False
 
-    def _try_lowering(
+    def _try_shape(
         self, cluster: _Cluster, instr: Instr, outputs: list[Value]
-    ) -> tuple[bool, Lowered | None]:
+    ) -> tuple[bool, Shape | None]:
         if is_fold(instr) and opdef(instr).kind is Kind.CONTRACTION and self._has_fold(cluster):
             return False, None
         region = Region(cluster.region.members | {instr}, cluster.region.outputs + outputs)
         try:
-            return True, lower_region(region, self.order, self.limits, "probe")
+            return True, shape_region(region, self.order, self.limits)
         except Unfusable:
             return False, None
 
@@ -264,18 +269,18 @@ class _Fusion:
                 continue
             if not self._hosts(host, instr):
                 continue
-            accepted, lowered = self._try_lowering(host, instr, list(instr.results))
-            if accepted and lowered is not None:
+            accepted, shape = self._try_shape(host, instr, list(instr.results))
+            if accepted and shape is not None:
                 self._add(host, instr)
                 host.region.outputs += instr.results
-                self._refresh(host, lowered)
+                self._refresh(host, shape)
                 self.maker.update(dict.fromkeys(instr.results, host))
                 return
         self._new_cluster(instr, whole=False)
 
     def _hosts(self, host: _Cluster, instr: Instr) -> bool:
         """Whether ``host`` may store the value besides its own: not if that makes it compute it more than once a point."""
-        if self._feeds_contraction(host, instr) or len(host.reads.get(instr.result, ())) > 1:
+        if (host.contracts and self._feeds_contraction(host, instr)) or len(host.reads.get(instr.result, ())) > 1:
             return False
         if is_fold(instr) and opdef(instr).kind is Kind.CONTRACTION:
             return not self._has_fold(host)
@@ -317,36 +322,24 @@ class _Fusion:
         if a.whole is not None or b.whole is not None:
             return False
         shared = {v for v in self._outside(a) & self._outside(b) if v.type.size > 1}
-        if not shared or self._contracts(a) or self._contracts(b):
+        if not shared or a.contracts or b.contracts or _sizes(a) != _sizes(b):
             return False
         return not self._reaches(a, b) and not self._reaches(b, a)
 
-    @staticmethod
-    def _contracts(cluster: _Cluster) -> bool:
-        return any(opdef(m).kind is Kind.CONTRACTION for m in cluster.region.members)
-
     def _join(self, a: _Cluster, b: _Cluster) -> bool:
         region = Region(a.region.members | b.region.members, a.region.outputs + b.region.outputs)
-        if _grid_sizes(a, self) != _grid_sizes(b, self):
-            return False
         try:
-            lowered = lower_region(region, self.order, self.limits, "probe")
+            shape = shape_region(region, self.order, self.limits)
         except Unfusable:
             return False
-        if len(lowered.kernel.stages) > max(len(self._lowered(a).kernel.stages), len(self._lowered(b).kernel.stages)):
+        if shape.stages > max(a.stages, b.stages):
             return False
         a.region = region
-        self._refresh(a, lowered)
+        self._refresh(a, shape)
         for value in b.region.outputs:
             self.maker[value] = a
         self.clusters.remove(b)
         return True
-
-    def _lowered(self, cluster: _Cluster) -> Lowered:
-        if cluster.lowered is None:
-            self._refresh(cluster, lower_region(cluster.region, self.order, self.limits, "probe"))
-        assert cluster.lowered is not None
-        return cluster.lowered
 
     # -- result -------------------------------------------------------------------------------------------------------
 
@@ -384,19 +377,32 @@ class _Fusion:
         return Launch(normalize_axes(lowered.kernel), None, reads, writes, lowered.values)
 
 
-def _evaluations(lowered: Lowered, indices: list[Index]) -> int:
+def _evaluations(grid: tuple[Axis, ...], indices: list[Index]) -> int:
     """How often a value read at these indices is computed at most: once per grid point and element of the axes it needs."""
     most = 0
     for index in indices:
         product = 1
-        for axis in {*lowered.kernel.grid, *(a for e in index for a in e.axes())}:
+        for axis in {*grid, *(a for e in index for a in e.axes())}:
             product *= axis.size
         most = max(most, product)
     return most
 
 
-def _grid_sizes(cluster: _Cluster, fusion: _Fusion) -> list[int]:
-    return [a.size for a in fusion._lowered(cluster).kernel.grid]
+def _follow(reads: dict[Value, list[Index]], instr: Instr, indices: list[Index]) -> None:
+    """Where the operands of a joining instruction are read, given where its result is."""
+    for index in indices:
+        if is_movement(instr):
+            needed = [(instr.operands[s.operand], s.index) for s in source_of(instr, index)]
+        else:
+            needed = [(v, index) for v in instr.operands]
+        for value, at in needed:
+            known = reads.setdefault(value, [])
+            if at not in known:
+                known.append(at)
+
+
+def _sizes(cluster: _Cluster) -> list[int]:
+    return [a.size for a in cluster.grid]
 
 
 def _label(region: Region, order: dict[Instr, int]) -> str:

@@ -23,6 +23,7 @@ from bringup.ops.table import Kind, OpDef, Trait, lookup
 from bringup.types import TensorType
 
 Mask = tuple[Bound, ...]
+_Key = tuple[Value, Index, Mask]
 _MAX_BODY = 4000
 
 
@@ -63,12 +64,26 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """What is known of a region's kernel without building it: its grid, its number of stages, and the indices at which
+    every outside value is read.
+    """
+
+    grid: tuple[Axis, ...]
+    stages: int
+    reads: Mapping[Value, list[Index]]
+
+    @property
+    def points(self) -> int:
+        return _trips(self.grid)
+
+
+@dataclass(frozen=True, slots=True)
 class Lowered:
-    """A kernel, the values behind its non-tile buffers in order, and where every outside value is read."""
+    """A kernel, and the values behind its non-tile buffers in order."""
 
     kernel: Kernel
     values: tuple[Value, ...]
-    reads: Mapping[Value, list[Index]]
 
 
 @dataclass(slots=True)
@@ -87,6 +102,11 @@ def lower_region(region: Region, order: Mapping[Instr, int], limits: Limits, nam
     return _Lowering(region, order, limits).run(name)
 
 
+def shape_region(region: Region, order: Mapping[Instr, int], limits: Limits) -> Shape:
+    """Find out whether a region is one kernel, and which.  Raises Unfusable."""
+    return _Lowering(region, order, limits).shape()
+
+
 class _Lowering:
     def __init__(self, region: Region, order: Mapping[Instr, int], limits: Limits) -> None:
         self.region = region
@@ -96,8 +116,23 @@ class _Lowering:
         self.grid: tuple[Axis, ...] = ()
         self.grid_full: Index = ()
         self.buffers: dict[Value, int] = {}
-        self.reads: dict[Value, list[Index]] = {}
         self.levels: dict[Value, int] = {}
+
+    def shape(self) -> Shape:
+        """Walk every stage without building it."""
+        self._choose_grid()
+        stages = _group(self._items())
+        self._check_rows(stages)
+        reads: dict[Value, dict[Index, None]] = {}
+        for stage in stages:
+            walk = _Walk(self, {}, stage[0].inner)
+            for item in stage:
+                walk.visit(walk.roots(item))
+            for value, index in walk.outside():
+                reads.setdefault(value, {})[index] = None
+        if len(reads) + len(self.region.outputs) > self.limits.buffers:
+            raise Unfusable(f"needs {len(reads)} inputs, the device takes {self.limits.buffers} buffers")
+        return Shape(self.grid, len(stages), {v: list(indices) for v, indices in reads.items()})
 
     def run(self, name: str) -> Lowered:
         self._choose_grid()
@@ -113,8 +148,7 @@ class _Lowering:
         buffers = tuple(BufferDecl(v.type, "out" if v in outputs else "in") for v in values)
         source = tuple(m.op.name for m in sorted(self.region.members, key=self.order.__getitem__))
         kernel = Kernel(name, self.grid, buffers + decls, built, source)
-        reads = {v: list(dict.fromkeys(indices)) for v, indices in self.reads.items()}
-        return Lowered(kernel, tuple(values), reads)
+        return Lowered(kernel, tuple(values))
 
     # -- grid ---------------------------------------------------------------------------------------------------------
 
@@ -267,10 +301,10 @@ class _Lowering:
             trips = _trips(inner)
             if not inner:
                 continue
-            body = _Body(self, [], {}, inner)
+            walk = _Walk(self, {}, inner)
             for item in stage:
-                body.value_of(item)
-            for value, index, mask in body.memo:
+                walk.visit(walk.roots(item))
+            for value, index, mask in walk.seen:
                 if mask or not heavy(value) or not _moves_with(index, inner):
                     continue
                 place = (value, index)
@@ -290,7 +324,6 @@ class _Lowering:
     def _build(
         self, stages: list[list[_Item]], tiles: dict[tuple[Value, Index], tuple[int, int]]
     ) -> tuple[tuple[Stage, ...], tuple[BufferDecl, ...]]:
-        self.reads.clear()
         self.buffers.clear()
         pending: list[tuple[list[_Item], Graph, list[Sink]]] = []
         registers: list[tuple[Value, DType]] = []
@@ -328,7 +361,78 @@ class _Lowering:
         return Store(self._buffer(item.value), flatten(item.index, item.value.shape))
 
 
-class _Body:
+class _Walk:
+    """Which elements one stage needs: every (value, index, mask) reached from its items, operands first."""
+
+    def __init__(
+        self, owner: _Lowering, tiles: dict[tuple[Value, Index], int], inner: tuple[Axis, ...]
+    ) -> None:
+        self.owner = owner
+        self.tiles = tiles
+        self.inner = inner
+        self.seen: dict[_Key, None] = {}
+
+    def roots(self, item: _Item) -> list[_Key]:
+        """The elements whose values an item's sink is made of."""
+        if item.fold is None:
+            return [(item.value, item.index, ())]
+        if opdef(item.fold).kind is Kind.REDUCTION:
+            return [(item.fold.operands[0], self._reduced_index(item.fold, item.index), ())]
+        left, right = _dot_indices(item.fold, item.index, self.owner._inner_axes(item.fold)[1])
+        return [(item.fold.operands[0], left, ()), (item.fold.operands[1], right, ())]
+
+    def visit(self, keys: Iterable[_Key]) -> None:
+        """Reach everything below ``keys``.  Raises Unfusable where a fold is read off its grid point."""
+        stack, seen = list(keys), self.seen
+        while stack:
+            key = stack[-1]
+            if key in seen:
+                stack.pop()
+                continue
+            missing = [k for k in self._needs(*key) if k not in seen]
+            if missing:
+                stack.extend(missing)
+                continue
+            seen[key] = None
+            self._reached(key)
+            stack.pop()
+            if len(seen) > _MAX_BODY:
+                raise Unfusable(f"the body exceeds {_MAX_BODY} values")
+
+    def outside(self) -> Iterable[tuple[Value, Index]]:
+        """What is read from memory."""
+        return ((v, i) for v, i, _ in self.seen if self._inside(v, i) is None)
+
+    def _reached(self, key: _Key) -> None:
+        value, index, _ = key
+        made = self._inside(value, index)
+        if made is not None and is_fold(made) and index != self.owner._at_grid(value.shape):
+            at = ", ".join(map(str, index))
+            raise Unfusable(f"{made.op.name} is read at ({at}), not at its grid point")
+
+    def _reduced_index(self, fold: Instr, index: Index) -> Index:
+        _, inner = self.owner._inner_axes(fold)
+        kept = iter(index)
+        return tuple(inner[d] if d in inner else next(kept) for d in range(fold.operands[0].type.rank))
+
+    def _inside(self, value: Value, index: Index) -> Instr | None:
+        made = value.producer
+        if made is None or made not in self.owner.region.members or (value, index) in self.tiles:
+            return None
+        return made
+
+    def _needs(self, value: Value, index: Index, mask: Mask) -> Iterable[_Key]:
+        made = self._inside(value, index)
+        if made is None or is_fold(made):
+            return ()
+        if is_movement(made):
+            return [
+                (made.operands[s.operand], s.index, _joined(mask, s.bounds)) for s in source_of(made, index)
+            ]
+        return [(v, index, mask) for v in made.operands]
+
+
+class _Body(_Walk):
     """The scalar graph of one stage, built on demand; ``memo`` maps (value, index, mask) to its scalar."""
 
     def __init__(
@@ -338,62 +442,40 @@ class _Body:
         tiles: dict[tuple[Value, Index], int],
         inner: tuple[Axis, ...],
     ) -> None:
-        self.owner = owner
-        self.tiles = tiles
-        self.inner = inner
+        super().__init__(owner, tiles, inner)
         self.builder = Builder(dedupe=True)
         self.registers = {v: self.builder.input(TensorType((), d)) for v, d in registers}
-        self.memo: dict[tuple[Value, Index, Mask], Value] = {}
+        self.memo: dict[_Key, Value] = {}
 
     def value_of(self, item: _Item) -> Value:
         """The scalar an item's sink takes."""
-        if item.fold is None:
-            return self.at(item.value, item.index, ())
-        if opdef(item.fold).kind is Kind.REDUCTION:
-            return self._reduced(item.fold, item.index)
-        return self._product(item.fold, item.index)
+        keys = self.roots(item)
+        with self.builder:
+            self.visit(keys)
+            scalars = [self.memo[k] for k in keys]
+            if item.fold is None:
+                return scalars[0]
+            wide = _register_dtype(item.fold)
+            scalars = [self._convert(s, wide) for s in scalars]
+            product: Value = scalars[0] if len(scalars) == 1 else lookup("mul")(*scalars)
+            return product
 
     def at(self, value: Value, index: Index, mask: Mask) -> Value:
         """Element ``index`` of ``value``, valid where ``mask`` holds."""
-        stack: list[tuple[Value, Index, Mask]] = [(value, index, mask)]
         with self.builder:
-            while stack:
-                key = stack[-1]
-                if key in self.memo:
-                    stack.pop()
-                    continue
-                missing = [k for k in self._needs(*key) if k not in self.memo]
-                if missing:
-                    stack.extend(missing)
-                    continue
-                self.memo[key] = self._make(*key)
-                stack.pop()
-                if len(self.memo) > _MAX_BODY:
-                    raise Unfusable(f"the body exceeds {_MAX_BODY} values")
+            self.visit([(value, index, mask)])
         return self.memo[(value, index, mask)]
 
-    def _inside(self, value: Value, index: Index) -> Instr | None:
-        made = value.producer
-        if made is None or made not in self.owner.region.members or (value, index) in self.tiles:
-            return None
-        return made
-
-    def _needs(self, value: Value, index: Index, mask: Mask) -> Iterable[tuple[Value, Index, Mask]]:
-        made = self._inside(value, index)
-        if made is None or is_fold(made):
-            return []
-        if is_movement(made):
-            return [
-                (made.operands[s.operand], s.index, _joined(mask, s.bounds)) for s in source_of(made, index)
-            ]
-        return [(v, index, mask) for v in made.operands]
+    def _reached(self, key: _Key) -> None:
+        super()._reached(key)
+        self.memo[key] = self._make(*key)
 
     def _make(self, value: Value, index: Index, mask: Mask) -> Value:
         made = self._inside(value, index)
         if made is None:
             return self._load(value, index, mask)
         if is_fold(made):
-            return self._register(made, index)
+            return self._register(made)
         if is_movement(made):
             return self._moved(made, index, mask)
         if made.op.name == "iota":
@@ -412,20 +494,12 @@ class _Body:
         if number is not None:
             result = kops.load(buffer=-1 - number, dtype=value.dtype, index=_row_offset(self.inner))
             return result
-        self.owner.reads.setdefault(value, []).append(index)
         offset = flatten(index, value.shape)
         result = kops.load(buffer=self.owner._buffer(value), dtype=value.dtype, index=offset, mask=mask)
         return result
 
-    def _register(self, fold: Instr, index: Index) -> Value:
-        if index != self.owner._at_grid(fold.result.shape):
-            raise Unfusable(f"{fold.op.name} is read at ({', '.join(map(str, index))}), not at its grid point")
-        register = self.registers.get(fold.result)
-        if register is None:
-            # A dry run that looks for shared values has no registers yet; any scalar of the right type will do.
-            register = self.builder.input(TensorType((), _register_dtype(fold)))
-            self.registers[fold.result] = register
-        return self._convert(register, fold.result.dtype)
+    def _register(self, fold: Instr) -> Value:
+        return self._convert(self.registers[fold.result], fold.result.dtype)
 
     def _moved(self, made: Instr, index: Index, mask: Mask) -> Value:
         sources = source_of(made, index)
@@ -443,22 +517,6 @@ class _Body:
     def _convert(self, value: Value, dtype: DType) -> Value:
         result: Value = value if value.dtype is dtype else lookup("convert")(value, dtype=dtype)
         return result
-
-    def _reduced(self, fold: Instr, index: Index) -> Value:
-        _, inner = self.owner._inner_axes(fold)
-        kept = iter(index)
-        full = tuple(inner[d] if d in inner else next(kept) for d in range(fold.operands[0].type.rank))
-        element = self.at(fold.operands[0], full, ())
-        with self.builder:
-            return self._convert(element, _register_dtype(fold))
-
-    def _product(self, fold: Instr, index: Index) -> Value:
-        left, right = _dot_indices(fold, index, self.owner._inner_axes(fold)[1])
-        a, b = self.at(fold.operands[0], left, ()), self.at(fold.operands[1], right, ())
-        wide = _register_dtype(fold)
-        with self.builder:
-            product: Value = lookup("mul")(self._convert(a, wide), self._convert(b, wide))
-            return product
 
 
 class _Heavy:
