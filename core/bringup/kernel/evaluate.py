@@ -7,16 +7,17 @@ a tile read before it was written; a read that another point's write to the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bringup.errors import GraphError
-from bringup.graph import Instr, Value
+from bringup.graph import Instr
 from bringup.kernel.form import Fold, Kernel, Stage, Store
-from bringup.kernel.index import Axis, Bound, Div, Dyn, Expr
+from bringup.kernel.index import Axis, Expr
 from bringup.kernel.memory import Memory, Place
+from bringup.kernel.ranges import axis_values, expr_value, mask_value
 from bringup.ops.table import OpDef, lookup
 
 Array = np.ndarray[Any, Any]
@@ -54,7 +55,7 @@ class _Block:
         self.memory = memory
         self.points = points
         self.clips = clips
-        self.grid = dict(_axis_values(kernel.grid, points[:, None]))
+        self.grid = dict(axis_values(kernel.grid, points[:, None]))
 
     def run(self) -> None:
         registers: list[Array] = []
@@ -63,7 +64,7 @@ class _Block:
 
     def _stage(self, number: int, stage: Stage, registers: Sequence[Array]) -> list[Array]:
         trips = np.arange(stage.trips, dtype=np.int64)[None, :]
-        axes = {**self.grid, **dict(_axis_values(stage.axes, trips))}
+        axes = {**self.grid, **dict(axis_values(stage.axes, trips))}
         alive = self._alive(stage, axes)
         where = Place(number, (self.points.size, stage.trips), alive)
         values = dict(zip(stage.body.inputs, registers, strict=True))
@@ -122,42 +123,4 @@ def _fold(fold: Fold, value: Array, where: Place) -> Array:
     return np.array(rows, fold.dtype.numpy)[:, None]
 
 
-def _axis_values(axes: Sequence[Axis], flat: Array) -> Iterator[tuple[Axis, Array]]:
-    """Every axis's values at row-major positions."""
-    step = 1
-    for axis in reversed(axes):
-        yield axis, flat // step % max(axis.size, 1)
-        step *= axis.size or 1
-
-
-def expr_value(expr: Expr, axes: Mapping[Axis, Array], operands: Sequence[Array] = ()) -> Array:
-    """The value of an index expression at every position, as i64 of at least shape (1, 1).
-
-    operands: values of the loaded indices it names.  Raises GraphError where one lies outside its declared range.
-    """
-    total = np.full((1, 1), expr.const, np.int64)
-    for atom, c in expr.terms:
-        if isinstance(atom, Axis):
-            part = axes[atom]
-        elif isinstance(atom, Dyn):
-            part = operands[atom.operand].astype(np.int64)
-            if part.size and not atom.first <= part.min() <= part.max() <= atom.last:
-                raise GraphError(f"{atom} takes values {part.min()} … {part.max()}")
-        elif isinstance(atom, Div):
-            part = expr_value(atom.of, axes, operands) // atom.by
-        else:
-            part = expr_value(atom.of, axes, operands) % atom.by
-        total = total + c * part
-    return total
-
-
-def mask_value(mask: Sequence[Bound], axes: Mapping[Axis, Array], operands: Sequence[Array] = ()) -> Array:
-    """Whether every bound holds, at every position."""
-    holds = np.ones((1, 1), np.bool_)
-    for bound in mask:
-        at = expr_value(bound.expr, axes, operands)
-        holds = holds & (bound.low <= at) & (at < bound.high)
-    return holds
-
-
-__all__ = ["Value", "evaluate_kernel", "expr_value", "mask_value"]
+__all__ = ["evaluate_kernel"]

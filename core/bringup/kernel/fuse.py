@@ -111,12 +111,31 @@ class _Fusion:
                 self._add(cluster, instr)
         elif not self.depth or any(c.whole is not None for c in readers) or not readers:
             self._store(instr, [c for c in readers if c.whole is None] if self.depth else [])
-        elif len(readers) == 1 and not kept and self._absorb(readers, instr):
-            return
-        elif not kept and self._is_cheap(instr) and self._absorb(readers, instr):
-            return
         else:
-            self._store(instr, readers)
+            self._place_fused(instr, readers, kept)
+
+    def _place_fused(self, instr: Instr, readers: list[_Cluster], kept: bool) -> None:
+        cheap = self._is_cheap(instr)
+        if not kept and (len(readers) == 1 or cheap) and self._absorb(readers, instr):
+            return
+        if not cheap and len(readers) > 1:
+            readers = self._unite(readers, instr)
+            if len(readers) == 1 and not kept and self._absorb(readers, instr):
+                return
+        self._store(instr, readers)
+
+    def _unite(self, readers: list[_Cluster], instr: Instr) -> list[_Cluster]:
+        """Join readers that can become one kernel together with ``instr``, so that it need not be stored for them."""
+        united = [readers[0]]
+        for cluster in readers[1:]:
+            if not any(self._apart(c, cluster) and self._join(c, cluster, {instr}) for c in united):
+                united.append(cluster)
+        return united
+
+    def _apart(self, a: _Cluster, b: _Cluster) -> bool:
+        """Whether both may be one launch as far as order goes."""
+        contracts = a.contracts or b.contracts
+        return not contracts and not self._reaches(a, b) and not self._reaches(b, a)
 
     def _readers(self, instr: Instr) -> list[_Cluster]:
         found: dict[int, _Cluster] = {}
@@ -202,7 +221,7 @@ class _Fusion:
         """An expensive value must not be computed many times over, whether per reader or per grid point."""
         contracted = cluster.contracts and self._feeds_contraction(cluster, instr)
         if not is_expensive(instr):
-            return not contracted or len(instr.operands) <= 2
+            return not contracted or sum(not _is_uniform(v) for v in instr.operands) <= 1
         if contracted:
             return False
         enough = 4 * max(instr.result.type.size, _SMALL // 4)
@@ -313,7 +332,7 @@ class _Fusion:
         while at < len(self.clusters):
             first = self.clusters[at]
             for second in self.clusters[at + 1 :]:
-                if self._siblings(first, second) and self._join(first, second):
+                if self._siblings(first, second) and self._join(first, second, set()):
                     break
             else:
                 at += 1
@@ -322,20 +341,24 @@ class _Fusion:
         if a.whole is not None or b.whole is not None:
             return False
         shared = {v for v in self._outside(a) & self._outside(b) if v.type.size > 1}
-        if not shared or a.contracts or b.contracts or _sizes(a) != _sizes(b):
-            return False
-        return not self._reaches(a, b) and not self._reaches(b, a)
+        return bool(shared) and _sizes(a) == _sizes(b) and self._apart(a, b)
 
-    def _join(self, a: _Cluster, b: _Cluster) -> bool:
+    def _join(self, a: _Cluster, b: _Cluster, extra: set[Instr]) -> bool:
+        """Make ``b`` part of ``a`` if they are one kernel, also together with ``extra``."""
         region = Region(a.region.members | b.region.members, a.region.outputs + b.region.outputs)
         try:
-            shape = shape_region(region, self.order, self.limits)
+            shape = shape_region(Region(region.members | extra, region.outputs), self.order, self.limits)
+            if extra:
+                shape = shape_region(region, self.order, self.limits)
         except Unfusable:
             return False
-        if shape.stages > max(a.stages, b.stages):
+        if not extra and shape.stages > max(a.stages, b.stages):
             return False
         a.region = region
         self._refresh(a, shape)
+        for member in b.region.members:
+            homes = [c for c in self.homes[member] if c is not b and c is not a]
+            self.homes[member] = [*homes, a]
         for value in b.region.outputs:
             self.maker[value] = a
         self.clusters.remove(b)
@@ -399,6 +422,14 @@ def _follow(reads: dict[Value, list[Index]], instr: Instr, indices: list[Index])
             known = reads.setdefault(value, [])
             if at not in known:
                 known.append(at)
+
+
+def _is_uniform(value: Value) -> bool:
+    """Made of a constant alone."""
+    made = value.producer
+    while made is not None and is_movement(made) and len(made.operands) == 1:
+        made = made.operands[0].producer
+    return made is not None and made.op.name == "constant"
 
 
 def _sizes(cluster: _Cluster) -> list[int]:
