@@ -103,7 +103,6 @@ from bringup.api.floating import (
 from bringup.api.grad import grad, value_and_grad
 from bringup.api.info import API_VERSION as __array_api_version__
 from bringup.api.info import array_namespace_info as __array_namespace_info__
-from bringup.api.info import devices
 from bringup.api.jit import jit
 from bringup.api.linear import matmul, matrix_transpose, outer, tensordot, vecdot
 from bringup.api.manipulation import (
@@ -122,6 +121,7 @@ from bringup.api.manipulation import (
     tile,
     unstack,
 )
+from bringup.api.place import device, devices
 from bringup.api.reductions import (
     all,
     any,
@@ -151,7 +151,6 @@ from bringup.dtypes import u16 as uint16
 from bringup.dtypes import u32 as uint32
 from bringup.dtypes import u64 as uint64
 from bringup.errors import BringupError
-from bringup.runtime.devices import use as device
 from bringup.trace import pytree as tree
 from bringup.types import TensorType
 

@@ -6,13 +6,12 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bringup.api import engine
+from bringup.api import engine, place
 from bringup.api.array import Array
+from bringup.api.place import OpenDevice
 from bringup.errors import OpTypeError
 from bringup.graph import Graph, Literal, Operation, Value, replay, user_location
 from bringup.ops.table import OpDef, lookup
-from bringup.runtime import devices
-from bringup.runtime.devices import OpenDevice
 from bringup.trace.context import Trace, Traced, current
 from bringup.trace.lazy import MAX_PENDING, Leaf, Node, Scalar, Source, count, filled, record
 
@@ -73,7 +72,7 @@ def inline(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
         trace.builder.location = user_location()
         outputs = replay(graph, builder=trace.builder, arguments=values)
         return [staged(trace, value) for value in outputs]
-    device = _common_device(arrays) or devices.get()
+    device = _common_device(arrays) or place.get()
     table: dict[Value, Source] = {
         value: source(array) for value, array in zip(graph.inputs, arrays, strict=True)
     }
@@ -141,7 +140,7 @@ def _defer(
         elif operand._device is not device:
             raise _two_devices(device, operand.device)
     if device is None:
-        device = devices.get()
+        device = place.get()
     return [_show(node, device) for node in record(op, tuple(sources), attrs)]
 
 

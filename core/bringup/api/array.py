@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from bringup.api import engine
+from bringup.api import engine, place
+from bringup.api.place import DeviceSpec, OpenDevice
 from bringup.dtypes import DType
 from bringup.errors import ArrayIndexError, ConversionError, TraceError
 from bringup.graph import user_location
-from bringup.runtime import devices, transfer
-from bringup.runtime.devices import DeviceSpec, OpenDevice
+from bringup.runtime import transfer
 from bringup.trace.context import Traced
 from bringup.trace.lazy import Leaf, Node
 from bringup.types import TensorType
@@ -117,7 +117,7 @@ class Array:
     @property
     def device(self) -> OpenDevice:
         """Where the array is or will be."""
-        return self._device if self._device is not None else devices.get()
+        return self._device if self._device is not None else place.get()
 
     @property
     def is_traced(self) -> bool:
@@ -391,7 +391,7 @@ def _known(node: Traced, what: str, fix: str | None) -> Array:
         )
     graph, outer = prefix
     inputs = [array._concrete(what, fix) for array in outer]
-    device = node.trace.device or (inputs[0].device if inputs else devices.get())
+    device = node.trace.device or (inputs[0].device if inputs else place.get())
     buffers = engine.run_graph(graph, [array._buffer for array in inputs], device)
     return Array(node.value.type, device, buffers[0])
 

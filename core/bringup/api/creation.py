@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from bringup.api import place
 from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.axes import shape_of
 from bringup.api.broadcasting import as_array, binary, convert
 from bringup.api.elementwise import add, greater_equal, less_equal, multiply, where
+from bringup.api.place import DeviceSpec, OpenDevice
 from bringup.api.promotion import DEFAULT_FLOAT, DEFAULT_INT, default_dtype, kind_of, literal
 from bringup.dtypes import DType, as_dtype, bool_
 from bringup.errors import ConversionError, OpTypeError, TraceError
 from bringup.graph import Literal, user_location
-from bringup.runtime import devices, transfer
-from bringup.runtime.devices import DeviceSpec, OpenDevice
+from bringup.runtime import transfer
 from bringup.trace.context import current
 from bringup.types import TensorType
 
@@ -75,7 +76,7 @@ def from_host(host: np.ndarray[Any, Any], device: DeviceSpec = None) -> Array:
         check_device(device)
         return apply("constant", (), {"value": Literal(host, type_)})
     target = trace.device if trace is not None and device is None else None
-    opened = target or devices.get(device)
+    opened = target or place.get(device)
     return Array(type_, opened, transfer.upload(opened.device, host))
 
 
@@ -142,7 +143,7 @@ def array(obj: Any, dtype: object = None, *, device: DeviceSpec = None) -> Array
 
 def to_device(x: Array, device: DeviceSpec) -> Array:
     """The array on a device, through the host; itself if it is there already."""
-    target = devices.get(device)
+    target = place.get(device)
     if x._device is target:
         return x
     if x.is_traced:
@@ -160,7 +161,7 @@ def check_device(device: DeviceSpec) -> OpenDevice | None:
     """
     if device is None:
         return None
-    wanted, trace = devices.get(device), current()
+    wanted, trace = place.get(device), current()
     if trace is not None and trace.device not in (None, wanted):
         raise TraceError(
             f"a function traced for {trace.device} cannot make an array on {wanted}",

@@ -11,11 +11,11 @@ import numpy as np
 from bringup.api.array import Array
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.creation import check_device, to_device
+from bringup.api.place import DeviceSpec
 from bringup.api.promotion import common, promote, with_weak
 from bringup.dtypes import DType, as_dtype
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
-from bringup.runtime.devices import DeviceSpec
 
 _KINDS = {
     "bool": ("bool",),

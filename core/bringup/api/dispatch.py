@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bringup.api.array import Array
-from bringup.backend.dispatch import ArrayLayout, Dispatcher, FastArg, FastEntry
-from bringup.runtime import devices, transfer
-from bringup.runtime.devices import OpenDevice
+from bringup.api.place import OpenDevice
+from bringup.runtime import transfer
 from bringup.trace.pytree import LEAF
 
 if TYPE_CHECKING:
     from bringup.api.jit import Entry
+    from bringup.backend.dispatch import ArrayLayout, Dispatcher, FastEntry
 
 _layouts: list[ArrayLayout | None] = []
 
@@ -22,6 +22,9 @@ _layouts: list[ArrayLayout | None] = []
 def layout() -> ArrayLayout | None:
     """Where arrays keep their parts; None where this interpreter lays objects out differently."""
     if not _layouts:
+        from bringup.backend.dispatch import ArrayLayout
+        from bringup.runtime import devices
+
         found = ArrayLayout.of(
             Array,
             type="_type",
@@ -55,6 +58,8 @@ class FastPath:
         """Let the device answer further calls like this one, if it can."""
         kinds = tuple([type(x) for x in args])
         hosted = Array not in kinds
+        from bringup.runtime import devices
+
         epoch = devices.epoch.value
         if hosted and epoch < 0:
             return
@@ -86,6 +91,8 @@ def _describe(
     entry: Entry, args: tuple[Any, ...], device: OpenDevice, epoch: int
 ) -> FastEntry | None:
     """The entry in the device's terms; None for arguments or results that are not plain arrays."""
+    from bringup.backend.dispatch import FastArg, FastEntry
+
     result = entry.function.result
     leaf = result == LEAF
     if not leaf and (result.kind is not tuple or any(c != LEAF for c in result.children)):

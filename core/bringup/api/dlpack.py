@@ -8,8 +8,8 @@ import numpy as np
 
 from bringup.api.array import Array
 from bringup.api.creation import from_host
+from bringup.api.place import DeviceSpec
 from bringup.errors import ConversionError
-from bringup.runtime.devices import DeviceSpec
 
 #: What `__dlpack_device__` says: arrays are handed out in host memory, whatever device they are on.
 HOST = (1, 0)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from bringup.api.place import OpenDevice
 from bringup.errors import DeletedBufferError, DeviceError, Location
 from bringup.graph import Graph
-from bringup.runtime import compiler, transfer
-from bringup.runtime.devices import OpenDevice
+from bringup.runtime import transfer
 from bringup.trace.lazy import Batch, Node, collect
+
+if TYPE_CHECKING:
+    from bringup.runtime.compiler import Compiled
 
 #: After so many different values of its Python scalars an expression is compiled with the scalars
 #: as inputs.
@@ -24,6 +27,15 @@ _SPREAD = ("constant", "broadcast_in_dim")
 _lock = threading.RLock()
 
 
+def compile_graph(
+    graph: Graph, device: OpenDevice, *, donated: frozenset[int] = frozenset()
+) -> Compiled:
+    """`runtime.compiler.compile_graph`; the compiler is imported when there is something to compile."""
+    from bringup.runtime.compiler import compile_graph as compile_now
+
+    return compile_now(graph, device, donated=donated)
+
+
 class _Entry:
     """The executables of one structure: one per tuple of scalar values, and the one that takes them
     as inputs.
@@ -32,8 +44,8 @@ class _Entry:
     __slots__ = ("general", "special")
 
     def __init__(self) -> None:
-        self.special: dict[Any, compiler.Compiled] = {}
-        self.general: compiler.Compiled | None = None
+        self.special: dict[Any, Compiled] = {}
+        self.general: Compiled | None = None
 
 
 _entries: dict[tuple[OpenDevice, Any], _Entry] = {}
@@ -64,17 +76,17 @@ def evaluate(roots: Iterable[Node], device: OpenDevice) -> None:
 
 def run_graph(graph: Graph, inputs: Sequence[Any], device: OpenDevice) -> list[Any]:
     """Run a graph on buffers."""
-    return execute(compiler.compile_graph(graph, device), inputs, device)
+    return execute(compile_graph(graph, device), inputs, device)
 
 
-def execute(compiled: compiler.Compiled, inputs: Sequence[Any], device: OpenDevice) -> list[Any]:
+def execute(compiled: Compiled, inputs: Sequence[Any], device: OpenDevice) -> list[Any]:
     """Run a compiled graph on buffers and return new buffers."""
     assert compiled.executable is not None
     handles = [transfer.handle_of(buffer) for buffer in inputs]
     return transfer.wrap_all(device.device, compiled.executable(handles))
 
 
-def _compiled(batch: Batch, device: OpenDevice) -> tuple[compiler.Compiled, bool]:
+def _compiled(batch: Batch, device: OpenDevice) -> tuple[Compiled, bool]:
     """What runs a batch, and whether it takes the scalars as inputs."""
     key = (device, batch.structure)
     entry = _entries.get(key)
@@ -89,9 +101,9 @@ def _compiled(batch: Batch, device: OpenDevice) -> tuple[compiler.Compiled, bool
     if entry.general is not None:
         return entry.general, True
     if len(entry.special) < VARIANTS:
-        compiled = entry.special[values] = compiler.compile_graph(batch.graph(), device)
+        compiled = entry.special[values] = compile_graph(batch.graph(), device)
         return compiled, False
-    entry.general = compiler.compile_graph(batch.graph(scalars_as_inputs=True), device)
+    entry.general = compile_graph(batch.graph(scalars_as_inputs=True), device)
     return entry.general, True
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from bringup.api import place
 from bringup.api.datatypes import isdtype
+from bringup.api.place import DeviceSpec, OpenDevice
 from bringup.api.promotion import DEFAULT_FLOAT, DEFAULT_INT
-from bringup.backend.registry import list_backends
 from bringup.dtypes import ALL, DType
 from bringup.errors import ConversionError
-from bringup.runtime import devices as opened
-from bringup.runtime.devices import DeviceSpec, OpenDevice
 
 #: The version of the standard the names and semantics follow.
 API_VERSION = "2024.12"
@@ -29,20 +28,6 @@ def namespace(api_version: str | None) -> Any:
     return sys.modules["bringup"]
 
 
-def devices() -> tuple[str, ...]:
-    """The names of the devices that can be opened, each found out in an interpreter of its own.
-
-    >>> len(bu.devices()) > 0
-    True
-    """
-    return tuple(
-        f"{status.name}:{info.index}" if info.index else status.name
-        for status in list_backends(probe=True)
-        if status.state == "ready"
-        for info in status.devices
-    )
-
-
 class NamespaceInfo:
     """The answers of ``__array_namespace_info__()``."""
 
@@ -54,7 +39,7 @@ class NamespaceInfo:
 
     def default_device(self) -> OpenDevice:
         """The device of arrays made without ``device=``."""
-        return opened.get()
+        return place.get()
 
     def default_dtypes(self, *, device: DeviceSpec = None) -> dict[str, DType]:
         """The dtypes of Python scalars and of indices."""
@@ -62,11 +47,11 @@ class NamespaceInfo:
 
     def devices(self) -> tuple[str, ...]:
         """As `devices`."""
-        return devices()
+        return place.devices()
 
     def dtypes(self, *, device: DeviceSpec = None, kind: Any = None) -> dict[str, DType]:
         """The dtypes a device takes, by their long names."""
-        claims = opened.get(device).capabilities
+        claims = place.get(device).capabilities
         known = {d for table in (claims.ops, claims.kernels) for ds in table.values() for d in ds}
         return {d.long_name: d for d in ALL if d in known and (kind is None or isdtype(d, kind))}
 

@@ -8,15 +8,17 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bringup.api import engine, place
 from bringup.api.apply import inline
 from bringup.api.array import Array
 from bringup.api.broadcasting import convert
 from bringup.api.creation import asarray
 from bringup.api.dispatch import FastPath
+from bringup.api.place import DeviceSpec, OpenDevice
 from bringup.api.promotion import exact_literal
 from bringup.api.tracing import (
     LeafType,
@@ -26,15 +28,16 @@ from bringup.api.tracing import (
     narrowed,
     trace_function,
 )
-from bringup.backend.registry import load
 from bringup.errors import BringupError, OpTypeError, TraceError
 from bringup.graph import user_location
-from bringup.runtime import compiler, devices, transfer
-from bringup.runtime.devices import DeviceSpec, OpenDevice
+from bringup.runtime import transfer
 from bringup.trace.context import current
 from bringup.trace.lazy import Leaf
 from bringup.trace.pytree import Static, TreeDef, flatten, unflatten
 from bringup.types import TensorType
+
+if TYPE_CHECKING:
+    from bringup.runtime.compiler import Compiled
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +50,7 @@ class Entry:
     function: TracedFunction
     types: tuple[TensorType, ...]
     donated: frozenset[int]
-    compiled: compiler.Compiled | None = None
+    compiled: Compiled | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class Jit:
     def __repr__(self) -> str:
         return f"<jit {graph_name(self._fn)}: {len(self._entries)} signatures>"
 
-    def lower(self, *args: Any, target: str | None = None, **kwargs: Any) -> compiler.Compiled:
+    def lower(self, *args: Any, target: str | None = None, **kwargs: Any) -> Compiled:
         """What the call with these arguments would run: ``.graph .kernels .program .source .asm
         .cost()``.
 
@@ -104,16 +107,19 @@ class Jit:
         >>> bu.jit(lambda x: bu.sum(x * 2)).lower(bu.float32[8]).graph.outputs[0].type
         f32[]
         """
+        from bringup.backend.registry import load
+        from bringup.runtime.compiler import lower_graph
+
         call = self._taken_apart(args, kwargs)
         if target is not None:
             entry = self._trace(call, None)
             name, _, architecture = target.partition(":")
-            return compiler.lower_graph(
+            return lower_graph(
                 entry.function.graph, load(name), architecture, donated=entry.donated
             )
         device = self._device_of(call.leaves)
         entry = self._trace(call, device)
-        return compiler.compile_graph(entry.function.graph, device, donated=entry.donated)
+        return engine.compile_graph(entry.function.graph, device, donated=entry.donated)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._taken_apart(args, kwargs)
@@ -164,7 +170,7 @@ class Jit:
         return f"argument {step.strip(chr(39))}{inner} of {graph_name(self._fn)}"
 
     def _device_of(self, leaves: Sequence[Any]) -> OpenDevice:
-        found = devices.get(self._device) if self._device is not None else None
+        found = place.get(self._device) if self._device is not None else None
         for leaf in leaves:
             if type(leaf) is not Array or leaf._device is None:
                 continue
@@ -176,10 +182,10 @@ class Jit:
                     location=user_location(),
                     fix=f'move it first: x.to("{found}")',
                 )
-        return found if found is not None else devices.get()
+        return found if found is not None else place.get()
 
     def _check_inlining(self, device: OpenDevice | None) -> None:
-        if self._device is not None and devices.get(self._device) is not device is not None:
+        if self._device is not None and place.get(self._device) is not device is not None:
             raise TraceError(
                 f"{graph_name(self._fn)} is compiled for {self._device}, inside a function traced for {device}",
                 location=user_location(),
@@ -217,7 +223,7 @@ def _run(entry: Entry, leaves: Sequence[Any], device: OpenDevice) -> list[Array]
     graph = entry.function.graph
     compiled = entry.compiled
     if compiled is None:
-        compiled = compiler.compile_graph(graph, device, donated=entry.donated)
+        compiled = engine.compile_graph(graph, device, donated=entry.donated)
         entry.compiled = compiled
     arguments = [*leaves, *entry.function.captured]
     types = entry.types

@@ -14,11 +14,11 @@ import numpy as np
 from bringup.api.apply import lift, staged
 from bringup.api.array import Array
 from bringup.api.creation import asarray
+from bringup.api.place import OpenDevice
 from bringup.api.promotion import default_dtype, is_weak, kind_of
 from bringup.dtypes import DType, as_dtype
 from bringup.errors import ConversionError, OpTypeError, TraceError
 from bringup.graph import Builder, Graph, Instr, Value, replay, user_location
-from bringup.runtime.devices import OpenDevice
 from bringup.trace.context import Trace
 from bringup.trace.pytree import TreeDef, flatten, unflatten
 from bringup.types import TensorType

@@ -6,6 +6,7 @@ stands anywhere else, except how a device renders it.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -289,15 +290,25 @@ def define(row: OpDef) -> OpDef:
 
 def lookup(name: str) -> OpDef:
     """The row of that name.  Raises KeyError."""
+    if name not in _TABLE:
+        _fill()
     return _TABLE[name]
 
 
 def find(name: str) -> OpDef | None:
     """The row of that name, or None."""
+    if name not in _TABLE:
+        _fill()
     return _TABLE.get(name)
 
 
 def all_ops() -> Iterable[OpDef]:
     """Every row, in the order of `Kind`, so composites last, then of definition."""
+    _fill()
     order = list(Kind)
     return tuple(sorted(_TABLE.values(), key=lambda row: order.index(row.kind)))
+
+
+def _fill() -> None:
+    """Define the rows of the package, which takes time that an import of it need not."""
+    importlib.import_module("bringup.ops.catalogue")

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bringup.backend.device import Device, Handle
 from bringup.errors import DeviceError
 from bringup.runtime import timeline
 from bringup.types import TensorType
+
+if TYPE_CHECKING:
+    from bringup.backend.device import Device, Handle
 
 Host = np.ndarray[Any, Any]
 

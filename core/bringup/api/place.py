@@ -1,0 +1,51 @@
+"""Devices by name, opened when first needed: importing the package imports no part of a backend."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from bringup.runtime.devices import DeviceSpec, OpenDevice
+else:
+    OpenDevice: TypeAlias = object
+    DeviceSpec: TypeAlias = object
+
+__all__ = ["DeviceSpec", "OpenDevice", "device", "devices", "get"]
+
+
+def get(spec: DeviceSpec = None) -> OpenDevice:
+    """The device meant by a name, an open device, or None for the default; see `runtime.devices.get`."""
+    from bringup.runtime.devices import get as get_device
+
+    return get_device(spec)
+
+
+def device(spec: DeviceSpec) -> AbstractContextManager[OpenDevice]:
+    """Make a device the default inside a ``with`` block, for this thread or task alone.
+
+    spec: ``"name"``, ``"name:index"``, or an open device.  Raises BackendError for an unknown one.
+
+    >>> with bu.device(bu.devices()[0]) as device:
+    ...     bu.zeros(3).device is device
+    True
+    """
+    from bringup.runtime.devices import use
+
+    return use(spec)
+
+
+def devices() -> tuple[str, ...]:
+    """The names of the devices that can be opened, each found out in an interpreter of its own.
+
+    >>> len(bu.devices()) > 0
+    True
+    """
+    from bringup.backend.registry import list_backends
+
+    return tuple(
+        f"{status.name}:{info.index}" if info.index else status.name
+        for status in list_backends(probe=True)
+        if status.state == "ready"
+        for info in status.devices
+    )

@@ -1,0 +1,110 @@
+"""Every row of the table under its name; `bringup.ops` hands them on."""
+
+from __future__ import annotations
+
+from bringup.ops.arithmetic import add, div, max_, min_, mul, sub
+from bringup.ops.bits import and_, bitcast, or_, shl, shr, xor
+from bringup.ops.choice import compare, convert, select
+from bringup.ops.contraction import dot_general
+from bringup.ops.evaluate import evaluate, run_instr
+from bringup.ops.functions import (
+    clamp,
+    erf,
+    expm1,
+    gelu,
+    log1p,
+    logistic,
+    reciprocal,
+    relu,
+    round_,
+    rsqrt,
+    sign,
+    square,
+)
+from bringup.ops.movement import broadcast_in_dim, concatenate, pad, reshape, slice_, transpose
+from bringup.ops.normalisation import layer_norm, log_softmax, mean, softmax, var
+from bringup.ops.positions import argmax, argmin, one_hot
+from bringup.ops.power import pow_
+from bringup.ops.reduction import reduce
+from bringup.ops.remainder import rem
+from bringup.ops.source import constant, iota
+from bringup.ops.table import OpDef, all_ops, find, lookup
+from bringup.ops.unary import abs_, cos, exp, floor, log, neg, sin, sqrt, tanh
+
+abs = abs_
+max = max_
+min = min_
+pow = pow_
+round = round_
+slice = slice_
+
+__all__ = [
+    "OpDef",
+    "abs",
+    "abs_",
+    "add",
+    "all_ops",
+    "and_",
+    "argmax",
+    "argmin",
+    "bitcast",
+    "broadcast_in_dim",
+    "clamp",
+    "compare",
+    "concatenate",
+    "constant",
+    "convert",
+    "cos",
+    "div",
+    "dot_general",
+    "erf",
+    "evaluate",
+    "exp",
+    "expm1",
+    "find",
+    "floor",
+    "gelu",
+    "iota",
+    "layer_norm",
+    "log",
+    "log1p",
+    "log_softmax",
+    "logistic",
+    "lookup",
+    "max",
+    "max_",
+    "mean",
+    "min",
+    "min_",
+    "mul",
+    "neg",
+    "one_hot",
+    "or_",
+    "pad",
+    "pow",
+    "pow_",
+    "reciprocal",
+    "reduce",
+    "relu",
+    "rem",
+    "reshape",
+    "round",
+    "round_",
+    "rsqrt",
+    "run_instr",
+    "select",
+    "shl",
+    "shr",
+    "sign",
+    "sin",
+    "slice",
+    "slice_",
+    "softmax",
+    "sqrt",
+    "square",
+    "sub",
+    "tanh",
+    "transpose",
+    "var",
+    "xor",
+]
