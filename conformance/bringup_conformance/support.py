@@ -1,0 +1,53 @@
+"""Which instructions a target can run, by its own declaration; asked once per claim and dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bringup.errors import OpTypeError
+from bringup.graph import Builder, Graph
+from bringup.ops.table import OpDef
+from bringup.types import TensorType
+
+Missing = Callable[[Graph], str | None]
+
+
+class Support:
+    """What can be generated for a target.
+
+    missing: as in `Target`.
+
+    >>> from bringup.dtypes import f32
+    >>> from bringup.ops.table import lookup
+    >>> Support(lambda graph: None).has(lookup("exp"), (f32[3],), {})
+    True
+    """
+
+    def __init__(self, missing: Missing) -> None:
+        self._missing = missing
+        self._known: dict[tuple[Any, ...], str | None] = {}
+
+    def reason(self, row: OpDef, operands: Sequence[TensorType], attrs: Mapping[str, Any]) -> str | None:
+        """Why an instruction of these operand types cannot run, or None.  Raises OpTypeError if it is none."""
+        graph = single(row, operands, attrs)
+        dtypes = tuple(v.dtype for v in (*graph.inputs, *graph.outputs))
+        key = (row.claim(graph.instrs[-1].attrs), dtypes)
+        if key not in self._known:
+            self._known[key] = self._missing(graph)
+        return self._known[key]
+
+    def has(self, row: OpDef, operands: Sequence[TensorType], attrs: Mapping[str, Any]) -> bool:
+        """Whether an instruction is valid and can run."""
+        try:
+            return self.reason(row, operands, attrs) is None
+        except OpTypeError:
+            return False
+
+
+def single(row: OpDef, operands: Sequence[TensorType], attrs: Mapping[str, Any]) -> Graph:
+    """A graph of one instruction.  Raises OpTypeError if the row does not take these operands and attributes."""
+    with Builder() as builder:
+        results = row(*(builder.input(type_) for type_ in operands), **attrs)
+        outputs = results if isinstance(results, tuple) else (results,)
+        return builder.build(outputs, row.name)
