@@ -68,12 +68,13 @@ def test_shifts(dtype: str) -> None:
         1, 2, 1 << (width - 1), 0, 0,
     ]  # fmt: skip
     top = low or high
-    sign = -1 if low else 0
+    ones = -1 if low else high
     bits = top % (1 << width)
     logical = run("shr_l", dtype, [top] * 5, counts).view(f"u{width // 8}").tolist()
     assert logical == [bits, bits >> 1, 1, 0, 0]
     arithmetic = run("shr_a", dtype, [top] * 5, counts).tolist()
-    assert arithmetic == [top, top >> 1, sign or 1, sign, sign]
+    assert arithmetic == [top, low >> 1 if low else high, ones, ones, ones]
+    assert run("shr_a", dtype, [high >> 1], [1]).tolist() == [high >> 2]
     if low:
         assert run("shl", dtype, [1], [-1]).tolist() == [0]
         assert run("shr_a", dtype, [-9], [-1]).tolist() == [-1]

@@ -8,7 +8,7 @@ written with ``Assembler`` (a compiler target).
 
 from __future__ import annotations
 
-from bringup_template.simulator.accelerator import Accelerator, Binding, KernelId
+from bringup_template.simulator.accelerator import Accelerator, Binding, LoadedKernel
 from bringup_template.simulator.alu import ALU, LANES
 from bringup_template.simulator.assembler import Assembler, Place, Reg
 from bringup_template.simulator.errors import (
@@ -31,6 +31,7 @@ from bringup_template.simulator.isa import (
     DTYPES,
     LANE,
     Affine,
+    Divided,
     Image,
     Range,
     decode,
@@ -38,7 +39,7 @@ from bringup_template.simulator.isa import (
     grid_axis,
     loop_counter,
 )
-from bringup_template.simulator.limits import Counters, Limits
+from bringup_template.simulator.limits import VECTOR_WIDTH, Counters, Limits
 from bringup_template.simulator.memory import GUARD, Handle
 from bringup_template.simulator.queue import Ticket
 from bringup_template.simulator.views import Operand
@@ -49,6 +50,7 @@ __all__ = [
     "GUARD",
     "LANE",
     "LANES",
+    "VECTOR_WIDTH",
     "Accelerator",
     "Affine",
     "Assembler",
@@ -57,6 +59,7 @@ __all__ = [
     "CommandFailedError",
     "CommandTimeoutError",
     "Counters",
+    "Divided",
     "DeviceLostError",
     "DoubleFreeError",
     "GuardError",
@@ -64,9 +67,9 @@ __all__ = [
     "Image",
     "InjectedError",
     "InvalidHandleError",
-    "KernelId",
     "LimitError",
     "Limits",
+    "LoadedKernel",
     "Operand",
     "OutOfBoundsError",
     "OutOfDeviceMemoryError",

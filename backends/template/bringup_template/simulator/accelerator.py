@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NewType
+from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +29,8 @@ from bringup_template.simulator.queue import Command, CommandQueue, Ticket
 from bringup_template.simulator.verifier import steps_per_point, verify
 from bringup_template.simulator.views import Operand, call_on_views, check_operand
 
-__all__ = ["Accelerator", "Binding", "KernelId"]
+__all__ = ["Accelerator", "Binding", "LoadedKernel"]
 
-KernelId = NewType("KernelId", int)
 HostData = npt.NDArray[Any] | memoryview | bytes
 HostMemory = npt.NDArray[Any] | memoryview
 
@@ -41,6 +41,15 @@ class Binding:
 
     handle: Handle
     offset: int = 0
+
+
+class LoadedKernel:
+    """A kernel on the chip; unloaded when nobody holds it any more."""
+
+    __slots__ = ("__weakref__", "image")
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
 
 
 class Accelerator:
@@ -76,8 +85,7 @@ class Accelerator:
         self._memory = Memory(capacity, poison)
         self._queue = CommandQueue()
         self._faults = Faults()
-        self._kernels: dict[KernelId, Image] = {}
-        self._next_kernel = 1
+        self._kernels: WeakSet[LoadedKernel] = WeakSet()
         self._lost = ""
         self._tally = dict.fromkeys(_TALLIED, 0)
         self._lock = threading.RLock()
@@ -173,9 +181,14 @@ class Accelerator:
     # --- work -------------------------------------------------------------------------------
 
     def call(
-        self, name: str, function: Callable[..., object], operands: Sequence[Operand]
+        self,
+        name: str,
+        function: Callable[..., object],
+        operands: Sequence[Operand],
+        *,
+        tag: object = None,
     ) -> Ticket:
-        """Run ``function(*views)`` on the device; ``name`` is shown when it fails.
+        """Run ``function(*views)`` on the device; ``name`` and ``tag`` come back if it fails.
 
         The views are numpy arrays over device memory, read-only unless the operand is writable.
         They end with the command: keeping one fails the command with ViewEscapedError and leaves
@@ -192,32 +205,41 @@ class Accelerator:
                 self._tally["calls"] += 1
                 call_on_views(function, operands, found)
 
-            return self._queue.submit(Command(name, run, tuple(found)))
+            return self._queue.submit(Command(name, run, tuple(found), tag))
 
-    def load(self, binary: bytes) -> KernelId:
+    def load(self, binary: bytes) -> LoadedKernel:
         """Check a kernel image and keep it; BadImageError or LimitError if it cannot run here."""
         with self._session("load"):
             image = decode(binary)
             verify(image, self.limits)
-            kernel = KernelId(self._next_kernel)
-            self._next_kernel += 1
-            self._kernels[kernel] = image
+            kernel = LoadedKernel(image)
+            self._kernels.add(kernel)
             return kernel
 
-    def unload(self, kernel: KernelId) -> None:
+    def unload(self, kernel: LoadedKernel) -> None:
         """Forget a kernel; launches already queued still run."""
         with self._lock:
             self._image(kernel)
-            del self._kernels[kernel]
+            self._kernels.discard(kernel)
 
-    def launch(self, kernel: KernelId, bindings: Sequence[Binding], grid: Sequence[int]) -> Ticket:
-        """Run a kernel once per point of ``grid``, one binding per parameter."""
+    def launch(
+        self,
+        kernel: LoadedKernel,
+        bindings: Sequence[Binding],
+        grid: Sequence[int] | None = None,
+        *,
+        tag: object = None,
+    ) -> Ticket:
+        """Run a kernel once per point of ``grid`` (default: its own), one binding per parameter.
+
+        tag: comes back with the error if the launch fails.
+        """
         with self._session():
             image = self._image(kernel)
-            extents = tuple(grid)
+            extents = image.grid if grid is None else tuple(grid)
             found = self._check_launch(image, bindings, extents)
             run = partial(self._run_kernel, image, tuple(bindings), found, extents)
-            return self._queue.submit(Command(image.name, run, tuple(found)))
+            return self._queue.submit(Command(image.name, run, tuple(found), tag))
 
     # --- waiting ----------------------------------------------------------------------------
 
@@ -300,10 +322,10 @@ class Accelerator:
                 self.lose(str(error))
                 raise
 
-    def _image(self, kernel: KernelId) -> Image:
+    def _image(self, kernel: LoadedKernel) -> Image:
         if kernel not in self._kernels:
-            raise InvalidHandleError(f"no kernel {kernel!r} is loaded")
-        return self._kernels[kernel]
+            raise InvalidHandleError(f"kernel {kernel.image.name} is not loaded here")
+        return kernel.image
 
     def _check_launch(
         self, image: Image, bindings: Sequence[Binding], grid: tuple[int, ...]

@@ -1,10 +1,11 @@
 """The chip's arithmetic: one row per ALU operation, over whole vectors.
 
-Rounding is to nearest even in the operation's own dtype.  Integers wrap.  Signed division
-truncates, floordiv and floormod round down; by zero a quotient is all ones and a remainder the
-dividend; INT_MIN / -1 is INT_MIN.  ``convert`` saturates and takes NaN to 0; ``truncate`` keeps the
-low bits.  max and min propagate NaN and order -0 before +0.  A shift by the width or more, or by
-a negative count, gives 0, or the sign for ``shr_a``.
+Rounding is to nearest even in the operation's own dtype, once; exp, log, sin, cos and tanh stay
+within 2 ULP.  Integers wrap.  Signed division truncates, floordiv and floormod round down; by zero
+a quotient is all ones and a remainder the dividend; INT_MIN / -1 is INT_MIN.  ``convert`` saturates
+and takes NaN to 0; ``truncate`` keeps the low bits.  max and min propagate NaN and order -0 before
++0.  ``shr_l`` brings in zeros, ``shr_a`` copies of the top bit, of signed and unsigned alike; a
+shift by the width or more, or by a negative count, leaves nothing else.
 """
 
 from __future__ import annotations
@@ -113,18 +114,53 @@ def _min(a: Vector, b: Vector, dtype: str) -> Vector:
     return np.where((a == 0) & (b == 0), -(-a + -b), np.minimum(a, b))
 
 
-def _shift(function: Callable[..., Any], *, logical: bool) -> Callable[..., Vector]:
-    def compute(a: Vector, count: Vector, dtype: str) -> Vector:
-        width = 8 * a.dtype.itemsize
-        over = (count < 0) | (count >= width)
-        if kind_of(dtype) == "i" and not logical:
-            return np.asarray(function(a, np.where(over, count.dtype.type(width - 1), count)))
-        bits = a.view(f"u{a.dtype.itemsize}")
-        shifted = function(bits, np.where(over, count.dtype.type(0), count).view(bits.dtype))
-        result: Vector = np.where(over, bits.dtype.type(0), shifted).view(a.dtype)
-        return result
+def _shl(a: Vector, count: Vector, dtype: str) -> Vector:
+    return _logical(np.left_shift, a, count)
+
+
+def _shr_l(a: Vector, count: Vector, dtype: str) -> Vector:
+    return _logical(np.right_shift, a, count)
+
+
+def _shr_a(a: Vector, count: Vector, dtype: str) -> Vector:
+    signed = np.dtype(f"i{a.dtype.itemsize}")
+    last = 8 * a.dtype.itemsize - 1
+    counts = np.where((count < 0) | (count > last), last, count).astype(signed)
+    return np.right_shift(a.view(signed), counts).view(a.dtype)
+
+
+def _logical(shift: Callable[..., Any], a: Vector, count: Vector) -> Vector:
+    bits = a.view(f"u{a.dtype.itemsize}")
+    over = (count < 0) | (count >= 8 * a.dtype.itemsize)
+    shifted = shift(bits, np.where(over, 0, count).astype(bits.dtype))
+    result: Vector = np.where(over, bits.dtype.type(0), shifted).view(a.dtype)
+    return result
+
+
+def _precise(function: Callable[..., Any]) -> Callable[..., Vector]:
+    """In f64, rounded once: numpy's own f32 loops are up to 3 ULP off."""
+
+    def compute(a: Vector, dtype: str) -> Vector:
+        return _rounded(function(a.astype(np.float64)), DTYPES[dtype])
 
     return compute
+
+
+def _rounded(a: Vector, target: np.dtype[Any]) -> Vector:
+    """Round once; the way ml_dtypes takes to bf16, through f32, rounds twice."""
+    if target != DTYPES["bf16"] or a.dtype.itemsize < 4 or a.dtype == np.float32:
+        return a.astype(target)
+    if a.dtype.kind in "iu" and a.dtype.itemsize == 8:
+        # f64 cannot hold all 64 bits: one bit says whether any of the low twelve is set.
+        low = a & 0xFFF
+        large = (a >= 1 << 52) | (a <= -(1 << 52) if a.dtype.kind == "i" else False)
+        a = np.where(large, (a - low) | ((low != 0).astype(a.dtype) << 11), a)
+    wide = a.astype(np.float64)
+    near = wide.astype(np.float32)
+    back = near.astype(np.float64)
+    # Towards zero with a sticky last bit, which the second rounding then takes into account.
+    bits = near.view(np.uint32) - (np.abs(back) > np.abs(wide)).astype(np.uint32)
+    return (bits | (back != wide)).view(np.float32).astype(target)
 
 
 def _convert(a: Vector, dtype: str) -> Vector:
@@ -132,7 +168,7 @@ def _convert(a: Vector, dtype: str) -> Vector:
     if target == np.bool_:
         return np.asarray(a != source.type(0))
     if kind_of(dtype) not in "iu" or source == np.bool_:
-        return a.astype(target)
+        return _rounded(a, target)
     bounds = np.iinfo(target)
     if source.kind in "iu":
         own = np.iinfo(source)
@@ -171,24 +207,17 @@ _ARITHMETIC = {
     "or": AluOp(2, "biu", "same", _plain(np.bitwise_or)),
     "xor": AluOp(2, "biu", "same", _plain(np.bitwise_xor)),
     "not": AluOp(1, "biu", "same", _plain(np.invert)),
-    "shl": AluOp(2, "iu", "same", _shift(np.left_shift, logical=True)),
-    "shr_l": AluOp(2, "iu", "same", _shift(np.right_shift, logical=True)),
-    "shr_a": AluOp(2, "iu", "same", _shift(np.right_shift, logical=False)),
+    "shl": AluOp(2, "iu", "same", _shl),
+    "shr_l": AluOp(2, "iu", "same", _shr_l),
+    "shr_a": AluOp(2, "iu", "same", _shr_a),
     "neg": AluOp(1, "iuf", "same", _plain(np.negative)),
     "abs": AluOp(1, "iuf", "same", _plain(np.absolute)),
 }
 _FLOAT = {
-    name: AluOp(1, "f", "same", _plain(function))
-    for name, function in {
-        "floor": np.floor,
-        "rint": np.rint,
-        "exp": np.exp,
-        "log": np.log,
-        "sqrt": np.sqrt,
-        "sin": np.sin,
-        "cos": np.cos,
-        "tanh": np.tanh,
-    }.items()
+    name: AluOp(1, "f", "same", _plain(getattr(np, name))) for name in ("floor", "rint", "sqrt")
+} | {
+    name: AluOp(1, "f", "same", _precise(getattr(np, name)))
+    for name in ("exp", "log", "sin", "cos", "tanh")
 }
 _COMPARE = {
     name: AluOp(2, "biuf", "bool", _plain(function))

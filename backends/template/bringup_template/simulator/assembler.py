@@ -9,6 +9,7 @@ from typing import Any
 
 from bringup_template.simulator.alu import ALU
 from bringup_template.simulator.isa import (
+    LANE,
     Affine,
     Image,
     Instruction,
@@ -16,8 +17,10 @@ from bringup_template.simulator.isa import (
     Range,
     Tile,
     bits_of,
+    grid_axis,
     loop_counter,
 )
+from bringup_template.simulator.limits import VECTOR_WIDTH
 
 __all__ = ["Assembler", "Place", "Reg"]
 
@@ -43,18 +46,24 @@ class Assembler:
     """Builds one kernel image, instruction by instruction.
 
     Every method that computes returns a new register, or writes ``into`` an earlier one, which is
-    how a value is carried around a loop.
+    how a value is carried around a loop.  A ``grid`` axis or ``loop`` over ``lanes`` runs a vector
+    of elements at a time; in its scope, lanes past the end neither load, store nor accumulate.
 
-    >>> from bringup_template.simulator import LANE, encode
+    >>> from bringup_template.simulator import encode
     >>> asm = Assembler("double")
-    >>> x, y = asm.param("f32", 128), asm.param("f32", 128, writable=True)
-    >>> a = asm.load(x, LANE)
-    >>> asm.store(y, LANE, asm.alu("add", a, a))
+    >>> x, y = asm.param("f32", 1000), asm.param("f32", 1000, writable=True)
+    >>> i = asm.grid(1000, lanes=True)
+    >>> a = asm.load(x, i)
+    >>> asm.store(y, i, asm.alu("add", a, a))
     >>> binary = encode(asm.finish())
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, vector_width: int = VECTOR_WIDTH) -> None:
         self._name = name
+        self._width = vector_width
+        self._spreads = False
+        self._grid: list[int] = []
+        self._active: list[Range] = []
         self._params: list[Param] = []
         self._tiles: list[Tile] = []
         self._code: list[Instruction] = []
@@ -70,6 +79,12 @@ class Assembler:
         """Reserve scratchpad for each grid point; undefined until stored to."""
         self._tiles.append(Tile(dtype, elements))
         return Place(f"t{len(self._tiles) - 1}", dtype, elements)
+
+    def grid(self, size: int, *, lanes: bool = False) -> Affine:
+        """Add an axis to the launch grid; gives its coordinate, one element a lane with ``lanes``."""
+        self._grid.append(self._vectors(size) if lanes else size)
+        axis = grid_axis(len(self._grid) - 1)
+        return self._spread(axis, size) if lanes else axis
 
     def const(self, value: Any, dtype: str, *, into: Reg | None = None) -> Reg:
         """``value``, rounded to ``dtype``, in all lanes."""
@@ -133,21 +148,47 @@ class Assembler:
         """Reduce over the lanes with ``add mul max min and or xor``; every lane gets the result."""
         return self._emit(into, Instruction(f"lanes_{op}", value.dtype, srcs=(value.number,)))
 
+    def accumulate(self, op: str, total: Reg, value: Reg) -> None:
+        """``total = op(total, value)``, in the lanes that are not past an end."""
+        if not self._active:
+            self.alu(op, total, value, into=total)
+            return
+        combined = self.alu(op, total, value)
+        self.alu("select", self.inside(self._active), combined, total, into=total)
+
     @contextmanager
-    def loop(self, trip: int) -> Iterator[Affine]:
-        """Repeat the body ``trip`` times; gives the counter as an affine symbol."""
-        self._code.append(Instruction("loop", trip=trip))
+    def loop(self, size: int, *, lanes: bool = False) -> Iterator[Affine]:
+        """Repeat the body for each of ``size`` elements; gives the index of the element.
+
+        lanes: take a vector of elements a round, one in each lane.
+        """
+        active = len(self._active)
+        self._code.append(Instruction("loop", trip=self._vectors(size) if lanes else size))
+        counter = loop_counter(self._depth)
         self._depth += 1
-        yield loop_counter(self._depth - 1)
+        yield self._spread(counter, size) if lanes else counter
         self._depth -= 1
+        del self._active[active:]
         self._code.append(Instruction("end"))
+
+    def _vectors(self, size: int) -> int:
+        return -(-size // self._width)
+
+    def _spread(self, vector: Affine, size: int) -> Affine:
+        self._spreads = True
+        index = vector * self._width + LANE
+        if size % self._width:
+            self._active.append(Range(index, 0, size))
+        return index
 
     def finish(self) -> Image:
         """The image, with as few real registers as a linear scan needs."""
         mapping = _allocate(self._code)
         code = tuple(_renumber(instruction, mapping) for instruction in self._code)
         used = max(mapping.values(), default=-1) + 1
-        return Image(self._name, tuple(self._params), tuple(self._tiles), used, code)
+        width = self._width if self._spreads else 0
+        params, tiles, grid = tuple(self._params), tuple(self._tiles), tuple(self._grid)
+        return Image(self._name, params, tiles, used, code, grid, width)
 
     def _access(
         self,
@@ -158,6 +199,10 @@ class Assembler:
         ranges: Sequence[Range],
         mask: Reg | None,
     ) -> Instruction:
+        # What is the same in every lane is in bounds if it is in any.
+        affines = (address, *(bounds.expr for bounds in ranges))
+        varies = mask or index or any("lane" in expr.symbols() for expr in affines)
+        active = self._active if op == "store" or varies else ()
         return Instruction(
             op,
             place.dtype,
@@ -165,7 +210,7 @@ class Assembler:
             address=address,
             index=-1 if index is None else index.number,
             mask=-1 if mask is None else mask.number,
-            ranges=tuple(ranges),
+            ranges=(*active, *ranges),
         )
 
     def _emit(self, into: Reg | None, instruction: Instruction) -> Reg:

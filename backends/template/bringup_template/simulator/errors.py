@@ -78,13 +78,17 @@ class InjectedError(SimulatorError):
 class CommandFailedError(SimulatorError):
     """A queued command failed; raised by the wait that covers it.
 
-    command: name of the command as submitted.  ticket: its ticket.  ``__cause__`` holds the error
-    itself.  later: the other failures this wait covers, in queue order; each is reported once.
+    command: name of the command as submitted.  ticket: its ticket.  tag: whatever the host gave
+    with the command.  ``__cause__`` holds the error itself.  later: the other failures this wait
+    covers, in queue order; each is reported once.
     """
 
-    def __init__(self, command: str, ticket: int, cause: BaseException, trail: str = "") -> None:
+    def __init__(
+        self, command: str, ticket: int, cause: BaseException, tag: object = None
+    ) -> None:
         super().__init__(f"{command}: {type(cause).__name__}: {cause}")
         self.command = command
         self.ticket = ticket
+        self.tag = tag
         self.later: tuple[CommandFailedError, ...] = ()
         self.__cause__ = cause

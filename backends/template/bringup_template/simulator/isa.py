@@ -2,9 +2,10 @@
 
 One image is run once per grid point.  A grid point owns vector registers of ``vector_width``
 lanes, each of any element type, and tiles in the scratchpad.  Addresses and masks are affine in the
-grid coordinates ``g0 …``, the counters of the enclosing loops ``l0 …`` (outermost first) and
-``lane``; an address may add an integer register for data-dependent access.  Addresses count
-elements.  Loops have fixed trip counts; there are no branches.
+grid coordinates ``g0 …``, the counters of the enclosing loops ``l0 …`` (outermost first), ``lane``
+and quotients and remainders of such expressions; an address may add an integer register for
+data-dependent access.  Addresses count elements.  Loops have fixed trip counts; there are no
+branches.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ __all__ = [
     "DTYPES",
     "LANE",
     "Affine",
+    "Divided",
     "Image",
     "Instruction",
     "Param",
@@ -57,20 +59,37 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
 }
 
-_MAGIC = b"BKI1"
+_MAGIC = b"BKI2"
 _SYMBOL = re.compile(r"lane|[gl]\d+")
 
 
 @dataclass(frozen=True, slots=True)
+class Divided:
+    """``of // by`` rounded down, or with ``rest`` the remainder ``of % by``, never negative."""
+
+    of: Affine
+    by: int
+    rest: bool
+
+    def __str__(self) -> str:
+        return f"({self.of}){'%' if self.rest else '//'}{self.by}"
+
+
+Symbol = str | Divided
+
+
+@dataclass(frozen=True, slots=True)
 class Affine:
-    """``const + Σ coefficient·symbol``; supports ``+``, ``-`` and ``*`` by an int.
+    """``const + Σ coefficient·symbol``; supports ``+``, ``-``, and ``*``, ``//``, ``%`` by an int.
 
     >>> LANE + 128 * grid_axis(0)
     Affine(const=0, terms=(('g0', 128), ('lane', 1)))
+    >>> print(grid_axis(0) // 3 * 5 + LANE % 2)
+    5*(g0)//3 + (lane)%2
     """
 
     const: int = 0
-    terms: tuple[tuple[str, int], ...] = ()
+    terms: tuple[tuple[Symbol, int], ...] = ()
 
     def __add__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
@@ -78,8 +97,8 @@ class Affine:
         total = dict(self.terms)
         for symbol, coefficient in other.terms:
             total[symbol] = total.get(symbol, 0) + coefficient
-        terms = tuple(sorted((s, c) for s, c in total.items() if c))
-        return Affine(self.const + other.const, terms)
+        terms = sorted(((s, c) for s, c in total.items() if c), key=lambda term: str(term[0]))
+        return Affine(self.const + other.const, tuple(terms))
 
     def __mul__(self, factor: int) -> Affine:
         if not factor:
@@ -89,11 +108,32 @@ class Affine:
     def __sub__(self, other: Affine | int) -> Affine:
         return self + other * -1
 
+    def __floordiv__(self, by: int) -> Affine:
+        return Affine(0, ((Divided(self, by, rest=False), 1),))
+
+    def __mod__(self, by: int) -> Affine:
+        return Affine(0, ((Divided(self, by, rest=True), 1),))
+
     __radd__ = __add__
     __rmul__ = __mul__
 
+    def symbols(self) -> Iterator[str]:
+        """Every plain symbol, those under a division too."""
+        for symbol, _ in self.terms:
+            if isinstance(symbol, Divided):
+                yield from symbol.of.symbols()
+            else:
+                yield symbol
+
+    def divisors(self) -> Iterator[int]:
+        """Every divisor."""
+        for symbol, _ in self.terms:
+            if isinstance(symbol, Divided):
+                yield symbol.by
+                yield from symbol.of.divisors()
+
     def __str__(self) -> str:
-        parts = [symbol if c == 1 else f"{c}*{symbol}" for symbol, c in self.terms]
+        parts = [str(symbol) if c == 1 else f"{c}*{symbol}" for symbol, c in self.terms]
         if self.const or not parts:
             parts.append(str(self.const))
         return " + ".join(parts)
@@ -195,13 +235,19 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A kernel ready to load: parameters, tiles, register count and code."""
+    """A kernel ready to load: parameters, tiles, register count and code.
+
+    grid: what to launch it on, unless the launch says otherwise.  width: the lanes it was written
+    for, 0 if it runs on any number.
+    """
 
     name: str
     params: tuple[Param, ...]
     tiles: tuple[Tile, ...]
     registers: int
     code: tuple[Instruction, ...]
+    grid: tuple[int, ...] = ()
+    width: int = 0
 
     def scratch_bytes(self) -> int:
         """Scratchpad one grid point needs."""
@@ -209,12 +255,13 @@ class Image:
 
     def grid_rank(self) -> int:
         """Grid axes the code refers to."""
-        symbols = [s for i in self.code for expr in i.affines() for s, _ in expr.terms]
+        symbols = [s for i in self.code for expr in i.affines() for s in expr.symbols()]
         return max((int(s[1:]) + 1 for s in symbols if s[0] == "g"), default=0)
 
     def listing(self) -> str:
         """The image as text, one instruction a line."""
-        lines = [f"kernel {self.name}, {self.registers} registers"]
+        grid = f", grid {'×'.join(map(str, self.grid))}" if self.grid else ""
+        lines = [f"kernel {self.name}, {self.registers} registers{grid}"]
         for n, param in enumerate(self.params):
             lines.append(
                 f"  p{n}: {'inout' if param.writable else 'in'} {param.dtype}[{param.elements}]"
@@ -249,6 +296,8 @@ def encode(image: Image) -> bytes:
             [[t.dtype, t.elements] for t in image.tiles],
             image.registers,
             code,
+            image.grid,
+            image.width,
         ],
         separators=(",", ":"),
     ).encode()
@@ -266,13 +315,15 @@ def decode(binary: bytes) -> Image:
     if zlib.crc32(body).to_bytes(4, "little") != binary[4:8]:
         raise BadImageError("checksum does not match: the image is truncated or damaged")
     try:
-        name, params, tiles, registers, code = json.loads(body)
+        name, params, tiles, registers, code, grid, width = json.loads(body)
         return Image(
             name,
             tuple(Param(*p) for p in params),
             tuple(Tile(*t) for t in tiles),
             registers,
             tuple(_unpack(fields) for fields in code),
+            tuple(grid),
+            width,
         )
     except (ValueError, TypeError, KeyError) as error:
         raise BadImageError(f"malformed image: {error}") from error
@@ -303,12 +354,24 @@ def _unpack(fields: list[Any]) -> Instruction:
 
 
 def _pack_affine(expr: Affine) -> list[Any]:
-    return [expr.const, [list(term) for term in expr.terms]]
+    return [expr.const, [[_pack_symbol(symbol), c] for symbol, c in expr.terms]]
+
+
+def _pack_symbol(symbol: Symbol) -> Any:
+    if isinstance(symbol, Divided):
+        return [_pack_affine(symbol.of), symbol.by, symbol.rest]
+    return symbol
 
 
 def _unpack_affine(fields: list[Any]) -> Affine:
     const, terms = fields
-    for symbol, _ in terms:
-        if not _SYMBOL.fullmatch(symbol):
-            raise ValueError(f"unknown symbol {symbol!r}")
-    return Affine(const, tuple((symbol, coefficient) for symbol, coefficient in terms))
+    return Affine(const, tuple((_unpack_symbol(symbol), c) for symbol, c in terms))
+
+
+def _unpack_symbol(fields: Any) -> Symbol:
+    if isinstance(fields, list):
+        of, by, rest = fields
+        return Divided(_unpack_affine(of), by, rest)
+    if not _SYMBOL.fullmatch(fields):
+        raise ValueError(f"unknown symbol {fields!r}")
+    return str(fields)

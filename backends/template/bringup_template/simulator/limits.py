@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from bringup_template.simulator.errors import LimitError
 
-__all__ = ["Counters", "Limits"]
+__all__ = ["VECTOR_WIDTH", "Counters", "Limits"]
+
+VECTOR_WIDTH = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Limits:
     buffers: int = 32
     scratchpad: int = 64 * 1024
     registers: int = 64
-    vector_width: int = 128
+    vector_width: int = VECTOR_WIDTH
     instructions: int = 4096
     watchdog: int = 5_000_000
     alignment: int = 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bringup_template.simulator.alu import ALU, LANES
 from bringup_template.simulator.errors import OutOfBoundsError
-from bringup_template.simulator.isa import DTYPES, Affine, Image, Instruction, value_of
+from bringup_template.simulator.isa import DTYPES, Affine, Divided, Image, Instruction, value_of
 from bringup_template.simulator.verifier import loop_ends
 
 __all__ = ["Region", "Traffic", "run_image"]
@@ -48,12 +48,16 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class _Static:
-    """The part of an affine expression that loops do not change, with its extremes."""
+    """The part of an affine expression that loops do not change, with its extremes.
+
+    loops: (depth, coefficient) of loop counters.  divided: divisions that depend on some.
+    """
 
     values: npt.NDArray[np.int64]
     low: int
     high: int
     loops: tuple[tuple[int, int], ...]
+    divided: tuple[tuple[Divided, int], ...]
 
 
 def run_image(
@@ -154,16 +158,38 @@ class _Batch:
             self.registers[i.dst] = LANES[i.op].compute(whole, i.dtype)
 
     def _affine(self, expr: Affine) -> tuple[_Static, int]:
+        """The value as an array with its extremes, and an int to add to all three."""
         static = self._statics.get(id(expr))
         if static is None:
-            values = np.full((1, 1), expr.const, np.int64)
-            for symbol, coefficient in expr.terms:
-                if symbol in self._symbols:
-                    values = values + self._symbols[symbol] * coefficient
-            loops = tuple((int(s[1:]), c) for s, c in expr.terms if s not in self._symbols)
-            static = _Static(values, int(values.min()), int(values.max()), loops)
-            self._statics[id(expr)] = static
+            static = self._statics[id(expr)] = self._static(expr)
+        if static.divided:
+            values = static.values
+            for symbol, coefficient in static.divided:
+                values = values + self._divide(symbol) * coefficient
+            static = replace(static, values=values, low=int(values.min()), high=int(values.max()))
         return static, sum(self.loops[depth] * c for depth, c in static.loops)
+
+    def _static(self, expr: Affine) -> _Static:
+        values = np.full((1, 1), expr.const, np.int64)
+        loops: list[tuple[int, int]] = []
+        divided: list[tuple[Divided, int]] = []
+        for symbol, coefficient in expr.terms:
+            if isinstance(symbol, Divided):
+                if any(s[0] == "l" and s != "lane" for s in symbol.of.symbols()):
+                    divided.append((symbol, coefficient))
+                else:
+                    values = values + self._divide(symbol) * coefficient
+            elif symbol in self._symbols:
+                values = values + self._symbols[symbol] * coefficient
+            else:
+                loops.append((int(symbol[1:]), coefficient))
+        low, high = int(values.min()), int(values.max())
+        return _Static(values, low, high, tuple(loops), tuple(divided))
+
+    def _divide(self, symbol: Divided) -> npt.NDArray[np.int64]:
+        static, shift = self._affine(symbol.of)
+        values = static.values + shift
+        return values % symbol.by if symbol.rest else values // symbol.by
 
     def _inside(self, i: Instruction) -> Vector | None:
         """Lanes inside all ranges and the mask register; None if that is all of them."""

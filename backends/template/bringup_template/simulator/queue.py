@@ -21,12 +21,13 @@ class Command:
     """One queued piece of work.
 
     name: shown when it fails.  run: does the work.  touches: buffers whose guards are checked when
-    it has run.
+    it has run.  tag: the host's own, handed back with a failure.
     """
 
     name: str
     run: Callable[[], None]
     touches: tuple[Allocation, ...] = ()
+    tag: object = None
 
 
 class CommandQueue:
@@ -96,4 +97,5 @@ class CommandQueue:
         except Exception as error:  # noqa: BLE001 - whatever a callable raises surfaces at the wait
             # The frames hold views of device memory, which must not outlive the command.
             traceback.clear_frames(error.__traceback__)
-            self._failures.append(CommandFailedError(command.name, ticket, error))
+            failure = CommandFailedError(command.name, ticket, error, command.tag)
+            self._failures.append(failure)

@@ -56,6 +56,10 @@ def _check_limits(image: Image, limits: Limits) -> None:
     limits.require(image.name, "bytes of scratchpad", image.scratch_bytes(), limits.scratchpad)
     limits.require(image.name, "registers", image.registers, limits.registers)
     limits.require(image.name, "instructions", len(image.code), limits.instructions)
+    if image.width not in (0, limits.vector_width):
+        raise BadImageError(
+            f"{image.name}: made for {image.width} lanes, the chip has {limits.vector_width}"
+        )
 
 
 def _steps(image: Image, ends: dict[int, int], start: int, stop: int) -> int:
@@ -169,7 +173,8 @@ class _Checker:
 
     def _symbols(self, i: Instruction, depth: int) -> None:
         for expr in i.affines():
-            for symbol, _ in expr.terms:
+            self._need(all(by > 0 for by in expr.divisors()), "divisors are positive")
+            for symbol in expr.symbols():
                 kind, number = symbol[0], int(symbol[1:]) if symbol != "lane" else 0
                 if symbol == "lane" or (kind == "g" and number < self.limits.rank):
                     continue
