@@ -101,7 +101,7 @@ from bringup.api.floating import (
     tanh,
 )
 from bringup.api.grad import grad, value_and_grad
-from bringup.api.info import API_VERSION as __array_api_version__
+from bringup.api.info import API_VERSION as _API_VERSION
 from bringup.api.info import array_namespace_info as __array_namespace_info__
 from bringup.api.jit import jit
 from bringup.api.linear import matmul, matrix_transpose, outer, tensordot, vecdot
@@ -155,6 +155,7 @@ from bringup.trace import pytree as tree
 from bringup.types import TensorType
 
 __version__ = "0.1.0"
+__array_api_version__ = _API_VERSION
 
 pi = _math.pi
 e = _math.e

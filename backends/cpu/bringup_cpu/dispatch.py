@@ -16,6 +16,7 @@ import numpy as np
 
 from bringup.backend.dispatch import ArrayLayout, FastArg, FastEntry, slot_offset
 from bringup.llvm.text import Module
+from bringup.program.program import Program
 from bringup_cpu.emit_dispatch import (
     ANY_ARRAY,
     ANY_HOST,
@@ -68,6 +69,7 @@ class CpuDispatcher:
             return False
         executable = entry.executable
         assert isinstance(executable, CpuExecutable)
+        _check(entry, executable.program)
         made = _Native(entry, executable)
         self._kept.append(made)
         self._entries.append(made)
@@ -90,7 +92,6 @@ class CpuDispatcher:
             len(self._entries) < MAX_ENTRIES
             and max(buffers, len(entry.args)) <= MAX_BUFFERS
             and 0 < len(entry.outputs) <= MAX_RESULTS
-            and entry.outputs == executable.program.outputs
             and (entry.tuple_out or len(entry.outputs) == 1)
         )
 
@@ -122,6 +123,18 @@ class _Native:
             inputs, len(entry.outputs), results.address,
         )  # fmt: skip
         self._kept = (entry, args, shapes, results, pointers)
+
+
+def _check(entry: FastEntry, program: Program) -> None:
+    """Every input comes from somewhere and holds what the program expects."""
+    given = {arg.input: arg.type for arg in entry.args if arg.input >= 0}
+    bound = dict(entry.bound)
+    for place, type_ in enumerate(program.inputs):
+        if place in bound:
+            assert bound[place].nbytes >= type_.nbytes, f"input {place} is bound to less than {type_}"
+        else:
+            assert given.get(place) is type_, f"input {place} is {type_}, not {given.get(place)}"
+    assert entry.outputs == program.outputs, "the entry's outputs are not the program's"
 
 
 def _arguments(args: Sequence[FastArg]) -> tuple[Any, list[Any]]:

@@ -6,7 +6,8 @@ import hashlib
 import os
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -121,30 +122,21 @@ class Engine:
             reloc="pic",
             codemodel="small",
         )
-        with self._lock:
-            return str(machine.emit_assembly(self._parse(text)))
+        with self._lock, _parsed(text) as module:
+            return str(machine.emit_assembly(module))
 
     def symbol(self, name: str, address: int) -> None:
         """Make an address known to modules loaded from now on, under a name."""
         with self._lock:
             llvm.add_symbol(name, address)
 
-    def _parse(self, text: str) -> llvm.ModuleRef:
-        try:
-            # A context of its own: the global one keeps every constant for ever.
-            module = llvm.parse_assembly(text, llvm.create_context())
-            module.verify()
-        except RuntimeError as error:
-            raise CompileError("LLVM refused a module", log=str(error), source=text) from None
-        return module
-
     def _compile(self, text: str, key: str, exports: Sequence[str], level: int) -> bytes:
-        module = self._parse(text)
-        _rename(module, key, exports)
         machine = self._machines.get(level)
         if machine is None:
             machine = self._machines[level] = self._new_machine(level)
-        data: bytes = machine.emit_object(module)
+        with _parsed(text) as module:
+            _rename(module, key, exports)
+            data: bytes = machine.emit_object(module)
         self.compiled += 1
         return data
 
@@ -158,6 +150,20 @@ class Engine:
         if self._segment is None or len(self._segment.loaded) >= _SEGMENT:
             self._segment = _Segment(self._new_machine(self.level))
         return Code(self._segment.load(key, data, exports), self._segment, data)
+
+
+@contextmanager
+def _parsed(text: str) -> Iterator[llvm.ModuleRef]:
+    """A checked module in a context of its own: the global one keeps every constant for ever."""
+    with closing(llvm.create_context()) as context:
+        try:
+            module = llvm.parse_assembly(text, context)
+            # In this order even if an error's traceback keeps both: a module needs its context.
+            with closing(module):
+                module.verify()
+                yield module
+        except RuntimeError as error:
+            raise CompileError("LLVM refused a module", log=str(error), source=text) from None
 
 
 def _rename(module: llvm.ModuleRef, key: str, exports: Sequence[str]) -> None:

@@ -64,8 +64,6 @@ class Runtime:
         self.code: Code = engine.compile_native(
             str(module), MEMORY_EXPORTS + POOL_EXPORTS, RUNTIME_LEVEL
         )
-        for name in ("bringup_alloc", "bringup_parallel", "bringup_threads"):
-            engine.symbol(name, self.code.addresses[name])
 
     def python(self, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
         """A function of the runtime that touches Python objects or the allocator."""
@@ -88,8 +86,11 @@ def _publish(engine: Engine) -> None:
 
 @cache
 def runtime() -> Runtime:
-    """The process's runtime."""
-    return Runtime(engine(), locked=not has_gil())
+    """The process's runtime, known to compiled code by its symbols."""
+    made = Runtime(engine(), locked=not has_gil())
+    for name in ("bringup_alloc", "bringup_parallel", "bringup_threads"):
+        engine().symbol(name, made.code.addresses[name])
+    return made
 
 
 class _MethodDef(ctypes.Structure):

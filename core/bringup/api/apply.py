@@ -63,9 +63,7 @@ def staged(trace: Trace, value: Value, weak: bool = False) -> Array:
 
 
 def inline(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
-    """The outputs of a graph applied to arrays: a replay into the open trace, or recorded for
-    later.
-    """
+    """The outputs of a graph applied to arrays, staged in the open trace or recorded."""
     trace = current()
     if trace is not None:
         values = [lift(trace, array) for array in arrays]

@@ -42,8 +42,7 @@ def _reflected(name: str) -> Callable[[Array, Any], Array]:
 
 
 class Array:
-    """An immutable n-dimensional array on one device.  Made by `asarray`, `zeros` and the like, and
-    by operations.
+    """An immutable n-dimensional array on one device, made by `asarray` and by operations.
 
     Operations are recorded and run, fused, when a value is looked at: printed, converted, iterated
     over or moved. Types, shapes and devices are checked at once.  Operators broadcast and promote
@@ -82,7 +81,6 @@ class Array:
         self._node = node
 
     # ---- what is known without looking
-    # -------------------------------------------------------------------------
 
     @property
     def type(self) -> TensorType:
@@ -130,12 +128,9 @@ class Array:
         return self._buffer is None and self._node is None
 
     # ---- looking at values
-    # ---------------------------------------------------------------------------------------
 
     def _concrete(self, what: str, fix: str | None = None) -> Array:
-        """The array with its buffer computed; for a traced one, a new array if its value can be
-        known already.
-        """
+        """The array with its buffer computed; a new array for a traced one of known value."""
         if self._buffer is not None:
             return self
         node = self._node
@@ -173,14 +168,13 @@ class Array:
         zero_copy = not host.flags.writeable and wanted == host.dtype
         if copy is False and not zero_copy:
             raise ConversionError(
-                f"{self._type} on {self.device} cannot become a numpy array of {wanted} without a copy",
+                f"{self._type} on {self.device} does not become numpy's {wanted} without a copy",
                 fix="leave out copy=False",
             )
         return host.astype(wanted, copy=bool(copy) and not host.flags.writeable)
 
     def item(self) -> Scalar:
-        """The element of an array of one element, as a Python scalar.  Raises ConversionError for
-        other sizes.
+        """The only element as a Python scalar.  Raises ConversionError for other sizes.
 
         >>> bu.asarray([2.5]).item()
         2.5
@@ -252,7 +246,6 @@ class Array:
         return format(self.item(), spec) if spec and not self.shape else format(str(self), spec)
 
     # ---- moving
-    # --------------------------------------------------------------------------------------------------
 
     def to(self, device: DeviceSpec) -> Array:
         """The array on another device, through the host; itself if it is there already.
@@ -282,7 +275,6 @@ class Array:
         return _dlpack.HOST
 
     # ---- shape and indices
-    # ---------------------------------------------------------------------------------------
 
     @property
     def T(self) -> Array:
@@ -291,9 +283,7 @@ class Array:
 
     @property
     def mT(self) -> Array:
-        """Each matrix of the last two dimensions transposed.  Raises OpTypeError below two
-        dimensions.
-        """
+        """The last two dimensions swapped.  Raises OpTypeError if there are fewer."""
         return _linear.matrix_transpose(self)
 
     def __getitem__(self, key: Any) -> Array:
@@ -315,7 +305,6 @@ class Array:
     __hash__ = object.__hash__
 
     # ---- operators
-    # -----------------------------------------------------------------------------------------------
 
     def __pos__(self) -> Array:
         return _elementwise.positive(self)
@@ -376,18 +365,16 @@ def _scalar(host: Host) -> Scalar:
 
 
 def _known(node: Traced, what: str, fix: str | None) -> Array:
-    """The value of a traced array if it depends on nothing but values that exist, else
-    TraceError.
-    """
+    """The value of a traced array that depends on existing values alone, else TraceError."""
     node.check_open()
     prefix = node.trace.prefix(node.value)
     if prefix is None:
         raise TraceError(
-            f"{what} a {node.value.type} value is needed while {node.trace.name!r} is traced, before any value exists",
+            f"{what} a {node.value.type} value is needed while {node.trace.name!r} is traced,"
+            " before any value exists",
             location=user_location(),
             notes=(f"the value was {made_at(node.value)}",),
-            fix=fix
-            or "return the array and look at it outside, or make the argument static (static_argnums)",
+            fix=fix or "return the array and look at it outside, or make the argument static",
         )
     graph, outer = prefix
     inputs = [array._concrete(what, fix) for array in outer]

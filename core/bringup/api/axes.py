@@ -28,9 +28,7 @@ def axis_of(name: str, axis: int, rank: int) -> int:
 
 
 def axes_of(name: str, axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """Non-negative axes in increasing order; all of them for None.  Raises OpTypeError for repeated
-    ones.
-    """
+    """Non-negative axes in increasing order, all for None; OpTypeError for repeated ones."""
     if axis is None:
         return tuple(range(rank))
     given = axis if isinstance(axis, Sequence) else (axis,)

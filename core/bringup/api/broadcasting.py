@@ -1,6 +1,4 @@
-"""Operands of different shapes and dtypes made alike: the IR knows neither broadcasting nor
-promotion.
-"""
+"""Operands of different types made alike: the IR knows neither broadcasting nor promotion."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ def binary(
     *,
     dtype: DType | None = None,
 ) -> Array:
-    """An elementwise op of two operands, broadcast and promoted to their common dtype, or to
-    `dtype`.
-    """
+    """An elementwise op of two operands, broadcast, in `dtype` or that in which they meet."""
     if dtype is None and type(x1) is Array and type(x2) is Array and x1._type is x2._type:
         return apply(name, (x1, x2), attrs or {}, weak=is_weak(x1) and is_weak(x2))
     operands, weak = aligned((x1, x2), dtype)
@@ -133,5 +129,5 @@ def _mismatch(shapes: Sequence[tuple[int, ...]]) -> OpTypeError:
     return OpTypeError(
         f"shapes do not broadcast: {' and '.join(map(str, shapes))}",
         location=user_location(),
-        fix="sizes must be equal or 1, counted from the last dimension; reshape or expand_dims first",
+        fix="sizes must be equal or 1, counted from the last dimension; use expand_dims first",
     )

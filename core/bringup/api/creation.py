@@ -41,11 +41,10 @@ def asarray(
     device: DeviceSpec = None,
     copy: bool | None = None,
 ) -> Array:
-    """An array of a Python scalar, nested sequence, numpy array, or array of ours, which is
-    returned as it is.
+    """An array of Python scalars, nested sequences, numpy arrays or arrays of ours.
 
-    dtype: by default that of `obj`; bool, i64 or f64 for Python values.  copy: numpy arrays and
-    buffers are always copied, so False raises ConversionError for them.
+    dtype: by default that of `obj`; bool, i64 or f64 for Python values.  copy: arrays of ours are
+    returned as they are by default; everything else is copied, and False raises ConversionError.
 
     >>> bu.asarray([1, 2, 3], dtype=bu.float32)[1:].tolist()
     [2.0, 3.0]
@@ -156,9 +155,7 @@ def to_device(x: Array, device: DeviceSpec) -> Array:
 
 
 def check_device(device: DeviceSpec) -> OpenDevice | None:
-    """The device meant by an argument; inside a trace it must be the trace's.  Raises
-    TraceError.
-    """
+    """The device meant; inside a trace it must be the trace's, else TraceError."""
     if device is None:
         return None
     wanted, trace = place.get(device), current()
@@ -220,8 +217,7 @@ def ones(shape: Shape, *, dtype: object = None, device: DeviceSpec = None) -> Ar
 
 
 def empty(shape: Shape, *, dtype: object = None, device: DeviceSpec = None) -> Array:
-    """An array of unspecified values; arrays are immutable, so it is there for the standard's sake,
-    and holds zeros.
+    """An array of unspecified values, here for the standard's sake: arrays are immutable.
 
     >>> bu.empty((2, 0)).shape
     (2, 0)
@@ -398,9 +394,9 @@ def _matrix(name: str, x: Array) -> Array:
 
 
 def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
-    """Coordinate arrays of the grid over 1-d arrays; "xy" swaps the first two dimensions, "ij" does
-    not.
+    """Coordinate arrays of the grid over 1-d arrays.
 
+    indexing: "xy" swaps the first two dimensions, "ij" does not.
     >>> [a.shape for a in bu.meshgrid(bu.arange(2), bu.arange(3))]
     [(3, 2), (3, 2)]
     """

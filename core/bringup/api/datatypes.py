@@ -51,8 +51,10 @@ def result_type(*operands: Any) -> DType:
     what it meets unless its kind is higher: then it is i64 or f64.  Raises OpTypeError for u64 with
     a signed integer.
 
-    >>> bu.result_type(bu.int8, bu.uint8), bu.result_type(bu.int32, bu.float16), bu.result_type(bu.float32, 1.5)
-    (i16, f16, f32)
+    >>> bu.result_type(bu.int8, bu.uint8), bu.result_type(bu.int32, bu.float16)
+    (i16, f16)
+    >>> bu.result_type(bu.float32, 1.5), bu.result_type(bu.int32, 1.5)
+    (f32, f64)
     """
     if not operands:
         raise OpTypeError("result_type: no operands", fix="give one or more")
@@ -90,8 +92,7 @@ def can_cast(from_: Any, to: object, /) -> bool:
 
 
 def isdtype(dtype: object, kind: Any) -> bool:
-    """Whether a dtype is another, or of a kind such as "integral" or "real floating", or of one of
-    a tuple.
+    """Whether a dtype is of a kind such as "integral", is another dtype, or fits one of a tuple.
 
     >>> bu.isdtype(bu.float32, "real floating"), bu.isdtype(bu.int8, (bu.int16, "bool"))
     (True, False)

@@ -22,14 +22,14 @@ _layouts: list[ArrayLayout | None] = []
 def layout() -> ArrayLayout | None:
     """Where arrays keep their parts; None where this interpreter lays objects out differently."""
     if not _layouts:
-        from bringup.backend.dispatch import ArrayLayout
+        from bringup.backend.dispatch import array_layout
         from bringup.runtime import devices
 
-        found = ArrayLayout.of(
+        found = array_layout(
             Array,
-            type="_type",
-            device="_device",
-            buffer="_buffer",
+            type_slot="_type",
+            device_slot="_device",
+            buffer_slot="_buffer",
             defaults={"_node": None},
             epoch=devices.epoch,
         )
@@ -80,10 +80,9 @@ class FastPath:
     def _made(self, device: OpenDevice) -> Dispatcher | None:
         if self._device is None:
             self._device = device
-            make = getattr(device.device, "dispatcher", None)
             where = layout()
-            if make is not None and where is not None:
-                self._dispatcher = make(where, self._slow)
+            if where is not None:
+                self._dispatcher = device.device.dispatcher(where, self._slow)
         return self._dispatcher
 
 

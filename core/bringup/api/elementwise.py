@@ -1,7 +1,7 @@
-"""Arithmetic, comparisons, logic and bits, element by element: broadcast and promoted as
-`result_type` says.
+"""Arithmetic, comparisons, logic and bits, element by element.
 
-Operands are arrays; one of two may be a Python scalar.  Types that an op does not take raise
+Operands are arrays; one of two may be a Python scalar.  They broadcast, and promote as
+`result_type` says.  Types that an op does not take raise
 OpTypeError at the line of the call.  Special values follow the rows of the op table.
 """
 
@@ -211,9 +211,7 @@ def _pair(x1: Operand, x2: Operand) -> tuple[Array, Array]:
 
 
 def _other_sign(rest: Array, divisor: Array) -> Array:
-    """Where a remainder is not zero and has not the sign of the divisor, which is not zero
-    either.
-    """
+    """Where a remainder and its divisor are not zero and differ in sign."""
     differ = not_equal(less(rest, 0), less(divisor, 0))
     return logical_and(logical_and(not_equal(rest, 0), not_equal(divisor, 0)), differ)
 
@@ -255,8 +253,7 @@ def minimum(x1: Operand, x2: Operand) -> Array:
 
 
 def clip(x: Array, /, min: Operand | None = None, max: Operand | None = None) -> Array:
-    """`x` limited to ``min <= x <= max`` in the dtype of `x`; NaN stays.  Where min > max the
-    result is max.
+    """`x` limited to ``min <= x <= max`` in its own dtype; NaN stays, max wins over min.
 
     >>> bu.clip(bu.asarray([-2, 0, 7]), 0, 5).tolist()
     [0, 0, 5]
@@ -277,8 +274,7 @@ def clip(x: Array, /, min: Operand | None = None, max: Operand | None = None) ->
 
 
 def where(condition: Array, x1: Operand, x2: Operand, /) -> Array:
-    """``x1`` where the bool condition holds, else ``x2``.  Raises OpTypeError for a condition that
-    is not bool.
+    """`x1` where the condition holds, else `x2`.  Raises OpTypeError if it is not bool.
 
     >>> bu.where(bu.asarray([True, False]), 1, 2).tolist()
     [1, 2]

@@ -30,16 +30,14 @@ _lock = threading.RLock()
 def compile_graph(
     graph: Graph, device: OpenDevice, *, donated: frozenset[int] = frozenset()
 ) -> Compiled:
-    """`runtime.compiler.compile_graph`; the compiler is imported when there is something to compile."""
+    """`runtime.compiler.compile_graph`, imported when there is something to compile."""
     from bringup.runtime.compiler import compile_graph as compile_now
 
     return compile_now(graph, device, donated=donated)
 
 
 class _Entry:
-    """The executables of one structure: one per tuple of scalar values, and the one that takes them
-    as inputs.
-    """
+    """The executables of one structure: by scalar values, and one that takes these as inputs."""
 
     __slots__ = ("general", "special")
 
@@ -115,9 +113,7 @@ def _store(node: Node, buffer: Any) -> None:
 
 
 def _recorded_at(reported: Location | None, graph: Graph, batch: Batch) -> Location | None:
-    """The line of this batch's operation; the program may have been compiled for equal code on
-    other lines.
-    """
+    """The line of this batch's operation: the program may stem from equal code elsewhere."""
     if reported is not None:
         lines = [i.location for i in graph.instrs if i.op.name not in _SPREAD]
         nodes = [n.location for n in batch.nodes if n.call.op.name not in _SPREAD]

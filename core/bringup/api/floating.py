@@ -1,8 +1,8 @@
-"""Exponentials, logarithms, roots, trigonometry: functions of floats; integers become the default
-float first.
+"""Functions of floats: exponentials, logarithms, roots, trigonometry.
 
-Functions that are one op have the accuracy of its row.  Those composed here (tan, the hyperbolic
-ones, hypot, logaddexp, log2, log10) are within a few ULP; f16 and bf16 are composed in f32.
+Integers become the default float first.  Functions that are one op have the accuracy of its row.
+Those composed here (tan, the hyperbolic ones, hypot, logaddexp, log2, log10) are within a few ULP;
+f16 and bf16 are composed in f32.
 """
 
 from __future__ import annotations

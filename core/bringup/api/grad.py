@@ -35,37 +35,44 @@ def value_and_grad(
     >>> value.item(), gradient.tolist()
     (5.0, [2.0, 4.0])
     """
+    single = isinstance(argnums, int)
+    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     @wraps(fn)
     def differentiated(*args: Any, **kwargs: Any) -> Any:
-        positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-        chosen = _chosen(fn, args, positions)
-        leaves, treedef = flatten(chosen)
-        types = [leaf_type(x, p) for x, p in zip(leaves, treedef.paths("argument"), strict=True)]
-        arrays = [
-            _differentiable(x, p) for x, p in zip(leaves, treedef.paths("argument"), strict=True)
-        ]
-
-        def call(traced: Sequence[Array]) -> Any:
-            replaced = dict(
-                zip((i % len(args) for i in positions), unflatten(treedef, traced), strict=True)
-            )
-            result = fn(*(replaced.get(i, a) for i, a in enumerate(args)), **kwargs)
-            return _split(fn, result, has_aux)
-
-        device = next((x._device for x in arrays if x._device is not None), None)
-        traced = trace_function(call, types, name=graph_name(fn), device=device, known=arrays)
-        pullback = vjp_graph(traced.graph, range(len(arrays)), of=[0])
-        seed = ones((), dtype=traced.graph.outputs[0].dtype, device=device)
-        outputs = inline(pullback, [*arrays, *traced.captured, seed])
-        count = len(traced.graph.outputs)
-        value, aux = unflatten(traced.result, outputs[:count])
-        gradients = unflatten(treedef, outputs[count:])
-        if isinstance(argnums, int):
-            (gradients,) = gradients
-        return ((value, aux), gradients) if has_aux else (value, gradients)
+        value, gradients = _differentiate(fn, positions, has_aux, args, kwargs)
+        return (value if has_aux else value[0]), (gradients[0] if single else gradients)
 
     return differentiated
+
+
+def _differentiate(
+    fn: Callable[..., Any],
+    positions: tuple[int, ...],
+    has_aux: bool,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[tuple[Any, Any], tuple[Any, ...]]:
+    """``(value, aux), gradients`` of one call."""
+    chosen = _chosen(fn, args, positions)
+    leaves, treedef = flatten(chosen)
+    paths = [f"argument{path}" for path in treedef.paths()]
+    types = [leaf_type(x, path) for x, path in zip(leaves, paths, strict=True)]
+    arrays = [_differentiable(x, path) for x, path in zip(leaves, paths, strict=True)]
+
+    def call(traced: Sequence[Array]) -> Any:
+        replaced = list(args)
+        for position, value in zip(positions, unflatten(treedef, traced), strict=True):
+            replaced[position] = value
+        return _split(fn, fn(*replaced, **kwargs), has_aux)
+
+    device = next((x._device for x in arrays if x._device is not None), None)
+    traced = trace_function(call, types, name=graph_name(fn), device=device, known=arrays)
+    pullback = vjp_graph(traced.graph, range(len(arrays)), of=[0])
+    seed = ones((), dtype=traced.graph.outputs[0].dtype, device=device)
+    outputs = inline(pullback, [*arrays, *traced.captured, seed])
+    count = len(traced.graph.outputs)
+    return unflatten(traced.result, outputs[:count]), unflatten(treedef, outputs[count:])
 
 
 def grad(fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -91,7 +98,7 @@ def _chosen(
         return tuple(args[i] for i in positions)
     except IndexError:
         raise OpTypeError(
-            f"grad: {graph_name(fn)} got {len(args)} positional arguments, and argnums is {positions}",
+            f"grad: {graph_name(fn)} got {len(args)} positional arguments, argnums is {positions}",
             location=user_location(),
             fix="pass the arguments to differentiate by position",
         ) from None

@@ -1,6 +1,4 @@
-"""Basic indexing: integers, slices of any step, ``...`` and None; and functional updates of such
-regions.
-"""
+"""Basic indexing by integers, slices, ``...`` and None, and functional updates of such regions."""
 
 from __future__ import annotations
 
@@ -26,9 +24,9 @@ from bringup.types import TensorType
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """What a key selects: per dimension of the array ``(start, count, step)``, and the shape of the
-    result.
+    """What a key selects.
 
+    spans: ``(start, count, step)`` by dimension of the array.  shape: of the result.
     whole: whether that is the array itself.  scalar: whether every dimension is indexed by an
     integer.
     """
@@ -91,7 +89,7 @@ def _position(item: Any, size: int, dim: int, type_: TensorType) -> int:
         raise ArrayIndexError(
             f"indexing by {kind} is not available yet",
             location=user_location(),
-            fix="index by integers and slices; use where(mask, a, b) for masks; take and gather are to come",
+            fix="index by integers and slices, use where(mask, a, b) for masks; gather is to come",
         )
     try:
         position = operator.index(item)

@@ -17,9 +17,7 @@ API_VERSION = "2024.12"
 
 
 def namespace(api_version: str | None) -> Any:
-    """The module of the public functions.  Raises ConversionError for a version that is not
-    supported.
-    """
+    """The public module.  Raises ConversionError for a version that is not supported."""
     if api_version not in (None, API_VERSION):
         raise ConversionError(
             f"version {api_version} of the array API standard is not supported",
@@ -32,9 +30,7 @@ class NamespaceInfo:
     """The answers of ``__array_namespace_info__()``."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Neither boolean masks nor shapes that depend on data; any number of dimensions a device
-        takes.
-        """
+        """Neither boolean masks nor shapes that depend on data; dimensions as a device takes."""
         return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": None}
 
     def default_device(self) -> OpenDevice:

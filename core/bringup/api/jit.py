@@ -88,7 +88,7 @@ class Jit:
 
         self._fast = FastPath(type(self), slow)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
         return self._call(args, kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -98,8 +98,7 @@ class Jit:
         return f"<jit {graph_name(self._fn)}: {len(self._entries)} signatures>"
 
     def lower(self, *args: Any, target: str | None = None, **kwargs: Any) -> Compiled:
-        """What the call with these arguments would run: ``.graph .kernels .program .source .asm
-        .cost()``.
+        """What a call would run: ``.graph .kernels .program .source .asm .cost()``.
 
         args, kwargs: as in a call; types such as ``f32[4, 8]`` may stand for arrays.  target:
         ``"backend:architecture"`` compiles without hardware; by default for the device of the call.
@@ -187,7 +186,8 @@ class Jit:
     def _check_inlining(self, device: OpenDevice | None) -> None:
         if self._device is not None and place.get(self._device) is not device is not None:
             raise TraceError(
-                f"{graph_name(self._fn)} is compiled for {self._device}, inside a function traced for {device}",
+                f"{graph_name(self._fn)} is compiled for {self._device},"
+                f" and the function around it is traced for {device}",
                 location=user_location(),
                 fix="leave out device= of one of them",
             )
@@ -336,26 +336,34 @@ def jit(
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
         )
-    names = _parameters(fn)
-    positions = _positions("static_argnums", fn, static_argnums, names)
-    named = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
-    static = frozenset(positions) | {i for i, name in enumerate(names) if name in named}
-    every_name = frozenset(named) | {names[i] for i in positions if i < len(names)}
-    donated = _positions("donate_argnums", fn, donate_argnums, names)
+    static, named = _static(fn, static_argnums, static_argnames)
+    donated = _positions("donate_argnums", fn, donate_argnums)
     if static.intersection(donated):
         raise OpTypeError("jit: an argument is both static and donated", fix="choose one of them")
     # A class of its own, so that its ``__call__`` can become the builtin of this function.
     kind = type("jit", (Jit,), {"__module__": Jit.__module__})
-    return kind(fn, device, (frozenset(static), every_name), donated)
+    return kind(fn, device, (static, named), donated)
 
 
-def _positions(
-    what: str, fn: Callable[..., Any], given: int | Sequence[int], names: list[str]
-) -> tuple[int, ...]:
+def _static(
+    fn: Callable[..., Any], argnums: int | Sequence[int], argnames: str | Sequence[str]
+) -> tuple[frozenset[int], frozenset[str]]:
+    """Positions and names of static arguments, each completed by the other."""
+    names = _parameters(fn)
+    positions = _positions("static_argnums", fn, argnums)
+    named = {argnames} if isinstance(argnames, str) else set(argnames)
+    return (
+        frozenset(positions) | {i for i, name in enumerate(names) if name in named},
+        frozenset(named) | {names[i] for i in positions if i < len(names)},
+    )
+
+
+def _positions(what: str, fn: Callable[..., Any], given: int | Sequence[int]) -> tuple[int, ...]:
+    names = _parameters(fn)
     positions = (given,) if isinstance(given, int) else tuple(given)
     for position in positions:
         if position < 0 and position + len(names) < 0:
             raise OpTypeError(
-                f"jit: {what}={position} is out of range: {graph_name(fn)} has {len(names)} parameters"
+                f"jit: {what}={position}: {graph_name(fn)} has {len(names)} parameters"
             )
     return tuple(p % len(names) if p < 0 else p for p in positions)

@@ -16,8 +16,7 @@ from bringup.graph import user_location
 
 
 def matmul(x1: Operand, x2: Operand, /) -> Array:
-    """``x1 @ x2``: products of the last two dimensions, the others broadcast; 1-d operands are a
-    row or a column.
+    """``x1 @ x2``: products of matrices, rows or columns, over broadcast leading dimensions.
 
     f16 and bf16 accumulate in f32.
 
@@ -64,8 +63,7 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
 def tensordot(
     x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
 ) -> Array:
-    """The sum of products over pairs of axes, or over the last `axes` of `x1` and the first of
-    `x2`.
+    """The sum of products over pairs of axes; over the last of `x1` and first of `x2` for an int.
 
     >>> bu.tensordot(bu.ones((2, 3)), bu.ones((3, 4)), axes=1).shape
     (2, 4)

@@ -104,8 +104,7 @@ def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
 
 
 def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
-    """Arrays one after the other along an axis, in their common dtype; flattened first if axis is
-    None.
+    """Arrays one after the other along an axis, in one dtype; flattened first for None.
 
     >>> bu.concat([bu.asarray([1]), bu.asarray([2, 3])]).tolist()
     [1, 2, 3]
@@ -241,9 +240,7 @@ def repeat(x: Array, repeats: int | Sequence[int], /, *, axis: int | None = None
 
 
 def rows_of(x: Array) -> Iterator[Array]:
-    """The entries of the first dimension, for ``for``: staged in a trace, else cut from one look at
-    the array.
-    """
+    """The entries of the first dimension; outside traces cut from one look at the array."""
     if current() is not None:
         yield from unstack(x)
         return

@@ -1,6 +1,4 @@
-"""Functions of neural networks, as ``bringup.nn``: each is one row of the op table, so a device may
-run it whole.
-"""
+"""Functions of neural networks, as ``bringup.nn``; rows of ops that a device may run whole."""
 
 from __future__ import annotations
 
@@ -97,10 +95,9 @@ def layer_norm(
     axis: Axis = -1,
     epsilon: float = 1e-5,
 ) -> Array:
-    """``(x - mean) / sqrt(var + epsilon) * gain + bias`` over axes; gain and bias have the sizes of
-    those.
+    """``(x - mean) / sqrt(var + epsilon) * gain + bias``, mean and variance over axes.
 
-    gain, bias: ones and zeros by default.
+    gain, bias: of the sizes of these axes; ones and zeros by default.
 
     >>> bu.nn.layer_norm(bu.asarray([1.0, 3.0]), epsilon=0.0).tolist()
     [-1.0, 1.0]

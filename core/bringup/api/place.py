@@ -15,7 +15,7 @@ __all__ = ["DeviceSpec", "OpenDevice", "device", "devices", "get"]
 
 
 def get(spec: DeviceSpec = None) -> OpenDevice:
-    """The device meant by a name, an open device, or None for the default; see `runtime.devices.get`."""
+    """`runtime.devices.get`: the device of a name, an open device, or None for the default."""
     from bringup.runtime.devices import get as get_device
 
     return get_device(spec)

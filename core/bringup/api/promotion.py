@@ -84,9 +84,7 @@ def is_weak(x: Array) -> bool:
 
 
 def common(operands: Sequence[Any]) -> tuple[DType, bool]:
-    """The dtype in which arrays, numpy values and Python scalars meet, and whether all of them are
-    weak.
-    """
+    """The dtype in which operands meet, and whether all of them are weak."""
     strong: DType | None = None
     kinds: list[str] = []
     for x in operands:

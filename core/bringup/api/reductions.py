@@ -1,5 +1,7 @@
-"""Reductions: axis is an int, a tuple of ints, or None for all; keepdims leaves reduced axes with
-size 1.
+"""Reductions.
+
+axis: an int, a tuple of ints, or None for all.  keepdims: leave reduced axes with size 1.
+
 """
 
 from __future__ import annotations
@@ -22,8 +24,7 @@ Axis = int | Sequence[int] | None
 
 
 def sum(x: Array, /, *, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Array:
-    """The sum.  Integers and bools narrower than 64 bits are summed as i64 or u64; f16 and bf16
-    accumulate in f32.
+    """The sum: of bools and integers as i64 or u64, of f16 and bf16 accumulated in f32.
 
     >>> bu.sum(bu.asarray([[1, 2], [3, 4]]), axis=0).tolist()
     [4, 6]
@@ -122,7 +123,7 @@ def std(
 
 
 def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """The position of the first largest element, or of the first NaN, as i64; flat if axis is None.
+    """The position of the first largest element or the first NaN, as i64; flat for None.
 
     >>> bu.argmax(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
     [1, 0]
@@ -131,8 +132,7 @@ def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> A
 
 
 def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """The position of the first smallest element, or of the first NaN, as i64; flat if axis is
-    None.
+    """The position of the first smallest element or the first NaN, as i64; flat for None.
 
     >>> bu.argmin(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
     [0, 1]

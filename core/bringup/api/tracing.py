@@ -1,6 +1,4 @@
-"""Python functions to graphs: arguments become inputs, outer arrays further inputs, results
-outputs.
-"""
+"""Python functions to graphs: arguments and outer arrays become inputs, results outputs."""
 
 from __future__ import annotations
 
@@ -30,8 +28,10 @@ LeafType = TensorType | type
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedFunction:
-    """What tracing made: the graph, its captured arrays (the inputs after the leaves), the shape of
-    the result.
+    """What tracing made.
+
+    captured: arrays of outer scopes, the inputs after the leaves.  result: the shape of the result.
+
     """
 
     graph: Graph
@@ -40,9 +40,7 @@ class TracedFunction:
 
 
 def leaf_type(leaf: Any, path: str = "an argument") -> LeafType:
-    """The type under which a leaf is traced.  Raises ConversionError for what is no array, type or
-    number.
-    """
+    """The type under which a leaf is traced.  Raises ConversionError for what has none."""
     if type(leaf) is Array:
         return _KINDS[leaf.dtype.kind] if is_weak(leaf) else leaf._type
     if type(leaf) in (float, int, bool):
@@ -61,7 +59,7 @@ def leaf_type(leaf: Any, path: str = "an argument") -> LeafType:
     raise ConversionError(
         f"{path} is a {type(leaf).__name__}, which is no array",
         location=user_location(),
-        fix="make the argument static (static_argnums, static_argnames), or leave it out of the containers",
+        fix="make the argument static (static_argnums, static_argnames), or pass an array",
     )
 
 

@@ -232,7 +232,7 @@ class Bound:
         return f"{self.low} <= {self.expr} < {self.high}"
 
     def __ir__(self) -> str:
-        return f"bound<{self}>"
+        return f"bound<{self.low}:{self.high} {self.expr}>"
 
 
 def _order(atom: Atom) -> tuple[int, str]:

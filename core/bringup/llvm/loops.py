@@ -44,10 +44,12 @@ def emit_kernel(
     target: LoopTarget,
     clips: Mapping[Axis, Expr] | None = None,
 ) -> NativeKernel:
-    """Emit ``kernel`` into ``module`` as function ``name``.
+    """Emit ``kernel`` into ``module`` as function ``name``; nothing for a grid without points.
 
     clips: inner axes that stop early at an expression of grid axes, for loops cut into chunks.
     """
+    if not kernel.points:
+        return NativeKernel(name, 0, 0, 0)
     return _KernelEmitter(module, schedule(kernel, target), name, clips or {}).run()
 
 
@@ -74,12 +76,9 @@ class _KernelEmitter:
         units = 1
         for _, count, _ in cuts:
             units *= count
-        if units and self.kernel.points:
-            with b.loop(begin, end) as loop:
-                self._unit(loop.index, cuts)
+        with b.loop(begin, end) as loop:
+            self._unit(loop.index, cuts)
         b.ret()
-        if not self.kernel.points:
-            units = 0
         return NativeKernel(self.name, units, self.tile_bytes, self._work(units))
 
     def _work(self, units: int) -> int:

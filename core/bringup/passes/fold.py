@@ -15,6 +15,7 @@ from bringup.passes.base import Available, Pass, deep, literal_of
 from bringup.types import TensorType
 
 MAX_ELEMENTS = 4096  # of one instruction's results; more are cheaper to compute than to load
+MAX_OPERANDS = 1 << 20  # elements read for it; a splat may stand for more than fits in memory
 
 # Sources are as small as constants already; control flow may not end.
 _NEVER = (Kind.SOURCE, Kind.CONTROL)
@@ -61,6 +62,8 @@ def _empty(type_: TensorType) -> Literal:
 
 def _is_small(op: OpDef, literals: Sequence[Literal], types: Sequence[TensorType]) -> bool:
     size = sum(t.size for t in types)
+    if sum(each.type.size for each in literals) > MAX_OPERANDS:
+        return False
     # Spreading a dense constant would only turn arithmetic on indices into memory traffic.
     grows = op.kind is Kind.MOVEMENT and size > max(each.elements.size for each in literals)
     return size <= MAX_ELEMENTS and not grows

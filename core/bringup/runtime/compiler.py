@@ -214,7 +214,7 @@ def _constants_first(launches: list[Launch]) -> list[Launch]:
 
 
 def _dump(folder: Path, graph: Graph, program: Program) -> None:
-    place = dump_folder(folder, graph)
+    place = dump_folder(folder, graph, graph.name)
     (place / "90-program.txt").write_text(f"{program}\n", encoding="utf-8")
     for number, kernel in enumerate(program.kernels):
         (place / f"91-kernel-{number:02}.txt").write_text(f"{kernel}\n", encoding="utf-8")

@@ -85,9 +85,7 @@ def download(device: Device, buffer: Any, type_: TensorType) -> Host:
 
 
 def view(device: Device, buffer: Any, type_: TensorType) -> Host | None:
-    """A read-only array over the device's own memory that keeps it alive, or None if the host
-    cannot see it.
-    """
+    """A read-only array over the device's own memory; None if the host cannot see it."""
     seen = device.host_view(handle_of(buffer), type_)
     if seen is not None:
         seen.flags.writeable = False

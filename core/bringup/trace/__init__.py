@@ -1,3 +1,1 @@
-"""From Python functions to graphs: pytrees, traces, deferred expressions, reverse-mode
-derivatives.
-"""
+"""From Python functions to graphs: pytrees, traces, deferred expressions, derivatives."""

@@ -1,6 +1,4 @@
-"""Reverse-mode derivatives of graphs: a replay forwards, then the rows' vjps backwards, into one
-builder.
-"""
+"""Reverse-mode derivatives of graphs: a replay, then the rows' vjps backwards, in one builder."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ def vjp_graph(graph: Graph, wrt: Sequence[int], of: Sequence[int] | None = None)
 
 
 class _Sweep:
-    """The way back: cotangents by value of the original graph, emitted into the builder that holds
-    its replay.
-    """
+    """The way back: cotangents by value of the original graph, emitted after its replay."""
 
     def __init__(self, builder: Builder, table: dict[Value, Value]) -> None:
         self._builder = builder
@@ -79,7 +75,7 @@ class _Sweep:
             raise UnsupportedError(
                 f"{op.name} has no derivative, and a gradient passes through it",
                 location=instr.location,
-                fix="keep the op off the path from the differentiated inputs to the result, or give its row a vjp",
+                fix="keep the op off the path to the result, or give its row a vjp",
             )
         self._builder.location = instr.location
         given = tuple(self.cotangent(v) for v in instr.results)
@@ -102,7 +98,7 @@ def _require_floats(what: str, values: Sequence[Value], positions: Sequence[int]
         if not values[i].dtype.is_float:
             raise OpTypeError(
                 f"{what} {i} is {values[i].type}, and derivatives exist for floats only",
-                fix=f"differentiate by float values only, or convert {what} {i} to a float dtype first",
+                fix=f"convert {what} {i} to a float dtype first, or leave it out",
             )
 
 

@@ -88,9 +88,7 @@ class Trace:
         return self.builder.build(outputs, self.name)
 
     def prefix(self, value: Value) -> tuple[Graph, list[Any]] | None:
-        """The graph of one value and its inputs' known objects; None if it depends on an argument
-        that is not known.
-        """
+        """The graph of one value and what its inputs are; None if one of them is not known."""
         whole = self.graph([value])
         needed = _ancestors(value)
         used = [(v, k) for v, k in zip(whole.inputs, self.known, strict=True) if v in needed]
@@ -117,17 +115,15 @@ class Traced:
         """Raise TraceError if the trace is over: the array was kept beyond its function."""
         if self.trace.closed or not self.trace.is_open:
             raise TraceError(
-                f"an array of type {self.value.type} was used outside the traced function it belongs to",
+                f"an array of type {self.value.type} was used outside the traced function it is of",
                 location=user_location(),
                 notes=(f"it was {made_at(self.value)} while {self.trace.name!r} was traced",),
-                fix="return it from the function instead of storing it in a variable that outlives the call",
+                fix="return it from the function instead of keeping it in a variable outside",
             )
 
 
 def made_at(value: Value) -> str:
-    """Where a value came from, in words: ``made at file:line (function) by add`` or ``argument
-    0``.
-    """
+    """Where a value came from: ``made at file:line (function) by add`` or ``input 0``."""
     if value.producer is None:
         return f"input {value.index}"
     place: Location | None = value.producer.location

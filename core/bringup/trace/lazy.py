@@ -25,9 +25,7 @@ _serials = itertools.count(1)
 
 
 class Call:
-    """An op with attributes on operand types, checked and inferred once; interned, so identity is
-    equality.
-    """
+    """An op with attributes on operand types, checked and inferred once; interned."""
 
     __slots__ = ("attrs", "op", "types")
 

@@ -24,8 +24,7 @@ Join = Callable[[Any, Sequence[Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class TreeDef:
-    """The shape of a nested container; hashable, equal when the containers take the same leaves in
-    the same places.
+    """The shape of a nested container; hashable, equal for the same leaves in the same places.
 
     kind: the container's class, or None for a leaf.  rest: what else rebuilds it, such as a dict's
     keys. leaves: how many there are below.
@@ -66,10 +65,9 @@ class TreeDef:
 
 
 class Static:
-    """A value that belongs to a signature: equal when type and bits are, so that 1, 1.0, True, 0.0
-    and -0.0 all differ.
+    """A value that belongs to a signature: equal when type and bits are.
 
-    Raises ConversionError if the value is not hashable.
+    So 1, 1.0, True, 0.0 and -0.0 all differ.  Raises ConversionError if the value is not hashable.
 
     >>> Static(1) == Static(True), Static(float("nan")) == Static(float("nan"))
     (False, True)
@@ -202,9 +200,7 @@ def _namedtuple(kind: Any) -> tuple[Split, Join]:
 
 
 def _dataclass(kind: type) -> tuple[Split, Join]:
-    """Fields are children, except those declared ``field(metadata={"static": True})``, which are
-    part of the tree.
-    """
+    """Fields are children, those with ``metadata={"static": True}`` part of the tree."""
     names: list[str] = []
     static: list[str] = []
     for field in dataclasses.fields(kind):

@@ -245,6 +245,19 @@ def test_fold_stops_at_its_limit(parse: Parse) -> None:
         assert (found.instrs[-1].op.name == "constant") is folded
 
 
+def test_fold_reads_no_huge_splat(parse: Parse) -> None:
+    text = """
+    graph f() {{
+      %0: f32[{0}] = constant() {{value=f32[{0}](1.0)}}
+      %1: f32[] = reduce(%0) {{kind="add", dims=(0,)}}
+      return %1
+    }}
+    """
+    for size, folded in ((1000, True), (10**15, False)):
+        found = fold(everything).run(parse(text.format(size)))
+        assert (found.instrs[-1].op.name == "constant") is folded
+
+
 def test_a_constant_the_device_cannot_hold_stays_computed(parse: Parse) -> None:
     graph = parse(CASES["fold works in the instruction's own dtype"][1])
     no_i8 = fold(lambda instr: instr.results[0].dtype.name != "i8")

@@ -1,0 +1,34 @@
+"""What the tests of this backend share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run code in a new interpreter with a cache of its own; fails the test unless it exits with 0."""
+
+    def run(
+        code: str, timeout: float = 60, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), **environment}
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=env,
+            cwd=tmp_path,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return run

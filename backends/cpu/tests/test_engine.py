@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import ctypes
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bringup.errors import CompileError
+from bringup_cpu.elf import undefined_symbols
+from bringup_cpu.engine import Code, Engine, engine
+from bringup_cpu.objects import ObjectCache
+
+
+def adder(constant: int) -> str:
+    """`f(x) = x + constant`, through a helper whose name every such module uses."""
+    return f"""
+@table = constant i64 {constant}
+define i64 @helper(i64 %x) noinline {{
+  %c = load i64, ptr @table
+  %y = add i64 %x, %c
+  ret i64 %y
+}}
+define i64 @f(i64 %x) {{
+  %y = call i64 @helper(i64 %x)
+  ret i64 %y
+}}
+"""
+
+
+def call(code: Code, x: int) -> int:
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.addresses["f"])(x)
+
+
+def test_equal_names_in_different_modules_do_not_clash() -> None:
+    codes = [engine().compile_native(adder(k), ("f",)) for k in range(100)]
+    assert [call(code, 5) for code in codes] == [5 + k for k in range(100)]
+
+
+def test_equal_text_is_loaded_once() -> None:
+    first = engine().compile_native(adder(1000), ("f",))
+    assert engine().compile_native(adder(1000), ("f",)) is first
+
+
+def test_code_goes_with_its_last_user() -> None:
+    made = Engine(None)
+    codes = [made.compile_native(adder(k), ("f",)) for k in range(70)]
+    segments = {id(c._segment): weakref.ref(c._segment.engine) for c in codes}  # type: ignore[attr-defined]
+    assert len(segments) == 3
+    del codes
+    gc.collect()
+    assert [r() is None for r in segments.values()] == [True, True, False]
+    assert call(made.compile_native(adder(3), ("f",)), 4) == 7
+
+
+def test_a_second_process_finds_the_object(tmp_path: Path) -> None:
+    first = Engine(ObjectCache(tmp_path))
+    assert call(first.compile_native(adder(7), ("f",)), 1) == 8
+    second = Engine(ObjectCache(tmp_path))
+    assert call(second.compile_native(adder(7), ("f",)), 1) == 8
+    assert (first.compiled, second.compiled) == (1, 0)
+
+
+def test_a_damaged_object_is_compiled_again(tmp_path: Path) -> None:
+    Engine(ObjectCache(tmp_path)).compile_native(adder(7), ("f",))
+    (path,) = tmp_path.rglob("*.o")
+    path.write_bytes(path.read_bytes()[:-1])
+    again = Engine(ObjectCache(tmp_path))
+    assert call(again.compile_native(adder(7), ("f",)), 1) == 8
+    assert again.compiled == 1
+
+
+def test_the_key_depends_on_text_level_and_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Engine(None)
+    keys = {made.key(adder(1), 2), made.key(adder(2), 2), made.key(adder(1), 3)}
+    for name in ("host_cpu", "host_features", "_versions"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"bringup_cpu.engine.{name}", lambda: "another")
+            keys.add(made.key(adder(1), 2))
+    assert len(keys) == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "log"),
+    [
+        ("define void @f( {", "expected type"),
+        ("define i32 @f() {\n  ret i64 0\n}", "doesn't match"),
+        ("define void @f() {\n  br label %x\nx:\n  %y = add i32 %z, 1\n  ret void\n}", "undefined"),
+        ("define i32 @f() {\n  %a = add i32 %b, 1\n  %b = add i32 1, 1\n  ret i32 %a\n}", "dominate"),
+    ],
+)
+def test_refused_text_is_an_error_with_log_and_source(text: str, log: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        engine().compile_native(text, ("f",))
+    assert log in caught.value.log
+    assert caught.value.source == text
+
+
+def test_a_missing_export_is_an_error() -> None:
+    with pytest.raises(CompileError, match="does not define g"):
+        engine().compile_native(adder(1), ("f", "g"))
+
+
+def test_a_missing_library_function_is_an_error_not_an_abort() -> None:
+    text = "declare void @no_such_function()\ndefine void @f() {\n call void @no_such_function()\n ret void\n}"
+    with pytest.raises(CompileError, match="no_such_function"):
+        engine().compile_native(text, ("f",))
+
+
+def test_library_functions_are_found() -> None:
+    text = "declare i64 @labs(i64)\ndefine i64 @f(i64 %x) {\n %y = call i64 @labs(i64 %x)\n ret i64 %y\n}"
+    assert call(engine().compile_native(text, ("f",)), -4) == 4
+
+
+def test_undefined_symbols_of_other_formats_are_unknown() -> None:
+    assert undefined_symbols(b"MZ....") == frozenset()
+
+
+def test_threads_may_compile_at_once(tmp_path: Path) -> None:
+    made = Engine(ObjectCache(tmp_path))
+    results: dict[int, int] = {}
+
+    def work(first: int) -> None:
+        for k in range(first, first + 10):
+            results[k] = call(made.compile_native(adder(k % 25), ("f",)), k)
+
+    threads = [threading.Thread(target=work, args=(10 * t,)) for t in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {k: k + k % 25 for k in range(40)}
+
+
+def test_a_fork_during_compilation_leaves_the_child_working(python: Callable[..., object]) -> None:
+    python(
+        """
+import os, sys, threading
+sys.path.insert(0, %r)
+from test_engine import adder, call
+from bringup_cpu.engine import Engine
+made = Engine(None)
+stop = False
+def compile():
+    k = 0
+    while not stop:
+        made.compile_native(adder(k := k + 1), ("f",))
+thread = threading.Thread(target=compile)
+thread.start()
+for k in range(10):
+    child = os.fork()
+    if not child:
+        os._exit(call(made.compile_native(adder(-k), ("f",)), 2 * k) - k)
+    assert os.waitpid(child, 0)[1] == 0
+stop = True
+thread.join()
+"""
+        % str(Path(__file__).parent)
+    )
+
+
+def test_assembly_of_other_cpus() -> None:
+    text = """
+define void @f(ptr %p) {
+  %x = load <16 x float>, ptr %p
+  %y = fadd <16 x float> %x, %x
+  store <16 x float> %y, ptr %p
+  ret void
+}"""
+    assert "zmm" in engine().assembly(text, "x86-64-v4")
+    narrow = engine().assembly(text, "x86-64")
+    assert "xmm" in narrow
+    assert "ymm" not in narrow

@@ -1,0 +1,96 @@
+"""One thing to check: a graph with its data, or the special cells of a row; and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bringup.graph import Graph
+from bringup.ops.table import Special
+from bringup.types import TensorType
+from bringup_conformance.recipes import Recipe
+from bringup_conformance.verdict import Verdict
+
+Status = Literal["pass", "fail", "unsupported"]
+LEVELS = ("smoke", "ops", "fusion")
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """One operand position's worth of special cells: rows of texts that fill the inputs of a graph's one instruction.
+
+    cells: in order of elements; each stands `repeats` times, so that vector bodies and tails both meet it.  packed:
+    whether cells are elements of one array, or the whole operands of a single cell.
+    """
+
+    cells: tuple[Special, ...]
+    repeats: int
+    packed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A program to run on a target.
+
+    name: level, op, dtype and more, unique in a run.  op, dtype: its place in the table.  data: sets of a recipe for each
+    input.  cells: per output, the special cells that it shows, if that is what the case is about.
+    bitwise: NaNs must keep their bits, as moved elements do.  split: also run it op by op.
+    """
+
+    name: str
+    level: str
+    op: str
+    dtype: str
+    graph: Graph
+    data: tuple[tuple[Recipe, ...], ...] = ()
+    cells: tuple[Cells, ...] = ()
+    bitwise: bool = False
+    split: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """Something the device does not declare, and the reason of its own decomposition."""
+
+    name: str
+    level: str
+    op: str
+    dtype: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What went wrong in one run of a case.
+
+    kind: wrong (values outside their spans), shape, crash, unstable (a second run differs), input (an input changed).
+    what: one sentence.  data: number of the data set.  fused: whether in the fused program.
+    """
+
+    kind: str
+    what: str
+    data: int = 0
+    fused: bool = True
+    verdict: Verdict = field(default_factory=Verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a case."""
+
+    case: Case
+    verdict: Verdict
+    problem: Problem | None = None
+
+    @property
+    def status(self) -> Status:
+        return "pass" if self.problem is None else "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One instruction to check: operand types, attributes, and the kinds of data for the operands, cycled."""
+
+    operands: tuple[TensorType, ...]
+    attrs: tuple[tuple[str, object], ...] = ()
+    kinds: tuple[str, ...] = ()
