@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+
+import pytest
 from hypothesis import HealthCheck, settings
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
@@ -20,3 +23,9 @@ settings.load_profile("bringup")
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser()], patterns=["*.md"], excludes=["DESIGN.md"]
 ).pytest()
+
+
+@pytest.fixture(autouse=True)
+def _names_of_examples(doctest_namespace: dict[str, object]) -> None:
+    """Docstrings of public functions say ``bu`` for the package."""
+    doctest_namespace["bu"] = importlib.import_module("bringup")

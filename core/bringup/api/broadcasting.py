@@ -75,7 +75,7 @@ def as_array(x: Any, device: Any = None) -> Array:
         return x
     from bringup.api.creation import asarray
 
-    if not isinstance(x, Array | np.ndarray | _PYTHON):
+    if not isinstance(x, (Array, np.ndarray, *_PYTHON)):
         raise OpTypeError(
             f"an array is needed, not {type(x).__name__}",
             location=user_location(),

@@ -36,7 +36,7 @@ Operand = Array | bool | int | float | np.generic | np.ndarray[Any, Any]
 def promote(a: DType, b: DType) -> DType:
     """The dtype in which two meet.  Raises OpTypeError for u64 and a signed integer.
 
-    >>> from bringup.dtypes import u8, i8, f16
+    >>> from bringup.dtypes import bf16, bool_, f16, i8, i64, u8
     >>> promote(u8, i8), promote(f16, bf16), promote(i64, f16), promote(bool_, u8)
     (i16, f32, f16, u8)
     """

@@ -156,7 +156,7 @@ def trace(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
     >>> print(bu.trace(lambda x: x * x + 1, bu.float32[4]))
     graph lambda(%0: f32[4]) {
       %1: f32[4] = mul(%0, %0)
-      %2: f32[4] = constant(value=splat(1.0))
+      %2: f32[4] = constant() {value=f32[4](1.0)}
       %3: f32[4] = add(%1, %2)
       return %3
     }
