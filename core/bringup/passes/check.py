@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from bringup.passes.base import opdef
 from bringup.types import TensorType
 
 Array = np.ndarray[Any, Any]
+Run = Callable[[Sequence[Array]], Sequence[Array]]
 
 SEEDS = range(3)
 STRICT_SEEDS = range(8)  # the first without special values
@@ -79,34 +80,48 @@ def _is_strict(instr: Instr) -> bool:
 
 
 def check_values(name: str, before: Graph, after: Graph) -> None:
-    """Run both graphs and compare.
+    """Run both graphs and compare, as `disagreement` says.
 
-    Strict graphs must agree in every bit (one NaN is as good as another), on special values too.
-    Others must agree within a wide tolerance on one of the input sets at least, as a comparison of
-    nearly equal numbers may turn.
     Raises GraphError naming the pass, with both graphs and the inputs.
     """
     strict = is_strict(before) and is_strict(after)
-    complaint = ""
-    for seed in STRICT_SEEDS if strict else SEEDS:
-        inputs = generated_inputs(before, seed, special=strict and seed > 0)
-        complaint = _difference(before, after, inputs, strict)
-        if complaint and strict:
-            break
-        if not complaint and not strict:
-            return
-    if complaint:
+    found = disagreement(before, lambda inputs: evaluate(after, inputs), strict=strict)
+    if found is not None:
+        complaint, inputs = found
         raise GraphError(
             f"pass {name} changed the value of graph {before.name}: {complaint}",
-            notes=_notes(before, after, inputs),
+            notes=(
+                *("before:", *print_graph(before).splitlines()),
+                *("after:", *print_graph(after).splitlines()),
+                *shown_inputs(before, inputs),
+            ),
             fix=f"run the graph below through {name} alone, and see which rewrite is wrong",
         )
 
 
-def _difference(before: Graph, after: Graph, inputs: Sequence[Array], strict: bool) -> str:
-    old, new = evaluate(before, inputs), evaluate(after, inputs)
-    for index, (a, b) in enumerate(zip(old, new, strict=True)):
-        wrong = ~(_same(a, b) if strict else _close(a, b, before.outputs[index].dtype))
+def disagreement(graph: Graph, run: Run, *, strict: bool) -> tuple[str, list[Array]] | None:
+    """Compare a run with the graph's own evaluation on generated inputs.
+
+    strict: every bit must agree (one NaN is as good as another), on special values too.  Otherwise
+    a wide tolerance must hold on one of the input sets at least, as a comparison of nearly equal
+    numbers may turn.
+    Returns what differs and the inputs that show it, or None.
+    """
+    complaint = ""
+    for seed in STRICT_SEEDS if strict else SEEDS:
+        inputs = generated_inputs(graph, seed, special=strict and seed > 0)
+        complaint = _difference(graph, run, inputs, strict)
+        if complaint and strict:
+            break
+        if not complaint and not strict:
+            return None
+    return (complaint, inputs) if complaint else None
+
+
+def _difference(graph: Graph, run: Run, inputs: Sequence[Array], strict: bool) -> str:
+    wanted, found = evaluate(graph, inputs), run(inputs)
+    for index, (a, b) in enumerate(zip(wanted, found, strict=True)):
+        wrong = ~(_same(a, b) if strict else _close(a, b, graph.outputs[index].dtype))
         if wrong.any():
             at = tuple(int(i) for i in np.argwhere(wrong)[0])
             return (
@@ -133,16 +148,10 @@ def _close(a: Array, b: Array, dtype: DType) -> Array:
     return np.asarray(near | (x == y) | (np.isnan(x) & np.isnan(y)))
 
 
-def _notes(before: Graph, after: Graph, inputs: Sequence[Array]) -> tuple[str, ...]:
+def shown_inputs(graph: Graph, inputs: Sequence[Array]) -> tuple[str, ...]:
+    """One line for each input, abridged."""
     with np.printoptions(threshold=64, edgeitems=4):
-        shown = [
+        return tuple(
             f"{v.type} input {i}: {' '.join(str(array.tolist()).split())[:400]}"
-            for i, (v, array) in enumerate(zip(before.inputs, inputs, strict=True))
-        ]
-    return (
-        "before:",
-        *print_graph(before).splitlines(),
-        "after:",
-        *print_graph(after).splitlines(),
-        *shown,
-    )
+            for i, (v, array) in enumerate(zip(graph.inputs, inputs, strict=True))
+        )

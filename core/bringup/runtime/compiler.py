@@ -18,11 +18,14 @@ from bringup.graph.ir import Operation
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch, fuse
 from bringup.ops.table import lookup
+from bringup.passes.check import terminates
 from bringup.passes.pipeline import passes_for
 from bringup.passes.run import PassContext, dump_folder, run_pipeline
+from bringup.program.check import check_program
 from bringup.program.cost import program_cost
 from bringup.program.plan import plan
 from bringup.program.program import Cost, Program
+from bringup.program.verify import verify_program
 from bringup.runtime import timeline
 from bringup.runtime.devices import OpenDevice
 
@@ -154,7 +157,15 @@ def make_program(
         )
     if context.dump is not None:
         _dump(context.dump, graph, program)
+    _check(context.check, ready, launches, program)
     return optimized, program
+
+
+def _check(check: int, graph: Graph, launches: Sequence[Launch], program: Program) -> None:
+    if check >= 1:
+        verify_program(program)
+    if check >= 2 and terminates(graph):
+        check_program(graph, launches, program)
 
 
 def _compile(graph: Graph, device: OpenDevice, donated: frozenset[int], options: Options) -> Compiled:
