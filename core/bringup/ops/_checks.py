@@ -22,23 +22,26 @@ def shape_text(shape: Sequence[int]) -> str:
     return str(tuple(shape))
 
 
-def same_types(name: str, operands: Types) -> TensorType:
-    """The common type of all operands.  Raises OpTypeError if they differ."""
+def same_types(name: str, operands: Types, start: int = 0) -> TensorType:
+    """The common type of operands, the first of them in position `start`.
+
+    Raises OpTypeError if they differ.
+    """
     first = operands[0]
-    for position, other in enumerate(operands[1:], 1):
+    for position, other in enumerate(operands[1:], start + 1):
         if other is not first:
             raise OpTypeError(
                 f"{name}: operand types differ: {listed(operands)}",
-                fix=_make_equal(first, other, position),
+                fix=_make_equal(first, other, start, position),
             )
     return first
 
 
-def _make_equal(first: TensorType, other: TensorType, position: int) -> str:
+def _make_equal(first: TensorType, other: TensorType, start: int, position: int) -> str:
     if first.dtype is not other.dtype:
         fix = f"convert operand {position} to {first.dtype}"
         return fix if first.shape == other.shape else f"{fix}, and give it shape {_fit(first)}"
-    for small, large, which in ((other, first, position), (first, other, 0)):
+    for small, large, which in ((other, first, position), (first, other, start)):
         steps = _broadcast_steps(small.shape, large.shape)
         if steps:
             return steps.format(which)
@@ -108,8 +111,8 @@ def dim_of(name: str, attrs: Attrs, rank: int, operand: TensorType) -> int:
     """The attribute ``dim``, checked against a rank; IR dims are never negative."""
     dim = attrs["dim"]
     if not is_int(dim) or not 0 <= dim < rank:
-        span = f"0 to {rank - 1}" if rank else "none: there are no dimensions"
-        raise OpTypeError(f"{name}: dim {dim!r} is out of range for {operand}", fix=f"use {span}")
+        fix = f"use 0 <= dim < {rank}" if rank else "give it a dimension with reshape first"
+        raise OpTypeError(f"{name}: dim {dim!r} is out of range for {operand}", fix=fix)
     checked: int = dim
     return checked
 
@@ -123,7 +126,7 @@ def dims_of(name: str, dims: tuple[int, ...], operand: TensorType) -> tuple[int,
         )
     if any(a >= b for a, b in pairwise(dims)):
         raise OpTypeError(
-            f"{name}: dims {dims} are not strictly increasing",
+            f"{name}: dims {dims} of {operand} are not strictly increasing",
             fix=f"pass dims={tuple(sorted(set(dims)))}",
         )
     return dims

@@ -6,7 +6,6 @@ from bringup.ops.arithmetic import add, div, max_, min_, mul, sub
 from bringup.ops.bits import and_, bitcast, or_, shl, shr, xor
 from bringup.ops.choice import compare, convert, select
 from bringup.ops.contraction import dot_general
-from bringup.ops.evaluate import evaluate, run_instr
 from bringup.ops.functions import (
     clamp,
     erf,
@@ -58,7 +57,6 @@ __all__ = [
     "div",
     "dot_general",
     "erf",
-    "evaluate",
     "exp",
     "expm1",
     "find",
@@ -91,7 +89,6 @@ __all__ = [
     "round",
     "round_",
     "rsqrt",
-    "run_instr",
     "select",
     "shl",
     "shr",

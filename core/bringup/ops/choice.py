@@ -107,7 +107,7 @@ compare = define(
 
 def _infer_select(operands: Types, _attrs: Attrs) -> TensorType:
     predicate, *branches = operands
-    chosen = same_types("select", tuple(branches))
+    chosen = same_types("select", tuple(branches), start=1)
     if predicate.shape != chosen.shape:
         raise OpTypeError(
             f"select: shapes differ: {listed(operands)}",

@@ -20,11 +20,11 @@ Cotangents = tuple[Value | None, ...]
 Ints = tuple[int, ...]
 
 
-def _target(name: str, attrs: Attrs) -> Ints:
+def _target(name: str, operand: TensorType, attrs: Attrs) -> Ints:
     shape = ints(name, attrs, "shape")
     if any(n < 0 for n in shape):
         raise OpTypeError(
-            f"{name}: shape {shape} has a negative size",
+            f"{name}: shape {shape} for {operand} has a negative size",
             fix="give every size; the IR infers none",
         )
     return shape
@@ -32,7 +32,7 @@ def _target(name: str, attrs: Attrs) -> Ints:
 
 def _infer_reshape(operands: Types, attrs: Attrs) -> TensorType:
     (operand,) = operands
-    shape = _target("reshape", attrs)
+    shape = _target("reshape", operand, attrs)
     if math.prod(shape) != operand.size:
         raise OpTypeError(
             f"reshape: {operand} has {operand.size} elements, shape {shape} {math.prod(shape)}",
@@ -110,7 +110,7 @@ transpose = define(
 def _infer_broadcast(operands: Types, attrs: Attrs) -> TensorType:
     (operand,) = operands
     name = "broadcast_in_dim"
-    result = operand.with_shape(_target(name, attrs))
+    result = operand.with_shape(_target(name, operand, attrs))
     dims = dims_of(name, ints(name, attrs, "dims", operand.rank), result)
     for i, d in enumerate(dims):
         if operand.shape[i] not in (1, result.shape[d]):
@@ -265,7 +265,8 @@ def _infer_pad(operands: Types, attrs: Attrs) -> TensorType:
     columns = [ints("pad", attrs, key, operand.rank) for key in ("lo", "hi", "interior")]
     if any(gap < 0 for gap in columns[2]):
         raise OpTypeError(
-            f"pad: interior {columns[2]} is negative", fix="crop with a strided slice instead"
+            f"pad: interior {columns[2]} of {operand} is negative",
+            fix="crop with a strided slice instead",
         )
     lows, highs, gaps = columns
     shape = tuple(

@@ -31,16 +31,17 @@ def _infer_position(name: str) -> Infer:
                 f"{name}: dim {dim} of {operand} is empty: no position exists",
                 fix="give the dimension at least one element",
             )
-        _holds(name, operand.shape[dim], dtype)
+        _holds(name, operand, operand.shape[dim], dtype)
         return result
 
     return infer
 
 
-def _holds(name: str, count: int, dtype: DType) -> None:
+def _holds(name: str, operand: TensorType, count: int, dtype: DType) -> None:
     if count - 1 > np.iinfo(dtype.numpy).max:
         raise OpTypeError(
-            f"{name}: {dtype} does not hold positions up to {count - 1}", fix="use i64"
+            f"{name}: {dtype} does not hold positions up to {count - 1}: {operand}",
+            fix="use i64",
         )
 
 
@@ -123,8 +124,10 @@ def _infer_one_hot(operands: Types, attrs: Attrs) -> TensorType:
     one_of("one_hot", operand, INTS)
     size = attrs["size"]
     if not is_int(size) or size < 0:
-        raise OpTypeError(f"one_hot: size {size!r} is no count", fix="pass an int >= 0")
-    _holds("one_hot", size, _working(operand.dtype))
+        raise OpTypeError(
+            f"one_hot: size {size!r} for {operand} is no count", fix="pass an int >= 0"
+        )
+    _holds("one_hot", operand, size, _working(operand.dtype))
     return TensorType((*operand.shape, size), dtype_attr("one_hot", attrs, "dtype"))
 
 

@@ -194,7 +194,8 @@ class OpDef:
     def __call__(self, *operands: Value, **attrs: Any) -> Any:
         """Emit into the active builder: the result, or a tuple of results if the op has several."""
         if self.fill is not None and len(operands) == self.arity:
-            attrs = {**self.fill(tuple(v.type for v in operands), attrs), **attrs}
+            filled = self.fill(tuple(v.type for v in operands), attrs)
+            attrs = {**attrs, **{name: filled[name] for name in filled if name not in attrs}}
         results = current_builder().emit(self, operands, attrs)
         return results[0] if len(results) == 1 else results
 

@@ -15,6 +15,7 @@ from bringup.ops.table import (
     EXACT,
     ROUNDED,
     TWO_ULP,
+    Domain,
     Kind,
     OpDef,
     Special,
@@ -326,6 +327,7 @@ cos = define(
         reference=via_wider(np.cos),
         vjp=_cos_vjp,
         dtypes=FLOATS,
+        domain=Domain(((-1.7e38, 1.7e38),)),
         special=(
             Special(("0.0",), "1"),
             Special(("-0.0",), "1"),

@@ -9,7 +9,7 @@ from bringup import ops
 from bringup.dtypes import bf16, f32, i32
 from bringup.errors import ConversionError
 from bringup.graph import Builder, Literal
-from bringup.ops import evaluate
+from bringup.ops.evaluate import evaluate
 
 
 def test_a_graph_with_sharing_and_several_outputs() -> None:
