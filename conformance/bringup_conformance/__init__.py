@@ -1,1 +1,12 @@
-"""The conformance suite of bringup: checks any backend against numpy."""
+"""The conformance suite: fused results of random programs against numpy, within derived bounds.
+
+>>> from bringup_conformance import run                    # doctest: +SKIP
+>>> run("mydevice", level="smoke").ok
+True
+"""
+
+from __future__ import annotations
+
+from bringup_conformance.runner import LEVELS, Report, run, run_on
+
+__all__ = ["LEVELS", "Report", "run", "run_on"]

@@ -1,9 +1,11 @@
-"""The reference run: every value of a graph by numpy, with the span of what a right implementation may give.
+"""The reference run: every value of a graph by numpy, with the span of what a right implementation
+may give.
 
-The bound is carried through the graph as it is evaluated.  Exact operands of exact or correctly rounded ops give one
-allowed value, sums of integers that fit give one, and everything else an interval that contains every legal result of any
-order, fusion or decomposition; a choice that hangs on an uncertain comparison may go either way.  So a difference that
-lies outside is a fault, and none is reported for a right device.
+The bound is carried through the graph as it is evaluated.  Exact operands of exact or correctly
+rounded ops give one allowed value, sums of integers that fit give one, and everything else an
+interval that contains every legal result of any order, fusion or decomposition; a choice that hangs
+on an uncertain comparison may go either way.  So a difference that lies outside is a fault, and
+none is reported for a right device.
 """
 
 from __future__ import annotations

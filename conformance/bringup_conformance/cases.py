@@ -17,10 +17,12 @@ LEVELS = ("smoke", "ops", "fusion")
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """One operand position's worth of special cells: rows of texts that fill the inputs of a graph's one instruction.
+    """One operand position's worth of special cells: rows of texts that fill the inputs of a
+    graph's one instruction.
 
-    cells: in order of elements; each stands `repeats` times, so that vector bodies and tails both meet it.  packed:
-    whether cells are elements of one array, or the whole operands of a single cell.
+    cells: in order of elements; each stands `repeats` times, so that vector bodies and tails both
+    meet it.  packed: whether cells are elements of one array, or the whole operands of a single
+    cell.
     """
 
     cells: tuple[Special, ...]
@@ -32,8 +34,9 @@ class Cells:
 class Case:
     """A program to run on a target.
 
-    name: level, op, dtype and more, unique in a run.  op, dtype: its place in the table.  data: sets of a recipe for each
-    input.  cells: per output, the special cells that it shows, if that is what the case is about.
+    name: level, op, dtype and more, unique in a run.  op, dtype: its place in the table.  data:
+    sets of a recipe for each input.  cells: per output, the special cells that it shows, if that is
+    what the case is about.
     bitwise: NaNs must keep their bits, as moved elements do.  split: also run it op by op.
     """
 
@@ -63,7 +66,8 @@ class Unsupported:
 class Problem:
     """What went wrong in one run of a case.
 
-    kind: wrong (values outside their spans), shape, crash, unstable (a second run differs), input (an input changed).
+    kind: wrong (values outside their spans), shape, crash, unstable (a second run differs), input
+    (an input changed).
     what: one sentence.  data: number of the data set.  fused: whether in the fused program.
     """
 
@@ -89,7 +93,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One instruction to check: operand types, attributes, and the kinds of data for the operands, cycled."""
+    """One instruction to check: operand types, attributes, and the kinds of data for the operands,
+    cycled.
+    """
 
     operands: tuple[TensorType, ...]
     attrs: tuple[tuple[str, object], ...] = ()

@@ -1,7 +1,9 @@
-"""Where decisions of generators come from: a small generator of our own, or anything else that draws integers.
+"""Where decisions of generators come from: a small generator of our own, or anything else that
+draws integers.
 
-A generator of programs asks for integers only, 0 being the plainest answer.  The suite's runs answer from `Stream`, whose
-numbers no library's next version changes; `bringup_conformance.strategies` answers from Hypothesis.
+A generator of programs asks for integers only, 0 being the plainest answer.  The suite's runs
+answer from `Stream`, whose numbers no library's next version changes;
+`bringup_conformance.strategies` answers from Hypothesis.
 """
 
 from __future__ import annotations

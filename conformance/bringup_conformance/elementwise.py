@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -24,8 +23,34 @@ from bringup_conformance.span import (
 
 #: Monotone in each operand wherever they are defined: the extremes of a box lie in its corners.
 MONOTONE = frozenset(
-    "add sub mul div max min neg floor sqrt exp log tanh convert logistic relu erf sign round clamp"
-    " rsqrt log1p expm1 reciprocal pow abs square".split()
+    [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "max",
+        "min",
+        "neg",
+        "floor",
+        "sqrt",
+        "exp",
+        "log",
+        "tanh",
+        "convert",
+        "logistic",
+        "relu",
+        "erf",
+        "sign",
+        "round",
+        "clamp",
+        "rsqrt",
+        "log1p",
+        "expm1",
+        "reciprocal",
+        "pow",
+        "abs",
+        "square",
+    ]
 )
 #: Of those, the ones that turn at 0 instead, so that 0 counts as a corner where it lies inside.
 TURN_AT_ZERO = frozenset({"abs", "square"})
@@ -138,7 +163,9 @@ def logical(instr: Instr, operands: Sequence[Span]) -> Span:
 
 
 def computed(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span:
-    """Ops that compute a number: evaluated over the box of the operands' spans, then widened by the row's allowance."""
+    """Ops that compute a number: evaluated over the box of the operands' spans, then widened by the
+    row's allowance.
+    """
     row, dtype = opdef(instr), instr.result.dtype
     if not dtype.is_float:
         if all(x.exact for x in operands) or row.name not in _ORDERED_INTEGERS:
@@ -166,7 +193,8 @@ def _wide_reference(instr: Instr, arrays: Sequence[Array]) -> Array:
 def allowance(low: Array, high: Array, ulp: float, dtype: DType) -> tuple[Array, Array]:
     """Wide ends widened by so many ULP and rounded: what lies within the allowance, no more.
 
-    A result has the sign of the reference: where that is not negative, neither is the low end below −0.
+    A result has the sign of the reference: where that is not negative, neither is the low end below
+    −0.
     """
     form = format_of(dtype)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -253,7 +281,9 @@ def _with_nan(
 
 
 def _beyond(instr: Instr, operands: Sequence[Span]) -> Array:
-    """Where looking at corners says nothing: poles inside, or a box wider than the function's features."""
+    """Where looking at corners says nothing: poles inside, or a box wider than the function's
+    features.
+    """
     name = opdef(instr).name
     wild = np.zeros(instr.result.shape, np.bool_)
     if name in POLE:

@@ -1,4 +1,6 @@
-"""A program while it grows: values with their reference spans, and operands found by backward distance."""
+"""A program while it grows: values with their reference spans, and operands found by backward
+distance.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ INTEGER_CONSTANTS = (1, 2, 0, -1, 3, 7, 100)
 class Setting:
     """What programs are made for.
 
-    exact: only ops and data whose results are known bit for bit.  limit: elements of the largest value.
+    exact: only ops and data whose results are known bit for bit.  limit: elements of the largest
+    value.
     dtypes: of inputs, by weight.
     """
 
@@ -73,7 +76,9 @@ class Growing:
         kinds = ("small", "ramp", "ties", "onehot") if self.setting.exact else (
             "signed", "small", "ramp", "positive", "negative", "ties", "onehot", "wide",
         )  # fmt: skip
-        layout = weighted(self.choices, ((12, "dense"), (1, "column"), (1, "reversed"), (1, "offset")))
+        layout = weighted(
+            self.choices, ((12, "dense"), (1, "column"), (1, "reversed"), (1, "offset"))
+        )
         return Recipe(pick(self.choices, kinds), self.choices.integer(0, 15), layout=layout)
 
     def emit(self, name: str, *operands: Value | None, **attrs: Any) -> Value | None:
@@ -132,8 +137,12 @@ class Growing:
         return fitting[min(distance, len(fitting) - 1)]
 
     def partner(self, value: Value) -> Value | None:
-        """A second operand of the type of `value`: an earlier one, a constant, one made to fit, or a new input."""
-        way = weighted(self.choices, ((6, "back"), (2, "constant"), (3, "fit"), (2, "input"), (1, "dense")))
+        """A second operand of the type of `value`: an earlier one, a constant, one made to fit, or
+        a new input.
+        """
+        way = weighted(
+            self.choices, ((6, "back"), (2, "constant"), (3, "fit"), (2, "input"), (1, "dense"))
+        )
         found: Value | None = None
         if way == "constant" and value.dtype is not bool_:
             return self.constant(value.type)
@@ -191,7 +200,8 @@ def lost(span: Span) -> float:
 
 
 def dims_to_fit(small: tuple[int, ...], large: tuple[int, ...]) -> list[tuple[int, ...]] | None:
-    """The ways to broadcast one shape to another, the one along the last dimensions first; None if there is none.
+    """The ways to broadcast one shape to another, the one along the last dimensions first; None if
+    there is none.
 
     >>> dims_to_fit((3,), (3, 3)), dims_to_fit((2,), (3, 3))
     ([(1,), (0,)], None)
@@ -221,4 +231,3 @@ def pruned(graph: Graph, recipes: Sequence[Recipe]) -> tuple[Graph, tuple[Recipe
             table.update(zip(instr.results, results, strict=True))
     outputs = [table[v] for v in graph.outputs]
     return builder.build(outputs, graph.name), tuple(recipes[i] for i in kept)
-

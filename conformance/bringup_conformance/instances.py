@@ -1,4 +1,6 @@
-"""Operand types and attributes with which each row of the op table is checked, drawn round the device's boundaries."""
+"""Operand types and attributes with which each row of the op table is checked, drawn round the
+device's boundaries.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bringup.backend.capabilities import Shapes
-from bringup.dtypes import ALL, DType, bool_, f32, f64, i8, i32, i64, u8
+from bringup.dtypes import ALL, DType, bool_, f32, i32, i64, u8, u32
 from bringup.errors import OpTypeError
-from bringup.graph import Builder
-from bringup.ops.table import Kind, OpDef
+from bringup.graph import Builder, Literal
+from bringup.ops.table import OpDef
 from bringup.types import TensorType
 from bringup_conformance.cases import Instance
 from bringup_conformance.choices import Stream, pick
+from bringup_conformance.recipes import Recipe
 from bringup_conformance.sizes import LARGE, lengths
 
 #: Kinds of data by what an op is sensitive to.
@@ -92,7 +95,9 @@ def _same_types(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     yield _instance([draw.dtype[()]] * row.arity, _variants(row)[-1], ANY)
 
 
-def _instance(operands: list[TensorType], attrs: dict[str, Any], kinds: tuple[str, ...]) -> Instance:
+def _instance(
+    operands: list[TensorType], attrs: dict[str, Any], kinds: tuple[str, ...]
+) -> Instance:
     return Instance(tuple(operands), tuple(attrs.items()), kinds)
 
 
@@ -111,7 +116,9 @@ def _compare(row: OpDef, draw: Drawing) -> Iterator[Instance]:
 def _convert(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for target in ALL:
         size = draw.sizes(2)[-1]
-        yield _instance([draw.dtype[size]], {"dtype": target}, ("signed", "wide", "special", "small", "ramp"))
+        yield _instance(
+            [draw.dtype[size]], {"dtype": target}, ("signed", "wide", "special", "small", "ramp")
+        )
 
 
 def _bitcast(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -125,6 +132,17 @@ def _iota(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for shape in ((LARGE[0],), (w, w), (3, w + 1), (2, 3, 5), (0,), (300, 3)):
         for dim in range(len(shape)):
             yield _instance([], {"type": draw.dtype[shape], "dim": dim}, ())
+
+
+def _constant(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    for shape, kind in (
+        ((draw.vector + 1,), "ramp"),
+        ((3, 4), "special"),
+        ((5,), "constant"),
+        ((), "ramp"),
+    ):
+        type_ = draw.dtype[shape]
+        yield _instance([], {"value": Literal(Recipe(kind).make(type_), type_)}, ())
 
 
 def _moves(sites: Callable[[int], Sites]) -> Callable[[OpDef, Drawing], Iterator[Instance]]:
@@ -226,40 +244,55 @@ def _dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for lhs, rhs, batch, contract in sites:
         attrs = {"batch": batch, "contract": contract}
         yield _instance([dtype[lhs], dtype[rhs]], attrs, ("small", "signed", "ramp", "special"))
-    result = {"i8": i32, "u8": BY_WIDTH["u32"], "f16": f32, "bf16": f32}.get(dtype.name)
+    result = {"i8": i32, "u8": u32, "f16": f32, "bf16": f32}.get(dtype.name)
     if result is not None:
         attrs = {"batch": none, "contract": plain, "result": result}
         yield _instance([dtype[5, 70], dtype[70, 3]], attrs, ("small", "signed", "ramp"))
 
 
-BY_WIDTH = {d.name: d for d in ALL}
-
-
 def _rows(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     w = draw.vector
-    for shape, dims in (((5, 2 * w + 1), (1,)), ((33, 4), (0,)), ((3, 4, 5), (0, 2)), ((draw.shapes.block + 1,), (0,))):
-        yield _instance([draw.dtype[shape]], {"dims": dims}, ("signed", "ramp", "negative", "ties", "special"))
+    for shape, dims in (
+        ((5, 2 * w + 1), (1,)),
+        ((33, 4), (0,)),
+        ((3, 4, 5), (0, 2)),
+        ((draw.shapes.block + 1,), (0,)),
+    ):
+        yield _instance(
+            [draw.dtype[shape]], {"dims": dims}, ("signed", "ramp", "negative", "ties", "special")
+        )
 
 
 def _layer_norm(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for shape, dims in (((5, 2 * draw.vector + 1), (1,)), ((4, 33), (0,)), ((2, 3, 5), (1, 2))):
         row = draw.dtype[tuple(shape[d] for d in dims)]
-        yield _instance([draw.dtype[shape], row, row], {"dims": dims}, ("signed", "ramp", "positive"))
+        yield _instance(
+            [draw.dtype[shape], row, row], {"dims": dims}, ("signed", "ramp", "positive")
+        )
 
 
 def _position(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for shape, dim in (((5, 2 * draw.vector + 1), 1), ((33, 4), 0), ((draw.vector * 9,), 0)):
         for dtype in (i64, i32):
-            yield _instance([draw.dtype[shape]], {"dim": dim, "dtype": dtype}, ("ties", "signed", "negative", "special"))
+            yield _instance(
+                [draw.dtype[shape]],
+                {"dim": dim, "dtype": dtype},
+                ("ties", "signed", "negative", "special"),
+            )
 
 
 def _one_hot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for target in (f32, i64, bool_, u8):
-        yield _instance([draw.dtype[draw.vector + 1]], {"size": 5, "dtype": target}, ("small", "ramp", "special"))
+        yield _instance(
+            [draw.dtype[draw.vector + 1]],
+            {"size": 5, "dtype": target},
+            ("small", "ramp", "special"),
+        )
 
 
 _Make = Callable[[OpDef, Drawing], Iterator[Instance]]
 _MAKERS: dict[str, _Make] = {
+    "constant": _constant,
     "select": _select,
     "compare": _compare,
     "convert": _convert,

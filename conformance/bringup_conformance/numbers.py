@@ -20,9 +20,12 @@ Array = np.ndarray[Any, Any]
 class Format:
     """A binary float format.
 
-    precision: bits of the significand, the hidden one included.  low: exponent of the smallest normal number.
-    largest, tiny, subnormal: the largest finite, smallest normal and smallest positive number, in `wide`.
-    wide: the numpy dtype in which references of this format are evaluated.  slack: the relative error they may have.
+    precision: bits of the significand, the hidden one included.  low: exponent of the smallest
+    normal number.
+    largest, tiny, subnormal: the largest finite, smallest normal and smallest positive number, in
+    `wide`.
+    wide: the numpy dtype in which references of this format are evaluated.  slack: the relative
+    error they may have.
     """
 
     precision: int

@@ -1,4 +1,6 @@
-"""Random typed programs shaped for fusion: valid by construction, small answers making small programs."""
+"""Random typed programs shaped for fusion: valid by construction, small answers making small
+programs.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def usable_dtypes(support: Support) -> tuple[tuple[int, DType], ...]:
 
 
 def draw_program(choices: Choices, setting: Setting, *, large: bool = False) -> Program:
-    """A program and its data.  large: few instructions on arrays of more elements than any block or 16-bit counter."""
+    """A program and its data.  large: few instructions on arrays of more elements than any block or
+    16-bit counter.
+    """
     low, high = (1, 5) if large else weighted(choices, _LENGTHS)
     wanted = choices.integer(low, high)
     if large:
@@ -97,7 +101,9 @@ def _computes(value: Value) -> bool:
 def _data_sets(
     choices: Choices, setting: Setting, recipes: tuple[Recipe, ...]
 ) -> list[tuple[Recipe, ...]]:
-    """The data the program was grown on, the same kinds drawn again, and now and then special values."""
+    """The data the program was grown on, the same kinds drawn again, and now and then special
+    values.
+    """
     again = tuple(replace(r, seed=r.seed + 16) for r in recipes)
     sets = [recipes, again]
     if not setting.exact and chance(choices, 1, 4):

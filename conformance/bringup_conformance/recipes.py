@@ -1,7 +1,8 @@
-"""Input arrays as recipes: a seed, a kind, a few overrides and a memory layout make the whole array, the same everywhere.
+"""Input arrays as recipes: a seed, a kind, a few overrides and a memory layout make the whole
+array, the same everywhere.
 
-Drawing elements one by one is the wrong tool: a thousand drawn floats hold a handful of distinct values, and a tail that
-is dropped or doubled shows in hardly any draw.
+Drawing elements one by one is the wrong tool: a thousand drawn floats hold a handful of distinct
+values, and a tail that is dropped or doubled shows in hardly any draw.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ SPECIAL_INTEGERS = ("INT_MIN", "INT_MAX", "0", "1", "-1", "2", "BITS")
 class Recipe:
     """How to make an array of any type.
 
-    kind: a name of `KINDS`.  overrides: (flat index, text of `bringup.ops.special`) pairs; indices beyond the array are
-    ignored.  layout: a name of `LAYOUTS`: how the array lies in the host's memory, its values being the same.
+    kind: a name of `KINDS`.  overrides: (flat index, text of `bringup.ops.special`) pairs; indices
+    beyond the array are ignored.  layout: a name of `LAYOUTS`: how the array lies in the host's
+    memory, its values being the same.
     interval, nonzero: the values an operand may have, as in a row's domain.
     """
 
@@ -66,7 +68,9 @@ class Recipe:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Recipe:
-        """Read `to_json`'s data.  Raises TypeError for unknown fields, ValueError for unknown names."""
+        """Read `to_json`'s data.  Raises TypeError for unknown fields, ValueError for unknown
+        names.
+        """
         fields = dict(data)
         fields["overrides"] = tuple((int(i), str(t)) for i, t in fields.get("overrides", ()))
         interval = fields.get("interval")
@@ -89,7 +93,9 @@ class _Drawing:
         return self.type.dtype
 
     def words(self, name: str = "") -> Array:
-        """64 random bits an element, which depend on nothing but the recipe, the type and the name (splitmix64)."""
+        """64 random bits an element, which depend on nothing but the recipe, the type and the name
+        (splitmix64).
+        """
         key = np.uint64(derive(self.recipe.seed, self.recipe.kind, str(self.type), name))
         z = key + np.arange(1, self.type.size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -259,7 +265,8 @@ KINDS: dict[str, Callable[[_Drawing], Array]] = {
 
 
 def laid_out(array: Array, layout: str) -> Array:
-    """An equal array that lies otherwise in memory: other strides, a negative one, gaps, an odd start.
+    """An equal array that lies otherwise in memory: other strides, a negative one, gaps, an odd
+    start.
 
     >>> laid_out(np.arange(3), "reversed").strides
     (-8,)

@@ -1,4 +1,6 @@
-"""Runs the levels: single ops over dtypes, then random programs, each against the reference's spans."""
+"""Runs the levels: single ops over dtypes, then random programs, each against the reference's
+spans.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A case whose results are wrong, or that could not be run.  detail: the worst elements, or the error."""
+    """A case whose results are wrong, or that could not be run.  detail: the worst elements, or the
+    error.
+    """
 
     case: Case
     mode: str
@@ -104,7 +108,9 @@ def run(
     only: str = "",
     progress: Callable[[Case], None] = lambda _case: None,
 ) -> Report:
-    """Run a level, and those below it, on a device by name.  Raises BackendError if it cannot be opened."""
+    """Run a level, and those below it, on a device by name.  Raises BackendError if it cannot be
+    opened.
+    """
     return run_on(DeviceTarget.named(backend), level, seed, only=only, progress=progress)
 
 
@@ -140,9 +146,7 @@ def cases(
         yield from _program_cases(target, support, PROGRAMS[name], (seed, name))
 
 
-def _op_cases(
-    support: Support, sizes: Sequence[int], seed: int, report: Report
-) -> Iterator[Case]:
+def _op_cases(support: Support, sizes: Sequence[int], seed: int, report: Report) -> Iterator[Case]:
     for row in all_ops():
         if row.kind not in _POINTWISE or row.arity not in (1, 2):
             continue

@@ -1,4 +1,6 @@
-"""Sizes at which code changes path: around the device's declared vector and block, primes, squares, and a few large ones."""
+"""Sizes at which code changes path: around the device's declared vector and block, primes, squares,
+and a few large ones.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,22 @@ def lengths(shapes: Shapes) -> tuple[int, ...]:
 
 
 def matrices(shapes: Shapes) -> tuple[tuple[int, int], ...]:
-    """Two-dimensional shapes: squares, which hide swapped axes' sizes and show swapped contents, and permuted twins."""
+    """Two-dimensional shapes: squares, which hide swapped axes' sizes and show swapped contents,
+    and permuted twins.
+    """
     w = shapes.vector
-    return ((w, w), (3, w + 1), (w + 1, 3), (1, w), (w, 1), (2, 33), (33, 2), (5, 5), (0, 3), (4, 0))
+    return (
+        (w, w),
+        (3, w + 1),
+        (w + 1, 3),
+        (1, w),
+        (w, 1),
+        (2, 33),
+        (33, 2),
+        (5, 5),
+        (0, 3),
+        (4, 0),
+    )
 
 
 def draw_shape(

@@ -13,11 +13,13 @@ from bringup_conformance.numbers import Array, same_bits
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Span:
-    """The allowed values of one array: every element from ``low`` to ``high`` of the dtype, ends included.
+    """The allowed values of one array: every element from ``low`` to ``high`` of the dtype, ends
+    included.
 
     middle: the reference's own value, inside the span wherever that is not everything.
-    −0 is below +0.  NaN in both ends: only NaN is allowed.  −inf to inf (all values of an integer dtype, false to true):
-    everything is, NaN too, and nothing can be said.  Ends equal in bits: exactly that value.
+    −0 is below +0.  NaN in both ends: only NaN is allowed.  −inf to inf (all values of an integer
+    dtype, false to true): everything is, NaN too, and nothing can be said.  Ends equal in bits:
+    exactly that value.
     """
 
     dtype: DType

@@ -19,7 +19,16 @@ _FLOAT_UNARY = (
 )  # fmt: skip
 _EXACT_UNARY = ((3, "neg"), (2, "abs"), (1, "relu"), (1, "floor"), (1, "sign"), (1, "round"))
 _INTEGER_UNARY = ((3, "neg"), (2, "abs"), (1, "relu"), (1, "sign"), (1, "square"))
-_FLOAT_BINARY = ((5, "add"), (5, "sub"), (5, "mul"), (3, "max"), (3, "min"), (3, "div"), (1, "pow"), (1, "rem"))
+_FLOAT_BINARY = (
+    (5, "add"),
+    (5, "sub"),
+    (5, "mul"),
+    (3, "max"),
+    (3, "min"),
+    (3, "div"),
+    (1, "pow"),
+    (1, "rem"),
+)
 _EXACT_BINARY = ((5, "add"), (5, "sub"), (4, "mul"), (3, "max"), (3, "min"))
 _INTEGER_BINARY = (
     (4, "add"), (4, "sub"), (3, "mul"), (2, "max"), (2, "min"), (1, "div"), (1, "rem"),
@@ -230,7 +239,9 @@ def reduce(grow: Growing) -> Value | None:
     if x is None:
         return None
     kinds = ("add", "max", "min", "mul") if x.dtype is not bool_ else ("and", "or")
-    return grow.emit("reduce", x, kind=pick(grow.choices, kinds), dims=drawn_dims(grow, len(x.shape)))
+    return grow.emit(
+        "reduce", x, kind=pick(grow.choices, kinds), dims=drawn_dims(grow, len(x.shape))
+    )
 
 
 def centred(grow: Growing) -> Value | None:
@@ -244,7 +255,9 @@ def centred(grow: Growing) -> Value | None:
     return grow.emit(pick(grow.choices, ("sub", "add", "max")), x, back)
 
 
-def spread_back(grow: Growing, folded: Value | None, x: Value, dims: tuple[int, ...]) -> Value | None:
+def spread_back(
+    grow: Growing, folded: Value | None, x: Value, dims: tuple[int, ...]
+) -> Value | None:
     """A reduced value over the shape it was reduced from."""
     kept = tuple(d for d in range(len(x.shape)) if d not in dims)
     return grow.emit("broadcast_in_dim", folded, shape=x.shape, dims=kept)
@@ -314,7 +327,9 @@ def nearly_identity(grow: Growing) -> Value | None:
     if way == 2 and not grow.setting.exact:
         return grow.emit("div", x, x)
     big = 100 if x.dtype.bits == 8 else 16777216 if x.dtype.bits > 16 else 2048
-    return grow.emit("sub", grow.emit("add", x, grow.constant(x.type, big)), grow.constant(x.type, big))
+    return grow.emit(
+        "sub", grow.emit("add", x, grow.constant(x.type, big)), grow.constant(x.type, big)
+    )
 
 
 STEPS: tuple[tuple[int, Step], ...] = (

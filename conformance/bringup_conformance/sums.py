@@ -1,4 +1,6 @@
-"""How spans pass through sums, products and dots: bounds that hold for any order, exactness where data allow it."""
+"""How spans pass through sums, products and dots: bounds that hold for any order, exactness where
+data allow it.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,14 @@ from bringup_conformance.elementwise import references, settled
 from bringup_conformance.numbers import Array, Format, format_of, lowest_bit, nearest, widen
 from bringup_conformance.span import Span, spanning
 
-#: Roundings a sum may have besides those of its additions: of the start value, of masked lanes, of the last bits.
+#: Roundings a sum may have besides those of its additions: of the start value, of masked lanes, of
+#the last bits.
 EXTRA = 3
 
 
 def height(count: int, longest: int) -> int:
-    """How many roundings any element of a sum may pass through: a chain, then pairwise combination of the chains.
+    """How many roundings any element of a sum may pass through: a chain, then pairwise combination
+    of the chains.
 
     >>> height(1024, 32), height(1024, 1 << 62)
     (40, 1027)
@@ -35,8 +39,10 @@ def height(count: int, longest: int) -> int:
 class Terms:
     """Per result element, in the wide type: what is needed to bound a sum in any order.
 
-    low, high: sums of the ends.  size: sum of the largest magnitudes.  grid: every term is a multiple of 2^grid.
-    known: all terms are known bit for bit.  nan: a term is surely NaN.  unlimited: a term may be anything.
+    low, high: sums of the ends.  size: sum of the largest magnitudes.  grid: every term is a
+    multiple of 2^grid.
+    known: all terms are known bit for bit.  nan: a term is surely NaN.  unlimited: a term may be
+    anything.
     up, down: a term is +inf or −inf.  maybe: a term's span reaches an infinity it need not have.
     one_sign: no two finite terms have opposite signs.
     """
@@ -112,7 +118,8 @@ def bounded(
 ) -> Span:
     """The span of a sum of `count` terms in any order, rounded to `dtype` at the end.
 
-    Each term passes through at most `steps` roundings to `wide`, and `reference_steps` of the sums in `terms`.
+    Each term passes through at most `steps` roundings to `wide`, and `reference_steps` of the sums
+    in `terms`.
     """
     form, final = format_of(wide), format_of(dtype)
     with np.errstate(all="ignore"):
@@ -138,7 +145,9 @@ def _error(terms: Terms, steps: int, count: int, form: Format, numerics: Numeric
 
 
 def is_exact(terms: Terms, form: Format, numerics: Numerics) -> Array:
-    """Where every partial sum, in whatever order, is representable: multiples of one grid, all below its reach."""
+    """Where every partial sum, in whatever order, is representable: multiples of one grid, all
+    below its reach.
+    """
     reach = np.ldexp(np.ones_like(terms.size), np.minimum(terms.grid + form.precision, 16_000))
     inside = (terms.size <= reach) & (terms.size <= form.largest)
     lowest = form.low if numerics.flush_subnormals else form.low - form.precision + 1
@@ -191,7 +200,8 @@ def dot(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span:
 class _Side:
     """One operand as (batch, free, contracted).
 
-    centre, radius: of the finite terms' spans, in the wide type.  nan, odd: terms surely NaN, terms not surely finite.
+    centre, radius: of the finite terms' spans, in the wide type.  nan, odd: terms surely NaN, terms
+    not surely finite.
     known, grid: of whole rows, as in `Terms`.
     """
 
@@ -264,7 +274,9 @@ def _products(lhs: _Side, rhs: _Side, count: int) -> Terms:
 
 
 def reduce_product(instr: Instr, operand: Span, numerics: Numerics) -> Span:
-    """The product over whole dimensions: a relative bound while no partial product leaves the normal range."""
+    """The product over whole dimensions: a relative bound while no partial product leaves the
+    normal range.
+    """
     dtype, dims = operand.dtype, instr.attrs["dims"]
     count = math.prod(operand.shape[d] for d in dims)
     middle = references(instr, [operand.middle])
@@ -302,7 +314,9 @@ def _product_growth(operand: Span, wide: Array, dims: tuple[int, ...], form: For
 
 
 def _tree(low: Array, high: Array) -> tuple[Array, Array, Array, Array]:
-    """Interval products along the last dimension, and the products of all magnitudes above and below 1."""
+    """Interval products along the last dimension, and the products of all magnitudes above and
+    below 1.
+    """
     with np.errstate(all="ignore"):
         size = np.maximum(np.abs(low), np.abs(high))
         top = np.maximum(size, 1).prod(axis=-1)
@@ -323,7 +337,9 @@ def _odd_part(wide: Array) -> Array:
     """Numbers without their factors of two; 1 for 0 and for what is not finite."""
     usable = np.isfinite(wide) & (wide != 0)
     value = np.where(usable, wide, 1)
-    return np.asarray(np.abs(np.ldexp(value, -np.clip(lowest_bit(value), -16_000, 16_000).astype(np.int32))))
+    return np.asarray(
+        np.abs(np.ldexp(value, -np.clip(lowest_bit(value), -16_000, 16_000).astype(np.int32)))
+    )
 
 
 def reduce_ordered(instr: Instr, operand: Span) -> Span:

@@ -28,8 +28,12 @@ class Support:
         self._missing = missing
         self._known: dict[tuple[Any, ...], str | None] = {}
 
-    def reason(self, row: OpDef, operands: Sequence[TensorType], attrs: Mapping[str, Any]) -> str | None:
-        """Why an instruction of these operand types cannot run, or None.  Raises OpTypeError if it is none."""
+    def reason(
+        self, row: OpDef, operands: Sequence[TensorType], attrs: Mapping[str, Any]
+    ) -> str | None:
+        """Why an instruction of these operand types cannot run, or None.  Raises OpTypeError if it
+        is none.
+        """
         graph = single(row, operands, attrs)
         dtypes = tuple(v.dtype for v in (*graph.inputs, *graph.outputs))
         key = (row.claim(graph.instrs[-1].attrs), dtypes)
@@ -46,7 +50,9 @@ class Support:
 
 
 def single(row: OpDef, operands: Sequence[TensorType], attrs: Mapping[str, Any]) -> Graph:
-    """A graph of one instruction.  Raises OpTypeError if the row does not take these operands and attributes."""
+    """A graph of one instruction.  Raises OpTypeError if the row does not take these operands and
+    attributes.
+    """
     with Builder() as builder:
         results = row(*(builder.input(type_) for type_ in operands), **attrs)
         outputs = results if isinstance(results, tuple) else (results,)

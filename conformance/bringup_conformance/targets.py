@@ -1,4 +1,6 @@
-"""What the suite runs programs on: anything that compiles a graph and calls it on arrays of the host."""
+"""What the suite runs programs on: anything that compiles a graph and calls it on arrays of the
+host.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Target(Protocol):
     def compile(
         self, graph: Graph, *, fuse: bool = True, skip: frozenset[str] = frozenset()
     ) -> Runnable:
-        """A program to call.  fuse: False makes one launch of every instruction.  skip: passes left out."""
+        """A program to call.  fuse: False makes one launch of every instruction.  skip: passes left
+        out.
+        """
         ...
 
 

@@ -1,4 +1,6 @@
-"""Actual results against spans: in or out, how far of the bound, how many ULP, and the worst places."""
+"""Actual results against spans: in or out, how far of the bound, how many ULP, and the worst
+places.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ WORST = 8
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One wrong element.  index: its place in the output.  low, high: the ends of what is allowed; texts that lose nothing."""
+    """One wrong element.  index: its place in the output.  low, high: the ends of what is allowed;
+    texts that lose nothing.
+    """
 
     output: int
     index: tuple[int, ...]
@@ -38,8 +42,8 @@ class Verdict:
     """What comparing one or more outputs gave.
 
     wrong: elements outside.  compared, open: elements, and those of which nothing can be said.
-    ratio: the largest error as a share of the bound, of elements whose bound is not 0.  ulp: the largest error in ULP of
-    the reference's value, of finite elements.
+    ratio: the largest error as a share of the bound, of elements whose bound is not 0.  ulp: the
+    largest error in ULP of the reference's value, of finite elements.
     """
 
     wrong: int = 0
@@ -68,14 +72,20 @@ def judge(actual: Array, span: Span, output: int = 0) -> Verdict:
     """Compare one output of the right shape and dtype with its span.
 
     >>> from bringup.dtypes import i32
-    >>> judge(np.array([1, 3], np.int32), Span.exactly(np.array([1, 2], np.int32), i32)).mismatches[0].index
-    (1,)
+    >>> judge(np.array([1, 3], np.int32), Span.exactly(np.array([1, 2], np.int32),
+    i32)).mismatches[0].index (1,)
     """
     good = inside(actual, span)
     if span.exact:
         if bool(good.all()):
             return Verdict(0, actual.size)
-        return Verdict(int((~good).sum()), actual.size, 0, *_distance(actual, span), _worst(actual, span, good, output))
+        return Verdict(
+            int((~good).sum()),
+            actual.size,
+            0,
+            *_distance(actual, span),
+            _worst(actual, span, good, output),
+        )
     unlimited = span.unlimited()
     ratio, ulp = _distance(actual, span)
     wrong = int((~good).sum())

@@ -18,8 +18,14 @@ class Variable:
 
 
 VARIABLES: tuple[Variable, ...] = (
-    Variable("BRINGUP_DUMP", "", "directory that receives every pass's graph, kernel and program as text"),
-    Variable("BRINGUP_CHECK", "0", "0: trust; 1: verify every level after every pass; 2: also compare values around each pass"),
+    Variable(
+        "BRINGUP_DUMP", "", "directory that receives every pass's graph, kernel and program as text"
+    ),
+    Variable(
+        "BRINGUP_CHECK",
+        "0",
+        "0: trust; 1: verify every level after every pass; 2: also compare values around each pass",
+    ),
     Variable("BRINGUP_DEBUG", "0", "0: silent … 4: everything, on standard error"),
     Variable("BRINGUP_TRACE", "", "file.json that receives a timeline for Perfetto"),
 )
@@ -36,4 +42,6 @@ def level(name: str) -> int:
     try:
         return int(value or "0")
     except ValueError:
-        raise BringupError(f"{name}={value!r} is not an integer", fix=f"set {name} to 0, 1 or 2") from None
+        raise BringupError(
+            f"{name}={value!r} is not an integer", fix=f"set {name} to 0, 1 or 2"
+        ) from None

@@ -20,7 +20,8 @@ Kind = Literal["bool", "int", "uint", "float"]
 class DType:
     """An element type.  Interned: compare with ``is`` or ``==``.
 
-    name: the IR's and the docs' text (``f32``).  long_name: numpy's (``float32``).  kind: bool, int, uint or float.
+    name: the IR's and the docs' text (``f32``).  long_name: numpy's (``float32``).  kind: bool,
+    int, uint or float.
     bits: storage width.  numpy: the equivalent `numpy.dtype`.
 
     >>> f32.long_name, f32.itemsize, str(f32[4, 8])
@@ -101,7 +102,8 @@ _BY_LONG_NAME: dict[str, DType] = {d.long_name: d for d in ALL}
 
 
 def as_dtype(spec: object) -> DType:
-    """The `DType` meant by a `DType`, a name (``f32``, ``float32``), a numpy dtype, or Python's bool, int, float.
+    """The `DType` meant by a `DType`, a name (``f32``, ``float32``), a numpy dtype, or Python's
+    bool, int, float.
 
     Python's ``int`` is ``i64`` and ``float`` is ``f64``, as in numpy on 64-bit hosts.
     Raises OpTypeError for anything else.
@@ -123,5 +125,7 @@ def as_dtype(spec: object) -> DType:
 
 
 def accumulator(dtype: DType) -> DType:
-    """The dtype in which sums and dots over `dtype` are accumulated: f32 for f16 and bf16, else itself."""
+    """The dtype in which sums and dots over `dtype` are accumulated: f32 for f16 and bf16, else
+    itself.
+    """
     return f32 if dtype in (f16, bf16) else dtype

@@ -1,7 +1,8 @@
 """Every exception bringup raises on purpose.
 
-A user error carries four facts: what failed (types as the IR prints them), where in the user's code, which instruction,
-and the fix.  All of them derive from `BringupError`, so one ``except`` clause catches what the SDK reports and nothing else.
+A user error carries four facts: what failed (types as the IR prints them), where in the user's
+code, which instruction, and the fix.  All of them derive from `BringupError`, so one ``except``
+clause catches what the SDK reports and nothing else.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class BringupError(Exception):
     """Base of all errors.
 
     what: one sentence, naming types as the IR prints them.  notes: further facts, one line each.
-    location: the user's line.  instruction: IR text of the instruction at fault.  fix: what to do about it.
+    location: the user's line.  instruction: IR text of the instruction at fault.  fix: what to do
+    about it.
     """
 
     def __init__(
@@ -60,7 +62,9 @@ class OpTypeError(BringupError, TypeError):
 
 
 class GraphError(BringupError, ValueError):
-    """A graph, kernel or program that breaks the rules of its level; always a defect of a pass or a plugin."""
+    """A graph, kernel or program that breaks the rules of its level; always a defect of a pass or a
+    plugin.
+    """
 
 
 class ParseError(BringupError, ValueError):
@@ -94,7 +98,9 @@ class OutOfMemoryError(DeviceError, MemoryError):
 class CompileError(DeviceError):
     """A backend's compiler refused a kernel.  ``log`` is its output, ``source`` what it was given."""
 
-    def __init__(self, what: str, *, log: str = "", source: str = "", fix: str | None = None) -> None:
+    def __init__(
+        self, what: str, *, log: str = "", source: str = "", fix: str | None = None
+    ) -> None:
         super().__init__(what, fix=fix, notes=tuple(log.strip().splitlines()[:20]))
         self.log = log
         self.source = source
@@ -109,7 +115,9 @@ class DeviceTimeoutError(DeviceError, TimeoutError):
 
 
 class BackendError(BringupError, RuntimeError):
-    """A backend plugin that is missing, broken, or refused; the message names plugin and distribution."""
+    """A backend plugin that is missing, broken, or refused; the message names plugin and
+    distribution.
+    """
 
 
 class DeletedBufferError(BringupError, RuntimeError):

@@ -1,8 +1,9 @@
 """A whole program as one LLVM module with one native entry.
 
-``void entry(ptr buffers, ptr arena)``: ``buffers`` points to the inputs', outputs' and constants' addresses in that order;
-``arena`` to `NativeCode.arena_bytes` bytes private to the call.  Every kernel is a function over a range of units; long ones
-are shared among threads through ``bringup_parallel``.
+``void entry(ptr buffers, ptr arena)``: ``buffers`` points to the inputs', outputs' and constants'
+addresses in that order; ``arena`` to `NativeCode.arena_bytes` bytes private to the call.  Every
+kernel is a function over a range of units; long ones are shared among threads through
+``bringup_parallel``.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ _ALIGNMENT = 64
 class NativeCode:
     """LLVM IR of a program.
 
-    entry: its function.  arena_bytes: memory a call needs, the program's arena first.  constants: arrays whose addresses
-    follow the outputs'.  kernels: function names of the emitted kernels, in step order.
+    entry: its function.  arena_bytes: memory a call needs, the program's arena first.  constants:
+    arrays whose addresses follow the outputs'.  kernels: function names of the emitted kernels, in
+    step order.
     """
 
     text: str
@@ -45,7 +47,9 @@ class NativeCode:
     kernels: tuple[str, ...]
 
 
-def generate(program: Program, target: LoopTarget, threads: int, *, entry: str = "entry") -> NativeCode:
+def generate(
+    program: Program, target: LoopTarget, threads: int, *, entry: str = "entry"
+) -> NativeCode:
     """Emit ``program``.  threads: how many workers scratch memory is laid out for."""
     return _Generator(program, target, threads, entry).run()
 
@@ -69,13 +73,14 @@ class _Generator:
         for step in self.program.steps:
             if not isinstance(step, KernelStep):
                 raise UnsupportedError(
-                    f"{step.name} is not fused into any kernel and this backend has no op functions",
-                    location=step.location,
+                    f"{step.name} is not fused into any kernel and this backend has no op functions", location=step.location,
                 )
             self._step(b, step)
         b.ret()
         bytes_needed = self.base + self.scratch_bytes
-        return NativeCode(str(self.module), self.entry, bytes_needed, self.program.constants, tuple(self.names))
+        return NativeCode(
+            str(self.module), self.entry, bytes_needed, self.program.constants, tuple(self.names)
+        )
 
     def _address(self, b: Builder, slot: Slot) -> Val:
         function = self.module.functions[self.entry]
@@ -105,7 +110,12 @@ class _Generator:
         return b.gep(self.module.functions[self.entry].args[1], self.base + offset, ir.i8)
 
     def _launch(
-        self, b: Builder, kernel: Kernel, addresses: Sequence[Val], clips: Mapping[Axis, Expr], used: int
+        self,
+        b: Builder,
+        kernel: Kernel,
+        addresses: Sequence[Val],
+        clips: Mapping[Axis, Expr],
+        used: int,
     ) -> None:
         native = self._kernel(kernel, clips)
         self.names.append(native.name)

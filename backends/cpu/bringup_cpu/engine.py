@@ -38,12 +38,20 @@ class Code:
 
 
 class _Segment:
-    """An LLVM engine and the number of objects it was given."""
+    """An LLVM engine and the objects it was given.
 
-    def __init__(self, machine: llvm.TargetMachine) -> None:
+    dead: the list that receives the LLVM engine in the end, to be closed where no thread is in
+    LLVM: closing takes LLVM's lock, which a fork at that moment would leave locked in the child.
+    """
+
+    def __init__(self, machine: llvm.TargetMachine, dead: list[llvm.ExecutionEngine]) -> None:
+        self.dead = dead
         # The engine takes the machine: one shared by two engines is freed twice.
         self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         self.loaded: dict[str, dict[str, int]] = {}
+
+    def __del__(self) -> None:
+        self.dead.append(self.engine)
 
     def load(self, key: str, data: bytes, exports: Sequence[str]) -> dict[str, int]:
         found = self.loaded.get(key)
@@ -71,6 +79,7 @@ class Engine:
         self._target = llvm.Target.from_default_triple()
         self._machines: dict[int, llvm.TargetMachine] = {}
         self._segment: _Segment | None = None
+        self._dead: list[llvm.ExecutionEngine] = []
         self._loaded: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
         self._lock = threading.RLock()
         # A child of fork must not inherit LLVM in the middle of something.
@@ -94,8 +103,10 @@ class Engine:
         Raises CompileError with LLVM's message and the text.
         """
         level = self.level if level is None else level
-        key = self.key(text, level)
+        key = self.key(text, exports, level)
         with self._lock:
+            while self._dead:
+                self._dead.pop().close()
             found = self._loaded.get(key)
             if found is not None:
                 return found
@@ -108,9 +119,9 @@ class Engine:
             self._loaded[key] = code
             return code
 
-    def key(self, text: str, level: int) -> str:
+    def key(self, text: str, exports: Sequence[str], level: int) -> str:
         """What the object of a text depends on, hashed."""
-        parts = (text, host_cpu(), host_features(), str(level), _versions())
+        parts = (text, *exports, host_cpu(), host_features(), str(level), _versions())
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def assembly(self, text: str, cpu: str = "", features: str = "") -> str:
@@ -148,7 +159,7 @@ class Engine:
                 f"compiled code calls what no library here has: {names}", source=text
             )
         if self._segment is None or len(self._segment.loaded) >= _SEGMENT:
-            self._segment = _Segment(self._new_machine(self.level))
+            self._segment = _Segment(self._new_machine(self.level), self._dead)
         return Code(self._segment.load(key, data, exports), self._segment, data)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from bringup.errors import CompileError
 from bringup_cpu.elf import undefined_symbols
 from bringup_cpu.engine import Code, Engine, engine
@@ -51,8 +52,8 @@ def test_code_goes_with_its_last_user() -> None:
     assert len(segments) == 3
     del codes
     gc.collect()
-    assert [r() is None for r in segments.values()] == [True, True, False]
     assert call(made.compile_native(adder(3), ("f",)), 4) == 7
+    assert [r() is None for r in segments.values()] == [True, True, False]
 
 
 def test_a_second_process_finds_the_object(tmp_path: Path) -> None:
@@ -74,12 +75,13 @@ def test_a_damaged_object_is_compiled_again(tmp_path: Path) -> None:
 
 def test_the_key_depends_on_text_level_and_host(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Engine(None)
-    keys = {made.key(adder(1), 2), made.key(adder(2), 2), made.key(adder(1), 3)}
+    asked = [(adder(1), ("f",), 2), (adder(2), ("f",), 2), (adder(1), ("f",), 3)]
+    keys = {made.key(*a) for a in (*asked, (adder(1), ("f", "helper"), 2))}
     for name in ("host_cpu", "host_features", "_versions"):
         with monkeypatch.context() as patch:
             patch.setattr(f"bringup_cpu.engine.{name}", lambda: "another")
-            keys.add(made.key(adder(1), 2))
-    assert len(keys) == 6
+            keys.add(made.key(*asked[0]))
+    assert len(keys) == 7
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,8 @@ def test_the_key_depends_on_text_level_and_host(monkeypatch: pytest.MonkeyPatch)
         ("define void @f( {", "expected type"),
         ("define i32 @f() {\n  ret i64 0\n}", "doesn't match"),
         ("define void @f() {\n  br label %x\nx:\n  %y = add i32 %z, 1\n  ret void\n}", "undefined"),
-        ("define i32 @f() {\n  %a = add i32 %b, 1\n  %b = add i32 1, 1\n  ret i32 %a\n}", "dominate"),
+        ("define i32 @f() {\n  %a = add i32 %b, 1\n  %b = add i32 1, 1\n  ret i32 %a\n}",
+        "dominate"),
     ],
 )
 def test_refused_text_is_an_error_with_log_and_source(text: str, log: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from bringup_cpu.objects import ObjectCache
 
 KEY = "ab" + "0" * 62

@@ -30,7 +30,9 @@ class CudaBackend(Backend):
         raise AssertionError("devices always raises")
 
     def lower(self, program: Program, target: str = "") -> Lowered:
-        """LLVM IR and PTX for an architecture; needs no GPU.  Raises UnsupportedError, CompileError."""
+        """LLVM IR and PTX for an architecture; needs no GPU.  Raises UnsupportedError,
+        CompileError.
+        """
         from bringup_cuda.lower import lower
 
         return lower(program, target)

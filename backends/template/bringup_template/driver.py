@@ -1,6 +1,6 @@
 """What all three depths share: memory, waiting, and the chip's errors in bringup's words.
 
-For your device, replace each call of ``self.chip`` by one of your driver's.
+For your device, replace each use of ``self.chip`` by one of your driver's calls.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from contextlib import contextmanager
 
 from bringup import errors
 from bringup.backend import Device
+from bringup.program.program import Step
 from bringup_template import simulator as sim
 
-# Whatever else the chip reports becomes a plain DeviceError.
+# Anything else the chip reports becomes a plain DeviceError.
 _MEANINGS: dict[type[BaseException], type[errors.DeviceError]] = {
     sim.OutOfDeviceMemoryError: errors.OutOfMemoryError,
     sim.DeviceLostError: errors.DeviceLostError,
@@ -23,43 +24,45 @@ _MEANINGS: dict[type[BaseException], type[errors.DeviceError]] = {
 
 
 @contextmanager
-def reported() -> Iterator[None]:
-    """Raise what the chip reports as an error of bringup's."""
+def reported(step: Step | None = None) -> Iterator[None]:
+    """Raise what the chip reports as an error of bringup's; step: the one at work, if known."""
     try:
         yield
     except sim.SimulatorError as error:
-        # The queue runs late: a command may fail long after the user's line.  Every command carries
-        # its step as a tag, so that the error at the wait can still name that line.
-        cause = error.__cause__ if isinstance(error, sim.CommandFailedError) else error
+        cause: BaseException | None = error
+        if isinstance(error, sim.CommandFailedError):
+            # The queue runs late: the wait is far from the user's line.  The failed command's tag,
+            # given when it was queued, is the step that knows the line.
+            cause, step = error.__cause__, error.tag
         raised = _MEANINGS.get(type(cause), errors.DeviceError)(str(error))
-        raised.location = getattr(getattr(error, "tag", None), "location", None)
+        raised.location = step.location if step else None
         raise raised from error
 
 
 class Chip(Device):
-    """The six byte methods.  A handle is whatever your driver calls memory by; core only passes it on."""
+    """The six byte methods.  A handle is what your driver knows memory by; core passes it on."""
 
     def __init__(self, chip: sim.Accelerator) -> None:
         self.chip = chip
 
     @reported()
     def alloc(self, nbytes: int) -> sim.Handle:
-        """Any content will do, even for 0 bytes."""
+        """Of any content, and of 0 bytes too."""
         return self.chip.alloc(nbytes)
 
     @reported()
     def free(self, handle: sim.Handle) -> None:
-        """Commands in the queue still see the memory: this chip keeps it until they have run."""
+        """Queued commands still see the memory: this chip keeps it until they have run."""
         self.chip.free(handle)
 
     @reported()
     def upload(self, handle: sim.Handle, data: memoryview) -> None:
-        """``data`` may change as soon as this returns: this chip has taken the bytes by then."""
+        """``data`` may change once this returns: this chip has taken the bytes by then."""
         self.chip.upload(handle, data)
 
     @reported()
     def download(self, handle: sim.Handle, out: memoryview) -> None:
-        """Waits, so errors of earlier commands surface here too."""
+        """Waits, so errors of commands before it surface here as well."""
         self.chip.download(handle, out)
 
     @reported()
@@ -69,5 +72,5 @@ class Chip(Device):
 
     @reported()
     def synchronize(self) -> None:
-        """Wait, raise the first error, forget it: the device stays usable."""
+        """Wait; raise the first error and forget it: the device stays usable."""
         self.chip.synchronize()

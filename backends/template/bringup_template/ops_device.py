@@ -1,7 +1,6 @@
-"""Depth 1: one function for each of the names every device must have.
+"""Depth 1: a function for each of the names that every device must have.
 
-Core decomposes all else to them, plans the memory and calls them in order.  The functions stand for
-your op library: they run on the chip, on views of its memory, when the queue gets to them.
+Core decomposes all else to them, plans memory, and calls them in order.
 """
 
 from __future__ import annotations
@@ -10,17 +9,64 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from bringup.backend import BufferView, Capabilities, Numerics, OpsDevice, claims, current_step
-from bringup.dtypes import ALL, DType
-from bringup.types import TensorType
+from bringup.dtypes import ALL, as_dtype
+from bringup.ops.reduction import identity
 from bringup_template.driver import Chip, reported
-from bringup_template.simulator import ALU, Accelerator, Operand
-
-Array = np.ndarray[Any, Any]
-Ints = tuple[int, ...]
+from bringup_template.simulator import Accelerator, Operand
+from bringup_template.simulator.library import Array, alu, convert, fold, pad, pick, ramp, spread
 
 
-def _alu(name: str) -> Callable[..., Array]:
-    return lambda *operands: ALU[name].compute(*operands, str(operands[-1].dtype))
+def _fold(kind: str, x: Array, *, dims: tuple[int, ...]) -> Array:
+    return fold(kind, x, dims, identity(kind, as_dtype(x.dtype)))
+
+
+_ALIKE = ("floor", "exp", "log", "sqrt", "sin", "add", "mul", "div", "max", "and", "xor", "shl")
+
+# bringup's names and attributes on the left, the chip's library on the right.
+FUNCTIONS: dict[str, Callable[..., Array]] = {
+    **{name: partial(alu, name) for name in (*_ALIKE, "select")},
+    "shr.logical": partial(alu, "shr_l"),
+    "shr.arithmetic": partial(alu, "shr_a"),
+    "compare.eq": partial(alu, "eq"),
+    "compare.lt": partial(alu, "lt"),
+    "convert": lambda x, *, dtype: convert(x, dtype.name),
+    "bitcast": lambda x, *, dtype: x.view(dtype.numpy),
+    "iota": lambda *, type, dim: ramp(type.shape, dim, type.dtype.name),
+    "reshape": lambda x, *, shape: x.reshape(shape),
+    "transpose": lambda x, *, permutation: x.transpose(permutation),
+    "broadcast_in_dim": lambda x, *, shape, dims: spread(x, shape, dims),
+    "slice": lambda x, *, start, limit, stride: pick(x, start, limit, stride),
+    "pad": lambda x, value, *, lo, hi, interior: pad(x, value, lo, hi, interior),
+    "reduce.add": partial(_fold, "add"),
+    "reduce.max": partial(_fold, "max"),
+}
+
+CAPABILITIES = Capabilities(
+    ops=claims(["constant", *FUNCTIONS], ALL),  # core uploads constants itself
+    numerics=Numerics(longest_chain=1),  # the library adds up as a balanced tree
+    asynchronous=True,
+)
+
+
+class OpsTemplate(Chip, OpsDevice):
+    """The chip as a device of functions."""
+
+    capabilities = CAPABILITIES
+
+    def __init__(self, chip: Accelerator) -> None:
+        super().__init__(chip)
+        self.ops = {name: partial(self._queue, name) for name in FUNCTIONS}
+
+    @reported()
+    def _queue(self, name: str, *views: BufferView, out: BufferView, **attrs: Any) -> None:
+        def run(*arrays: Array) -> None:
+            arrays[-1][...] = FUNCTIONS[name](*arrays[:-1], **attrs)
+
+        operands = [*map(_operand, views), _operand(out, writable=True)]
+        self.chip.call(name, run, operands, tag=current_step())
+
+
+def _operand(view: BufferView, *, writable: bool = False) -> Operand:
+    kind = view.type
+    return Operand(view.handle, kind.dtype.name, kind.shape, view.offset, writable)

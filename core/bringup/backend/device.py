@@ -1,7 +1,7 @@
 """The seam: what a vendor implements.
 
-A `Backend` describes; a `Device` (opened) runs.  Every device moves bytes with six methods, and takes work at one of three
-depths, each an adapter over the next:
+A `Backend` describes; a `Device` (opened) runs.  Every device moves bytes with six methods, and
+takes work at one of three depths, each an adapter over the next:
 
 1. `OpsDevice`: a table of functions, one per primitive, called on whole buffers;
 2. `KernelsDevice`: ``render`` a kernel, ``load`` and ``launch`` it (op functions may be mixed in);
@@ -35,7 +35,9 @@ Handle = Any
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """One device a backend can open: its index, a human-readable product name, and details such as driver version."""
+    """One device a backend can open: its index, a human-readable product name, and details such as
+    driver version.
+    """
 
     index: int
     product: str
@@ -43,7 +45,9 @@ class DeviceInfo:
 
 
 class NoHardware(Exception):
-    """Raised by `Backend.devices`: the plugin works, but there is nothing to open.  The message is one line."""
+    """Raised by `Backend.devices`: the plugin works, but there is nothing to open.  The message is
+    one line.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +65,8 @@ class Executable(Protocol):
     def __call__(self, inputs: Sequence[Handle]) -> list[Handle]:
         """Run on input buffers and return new output buffers, owned by the caller.
 
-        Inputs stay as they are, except donated ones: those belong to the executable from now on, and an aliased output
-        may be the very handle of its input.
+        Inputs stay as they are, except donated ones: those belong to the executable from now on,
+        and an aliased output may be the very handle of its input.
         """
         ...
 
@@ -70,8 +74,8 @@ class Executable(Protocol):
 class Device(ABC):
     """An opened device.  Methods raise bringup's `DeviceError` family and leave the device usable.
 
-    refcounted_handles: handles are Python objects that give their memory back when the last reference goes; core then
-    never calls `free`.
+    refcounted_handles: handles are Python objects that give their memory back when the last
+    reference goes; core then never calls `free`.
     """
 
     capabilities: Capabilities
@@ -87,11 +91,15 @@ class Device(ABC):
 
     @abstractmethod
     def upload(self, handle: Handle, data: memoryview) -> None:
-        """Copy host bytes to the start of ``handle``; ``data`` may be overwritten once this returns."""
+        """Copy host bytes to the start of ``handle``; ``data`` may be overwritten once this
+        returns.
+        """
 
     @abstractmethod
     def download(self, handle: Handle, out: memoryview) -> None:
-        """Copy ``len(out)`` bytes from the start of ``handle`` to the host, after all work before it."""
+        """Copy ``len(out)`` bytes from the start of ``handle`` to the host, after all work before
+        it.
+        """
 
     @abstractmethod
     def copy(self, target: Handle, source: Handle, nbytes: int) -> None:
@@ -106,14 +114,16 @@ class Device(ABC):
         """Turn a program into something callable.  Raises CompileError, UnsupportedError."""
 
     def host_view(self, handle: Handle, type_: TensorType) -> np.ndarray[Any, Any] | None:
-        """The memory itself as an array of the host, after all work before it; None if the host cannot see it.
+        """The memory itself as an array of the host, after all work before it; None if the host
+        cannot see it.
 
         The array keeps the memory alive.
         """
         return None
 
     def dispatcher(self, layout: ArrayLayout, slow: Callable[..., Any]) -> Dispatcher | None:
-        """A callable that answers known calls natively and passes others to ``slow``; None if there is no such way.
+        """A callable that answers known calls natively and passes others to ``slow``; None if there
+        is no such way.
 
         See `bringup.backend.dispatch`.
         """
@@ -121,7 +131,7 @@ class Device(ABC):
 
     def close(self) -> None:
         """Release the device.  Called once."""
-        return None
+        return
 
 
 class Backend(ABC):
@@ -136,7 +146,9 @@ class Backend(ABC):
 
     @abstractmethod
     def capabilities(self, target: str = "") -> Capabilities:
-        """Capabilities of the default device, or of a target such as an architecture name; needs no hardware."""
+        """Capabilities of the default device, or of a target such as an architecture name; needs no
+        hardware.
+        """
 
     @abstractmethod
     def open(self, index: int) -> Device:
@@ -151,7 +163,9 @@ class Backend(ABC):
         return ()
 
     def lower(self, program: Program, target: str = "") -> Lowered:
-        """Source and assembly of a program for ``target``, without hardware.  Raises UnsupportedError by default."""
+        """Source and assembly of a program for ``target``, without hardware.  Raises
+        UnsupportedError by default.
+        """
         from bringup.errors import UnsupportedError
 
         raise UnsupportedError(f"backend {self.name!r} does not lower without a device")
@@ -159,7 +173,9 @@ class Backend(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Texts of a compiled program: what the backend's renderer wrote and what its compiler made of it."""
+    """Texts of a compiled program: what the backend's renderer wrote and what its compiler made of
+    it.
+    """
 
     source: str
     asm: str

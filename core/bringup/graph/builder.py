@@ -31,7 +31,10 @@ def current_builder() -> Builder:
     """The innermost active builder.  Raises GraphError when none is active."""
     stack: list[Builder] = getattr(_active, "stack", [])
     if not stack:
-        raise GraphError("an op was applied to IR values outside any builder", fix="enter one with `with Builder():`")
+        raise GraphError(
+            "an op was applied to IR values outside any builder",
+            fix="enter one with `with Builder():`",
+        )
     return stack[-1]
 
 
@@ -39,7 +42,8 @@ class Builder:
     """Appends instructions, inferring and checking every one.
 
     dedupe: return the results of an equal earlier instruction instead of a new one (this is CSE).
-    located: look up the user's line for each instruction; replays copy it from the original instead.
+    located: look up the user's line for each instruction; replays copy it from the original
+    instead.
 
     >>> with Builder() as b:                                # doctest: +SKIP
     ...     x = b.input(f32[4])
@@ -60,7 +64,10 @@ class Builder:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         _active.stack.pop()
 
@@ -70,11 +77,13 @@ class Builder:
         self._inputs.append(value)
         return value
 
-    def emit(self, op: Operation, operands: Sequence[Value], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
+    def emit(
+        self, op: Operation, operands: Sequence[Value], attrs: Mapping[str, Any]
+    ) -> tuple[Value, ...]:
         """Append one instruction and return its results.
 
-        Raises OpTypeError when the op does not take these operands or attributes; the error gains the user's line and
-        the instruction's text.
+        Raises OpTypeError when the op does not take these operands or attributes; the error gains
+        the user's line and the instruction's text.
         """
         operands = tuple(operands)
         location = user_location() if self._located else self.location
@@ -135,9 +144,9 @@ def replay(
 ) -> tuple[Value, ...]:
     """Run `graph` through a builder and return the values of its outputs.
 
-    rewrite(instr, operands): the new results, made by emitting into the active builder, or None to keep the
-    instruction.  builder: the target (default: the active one).  arguments: what stands for the graph's inputs (default:
-    new inputs of the builder).
+    rewrite(instr, operands): the new results, made by emitting into the active builder, or None to
+    keep the instruction.  builder: the target (default: the active one).  arguments: what stands
+    for the graph's inputs (default: new inputs of the builder).
     """
     target = builder if builder is not None else current_builder()
     values = arguments if arguments is not None else [target.input(v.type) for v in graph.inputs]

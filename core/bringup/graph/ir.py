@@ -1,4 +1,6 @@
-"""Linear SSA: values, instructions, graphs.  Immutable once built; identity equality; deterministic text."""
+"""Linear SSA: values, instructions, graphs.  Immutable once built; identity equality; deterministic
+text.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ class Literal:
         )
 
     def __repr__(self) -> str:
-        return f"Literal({self.type}, {self._data[:4].tolist()}{'…' if self._data.size > 4 else ''})"
+        return (
+            f"Literal({self.type}, {self._data[:4].tolist()}{'…' if self._data.size > 4 else ''})"
+        )
 
 
 def _all_same_bits(data: np.ndarray[Any, Any]) -> bool:
@@ -189,7 +193,9 @@ class Graph:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """A hashable structure equal for graphs that compute the same thing the same way (names and locations aside)."""
+        """A hashable structure equal for graphs that compute the same thing the same way (names and
+        locations aside).
+        """
         if self._key is None:
             self._key = _structure(self)
         return self._key
@@ -217,10 +223,11 @@ class Graph:
 
 
 def attr_key(value: Any) -> Any:
-    """A hashable stand-in for an attribute: floats by bit pattern, types apart, so that 0.0, -0.0, False and 0 all differ.
+    """A hashable stand-in for an attribute: floats by bit pattern, types apart, so that 0.0, -0.0,
+    False and 0 all differ.
 
-    >>> attr_key(0.0) == attr_key(-0.0), attr_key(True) == attr_key(1), attr_key(math.nan) == attr_key(math.nan)
-    (False, False, True)
+    >>> attr_key(0.0) == attr_key(-0.0), attr_key(True) == attr_key(1), attr_key(math.nan) ==
+    attr_key(math.nan) (False, False, True)
     """
     if isinstance(value, float):
         return ("float", struct.pack("<d", value))
@@ -240,7 +247,9 @@ def _structure(graph: Graph) -> tuple[Any, ...]:
     number = {v: i for i, v in enumerate(graph.inputs)}
     rows: list[Any] = []
     for instr in graph.instrs:
-        rows.append((instr.op.name, tuple(number[v] for v in instr.operands), attrs_key(instr.attrs)))
+        rows.append(
+            (instr.op.name, tuple(number[v] for v in instr.operands), attrs_key(instr.attrs))
+        )
         for result in instr.results:
             number[result] = len(number)
     inputs = tuple(v.type for v in graph.inputs)

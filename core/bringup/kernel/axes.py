@@ -1,7 +1,8 @@
-"""Normal form of a kernel's loops: axes split where an index divides them, merged where no index tells them apart.
+"""Normal form of a kernel's loops: axes split where an index divides them, merged where no index
+tells them apart.
 
-Both steps keep every element's address, so they never change a result; they leave loops as long as possible and index
-expressions free of divisions.
+Both steps keep every element's address, so they never change a result; they leave loops as long as
+possible and index expressions free of divisions.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ def _fresh(kernel_axes: Sequence[Axis]) -> int:
     return max((a.id for a in kernel_axes), default=-1) + 1
 
 
-def _split_axis(axes: tuple[Axis, ...], axis: Axis, by: int, fresh: int) -> tuple[tuple[Axis, ...], ExprMap]:
+def _split_axis(
+    axes: tuple[Axis, ...], axis: Axis, by: int, fresh: int
+) -> tuple[tuple[Axis, ...], ExprMap]:
     high, low = Axis(fresh, axis.size // by), Axis(fresh + 1, by)
     table = {axis: Expr.of(high) * by + Expr.of(low)}
     at = axes.index(axis)
@@ -139,7 +142,9 @@ def _merged(outer: Axis, inner: Axis) -> tuple[Axis, ExprMap]:
     return axis, change
 
 
-def _pair(axes: tuple[Axis, ...], exprs: Callable[[], Iterator[Expr]]) -> tuple[int, Axis, ExprMap] | None:
+def _pair(
+    axes: tuple[Axis, ...], exprs: Callable[[], Iterator[Expr]]
+) -> tuple[int, Axis, ExprMap] | None:
     for at in range(len(axes) - 1):
         if axes[at].size > 1 and axes[at + 1].size > 1 and _merges(exprs(), axes[at], axes[at + 1]):
             return at, *_merged(axes[at], axes[at + 1])

@@ -1,8 +1,10 @@
-"""The kernel level's reference interpreter: numpy, vectorised over grid points and inner loops, and strict.
+"""The kernel level's reference interpreter: numpy, vectorised over grid points and inner loops, and
+strict.
 
-It runs what the form says and nothing more lenient.  These raise GraphError instead of giving some result: an element
-read or written outside its buffer where the mask allows the access; an ``out`` element left unwritten, or written twice;
-a tile read before it was written; a read that another point's write to the same memory could change.
+It runs what the form says and nothing more lenient.  These raise GraphError instead of giving some
+result: an element read or written outside its buffer where the mask allows the access; an ``out``
+element left unwritten, or written twice; a tile read before it was written; a read that another
+point's write to the same memory could change.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ def evaluate_kernel(
 ) -> None:
     """Run one launch; the ``out`` buffers are written in place.
 
-    buffers: one C-contiguous array per buffer that is no tile, in order, of the declared dtype and size.  An ``out``
-    array may be the very memory of an ``in`` array.  clips: inner axes that stop early at an expression of grid axes.
+    buffers: one C-contiguous array per buffer that is no tile, in order, of the declared dtype and
+    size.  An ``out`` array may be the very memory of an ``in`` array.  clips: inner axes that stop
+    early at an expression of grid axes.
     Raises GraphError for an access that the form forbids; see the module's text.
     """
     memory = Memory(kernel, buffers)
@@ -46,7 +49,9 @@ def evaluate_kernel(
 
 
 class _Block:
-    """Some grid points: arrays of shape (points, iterations), or 1 along what a value does not depend on."""
+    """Some grid points: arrays of shape (points, iterations), or 1 along what a value does not
+    depend on.
+    """
 
     def __init__(
         self, kernel: Kernel, memory: Memory, points: Array, clips: Mapping[Axis, Expr]
@@ -104,7 +109,9 @@ class _Block:
         assert isinstance(instr.op, OpDef)
         result = np.asarray(instr.op.reference(*np.broadcast_arrays(*operands), **attrs))
         if result.dtype != instr.result.dtype.numpy:
-            raise GraphError(f"kernel {self.kernel.name}: {name} gives {result.dtype}, not {instr.result.dtype}")
+            raise GraphError(
+                f"kernel {self.kernel.name}: {name} gives {result.dtype}, not {instr.result.dtype}"
+            )
         return result
 
     def _store(self, store: Store, value: Array, axes: Mapping[Axis, Array], where: Place) -> None:
@@ -119,7 +126,10 @@ def _fold(fold: Fold, value: Array, where: Place) -> Array:
     if where.alive.all():
         return np.asarray(reduce(spread, kind=fold.kind, dims=(1,)))[:, None]
     alive = np.broadcast_to(where.alive, where.shape)
-    rows = [reduce(row[keep], kind=fold.kind, dims=(0,)) for row, keep in zip(spread, alive, strict=True)]
+    rows = [
+        reduce(row[keep], kind=fold.kind, dims=(0,))
+        for row, keep in zip(spread, alive, strict=True)
+    ]
     return np.array(rows, fold.dtype.numpy)[:, None]
 
 

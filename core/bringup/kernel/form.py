@@ -1,15 +1,17 @@
-"""The kernel: one launch.  A grid of independent points; at each, stages that loop, compute and reduce or store.
+"""The kernel: one launch.  A grid of independent points; at each, stages that loop, compute and
+reduce or store.
 
-For every grid point the stages run in order.  A stage loops over its inner axes and evaluates ``body``, a graph of scalars
-(all types have rank 0).  Body inputs are the registers made so far; each body output feeds one sink:
+For every grid point the stages run in order.  A stage loops over its inner axes and evaluates
+``body``, a graph of scalars (all types have rank 0).  Body inputs are the registers made so far;
+each body output feeds one sink:
 
 * `Fold` reduces it over the stage's inner axes into a new register of the grid point,
 * `Store` writes it to a buffer at an index.
 
-Inside a body, `load` reads a buffer at an index expression, `index` gives an expression's value, `inside` tests bounds;
-everything else is an elementwise op of the op table.  A load whose mask is false touches no memory and gives 0.
-Grid axes are numbered ``0 … len(grid) - 1``; the inner axes of every stage continue from there, so that equal
-positions of different stages have equal expressions.
+Inside a body, `load` reads a buffer at an index expression, `index` gives an expression's value,
+`inside` tests bounds; everything else is an elementwise op of the op table.  A load whose mask is
+false touches no memory and gives 0. Grid axes are numbered ``0 … len(grid) - 1``; the inner axes of
+every stage continue from there, so that equal positions of different stages have equal expressions.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ Role = OneOf["in", "out", "tile"]
 class BufferDecl:
     """A buffer of a kernel: dense, row-major, indexed flat by element.
 
-    role: ``in`` is only read; ``out`` is written entirely; ``tile`` is scratch private to a grid point, written by one
-    stage and read by later ones, its contents gone after the grid point.
+    role: ``in`` is only read; ``out`` is written entirely; ``tile`` is scratch private to a grid
+    point, written by one stage and read by later ones, its contents gone after the grid point.
     """
 
     type: TensorType
@@ -46,7 +48,8 @@ class Fold:
     """Reduce over the inner axes with ``kind`` (a `reduce` kind) into a register of ``dtype``.
 
     The order is free within the declared longest chain.  An empty loop gives the identity.
-    product: the body's output is a product whose rounding may be skipped (fused multiply-add), as contractions allow.
+    product: the body's output is a product whose rounding may be skipped (fused multiply-add), as
+    contractions allow.
     """
 
     kind: str

@@ -1,9 +1,10 @@
 """Fusion: partition a graph into regions, each one launch.
 
-Instructions are visited from the outputs backwards, so that all readers of a value are placed before it is.  A value that
-one region alone reads joins that region if the result is still one kernel; a cheap value is computed again in every region
-that reads it; anything else is stored, by the region of a reader where that is possible (a kernel with several outputs),
-otherwise by a new region.  Last, independent regions over the same grid that read the same memory are put together.
+Instructions are visited from the outputs backwards, so that all readers of a value are placed
+before it is.  A value that one region alone reads joins that region if the result is still one
+kernel; a cheap value is computed again in every region that reads it; anything else is stored, by
+the region of a reader where that is possible (a kernel with several outputs), otherwise by a new
+region.  Last, independent regions over the same grid that read the same memory are put together.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ _SMALL = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One step of the fused graph: a kernel over values, or (kernel None) one instruction left whole."""
+    """One step of the fused graph: a kernel over values, or (kernel None) one instruction left
+    whole.
+    """
 
     kernel: Kernel | None
     instr: Instr | None
@@ -50,8 +53,8 @@ class Launch:
 class _Cluster:
     """A region under construction.
 
-    whole: the instruction left whole, if it is that.  grid, stages, reads: as in `Shape`; they stay right while ops that only
-    rewrite indices join.  contracts: a contraction is a member.
+    whole: the instruction left whole, if it is that.  grid, stages, reads: as in `Shape`; they stay
+    right while ops that only rewrite indices join.  contracts: a contraction is a member.
     """
 
     region: Region
@@ -71,14 +74,17 @@ def fuse(
 ) -> list[Launch]:
     """Partition ``graph`` into launches in a runnable order.
 
-    fuses: whether an instruction may stand in a kernel; the others are left whole.  depth=False makes one kernel of each
-    instruction (nothing is fused), which is the reference for the fused result.
+    fuses: whether an instruction may stand in a kernel; the others are left whole.  depth=False
+    makes one kernel of each instruction (nothing is fused), which is the reference for the fused
+    result.
     """
     return _Fusion(graph, limits, fuses, depth).run()
 
 
 class _Fusion:
-    def __init__(self, graph: Graph, limits: Limits, fuses: Callable[[Instr], bool], depth: bool) -> None:
+    def __init__(
+        self, graph: Graph, limits: Limits, fuses: Callable[[Instr], bool], depth: bool
+    ) -> None:
         self.graph = graph
         self.limits = limits
         self.fuses = fuses
@@ -97,7 +103,8 @@ class _Fusion:
             self._merge_siblings()
         return self._launches()
 
-    # -- placing one instruction --------------------------------------------------------------------------------------
+    # -- placing one instruction
+    # --------------------------------------------------------------------------------------
 
     def _place(self, instr: Instr) -> None:
         readers = self._readers(instr)
@@ -125,7 +132,9 @@ class _Fusion:
         self._store(instr, readers)
 
     def _unite(self, readers: list[_Cluster], instr: Instr) -> list[_Cluster]:
-        """Join readers that can become one kernel together with ``instr``, so that it need not be stored for them."""
+        """Join readers that can become one kernel together with ``instr``, so that it need not be
+        stored for them.
+        """
         united = [readers[0]]
         for cluster in readers[1:]:
             if not any(self._apart(c, cluster) and self._join(c, cluster, {instr}) for c in united):
@@ -183,7 +192,8 @@ class _Fusion:
         cluster.reads = {v: list(r) for v, r in shape.reads.items()}
         cluster.contracts = any(opdef(m).kind is Kind.CONTRACTION for m in cluster.region.members)
 
-    # -- joining ------------------------------------------------------------------------------------------------------
+    # -- joining -----------------------------------------------------------------------------------
+    # -------------------
 
     def _absorb(self, clusters: Sequence[_Cluster], instr: Instr) -> bool:
         """Compute ``instr`` inside each of ``clusters``: all of them or none."""
@@ -205,11 +215,16 @@ class _Fusion:
         return True
 
     def _try(self, cluster: _Cluster, instr: Instr) -> tuple[bool, Shape | None]:
-        """Whether the cluster may compute ``instr``, with its new shape if that is more than new indices."""
+        """Whether the cluster may compute ``instr``, with its new shape if that is more than new
+        indices.
+        """
         indices = cluster.reads.get(instr.result, [])
         if is_fold(instr):
             return self._try_shape(cluster, instr, [])
-        if len(cluster.reads) + len(instr.operands) + len(cluster.region.outputs) > self.limits.buffers:
+        if (
+            len(cluster.reads) + len(instr.operands) + len(cluster.region.outputs)
+            > self.limits.buffers
+        ):
             return False, None
         if is_movement(instr):
             return len(indices) <= _MAX_READS, None
@@ -218,17 +233,23 @@ class _Fusion:
         return len(indices) <= _CHEAP_READS, None
 
     def _worth_repeating(self, cluster: _Cluster, instr: Instr, indices: list[Index]) -> bool:
-        """An expensive value must not be computed many times over, whether per reader or per grid point."""
+        """An expensive value must not be computed many times over, whether per reader or per grid
+        point.
+        """
         contracted = cluster.contracts and self._feeds_contraction(cluster, instr)
         if not is_expensive(instr):
             return not contracted or sum(not _is_uniform(v) for v in instr.operands) <= 1
         if contracted:
             return False
         enough = 4 * max(instr.result.type.size, _SMALL // 4)
-        return _evaluations(cluster.grid, indices) <= enough or self._becomes_row(cluster, instr, enough)
+        return _evaluations(cluster.grid, indices) <= enough or self._becomes_row(
+            cluster, instr, enough
+        )
 
     def _becomes_row(self, cluster: _Cluster, instr: Instr, enough: int) -> bool:
-        """Whether the reductions behind ``instr`` can join too, so that it is computed once for each of their points."""
+        """Whether the reductions behind ``instr`` can join too, so that it is computed once for
+        each of their points.
+        """
         chain = self._up_to_folds(instr)
         if not any(map(is_fold, chain)):
             return False
@@ -239,7 +260,9 @@ class _Fusion:
             return False
 
     def _up_to_folds(self, instr: Instr) -> set[Instr]:
-        """``instr`` and what it is computed from at its own size, as far as the reductions and no further."""
+        """``instr`` and what it is computed from at its own size, as far as the reductions and no
+        further.
+        """
         chain, stack = {instr}, [instr]
         while stack:
             for operand in stack.pop().operands:
@@ -281,7 +304,9 @@ class _Fusion:
         return any(map(is_fold, cluster.region.members))
 
     def _store(self, instr: Instr, readers: list[_Cluster]) -> None:
-        """Leave the value in memory, made by a reader's kernel if that closes no cycle, else by one of its own."""
+        """Leave the value in memory, made by a reader's kernel if that closes no cycle, else by one
+        of its own.
+        """
         for host in sorted(readers, key=lambda c: -len(c.region.members)):
             others = [c for c in readers if c is not host]
             if any(self._reaches(other, host) for other in others):
@@ -298,8 +323,12 @@ class _Fusion:
         self._new_cluster(instr, whole=False)
 
     def _hosts(self, host: _Cluster, instr: Instr) -> bool:
-        """Whether ``host`` may store the value besides its own: not if that makes it compute it more than once a point."""
-        if (host.contracts and self._feeds_contraction(host, instr)) or len(host.reads.get(instr.result, ())) > 1:
+        """Whether ``host`` may store the value besides its own: not if that makes it compute it
+        more than once a point.
+        """
+        if (host.contracts and self._feeds_contraction(host, instr)) or len(
+            host.reads.get(instr.result, ())
+        ) > 1:
             return False
         if is_fold(instr) and opdef(instr).kind is Kind.CONTRACTION:
             return not self._has_fold(host)
@@ -324,7 +353,8 @@ class _Fusion:
         members = cluster.region.members
         return {v for m in members for v in m.operands if v.producer not in members}
 
-    # -- sideways -----------------------------------------------------------------------------------------------------
+    # -- sideways ----------------------------------------------------------------------------------
+    # -------------------
 
     def _merge_siblings(self) -> None:
         """Join independent regions that read the same memory over the same grid."""
@@ -347,7 +377,9 @@ class _Fusion:
         """Make ``b`` part of ``a`` if they are one kernel, also together with ``extra``."""
         region = Region(a.region.members | b.region.members, a.region.outputs + b.region.outputs)
         try:
-            shape = shape_region(Region(region.members | extra, region.outputs), self.order, self.limits)
+            shape = shape_region(
+                Region(region.members | extra, region.outputs), self.order, self.limits
+            )
             if extra:
                 shape = shape_region(region, self.order, self.limits)
         except Unfusable:
@@ -364,7 +396,8 @@ class _Fusion:
         self.clusters.remove(b)
         return True
 
-    # -- result -------------------------------------------------------------------------------------------------------
+    # -- result ------------------------------------------------------------------------------------
+    # -------------------
 
     def _launches(self) -> list[Launch]:
         ordered: list[_Cluster] = []
@@ -385,13 +418,17 @@ class _Fusion:
                 continue
             stack.append((top, True))
             makers = {id(m): m for v in self._outside(top) if (m := self.maker.get(v)) is not None}
-            needed = sorted(makers.values(), key=lambda c: -min(self.order[m] for m in c.region.members))
+            needed = sorted(
+                makers.values(), key=lambda c: -min(self.order[m] for m in c.region.members)
+            )
             stack.extend((m, False) for m in needed if id(m) not in done)
 
     def _launch(self, cluster: _Cluster, number: int) -> Launch:
         if cluster.whole is not None:
             instr = cluster.whole
-            return Launch(None, instr, instr.operands, instr.results, instr.operands + instr.results)
+            return Launch(
+                None, instr, instr.operands, instr.results, instr.operands + instr.results
+            )
         name = f"k{number}_{_label(cluster.region, self.order)}"
         lowered = lower_region(cluster.region, self.order, self.limits, name)
         written = set(cluster.region.outputs)
@@ -401,7 +438,9 @@ class _Fusion:
 
 
 def _evaluations(grid: tuple[Axis, ...], indices: list[Index]) -> int:
-    """How often a value read at these indices is computed at most: once per grid point and element of the axes it needs."""
+    """How often a value read at these indices is computed at most: once per grid point and element
+    of the axes it needs.
+    """
     most = 0
     for index in indices:
         product = 1

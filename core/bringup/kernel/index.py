@@ -1,8 +1,9 @@
 """Index expressions: integer-valued, quasi-affine in the loop axes of a kernel.
 
-An `Expr` is ``const + Σ coefficient · atom``; an atom is an `Axis`, or ``e // n`` (`Div`) or ``e % n`` (`Mod`) of another
-expression, or the value of a loaded index (`Dyn`).  Every atom knows its range, so that divisions introduced by reshapes
-fold away when the parts are put together again.  Values are interned by structure: equal expressions compare equal.
+An `Expr` is ``const + Σ coefficient · atom``; an atom is an `Axis`, or ``e // n`` (`Div`) or ``e %
+n`` (`Mod`) of another expression, or the value of a loaded index (`Dyn`).  Every atom knows its
+range, so that divisions introduced by reshapes fold away when the parts are put together again.
+Values are interned by structure: equal expressions compare equal.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A loop variable running over ``0 … size - 1``.  Grid axes are numbered first, then inner axes."""
+    """A loop variable running over ``0 … size - 1``.  Grid axes are numbered first, then inner
+    axes.
+    """
 
     id: int
     size: int
@@ -32,7 +35,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Dyn:
-    """The value of operand ``operand`` of the instruction that owns the expression, known to lie in ``first … last``."""
+    """The value of operand ``operand`` of the instruction that owns the expression, known to lie in
+    ``first … last``.
+    """
 
     operand: int
     first: int
@@ -85,14 +90,18 @@ Atom = Axis | Dyn | Div | Mod
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """``const + Σ coefficient · atom``; ``terms`` holds (atom, coefficient != 0) in a canonical order."""
+    """``const + Σ coefficient · atom``; ``terms`` holds (atom, coefficient != 0) in a canonical
+    order.
+    """
 
     const: int = 0
     terms: tuple[tuple[Atom, int], ...] = ()
 
     @staticmethod
     def of(value: Expr | Atom | int) -> Expr:
-        """An expression from an integer, an atom (axes of size 1 are the constant 0) or an expression."""
+        """An expression from an integer, an atom (axes of size 1 are the constant 0) or an
+        expression.
+        """
         if isinstance(value, Expr):
             return value
         if isinstance(value, int):
@@ -125,7 +134,9 @@ class Expr:
         return None
 
     def coefficient(self, axis: Axis) -> int | None:
-        """The stride along `axis`: 0 if absent, None if the axis stands inside a division, remainder or not alone."""
+        """The stride along `axis`: 0 if absent, None if the axis stands inside a division,
+        remainder or not alone.
+        """
         stride = 0
         for atom, c in self.terms:
             if atom == axis:
@@ -259,7 +270,9 @@ def _collect(const: int, terms: Iterable[tuple[Atom, int]]) -> Expr:
 
 
 def _recombine(table: Mapping[Atom, int]) -> tuple[Expr, tuple[Atom, ...]] | None:
-    """``(e // n)·n·c + (e % n)·c  ->  e·c`` and ``((e // n) % m)·n·c + (e % n)·c  ->  (e % (n·m))·c``."""
+    """``(e // n)·n·c + (e % n)·c  ->  e·c`` and ``((e // n) % m)·n·c + (e % n)·c  ->  (e %
+    (n·m))·c``.
+    """
     for atom, c in table.items():
         if not isinstance(atom, Mod) or c == 0:
             continue

@@ -1,4 +1,6 @@
-"""The memory a kernel sees while it is interpreted: every access is checked against the form's promises."""
+"""The memory a kernel sees while it is interpreted: every access is checked against the form's
+promises.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class Place:
 class _Shared:
     """An ``in`` buffer whose memory an ``out`` buffer has too: who read what.
 
-    point: who read an element, `_NOBODY` or `_SEVERAL`.  now: at which iteration of the stage under way.
+    point: who read an element, `_NOBODY` or `_SEVERAL`.  now: at which iteration of the stage under
+    way.
     """
 
     out: int
@@ -75,8 +78,15 @@ class Memory:
             for i, source in self.arrays.items():
                 if i == out or not np.may_share_memory(source, target):
                     continue
-                same = source.ctypes.data == target.ctypes.data and source.itemsize == target.itemsize
-                if i in self.kernel.outputs or i in self.shared or not same or source.size != target.size:
+                same = (
+                    source.ctypes.data == target.ctypes.data and source.itemsize == target.itemsize
+                )
+                if (
+                    i in self.kernel.outputs
+                    or i in self.shared
+                    or not same
+                    or source.size != target.size
+                ):
                     raise self._error(f"b{i} and b{out} overlap in memory")
                 nobody = np.full(source.size, _NOBODY, np.int64)
                 self.shared[i] = _Shared(out, nobody, nobody.copy())
@@ -111,7 +121,9 @@ class Memory:
             flat, live = np.broadcast_arrays(flat + row * decl.type.size, live)
             unwritten = live & (self.writer[buffer].take(flat, mode="clip") == _NOBODY)
             if unwritten.any():
-                raise self._error(f"stage {where.stage} reads tile b{buffer} where it was not written")
+                raise self._error(
+                    f"stage {where.stage} reads tile b{buffer} where it was not written"
+                )
         if buffer in self.shared:
             self._note_read(buffer, index, live, where)
         zero = decl.type.dtype.numpy.type(0)
@@ -125,11 +137,15 @@ class Memory:
         if decl.role == "in":
             raise self._error(f"stage {where.stage} stores to b{buffer}, which is {decl}")
         if value.dtype != decl.type.dtype.numpy:
-            raise self._error(f"stage {where.stage} stores {value.dtype} to b{buffer}, which is {decl}")
+            raise self._error(
+                f"stage {where.stage} stores {value.dtype} to b{buffer}, which is {decl}"
+            )
         live = np.broadcast_to(mask & where.alive, where.shape)
         index = np.broadcast_to(index, where.shape)
         self._in_range(buffer, index, live, where, "written")
-        row = np.broadcast_to(np.arange(self.points.size, dtype=np.int64)[:, None], where.shape)[live]
+        row = np.broadcast_to(np.arange(self.points.size, dtype=np.int64)[:, None], where.shape)[
+            live
+        ]
         at = index[live]
         if decl.role == "tile":
             at = at + row * decl.type.size
@@ -143,7 +159,9 @@ class Memory:
         wrong = live & ((index < 0) | (index >= size))
         if wrong.any():
             at = int(index[wrong][0])
-            raise self._error(f"element {at} of b{buffer} is {done} in stage {where.stage}, it has {size}")
+            raise self._error(
+                f"element {at} of b{buffer} is {done} in stage {where.stage}, it has {size}"
+            )
 
     def _claim(self, buffer: int, at: Array, points: Array, where: Place) -> None:
         """Nobody may have written these elements before, nor may two iterations write one now."""
@@ -157,7 +175,8 @@ class Memory:
             raise self._error(f"stage {where.stage} writes an element of b{buffer} several times")
         writer[at] = points
 
-    # -- one memory, two buffers --------------------------------------------------------------------------------------
+    # -- one memory, two buffers
+    # --------------------------------------------------------------------------------------
 
     def _note_read(self, buffer: int, index: Array, live: Array, where: Place) -> None:
         shared = self.shared[buffer]
@@ -168,13 +187,17 @@ class Memory:
         live = np.broadcast_to(live, where.shape)
         at = np.broadcast_to(index, where.shape)[live]
         if (self.writer[shared.out][at] != _NOBODY).any():
-            raise self._error(f"stage {where.stage} reads b{buffer} where b{shared.out} has replaced it")
+            raise self._error(
+                f"stage {where.stage} reads b{buffer} where b{shared.out} has replaced it"
+            )
         row, trip = np.nonzero(live)
         _note(shared.point, at, self.points[row])
         _note(shared.now, at, row * where.shape[1] + trip)
 
     def _check_readers(self, buffer: int, at: Array, row: Array, live: Array, where: Place) -> None:
-        """A point may replace only what no other point reads, and an iteration what no other of its stage reads."""
+        """A point may replace only what no other point reads, and an iteration what no other of its
+        stage reads.
+        """
         for source, shared in self.shared.items():
             if shared.out != buffer:
                 continue
@@ -185,7 +208,9 @@ class Memory:
                 clash |= (now != _NOBODY) & (now != own)
             if clash.any():
                 first = int(at[np.flatnonzero(clash)[0]])
-                raise self._error(f"b{buffer} overwrites element {first} of b{source}, which others read")
+                raise self._error(
+                    f"b{buffer} overwrites element {first} of b{source}, which others read"
+                )
 
 
 def _note(table: Array, at: Array, who: Array) -> None:

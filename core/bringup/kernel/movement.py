@@ -1,6 +1,7 @@
 """Index maps of the movement ops: which operand element a result element is.
 
-`source_of` answers for one instruction and one result index: a list of `Source` alternatives.  Exactly one alternative
+`source_of` answers for one instruction and one result index: a list of `Source` alternatives.
+Exactly one alternative
 applies at any index: the first whose bounds hold.
 """
 
@@ -39,14 +40,20 @@ def _reshape(types: tuple[TensorType, ...], attrs: Mapping[str, Any], index: Ind
     return [Source(0, unflatten(flatten(index, target), source))]
 
 
-def _transpose(types: tuple[TensorType, ...], attrs: Mapping[str, Any], index: Index) -> list[Source]:
+def _transpose(
+    types: tuple[TensorType, ...], attrs: Mapping[str, Any], index: Index
+) -> list[Source]:
     table = dict(zip(attrs["permutation"], index, strict=True))
     return [Source(0, tuple(table[i] for i in range(types[0].rank)))]
 
 
-def _broadcast(types: tuple[TensorType, ...], attrs: Mapping[str, Any], index: Index) -> list[Source]:
+def _broadcast(
+    types: tuple[TensorType, ...], attrs: Mapping[str, Any], index: Index
+) -> list[Source]:
     shape, dims = types[0].shape, attrs["dims"]
-    return [Source(0, tuple(ZERO if n == 1 else index[d] for n, d in zip(shape, dims, strict=True)))]
+    return [
+        Source(0, tuple(ZERO if n == 1 else index[d] for n, d in zip(shape, dims, strict=True)))
+    ]
 
 
 def _slice(_types: tuple[TensorType, ...], attrs: Mapping[str, Any], index: Index) -> list[Source]:
@@ -70,7 +77,9 @@ def _pad(types: tuple[TensorType, ...], attrs: Mapping[str, Any], index: Index) 
     return [Source(0, tuple(inner), needed), value] if needed else [Source(0, tuple(inner))]
 
 
-def _concatenate(types: tuple[TensorType, ...], attrs: Mapping[str, Any], index: Index) -> list[Source]:
+def _concatenate(
+    types: tuple[TensorType, ...], attrs: Mapping[str, Any], index: Index
+) -> list[Source]:
     dim, offset = attrs["dim"], 0
     sources: list[Source] = []
     for i, operand in enumerate(types):

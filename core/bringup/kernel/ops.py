@@ -18,7 +18,9 @@ def _no_reference(*_operands: Any, **_attrs: Any) -> Any:
 def _infer_load(operands: Types, attrs: Attrs) -> TensorType:
     dyns = {a.operand for a in attrs["index"].atoms() if isinstance(a, Dyn)}
     if dyns and max(dyns) >= len(operands):
-        raise GraphError(f"load: index {attrs['index']} names operand {max(dyns)} of {len(operands)}")
+        raise GraphError(
+            f"load: index {attrs['index']} names operand {max(dyns)} of {len(operands)}"
+        )
     return TensorType((), attrs["dtype"])
 
 
@@ -45,8 +47,7 @@ load = _KernelOp(
     name="load",
     arity=None,
     kind=Kind.INDEXED,
-    doc="The element of ``buffer`` at flat ``index``; 0, touching nothing, unless every bound of ``mask`` holds.",
-    attrs=(
+    doc="The element of ``buffer`` at flat ``index``; 0, touching nothing, unless every bound of ``mask`` holds.", attrs=(
         Attr("buffer", "int", "position in the kernel's buffers"),
         Attr("dtype", "dtype", "element type of the buffer"),
         Attr("index", "index", "flat element offset"),

@@ -4,8 +4,8 @@ Grammar of an expression, as `Expr` prints it::
 
     expr  = term {" + " term}
     term  = integer | [integer "*"] atom
-    atom  = "a" id "[" size "]" | "d" operand "[" first ":" last "]" | "(" expr ")//" by | "(" expr ")%" by
-    bound = low " <= " expr " < " high
+    atom  = "a" id "[" size "]" | "d" operand "[" first ":" last "]" | "(" expr ")//" by | "(" expr
+    ")%" by bound = low " <= " expr " < " high
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def resolve(name: str) -> Operation | None:
 def parse_kernel(text: str, *, source: str | None = None) -> Kernel:
     """The kernel that `print_kernel` printed as ``text``.
 
-    source: what the text was read from, for the locations of instructions.  The result is well typed, not verified; see
-    `verify_kernel`.
+    source: what the text was read from, for the locations of instructions.  The result is well
+    typed, not verified; see `verify_kernel`.
     Raises ParseError naming the line.
     """
     return _KernelReader(text, source).kernel()
@@ -204,7 +204,9 @@ class _KernelReader:
         return Stage(axes, body, tuple(sinks))
 
     def body(self) -> Graph:
-        """The lines up to the closing bracket, with blank ones before them so that errors count lines right."""
+        """The lines up to the closing bracket, with blank ones before them so that errors count
+        lines right.
+        """
         start = self.at
         while self.at < len(self.lines) and self.line != "}":
             self.at += 1

@@ -1,4 +1,6 @@
-"""What values an index takes: intervals under a mask where those suffice, every position where they do not."""
+"""What values an index takes: intervals under a mask where those suffice, every position where they
+do not.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ _MOST_POSITIONS = 1 << 20
 
 
 def span(expr: Expr, mask: Mask = ()) -> Span:
-    """The least and the greatest value ``expr`` can have where every bound holds; both are bounds, not always attained.
+    """The least and the greatest value ``expr`` can have where every bound holds; both are bounds,
+    not always attained.
 
     >>> a = Axis(0, 10)
     >>> span(Expr.of(a) + -2, (Bound(Expr.of(a), 2, 8),))
@@ -98,9 +101,11 @@ def axis_values(axes: Sequence[Axis], flat: Array) -> Iterator[tuple[Axis, Array
 
 
 def expr_value(expr: Expr, axes: Mapping[Axis, Array], operands: Sequence[Array] = ()) -> Array:
-    """The value of an index expression at every position, as i64 that broadcasts with the axes' values.
+    """The value of an index expression at every position, as i64 that broadcasts with the axes'
+    values.
 
-    operands: values of the loaded indices it names.  Raises GraphError where one lies outside its declared range.
+    operands: values of the loaded indices it names.  Raises GraphError where one lies outside its
+    declared range.
     """
     total: Array = np.asarray(expr.const, np.int64)
     for atom, c in expr.terms:
@@ -128,12 +133,13 @@ def mask_value(mask: Mask, axes: Mapping[Axis, Array], operands: Sequence[Array]
 
 
 def outside(expr: Expr, mask: Mask, axes: Sequence[Axis], size: int) -> int | None:
-    """A value outside ``0 … size - 1`` that ``expr`` takes where the mask holds; None if there is none or it is undecided.
+    """A value outside ``0 … size - 1`` that ``expr`` takes where the mask holds; None if there is
+    none or it is undecided.
 
     axes: those in scope.
     """
     low, high = span(expr, mask)
-    if low >= 0 and high < size or any(a.size == 0 for a in axes) or low > high:
+    if (low >= 0 and high < size) or any(a.size == 0 for a in axes) or low > high:
         return None
     used = expr.axes().union(*(b.expr.axes() for b in mask))
     table = positions([a for a in axes if a in used])
@@ -146,7 +152,8 @@ def outside(expr: Expr, mask: Mask, axes: Sequence[Axis], size: int) -> int | No
 
 
 def uncovered(stores: Sequence[tuple[Expr, Mask, Sequence[Axis]]], size: int) -> str | None:
-    """Why the stores do not write each of ``size`` elements exactly once; None if they do or it is undecided.
+    """Why the stores do not write each of ``size`` elements exactly once; None if they do or it is
+    undecided.
 
     stores: index, mask, and the axes that run.
     """
@@ -182,5 +189,6 @@ def is_row_major(index: Expr, axes: Sequence[Axis]) -> bool:
 
 
 __all__ = [
-    "axis_values", "expr_value", "is_row_major", "mask_value", "outside", "positions", "span", "uncovered",
+    "axis_values", "expr_value", "is_row_major", "mask_value", "outside", "positions", "span",
+    "uncovered",
 ]  # fmt: skip

@@ -1,4 +1,5 @@
-"""Cutting one long fold into chunks, so that a kernel with few grid points still has many independent parts.
+"""Cutting one long fold into chunks, so that a kernel with few grid points still has many
+independent parts.
 
 The chunking depends on sizes alone, never on the number of workers, so results do not either.
 """
@@ -24,9 +25,10 @@ _ALWAYS = 1 << 20
 class SplitFold:
     """Two kernels that do the work of one.
 
-    partial: folds one chunk at each point of a grid (chunk, …) and stores the registers; its last buffers are the partial
-    results.  clips: its chunked axis stops early in the last chunk.  final: folds the partial results, then goes on as the
-    original; the partial results are its last buffers too.
+    partial: folds one chunk at each point of a grid (chunk, …) and stores the registers; its last
+    buffers are the partial results.  clips: its chunked axis stops early in the last chunk.  final:
+    folds the partial results, then goes on as the original; the partial results are its last
+    buffers too.
     """
 
     partial: Kernel
@@ -36,7 +38,8 @@ class SplitFold:
 
 
 def split_fold(kernel: Kernel, *, chunk_elements: int, max_points: int) -> SplitFold | None:
-    """Split ``kernel`` if it has at most ``max_points`` grid points and a long fold; None if that does not apply.
+    """Split ``kernel`` if it has at most ``max_points`` grid points and a long fold; None if that
+    does not apply.
 
     chunk_elements: elements one chunk should fold, over all points that share a vector.
     """
@@ -64,7 +67,12 @@ def _points(kernel: Kernel) -> Expr:
 
 
 def _partial(
-    kernel: Kernel, first: Stage, axis: Axis, size: int, chunks: int, scratch: tuple[TensorType, ...]
+    kernel: Kernel,
+    first: Stage,
+    axis: Axis,
+    size: int,
+    chunks: int,
+    scratch: tuple[TensorType, ...],
 ) -> tuple[Kernel, Mapping[Axis, Expr]]:
     chunk, within = Axis(_CHUNK_ID, chunks), Axis(_CHUNK_ID + 1, size)
     start = Expr.of(chunk) * size
@@ -78,7 +86,9 @@ def _partial(
     stores = tuple(Store(count + n, where) for n in range(len(scratch)))
     storing = Stage((), builder.build(registers, "partial"), stores)
     buffers = kernel.buffers + tuple(BufferDecl(t, "out") for t in scratch)
-    made = Kernel(f"{kernel.name}_partial", (chunk, *kernel.grid), buffers, (folding, storing), kernel.source)
+    made = Kernel(
+        f"{kernel.name}_partial", (chunk, *kernel.grid), buffers, (folding, storing), kernel.source
+    )
     return made, {within: Expr(axis.size) + start * -1}
 
 
@@ -88,8 +98,12 @@ def _final(kernel: Kernel, first: Stage, chunks: int, scratch: tuple[TensorType,
     count = len(kernel.buffers)
     builder = Builder()
     with builder:
-        loads = [kops.load(buffer=count + n, dtype=t.dtype, index=where) for n, t in enumerate(scratch)]
+        loads = [
+            kops.load(buffer=count + n, dtype=t.dtype, index=where) for n, t in enumerate(scratch)
+        ]
     folds = tuple(Fold(f.kind, f.dtype) for f in first.folds)
     folding = Stage((chunk,), builder.build(loads, "combine"), folds)
     buffers = kernel.buffers + tuple(BufferDecl(t, "in") for t in scratch)
-    return replace(kernel, name=f"{kernel.name}_final", buffers=buffers, stages=(folding, *kernel.stages[1:]))
+    return replace(
+        kernel, name=f"{kernel.name}_final", buffers=buffers, stages=(folding, *kernel.stages[1:])
+    )

@@ -1,4 +1,6 @@
-"""The kernel level as a specification: rules as data, checked in order, each relying on those before it."""
+"""The kernel level as a specification: rules as data, checked in order, each relying on those
+before it.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,11 @@ class KernelRule:
 
 
 def verify_kernel(kernel: Kernel) -> None:
-    """Check every rule of `KERNEL_RULES`.  Raises GraphError with the rule broken first and the kernel's text.
+    """Check every rule of `KERNEL_RULES`.  Raises GraphError with the rule broken first and the
+    kernel's text.
 
-    Sizes too large to look at position by position are accepted where intervals do not decide; `evaluate_kernel` is
-    exact.
+    Sizes too large to look at position by position are accepted where intervals do not decide;
+    `evaluate_kernel` is exact.
     """
     for rule in KERNEL_RULES:
         for what in rule.check(kernel):
@@ -64,13 +67,17 @@ def _axes(kernel: Kernel) -> Iterator[str]:
 
 
 def _allowed(instr: Instr) -> str | None:
-    """What a body has against an instruction: it computes on scalars, one op of the table at a time."""
+    """What a body has against an instruction: it computes on scalars, one op of the table at a
+    time.
+    """
     if any(v.type.rank for v in (*instr.operands, *instr.results)):
         return f"{instr.op.name} is not on scalars"
     if instr.op.name in KERNEL_OPS or instr.op.name == "constant":
         return None
     op = instr.op
-    if not isinstance(op, OpDef) or op.kind is not Kind.ELEMENTWISE and Trait.POINTWISE not in op.traits:
+    if not isinstance(op, OpDef) or (
+        op.kind is not Kind.ELEMENTWISE and Trait.POINTWISE not in op.traits
+    ):
         return f"{op.name} is not an op of a kernel's body"
     return None
 
@@ -115,7 +122,9 @@ def _sinks(kernel: Kernel) -> Iterator[str]:
 
 def _fold(fold: Fold) -> str | None:
     try:
-        lookup("reduce").result_types((TensorType((1,), fold.dtype),), {"kind": fold.kind, "dims": (0,)})
+        lookup("reduce").result_types(
+            (TensorType((1,), fold.dtype),), {"kind": fold.kind, "dims": (0,)}
+        )
     except OpTypeError as error:
         return error.what
     known = next(a.choices for a in lookup("reduce").attrs if a.name == "kind")
@@ -200,7 +209,9 @@ def _tiles_covered(kernel: Kernel) -> Iterator[str]:
     for i, decl in enumerate(kernel.buffers):
         if decl.role != "tile":
             continue
-        made = [(n, s) for n, stage in enumerate(kernel.stages) for s in stage.stores if s.buffer == i]
+        made = [
+            (n, s) for n, stage in enumerate(kernel.stages) for s in stage.stores if s.buffer == i
+        ]
         if len({n for n, _ in made}) != 1:
             yield f"tile b{i} is written by {len(made)} stages, not by one"
             continue
@@ -223,14 +234,22 @@ def _uses(index: Expr, grid: tuple[Axis, ...]) -> bool:
 
 KERNEL_RULES: tuple[KernelRule, ...] = (
     KernelRule("buffers", "every buffer is in, out or tile, and one at least is out", _buffers),
-    KernelRule("axes", "grid axes are a0, a1, …; the inner axes of every stage go on from there", _axes),
-    KernelRule("bodies", "a body computes on scalars; its inputs are the registers made so far", _bodies),
+    KernelRule(
+        "axes", "grid axes are a0, a1, …; the inner axes of every stage go on from there", _axes
+    ),
+    KernelRule(
+        "bodies", "a body computes on scalars; its inputs are the registers made so far", _bodies
+    ),
     KernelRule("sinks", "a sink takes its output's dtype, and writes no in buffer", _sinks),
     KernelRule("accesses", "a load reads an in buffer or a tile as its own dtype", _accesses),
     KernelRule("indices", "an index uses the axes of the loops around it", _indices),
     KernelRule("ranges", "where its mask holds, an access lies inside the buffer", _in_range),
-    KernelRule("outputs", "every element of an out buffer is written exactly once", _outputs_covered),
-    KernelRule("tiles", "one stage writes every element of a tile, and later ones read it", _tiles_covered),
+    KernelRule(
+        "outputs", "every element of an out buffer is written exactly once", _outputs_covered
+    ),
+    KernelRule(
+        "tiles", "one stage writes every element of a tile, and later ones read it", _tiles_covered
+    ),
 )
 
 __all__ = ["BODY", "KERNEL_RULES", "KernelRule", "verify_kernel"]

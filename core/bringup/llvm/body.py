@@ -1,8 +1,9 @@
 """Evaluation of a stage's scalar body at the positions of a register tile.
 
-A position fixes one element of the tile along each tiled axis.  A value that does not depend on a tiled axis is computed
-once for all positions along it; a value that does not depend on the lane axis stays a scalar.  This is how a contraction
-loads each operand once per tile and how uniform work is done once.
+A position fixes one element of the tile along each tiled axis.  A value that does not depend on a
+tiled axis is computed once for all positions along it; a value that does not depend on the lane
+axis stays a scalar.  This is how a contraction loads each operand once per tile and how uniform
+work is done once.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ Position = tuple[int, ...]
 class Frame:
     """What the body sees at one place of the loop nest.
 
-    bases: the value of every axis at position 0 of the tile.  tiles: the tiled axes.  lane: the axis across lanes and its
-    vector length.  masks: which lanes exist, by position along the lane axis; None means all.
+    bases: the value of every axis at position 0 of the tile.  tiles: the tiled axes.  lane: the
+    axis across lanes and its vector length.  masks: which lanes exist, by position along the lane
+    axis; None means all.
     """
 
     bases: dict[Axis, Val]
@@ -57,7 +59,9 @@ class BodyEmitter:
         tiled: Sequence[Axis],
         wide_tiles: Mapping[int, int] | None = None,
     ) -> None:
-        """wide_tiles: tile buffers that hold one vector per element and lane tile, with their width in lanes."""
+        """wide_tiles: tile buffers that hold one vector per element and lane tile, with their width
+        in lanes.
+        """
         self.b = b
         self.body = body
         self.pointers = pointers
@@ -74,8 +78,12 @@ class BodyEmitter:
         for value in body.inputs:
             self.uses[value] = frozenset()
 
-    def give(self, number: int, registers: Mapping[Position, Val], axes: frozenset[Axis], varying: bool) -> None:
-        """Set body input ``number``: its values by full grid position, the axes it depends on, whether it has lanes."""
+    def give(
+        self, number: int, registers: Mapping[Position, Val], axes: frozenset[Axis], varying: bool
+    ) -> None:
+        """Set body input ``number``: its values by full grid position, the axes it depends on,
+        whether it has lanes.
+        """
         value = self.body.inputs[number]
         self.uses[value] = axes
         if varying:
@@ -91,7 +99,11 @@ class BodyEmitter:
         for instr in self.body.instrs:
             if instr.op.name == "div" and divides_fast(register_type(instr.result.dtype)):
                 x, y = instr.operands
-                if x in self.varying and y not in self.varying and levels.get(y, 0) < levels[instr.result]:
+                if (
+                    x in self.varying
+                    and y not in self.varying
+                    and levels.get(y, 0) < levels[instr.result]
+                ):
                     self.divisors.add(y)
 
     def _analyse(self, instr: Instr) -> None:
@@ -125,7 +137,9 @@ class BodyEmitter:
         return self.b.splat(found, lanes) if found.type.lanes != lanes else found
 
     def emit_level(self, level: int, frame: Frame) -> None:
-        """Emit the instructions whose deepest loop is ``level`` (0: before all loops) at every position."""
+        """Emit the instructions whose deepest loop is ``level`` (0: before all loops) at every
+        position.
+        """
         positions = frame.positions()
         if level == 0:
             for value in self.body.inputs:
@@ -160,12 +174,15 @@ class BodyEmitter:
         operands = [self.at(v, position) for v in instr.operands]
         if name == "div" and instr.operands[1] in self.divisors and operands[0].type.lanes > 1:
             divisor = instr.operands[1]
-            return divide(self.b, operands[0], self.reciprocals[(divisor, self._restrict(divisor, position))])
+            return divide(
+                self.b, operands[0], self.reciprocals[(divisor, self._restrict(divisor, position))]
+            )
         if any(v.type.lanes > 1 for v in operands):
             operands = [self.b.splat(v, frame.lanes) if v.type.lanes == 1 else v for v in operands]
         return render(self.b, instr, tuple(operands))
 
-    # -- index expressions --------------------------------------------------------------------------------------------
+    # -- index expressions
+    # --------------------------------------------------------------------------------------------
 
     def _offset(self, axis: Axis, position: Position) -> int:
         return position[self.tiled.index(axis)] if axis in self.tiled else 0
@@ -219,7 +236,11 @@ class BodyEmitter:
                 inner = self.vector(atom.of, position, frame)
                 part = self._divided(atom, inner)
                 if part.type.scalar is not element:
-                    part = b.sext(part, element) if element.bits > part.type.bits else b.trunc(part, element)
+                    part = (
+                        b.sext(part, element)
+                        if element.bits > part.type.bits
+                        else b.trunc(part, element)
+                    )
                 part = b.mul(part, const(steps, c))
             total = part if total is None else b.add(total, part)
         base = self.scalar(fixed, position, frame)
@@ -242,7 +263,11 @@ class BodyEmitter:
         result: Val | None = None
         for bound in mask:
             varies = frame.lane is not None and frame.lane in bound.expr.axes()
-            at = self.vector(bound.expr, position, frame) if varies else self.scalar(bound.expr, position, frame)
+            at = (
+                self.vector(bound.expr, position, frame)
+                if varies
+                else self.scalar(bound.expr, position, frame)
+            )
             shifted = self.b.sub(at, const(at.type, bound.low))
             holds = self.b.icmp("ult", shifted, const(at.type, max(bound.high - bound.low, 0)))
             result = holds if result is None else self._both(result, holds, frame)
@@ -253,7 +278,8 @@ class BodyEmitter:
             x, y = (self.b.splat(v, frame.lanes) if v.type.lanes == 1 else v for v in (x, y))
         return self.b.and_(x, y)
 
-    # -- memory -------------------------------------------------------------------------------------------------------
+    # -- memory ------------------------------------------------------------------------------------
+    # -------------------
 
     def _load(self, instr: Instr, position: Position, frame: Frame) -> Val:
         b, dtype = self.b, instr.result.dtype
@@ -263,7 +289,9 @@ class BodyEmitter:
         pointer = self.pointers[buffer]
         if buffer in self.wide_tiles:
             address = self._wide_address(buffer, expr, position, frame, element)
-            return self._from_memory(b.load(vec(element, frame.lanes), address, element.bits // 8), dtype)
+            return self._from_memory(
+                b.load(vec(element, frame.lanes), address, element.bits // 8), dtype
+            )
         mask = self._mask(instr.attrs["mask"], position, frame, instr)
         stride = expr.coefficient(frame.lane) if frame.lane is not None else 0
         if stride == 0 and (mask is None or mask.type.lanes == 1):
@@ -279,7 +307,9 @@ class BodyEmitter:
             address = b.gep(pointer, self.scalar(expr, position, frame), element)
             if mask is None:
                 return self._from_memory(b.load(wide, address, align), dtype)
-            return self._from_memory(b.masked_load(wide, address, mask, ir.zero(wide), align), dtype)
+            return self._from_memory(
+                b.masked_load(wide, address, mask, ir.zero(wide), align), dtype
+            )
         if stride == -1 and mask is None:
             first = expr + -(frame.lanes - 1)
             address = b.gep(pointer, self.scalar(first, position, frame), element)
@@ -287,10 +317,16 @@ class BodyEmitter:
             order = list(range(frame.lanes - 1, -1, -1))
             return self._from_memory(b.shufflevector(loaded, None, order), dtype)
         addresses = b.gep(pointer, self._wide_index(expr, position, frame), element)
-        return self._from_memory(b.masked_gather(wide, addresses, mask, ir.zero(wide), align), dtype)
+        return self._from_memory(
+            b.masked_gather(wide, addresses, mask, ir.zero(wide), align), dtype
+        )
 
-    def _wide_address(self, buffer: int, expr: Expr, position: Position, frame: Frame, element: Type) -> Val:
-        """Where a tile keeps the vector of this position: element by element, all its lanes side by side."""
+    def _wide_address(
+        self, buffer: int, expr: Expr, position: Position, frame: Frame, element: Type
+    ) -> Val:
+        """Where a tile keeps the vector of this position: element by element, all its lanes side by
+        side.
+        """
         assert frame.lane is not None
         lane_free = Expr(expr.const, tuple(t for t in expr.terms if t[0] != frame.lane))
         column = self._offset(frame.lane, position) * frame.lanes
@@ -319,7 +355,12 @@ class BodyEmitter:
         return value
 
     def store(
-        self, value: Val, dtype: DType, target: tuple[int, Expr, Sequence[Bound]], position: Position, frame: Frame
+        self,
+        value: Val,
+        dtype: DType,
+        target: tuple[int, Expr, Sequence[Bound]],
+        position: Position,
+        frame: Frame,
     ) -> None:
         """Write one register to memory at an index, lanes spread as the index says."""
         b = self.b
@@ -339,7 +380,9 @@ class BodyEmitter:
         stride = expr.coefficient(frame.lane) if frame.lane is not None else 0
         if frame.lane is None or frame.lanes == 1:
             address = b.gep(pointer, self.scalar(expr, position, frame), element)
-            b.store(value, address, align) if mask is None else b.masked_store(value, address, mask, align)
+            b.store(value, address, align) if mask is None else b.masked_store(
+                value, address, mask, align
+            )
             return
         if value.type.lanes == 1:
             value = b.splat(value, frame.lanes)
@@ -347,7 +390,9 @@ class BodyEmitter:
             mask = b.splat(mask, frame.lanes)
         if stride == 1:
             address = b.gep(pointer, self.scalar(expr, position, frame), element)
-            b.store(value, address, align) if mask is None else b.masked_store(value, address, mask, align)
+            b.store(value, address, align) if mask is None else b.masked_store(
+                value, address, mask, align
+            )
             return
         addresses = b.gep(pointer, self._wide_index(expr, position, frame), element)
         b.masked_scatter(value, addresses, mask, align)
@@ -360,7 +405,11 @@ def _axes_of(atom: Axis | Div | Mod | Dyn) -> frozenset[Axis]:
 
 
 def _fits_i32(expr: Expr) -> bool:
-    """Whether the value and every part of it fit 32 bits (a lane beyond the end adds at most one vector)."""
-    worst = abs(expr.const) + sum(abs(c) * (max(abs(a.first), abs(a.last)) + 128) for a, c in expr.terms)
+    """Whether the value and every part of it fit 32 bits (a lane beyond the end adds at most one
+    vector).
+    """
+    worst = abs(expr.const) + sum(
+        abs(c) * (max(abs(a.first), abs(a.last)) + 128) for a, c in expr.terms
+    )
     inner = all(_fits_i32(a.of) for a, _ in expr.terms if isinstance(a, Div | Mod))
     return worst < 2**31 and inner

@@ -11,7 +11,11 @@ _SHAPED = (Kind.SOURCE, Kind.MOVEMENT, Kind.REDUCTION, Kind.CONTRACTION)
 
 
 def emitter_claims() -> dict[str, frozenset[DType]]:
-    """Claims for `Capabilities.kernels` of a backend that renders through `bringup.llvm`, for every dtype of each row."""
+    """Claims for `Capabilities.kernels` of a backend that renders through `bringup.llvm`, for every
+    dtype of each row.
+    """
     every, floats = frozenset(ALL), frozenset(FLOATS)
     rows = [row for row in all_ops() if row.name in RENDER or row.kind in _SHAPED]
-    return {claim: floats if row.name in FLOAT_ONLY else every for row in rows for claim in row.claims}
+    return {
+        claim: floats if row.name in FLOAT_ONLY else every for row in rows for claim in row.claims
+    }

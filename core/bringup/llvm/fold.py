@@ -20,7 +20,13 @@ def start(fold: Fold, lanes: int, empty: bool) -> Val:
 
 
 def accumulate(
-    body: BodyEmitter, fold: Fold, value: Value, position: Position, acc: Val, lanes: int, mask: Val | None
+    body: BodyEmitter,
+    fold: Fold,
+    value: Value,
+    position: Position,
+    acc: Val,
+    lanes: int,
+    mask: Val | None,
 ) -> Val:
     """Fold the body's value at a position into its accumulator; lanes outside ``mask`` keep theirs."""
     b = body.b
@@ -38,7 +44,10 @@ def finish(b: Builder, fold: Fold, parts: Sequence[Val], *, across: bool) -> Val
     live = list(parts)
     while len(live) > 1:
         half = (len(live) + 1) // 2
-        pairs = [combine(b, fold.kind, fold.dtype, x, y) for x, y in zip(live[:half], live[half:], strict=False)]
+        pairs = [
+            combine(b, fold.kind, fold.dtype, x, y)
+            for x, y in zip(live[:half], live[half:], strict=False)
+        ]
         live = pairs + live[len(pairs) : half]
     total = live[0]
     while across and total.type.lanes > 1:

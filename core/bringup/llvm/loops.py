@@ -1,8 +1,10 @@
-"""Kernels as loops: one native function per kernel, explicit vectors, masked tails, several accumulators.
+"""Kernels as loops: one native function per kernel, explicit vectors, masked tails, several
+accumulators.
 
-The function is ``void name(ptr buffers, i64 begin, i64 end, i64 worker)``: it runs units ``begin … end - 1`` of the kernel;
-units are independent, so threads may share them in any way.  ``buffers`` holds one pointer per buffer that is not a tile,
-then one to scratch, of which each worker has `NativeKernel.tile_bytes`.
+The function is ``void name(ptr buffers, i64 begin, i64 end, i64 worker)``: it runs units ``begin …
+end - 1`` of the kernel; units are independent, so threads may share them in any way.  ``buffers``
+holds one pointer per buffer that is not a tile, then one to scratch, of which each worker has
+`NativeKernel.tile_bytes`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ Accumulators = dict[tuple[int, Position], Val]
 
 @dataclass(frozen=True, slots=True)
 class NativeKernel:
-    """An emitted kernel: its function, how many units it has, scratch bytes per worker, rough scalar work per unit."""
+    """An emitted kernel: its function, how many units it has, scratch bytes per worker, rough
+    scalar work per unit.
+    """
 
     name: str
     units: int
@@ -54,12 +58,19 @@ def emit_kernel(
 
 
 class _KernelEmitter:
-    def __init__(self, module: Module, plan: Schedule, name: str, clips: Mapping[Axis, Expr]) -> None:
+    def __init__(
+        self, module: Module, plan: Schedule, name: str, clips: Mapping[Axis, Expr]
+    ) -> None:
         self.plan = plan
         self.kernel = plan.kernel
         self.clips = clips
         self.name = name
-        params: list[Param] = [("buffers", ir.ptr, "nocapture readonly"), ("begin", ir.i64), ("end", ir.i64), ("worker", ir.i64)]
+        params: list[Param] = [
+            ("buffers", ir.ptr, "nocapture readonly"),
+            ("begin", ir.i64),
+            ("end", ir.i64),
+            ("worker", ir.i64),
+        ]
         self.function = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
         self.b = Builder(self.function.block("entry"))
         self.bases: dict[Axis, Val] = {}
@@ -105,7 +116,8 @@ class _KernelEmitter:
                 table[i] = b.gep(mine, offset, ir.i8)
         self.pointers = [table[i] for i in range(len(self.kernel.buffers))]
 
-    # -- units --------------------------------------------------------------------------------------------------------
+    # -- units -------------------------------------------------------------------------------------
+    # -------------------
 
     def _cuts(self) -> list[tuple[Axis, int, int]]:
         """The unit space, outermost first: (axis, number of pieces, elements per piece)."""
@@ -142,7 +154,9 @@ class _KernelEmitter:
             self._split_tiles([t for t in (self.plan.rows, self.plan.cross) if t is not None], [])
 
     def _split_tiles(self, todo: list[Tile], done: list[Tile]) -> None:
-        """Run the unit's tile at full size where it fits, else point by point along the axis that does not."""
+        """Run the unit's tile at full size where it fits, else point by point along the axis that
+        does not.
+        """
         if not todo:
             self._columns(done)
             return
@@ -165,7 +179,9 @@ class _KernelEmitter:
         self.b.cond(fits, whole, single)
 
     def _columns(self, tiles: list[Tile]) -> None:
-        """Run the stages on a register tile; with grid lanes, masked where the block hangs over the edge."""
+        """Run the stages on a register tile; with grid lanes, masked where the block hangs over the
+        edge.
+        """
         plan, b = self.plan, self.b
         if plan.lane is None:
             self._stages(tiles, None)
@@ -203,7 +219,8 @@ class _KernelEmitter:
         count = b.splat(b.trunc(clamped, ir.i32), lanes)
         return b.icmp("slt", const_vector(ir.i32, list(range(lanes))), count)
 
-    # -- maps ---------------------------------------------------------------------------------------------------------
+    # -- maps --------------------------------------------------------------------------------------
+    # -------------------
 
     def _map_block(self) -> None:
         plan, b = self.plan, self.b
@@ -217,11 +234,15 @@ class _KernelEmitter:
                 body.emit_level(0, frame)
                 self._store(stage, body, frame)
                 continue
-            body.emit_level(0, Frame(self.bases, (Tile(plan.lane, 1, plan.lanes),), plan.lane, plan.lanes, None))
+            body.emit_level(
+                0, Frame(self.bases, (Tile(plan.lane, 1, plan.lanes),), plan.lane, plan.lanes, None)
+            )
             low = self.bases[plan.lane]
             high = self._clamp(b.add(low, const(ir.i64, plan.block)), plan.lane.size)
 
-            def step(frame: Frame, accs: Accumulators, stage: Stage = stage, body: BodyEmitter = body) -> Accumulators:
+            def step(
+                frame: Frame, accs: Accumulators, stage: Stage = stage, body: BodyEmitter = body
+            ) -> Accumulators:
                 body.emit_level(1, frame)
                 self._store(stage, body, frame)
                 return accs
@@ -246,13 +267,20 @@ class _KernelEmitter:
             done: set[Position] = set()
             frame_axes = [t.axis for t in frame.tiles]
             for position in frame.positions():
-                where = set(frame_axes) if buffer in self.wide_tiles else index.axes() | {a for m in sink.mask for a in m.expr.axes()}
-                key = tuple(p if t.axis in where else 0 for p, t in zip(position, frame.tiles, strict=True))
+                where = (
+                    set(frame_axes)
+                    if buffer in self.wide_tiles
+                    else index.axes() | {a for m in sink.mask for a in m.expr.axes()}
+                )
+                key = tuple(
+                    p if t.axis in where else 0 for p, t in zip(position, frame.tiles, strict=True)
+                )
                 if key not in done:
                     done.add(key)
                     body.store(body.at(value, key), dtype, (buffer, index, sink.mask), key, frame)
 
-    # -- loops over lanes ---------------------------------------------------------------------------------------------
+    # -- loops over lanes
+    # ---------------------------------------------------------------------------------------------
 
     def _vector_loop(
         self,
@@ -263,7 +291,9 @@ class _KernelEmitter:
         accs: Accumulators,
         step: Callable[[Frame, Accumulators], Accumulators],
     ) -> Accumulators:
-        """Cover ``low … high`` of ``axis``: unrolled vectors, then single vectors, then a masked rest."""
+        """Cover ``low … high`` of ``axis``: unrolled vectors, then single vectors, then a masked
+        rest.
+        """
         b, lanes = self.b, self.plan.lanes
         first = {k: v for k, v in accs.items() if k[1][-1:] in ((0,), ())}
         rest = {k: v for k, v in accs.items() if k not in first}
@@ -274,7 +304,8 @@ class _KernelEmitter:
             live = {**first, **rest} if count > 1 else first
             stop = b.add(start, self._multiple(span, width))
             live = self._counted(axis, start, stop, width, live,
-                                 Frame(self.bases, (*outer, Tile(axis, count, lanes)), axis, lanes, None), step)  # fmt: skip
+                                 Frame(self.bases, (*outer, Tile(axis, count, lanes)), axis, lanes,
+                                 None), step)  # fmt: skip
             first = {k: live[k] for k in first}
             rest = {k: live.get(k, v) for k, v in rest.items()}
             start, span = stop, b.sub(high, stop)
@@ -344,7 +375,8 @@ class _KernelEmitter:
             loop.next(*(after[k] for k in keys))
         return dict(zip(keys, loop.carried, strict=True))
 
-    # -- stages with folds --------------------------------------------------------------------------------------------
+    # -- stages with folds
+    # --------------------------------------------------------------------------------------------
 
     def _stages(self, tiles: list[Tile], masks: tuple[Val, ...] | None) -> None:
         self.registers = {}
@@ -374,14 +406,18 @@ class _StageEmitter:
         self.lane = stage.axes[-1] if self.inner_lane else plan.lane
         self.lanes = plan.lanes if self.lane is not None else 1
         tiled = [t.axis for t in tiles] + ([stage.axes[-1]] if self.inner_lane else [])
-        self.body = BodyEmitter(owner.b, stage.body, owner.pointers, stage.axes, self.lane, tiled, owner.wide_tiles)
+        self.body = BodyEmitter(
+            owner.b, stage.body, owner.pointers, stage.axes, self.lane, tiled, owner.wide_tiles
+        )
         axes = frozenset(t.axis for t in tiles)
         for number, known in enumerate(registers):
             padded = {(*p, 0) if self.inner_lane else p: v for p, v in known.items()}
             self.body.give(number, padded, axes, plan.lane is not None)
         self.body.analyse()
         self.folds = [
-            (n, s, v) for n, (s, v) in enumerate(zip(stage.sinks, stage.body.outputs, strict=True)) if isinstance(s, Fold)
+            (n, s, v)
+            for n, (s, v) in enumerate(zip(stage.sinks, stage.body.outputs, strict=True))
+            if isinstance(s, Fold)
         ]
 
     def run(self) -> list[Registers]:
@@ -396,7 +432,13 @@ class _StageEmitter:
         tiles = self.tiles
         if self.inner_lane:
             tiles = (*tiles, Tile(self.stage.axes[-1], 1, self.lanes))
-        return Frame(self.owner.bases, tiles, self.lane, self.lanes, self.masks if not self.inner_lane else None)
+        return Frame(
+            self.owner.bases,
+            tiles,
+            self.lane,
+            self.lanes,
+            self.masks if not self.inner_lane else None,
+        )
 
     def _grid_positions(self) -> list[Position]:
         return Frame({}, self.tiles, None, 1, None).positions()
@@ -414,7 +456,9 @@ class _StageEmitter:
     def _nest(self, depth: int, accs: Accumulators) -> Accumulators:
         """Loops ``depth`` and deeper; instructions that need no deeper loop are emitted before it."""
         axes = self.stage.axes
-        self.body.emit_level(depth, self._frame()) if depth < len(axes) or not self.inner_lane else None
+        self.body.emit_level(depth, self._frame()) if depth < len(
+            axes
+        ) or not self.inner_lane else None
         if depth == len(axes):
             return self._innermost(self._frame(), accs)
         axis = axes[depth]
@@ -431,9 +475,17 @@ class _StageEmitter:
             return self._blocked(axis, depth, accs)
         return self._serial(axis, low, high, accs, depth)
 
-    def _serial(self, axis: Axis, low: Val, high: Val, accs: Accumulators, depth: int) -> Accumulators:
+    def _serial(
+        self, axis: Axis, low: Val, high: Val, accs: Accumulators, depth: int
+    ) -> Accumulators:
         return self.owner._counted(
-            axis, low, high, 1, accs, self._frame(), lambda _frame, live: self._nest(depth + 1, live)
+            axis,
+            low,
+            high,
+            1,
+            accs,
+            self._frame(),
+            lambda _frame, live: self._nest(depth + 1, live),
         )
 
     def _chain(self, depth: int) -> int:
@@ -457,18 +509,30 @@ class _StageEmitter:
                 high = self.b.intrinsic("llvm.smin", ir.i64, (high, const(ir.i64, axis.size)))
             part = self._serial(axis, low, high, self._fresh(False), depth)
             folds = {n: f for n, f, _ in self.folds}
-            return {k: combine(self.b, folds[k[0]].kind, folds[k[0]].dtype, v, part[k]) for k, v in live.items()}
+            return {
+                k: combine(self.b, folds[k[0]].kind, folds[k[0]].dtype, v, part[k])
+                for k, v in live.items()
+            }
 
         low, high = const(ir.i64, 0), const(ir.i64, axis.size)
         return self.owner._counted(axis, low, high, size, accs, self._frame(), block)
 
     def _prefetch(self, frame: Frame) -> None:
-        """While a later stage computes on a row in cache, fetch the next row that the first stage will read."""
+        """While a later stage computes on a row in cache, fetch the next row that the first stage
+        will read.
+        """
         first, *later = [s for s in self.owner.kernel.stages if s.axes]
-        if not later or self.stage is not later[0] or self.stage.axes != first.axes or not self.owner.kernel.grid:
+        if (
+            not later
+            or self.stage is not later[0]
+            or self.stage.axes != first.axes
+            or not self.owner.kernel.grid
+        ):
             return
         row = self.owner.kernel.grid[-1]
-        for buffer, index in dict.fromkeys((i.attrs["buffer"], i.attrs["index"]) for i in first.loads()):
+        for buffer, index in dict.fromkeys(
+            (i.attrs["buffer"], i.attrs["index"]) for i in first.loads()
+        ):
             step = index.coefficient(row)
             if not step or index.coefficient(first.axes[-1]) != 1:
                 continue
@@ -493,7 +557,9 @@ class _StageEmitter:
                 mask = None
                 if self.inner_lane and frame.masks is not None:
                     mask = frame.masks[0]
-                after[key] = accumulate(self.body, fold, value, position, accs[key], self.lanes, mask)
+                after[key] = accumulate(
+                    self.body, fold, value, position, accs[key], self.lanes, mask
+                )
         self.owner._store(self.stage, self.body, frame)
         return after
 

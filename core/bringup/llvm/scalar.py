@@ -1,8 +1,9 @@
 """Elementwise ops as LLVM instructions, for any number of lanes.
 
-Every op of a kernel body has one renderer here, keyed by the op's name.  Results follow the op table to the bit where
-the row says exact: integers wrap, division is total, shifts saturate, min and max propagate NaN, casts of floats saturate.
-f16 and bf16 are computed in f32 and rounded once.
+Every op of a kernel body has one renderer here, keyed by the op's name.  Results follow the op
+table to the bit where
+the row says exact: integers wrap, division is total, shifts saturate, min and max propagate NaN,
+casts of floats saturate. f16 and bf16 are computed in f32 and rounded once.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def literal(value: Any, dtype: DType) -> Val:
 
 
 def is_half(dtype: DType) -> bool:
+    """Whether a float dtype is computed in f32 and rounded."""
     return dtype.is_float and dtype.bits == 16
 
 
@@ -184,7 +186,9 @@ def _extremum(largest: bool) -> Render:
 
 
 def _float_extremum(b: Builder, x: Val, y: Val, largest: bool) -> Val:
-    """IEEE 754-2019 maximum / minimum: NaN wins, -0 < +0.  A NaN in ``y`` is what the first select keeps."""
+    """IEEE 754-2019 maximum / minimum: NaN wins, -0 < +0.  A NaN in ``y`` is what the first select
+    keeps.
+    """
     ordered = b.fcmp("ogt" if largest else "olt", x, y)
     chosen = b.select(ordered, x, y)
     ix, iy = as_bits(b, x), as_bits(b, y)
@@ -275,13 +279,16 @@ def _from_integer(b: Builder, x: Val, signed: bool, to: DType) -> Val:
         return b.sext(x, target) if signed else b.zext(x, target)
     if not is_half(to):
         return b.cast("sitofp" if signed else "uitofp", x, target)
-    # Through f64, rounding to odd is not needed below 2**53; wider integers go by way of a sticky bit.
+    # Through f64, rounding to odd is not needed below 2**53; wider integers go by way of a sticky
+    # bit.
     wide = b.cast("sitofp" if signed else "uitofp", _sticky(b, x, signed), ir.f64)
     return _narrow_f64(b, wide, to)
 
 
 def _sticky(b: Builder, x: Val, signed: bool) -> Val:
-    """A 64-bit integer whose low 11 bits are squeezed into one, so that f64 holds it exactly enough to round again."""
+    """A 64-bit integer whose low 11 bits are squeezed into one, so that f64 holds it exactly enough
+    to round again.
+    """
     if x.type.bits < 64:
         return x
     low = b.and_(x, const(x.type, 0x7FF))
@@ -304,7 +311,11 @@ def _from_float(b: Builder, x: Val, source: DType, to: DType) -> Val:
         if is_half(to):
             return _narrow_f64(b, x, to) if source.name == "f64" else narrow(b, widen(b, x), to)
         wide = widen(b, x)
-        return b.fptrunc(wide, ir.f32) if source.name == "f64" else b.cast("fpext", wide, register_type(to))
+        return (
+            b.fptrunc(wide, ir.f32)
+            if source.name == "f64"
+            else b.cast("fpext", wide, register_type(to))
+        )
     wide, target = widen(b, x), register_type(to)
     return b.fptosi_sat(wide, target) if to.kind == "int" else b.fptoui_sat(wide, target)
 
@@ -344,7 +355,9 @@ RENDER: dict[str, Render] = {
 _IDENTITY: dict[str, Callable[[DType], Any]] = {
     "add": lambda d: 0,
     "mul": lambda d: 1,
-    "max": lambda d: -float("inf") if d.is_float else (-(1 << (d.bits - 1)) if d.kind == "int" else 0),
+    "max": lambda d: (
+        -float("inf") if d.is_float else (-(1 << (d.bits - 1)) if d.kind == "int" else 0)
+    ),
     "min": lambda d: float("inf") if d.is_float else _largest(d),
     "or": lambda d: 0,
     "and": lambda d: -1,
@@ -356,7 +369,9 @@ def _largest(dtype: DType) -> int:
 
 
 def identity(kind: str, dtype: DType, lanes: int = 1) -> Val:
-    """The neutral element of a fold.  A float sum starts at -0.0, so that a sum of negative zeros stays negative."""
+    """The neutral element of a fold.  A float sum starts at -0.0, so that a sum of negative zeros
+    stays negative.
+    """
     if kind == "add" and dtype.is_float:
         return const(vec(register_type(dtype), lanes), -0.0)
     return const(vec(register_type(dtype), lanes), _IDENTITY[kind](dtype))

@@ -1,7 +1,8 @@
 """How a kernel's loops map to vector lanes and register tiles on a machine that loops (a CPU).
 
-`schedule` picks the axis that runs across vector lanes, how many grid points a register tile holds, and how the grid is cut
-into units that threads share.  The choice never changes which element is computed from which.
+`schedule` picks the axis that runs across vector lanes, how many grid points a register tile holds,
+and how the grid is cut into units that threads share.  The choice never changes which element is
+computed from which.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ class Tile:
 class Schedule:
     """The mapping of one kernel.
 
-    kernel: with its axes reordered.  lanes: vector length.  lane: the grid axis across lanes, or None when each stage runs
-    its last inner axis across lanes.  columns: vectors of the lane axis held together (grid lanes) or along an inner axis
-    (inner lanes).  rows: the register tile over another grid axis, None for one point at a time.  cross: a second tiled
-    grid axis (inner lanes only).  block: elements of the lane axis in one unit (grid lanes).  last: the grid axis that changes
-    fastest from unit to unit, by default the last.
+    kernel: with its axes reordered.  lanes: vector length.  lane: the grid axis across lanes, or
+    None when each stage runs its last inner axis across lanes.  columns: vectors of the lane axis
+    held together (grid lanes) or along an inner axis (inner lanes).  rows: the register tile over
+    another grid axis, None for one point at a time.  cross: a second tiled grid axis (inner lanes
+    only).  block: elements of the lane axis in one unit (grid lanes).  last: the grid axis that
+    changes fastest from unit to unit, by default the last.
     """
 
     kernel: Kernel
@@ -66,7 +68,9 @@ _CROSS_BLOCK = 64
 
 def schedule(kernel: Kernel, target: LoopTarget) -> Schedule:
     """Choose lanes, tiles and units."""
-    widest = max((i.results[0].dtype.bits for s in kernel.stages for i in s.body.instrs), default=32)
+    widest = max(
+        (i.results[0].dtype.bits for s in kernel.stages for i in s.body.instrs), default=32
+    )
     widest = max([widest, *(v.dtype.bits for s in kernel.stages for v in s.body.inputs)])
     full = max(4, min(64, target.vector_bits // max(widest, 8)))
     looping = [s for s in kernel.stages if s.axes]
@@ -130,8 +134,8 @@ def _map_schedule(kernel: Kernel, full: int) -> Schedule:
 
 
 def _crossing_axis(kernel: Kernel, lane: Axis) -> Axis | None:
-    """A grid axis along which a load is contiguous that jumps along the lanes, as in a transposition: walked next, it uses
-    the rest of every cache line.
+    """A grid axis along which a load is contiguous that jumps along the lanes, as in a
+    transposition: walked next, it uses the rest of every cache line.
     """
     for stage in kernel.stages:
         for instr in stage.loads():
@@ -144,7 +148,9 @@ def _crossing_axis(kernel: Kernel, lane: Axis) -> Axis | None:
 
 
 def _row_axis(kernel: Kernel, lane: Axis) -> Axis | None:
-    """A grid axis some inner load does not depend on while it depends on the lanes: worth a register tile."""
+    """A grid axis some inner load does not depend on while it depends on the lanes: worth a
+    register tile.
+    """
     if not _only_folds(kernel):
         return None
     for axis in reversed(kernel.grid):
@@ -164,11 +170,15 @@ def _grid_schedule(kernel: Kernel, lane: Axis, full: int, target: LoopTarget) ->
     vectors = -(-lane.size // lanes)
     if row is None:
         columns = min(4, vectors)
-        return Schedule(_grid_with_last(kernel, lane), lanes, lane, columns, None, None, lanes * columns)
+        return Schedule(
+            _grid_with_last(kernel, lane), lanes, lane, columns, None, None, lanes * columns
+        )
     columns = min(2, vectors)
     room = (target.registers - columns - 2) // columns
     rows = Tile(row, _divide(row.size, min(room, 14)), 1)
-    return Schedule(_grid_with_last(kernel, lane), lanes, lane, columns, rows, None, lanes * columns)
+    return Schedule(
+        _grid_with_last(kernel, lane), lanes, lane, columns, rows, None, lanes * columns
+    )
 
 
 def _only_folds(kernel: Kernel) -> bool:
@@ -209,7 +219,9 @@ def _best_last(stage: Stage, full: int) -> Stage:
 
 
 def _cross_axes(kernel: Kernel) -> tuple[Axis | None, Axis | None]:
-    """Grid axes over which inner loads are shared: rows that one load skips, and columns that another skips."""
+    """Grid axes over which inner loads are shared: rows that one load skips, and columns that
+    another skips.
+    """
     skipped: list[Axis] = []
     for axis in reversed(kernel.grid) if _only_folds(kernel) else ():
         for stage in kernel.stages:

@@ -1,8 +1,9 @@
-"""Kernels for machines with a thread per lane: one native function per kernel, launched over blocks of threads.
+"""Kernels for machines with a thread per lane: one native function per kernel, launched over blocks
+of threads.
 
-Two mappings.  Where neighbouring grid points lie side by side in memory, a thread runs one grid point after another (a
-grid-stride loop).  Where the elements of one grid point do, a block runs a grid point: its threads share the inner loop and
-combine their registers through shared memory.
+Two mappings.  Where neighbouring grid points lie side by side in memory, a thread runs one grid
+point after another (a grid-stride loop).  Where the elements of one grid point do, a block runs a
+grid point: its threads share the inner loop and combine their registers through shared memory.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ _MAX_BLOCKS = 1 << 16
 class SimtTarget:
     """What the emitter must know of a machine: names, as LLVM spells them.
 
-    calling_convention: of a kernel.  thread, block, block_size, grid_size: intrinsics that read the x coordinate.
-    barrier: the intrinsic that synchronises a block.  global_space, shared_space: address spaces.  block: threads of a
-    block.
+    calling_convention: of a kernel.  thread, block, block_size, grid_size: intrinsics that read the
+    x coordinate.
+    barrier: the intrinsic that synchronises a block.  global_space, shared_space: address spaces.
+    block: threads of a block.
     """
 
     calling_convention: str
@@ -45,7 +47,9 @@ class SimtTarget:
 
 @dataclass(frozen=True, slots=True)
 class SimtKernel:
-    """An emitted kernel: its function, and the blocks and threads to launch it with (0 blocks: nothing to do)."""
+    """An emitted kernel: its function, and the blocks and threads to launch it with (0 blocks:
+    nothing to do).
+    """
 
     name: str
     blocks: int
@@ -53,9 +57,14 @@ class SimtKernel:
 
 
 def emit_simt(
-    module: Module, kernel: Kernel, name: str, target: SimtTarget, clips: Mapping[Axis, Expr] | None = None
+    module: Module,
+    kernel: Kernel,
+    name: str,
+    target: SimtTarget,
+    clips: Mapping[Axis, Expr] | None = None,
 ) -> SimtKernel:
-    """Emit ``kernel`` as function ``name``, whose parameters are pointers to its buffers that are no tiles, in order.
+    """Emit ``kernel`` as function ``name``, whose parameters are pointers to its buffers that are
+    no tiles, in order.
 
     clips: inner axes that stop early at an expression of grid axes, for loops cut into chunks.
     """
@@ -64,7 +73,12 @@ def emit_simt(
 
 class _SimtEmitter:
     def __init__(
-        self, module: Module, kernel: Kernel, name: str, target: SimtTarget, clips: Mapping[Axis, Expr]
+        self,
+        module: Module,
+        kernel: Kernel,
+        name: str,
+        target: SimtTarget,
+        clips: Mapping[Axis, Expr],
     ) -> None:
         self.module = module
         self.target = target
@@ -87,7 +101,9 @@ class _SimtEmitter:
         table = dict(zip(self.outside, self.function.args, strict=True))
         for i, decl in enumerate(kernel.buffers):
             if decl.role == "tile":
-                table[i] = self._shared_array(f"tile{i}", memory_type(decl.type.dtype), decl.type.size)
+                table[i] = self._shared_array(
+                    f"tile{i}", memory_type(decl.type.dtype), decl.type.size
+                )
         self.pointers = [table[i] for i in range(len(kernel.buffers))]
         threads = self._threads()
         points = kernel.points
@@ -141,7 +157,8 @@ class _SimtEmitter:
             self.bases[axis] = b.binary("urem", rest, const(ir.i64, axis.size))
             rest = b.binary("udiv", rest, const(ir.i64, axis.size))
 
-    # -- one grid point -----------------------------------------------------------------------------------------------
+    # -- one grid point ----------------------------------------------------------------------------
+    # -------------------
 
     def _point(self) -> None:
         registers: list[Val] = []
@@ -152,7 +169,10 @@ class _SimtEmitter:
             body.analyse()
             made = self._stage(stage, body)
             if self.shared:
-                made = [self._across(v, f, f"s{number}f{n}") for n, (v, f) in enumerate(zip(made, stage.folds, strict=True))]
+                made = [
+                    self._across(v, f, f"s{number}f{n}")
+                    for n, (v, f) in enumerate(zip(made, stage.folds, strict=True))
+                ]
             registers += made
 
     def _stage(self, stage: Stage, body: BodyEmitter) -> list[Val]:
@@ -202,7 +222,9 @@ class _SimtEmitter:
         inside = self.b.icmp("slt", self.bases[axis], body.scalar(clip, (), frame))
         return list(self.b.cond(inside, run, lambda: accs))
 
-    def _nest(self, stage: Stage, body: BodyEmitter, frame: Frame, depth: int, accs: list[Val]) -> list[Val]:
+    def _nest(
+        self, stage: Stage, body: BodyEmitter, frame: Frame, depth: int, accs: list[Val]
+    ) -> list[Val]:
         if depth == len(stage.axes):
             after = self._fold(stage, body, accs)
             self._store(stage, body, frame)
@@ -210,7 +232,9 @@ class _SimtEmitter:
         axis = stage.axes[depth]
         stop = const(ir.i64, axis.size)
         if axis in self.clips:
-            stop = self.b.intrinsic("llvm.smin", ir.i64, (body.scalar(self.clips[axis], (), frame), stop))
+            stop = self.b.intrinsic(
+                "llvm.smin", ir.i64, (body.scalar(self.clips[axis], (), frame), stop)
+            )
         with self.b.loop(const(ir.i64, 0), stop, 1, accs) as loop:
             self.bases[axis] = loop.index
             body.emit_level(depth + 1, frame)
@@ -218,22 +242,34 @@ class _SimtEmitter:
         return list(loop.carried)
 
     def _fold(self, stage: Stage, body: BodyEmitter, accs: list[Val]) -> list[Val]:
-        values = [(s, v) for s, v in zip(stage.sinks, stage.body.outputs, strict=True) if isinstance(s, Fold)]
-        return [accumulate(body, f, v, (), acc, 1, None) for (f, v), acc in zip(values, accs, strict=True)]
+        values = [
+            (s, v)
+            for s, v in zip(stage.sinks, stage.body.outputs, strict=True)
+            if isinstance(s, Fold)
+        ]
+        return [
+            accumulate(body, f, v, (), acc, 1, None)
+            for (f, v), acc in zip(values, accs, strict=True)
+        ]
 
     def _store(self, stage: Stage, body: BodyEmitter, frame: Frame) -> None:
         for value, sink in zip(stage.body.outputs, stage.sinks, strict=True):
             if isinstance(sink, Store):
                 dtype = self.kernel.buffers[sink.buffer].type.dtype
-                body.store(body.at(value, ()), dtype, (sink.buffer, sink.index, sink.mask), (), frame)
+                body.store(
+                    body.at(value, ()), dtype, (sink.buffer, sink.index, sink.mask), (), frame
+                )
 
-    # -- shared memory ------------------------------------------------------------------------------------------------
+    # -- shared memory -----------------------------------------------------------------------------
+    # -------------------
 
     def _barrier(self) -> None:
         self.b.intrinsic(self.target.barrier, ir.void, (), ())
 
     def _across(self, value: Val, fold: Fold, name: str) -> Val:
-        """Combine one register per thread into one per block, known to all threads: a tree in shared memory."""
+        """Combine one register per thread into one per block, known to all threads: a tree in
+        shared memory.
+        """
         b, threads = self.b, self._threads()
         element = memory_type(fold.dtype)
         array = self._shared_array(name, element, threads)
@@ -247,7 +283,9 @@ class _SimtEmitter:
             with b.if_then(b.icmp("slt", mine, const(ir.i64, half))):
                 other = self._from_memory(b.load(element, b.gep(slot, half, element), size), fold)
                 own = self._from_memory(b.load(element, slot, size), fold)
-                b.store(self._to_memory(combine(b, fold.kind, fold.dtype, own, other), fold), slot, size)
+                b.store(
+                    self._to_memory(combine(b, fold.kind, fold.dtype, own, other), fold), slot, size
+                )
             self._barrier()
             half //= 2
         total = self._from_memory(b.load(element, array, size), fold)

@@ -38,8 +38,8 @@ from bringup.llvm._types import (
 )
 
 __all__ = [
-    "Block", "Builder", "Callee", "Function", "Loop", "Module", "Param", "Phi", "Type", "Val", "array",
-    "bf16", "const", "const_bits", "const_vector", "f16", "f32", "f64", "i1", "i8", "i16", "i32",
-    "i64", "i128", "integer", "pointer", "poison", "ptr", "struct_type", "undef", "vec", "void",
-    "zero",
+    "Block", "Builder", "Callee", "Function", "Loop", "Module", "Param", "Phi", "Type", "Val",
+    "array", "bf16", "const", "const_bits", "const_vector", "f16", "f32", "f64", "i1", "i8", "i16",
+    "i32", "i64", "i128", "integer", "pointer", "poison", "ptr", "struct_type", "undef", "vec",
+    "void", "zero",
 ]

@@ -1,0 +1,1 @@
+"""The program level: kernels and op calls over planned buffers."""

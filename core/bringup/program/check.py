@@ -1,4 +1,6 @@
-"""Value checks of the two steps after the passes: what fusion made of a graph, and what planning made of that."""
+"""Value checks of the two steps after the passes: what fusion made of a graph, and what planning
+made of that.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ from bringup.program.program import Program
 
 
 def check_program(graph: Graph, launches: Sequence[Launch], program: Program) -> None:
-    """Run the fused graph and the program in numpy and compare both with the graph's own evaluation.
+    """Run the fused graph and the program in numpy and compare both with the graph's own
+    evaluation.
 
     graph: the one that was fused, with generated inputs that every loop in it survives.
-    Raises GraphError that says whether fusion or planning changed a value, with the graph, the program and the inputs.
+    Raises GraphError that says whether fusion or planning changed a value, with the graph, the
+    program and the inputs.
     """
     _compare("fusion", graph, lambda inputs: evaluate_launches(graph, launches, inputs), program)
     _compare("planning", graph, lambda inputs: evaluate_program(program, inputs), program)

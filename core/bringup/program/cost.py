@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-
 from bringup.kernel.form import Kernel
 from bringup.program.program import Cost, OpStep, Program
 
 _FLOPS = frozenset(
-    "neg abs floor round exp log sqrt sin cos tanh add sub mul div rem pow max min compare erf log1p expm1 rsqrt".split()
+    [
+        "neg",
+        "abs",
+        "floor",
+        "round",
+        "exp",
+        "log",
+        "sqrt",
+        "sin",
+        "cos",
+        "tanh",
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "rem",
+        "pow",
+        "max",
+        "min",
+        "compare",
+        "erf",
+        "log1p",
+        "expm1",
+        "rsqrt",
+    ]
 )
 
 
 def program_cost(program: Program) -> Cost:
     """The `Cost` of a program.
 
-    A kernel reads each input buffer once per grid point set it covers: a buffer read through several index maps, or again in
-    a later stage of the same row, counts once, since its row stays close; see `Limits.row_elements`.  A broadcast operand
-    counts its own size, not the size it is spread over.
+    A kernel reads each input buffer once per grid point set it covers: a buffer read through
+    several index maps, or again in a later stage of the same row, counts once, since its row stays
+    close; see `Limits.row_elements`.  A broadcast operand counts its own size, not the size it is
+    spread over.
     """
     read = written = flops = 0
     for step in program.steps:
@@ -33,7 +57,8 @@ def program_cost(program: Program) -> Cost:
 
 
 def kernel_flops(kernel: Kernel) -> int:
-    """Floating-point operations of a launch: one per arithmetic op on floats and per fold step; a transcendental counts one.
+    """Floating-point operations of a launch: one per arithmetic op on floats and per fold step; a
+    transcendental counts one.
 
     Work that no loop axis changes is counted once per grid point.
     """
@@ -45,6 +70,3 @@ def kernel_flops(kernel: Kernel) -> int:
                 total += trips
         total += trips * sum(f.dtype.is_float for f in stage.folds)
     return total
-
-
-

@@ -1,7 +1,8 @@
-"""Reference runs of what fusion and planning made: launches over separate arrays, and programs over one arena.
+"""Reference runs of what fusion and planning made: launches over separate arrays, and programs over
+one arena.
 
-Equal results of the first and the graph's own evaluation speak for fusion; of both, for planning.  Memory that holds
-nothing yet is poisoned with 0xFF, so that a wrong place gives wrong values.
+Equal results of the first and the graph's own evaluation speak for fusion; of both, for planning.
+Memory that holds nothing yet is poisoned with 0xFF, so that a wrong place gives wrong values.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ Array = np.ndarray[Any, Any]
 _POISON = 0xFF
 
 
-def evaluate_launches(graph: Graph, launches: Sequence[Launch], inputs: Sequence[Array]) -> list[Array]:
+def evaluate_launches(
+    graph: Graph, launches: Sequence[Launch], inputs: Sequence[Array]
+) -> list[Array]:
     """The outputs of a fused graph, every value in an array of its own.
 
-    inputs: one array for each graph input, of its shape and dtype.  Raises GraphError if a launch reads a value that no
-    earlier one made, or breaks a rule of `evaluate_kernel`.
+    inputs: one array for each graph input, of its shape and dtype.  Raises GraphError if a launch
+    reads a value that no earlier one made, or breaks a rule of `evaluate_kernel`.
     """
     values: dict[Value, Array] = dict(zip(graph.inputs, inputs, strict=True))
     for launch in launches:
@@ -50,8 +53,8 @@ def evaluate_program(program: Program, inputs: Sequence[object]) -> list[Array]:
     """The outputs of a program run over one arena as a device would.
 
     inputs: one array per input, of its type; they are copied, and stay as they are.
-    Raises GraphError if a step breaks a rule of `evaluate_kernel`, or an input that is not donated was changed,
-    ConversionError if an input does not have the program's type.
+    Raises GraphError if a step breaks a rule of `evaluate_kernel`, or an input that is not donated
+    was changed, ConversionError if an input does not have the program's type.
     """
     return _Run(program, inputs).run()
 
@@ -107,7 +110,9 @@ class _Run:
     def _check_inputs(self) -> None:
         for i, (before, after) in enumerate(zip(self.given, self.inputs, strict=True)):
             if i not in self.program.donated and not np.array_equal(_bytes_of(before), after):
-                raise GraphError(f"program {self.program.name} changed input {i}, which is not donated")
+                raise GraphError(
+                    f"program {self.program.name} changed input {i}, which is not donated"
+                )
 
 
 def _call(op: Operation, operands: Sequence[Array], attrs: Any) -> tuple[Array, ...]:
@@ -123,8 +128,7 @@ def _checked(program: Program, inputs: Sequence[object]) -> list[Array]:
     wanted = [(t.shape, t.dtype.numpy) for t in program.inputs]
     if found != wanted:
         raise ConversionError(
-            f"program {program.name} takes {', '.join(map(str, program.inputs)) or 'nothing'}, got {found}",
-            fix="pass one array for each input",
+            f"program {program.name} takes {', '.join(map(str, program.inputs)) or 'nothing'}, got {found}", fix="pass one array for each input",
         )
     return arrays
 

@@ -1,8 +1,9 @@
-"""Buffer planning: every value of the fused graph gets a place, with as little memory as its lifetime allows.
+"""Buffer planning: every value of the fused graph gets a place, with as little memory as its
+lifetime allows.
 
-Intermediates share one arena.  A kernel that reads an element only where it writes the same element may write over a dying
-operand; so may an output over a donated input.  Offsets are assigned largest block first, each at the lowest offset free
-during its lifetime.
+Intermediates share one arena.  A kernel that reads an element only where it writes the same element
+may write over a dying operand; so may an output over a donated input.  Offsets are assigned largest
+block first, each at the lowest offset free during its lifetime.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ def plan(
 ) -> Program:
     """Place every value and return the program.
 
-    graph: the fused graph; each output must be made by a launch and appear once.  donated: input positions whose memory
-    may be overwritten.  keep_constants: leave dense constants as op steps instead of program constants.
+    graph: the fused graph; each output must be made by a launch and appear once.  donated: input
+    positions whose memory may be overwritten.  keep_constants: leave dense constants as op steps
+    instead of program constants.
     """
     return _Planner(graph, launches, alignment, donated, keep_constants).run()
 
@@ -67,7 +69,9 @@ class _Planner:
         self.slots: dict[Value, Slot] = {}
         for i, value in enumerate(graph.inputs):
             self.slots[value] = Slot("input", i, 0, value.type)
-        self.launches = [launch for launch in launches if keep_constants or not self._constant(launch)]
+        self.launches = [
+            launch for launch in launches if keep_constants or not self._constant(launch)
+        ]
         for i, value in enumerate(graph.outputs):
             assert value not in self.slots, "outputs are made by launches, once each"
             self.slots[value] = Slot("output", i, 0, value.type)
@@ -105,7 +109,9 @@ class _Planner:
             step = self.lives.written.get(value, -1)
             for i in sorted(self.donated - taken):
                 source = self.graph.inputs[i]
-                if source.type.nbytes == value.type.nbytes and self._may_overwrite(source, value, step):
+                if source.type.nbytes == value.type.nbytes and self._may_overwrite(
+                    source, value, step
+                ):
                     taken.add(i)
                     pairs.append((o, i))
                     break
@@ -116,8 +122,10 @@ class _Planner:
         if last < step:
             return True
         launch = self.launches[step]
-        return last == step and launch.kernel is not None and overwrites(
-            launch.kernel, _position(launch, source), _position(launch, value)
+        return (
+            last == step
+            and launch.kernel is not None
+            and overwrites(launch.kernel, _position(launch, source), _position(launch, value))
         )
 
     def _blocks(self) -> dict[Value, _Block]:
@@ -166,10 +174,14 @@ class _Planner:
 
 
 def overwrites(kernel: Kernel, source: int, target: int) -> bool:
-    """Whether buffer ``target`` may be the memory of ``source``: every element is read only where it is written."""
+    """Whether buffer ``target`` may be the memory of ``source``: every element is read only where
+    it is written.
+    """
     if kernel.buffers[source].type.dtype.itemsize != kernel.buffers[target].type.dtype.itemsize:
         return False
-    stores = [(n, s) for n, stage in enumerate(kernel.stages) for s in stage.stores if s.buffer == target]
+    stores = [
+        (n, s) for n, stage in enumerate(kernel.stages) for s in stage.stores if s.buffer == target
+    ]
     if len(stores) != 1 or stores[0][1].mask:
         return False
     last, store = stores[0]
@@ -211,7 +223,11 @@ def _assign(blocks: set[_Block], alignment: int) -> int:
         offset = 0
         for other in sorted(placed, key=lambda b: b.offset):
             apart = other.last < block.first or block.last < other.first
-            if not apart and other.offset < offset + block.nbytes and offset < other.offset + other.nbytes:
+            if (
+                not apart
+                and other.offset < offset + block.nbytes
+                and offset < other.offset + other.nbytes
+            ):
                 offset = _padded(other.offset + other.nbytes, alignment)
         block.offset = offset
         placed.append(block)

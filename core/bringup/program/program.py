@@ -1,4 +1,6 @@
-"""The program: what a backend compiles.  Steps over slots of one arena, constants, and a content key."""
+"""The program: what a backend compiles.  Steps over slots of one arena, constants, and a content
+key.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Space = OneOf["input", "output", "constant", "arena"]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a value lives: input, output or constant number ``index``, or ``offset`` bytes into the arena."""
+    """Where a value lives: input, output or constant number ``index``, or ``offset`` bytes into the
+    arena.
+    """
 
     space: Space
     index: int
@@ -69,10 +73,12 @@ Step = KernelStep | OpStep
 class Program:
     """Everything a backend needs to run a traced function.
 
-    inputs, outputs: types of the buffers of a call.  steps: in an order that respects every dependency.
-    constants: arrays too large to stand in kernels.  arena_bytes: scratch for one run; ``alignment`` bytes aligned slots.
-    donated: inputs whose memory the run may overwrite.  aliases: (output, input) pairs where the output is written into
-    the donated input's memory.
+    inputs, outputs: types of the buffers of a call.  steps: in an order that respects every
+    dependency.
+    constants: arrays too large to stand in kernels.  arena_bytes: scratch for one run;
+    ``alignment`` bytes aligned slots.
+    donated: inputs whose memory the run may overwrite.  aliases: (output, input) pairs where the
+    output is written into the donated input's memory.
     """
 
     name: str
@@ -90,9 +96,15 @@ class Program:
 
     @property
     def key(self) -> str:
-        """SHA-256 of the content: equal keys mean equal behaviour.  Names and source locations do not enter."""
+        """SHA-256 of the content: equal keys mean equal behaviour.  Names and source locations do
+        not enter.
+        """
         digest = hashlib.sha256()
-        digest.update(repr((self.inputs, self.outputs, self.arena_bytes, sorted(self.donated), self.aliases)).encode())
+        digest.update(
+            repr(
+                (self.inputs, self.outputs, self.arena_bytes, sorted(self.donated), self.aliases)
+            ).encode()
+        )
         for literal in self.constants:
             digest.update(repr(literal.type).encode() + literal.elements.tobytes())
         for step in self.steps:
@@ -119,8 +131,9 @@ def _step_text(step: Step) -> str:
 class Cost:
     """Exact counts of one run.
 
-    kernels: launches (kernels and op calls).  bytes_read, bytes_written: global memory traffic, each element of each
-    buffer counted once per kernel and distinct index map that reads it.  flops: floating-point operations.
+    kernels: launches (kernels and op calls).  bytes_read, bytes_written: global memory traffic,
+    each element of each buffer counted once per kernel and distinct index map that reads it.
+    flops: floating-point operations.
     arena_bytes: scratch.
     """
 

@@ -1,4 +1,6 @@
-"""The program level as a specification: every step reads what an earlier one wrote, and nothing wrote over it since."""
+"""The program level as a specification: every step reads what an earlier one wrote, and nothing
+wrote over it since.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Check = Callable[[Program], Iterator[tuple[int | None, str]]]
 
 @dataclass(frozen=True, slots=True)
 class ProgramRule:
-    """One rule: its name, what it says, and the check that lists violations as (step or None, what is wrong)."""
+    """One rule: its name, what it says, and the check that lists violations as (step or None, what
+    is wrong).
+    """
 
     name: str
     says: str
@@ -182,11 +186,17 @@ def _overlap(a: Place, b: Place) -> bool:
 
 
 PROGRAM_RULES: tuple[ProgramRule, ...] = (
-    ProgramRule("aliases", "an output may have the memory of one donated input of its size", _aliases),
+    ProgramRule(
+        "aliases", "an output may have the memory of one donated input of its size", _aliases
+    ),
     ProgramRule("slots", "a slot is an input, output, constant, or lies inside the arena", _slots),
     ProgramRule("signatures", "the slots of a step have the types it takes and gives", _signatures),
-    ProgramRule("flow", "a step reads what was written and not written over; outputs once each", _flow),
-    ProgramRule("in place", "a kernel may write over an operand it reads only where it writes", _in_place),
+    ProgramRule(
+        "flow", "a step reads what was written and not written over; outputs once each", _flow
+    ),
+    ProgramRule(
+        "in place", "a kernel may write over an operand it reads only where it writes", _in_place
+    ),
 )
 
 __all__ = ["PROGRAM_RULES", "ProgramRule", "verify_program"]

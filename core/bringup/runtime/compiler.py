@@ -1,4 +1,6 @@
-"""The driver: a traced graph goes through passes, fusion and planning to a device's executable, cached by structure."""
+"""The driver: a traced graph goes through passes, fusion and planning to a device's executable,
+cached by structure.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ _log = logging.getLogger("bringup.compiler")
 class Options:
     """How to compile.
 
-    fuse: False makes one launch of every instruction, the reference that fused results are compared with.
+    fuse: False makes one launch of every instruction, the reference that fused results are compared
+    with.
     skip: names of passes to leave out, to find the one that changes a result.
     """
 
@@ -51,7 +54,8 @@ DEFAULT = Options()
 class Compiled:
     """A compiled graph and everything that was made on the way.
 
-    graph: as traced.  optimized: after all passes.  program: kernels, slots, arena.  executable: call it with handles.
+    graph: as traced.  optimized: after all passes.  program: kernels, slots, arena.  executable:
+    call it with handles.
     """
 
     __slots__ = ("_lower", "_lowered", "executable", "graph", "optimized", "program")
@@ -101,11 +105,16 @@ _lock = threading.Lock()
 
 
 def compile_graph(
-    graph: Graph, device: OpenDevice, *, donated: frozenset[int] = frozenset(), options: Options = DEFAULT
+    graph: Graph,
+    device: OpenDevice,
+    *,
+    donated: frozenset[int] = frozenset(),
+    options: Options = DEFAULT,
 ) -> Compiled:
     """Compile for an opened device, or return what was compiled before for an equal graph.
 
-    Raises UnsupportedError when the device lacks something and nothing may take its place, CompileError.
+    Raises UnsupportedError when the device lacks something and nothing may take its place,
+    CompileError.
     """
     key = (graph.key, device, donated, options)
     with _lock:
@@ -122,7 +131,12 @@ def compile_graph(
 
 
 def lower_graph(
-    graph: Graph, backend: Backend, target: str = "", *, donated: frozenset[int] = frozenset(), options: Options = DEFAULT
+    graph: Graph,
+    backend: Backend,
+    target: str = "",
+    *,
+    donated: frozenset[int] = frozenset(),
+    options: Options = DEFAULT,
 ) -> Compiled:
     """Compile for a target without hardware; the result has texts and costs but nothing to call."""
     optimized, program = make_program(
@@ -148,7 +162,9 @@ def make_program(
     with timeline.span("fuse", "compile"):
         launches = fuse(ready, capabilities.limits, fuses=capabilities.fuses, depth=options.fuse)
     with timeline.span("plan", "compile"):
-        launches = [_after_fusion(x, backend.passes_after_fusion()) for x in _constants_first(launches)]
+        launches = [
+            _after_fusion(x, backend.passes_after_fusion()) for x in _constants_first(launches)
+        ]
         program = plan(
             ready,
             launches,
@@ -168,24 +184,35 @@ def _check(check: int, graph: Graph, launches: Sequence[Launch], program: Progra
         check_program(graph, launches, program)
 
 
-def _compile(graph: Graph, device: OpenDevice, donated: frozenset[int], options: Options) -> Compiled:
+def _compile(
+    graph: Graph, device: OpenDevice, donated: frozenset[int], options: Options
+) -> Compiled:
     start = time.perf_counter()
     optimized, program = make_program(
         graph, device.capabilities, device.backend, donated=donated, options=options
     )
     with timeline.span("backend compile", "compile", program=program.name):
         executable = device.device.compile(program)
-    _log.info("%s: %d launches, compiled in %.1f ms", program.name, len(program.steps), (time.perf_counter() - start) * 1e3)
+    _log.info(
+        "%s: %d launches, compiled in %.1f ms",
+        program.name,
+        len(program.steps),
+        (time.perf_counter() - start) * 1e3,
+    )
     return Compiled(graph, optimized, program, executable, lambda: device.backend.lower(program))
 
 
 def _record_pass(name: str, seconds: float) -> None:
     duration = round(seconds * 1e9)
-    timeline.record(name, "compile", time.perf_counter_ns() - duration, duration, threading.get_native_id())
+    timeline.record(
+        name, "compile", time.perf_counter_ns() - duration, duration, threading.get_native_id()
+    )
 
 
 def materialize_outputs(graph: Graph) -> Graph:
-    """Outputs that are inputs, constants or repeated -> copies made by the graph, so that each is written once."""
+    """Outputs that are inputs, constants or repeated -> copies made by the graph, so that each is
+    written once.
+    """
     reshape = lookup("reshape")
     seen: set[Value] = set()
     clean = True
@@ -231,4 +258,11 @@ def _dump(folder: Path, graph: Graph, program: Program) -> None:
         (place / f"91-kernel-{number:02}.txt").write_text(f"{kernel}\n", encoding="utf-8")
 
 
-__all__ = ["Compiled", "Options", "compile_graph", "lower_graph", "make_program", "materialize_outputs"]
+__all__ = [
+    "Compiled",
+    "Options",
+    "compile_graph",
+    "lower_graph",
+    "make_program",
+    "materialize_outputs",
+]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bringup.errors import OpTypeError, UnsupportedError
 from bringup.graph import Builder, Graph, Instr, Value, rebuild
 from bringup.ops.build import zeros_like
-from bringup.ops.table import OpDef, lookup
+from bringup.ops.table import Kind, OpDef, lookup
 
 
 def vjp_graph(graph: Graph, wrt: Sequence[int], of: Sequence[int] | None = None) -> Graph:
@@ -45,6 +45,10 @@ def vjp_graph(graph: Graph, wrt: Sequence[int], of: Sequence[int] | None = None)
     return builder.build([*(table[v] for v in graph.outputs), *gradients], f"vjp_{graph.name}")
 
 
+#: Kinds whose ops move floats in ways a missing vjp cannot mean to ignore.
+_OPAQUE = (Kind.INDEXED, Kind.ORDER, Kind.CONTROL)
+
+
 class _Sweep:
     """The way back: cotangents by value of the original graph, emitted after its replay."""
 
@@ -71,6 +75,8 @@ class _Sweep:
             return
         op = instr.op
         assert isinstance(op, OpDef)
+        if op.vjp is None and op.kind not in _OPAQUE:
+            return  # the contract of the row: no operand of this primitive is differentiable
         if op.vjp is None:
             raise UnsupportedError(
                 f"{op.name} has no derivative, and a gradient passes through it",

@@ -81,7 +81,7 @@ class Assembler:
         return Place(f"t{len(self._tiles) - 1}", dtype, elements)
 
     def grid(self, size: int, *, lanes: bool = False) -> Affine:
-        """Add an axis to the launch grid; gives its coordinate, one element a lane with ``lanes``."""
+        """Add an axis to the launch grid; gives its coordinate; with ``lanes``, one a lane."""
         self._grid.append(self._vectors(size) if lanes else size)
         axis = grid_axis(len(self._grid) - 1)
         return self._spread(axis, size) if lanes else axis

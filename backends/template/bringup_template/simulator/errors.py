@@ -83,9 +83,7 @@ class CommandFailedError(SimulatorError):
     covers, in queue order; each is reported once.
     """
 
-    def __init__(
-        self, command: str, ticket: int, cause: BaseException, tag: object = None
-    ) -> None:
+    def __init__(self, command: str, ticket: int, cause: BaseException, tag: object = None) -> None:
         super().__init__(f"{command}: {type(cause).__name__}: {cause}")
         self.command = command
         self.ticket = ticket

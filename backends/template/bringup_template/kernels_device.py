@@ -1,0 +1,46 @@
+"""Depth 2: render a kernel, load it, launch it; core fuses, plans memory, and launches in order."""
+
+from __future__ import annotations
+
+from bringup import backend
+from bringup.backend import BufferView, KernelsDevice
+from bringup.dtypes import ALL
+from bringup.kernel.form import Kernel
+from bringup_template.driver import Chip, reported
+from bringup_template.render import render
+from bringup_template.simulator import VECTOR_WIDTH, Binding, LoadedKernel, encode
+
+# Ops that move elements need no claim: they dissolve into the addresses of loads.
+_CLAIMED = """
+    neg abs floor exp log sqrt sin cos tanh add sub mul div rem pow max min and or xor shl shr
+    compare select convert bitcast reduce dot_general
+""".split()  # noqa: SIM905
+
+CAPABILITIES = backend.Capabilities(
+    kernels=backend.claims(_CLAIMED, ALL),
+    limits=backend.Limits(rank=8, tile_bytes=1 << 16),
+    shapes=backend.Shapes(vector=VECTOR_WIDTH, block=VECTOR_WIDTH),
+    asynchronous=True,
+)
+
+
+class KernelsTemplate(Chip, KernelsDevice):
+    """The chip as a device of kernels."""
+
+    capabilities = CAPABILITIES
+
+    def render(self, kernel: Kernel) -> bytes:
+        """What the chip's own loader takes."""
+        return encode(render(kernel))
+
+    @reported()
+    def load(self, source: str | bytes, name: str) -> LoadedKernel:
+        """Core loads equal kernels once; the chip forgets one when core lets go of it."""
+        assert isinstance(source, bytes)
+        return self.chip.load(source)
+
+    @reported()
+    def launch(self, loaded: LoadedKernel, kernel: Kernel, views: list[BufferView]) -> None:
+        """Queue a run; the grid is part of the image."""
+        bindings = [Binding(view.handle, view.offset) for view in views]
+        self.chip.launch(loaded, bindings, tag=backend.current_step())

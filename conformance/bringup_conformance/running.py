@@ -1,0 +1,146 @@
+"""Running one case on a target: compile, call with each data set, compare; whatever the device
+raises is a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bringup_conformance.bounds import analyse
+from bringup_conformance.cases import Case, Outcome, Problem
+from bringup_conformance.numbers import Array, same_bits
+from bringup_conformance.span import Span
+from bringup_conformance.special import judge_cells, operands
+from bringup_conformance.targets import Runnable, Target
+from bringup_conformance.verdict import Verdict, judge
+
+#: Characters kept of what a device raised.
+_TEXT = 2000
+
+
+def run_case(target: Target, case: Case) -> Outcome:
+    """Run a case; never raises what the device raises."""
+    verdict, problem = _run(target, case, fuse=True)
+    if problem is None and case.split:
+        again, problem = _run(target, case, fuse=False)
+        verdict = verdict + again
+    return Outcome(case, verdict, problem)
+
+
+def _run(target: Target, case: Case, *, fuse: bool) -> tuple[Verdict, Problem | None]:
+    try:
+        runnable = target.compile(case.graph, fuse=fuse)
+    except Exception as error:  # noqa: BLE001  (whatever a backend raises is the result of this case)
+        return Verdict(), Problem("crash", f"compiling: {told(error)}", fused=fuse)
+    if case.cells:
+        return _run_cells(runnable, case)
+    return run_data(target, runnable, case, fuse=fuse)
+
+
+def run_data(
+    target: Target, runnable: Runnable, case: Case, *, fuse: bool = True
+) -> tuple[Verdict, Problem | None]:
+    """Call a program with every data set in turn, then with the first again."""
+    total = Verdict()
+    first: list[Array] = []
+    for number, recipes in enumerate(case.data):
+        inputs = [r.make(v.type) for r, v in zip(recipes, case.graph.inputs, strict=True)]
+        before = [x.copy() for x in inputs]
+        results, problem = _call(runnable, case, inputs, number, fuse)
+        if problem is not None:
+            return total, problem
+        first = first or results
+        if not all(bool(same_bits(x, y).all()) for x, y in zip(inputs, before, strict=True)):
+            return total, Problem("input", "an input of the host changed", number, fuse)
+        verdict = judged(case, results, inputs, target)
+        total = total + verdict
+        if not verdict.ok:
+            what = str(verdict.mismatches[0])
+            return total, Problem("wrong", what, number, fuse, verdict)
+    return total, _repeated(target, runnable, case, first, fuse)
+
+
+def judged(
+    case: Case, results: Sequence[Array], inputs: Sequence[Array], target: Target
+) -> Verdict:
+    """The verdict on all outputs of one call."""
+    spans = analyse(case.graph, inputs, target.capabilities.numerics)
+    total = Verdict()
+    for output, (actual, span) in enumerate(zip(results, spans, strict=True)):
+        total = total + (
+            _bitwise(actual, span, output) if case.bitwise else judge(actual, span, output)
+        )
+    return total
+
+
+def _bitwise(actual: Array, span: Span, output: int) -> Verdict:
+    """Moved elements keep every bit, so they are compared as integers."""
+    if not span.exact or not span.dtype.is_float:
+        return judge(actual, span, output)
+    word = np.dtype(f"u{actual.dtype.itemsize}")
+    plain = np.ascontiguousarray(span.middle).reshape(actual.shape)
+    if bool((actual.view(word) == plain.view(word)).all()):
+        return Verdict(0, actual.size)
+    found = judge(actual, span, output)
+    return (
+        found
+        if not found.ok
+        else Verdict(int((actual.view(word) != plain.view(word)).sum()), actual.size)
+    )
+
+
+def _call(
+    runnable: Runnable, case: Case, inputs: list[Array], number: int, fuse: bool
+) -> tuple[list[Array], Problem | None]:
+    try:
+        results = runnable(inputs)
+    except Exception as error:  # noqa: BLE001
+        return [], Problem("crash", f"running: {told(error)}", number, fuse)
+    wanted = [(v.shape, v.dtype.numpy) for v in case.graph.outputs]
+    given = [(x.shape, x.dtype) for x in results]
+    if wanted != given:
+        return [], Problem("shape", f"results are {given}, not {wanted}", number, fuse)
+    for x in results:
+        if x.dtype == np.bool_ and x.size and int(x.view(np.uint8).max()) > 1:
+            return [], Problem("wrong", "a bool is neither 0 nor 1 in memory", number, fuse)
+    return results, None
+
+
+def _repeated(
+    target: Target, runnable: Runnable, case: Case, first: list[Array], fuse: bool
+) -> Problem | None:
+    """The first data once more: equal in bits on a device that declares it."""
+    if len(case.data) < 2 or not target.capabilities.deterministic:
+        return None
+    inputs = [r.make(v.type) for r, v in zip(case.data[0], case.graph.inputs, strict=True)]
+    results, problem = _call(runnable, case, inputs, 0, fuse)
+    if problem is not None:
+        return problem
+    for output, (x, y) in enumerate(zip(first, results, strict=True)):
+        if not bool(same_bits(x, y).all()):
+            return Problem(
+                "unstable", f"output {output} differs between two runs on equal data", 0, fuse
+            )
+    return None
+
+
+def _run_cells(runnable: Runnable, case: Case) -> tuple[Verdict, Problem | None]:
+    from bringup.dtypes import BY_NAME
+
+    inputs = [array for cells in case.cells for array in operands(cells, BY_NAME[case.dtype])]
+    results, problem = _call(runnable, case, inputs, 0, True)
+    if problem is not None:
+        return Verdict(), problem
+    total = Verdict()
+    for output, (actual, cells) in enumerate(zip(results, case.cells, strict=True)):
+        total = total + judge_cells(actual, cells, case.graph.outputs[output].dtype, output)
+    if total.ok:
+        return total, None
+    return total, Problem("wrong", str(total.mismatches[0]), 0, True, total)
+
+
+def told(error: BaseException) -> str:
+    """An exception as text: its class and message."""
+    return f"{type(error).__name__}: {error}"[:_TEXT]

@@ -1,0 +1,277 @@
+"""What one stage of a kernel evaluates: which elements of which values, and the scalar graph that
+computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bringup.dtypes import DType, accumulator, i32, i64
+from bringup.graph import Builder, Instr, Literal, Value
+from bringup.kernel import ops as kops
+from bringup.kernel.index import Axis, Bound, Expr, flatten
+from bringup.kernel.movement import Index, is_movement, source_of
+from bringup.ops.table import Kind, OpDef, Trait, lookup
+from bringup.types import TensorType
+
+if TYPE_CHECKING:
+    from bringup.kernel.lower import Lowering
+
+Mask = tuple[Bound, ...]
+Key = tuple[Value, Index, Mask]
+#: Values one body may hold.
+MAX_BODY = 4000
+
+
+class Unfusable(Exception):
+    """The region is no single kernel; the message says why."""
+
+
+def opdef(instr: Instr) -> OpDef:
+    """The row of an instruction."""
+    assert isinstance(instr.op, OpDef)
+    return instr.op
+
+
+def is_fold(instr: Instr) -> bool:
+    """Whether the instruction becomes a register: a reduction or a contraction."""
+    return opdef(instr).kind in (Kind.REDUCTION, Kind.CONTRACTION)
+
+
+def is_expensive(instr: Instr) -> bool:
+    """Whether the op is worth keeping rather than computing twice."""
+    return Trait.EXPENSIVE in opdef(instr).traits
+
+
+def inlines(instr: Instr) -> bool:
+    """Whether the lowering knows how to evaluate the instruction inside a kernel."""
+    kind = opdef(instr).kind
+    if instr.op.name == "constant":
+        return bool(instr.attrs["value"].is_splat)
+    pointwise = kind in (Kind.ELEMENTWISE, Kind.SOURCE) or Trait.POINTWISE in opdef(instr).traits
+    return pointwise or is_fold(instr) or is_movement(instr)
+
+
+@dataclass(slots=True)
+class Item:
+    """A fold to make or a value to store: its level decides the stage."""
+
+    value: Value
+    level: int
+    inner: tuple[Axis, ...]
+    index: Index
+    fold: Instr | None
+
+
+class Walk:
+    """Which elements one stage needs: every (value, index, mask) reached from its items, operands
+    first.
+    """
+
+    def __init__(
+        self, owner: Lowering, tiles: dict[tuple[Value, Index], int], inner: tuple[Axis, ...]
+    ) -> None:
+        self.owner = owner
+        self.tiles = tiles
+        self.inner = inner
+        self.seen: dict[Key, None] = {}
+
+    def roots(self, item: Item) -> list[Key]:
+        """The elements whose values an item's sink is made of."""
+        if item.fold is None:
+            return [(item.value, item.index, ())]
+        if opdef(item.fold).kind is Kind.REDUCTION:
+            return [(item.fold.operands[0], self._reduced_index(item.fold, item.index), ())]
+        left, right = dot_indices(item.fold, item.index, self.owner.inner_axes(item.fold)[1])
+        return [(item.fold.operands[0], left, ()), (item.fold.operands[1], right, ())]
+
+    def visit(self, keys: Iterable[Key]) -> None:
+        """Reach everything below ``keys``.  Raises Unfusable where a fold is read off its grid
+        point.
+        """
+        stack, seen = list(keys), self.seen
+        while stack:
+            key = stack[-1]
+            if key in seen:
+                stack.pop()
+                continue
+            missing = [k for k in self._needs(*key) if k not in seen]
+            if missing:
+                stack.extend(missing)
+                continue
+            seen[key] = None
+            self._reached(key)
+            stack.pop()
+            if len(seen) > MAX_BODY:
+                raise Unfusable(f"the body exceeds {MAX_BODY} values")
+
+    def outside(self) -> Iterable[tuple[Value, Index]]:
+        """What is read from memory."""
+        return ((v, i) for v, i, _ in self.seen if self._inside(v, i) is None)
+
+    def _reached(self, key: Key) -> None:
+        value, index, _ = key
+        made = self._inside(value, index)
+        if made is not None and is_fold(made) and index != self.owner.at_grid(value.shape):
+            at = ", ".join(map(str, index))
+            raise Unfusable(f"{made.op.name} is read at ({at}), not at its grid point")
+
+    def _reduced_index(self, fold: Instr, index: Index) -> Index:
+        _, inner = self.owner.inner_axes(fold)
+        kept = iter(index)
+        return tuple(
+            inner[d] if d in inner else next(kept) for d in range(fold.operands[0].type.rank)
+        )
+
+    def _inside(self, value: Value, index: Index) -> Instr | None:
+        made = value.producer
+        if made is None or made not in self.owner.region.members or (value, index) in self.tiles:
+            return None
+        return made
+
+    def _needs(self, value: Value, index: Index, mask: Mask) -> Iterable[Key]:
+        made = self._inside(value, index)
+        if made is None or is_fold(made):
+            return ()
+        if is_movement(made):
+            return [
+                (made.operands[s.operand], s.index, joined(mask, s.bounds))
+                for s in source_of(made, index)
+            ]
+        return [(v, index, mask) for v in made.operands]
+
+
+class Body(Walk):
+    """The scalar graph of one stage, built on demand; ``memo`` maps (value, index, mask) to its
+    scalar.
+    """
+
+    def __init__(
+        self,
+        owner: Lowering,
+        registers: list[tuple[Value, DType]],
+        tiles: dict[tuple[Value, Index], int],
+        inner: tuple[Axis, ...],
+    ) -> None:
+        super().__init__(owner, tiles, inner)
+        self.builder = Builder(dedupe=True)
+        self.registers = {v: self.builder.input(TensorType((), d)) for v, d in registers}
+        self.memo: dict[Key, Value] = {}
+
+    def value_of(self, item: Item) -> Value:
+        """The scalar an item's sink takes."""
+        keys = self.roots(item)
+        with self.builder:
+            self.visit(keys)
+            scalars = [self.memo[k] for k in keys]
+            if item.fold is None:
+                return scalars[0]
+            wide = register_dtype(item.fold)
+            scalars = [self._convert(s, wide) for s in scalars]
+            product: Value = scalars[0] if len(scalars) == 1 else lookup("mul")(*scalars)
+            return product
+
+    def at(self, value: Value, index: Index, mask: Mask) -> Value:
+        """Element ``index`` of ``value``, valid where ``mask`` holds."""
+        with self.builder:
+            self.visit([(value, index, mask)])
+        return self.memo[(value, index, mask)]
+
+    def _reached(self, key: Key) -> None:
+        super()._reached(key)
+        self.memo[key] = self._make(*key)
+
+    def _make(self, value: Value, index: Index, mask: Mask) -> Value:
+        made = self._inside(value, index)
+        if made is None:
+            return self._load(value, index, mask)
+        if is_fold(made):
+            return self._register(made)
+        if is_movement(made):
+            return self._moved(made, index, mask)
+        if made.op.name == "iota":
+            return self._iota(made, index)
+        if made.op.name == "constant":
+            literal = made.attrs["value"]
+            scalar: Value = lookup("constant")(
+                value=Literal(literal.elements, TensorType((), value.dtype))
+            )
+            return scalar
+        operands = tuple(self.memo[(v, index, mask)] for v in made.operands)
+        self.builder.location = made.location
+        return self.builder.emit(made.op, operands, made.attrs)[0]
+
+    def _load(self, value: Value, index: Index, mask: Mask) -> Value:
+        number = self.tiles.get((value, index))
+        result: Value
+        if number is not None:
+            result = kops.load(buffer=-1 - number, dtype=value.dtype, index=row_offset(self.inner))
+            return result
+        offset = flatten(index, value.shape)
+        result = kops.load(
+            buffer=self.owner.buffer_of(value), dtype=value.dtype, index=offset, mask=mask
+        )
+        return result
+
+    def _register(self, fold: Instr) -> Value:
+        return self._convert(self.registers[fold.result], fold.result.dtype)
+
+    def _moved(self, made: Instr, index: Index, mask: Mask) -> Value:
+        sources = source_of(made, index)
+        parts = [
+            self.memo[(made.operands[s.operand], s.index, joined(mask, s.bounds))] for s in sources
+        ]
+        result = parts[-1]
+        for source, part in reversed(list(zip(sources[:-1], parts[:-1], strict=True))):
+            result = lookup("select")(kops.inside(mask=source.bounds), part, result)
+        return result
+
+    def _iota(self, made: Instr, index: Index) -> Value:
+        expr = index[made.attrs["dim"]]
+        narrow = i32 if expr.last < 2**31 else i64
+        return self._convert(kops.index(index=expr, dtype=narrow), made.result.dtype)
+
+    def _convert(self, value: Value, dtype: DType) -> Value:
+        result: Value = value if value.dtype is dtype else lookup("convert")(value, dtype=dtype)
+        return result
+
+
+def dot_indices(fold: Instr, index: Index, contracted: dict[int, Expr]) -> tuple[Index, Index]:
+    """Indices of both operands of a dot at result index ``index``; ``contracted`` is keyed by the
+    left's dimensions.
+    """
+    (lb, rb), (lc, rc) = fold.attrs["batch"], fold.attrs["contract"]
+    lhs, rhs = fold.operands
+    batch, rest = index[: len(lb)], list(index[len(lb) :])
+    sides: list[Index] = []
+    for value, bs, cs, keys in ((lhs, lb, lc, lc), (rhs, rb, rc, lc)):
+        table = dict(zip(bs, batch, strict=True))
+        table.update({c: contracted[k] for c, k in zip(cs, keys, strict=True)})
+        for d in range(value.type.rank):
+            if d not in table:
+                table[d] = rest.pop(0)
+        sides.append(tuple(table[d] for d in range(value.type.rank)))
+    return sides[0], sides[1]
+
+
+def register_dtype(fold: Instr | None) -> DType:
+    """The dtype in which a fold accumulates."""
+    assert fold is not None
+    if opdef(fold).kind is Kind.CONTRACTION:
+        wide: DType = fold.attrs["accumulate"]
+        return wide
+    if fold.attrs["kind"] in ("add", "mul"):
+        return accumulator(fold.result.dtype)
+    return fold.result.dtype
+
+
+def row_offset(inner: tuple[Axis, ...]) -> Expr:
+    """The row-major position within a stage's inner axes."""
+    return flatten(map(Expr.of, inner), (a.size for a in inner))
+
+
+def joined(mask: Mask, more: Mask) -> Mask:
+    """Both masks' bounds, each once."""
+    return mask + tuple(b for b in more if b not in mask)
