@@ -1,5 +1,6 @@
-"""Running one case on a target: compile, call with each data set, compare; whatever the device
-raises is a result.
+"""Running one case on a target: compile, call with each data set, compare.
+
+Whatever the device raises is a result.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bringup.dtypes import BY_NAME
 from bringup_conformance.bounds import analyse
 from bringup_conformance.cases import Case, Outcome, Problem
 from bringup_conformance.numbers import Array, same_bits
@@ -19,47 +21,55 @@ from bringup_conformance.verdict import Verdict, judge
 #: Characters kept of what a device raised.
 _TEXT = 2000
 
+Found = tuple[Verdict, Problem | None]
+
 
 def run_case(target: Target, case: Case) -> Outcome:
     """Run a case; never raises what the device raises."""
-    verdict, problem = _run(target, case, fuse=True)
+    verdict, problem = attempt(target, case)
     if problem is None and case.split:
-        again, problem = _run(target, case, fuse=False)
+        again, problem = attempt(target, case, fuse=False)
         verdict = verdict + again
     return Outcome(case, verdict, problem)
 
 
-def _run(target: Target, case: Case, *, fuse: bool) -> tuple[Verdict, Problem | None]:
+def attempt(
+    target: Target, case: Case, *, fuse: bool = True, skip: frozenset[str] = frozenset()
+) -> Found:
+    """Compile a case in one way and run it on all its data."""
     try:
-        runnable = target.compile(case.graph, fuse=fuse)
-    except Exception as error:  # noqa: BLE001  (whatever a backend raises is the result of this case)
+        runnable = target.compile(case.graph, fuse=fuse, skip=skip)
+    except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)
         return Verdict(), Problem("crash", f"compiling: {told(error)}", fused=fuse)
     if case.cells:
         return _run_cells(runnable, case)
-    return run_data(target, runnable, case, fuse=fuse)
+    return _run_data(target, runnable, case, fuse)
 
 
-def run_data(
-    target: Target, runnable: Runnable, case: Case, *, fuse: bool = True
-) -> tuple[Verdict, Problem | None]:
+def _run_data(target: Target, runnable: Runnable, case: Case, fuse: bool) -> Found:
     """Call a program with every data set in turn, then with the first again."""
     total = Verdict()
     first: list[Array] = []
-    for number, recipes in enumerate(case.data):
-        inputs = [r.make(v.type) for r, v in zip(recipes, case.graph.inputs, strict=True)]
+    for number in range(len(case.data)):
+        inputs = made_inputs(case, number)
         before = [x.copy() for x in inputs]
         results, problem = _call(runnable, case, inputs, number, fuse)
         if problem is not None:
             return total, problem
         first = first or results
         if not all(bool(same_bits(x, y).all()) for x, y in zip(inputs, before, strict=True)):
-            return total, Problem("input", "an input of the host changed", number, fuse)
+            return total, Problem("input", "an input changed", number, fuse)
         verdict = judged(case, results, inputs, target)
         total = total + verdict
         if not verdict.ok:
-            what = str(verdict.mismatches[0])
-            return total, Problem("wrong", what, number, fuse, verdict)
+            return total, Problem("wrong", str(verdict.mismatches[0]), number, fuse, verdict)
     return total, _repeated(target, runnable, case, first, fuse)
+
+
+def made_inputs(case: Case, number: int) -> list[Array]:
+    """The arrays of one data set."""
+    pairs = zip(case.data[number], case.graph.inputs, strict=True)
+    return [recipe.make(value.type) for recipe, value in pairs]
 
 
 def judged(
@@ -67,36 +77,29 @@ def judged(
 ) -> Verdict:
     """The verdict on all outputs of one call."""
     spans = analyse(case.graph, inputs, target.capabilities.numerics)
+    compare = _bitwise if case.bitwise else judge
     total = Verdict()
     for output, (actual, span) in enumerate(zip(results, spans, strict=True)):
-        total = total + (
-            _bitwise(actual, span, output) if case.bitwise else judge(actual, span, output)
-        )
+        total = total + compare(actual, span, output)
     return total
 
 
 def _bitwise(actual: Array, span: Span, output: int) -> Verdict:
     """Moved elements keep every bit, so they are compared as integers."""
-    if not span.exact or not span.dtype.is_float:
-        return judge(actual, span, output)
-    word = np.dtype(f"u{actual.dtype.itemsize}")
-    plain = np.ascontiguousarray(span.middle).reshape(actual.shape)
-    if bool((actual.view(word) == plain.view(word)).all()):
-        return Verdict(0, actual.size)
     found = judge(actual, span, output)
-    return (
-        found
-        if not found.ok
-        else Verdict(int((actual.view(word) != plain.view(word)).sum()), actual.size)
-    )
+    if not found.ok or not span.exact or not span.dtype.is_float:
+        return found
+    word = np.dtype(f"u{actual.dtype.itemsize}")
+    wanted = np.ascontiguousarray(span.middle).reshape(actual.shape).view(word)
+    return Verdict(int((actual.view(word) != wanted).sum()), actual.size)
 
 
-def _call(
-    runnable: Runnable, case: Case, inputs: list[Array], number: int, fuse: bool
-) -> tuple[list[Array], Problem | None]:
+def _call(runnable: Runnable, case: Case, inputs: list[Array], number: int, fuse: bool) -> tuple[
+    list[Array], Problem | None
+]:
     try:
         results = runnable(inputs)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)
         return [], Problem("crash", f"running: {told(error)}", number, fuse)
     wanted = [(v.shape, v.dtype.numpy) for v in case.graph.outputs]
     given = [(x.shape, x.dtype) for x in results]
@@ -114,23 +117,19 @@ def _repeated(
     """The first data once more: equal in bits on a device that declares it."""
     if len(case.data) < 2 or not target.capabilities.deterministic:
         return None
-    inputs = [r.make(v.type) for r, v in zip(case.data[0], case.graph.inputs, strict=True)]
-    results, problem = _call(runnable, case, inputs, 0, fuse)
+    results, problem = _call(runnable, case, made_inputs(case, 0), 0, fuse)
     if problem is not None:
         return problem
     for output, (x, y) in enumerate(zip(first, results, strict=True)):
         if not bool(same_bits(x, y).all()):
-            return Problem(
-                "unstable", f"output {output} differs between two runs on equal data", 0, fuse
-            )
+            what = f"output {output} differs between two runs on equal data"
+            return Problem("unstable", what, 0, fuse)
     return None
 
 
-def _run_cells(runnable: Runnable, case: Case) -> tuple[Verdict, Problem | None]:
-    from bringup.dtypes import BY_NAME
-
+def _run_cells(runnable: Runnable, case: Case) -> Found:
     inputs = [array for cells in case.cells for array in operands(cells, BY_NAME[case.dtype])]
-    results, problem = _call(runnable, case, inputs, 0, True)
+    results, problem = _call(runnable, case, inputs, 0, fuse=True)
     if problem is not None:
         return Verdict(), problem
     total = Verdict()
