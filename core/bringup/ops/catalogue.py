@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from bringup.ops.activations import erf, gelu, logistic, relu
 from bringup.ops.arithmetic import add, div, max_, min_, mul, sub
 from bringup.ops.bits import and_, bitcast, or_, shl, shr, xor
 from bringup.ops.choice import compare, convert, select
 from bringup.ops.contraction import dot_general
 from bringup.ops.functions import (
     clamp,
-    erf,
     expm1,
-    gelu,
     log1p,
-    logistic,
     reciprocal,
-    relu,
     round_,
     rsqrt,
     sign,
     square,
 )
-from bringup.ops.movement import broadcast_in_dim, concatenate, pad, reshape, slice_, transpose
+from bringup.ops.joining import concatenate
+from bringup.ops.movement import broadcast_in_dim, pad, reshape, slice_, transpose
 from bringup.ops.normalisation import layer_norm, log_softmax, mean, softmax, var
 from bringup.ops.positions import argmax, argmin, one_hot
 from bringup.ops.power import pow_

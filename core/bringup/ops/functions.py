@@ -1,221 +1,25 @@
-"""Composite rows: the elementwise functions."""
+"""Composite rows: sign, round, clamp and functions near exp, log, sqrt and products."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import numpy as np
 
-from bringup.dtypes import FLOATS, NUMERIC, DType
+from bringup.dtypes import NUMERIC
 from bringup.graph import Value
 from bringup.ops import build
-from bringup.ops._checks import one_of, same_types
-from bringup.ops._erf import erf_decompose
+from bringup.ops._composite import composite
 from bringup.ops._numeric import Array, exactly, total_max, total_min, via_wider
 from bringup.ops.build import compare, in_f32, like, rows
 from bringup.ops.table import (
-    DERIVED,
     EXACT,
     ROUNDED,
     TWO_ULP,
-    Attr,
-    Attrs,
-    Infer,
-    Kind,
-    OpDef,
     Special,
     Trait,
-    Types,
-    define,
     within,
 )
-from bringup.types import TensorType
 
 Cotangents = tuple[Value | None, ...]
-
-
-def _infer(name: str, dtypes: tuple[DType, ...]) -> Infer:
-    def infer(operands: Types, _attrs: Attrs) -> TensorType:
-        type_ = same_types(name, operands)
-        one_of(name, type_, dtypes)
-        return type_
-
-    return infer
-
-
-def _composite(
-    name: str,
-    *,
-    dtypes: tuple[DType, ...] = FLOATS,
-    arity: int = 1,
-    traits: frozenset[Trait] = frozenset(),
-    **rest: Any,
-) -> OpDef:
-    return define(
-        OpDef(
-            name=name,
-            arity=arity,
-            kind=Kind.COMPOSITE,
-            dtypes=dtypes,
-            infer=_infer(name, dtypes),
-            traits=traits | {Trait.POINTWISE},
-            **rest,
-        )
-    )
-
-
-@via_wider
-def _logistic_reference(x: Array) -> Array:
-    small = np.exp(-np.abs(x))
-    return np.asarray(np.where(x < 0, small, x.dtype.type(1)) / (1 + small))
-
-
-def _logistic_vjp(ct: Value, result: Value, _x: Value) -> Cotangents:
-    slope = rows.mul(result, rows.sub(build.ones_like(result), result))
-    return (rows.mul(ct, slope),)
-
-
-@in_f32
-def _logistic_decompose(x: Value) -> Value:
-    """Exp of −|x| alone, so that neither tail overflows and the lower one stays accurate."""
-    one = build.ones_like(x)
-    small = rows.exp(rows.neg(rows.abs(x)))
-    top = rows.select(compare("lt", x, build.zeros_like(x)), small, one)
-    return rows.div(top, rows.add(one, small))
-
-
-logistic = _composite(
-    "logistic",
-    doc="1 / (1 + e^−x). −inf gives 0, inf gives 1, NaN gives NaN; the lower tail stays accurate.",
-    reference=_logistic_reference,
-    vjp=_logistic_vjp,
-    special=(
-        Special(("0.0",), "0.5"),
-        Special(("-0.0",), "0.5"),
-        Special(("inf",), "1"),
-        Special(("-inf",), "0.0"),
-        Special(("MAX",), "1"),
-        Special(("nan",), "nan"),
-    ),
-    traits=frozenset({Trait.EXPENSIVE}),
-    # What the decomposition keeps when exp is 2 ULP off.
-    accuracy=within(6.0),
-    decompose=_logistic_decompose,
-)
-
-
-@exactly
-def _relu_reference(x: Array) -> Array:
-    return total_max(x, np.zeros_like(x))
-
-
-def _relu_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
-    zero = build.zeros_like(x)
-    return (rows.select(compare("gt", x, zero), ct, build.zeros_like(ct)),)
-
-
-def _relu_decompose(x: Value) -> Value:
-    return rows.max(x, build.zeros_like(x))
-
-
-relu = _composite(
-    "relu",
-    doc="max(x, 0). NaN gives NaN and −0 gives +0; the gradient at 0 is 0.",
-    dtypes=NUMERIC,
-    reference=_relu_reference,
-    vjp=_relu_vjp,
-    special=(
-        Special(("-0.0",), "0.0"),
-        Special(("-inf",), "0.0"),
-        Special(("inf",), "inf"),
-        Special(("nan",), "nan"),
-        Special(("SUBNORMAL",), "SUBNORMAL"),
-        Special(("INT_MIN",), "0", ("int", "uint")),
-    ),
-    traits=frozenset({Trait.IDEMPOTENT, Trait.MONOTONE}),
-    accuracy=EXACT,
-    decompose=_relu_decompose,
-)
-
-
-def _erf_array(x: Array) -> Array:
-    # The host has no erf wider than f64's, which is right to less than 1 ULP.
-    narrow = np.asarray(x, np.float64)
-    return np.asarray(np.frompyfunc(math.erf, 1, 1)(narrow), np.float64).astype(x.dtype)
-
-
-def _erf_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
-    bell = rows.exp(rows.neg(rows.mul(x, x)))
-    return (rows.mul(ct, rows.mul(like(x, 2.0 / math.sqrt(math.pi)), bell)),)
-
-
-erf = _composite(
-    "erf",
-    doc="The error function. erf(±0) is ±0, erf(±inf) is ±1, NaN gives NaN.",
-    reference=via_wider(_erf_array),
-    vjp=_erf_vjp,
-    special=(
-        Special(("0.0",), "0.0"),
-        Special(("-0.0",), "-0.0"),
-        Special(("inf",), "1"),
-        Special(("-inf",), "-1"),
-        Special(("MAX",), "1"),
-        Special(("nan",), "nan"),
-    ),
-    traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
-    accuracy=within(6.0),
-    decompose=in_f32(erf_decompose),
-)
-
-_SQRT_TWO_OVER_PI = math.sqrt(2.0 / math.pi)
-
-
-@via_wider
-def _gelu_reference(x: Array, *, approximate: str) -> Array:
-    if approximate == "tanh":
-        inner = np.tanh(x.dtype.type(_SQRT_TWO_OVER_PI) * (x + x.dtype.type(0.044715) * x * x * x))
-    else:
-        inner = _erf_array(x * x.dtype.type(math.sqrt(0.5)))
-    return np.asarray(x * ((1 + inner) / 2))
-
-
-@in_f32
-def _gelu_decompose(x: Value, *, approximate: str) -> Value:
-    if approximate == "tanh":
-        cube = rows.mul(rows.mul(rows.mul(x, x), x), like(x, 0.044715))
-        inner = rows.tanh(rows.mul(rows.add(x, cube), like(x, _SQRT_TWO_OVER_PI)))
-    else:
-        inner = rows.erf(rows.mul(x, like(x, math.sqrt(0.5))))
-    gate = rows.mul(rows.add(inner, build.ones_like(x)), like(x, 0.5))
-    return rows.mul(x, gate)
-
-
-gelu = _composite(
-    "gelu",
-    doc=(
-        "x · Φ(x) with the normal distribution's Φ, by erf or by its tanh approximation. "
-        "−inf gives NaN, as −inf · 0 does."
-    ),
-    attrs=(
-        Attr("approximate", "str", "none: erf; tanh: x + 0.044715 x³", ("none", "tanh"), "none"),
-    ),
-    reference=_gelu_reference,
-    special=tuple(
-        Special((x,), result, attrs=(("approximate", form),))
-        for form in ("none", "tanh")
-        for x, result in (
-            ("0.0", "0.0"),
-            ("-0.0", "-0.0"),
-            ("inf", "inf"),
-            ("-inf", "nan"),
-            ("nan", "nan"),
-        )
-    ),
-    traits=frozenset({Trait.EXPENSIVE}),
-    accuracy=DERIVED,
-    decompose=_gelu_decompose,
-)
 
 
 @exactly
@@ -233,7 +37,7 @@ def _sign_decompose(x: Value) -> Value:
     return rows.select(compare("gt", x, zero), build.ones_like(x), below)
 
 
-sign = _composite(
+sign = composite(
     "sign",
     doc="−1, 0 or 1. ±0 and NaN give themselves. The gradient is 0.",
     dtypes=NUMERIC,
@@ -269,7 +73,7 @@ def _round_decompose(x: Value) -> Value:
     return build.bitcast(signed, x.dtype)
 
 
-round_ = _composite(
+round_ = composite(
     "round",
     doc=(
         "The nearest integral value, halves to the even one. Keeps the sign of x, also of a zero "
@@ -305,7 +109,7 @@ def _clamp_decompose(x: Value, low: Value, high: Value) -> Value:
     return rows.min(rows.max(x, low), high)
 
 
-clamp = _composite(
+clamp = composite(
     "clamp",
     doc=(
         "min(max(x, low), high), so high where low > high. NaN in any operand gives NaN. "
@@ -339,7 +143,7 @@ def _rsqrt_decompose(x: Value) -> Value:
     return rows.div(build.ones_like(x), rows.sqrt(x))
 
 
-rsqrt = _composite(
+rsqrt = composite(
     "rsqrt",
     doc="1 / sqrt(x). ±0 gives ±inf, inf gives 0; x < 0 and NaN give NaN.",
     reference=via_wider(lambda x: 1 / np.sqrt(x)),
@@ -374,7 +178,7 @@ def _log1p_decompose(x: Value) -> Value:
     return rows.select(plain, x, scaled)
 
 
-log1p = _composite(
+log1p = composite(
     "log1p",
     doc=(
         "log(1 + x), accurate near 0. ±0 gives ±0, −1 gives −inf, inf gives inf; "
@@ -414,7 +218,7 @@ def _expm1_decompose(x: Value) -> Value:
     return rows.select(compare("lt", rows.abs(x), one), near, off)
 
 
-expm1 = _composite(
+expm1 = composite(
     "expm1",
     doc="e^x − 1, accurate near 0. ±0 gives ±0, −inf gives −1, inf gives inf, NaN gives NaN.",
     reference=via_wider(np.expm1),
@@ -443,7 +247,7 @@ def _square_decompose(x: Value) -> Value:
     return rows.mul(x, x)
 
 
-square = _composite(
+square = composite(
     "square",
     doc="x · x, correctly rounded. Integers wrap.",
     dtypes=NUMERIC,
@@ -471,7 +275,7 @@ def _reciprocal_decompose(x: Value) -> Value:
     return rows.div(build.ones_like(x), x)
 
 
-reciprocal = _composite(
+reciprocal = composite(
     "reciprocal",
     doc="1 / x, correctly rounded. ±0 gives ±inf, ±inf gives ±0, NaN gives NaN.",
     reference=exactly(np.reciprocal),
