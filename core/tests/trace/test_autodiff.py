@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from bringup import ops
 from bringup.dtypes import f16, f32, f64, i32
 from bringup.errors import OpTypeError, UnsupportedError

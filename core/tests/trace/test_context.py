@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+
 from bringup.dtypes import f32
 from bringup.errors import TraceError
 from bringup.ops import lookup

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from bringup.dtypes import f32, i32
 from bringup.errors import OpTypeError
 from bringup.graph import Literal

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pytest
+
 from bringup.errors import ConversionError
 from bringup.trace.pytree import LEAF, Static, TreeDef, flatten, register, tree_map, unflatten
 
