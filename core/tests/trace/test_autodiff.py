@@ -171,7 +171,7 @@ def test_what_nothing_depends_on_has_zero_gradient() -> None:
 
 def test_only_floats_have_derivatives() -> None:
     graph = graph_of(lambda x, y: [ops.add(x, x), ops.exp(y)], i32[2], f16[2])
-    with pytest.raises(OpTypeError, match="input 0 is i32.2., and derivatives exist for floats"):
+    with pytest.raises(OpTypeError, match=r"input 0 is i32\[2\], and derivatives exist for floats"):
         vjp_graph(graph, [0], [1])
     with pytest.raises(OpTypeError, match="output 0 is i32"):
         vjp_graph(graph, [1])
