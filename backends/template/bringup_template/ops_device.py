@@ -21,11 +21,11 @@ def _fold(kind: str, x: Array, *, dims: tuple[int, ...]) -> Array:
     return fold(kind, x, dims, identity(kind, as_dtype(x.dtype)))
 
 
-_ALIKE = ("floor", "exp", "log", "sqrt", "sin", "add", "mul", "div", "max", "and", "xor", "shl")
+_ALIKE = ("floor", "exp", "log", "sqrt", "sin", "add", "mul", "div", "max", "and", "or", "xor")
 
 # bringup's names and attributes on the left, the chip's library on the right.
 FUNCTIONS: dict[str, Callable[..., Array]] = {
-    **{name: partial(alu, name) for name in (*_ALIKE, "select")},
+    **{name: partial(alu, name) for name in (*_ALIKE, "shl", "select")},
     "shr.logical": partial(alu, "shr_l"),
     "shr.arithmetic": partial(alu, "shr_a"),
     "compare.eq": partial(alu, "eq"),
