@@ -117,7 +117,7 @@ class _Fusion:
             for cluster in readers:
                 self._add(cluster, instr)
         elif not self.depth or any(c.whole is not None for c in readers) or not readers:
-            self._store(instr, [c for c in readers if c.whole is None] if self.depth else [])
+            self._store(instr, readers if self.depth else [])
         else:
             self._place_fused(instr, readers, kept)
 
@@ -129,7 +129,7 @@ class _Fusion:
             readers = self._unite(readers, instr)
             if len(readers) == 1 and not kept and self._absorb(readers, instr):
                 return
-        self._store(instr, readers)
+        self._store(instr, readers, kept)
 
     def _unite(self, readers: list[_Cluster], instr: Instr) -> list[_Cluster]:
         """Join readers that can become one kernel together with ``instr``, so that it need not be
@@ -303,22 +303,26 @@ class _Fusion:
     def _has_fold(cluster: _Cluster) -> bool:
         return any(map(is_fold, cluster.region.members))
 
-    def _store(self, instr: Instr, readers: list[_Cluster]) -> None:
+    def _store(self, instr: Instr, readers: list[_Cluster], kept: bool = True) -> None:
         """Leave the value in memory, made by a reader's kernel if that closes no cycle, else by one
         of its own.
+
+        kept: somebody besides ``readers`` wants it; otherwise a kernel that is its only reader
+        computes it without storing it.
         """
         for host in sorted(readers, key=lambda c: -len(c.region.members)):
             others = [c for c in readers if c is not host]
-            if any(self._reaches(other, host) for other in others):
+            if host.whole is not None or any(self._reaches(other, host) for other in others):
                 continue
             if not self._hosts(host, instr):
                 continue
             accepted, shape = self._try_shape(host, instr, list(instr.results))
             if accepted and shape is not None:
                 self._add(host, instr)
-                host.region.outputs += instr.results
+                if kept or others:
+                    host.region.outputs += instr.results
+                    self.maker.update(dict.fromkeys(instr.results, host))
                 self._refresh(host, shape)
-                self.maker.update(dict.fromkeys(instr.results, host))
                 return
         self._new_cluster(instr, whole=False)
 

@@ -304,6 +304,8 @@ def flatten(index: Iterable[Expr], shape: Iterable[int]) -> Expr:
 
 def unflatten(offset: Expr, shape: tuple[int, ...]) -> tuple[Expr, ...]:
     """The multi-dimensional index of a row-major offset known to be in range."""
+    if 0 in shape:
+        return (ZERO,) * len(shape)
     index: list[Expr] = []
     step = 1
     for position, n in reversed(list(enumerate(shape))):

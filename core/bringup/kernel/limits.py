@@ -10,8 +10,8 @@ class Limits:
     """Sizes a device cannot exceed; programs beyond them are split or refused with the limit's
     name.
 
-    rank: dimensions.  elements: of one array.  buffers: of one kernel.  stages: of one kernel; 1
-    means elementwise chains and single reductions only.  row_elements: how many elements of a row a
+    rank: dimensions.  elements: of one array.  buffers: of one kernel.  stages: with a loop, of one
+    kernel; 1 means elementwise chains and single reductions only.  row_elements: how many elements of a row a
     multi-stage kernel may revisit (what stays in cache or scratchpad).  tile_bytes: scratch of one
     grid point.  memory_bytes: of the device, 0 if unknown.
     """

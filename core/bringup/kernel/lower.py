@@ -255,7 +255,8 @@ class Lowering:
             if n == 1:
                 continue
             axis = e.axis
-            if axis is None or axis not in axes or axes.index(axis) in positions:
+            placed = axis is not None and axis.size == n and axis in axes
+            if axis is None or not placed or axes.index(axis) in positions:
                 raise Unfusable(f"{fold.op.name} is read at {e}, not at one grid point")
             positions.append(axes.index(axis))
         return positions
@@ -278,8 +279,8 @@ class Lowering:
                 if i.fold is not None
             ):
                 raise Unfusable("a contraction shares no kernel with other loops")
-        if len(stages) > self.limits.stages:
-            raise Unfusable(f"needs {len(stages)} stages, the device takes {self.limits.stages}")
+        if len(looping) > self.limits.stages:
+            raise Unfusable(f"needs {len(looping)} loops, the device takes {self.limits.stages}")
 
     # -- tiles -------------------------------------------------------------------------------------
     # -------------------

@@ -112,7 +112,8 @@ class Memory:
         decl = self.kernel.buffers[buffer]
         if decl.role == "out":
             raise self._error(f"stage {where.stage} loads b{buffer}, which is {decl}")
-        live = mask & where.alive
+        # Work that no loop changes is not done for a loop of no iterations.
+        live = mask & where.alive & (where.shape[1] > 0)
         index, live = np.broadcast_arrays(index, live)
         self._in_range(buffer, index, live, where, "read")
         flat = np.where(live, index, 0)

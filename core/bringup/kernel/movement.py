@@ -91,7 +91,8 @@ def _concatenate(
             if bound.always:
                 break
         offset += n
-    return sources
+    # Of empty operands no element exists, and none is asked for.
+    return sources or [Source(0, index)]
 
 
 RULES: dict[str, Rule] = {

@@ -27,7 +27,7 @@ def check_program(graph: Graph, launches: Sequence[Launch], program: Program) ->
 
 
 def _compare(step: str, graph: Graph, run: Run, program: Program) -> None:
-    inputs: Sequence[Array] = ()
+    inputs: Sequence[Array] | None = None
     try:
         found = disagreement(graph, run, strict=is_strict(graph))
         if found is None:
@@ -41,7 +41,7 @@ def _compare(step: str, graph: Graph, run: Run, program: Program) -> None:
             *str(graph).splitlines(),
             *str(program).splitlines(),
             *(line for kernel in program.kernels for line in str(kernel).splitlines()),
-            *shown_inputs(graph, inputs),
+            *(shown_inputs(graph, inputs) if inputs is not None else ()),
         ),
         fix="the passes are right: their result, below, is what the run is compared with",
     )

@@ -131,12 +131,14 @@ class _Planner:
     def _blocks(self) -> dict[Value, _Block]:
         blocks: dict[Value, _Block] = {}
         for number, launch in enumerate(self.launches):
+            taken: set[_Block] = set()
             for value in launch.writes:
                 if value in self.slots:
                     continue
                 last = self.lives.read.get(value, number)
                 host = self._dying(launch, number, value, blocks)
-                if host is not None:
+                if host is not None and host not in taken:
+                    taken.add(host)
                     host.last = last
                     blocks[value] = host
                 else:
