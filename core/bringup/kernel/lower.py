@@ -307,10 +307,23 @@ class Lowering:
                 if place in homes and homes[place][1] == trips and self._fits(trips, value):
                     tiles[place] = homes[place]
                 homes.setdefault(place, (number, trips))
-        return _topmost(tiles, self.region.members)
+        return self._within_scratch(_topmost(tiles, self.region.members))
 
     def _fits(self, trips: int, value: Value) -> bool:
         return trips * value.dtype.itemsize <= self.limits.tile_bytes
+
+    def _within_scratch(
+        self, tiles: dict[tuple[Value, Index], tuple[int, int]]
+    ) -> dict[tuple[Value, Index], tuple[int, int]]:
+        """As many as fit together; the others are evaluated once more."""
+        kept: dict[tuple[Value, Index], tuple[int, int]] = {}
+        room = self.limits.tile_bytes
+        for place, (home, trips) in tiles.items():
+            size = trips * place[0].dtype.itemsize
+            if size <= room:
+                kept[place] = (home, trips)
+                room -= size
+        return kept
 
     # -- bodies ------------------------------------------------------------------------------------
     # -------------------
