@@ -94,9 +94,9 @@ def _bitwise(actual: Array, span: Span, output: int) -> Verdict:
     return Verdict(int((actual.view(word) != wanted).sum()), actual.size)
 
 
-def _call(runnable: Runnable, case: Case, inputs: list[Array], number: int, fuse: bool) -> tuple[
-    list[Array], Problem | None
-]:
+def _call(
+    runnable: Runnable, case: Case, inputs: list[Array], number: int, fuse: bool
+) -> tuple[list[Array], Problem | None]:
     try:
         results = runnable(inputs)
     except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)

@@ -19,7 +19,7 @@ from bringup_conformance.numbers import Array, Format, format_of, lowest_bit, ne
 from bringup_conformance.span import Span, spanning
 
 #: Roundings a sum may have besides those of its additions: of the start value, of masked lanes, of
-#the last bits.
+# the last bits.
 EXTRA = 3
 
 

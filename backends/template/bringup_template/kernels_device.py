@@ -18,7 +18,7 @@ _CLAIMED = """
 
 CAPABILITIES = backend.Capabilities(
     kernels=backend.claims(_CLAIMED, ALL),
-    limits=backend.Limits(rank=8, tile_bytes=1 << 16),
+    limits=backend.Limits(tile_bytes=1 << 16),
     shapes=backend.Shapes(vector=VECTOR_WIDTH, block=VECTOR_WIDTH),
     asynchronous=True,
 )

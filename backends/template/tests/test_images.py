@@ -59,7 +59,7 @@ BROKEN = {
     "p0 is read-only": [F32, access("store", "p0", srcs=(0,))],
     "stores one f32": [I64, access("store", "p1", srcs=(1,))],
     "l0 is not in scope": [Instruction("index", "i64", 0, address=loop_counter(0))],
-    "g8 is not in scope": [Instruction("index", "i64", 0, address=grid_axis(8))],
+    "g32 is not in scope": [Instruction("index", "i64", 0, address=grid_axis(32))],
     "index makes i64": [Instruction("index", "i32", 0, address=LANE)],
     "inside makes bool": [Instruction("inside", "i32", 0)],
     "loop without end": [LOOP],

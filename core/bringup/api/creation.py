@@ -401,7 +401,9 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
     [(3, 2), (3, 2)]
     """
     if indexing not in ("xy", "ij"):
-        raise OpTypeError(f"meshgrid: indexing={indexing!r}", fix='use "xy" or "ij"')
+        raise OpTypeError(
+            f"meshgrid: indexing={indexing!r}", location=user_location(), fix='use "xy" or "ij"'
+        )
     parts = [as_array(x) for x in arrays]
     rank = len(parts)
     order = list(range(rank))

@@ -61,7 +61,9 @@ def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[
     targets = destination if isinstance(destination, Sequence) else (destination,)
     if len(sources) != len(targets):
         raise OpTypeError(
-            f"moveaxis: {len(sources)} axes to {len(targets)} positions", location=user_location()
+            f"moveaxis: {len(sources)} axes to {len(targets)} positions",
+            location=user_location(),
+            fix="give as many positions as axes",
         )
     pairs = {
         axis_of("moveaxis", t, x.ndim): axis_of("moveaxis", s, x.ndim)
@@ -167,7 +169,9 @@ def roll(
     shifts = shift if isinstance(shift, Sequence) else (shift,) * len(axes)
     if len(shifts) != len(axes):
         raise OpTypeError(
-            f"roll: {len(shifts)} shifts for {len(axes)} axes", location=user_location()
+            f"roll: {len(shifts)} shifts for {len(axes)} axes",
+            location=user_location(),
+            fix="give one shift, or one for each axis",
         )
     for step, a in zip(shifts, axes, strict=True):
         dim = axis_of("roll", a, x.ndim)
@@ -232,7 +236,9 @@ def repeat(x: Array, repeats: int | Sequence[int], /, *, axis: int | None = None
         return reshape(wide, (*x.shape[:dim], x.shape[dim] * counts[0], *x.shape[dim + 1 :]))
     if len(counts) != x.shape[dim]:
         raise OpTypeError(
-            f"repeat: {len(counts)} counts for axis {dim} of {x.type}", location=user_location()
+            f"repeat: {len(counts)} counts for axis {dim} of {x.type}",
+            location=user_location(),
+            fix=f"give one count, or {x.shape[dim]}",
         )
     before = (slice(None),) * dim
     parts = [repeat(x[(*before, slice(i, i + 1))], n, axis=dim) for i, n in enumerate(counts)]

@@ -2,71 +2,110 @@
 
 from __future__ import annotations
 
-from bringup.kernel.form import Kernel
-from bringup.program.program import Cost, OpStep, Program
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-_FLOPS = frozenset(
-    [
-        "neg",
-        "abs",
-        "floor",
-        "round",
-        "exp",
-        "log",
-        "sqrt",
-        "sin",
-        "cos",
-        "tanh",
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "rem",
-        "pow",
-        "max",
-        "min",
-        "compare",
-        "erf",
-        "log1p",
-        "expm1",
-        "rsqrt",
-    ]
-)
+from bringup.graph import Builder, Instr, Operation, Value
+from bringup.kernel.form import Kernel, Stage
+from bringup.kernel.index import Axis, Dyn, Expr
+from bringup.kernel.ranges import Mask, span
+from bringup.ops.table import Kind, OpDef, Trait
+from bringup.program.program import Cost, OpStep, Program
+from bringup.types import TensorType
+
+#: Elementwise on floats, and yet they compute nothing.
+_FREE = ("select", "convert", "bitcast")
 
 
 def program_cost(program: Program) -> Cost:
-    """The `Cost` of a program.
-
-    A kernel reads each input buffer once per grid point set it covers: a buffer read through
-    several index maps, or again in a later stage of the same row, counts once, since its row stays
-    close; see `Limits.row_elements`.  A broadcast operand counts its own size, not the size it is
-    spread over.
-    """
+    """The `Cost` of a program."""
     read = written = flops = 0
     for step in program.steps:
         if isinstance(step, OpStep):
             read += sum(s.type.nbytes for s in step.operands)
             written += sum(s.type.nbytes for s in step.results)
-            flops += sum(s.type.size for s in step.results) if step.op.name in _FLOPS else 0
+            flops += _op_flops(step.op, [s.type for s in step.operands], step.attrs)
             continue
         kernel = step.kernel
-        read += sum(kernel.buffers[i].type.nbytes for i in kernel.inputs)
+        read += sum(_bytes_read(kernel, i) for i in kernel.inputs)
         written += sum(kernel.buffers[i].type.nbytes for i in kernel.outputs)
         flops += kernel_flops(kernel)
     return Cost(len(program.steps), read, written, flops, program.arena_bytes)
 
 
-def kernel_flops(kernel: Kernel) -> int:
-    """Floating-point operations of a launch: one per arithmetic op on floats and per fold step; a
-    transcendental counts one.
+def _bytes_read(kernel: Kernel, buffer: int) -> int:
+    """An element counts once however often it is read: its row, or its panel, stays close.
 
-    Work that no loop axis changes is counted once per grid point.
+    Several index maps count one by one, up to the whole buffer.
+    """
+    maps: dict[Expr, int] = {}
+    for stage in kernel.stages:
+        for instr in stage.loads():
+            if instr.attrs["buffer"] == buffer:
+                index = instr.attrs["index"]
+                count = _elements(kernel, stage, index, instr.attrs["mask"])
+                maps[index] = max(maps.get(index, 0), count)
+    type_ = kernel.buffers[buffer].type
+    return min(type_.size, sum(maps.values())) * type_.dtype.itemsize
+
+
+def _elements(kernel: Kernel, stage: Stage, index: Expr, mask: Mask) -> int:
+    """How many different elements one index map touches, as far as its axes and its range tell."""
+    axes: Sequence[Axis] = tuple(index.axes())
+    if any(isinstance(atom, Dyn) for atom in index.atoms()):
+        axes = (*kernel.grid, *stage.axes)
+    low, high = span(index, mask)
+    if not kernel.points or not stage.trips:
+        return 0
+    return max(0, min(math.prod(a.size for a in axes), high - low + 1))
+
+
+def kernel_flops(kernel: Kernel) -> int:
+    """Floating-point operations of a launch: one per op on floats and per fold step.
+
+    A transcendental counts one.  Work that an inner loop does not change is done outside it.
     """
     total = 0
     for stage in kernel.stages:
-        trips = kernel.points * stage.trips
+        used: dict[Value, frozenset[Axis]] = {v: frozenset() for v in stage.body.inputs}
         for instr in stage.body.instrs:
-            if instr.op.name in _FLOPS and instr.operands and instr.operands[0].dtype.is_float:
-                total += trips
-        total += trips * sum(f.dtype.is_float for f in stage.folds)
+            axes = _own_axes(instr).union(*(used[v] for v in instr.operands))
+            used[instr.result] = axes
+            if _computes(instr.op, [v.type for v in instr.operands]):
+                trips = math.prod(a.size for a in stage.axes if a in axes)
+                total += kernel.points * (trips if stage.trips else 0)
+        total += kernel.points * stage.trips * sum(f.dtype.is_float for f in stage.folds)
     return total
+
+
+def _own_axes(instr: Instr) -> frozenset[Axis]:
+    exprs = [b.expr for b in instr.attrs.get("mask", ())]
+    exprs += [instr.attrs["index"]] if "index" in instr.attrs else []
+    return frozenset[Axis]().union(*(e.axes() for e in exprs))
+
+
+def _computes(op: Operation, operands: Sequence[TensorType]) -> bool:
+    assert isinstance(op, OpDef)
+    pointwise = op.kind is Kind.ELEMENTWISE or Trait.POINTWISE in op.traits
+    return pointwise and op.name not in _FREE and bool(operands) and operands[0].dtype.is_float
+
+
+def _op_flops(op: Operation, operands: Sequence[TensorType], attrs: Mapping[str, Any]) -> int:
+    """Floating-point operations of an op on whole arrays; a composite counts as it decomposes."""
+    assert isinstance(op, OpDef)
+    if not operands or not operands[0].dtype.is_float:
+        return 0
+    if _computes(op, operands):
+        return sum(t.size for t in op.result_types(tuple(operands), attrs))
+    if op.kind is Kind.REDUCTION:
+        return operands[0].size
+    if op.kind is Kind.CONTRACTION:
+        (result,) = op.result_types(tuple(operands), attrs)
+        return 2 * result.size * math.prod(operands[0].shape[d] for d in attrs["contract"][0])
+    if op.kind is not Kind.COMPOSITE or op.decompose is None:
+        return 0
+    with Builder() as builder:
+        results = op.decompose(*(builder.input(t) for t in operands), **attrs)
+    graph = builder.build(results if isinstance(results, tuple) else (results,))
+    return sum(_op_flops(i.op, [v.type for v in i.operands], i.attrs) for i in graph.instrs)

@@ -17,7 +17,7 @@ from bringup.runtime import devices
 from bringup.runtime.devices import OpenDevice
 from bringup.types import TensorType
 
-# Keywords stand in the package under a name with an underscore; kernels' own ops do not stand there.
+# In the package keywords carry an underscore; ops that only kernels hold are not there.
 ROWS = [
     row
     for row in all_ops()

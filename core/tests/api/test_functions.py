@@ -64,13 +64,15 @@ CREATED: dict[str, tuple[Callable[[], Any], Any]] = {
 def test_creation(name: str) -> None:
     make, expected = CREATED[name]
     same(make(), expected)
-    same(bu.jit(lambda: make())(), expected)
+    same(bu.jit(make)(), expected)
 
 
 @pytest.mark.parametrize(
     "value",
-    [True, 3, 2.5, -0.0, [], [1, 2], [[1.5], [2]], (True, False), np.arange(3, dtype=np.uint8)]
-    + [np.float16(2), np.zeros((0, 3)), X[::-1, :, ::2], X.T],
+    [
+        *(True, 3, 2.5, -0.0, [], [1, 2], [[1.5], [2]], (True, False)),
+        *(np.arange(3, dtype=np.uint8), np.float16(2), np.zeros((0, 3)), X[::-1, :, ::2], X.T),
+    ],
     ids=repr,
 )
 def test_asarray(value: Any) -> None:
@@ -125,7 +127,7 @@ MOVED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     ),
     "expand_dims": (lambda x: bu.expand_dims(x, (0, -1)), lambda x: np.expand_dims(x, (0, -1))),
     "squeeze": (lambda x: bu.squeeze(x[:1], 0), lambda x: x[0]),
-    "flip": (lambda x: bu.flip(x), np.flip),
+    "flip": (bu.flip, np.flip),
     "flip axis": (lambda x: bu.flip(x, axis=(0, -1)), lambda x: np.flip(x, (0, -1))),
     "roll": (lambda x: bu.roll(x, 5), lambda x: np.roll(x, 5)),
     "roll axes": (
@@ -207,7 +209,9 @@ def test_concat_promotes() -> None:
 def test_misuse_is_a_type_error_that_says_what_to_do(call: Callable[[Any], Any]) -> None:
     with pytest.raises(OpTypeError) as caught:
         call(bu.asarray(X))
-    assert caught.value.fix or "roll" in str(caught.value) or caught.value.instruction
+    assert caught.value.fix
+    assert caught.value.location is not None
+    assert caught.value.location.file == __file__
 
 
 REDUCTIONS = ["sum", "prod", "max", "min", "mean", "var", "std", "any", "all"]
@@ -335,5 +339,5 @@ def test_constants_and_inspection() -> None:
     assert set(info.dtypes(kind="unsigned integer")) == {"uint8", "uint16", "uint32", "uint64"}
     assert bu.zeros(1).__array_namespace__() is bu
     assert bu.zeros(1).__array_namespace__(api_version=bu.__array_api_version__) is bu
-    with pytest.raises(ConversionError, match="version 2021.12"):
+    with pytest.raises(ConversionError, match=r"version 2021\.12"):
         bu.zeros(1).__array_namespace__(api_version="2021.12")

@@ -17,18 +17,18 @@ class Limits:
 
     rank: axes of a view or of a grid.  elements: of one view, and points of one grid.  buffers:
     bound to one command.  scratchpad: bytes of tiles per grid point.  registers: vector registers
-    per grid point.  vector_width: lanes, a power of two.  instructions: static length of a kernel.
+    per grid point, the least used of them in its local memory.  vector_width: lanes, a power of two.  instructions: static length of a kernel.
     watchdog: instructions one grid point may execute, loops counted; beyond it the launch fails
     with ``CommandTimeoutError``.  alignment: of a binding's byte offset.
     """
 
-    rank: int = 8
+    rank: int = 32
     elements: int = 2**40
     buffers: int = 32
     scratchpad: int = 64 * 1024
-    registers: int = 64
+    registers: int = 4096
     vector_width: int = VECTOR_WIDTH
-    instructions: int = 4096
+    instructions: int = 1 << 16
     watchdog: int = 5_000_000
     alignment: int = 16
 
