@@ -1,7 +1,7 @@
 """The conformance suite: fused results of random programs against numpy, within derived bounds.
 
->>> from bringup_conformance import run                    # doctest: +SKIP
->>> run("mydevice", level="smoke").ok
+>>> from bringup_conformance import run
+>>> run("mydevice", level="smoke").ok                       # doctest: +SKIP
 True
 """
 

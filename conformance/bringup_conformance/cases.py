@@ -88,6 +88,7 @@ class Outcome:
 
     @property
     def status(self) -> Status:
+        """Whether the case passed."""
         return "pass" if self.problem is None else "fail"
 
 

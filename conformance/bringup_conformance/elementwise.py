@@ -167,9 +167,9 @@ def computed(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span
     row's allowance.
     """
     row, dtype = opdef(instr), instr.result.dtype
-    if not dtype.is_float:
-        if all(x.exact for x in operands) or row.name not in _ORDERED_INTEGERS:
-            return known_only(instr, operands)
+    ordered = dtype.is_float or row.name in _ORDERED_INTEGERS
+    if not ordered or (not dtype.is_float and all(x.exact for x in operands)):
+        return known_only(instr, operands)
     accuracy = row.accuracy_for(instr.attrs)
     ulp = 0.0 if accuracy.exact or not dtype.is_float else accuracy.ulp[dtype.name]
     middle = references(instr, [x.middle for x in operands])

@@ -1,4 +1,4 @@
-"""A failure looked into: does it fail op by op, which pass left out makes it right, how small does it get."""
+"""A failure looked into: does it fail op by op, without which pass is it right, how small is it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def basic(outcome: Outcome, context: Context) -> dict[str, Any]:
 def explained(
     target: Target, outcome: Outcome, failure: Mapping[str, Any], effort: Effort
 ) -> dict[str, Any]:
-    """A failure with the guilty pass, the smallest program, and the hashes of what it gives and should."""
+    """A failure with the guilty pass, the smallest program, and hashes of its results."""
     case, problem = outcome.case, outcome.problem
     assert problem is not None
     found = dict(failure)
@@ -59,7 +59,7 @@ def explained(
 
 
 def guilty(target: Target, case: Case, problem: Problem) -> str:
-    """What a failure of the fused program goes away without: fusion, or passes by name; empty if nothing helps.
+    """What a failure goes away without: fusion, or passes by name; empty if nothing helps.
 
     A failure of the program that runs op by op is no fault of fusion.
     """

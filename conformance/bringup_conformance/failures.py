@@ -14,7 +14,7 @@ import numpy as np
 
 from bringup.graph.parser import parse_graph
 from bringup.graph.printer import print_graph
-from bringup.ops.table import Special
+from bringup.ops.table import Special, find
 from bringup_conformance.cases import Case, Cells, Problem
 from bringup_conformance.numbers import Array
 from bringup_conformance.recipes import Recipe
@@ -43,13 +43,16 @@ def case_to_json(case: Case) -> dict[str, Any]:
 
 
 def case_from_json(data: Mapping[str, Any]) -> Case:
-    """Read `case_to_json`'s data.  Raises ParseError, KeyError, TypeError, ValueError if it is none."""
+    """Read `case_to_json`'s data.
+
+    Raises ParseError, KeyError, TypeError or ValueError if it is none.
+    """
     return Case(
         name=data["name"],
         level=data["level"],
         op=data["op"],
         dtype=data["dtype"],
-        graph=parse_graph(data["ir"]),
+        graph=parse_graph(data["ir"], find),
         data=tuple(tuple(Recipe.from_json(r) for r in recipes) for recipes in data["data"]),
         cells=tuple(map(_cells_from_json, data.get("cells", ()))),
         bitwise=bool(data.get("bitwise")),
@@ -101,7 +104,7 @@ def write(folder: Path, number: int, failure: Mapping[str, Any]) -> Path:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a failure file.  Raises ValueError if it is none, or of a format this suite does not read."""
+    """Read a failure file.  Raises ValueError if it is none, or of a format not known here."""
     data = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(f"{path} is no failure file of format {FORMAT}")

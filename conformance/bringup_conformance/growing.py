@@ -82,7 +82,7 @@ class Growing:
         return Recipe(pick(self.choices, kinds), self.choices.integer(0, 15), layout=layout)
 
     def emit(self, name: str, *operands: Value | None, **attrs: Any) -> Value | None:
-        """One instruction, if it is valid, supported, small enough and leaves something to compare."""
+        """One instruction, if it is valid, supported, small and leaves something to compare."""
         given = [v for v in operands if v is not None]
         if len(given) < len(operands):
             return None

@@ -29,7 +29,7 @@ Sites = Iterator[tuple[tuple[tuple[int, ...], ...], dict[str, Any]]]
 
 
 class Drawing:
-    """Which of the boundary sizes one (row, dtype) gets: all of them over the dtypes, a few each."""
+    """Which boundary sizes one (row, dtype) gets: all of them over the dtypes, a few each."""
 
     def __init__(self, shapes: Shapes, seed: int, row: OpDef, dtype: DType) -> None:
         self.shapes = shapes
@@ -47,6 +47,7 @@ class Drawing:
 
     @property
     def vector(self) -> int:
+        """Elements of the device's vector."""
         return self.shapes.vector
 
 

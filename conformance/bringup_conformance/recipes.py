@@ -157,12 +157,12 @@ def _folded(values: Array, interval: Interval) -> Array:
         return np.clip(values, low, high)
     outside = (values < low) | (values > high)
     with np.errstate(invalid="ignore"):
-        return np.where(outside, low + np.mod(values - low, width), values)
+        return np.asarray(np.where(outside, low + np.mod(values - low, width), values))
 
 
 def _kept_inside(values: Array, interval: Interval) -> Array:
     low, high = (values.dtype.type(end) for end in interval)
-    return np.minimum(np.maximum(values, low), high)
+    return np.asarray(np.minimum(np.maximum(values, low), high))
 
 
 def _ramp(draw: _Drawing) -> Array:
@@ -232,7 +232,7 @@ def _onehot(draw: _Drawing) -> Array:
 def _special(draw: _Drawing) -> Array:
     """NaN, infinities, both zeros, subnormals and extremes among ordinary numbers."""
     made = _signed(draw)
-    texts = SPECIAL_FLOATS if draw.dtype.is_float else SPECIAL_INTEGERS
+    texts: tuple[str, ...] = SPECIAL_FLOATS if draw.dtype.is_float else SPECIAL_INTEGERS
     if draw.dtype is bool_:
         return made
     if draw.dtype.kind == "uint":

@@ -1,7 +1,7 @@
 """The reducer: makes a failing program small while it keeps failing.
 
-Hypothesis alone leaves five to twenty instructions where three show the fault: it works on the choices that made a
-program.  This works on the program itself.
+Hypothesis alone leaves five to twenty instructions where three show the fault: it works on the
+choices that made a program.  This works on the program itself.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _key(small: Small) -> object:
 
 
 def _weight(small: Small) -> tuple[int, ...]:
-    """What counts as smaller: instructions, outputs, elements, unusual dtypes, inputs, then plain data."""
+    """What is smaller: instructions, outputs, elements, unusual dtypes, inputs, then odd data."""
     graph, recipes = small
     values = [*graph.inputs, *(v for instr in graph.instrs for v in instr.results)]
     computing = sum(instr.op.name != "constant" for instr in graph.instrs)

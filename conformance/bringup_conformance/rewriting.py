@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ def rewirings(small: Small) -> Iterator[Small]:
 def _replaced(
     small: Small, at: Instr, stand_in: Value | int | None, recipes: tuple[Recipe, ...]
 ) -> Small:
-    """The program with the first result of an instruction replaced: by a value, a splat, or (None) a new input."""
+    """The first result of an instruction replaced: by a value, a splat, or (None) a new input."""
     graph, _ = small
     builder = Builder()
     table: dict[Value, Value] = {v: builder.input(v.type) for v in graph.inputs}
@@ -98,12 +99,12 @@ def smaller_sizes(small: Small) -> Iterator[Small]:
     for size in sizes:
         for other in dict.fromkeys((1, 2, 3, size // 4, size // 2, size - size // 4, size - 1)):
             if 0 < other < size:
-                made = _rebuilt(graph, lambda shape, a=size, b=other: _swap(shape, a, b), None)
+                made = _rebuilt(graph, partial(_swap, size, other), None)
                 if made is not None:
                     yield made, recipes
 
 
-def _swap(shape: Sequence[int], old: int, new: int) -> tuple[int, ...]:
+def _swap(old: int, new: int, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(new if n == old else n for n in shape)
 
 
@@ -157,7 +158,10 @@ def _retyped(value: Any, swap: Mapping[DType, DType]) -> Any:
 def _resized(
     instr: Instr, attrs: dict[str, Any], operands: Sequence[Value], resize: Resize
 ) -> dict[str, Any]:
-    """Attributes that hold sizes, made to fit the operands' new ones.  Raises ValueError if that is not clear."""
+    """Attributes that hold sizes, made to fit the operands' new ones.
+
+    Raises ValueError if that is not clear.
+    """
     name = instr.op.name
     if name == "iota":
         return {**attrs, "type": attrs["type"].with_shape(resize(attrs["type"].shape))}
@@ -199,11 +203,11 @@ def _sliced(instr: Instr, attrs: dict[str, Any], shape: Sequence[int]) -> dict[s
     for before, after, start, limit, stride in columns:
         # Distances from either end stay; what no longer fits becomes a slice of less.
         if stride > 0:
-            limit = max(after - (before - limit), min(start, after))
-            starts.append(min(start, limit))
-            limits.append(limit)
+            end = max(after - (before - limit), min(start, after))
+            starts.append(min(start, end))
+            limits.append(end)
         else:
-            start = max(after - (before - start), min(limit, after - 1))
-            starts.append(start)
-            limits.append(max(-1, min(limit, start)))
+            top = max(after - (before - start), min(limit, after - 1))
+            starts.append(top)
+            limits.append(max(-1, min(limit, top)))
     return {"start": tuple(starts), "limit": tuple(limits)}

@@ -83,6 +83,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
+        """Whether something ran and nothing failed."""
         return self.failed == 0 and self.passed > 0
 
     def to_json(self) -> dict[str, Any]:

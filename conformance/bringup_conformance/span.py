@@ -34,7 +34,8 @@ class Span:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.middle.shape
+        """The array's."""
+        return tuple(self.middle.shape)
 
     @property
     def exact(self) -> bool:

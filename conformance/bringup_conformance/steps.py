@@ -10,6 +10,7 @@ from bringup_conformance.choices import chance, pick, weighted
 from bringup_conformance.growing import Growing
 
 Step = Callable[[Growing], Value | None]
+Weighted = tuple[tuple[int, str], ...]
 
 _FLOAT_UNARY = (
     (3, "neg"), (2, "abs"), (2, "tanh"), (2, "exp"), (2, "sin"), (1, "cos"), (2, "relu"),
@@ -42,7 +43,7 @@ def unary(grow: Growing) -> Value | None:
     x = grow.back(lambda v: v.dtype is not bool_)
     if x is None:
         return None
-    table = _INTEGER_UNARY
+    table: Weighted = _INTEGER_UNARY
     if x.dtype.is_float:
         table = _EXACT_UNARY if grow.setting.exact else _FLOAT_UNARY
     return grow.emit(weighted(grow.choices, table), x)
@@ -56,7 +57,7 @@ def binary(grow: Growing) -> Value | None:
     y = grow.partner(x)
     if x.dtype is bool_:
         return grow.emit(pick(grow.choices, ("and", "or", "xor")), x, y)
-    table = _INTEGER_BINARY
+    table: Weighted = _INTEGER_BINARY
     if x.dtype.is_float:
         table = _EXACT_BINARY if grow.setting.exact else _FLOAT_BINARY
     name = weighted(grow.choices, table)

@@ -61,7 +61,7 @@ class Terms:
 
 
 def reduce_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
-    """The sum over whole dimensions, accumulated in the accumulator of its dtype and rounded once."""
+    """The sum over whole dimensions, in the accumulator of its dtype, rounded once."""
     dtype = operand.dtype
     count = math.prod(operand.shape[d] for d in instr.attrs["dims"])
     middle = references(instr, [operand.middle])
@@ -96,13 +96,13 @@ def _terms(x: Span, dims: tuple[int, ...]) -> Terms:
         high=wide_high.sum(axis=-1),
         size=size.sum(axis=-1),
         grid=lowest_bit(wide_low).min(axis=-1, initial=100_000),
-        known=known.all(axis=-1),
-        nan=(np.isnan(low) & np.isnan(high)).any(axis=-1),
+        known=np.asarray(known.all(axis=-1)),
+        nan=np.asarray((np.isnan(low) & np.isnan(high)).any(axis=-1)),
         unlimited=((low == -np.inf) & (high == np.inf)).any(axis=-1),
         up=(low == np.inf).any(axis=-1),
         down=(high == -np.inf).any(axis=-1),
-        maybe=(np.isinf(low) & ~np.isinf(high) | np.isinf(high) & ~np.isinf(low)).any(axis=-1),
-        one_sign=(wide_low >= 0).all(axis=-1) | (wide_high <= 0).all(axis=-1),
+        maybe=np.asarray((np.isinf(low) ^ np.isinf(high)).any(axis=-1)),
+        one_sign=np.asarray((wide_low >= 0).all(axis=-1) | (wide_high <= 0).all(axis=-1)),
     )
 
 
@@ -222,6 +222,7 @@ def _matrices(x: Span, side: int, attrs: Any) -> _Side:
         return np.ascontiguousarray(np.transpose(array, (*batch, *free, *contract))).reshape(shape)
 
     low = widen(matrix(x.low), x.dtype)
+    known = np.ones(low.shape, np.bool_) if x.exact else matrix(x.known())
     high = low if x.exact else widen(matrix(x.high), x.dtype)
     finite = np.isfinite(low) & np.isfinite(high)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -231,7 +232,7 @@ def _matrices(x: Span, side: int, attrs: Any) -> _Side:
     return _Side(
         centre=centre,
         radius=radius,
-        known=np.ones(centre.shape[:-1], np.bool_) if x.exact else matrix(x.known()).all(axis=-1),
+        known=np.asarray(known.all(axis=-1)),
         nan=np.isnan(low) & np.isnan(high),
         odd=~finite,
         grid=lowest_bit(np.where(finite, low, 0)).min(axis=-1, initial=100_000),
@@ -243,7 +244,7 @@ def _products(lhs: _Side, rhs: _Side, count: int) -> Terms:
         return np.asarray(np.matmul(a, np.swapaxes(b, -1, -2)))
 
     def anywhere(a: Array, b: Array) -> Array:
-        left, right = a.any(axis=-1), b.any(axis=-1)
+        left, right = np.asarray(a.any(axis=-1)), np.asarray(b.any(axis=-1))
         return np.asarray(left[..., :, None] | right[..., None, :])
 
     with np.errstate(all="ignore"):
@@ -304,7 +305,7 @@ def reduce_product(instr: Instr, operand: Span, numerics: Numerics) -> Span:
 
 
 def _product_growth(operand: Span, wide: Array, dims: tuple[int, ...], form: Format) -> Array:
-    """The relative error of products in any order; 0 where all partial products are representable."""
+    """The relative error of products in any order; 0 where partial products are representable."""
     count = wide.shape[-1]
     known = True if operand.exact else _rows(operand.known(), dims).all(axis=-1)
     bits = np.log2(_odd_part(wide)).sum(axis=-1)

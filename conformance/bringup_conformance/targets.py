@@ -24,10 +24,14 @@ class Target(Protocol):
     """A device under test."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What a user asks for it by."""
+        ...
 
     @property
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """Its declaration."""
+        ...
 
     @property
     def passes(self) -> tuple[str, ...]:
@@ -60,14 +64,17 @@ class DeviceTarget:
 
     @property
     def name(self) -> str:
+        """The device's."""
         return self.device.name
 
     @property
     def capabilities(self) -> Capabilities:
+        """The device's."""
         return self.device.capabilities
 
     @property
     def passes(self) -> tuple[str, ...]:
+        """All but decomposition."""
         extra = self.device.backend.passes_before_fusion()
         names = (each.name for each in passes_for(self.capabilities.available, extra))
         # Without decomposition a device may lack what it is then given.

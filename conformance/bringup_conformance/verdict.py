@@ -55,6 +55,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
+        """Whether every element is allowed."""
         return self.wrong == 0
 
     def __add__(self, other: Verdict) -> Verdict:
@@ -72,8 +73,9 @@ def judge(actual: Array, span: Span, output: int = 0) -> Verdict:
     """Compare one output of the right shape and dtype with its span.
 
     >>> from bringup.dtypes import i32
-    >>> judge(np.array([1, 3], np.int32), Span.exactly(np.array([1, 2], np.int32),
-    i32)).mismatches[0].index (1,)
+    >>> wanted = Span.exactly(np.array([1, 2], np.int32), i32)
+    >>> judge(np.array([1, 3], np.int32), wanted).mismatches[0].index
+    (1,)
     """
     good = inside(actual, span)
     if span.exact:
