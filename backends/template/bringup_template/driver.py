@@ -14,7 +14,7 @@ from bringup.program.program import Step
 from bringup_template import simulator as sim
 
 # Anything else the chip reports becomes a plain DeviceError.
-_MEANINGS: dict[type[BaseException], type[errors.DeviceError]] = {
+_MEANINGS: dict[type, type[errors.DeviceError]] = {
     sim.OutOfDeviceMemoryError: errors.OutOfMemoryError,
     sim.DeviceLostError: errors.DeviceLostError,
     sim.CommandTimeoutError: errors.DeviceTimeoutError,

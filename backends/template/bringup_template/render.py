@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from bringup.errors import UnsupportedError
 from bringup.graph import Instr
 from bringup.kernel.form import Fold, Kernel, Stage, Store
-from bringup.kernel.index import Axis, Bound, Div, Expr
+from bringup.kernel.index import Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.ops.reduction import identity
 from bringup_template.simulator import Affine, Assembler, Image, Range, Reg
 
@@ -84,9 +85,9 @@ class _Renderer:
             case "shr":
                 return asm.alu("shr_l" if attrs["kind"] == "logical" else "shr_a", *operands)
             case "convert" if dtype.is_integer and instr.operands[0].dtype.is_integer:
-                return asm.cast("truncate", *operands, dtype.name)  # the chip's convert saturates
-            case "convert" | "bitcast":
-                return asm.cast(instr.op.name, *operands, dtype.name)
+                return asm.cast("truncate", operands[0], dtype.name)  # its convert saturates
+            case "convert" | "bitcast" as cast:
+                return asm.cast(cast, operands[0], dtype.name)
             case name:
                 return asm.alu(name, *operands)
 
@@ -94,11 +95,15 @@ class _Renderer:
         """The chip divides in addresses.  If yours does not, emit integer instructions here."""
         total = Affine(expr.const)
         for atom, factor in expr.terms:
-            if isinstance(atom, Axis):
-                total += self.at[atom] * factor
-            else:
-                of = self.address(atom.of)
-                total += (of // atom.by if isinstance(atom, Div) else of % atom.by) * factor
+            match atom:
+                case Axis():
+                    total += self.at[atom] * factor
+                case Div():
+                    total += self.address(atom.of) // atom.by * factor
+                case Mod():
+                    total += self.address(atom.of) % atom.by * factor
+                case Dyn():  # no claimed op makes one
+                    raise UnsupportedError(f"{self.kernel.name}: an index that is loaded: {atom}")
         return total
 
     def ranges(self, mask: tuple[Bound, ...]) -> list[Range]:

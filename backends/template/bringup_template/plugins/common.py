@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from bringup.backend import (
-    Capabilities,
-    Device,
-    DeviceInfo,
-    Handshake,
-    Lowered,
-    SimpleBackend,
-)
+from bringup.backend import DeviceInfo, Handshake, Lowered, SimpleBackend
 from bringup.program.program import Program
+from bringup_template.driver import Chip
 from bringup_template.render import render
 from bringup_template.simulator import Accelerator
 
@@ -23,12 +15,12 @@ _INFOS = tuple(DeviceInfo(index, "simulated accelerator") for index in range(2))
 
 
 class TemplateBackend(SimpleBackend):
-    """A backend of simulated devices."""
+    """A backend of simulated devices, each opened by ``device(chip)``."""
 
-    def __init__(
-        self, name: str, device: Callable[[Accelerator], Device], capabilities: Capabilities
-    ) -> None:
-        super().__init__(name, lambda index: device(Accelerator(index=index)), capabilities, _INFOS)
+    def __init__(self, name: str, device: type[Chip]) -> None:
+        super().__init__(
+            name, lambda index: device(Accelerator(index=index)), device.capabilities, _INFOS
+        )
 
 
 class KernelsBackend(TemplateBackend):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bringup.backend import Backend, Handshake, hookimpl
-from bringup_template.kernels_device import CAPABILITIES, KernelsTemplate
+from bringup_template.kernels_device import KernelsTemplate
 from bringup_template.plugins.common import HANDSHAKE, KernelsBackend
 
 
@@ -16,4 +16,4 @@ def bringup_handshake() -> Handshake:
 @hookimpl
 def bringup_backend() -> Backend:
     """Touches no device."""
-    return KernelsBackend("template-kernels", KernelsTemplate, CAPABILITIES)
+    return KernelsBackend("template-kernels", KernelsTemplate)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bringup.backend import Backend, Handshake, hookimpl
-from bringup_template.ops_device import CAPABILITIES, OpsTemplate
+from bringup_template.ops_device import OpsTemplate
 from bringup_template.plugins.common import HANDSHAKE, TemplateBackend
 
 
@@ -16,4 +16,4 @@ def bringup_handshake() -> Handshake:
 @hookimpl
 def bringup_backend() -> Backend:
     """Touches no device."""
-    return TemplateBackend("template-ops", OpsTemplate, CAPABILITIES)
+    return TemplateBackend("template-ops", OpsTemplate)

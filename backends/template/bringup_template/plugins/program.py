@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bringup.backend import Backend, Handshake, hookimpl
 from bringup_template.plugins.common import HANDSHAKE, KernelsBackend
-from bringup_template.program_device import CAPABILITIES, ProgramTemplate
+from bringup_template.program_device import ProgramTemplate
 
 
 @hookimpl
@@ -16,4 +16,4 @@ def bringup_handshake() -> Handshake:
 @hookimpl
 def bringup_backend() -> Backend:
     """Touches no device."""
-    return KernelsBackend("template-program", ProgramTemplate, CAPABILITIES)
+    return KernelsBackend("template-program", ProgramTemplate)

@@ -126,7 +126,7 @@ def _shr_a(a: Vector, count: Vector, dtype: str) -> Vector:
     signed = np.dtype(f"i{a.dtype.itemsize}")
     last = 8 * a.dtype.itemsize - 1
     counts = np.where((count < 0) | (count > last), last, count).astype(signed)
-    return np.right_shift(a.view(signed), counts).view(a.dtype)
+    return np.asarray(np.right_shift(a.view(signed), counts).view(a.dtype))
 
 
 def _logical(shift: Callable[..., Any], a: Vector, count: Vector) -> Vector:
@@ -160,7 +160,7 @@ def _rounded(a: Vector, target: np.dtype[Any]) -> Vector:
     back = near.astype(np.float64)
     # Towards zero with a sticky last bit, which the second rounding then takes into account.
     bits = near.view(np.uint32) - (np.abs(back) > np.abs(wide)).astype(np.uint32)
-    return (bits | (back != wide)).view(np.float32).astype(target)
+    return np.asarray((bits | (back != wide)).view(np.float32).astype(target))
 
 
 def _convert(a: Vector, dtype: str) -> Vector:

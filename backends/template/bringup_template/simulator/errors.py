@@ -5,6 +5,8 @@ They are the driver's own, as a real chip's would be; a backend translates them 
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "BadImageError",
     "CommandFailedError",
@@ -83,7 +85,7 @@ class CommandFailedError(SimulatorError):
     covers, in queue order; each is reported once.
     """
 
-    def __init__(self, command: str, ticket: int, cause: BaseException, tag: object = None) -> None:
+    def __init__(self, command: str, ticket: int, cause: BaseException, tag: Any = None) -> None:
         super().__init__(f"{command}: {type(cause).__name__}: {cause}")
         self.command = command
         self.ticket = ticket

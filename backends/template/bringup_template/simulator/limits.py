@@ -17,9 +17,10 @@ class Limits:
 
     rank: axes of a view or of a grid.  elements: of one view, and points of one grid.  buffers:
     bound to one command.  scratchpad: bytes of tiles per grid point.  registers: vector registers
-    per grid point, the least used of them in its local memory.  vector_width: lanes, a power of two.  instructions: static length of a kernel.
-    watchdog: instructions one grid point may execute, loops counted; beyond it the launch fails
-    with ``CommandTimeoutError``.  alignment: of a binding's byte offset.
+    per grid point, the least used of them in its local memory.  vector_width: lanes, a power of
+    two.  instructions: static length of a kernel.  watchdog: instructions one grid point may
+    execute, loops counted; beyond it the launch fails with ``CommandTimeoutError``.  alignment: of
+    a binding's byte offset.
     """
 
     rank: int = 32
