@@ -115,20 +115,22 @@ def bounded(
     middle: Array,
     numerics: Numerics,
     reference_steps: float,
+    underflows: int = 0,
 ) -> Span:
     """The span of a sum of `count` terms in any order, rounded to `dtype` at the end.
 
     Each term passes through at most `steps` roundings to `wide`, and `reference_steps` of the sums
-    in `terms`.
+    in `terms`.  underflows: roundings of terms that may be subnormal; sums of them are exact.
     """
     form, final = format_of(wide), format_of(dtype)
     with np.errstate(all="ignore"):
         error = _error(terms, steps, count, form, numerics)
         error = error + reference_steps * final.slack * terms.size
+        error = error + underflows * form.subnormal
         exact = is_exact(terms, form, numerics)
         low = nearest(np.where(exact, terms.low, terms.low - error), wide)
         high = nearest(np.where(exact, terms.low, terms.high + error), wide)
-        low, high = _zero_signs(low, high, exact)
+        low, high = _zero_signs(low, high)
         low, high = nearest(widen(low, wide), dtype), nearest(widen(high, wide), dtype)
         overflow = ~(terms.size + error < form.largest * (1 - 2.0**-8))
     unlimited = terms.unlimited | terms.maybe | (overflow & ~terms.one_sign)
@@ -155,12 +157,13 @@ def is_exact(terms: Terms, form: Format, numerics: Numerics) -> Array:
     return np.asarray(inside & terms.known)
 
 
-def _zero_signs(low: Array, high: Array, exact: Array) -> tuple[Array, Array]:
-    """The sign of a zero sum depends on the start value and the order."""
-    zero = exact & (low == 0)
+def _zero_signs(low: Array, high: Array) -> tuple[Array, Array]:
+    """The sign of a zero sum depends on the start value and the order: of cancelled terms, and of a
+    product that underflows to -0, to which the start value may add +0.
+    """
     return (
-        np.where(zero, low.dtype.type(-0.0), low),
-        np.where(zero, high.dtype.type(0.0), high),
+        np.where(low == 0, low.dtype.type(-0.0), low),
+        np.where(high == 0, high.dtype.type(0.0), high),
     )
 
 
@@ -191,7 +194,8 @@ def dot(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span:
     terms = _products(sides[0], sides[1], count)
     steps = height(count, numerics.longest_chain) + 1
     flat = middle.reshape(terms.size.shape)
-    span = bounded(terms, steps, count, wide, dtype, flat, numerics, count / 4)
+    # A product rounds once on the device, unless fused with its addition, and once in `terms`.
+    span = bounded(terms, steps, count, wide, dtype, flat, numerics, count / 4, 2 * count)
     shaped = Span(dtype, *(a.reshape(middle.shape) for a in (span.low, span.middle, span.high)))
     return settled(shaped.simplified(), numerics, rounded=True)
 
