@@ -7,6 +7,17 @@ True
 
 from __future__ import annotations
 
-from bringup_conformance.runner import LEVELS, Report, run, run_on
+from bringup_conformance.reports import Failure, Report
+from bringup_conformance.runner import LEVELS, Progress, replay, run
+from bringup_conformance.targets import DeviceTarget, Target
 
-__all__ = ["LEVELS", "Report", "run", "run_on"]
+__all__ = [
+    "LEVELS",
+    "DeviceTarget",
+    "Failure",
+    "Progress",
+    "Report",
+    "Target",
+    "replay",
+    "run",
+]

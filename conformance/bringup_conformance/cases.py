@@ -11,8 +11,9 @@ from bringup.types import TensorType
 from bringup_conformance.recipes import Recipe
 from bringup_conformance.verdict import Verdict
 
-Status = Literal["pass", "fail", "unsupported"]
-LEVELS = ("smoke", "ops", "fusion")
+Status = Literal["pass", "fail"]
+#: What stands for the op in names and tables of cases that are whole programs.
+PROGRAMS = "programs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Case:
     sets of a recipe for each input.  cells: per output, the special cells that it shows, if that is
     what the case is about.
     bitwise: NaNs must keep their bits, as moved elements do.  split: also run it op by op.
+    tags: what else it can be selected by.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Case:
     cells: tuple[Cells, ...] = ()
     bitwise: bool = False
     split: bool = False
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

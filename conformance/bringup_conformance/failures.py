@@ -95,9 +95,15 @@ def digest(arrays: list[Array]) -> str:
     return total.hexdigest()
 
 
-def write(folder: Path, number: int, failure: Mapping[str, Any]) -> Path:
-    """Write one failure as a file of its own; returns its path."""
+def prepare(folder: Path) -> None:
+    """Make a folder for failure files; those of an earlier run go.  Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("failure-[0-9]*.json"):
+        old.unlink()
+
+
+def write(folder: Path, number: int, failure: Mapping[str, Any]) -> Path:
+    """Write one failure as a file of its own; returns its path.  Raises OSError."""
     path = folder / f"failure-{number:03}.json"
     path.write_text(json.dumps(failure, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return path

@@ -4,15 +4,16 @@ declaration and its budget.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from bringup.backend.capabilities import Capabilities
-from bringup.dtypes import ALL, BY_NAME, DType, f32
+from bringup.dtypes import DType, f32
 from bringup.graph import Builder, Value
-from bringup.ops.table import Kind, OpDef, all_ops, lookup
-from bringup_conformance import special
-from bringup_conformance.cases import Case, Instance, Unsupported
+from bringup.ops.table import Kind, OpDef, all_ops
+from bringup_conformance import everyday, special
+from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
 from bringup_conformance.choices import Stream
 from bringup_conformance.growing import Setting
 from bringup_conformance.instances import instances
@@ -21,8 +22,12 @@ from bringup_conformance.recipes import LAYOUTS, Recipe
 from bringup_conformance.support import Support
 
 Item = Case | Unsupported
+#: The levels, each with those before it.
+LEVELS = ("smoke", "ops", "fusion")
 #: Instructions checked in one program, so that compiling does not dominate.
 _TOGETHER = 6
+# Larger operands take a simulator longer than they are worth.
+_SMALL = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +35,25 @@ class Budget:
     """How much of a level is run.
 
     programs: random ones.  limit: elements of their largest arrays.  large: whether sizes past
-    8,192 are drawn.
-    data: data sets of an op's case.
+    8,192 are drawn.  data: data sets of an op's case.  split: one in so many programs also runs op
+    by op.
     """
 
     programs: int
     limit: int
     large: bool
     data: int
+    split: int
 
 
 #: For devices that compile and run at the speed of hardware, and for simulators.
-BUDGETS = {"full": Budget(400, 4096, True, 4), "simulated": Budget(120, 300, False, 2)}
+FULL = Budget(programs=400, limit=4096, large=True, data=4, split=1)
+SIMULATED = Budget(programs=120, limit=300, large=False, data=2, split=4)
+
+
+def budget_of(capabilities: Capabilities) -> Budget:
+    """The budget of a device, by its own declaration."""
+    return SIMULATED if capabilities.simulated else FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,53 +66,84 @@ class Plan:
     budget: Budget
 
 
-def cases(plan: Plan, level: str) -> Iterator[Item]:
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Cases that are made together, when they are wanted.
+
+    level, op, dtype, number: what is known of their names before; dtype and number may be empty.
+    """
+
+    level: str
+    op: str
+    dtype: str
+    number: str
+    kind: str
+    make: Callable[[], Iterator[Item]]
+
+
+def units(plan: Plan, level: str) -> list[Unit]:
     """The cases of one level, without those of the levels below it."""
     return {"smoke": smoke, "ops": ops, "fusion": fusion}[level](plan)
 
 
-def smoke(plan: Plan) -> Iterator[Item]:
-    """Every name a device must have, on f32 or the first dtype it takes, and a few fused programs
-    of every day.
+def smoke(plan: Plan) -> list[Unit]:
+    """Every name a device must have, on f32 or the first dtype it takes, and three fused programs
+    that everybody writes first.
     """
+    found = []
     for row in all_ops():
         if row.tier == 0:
             dtype = f32 if f32 in row.dtypes else row.dtypes[0]
-            yield from _row_cases(plan, row, dtype, "smoke", most=2)
-    yield from _everyday(plan)
+            found.append(_row_unit(plan, row, dtype, "smoke", most=2))
+    make = partial(everyday.cases, plan.support, plan.capabilities.shapes.vector, plan.seed)
+    found.append(Unit("smoke", PROGRAMS, f32.name, "", PROGRAMS, make))
+    return found
 
 
-def ops(plan: Plan) -> Iterator[Item]:
+def ops(plan: Plan) -> list[Unit]:
     """Every row with every dtype it takes: boundary sizes, data of several kinds, special cells."""
-    for row in all_ops():
-        for dtype in row.dtypes:
-            yield from _row_cases(plan, row, dtype, "ops", most=None)
-            yield from _special_cases(plan, row, dtype)
+    return [
+        _row_unit(plan, row, dtype, "ops", most=None) for row in all_ops() for dtype in row.dtypes
+    ]
 
 
-def fusion(plan: Plan) -> Iterator[Item]:
-    """Random programs."""
-    budget, dtypes = plan.budget, usable_dtypes(plan.support)
-    for number in range(budget.programs):
-        setting = Setting(
-            support=plan.support,
-            numerics=plan.capabilities.numerics,
-            shapes=plan.capabilities.shapes,
-            exact=number % 5 in (1, 3),
-            limit=budget.limit,
-            dtypes=dtypes,
-        )
-        choices = Stream(plan.seed, "program", number)
-        made = draw_program(choices, setting, large=budget.large and number % 16 == 15)
-        yield Case(
-            name=f"fusion/program/{number}",
-            level="fusion",
-            op="programs",
-            dtype=made.graph.outputs[0].dtype.name,
-            graph=made.graph,
-            data=made.data,
-            split=number % 4 == 0,
-        )
+def fusion(plan: Plan) -> list[Unit]:
+    """Random programs, fused and op by op."""
+    dtypes = usable_dtypes(plan.support)
+    return [
+        Unit("fusion", PROGRAMS, "", str(n), PROGRAMS, partial(_program_case, plan, dtypes, n))
+        for n in range(plan.budget.programs)
+    ]
+
+
+def _program_case(plan: Plan, dtypes: tuple[tuple[int, DType], ...], number: int) -> Iterator[Item]:
+    budget = plan.budget
+    setting = Setting(
+        support=plan.support,
+        numerics=plan.capabilities.numerics,
+        shapes=plan.capabilities.shapes,
+        exact=number % 5 in (1, 3),
+        limit=budget.limit,
+        dtypes=dtypes,
+    )
+    choices = Stream(plan.seed, "program", number)
+    made = draw_program(choices, setting, large=budget.large and number % 16 == 15)
+    dtype = made.graph.outputs[0].dtype.name
+    yield Case(
+        name=f"fusion/{PROGRAMS}/{dtype}/{number}",
+        level="fusion",
+        op=PROGRAMS,
+        dtype=dtype,
+        graph=made.graph,
+        data=made.data,
+        split=number % budget.split == 0,
+        tags=("exact" if setting.exact else "bounded",),
+    )
+
+
+def _row_unit(plan: Plan, row: OpDef, dtype: DType, level: str, most: int | None) -> Unit:
+    make = partial(_row_cases, plan, row, dtype, level, most)
+    return Unit(level, row.name, dtype.name, "", row.kind.value, make)
 
 
 def _row_cases(
@@ -111,7 +154,7 @@ def _row_cases(
     """
     found = instances(row, dtype, plan.capabilities.shapes, plan.seed)
     if not plan.budget.large:
-        found = [i for i in found if all(t.size <= 2048 for t in i.operands)]
+        found = [i for i in found if all(t.size <= _SMALL for t in i.operands)]
     usable: list[Instance] = []
     reasons: dict[str, None] = {}
     for instance in found:
@@ -129,15 +172,16 @@ def _row_cases(
     for first in range(0, len(usable), _TOGETHER):
         group = usable[first : first + _TOGETHER]
         yield _joint_case(plan, row, dtype, level, f"{place}/{first // _TOGETHER}", group)
+    if level == "ops":
+        yield from _special_cases(plan, row, dtype)
 
 
 def _joint_case(
     plan: Plan, row: OpDef, dtype: DType, level: str, name: str, group: Sequence[Instance]
 ) -> Case:
     """One program with an instruction and an output for each instance."""
-    builder = Builder()
     outputs: list[Value] = []
-    with builder:
+    with Builder() as builder:
         for instance in group:
             results = row(*map(builder.input, instance.operands), **dict(instance.attrs))
             outputs += results if isinstance(results, tuple) else (results,)
@@ -150,13 +194,16 @@ def _joint_case(
         graph=builder.build(outputs, row.name),
         data=data if any(i.operands for i in group) else ((),),
         bitwise=row.kind in (Kind.MOVEMENT, Kind.SOURCE) or row.name == "select",
+        # What is not one instruction to the device may come out otherwise when it is taken apart.
+        split=row.decompose is not None or row.kind is Kind.CONTRACTION,
+        tags=(row.kind.value,),
     )
 
 
 def _data(plan: Plan, row: OpDef, group: Sequence[Instance], number: int) -> tuple[Recipe, ...]:
     """Recipes of all inputs: the kinds of each instance, turned by the number of the set."""
     choices = Stream(plan.seed, "data", row.name, number)
-    domain = row.domain
+    first, domain = 16 * plan.seed, row.domain
     recipes: list[Recipe] = []
     for which, instance in enumerate(group):
         kinds = instance.kinds or ("ramp",)
@@ -165,7 +212,7 @@ def _data(plan: Plan, row: OpDef, group: Sequence[Instance], number: int) -> tup
             layout = LAYOUTS[choices.integer(0, 4)] if choices.integer(0, 7) == 7 else "dense"
             interval = domain.intervals[min(position, len(domain.intervals) - 1)]
             recipes.append(
-                Recipe(kind, plan.seed + number, (), layout, interval, position in domain.nonzero)
+                Recipe(kind, first + number, (), layout, interval, position in domain.nonzero)
             )
     return tuple(recipes)
 
@@ -176,61 +223,11 @@ def _special_cases(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Case]:
     graph, kept = special.program(row, dtype, parts, plan.support)
     if kept:
         yield Case(
-            f"ops/{row.name}/{dtype.name}/special", "ops", row.name, dtype.name, graph, cells=kept
+            name=f"ops/{row.name}/{dtype.name}/special",
+            level="ops",
+            op=row.name,
+            dtype=dtype.name,
+            graph=graph,
+            cells=kept,
+            tags=(row.kind.value,),
         )
-
-
-def _everyday(plan: Plan) -> Iterator[Item]:
-    """Programs everybody writes first."""
-    w = plan.capabilities.shapes.vector
-    for name, build in (
-        ("weighted_sum", _weighted_sum),
-        ("softmax", _softmax),
-        ("dense_layer", _dense),
-    ):
-        for dtype in (f32,):
-            graph_builder = Builder()
-            with graph_builder:
-                output = build(graph_builder, dtype, w)
-            graph = graph_builder.build([output], name)
-            place = f"smoke/{name}/{dtype.name}"
-            reason = next(
-                (r for i in graph.instrs if (r := plan.support.reason(
-                    lookup(i.op.name), [v.type for v in i.operands], i.attrs
-                ))),
-                None,
-            )  # fmt: skip
-            if reason is not None:
-                yield Unsupported(place, "smoke", "programs", dtype.name, reason)
-                continue
-            data = tuple(
-                tuple(Recipe(kind, plan.seed + i) for i in range(len(graph.inputs)))
-                for kind in ("signed", "small")
-            )
-            yield Case(place, "smoke", "programs", dtype.name, graph, data, split=True)
-
-
-def _weighted_sum(builder: Builder, dtype: DType, w: int) -> Value:
-    x, y, z = (builder.input(dtype[5, 4 * w + 3]) for _ in range(3))
-    total: Value = lookup("reduce")(lookup("add")(x, lookup("mul")(y, z)), kind="add", dims=(0, 1))
-    return total
-
-
-def _softmax(builder: Builder, dtype: DType, w: int) -> Value:
-    result: Value = lookup("softmax")(builder.input(dtype[7, 2 * w + 5]), dims=(1,))
-    return result
-
-
-def _dense(builder: Builder, dtype: DType, w: int) -> Value:
-    x, weights, bias = (
-        builder.input(dtype[5, w + 1]),
-        builder.input(dtype[w + 1, 7]),
-        builder.input(dtype[7]),
-    )
-    product = lookup("dot_general")(x, weights, batch=((), ()), contract=((1,), (0,)))
-    spread = lookup("broadcast_in_dim")(bias, shape=(5, 7), dims=(1,))
-    result: Value = lookup("relu")(lookup("add")(product, spread))
-    return result
-
-
-__all__ = ["ALL", "BUDGETS", "BY_NAME", "Budget", "Item", "Plan", "cases"]

@@ -118,4 +118,5 @@ def same_bits(x: Array, y: Array) -> Array:
     same = same.reshape(x.shape)
     if x.dtype.kind in "biu":
         return np.asarray(same)
-    return np.asarray(same | (np.isnan(x) & np.isnan(y)))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(same | (np.isnan(x) & np.isnan(y)))

@@ -161,7 +161,8 @@ def _folded(values: Array, interval: Interval) -> Array:
 
 
 def _kept_inside(values: Array, interval: Interval) -> Array:
-    low, high = (values.dtype.type(end) for end in interval)
+    with np.errstate(over="ignore"):
+        low, high = (values.dtype.type(end) for end in interval)
     return np.asarray(np.minimum(np.maximum(values, low), high))
 
 

@@ -1,249 +1,155 @@
-"""Runs the levels: single ops over dtypes, then random programs, each against the reference's
-spans.
-"""
+"""Runs levels on a device and looks into what fails; runs a failure file again."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
-from bringup.dtypes import DType
-from bringup.errors import BringupError, OpTypeError
-from bringup.graph import Graph
-from bringup.ops.table import Kind, OpDef, all_ops
-from bringup_conformance.bounds import analyse
-from bringup_conformance.choices import Stream
-from bringup_conformance.growing import Setting
-from bringup_conformance.numbers import Array
-from bringup_conformance.programs import draw_program, usable_dtypes
-from bringup_conformance.recipes import Recipe
-from bringup_conformance.sizes import lengths
-from bringup_conformance.support import Support, single
+from bringup.errors import BringupError
+from bringup_conformance import explain, failures, levels
+from bringup_conformance.cases import PROGRAMS, Outcome, Problem, Unsupported
+from bringup_conformance.failures import case_from_json
+from bringup_conformance.levels import LEVELS, Plan, Unit
+from bringup_conformance.reduce import Effort
+from bringup_conformance.reports import Failure, Report
+from bringup_conformance.running import attempt, run_case
+from bringup_conformance.selection import Selection
+from bringup_conformance.support import Support
 from bringup_conformance.targets import DeviceTarget, Target
-from bringup_conformance.verdict import Verdict, judge
 
-LEVELS = ("smoke", "ops", "fusion")
-#: Programs of the fusion level, and elements of their largest value.
-PROGRAMS = {"smoke": 10, "ops": 0, "fusion": 150}
-_LIMIT = 4096
-_POINTWISE = (Kind.ELEMENTWISE, Kind.COMPOSITE)
+#: Failures that are shrunk in one run, and seconds for all of them: of ops one each, so that one
+#: fault is not shrunk a hundred times.
+MOST_SHRUNK = 12
+SHRINK_SECONDS = 90.0
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One graph and its data.  group: the op, or ``program``; name: what tells it from others."""
+class Progress:
+    """How far a run is.  done, total: units of work.  doing: what is at hand.  failed: cases."""
 
-    group: str
-    dtype: str
-    name: str
-    graph: Graph
-    data: tuple[tuple[Recipe, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A case whose results are wrong, or that could not be run.  detail: the worst elements, or the
-    error.
-    """
-
-    case: Case
-    mode: str
-    detail: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "case": self.case.name,
-            "mode": self.mode,
-            "detail": self.detail,
-            "ir": str(self.case.graph),
-            "recipes": [[r.to_json() for r in data] for data in self.case.data],
-        }
+    done: int
+    total: int
+    doing: str
+    failed: int
 
 
-@dataclass(slots=True)
-class Report:
-    """What a run found.
-
-    cells: by (op, dtype): passed, failed, the worst error in ULP and as a share of the bound.
-    unsupported: (op, dtype) and the device's reason.
-    """
-
-    backend: str
-    level: str
-    seed: int
-    passed: int = 0
-    failed: int = 0
-    seconds: float = 0.0
-    failures: list[Failure] = field(default_factory=list)
-    unsupported: dict[tuple[str, str], str] = field(default_factory=dict)
-    cells: dict[tuple[str, str], list[float]] = field(default_factory=dict)
-
-    @property
-    def ok(self) -> bool:
-        """Whether something ran and nothing failed."""
-        return self.failed == 0 and self.passed > 0
-
-    def to_json(self) -> dict[str, Any]:
-        """The object a run ends with; the smallest failing program first."""
-        ordered = sorted(self.failures, key=lambda f: len(f.case.graph))
-        return {
-            "backend": self.backend,
-            "level": self.level,
-            "seed": self.seed,
-            "passed": self.passed,
-            "failed": self.failed,
-            "unsupported": len(self.unsupported),
-            "seconds": round(self.seconds, 3),
-            "failures": [f.to_json() for f in ordered],
-        }
+OnProgress = Callable[[Progress], None]
 
 
 def run(
-    backend: str,
+    backend: str | Target,
     level: str = "fusion",
     seed: int = 0,
     *,
     only: str = "",
-    progress: Callable[[Case], None] = lambda _case: None,
+    report: Path | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Report:
-    """Run a level, and those below it, on a device by name.  Raises BackendError if it cannot be
-    opened.
+    """Run a level, and those below it, on a device.
+
+    backend: its name, or a target at hand.  only: which cases, see `Selection`.  report: a folder
+    that receives a file for every failure as it is met, and ``report.json``; files of failures that
+    an earlier run left there go.
+    Raises BackendError if the device cannot be opened, BringupError for an unknown level, OSError
+    if the folder cannot be written to.
     """
-    return run_on(DeviceTarget.named(backend), level, seed, only=only, progress=progress)
-
-
-def run_on(
-    target: Target,
-    level: str = "fusion",
-    seed: int = 0,
-    *,
-    only: str = "",
-    progress: Callable[[Case], None] = lambda _case: None,
-) -> Report:
-    """Like `run`, on a target at hand."""
+    if level not in LEVELS:
+        raise BringupError(f"no level is named {level!r}", fix=f"use one of {', '.join(LEVELS)}")
+    target = DeviceTarget.named(backend) if isinstance(backend, str) else backend
+    if report is not None:
+        failures.prepare(report)
+    session = _Session(target, Report(target.name, level, seed, only), report)
     start = time.perf_counter()
-    report = Report(target.name, level, seed)
-    support = Support(target.missing)
-    for case in cases(target, support, level, seed, report):
-        if only and only not in case.name:
-            continue
-        progress(case)
-        _run_case(target, case, report)
-    report.seconds = time.perf_counter() - start
-    return report
+    session.run(on_progress or (lambda _progress: None))
+    session.explain(on_progress or (lambda _progress: None))
+    session.report.seconds = time.perf_counter() - start
+    session.report.failures.sort(key=lambda failure: failure.nodes)
+    if report is not None:
+        session.report.write(report)
+    return session.report
 
 
-def cases(
-    target: Target, support: Support, level: str, seed: int, report: Report
-) -> Iterator[Case]:
-    """Every case of a level, the same ones for the same seed."""
-    wanted = LEVELS[: LEVELS.index(level) + 1]
-    sizes = lengths(target.capabilities.shapes)
-    yield from _op_cases(support, sizes if "ops" in wanted else sizes[3:5], seed, report)
-    for name in wanted:
-        yield from _program_cases(target, support, PROGRAMS[name], (seed, name))
+class _Session:
+    """A run in progress."""
 
+    def __init__(self, target: Target, report: Report, folder: Path | None) -> None:
+        self.target = target
+        self.report = report
+        self.folder = folder
+        self.failed: list[tuple[Outcome, Failure]] = []
 
-def _op_cases(support: Support, sizes: Sequence[int], seed: int, report: Report) -> Iterator[Case]:
-    for row in all_ops():
-        if row.kind not in _POINTWISE or row.arity not in (1, 2):
-            continue
-        for attrs in _attributes(row):
-            for dtype in row.dtypes:
-                yield from _one_op(support, row, attrs, dtype, sizes, seed, report)
+    def run(self, on_progress: OnProgress) -> None:
+        report, capabilities = self.report, self.target.capabilities
+        selection = Selection(report.only)
+        budget = levels.budget_of(capabilities)
+        plan = Plan(capabilities, Support(self.target.missing), report.seed, budget)
+        wanted = LEVELS[: LEVELS.index(report.level) + 1]
+        units = [u for name in wanted for u in levels.units(plan, name) if selection.reaches(u)]
+        for number, unit in enumerate(units):
+            on_progress(Progress(number, len(units), _title(unit), report.failed))
+            for item in unit.make():
+                if not selection.admits(item):
+                    continue
+                if isinstance(item, Unsupported):
+                    report.unsupported.append(item)
+                else:
+                    self._take(run_case(self.target, item))
 
-
-def _one_op(
-    support: Support,
-    row: OpDef,
-    attrs: dict[str, Any],
-    dtype: DType,
-    sizes: Sequence[int],
-    seed: int,
-    report: Report,
-) -> Iterator[Case]:
-    for size in sizes:
-        types = (dtype[size],) * (row.arity or 1)
-        try:
-            reason = support.reason(row, types, attrs)
-        except OpTypeError:
+    def _take(self, outcome: Outcome) -> None:
+        self.report.add(outcome)
+        if outcome.problem is None:
             return
-        if reason is not None:
-            report.unsupported[(row.claim(row.bind(attrs)), dtype.name)] = reason
-            return
-        label = ",".join(f"{k}={v}" for k, v in attrs.items())
-        yield Case(
-            row.name,
-            dtype.name,
-            f"{row.name}({label}).{dtype.name}[{size}]",
-            single(row, types, attrs),
-            tuple(
-                tuple(Recipe(kind, seed * 97 + 13 * n + k) for n in range(len(types)))
-                for k, kind in enumerate(("signed", "special"))
-            ),
-        )
+        report = self.report
+        failure = Failure(explain.basic(outcome, report.backend, report.level, report.seed))
+        report.failures.append(failure)
+        self.failed.append((outcome, failure))
+        self._write(len(self.failed) - 1, failure)
+
+    def _write(self, number: int, failure: Failure) -> None:
+        if self.folder is not None:
+            failure.file = failures.write(self.folder, number, failure.document)
+
+    def explain(self, on_progress: OnProgress) -> None:
+        """Shrink failures, of ops the first of each, until there are many or time is up."""
+        start, ops, done = time.monotonic(), set(), 0
+        for number, (outcome, failure) in enumerate(self.failed):
+            left = SHRINK_SECONDS - (time.monotonic() - start)
+            if done == MOST_SHRUNK or left <= 0:
+                return
+            if outcome.case.op != PROGRAMS and outcome.case.op in ops:
+                continue
+            ops.add(outcome.case.op)
+            what = f"shrinking {outcome.case.name}"
+            on_progress(Progress(done, MOST_SHRUNK, what, self.report.failed))
+            effort = Effort(seconds=min(left, Effort().seconds))
+            failure.document = explain.explained(self.target, outcome, failure.document, effort)
+            self._write(number, failure)
+            done += 1
 
 
-def _attributes(row: OpDef) -> list[dict[str, Any]]:
-    """Every combination of an op's choices; none for ops whose attributes depend on shapes."""
-    found: list[dict[str, Any]] = [{}]
-    for attr in row.attrs:
-        if attr.choices:
-            found = [{**known, attr.name: choice} for known in found for choice in attr.choices]
-        elif attr.kind == "dtype":
-            from bringup.dtypes import ALL
-
-            found = [{**known, attr.name: choice} for known in found for choice in ALL]
-        else:
-            return []
-    return found
+def _title(unit: Unit) -> str:
+    return "/".join(filter(None, (unit.level, unit.op, unit.dtype, unit.number)))
 
 
-def _program_cases(
-    target: Target, support: Support, count: int, key: tuple[int | str, ...]
-) -> Iterator[Case]:
-    capabilities = target.capabilities
-    dtypes = usable_dtypes(support)
-    for number in range(count):
-        exact = number % 3 == 2
-        setting = Setting(
-            support, capabilities.numerics, capabilities.shapes, exact, _LIMIT, dtypes
-        )
-        program = draw_program(Stream(*key, number), setting)
-        name = f"program.{'exact' if exact else 'bounded'}.{number}"
-        yield Case("program", "", name, program.graph, program.data)
+def replay(path: Path, backend: str | Target | None = None) -> tuple[Failure, Problem | None]:
+    """Run the program of a failure file again: the smallest, then, if that passes, the whole.
+
+    backend: another device than the file's.  Returns the file's failure, and what is wrong now.
+    Raises BackendError if the device cannot be opened, ValueError if the file is none, OSError.
+    """
+    document = failures.read(path)
+    name = document["backend"] if backend is None else backend
+    target = DeviceTarget.named(name) if isinstance(name, str) else name
+    skip = frozenset(document["options"]["skip"])
+    for form in filter(None, (document.get("reduced"), document["case"])):
+        problem = document["problem"] if form is document["case"] else form["problem"]
+        case = case_from_json(form)
+        found = attempt(target, case, fuse=problem["fused"], skip=skip)[1]
+        if found is not None:
+            return Failure(document, path), found
+    return Failure(document, path), None
 
 
-def _run_case(target: Target, case: Case, report: Report) -> None:
-    modes = {"fused": True, "op by op": False} if case.group == "program" else {"fused": True}
-    cell = report.cells.setdefault((case.group, case.dtype), [0, 0, 0.0, 0.0])
-    for mode, fuse in modes.items():
-        try:
-            verdict, shown = _compare(target, case, fuse)
-        except (BringupError, ArithmeticError, LookupError, ValueError, TypeError) as error:
-            verdict, shown = Verdict(1), f"{type(error).__name__}: {error}"
-        good = verdict.ok
-        cell[0] += good
-        cell[1] += not good
-        cell[2], cell[3] = max(cell[2], verdict.ulp), max(cell[3], verdict.ratio)
-        report.passed += good
-        report.failed += not good
-        if not good:
-            report.failures.append(Failure(case, mode, shown))
-
-
-def _compare(target: Target, case: Case, fuse: bool) -> tuple[Verdict, str]:
-    runnable = target.compile(case.graph, fuse=fuse)
-    total = Verdict()
-    for recipes in case.data:
-        inputs: list[Array] = [
-            recipe.make(value.type)
-            for recipe, value in zip(recipes, case.graph.inputs, strict=True)
-        ]
-        spans = analyse(case.graph, inputs, target.capabilities.numerics)
-        for number, (actual, span) in enumerate(zip(runnable(inputs), spans, strict=True)):
-            total = total + judge(actual, span, number)
-    return total, "; ".join(map(str, total.mismatches[:3]))
+__all__ = ["LEVELS", "Progress", "Report", "replay", "run"]

@@ -16,7 +16,7 @@ from bringup_conformance.numbers import Array, same_bits
 from bringup_conformance.span import Span
 from bringup_conformance.special import judge_cells, operands
 from bringup_conformance.targets import Runnable, Target
-from bringup_conformance.verdict import Verdict, judge
+from bringup_conformance.verdict import WORST, Mismatch, Verdict, judge
 
 #: Characters kept of what a device raised.
 _TEXT = 2000
@@ -90,8 +90,23 @@ def _bitwise(actual: Array, span: Span, output: int) -> Verdict:
     if not found.ok or not span.exact or not span.dtype.is_float:
         return found
     word = np.dtype(f"u{actual.dtype.itemsize}")
-    wanted = np.ascontiguousarray(span.middle).reshape(actual.shape).view(word)
-    return Verdict(int((actual.view(word) != wanted).sum()), actual.size)
+    given, wanted = (np.asarray(a, order="C").reshape(-1) for a in (actual, span.middle))
+    wrong = np.flatnonzero(given.view(word) != wanted.view(word))
+    mismatches = tuple(
+        _other_nan(given, wanted, int(i), actual.shape, output) for i in wrong[:WORST]
+    )
+    return Verdict(len(wrong), actual.size, mismatches=mismatches)
+
+
+def _other_nan(
+    given: Array, wanted: Array, place: int, shape: tuple[int, ...], output: int
+) -> Mismatch:
+    """Two NaNs print alike, so their bits are shown."""
+    actual, right = (
+        f"nan with the bits {a[place : place + 1].tobytes()[::-1].hex()}" for a in (given, wanted)
+    )
+    index = tuple(int(i) for i in np.unravel_index(place, shape))
+    return Mismatch(output, index, actual, right, right, right)
 
 
 def _call(

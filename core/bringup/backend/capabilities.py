@@ -59,7 +59,8 @@ class Capabilities:
     there, only a dtype that some claim holds.  `reduce` and `dot_general` count as claims of
     kernels.  alignment: of buffers and arena slots, bytes.  asynchronous: work may be pending after
     a call returns.  donation: donated inputs may be overwritten.  deterministic: two runs give the
-    same bits.
+    same bits.  simulated: a model of the hardware, so slow that the suite runs fewer and smaller
+    programs.
     """
 
     ops: Claims = field(default_factory=dict)
@@ -72,6 +73,7 @@ class Capabilities:
     asynchronous: bool = False
     donation: bool = True
     deterministic: bool = True
+    simulated: bool = False
 
     def runs_op(self, instr: Instr) -> bool:
         """Whether the device runs this instruction as an op call."""
