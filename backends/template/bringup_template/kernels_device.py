@@ -21,6 +21,7 @@ CAPABILITIES = backend.Capabilities(
     limits=backend.Limits(tile_bytes=1 << 16),
     shapes=backend.Shapes(vector=VECTOR_WIDTH, block=VECTOR_WIDTH),
     asynchronous=True,
+    simulated=True,
 )
 
 

@@ -46,6 +46,7 @@ CAPABILITIES = Capabilities(
     ops=claims(["constant", *FUNCTIONS], ALL),  # core uploads constants itself
     numerics=Numerics(longest_chain=1),  # the library adds up as a balanced tree
     asynchronous=True,
+    simulated=True,
 )
 
 
