@@ -14,9 +14,9 @@ from bringup.graph import Builder, Literal
 from bringup.ops.table import OpDef
 from bringup.types import TensorType
 from bringup_conformance.cases import Instance
-from bringup_conformance.choices import Stream, pick
+from bringup_conformance.choices import Stream, chance, pick
 from bringup_conformance.recipes import Recipe
-from bringup_conformance.sizes import LARGE, lengths
+from bringup_conformance.sizes import LARGE, draw_shape, strata
 
 #: Kinds of data by what an op is sensitive to.
 ANY = ("signed", "wide", "special", "positive", "small", "negative", "ties")
@@ -37,13 +37,18 @@ class Drawing:
         self.choices = Stream(seed, "instances", row.name, dtype.name)
 
     def sizes(self, count: int) -> list[int]:
-        """Some boundary lengths, a tiny one and one past a block among them."""
-        every = lengths(self.shapes)
-        small = [n for n in every if n <= self.shapes.vector + 1]
-        large = [n for n in every if n > self.shapes.vector + 1] or list(every)
-        found = [pick(self.choices, small), pick(self.choices, large)]
-        found += [pick(self.choices, every) for _ in range(count - 2)]
+        """Boundary lengths, one of each of the first strata."""
+        found = [pick(self.choices, stratum) for stratum in strata(self.shapes)[:count]]
         return list(dict.fromkeys(found))
+
+    def shape(self, rank: int) -> tuple[int, ...]:
+        """A shape of boundary sizes."""
+        return draw_shape(self.choices, self.shapes, rank=rank, limit=2048)
+
+    def some(self, rank: int) -> tuple[int, ...]:
+        """Some of the dimensions, at least one."""
+        found = tuple(d for d in range(rank) if chance(self.choices, 1, 2))
+        return found or (self.choices.integer(0, rank - 1),)
 
     @property
     def vector(self) -> int:
@@ -90,9 +95,11 @@ def _same_types(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     """Operands and result of one type: the elementwise ops, and any row the suite does not know."""
     assert row.arity is not None
     for attrs in _variants(row):
-        for size in draw.sizes(3):
+        for size in draw.sizes(5):
             yield _instance([draw.dtype[size]] * row.arity, attrs, ANY)
     yield _instance([draw.dtype[3, draw.vector + 1]] * row.arity, _variants(row)[0], ANY)
+    if draw.dtype is f32 or draw.dtype is row.dtypes[0]:
+        yield _instance([draw.dtype[LARGE[2]]] * row.arity, _variants(row)[0], ANY)
     yield _instance([draw.dtype[()]] * row.arity, _variants(row)[-1], ANY)
 
 
@@ -104,19 +111,19 @@ def _instance(
 
 def _select(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for dtype in ALL:
-        size = draw.sizes(2)[-1]
+        size = pick(draw.choices, draw.sizes(5))
         yield _instance([draw.dtype[size], dtype[size], dtype[size]], {}, MOVES)
 
 
 def _compare(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for attrs in _variants(row):
-        size = pick(draw.choices, draw.sizes(3))
+        size = pick(draw.choices, draw.sizes(5))
         yield _instance([draw.dtype[size]] * 2, attrs, ("ties", "special", "signed", "wide"))
 
 
 def _convert(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for target in ALL:
-        size = draw.sizes(2)[-1]
+        size = pick(draw.choices, draw.sizes(5))
         yield _instance(
             [draw.dtype[size]], {"dtype": target}, ("signed", "wide", "special", "small", "ramp")
         )
@@ -124,7 +131,7 @@ def _convert(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
 
 def _bitcast(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for target in ALL:
-        size = draw.sizes(2)[-1]
+        size = pick(draw.choices, draw.sizes(5))
         yield _instance([draw.dtype[size]], {"dtype": target}, ("signed", "special"))
 
 
@@ -146,9 +153,53 @@ def _constant(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         yield _instance([], {"value": Literal(Recipe(kind).make(type_), type_)}, ())
 
 
-def _moves(sites: Callable[[int], Sites]) -> Callable[[OpDef, Drawing], Iterator[Instance]]:
+def _no_more(_draw: Drawing) -> Sites:
+    return iter(())
+
+
+def _drawn_transposes(draw: Drawing) -> Sites:
+    for rank in (3, 4):
+        rest = list(range(rank))
+        order = [rest.pop(draw.choices.integer(0, len(rest) - 1)) for _ in range(rank)]
+        yield (draw.shape(rank),), {"permutation": tuple(order)}
+
+
+def _drawn_broadcasts(draw: Drawing) -> Sites:
+    for rank in (2, 3, 4):
+        shape = draw.shape(rank)
+        dims = draw.some(rank)
+        # A dimension of 1 stretches.
+        small = tuple(1 if chance(draw.choices, 1, 4) else shape[d] for d in dims)
+        yield (small,), {"shape": shape, "dims": dims}
+
+
+def _drawn_slices(draw: Drawing) -> Sites:
+    for rank in (1, 2, 3):
+        shape = draw.shape(rank)
+        start, limit, stride = [], [], []
+        for n in shape:
+            first = draw.choices.integer(0, n // 2)
+            last = draw.choices.integer(first, n)
+            step = pick(draw.choices, (1, 2, 3, -1, -2))
+            start.append(first if step > 0 else max(last - 1, 0))
+            limit.append(last if step > 0 else min(first, last) - 1)
+            stride.append(step)
+        yield (shape,), {"start": tuple(start), "limit": tuple(limit), "stride": tuple(stride)}
+
+
+def _drawn_joins(draw: Drawing) -> Sites:
+    for rank in (1, 2, 3):
+        shape, dim = draw.shape(rank), draw.choices.integer(0, rank - 1)
+        sizes = [pick(draw.choices, (1, 2, draw.vector, draw.vector + 1, 0)) for _ in range(3)]
+        parts = tuple((*shape[:dim], n, *shape[dim + 1 :]) for n in sizes)
+        yield parts, {"dim": dim}
+
+
+def _moves(
+    sites: Callable[[int], Sites], drawn: Callable[[Drawing], Sites] = _no_more
+) -> Callable[[OpDef, Drawing], Iterator[Instance]]:
     def make(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
-        for shapes, attrs in sites(draw.vector):
+        for shapes, attrs in (*sites(draw.vector), *drawn(draw)):
             yield _instance([draw.dtype[shape] for shape in shapes], attrs, MOVES)
 
     return make
@@ -223,6 +274,9 @@ def _reduce(row: OpDef, draw: Drawing) -> Iterator[Instance]:
         for at in range(5):
             shape, dims = sites[(at * 2 + draw.choices.integer(0, 1)) % len(sites)]
             yield _instance([draw.dtype[shape]], {"kind": kind, "dims": dims}, data)
+        rank = draw.choices.integer(2, 4)
+        drawn = {"kind": kind, "dims": draw.some(rank)}
+        yield _instance([draw.dtype[draw.shape(rank)]], drawn, data)
         if kind in ("add", "max") and draw.dtype.is_float:
             yield _instance([draw.dtype[LARGE[1]]], {"kind": kind, "dims": (0,)}, data)
         if kind == "add" and draw.dtype in (f32, i32):
@@ -262,6 +316,8 @@ def _rows(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         yield _instance(
             [draw.dtype[shape]], {"dims": dims}, ("signed", "ramp", "negative", "ties", "special")
         )
+    rank = draw.choices.integer(2, 4)
+    yield _instance([draw.dtype[draw.shape(rank)]], {"dims": draw.some(rank)}, ("signed", "ramp"))
 
 
 def _layer_norm(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -300,11 +356,11 @@ _MAKERS: dict[str, _Make] = {
     "bitcast": _bitcast,
     "iota": _iota,
     "reshape": _moves(_reshape),
-    "transpose": _moves(_transpose),
-    "broadcast_in_dim": _moves(_broadcast),
-    "slice": _moves(_slice),
+    "transpose": _moves(_transpose, _drawn_transposes),
+    "broadcast_in_dim": _moves(_broadcast, _drawn_broadcasts),
+    "slice": _moves(_slice, _drawn_slices),
     "pad": _moves(_pad),
-    "concatenate": _moves(_concatenate),
+    "concatenate": _moves(_concatenate, _drawn_joins),
     "reduce": _reduce,
     "dot_general": _dot,
     "softmax": _rows,

@@ -27,7 +27,7 @@ LEVELS = ("smoke", "ops", "fusion")
 #: Instructions checked in one program, so that compiling does not dominate.
 _TOGETHER = 6
 # Larger operands take a simulator longer than they are worth.
-_SMALL = 2048
+_SMALL = 8200
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Budget:
 
 
 #: For devices that compile and run at the speed of hardware, and for simulators.
-FULL = Budget(programs=400, limit=4096, large=True, data=4, split=1)
-SIMULATED = Budget(programs=120, limit=300, large=False, data=2, split=4)
+FULL = Budget(programs=1500, limit=4096, large=True, data=4, split=1)
+SIMULATED = Budget(programs=400, limit=600, large=False, data=2, split=2)
 
 
 def budget_of(capabilities: Capabilities) -> Budget:

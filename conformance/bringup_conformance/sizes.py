@@ -14,43 +14,21 @@ LARGE = (1025, 8200, 70_000)
 _PRIMES = (5, 7, 13, 31, 61, 127)
 
 
-def boundary(shapes: Shapes, *, limit: int = 4096) -> tuple[int, ...]:
-    """Every boundary size up to a limit, ascending.
+def strata(shapes: Shapes) -> tuple[tuple[int, ...], ...]:
+    """One-dimensional sizes in groups that different paths of a device run: around its vector, past
+    a block, tiny, past several vectors, around a block.
 
-    >>> boundary(Shapes(vector=8, block=64), limit=20)
-    (0, 1, 2, 3, 5, 7, 8, 9, 13, 15, 16, 17)
+    >>> strata(Shapes(vector=8, block=64))[0]
+    (9, 7, 8)
     """
-    found = {0, 1, 2, 3, *_PRIMES}
-    for size in (shapes.vector, 2 * shapes.vector, shapes.block, *shapes.extra):
-        found |= {size - 1, size, size + 1}
-    return tuple(sorted(n for n in found if 0 <= n <= limit))
-
-
-def lengths(shapes: Shapes) -> tuple[int, ...]:
-    """A short list of one-dimensional sizes that meets every boundary of the device once."""
     w, block = shapes.vector, shapes.block
-    found = {0, 1, 2, 3, w - 1, w, w + 1, 3 * w + 5, block - 1, block, block + 1, LARGE[0]}
-    for size in shapes.extra:
-        found |= {size - 1, size, size + 1}
-    return tuple(sorted(n for n in found if n >= 0))
-
-
-def matrices(shapes: Shapes) -> tuple[tuple[int, int], ...]:
-    """Two-dimensional shapes: squares, which hide swapped axes' sizes and show swapped contents,
-    and permuted twins.
-    """
-    w = shapes.vector
+    extra = [n + d for n in shapes.extra for d in (1, -1, 0) if n + d >= 0]
     return (
-        (w, w),
-        (3, w + 1),
-        (w + 1, 3),
-        (1, w),
-        (w, 1),
-        (2, 33),
-        (33, 2),
-        (5, 5),
-        (0, 3),
-        (4, 0),
+        (w + 1, max(w - 1, 0), w),
+        (block + 1, LARGE[0], *extra),
+        (1, 0, 2, 3),
+        (3 * w + 5, 2 * w - 1, 2 * w + 1, *(n for n in _PRIMES if n > w + 1)),
+        (block - 1, block),
     )
 
 
