@@ -28,6 +28,7 @@ LEVELS = ("smoke", "ops", "fusion")
 _TOGETHER = 6
 # Larger operands take a simulator longer than they are worth.
 _SMALL = 8200
+_SMOKE_PROGRAMS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ class Budget:
 
 
 #: For devices that compile and run at the speed of hardware, and for simulators.
-FULL = Budget(programs=1500, limit=4096, large=True, data=4, split=1)
-SIMULATED = Budget(programs=400, limit=600, large=False, data=2, split=2)
+FULL = Budget(programs=1200, limit=4096, large=True, data=4, split=1)
+SIMULATED = Budget(programs=300, limit=600, large=False, data=2, split=2)
 
 
 def budget_of(capabilities: Capabilities) -> Budget:
@@ -87,17 +88,17 @@ def units(plan: Plan, level: str) -> list[Unit]:
 
 
 def smoke(plan: Plan) -> list[Unit]:
-    """Every name a device must have, on f32 or the first dtype it takes, and three fused programs
-    that everybody writes first.
+    """Every name a device must have, on f32 or the first dtype it takes, three fused programs that
+    everybody writes first, and a few random ones.
     """
     found = []
     for row in all_ops():
         if row.tier == 0:
             dtype = f32 if f32 in row.dtypes else row.dtypes[0]
-            found.append(_row_unit(plan, row, dtype, "smoke", most=2))
+            found.append(_row_unit(plan, row, dtype, "smoke", most=4))
     make = partial(everyday.cases, plan.support, plan.capabilities.shapes.vector, plan.seed)
     found.append(Unit("smoke", PROGRAMS, f32.name, "", PROGRAMS, make))
-    return found
+    return found + _programs(plan, "smoke", _SMOKE_PROGRAMS)
 
 
 def ops(plan: Plan) -> list[Unit]:
@@ -109,14 +110,18 @@ def ops(plan: Plan) -> list[Unit]:
 
 def fusion(plan: Plan) -> list[Unit]:
     """Random programs, fused and op by op."""
+    return _programs(plan, "fusion", plan.budget.programs)
+
+
+def _programs(plan: Plan, level: str, count: int) -> list[Unit]:
     dtypes = usable_dtypes(plan.support)
-    return [
-        Unit("fusion", PROGRAMS, "", str(n), PROGRAMS, partial(_program_case, plan, dtypes, n))
-        for n in range(plan.budget.programs)
-    ]
+    make = partial(_program_case, plan, level, dtypes)
+    return [Unit(level, PROGRAMS, "", str(n), PROGRAMS, partial(make, n)) for n in range(count)]
 
 
-def _program_case(plan: Plan, dtypes: tuple[tuple[int, DType], ...], number: int) -> Iterator[Item]:
+def _program_case(
+    plan: Plan, level: str, dtypes: tuple[tuple[int, DType], ...], number: int
+) -> Iterator[Item]:
     budget = plan.budget
     setting = Setting(
         support=plan.support,
@@ -126,12 +131,12 @@ def _program_case(plan: Plan, dtypes: tuple[tuple[int, DType], ...], number: int
         limit=budget.limit,
         dtypes=dtypes,
     )
-    choices = Stream(plan.seed, "program", number)
+    choices = Stream(plan.seed, level, number)
     made = draw_program(choices, setting, large=budget.large and number % 16 == 15)
     dtype = made.graph.outputs[0].dtype.name
     yield Case(
-        name=f"fusion/{PROGRAMS}/{dtype}/{number}",
-        level="fusion",
+        name=f"{level}/{PROGRAMS}/{dtype}/{number}",
+        level=level,
         op=PROGRAMS,
         dtype=dtype,
         graph=made.graph,
