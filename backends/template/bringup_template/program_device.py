@@ -10,6 +10,7 @@ import contextlib
 import weakref
 from collections.abc import Iterable, Sequence
 
+from bringup.backend import located
 from bringup.program.program import KernelStep, Program
 from bringup_template.driver import Chip, reported
 from bringup_template.kernels_device import CAPABILITIES
@@ -63,7 +64,7 @@ class Executable:
             spaces["arena"] = owned[-1:]
             for step, kernel in zip(self.steps, self.kernels, strict=True):
                 bindings = [Binding(spaces[s.space][s.index], s.offset) for s in step.slots]
-                self.chip.launch(kernel, bindings, tag=step)
+                self.chip.launch(kernel, bindings, tag=located(step))
         except BaseException:
             _free(self.chip, owned)
             raise

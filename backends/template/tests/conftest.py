@@ -1,10 +1,16 @@
-"""What several test files launch."""
+"""What several test files use: a kernel, and each of the three devices with a chip of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from bringup_template.simulator import LANE, Assembler, encode
+from bringup.backend import load
+from bringup.runtime.devices import OpenDevice
+from bringup_template.simulator import LANE, Accelerator, Assembler, encode
+
+DEVICES = ("template-ops", "template-kernels", "template-program")
 
 
 @pytest.fixture
@@ -15,3 +21,29 @@ def double() -> bytes:
     value = asm.load(x, LANE)
     asm.store(y, LANE, asm.alu("add", value, value))
     return encode(asm.finish())
+
+
+def fresh(name: str, index: int = 0) -> OpenDevice:
+    """A device as `bringup.device` opens it, on a chip that nobody else uses."""
+    backend = load(name)
+    info = backend.devices()[index]
+    return OpenDevice(name, index, backend, backend.open(index), info)
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> OpenDevice:
+    """Each of the three devices."""
+    return fresh(request.param)
+
+
+@pytest.fixture
+def chip(device: OpenDevice) -> Accelerator:
+    """The hardware under `device`, where faults are ordered and counters read."""
+    found: Accelerator = device.device.chip  # type: ignore[attr-defined]
+    return found
+
+
+@pytest.fixture
+def another() -> Callable[[str, int], OpenDevice]:
+    """Opens more devices."""
+    return fresh

@@ -55,6 +55,8 @@ def evaluate(roots: Iterable[Node], device: OpenDevice) -> None:
     An error of the device points at the line that recorded the operation, as far as the device
     names it.
     """
+    from bringup.backend.adapters_run import running_at
+
     with _lock:
         batch = collect([root for root in roots if root.buffer is None])
         if not batch.nodes:
@@ -64,7 +66,8 @@ def evaluate(roots: Iterable[Node], device: OpenDevice) -> None:
         if scalars:
             inputs += [transfer.upload(device.device, s.literal.elements[0]) for s in batch.scalars]
         try:
-            buffers = execute(compiled, inputs, device)
+            with running_at(lambda line: _recorded_at(line, compiled.graph, batch)):
+                buffers = execute(compiled, inputs, device)
         except DeviceError as error:
             error.location = _recorded_at(error.location, compiled.graph, batch)
             raise
@@ -113,14 +116,17 @@ def _store(node: Node, buffer: Any) -> None:
 
 
 def _recorded_at(reported: Location | None, graph: Graph, batch: Batch) -> Location | None:
-    """The line of this batch's operation: the program may stem from equal code elsewhere."""
+    """The line of this batch's operation: the program may stem from equal code elsewhere.
+
+    A line of neither is that of earlier work, whose error came out only now.
+    """
     if reported is not None:
         lines = [i.location for i in graph.instrs if i.op.name not in _SPREAD]
         nodes = [n.location for n in batch.nodes if n.call.op.name not in _SPREAD]
         for line, own in zip(lines, nodes, strict=True):
             if line == reported:
                 return own
-    return batch.outputs[0].location
+    return reported or batch.outputs[0].location
 
 
 def deleted(what: str) -> DeletedBufferError:

@@ -5,7 +5,7 @@ opens a `Device`: an `OpsDevice`, a `KernelsDevice`, or one that compiles whole 
 """
 
 from bringup.backend.adapters import KernelsDevice, OpFunction, OpsDevice, SimpleBackend, claims
-from bringup.backend.adapters_run import current_step
+from bringup.backend.adapters_run import current_step, located
 from bringup.backend.capabilities import (
     API_LEVEL,
     OPSET,
@@ -66,4 +66,5 @@ __all__ = [
     "hookimpl",
     "list_backends",
     "load",
+    "located",
 ]

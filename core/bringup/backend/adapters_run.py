@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from bringup.errors import (
     BringupError,
     DeviceError,
     DeviceTimeoutError,
+    Location,
     OutOfMemoryError,
     UnsupportedError,
 )
@@ -24,6 +25,7 @@ from bringup.program.program import OpStep, Program, Slot, Step
 
 _ATTRS_SHOWN = 200
 _issuing = threading.local()
+Line = Callable[[Location | None], Location | None]
 
 # What a vendor's Python code raises when it means one of ours.
 _MEANINGS: tuple[tuple[type[Exception], type[BringupError]], ...] = (
@@ -50,7 +52,28 @@ def current_step() -> Step | None:
     A device whose work fails after the call returned keeps it with the queued work, so that the
     error at the wait can say ``location=step.location`` and ``step.name``.
     """
-    return getattr(_issuing, "step", None)
+    step: Step | None = getattr(_issuing, "step", None)
+    return None if step is None else located(step)
+
+
+def located(step: Step) -> Step:
+    """A step of the program being run, at this run's own line.
+
+    One program runs for equal code at several lines: ``step.location`` is where it was seen first.
+    For devices that take whole programs; `current_step` has it done.
+    """
+    line: Line | None = getattr(_issuing, "line", None)
+    return step if line is None else replace(step, location=line(step.location))
+
+
+@contextlib.contextmanager
+def running_at(line: Line) -> Iterator[None]:
+    """Run programs of this thread at other lines: ``line`` maps those they were compiled with."""
+    _issuing.line = line
+    try:
+        yield
+    finally:
+        _issuing.line = None
 
 
 @dataclass(frozen=True, slots=True)

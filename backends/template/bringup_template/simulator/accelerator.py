@@ -82,7 +82,7 @@ class Accelerator:
         self.index = index
         self.limits = Limits() if limits is None else limits
         self.protect = protect
-        self._memory = Memory(capacity, poison)
+        self._memory = Memory(capacity, poison, index)
         self._queue = CommandQueue()
         self._faults = Faults()
         self._kernels: WeakSet[LoadedKernel] = WeakSet()

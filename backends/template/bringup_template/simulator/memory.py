@@ -92,7 +92,7 @@ class Memory:
     commands, its handle already invalid); released.
     """
 
-    def __init__(self, capacity: int, poison: int) -> None:
+    def __init__(self, capacity: int, poison: int, index: int = 0) -> None:
         self.capacity = capacity
         self.poison = poison
         self.live_bytes = 0
@@ -100,7 +100,8 @@ class Memory:
         self.peak_bytes = 0
         self._resident = 0
         self._table: dict[int, Allocation] = {}
-        self._next = _FIRST_HANDLE
+        # Devices count in residues of their own, so that none takes another's handle.
+        self._first = self._next = _FIRST_HANDLE + index
 
     def fits(self, nbytes: int) -> bool:
         """Whether ``allocate(nbytes)`` would find room now."""
@@ -161,9 +162,9 @@ class Memory:
         self._resident = self.live_bytes = self.live_allocations = 0
 
     def _issued(self, handle: Any) -> bool:
-        if type(handle) is not int or not _FIRST_HANDLE <= handle < self._next:
+        if type(handle) is not int or not self._first <= handle < self._next:
             return False
-        return (handle - _FIRST_HANDLE) % _HANDLE_STRIDE == 0
+        return (handle - self._first) % _HANDLE_STRIDE == 0
 
 
 def _charge(nbytes: int) -> int:
