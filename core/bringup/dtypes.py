@@ -41,6 +41,7 @@ class DType:
 
     @property
     def is_float(self) -> bool:
+        """Whether it is a floating-point dtype."""
         return self.kind == "float"
 
     @property
@@ -50,6 +51,7 @@ class DType:
 
     @property
     def is_signed(self) -> bool:
+        """Whether it holds negative numbers."""
         return self.kind in ("int", "float")
 
     def __getitem__(self, shape: int | tuple[int, ...]) -> TensorType:

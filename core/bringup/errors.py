@@ -96,7 +96,7 @@ class OutOfMemoryError(DeviceError, MemoryError):
 
 
 class CompileError(DeviceError):
-    """A backend's compiler refused a kernel.  ``log`` is its output, ``source`` what it was given."""
+    """A backend's compiler refused a kernel.  log: its output.  source: what it was given."""
 
     def __init__(
         self, what: str, *, log: str = "", source: str = "", fix: str | None = None

@@ -29,6 +29,7 @@ class TensorType:
     size: int
 
     def __new__(cls, shape: tuple[int, ...], dtype: DType) -> TensorType:
+        """The one type of a shape and a dtype."""
         key = (tuple(shape), dtype)
         found = cls._interned.get(key)
         return found if found is not None else cls._intern(key)
@@ -49,6 +50,7 @@ class TensorType:
 
     @property
     def rank(self) -> int:
+        """How many dimensions."""
         return len(self.shape)
 
     @property
@@ -66,9 +68,11 @@ class TensorType:
         return tuple(reversed(strides))
 
     def with_shape(self, shape: tuple[int, ...]) -> TensorType:
+        """The same dtype with another shape."""
         return TensorType(shape, self.dtype)
 
     def with_dtype(self, dtype: DType) -> TensorType:
+        """The same shape with another dtype."""
         return TensorType(self.shape, dtype)
 
     @classmethod

@@ -73,7 +73,8 @@ class _Generator:
         for step in self.program.steps:
             if not isinstance(step, KernelStep):
                 raise UnsupportedError(
-                    f"{step.name} is not fused into any kernel and this backend has no op functions", location=step.location,
+                    f"{step.name} is in no kernel and this backend has no op functions",
+                    location=step.location,
                 )
             self._step(b, step)
         b.ret()

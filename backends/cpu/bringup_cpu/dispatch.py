@@ -131,7 +131,7 @@ def _check(entry: FastEntry, program: Program) -> None:
     bound = dict(entry.bound)
     for place, type_ in enumerate(program.inputs):
         if place in bound:
-            assert bound[place].nbytes >= type_.nbytes, f"input {place} is bound to less than {type_}"
+            assert bound[place].nbytes >= type_.nbytes, f"input {place} is smaller than {type_}"
         else:
             assert given.get(place) is type_, f"input {place} is {type_}, not {given.get(place)}"
     assert entry.outputs == program.outputs, "the entry's outputs are not the program's"

@@ -82,7 +82,8 @@ class Engine:
         self._dead: list[llvm.ExecutionEngine] = []
         self._loaded: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
         self._lock = threading.RLock()
-        # A child of fork must not inherit LLVM in the middle of something.
+        # A child of fork must not inherit LLVM in the middle of something: every call of llvmlite
+        # takes a lock of its own, so even asking for the CPU's name stands under this one.
         os.register_at_fork(
             before=self._lock.acquire,
             after_in_parent=self._lock.release,
@@ -103,8 +104,8 @@ class Engine:
         Raises CompileError with LLVM's message and the text.
         """
         level = self.level if level is None else level
-        key = self.key(text, exports, level)
         with self._lock:
+            key = self.key(text, exports, level)
             while self._dead:
                 self._dead.pop().close()
             found = self._loaded.get(key)
@@ -126,14 +127,14 @@ class Engine:
 
     def assembly(self, text: str, cpu: str = "", features: str = "") -> str:
         """Assembly of a module for the host, or for another CPU of the host's architecture."""
-        machine = self._target.create_target_machine(
-            cpu=cpu or host_cpu(),
-            features=features if cpu else host_features(),
-            opt=self.level,
-            reloc="pic",
-            codemodel="small",
-        )
         with self._lock, _parsed(text) as module:
+            machine = self._target.create_target_machine(
+                cpu=cpu or host_cpu(),
+                features=features if cpu else host_features(),
+                opt=self.level,
+                reloc="pic",
+                codemodel="small",
+            )
             return str(machine.emit_assembly(module))
 
     def symbol(self, name: str, address: int) -> None:

@@ -13,11 +13,9 @@ import pytest
 
 @pytest.fixture
 def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run code in a new interpreter with a cache of its own; fails the test unless it exits with 0."""
+    """Run code in a new interpreter with a cache of its own; it must exit with 0."""
 
-    def run(
-        code: str, timeout: float = 60, **environment: str
-    ) -> subprocess.CompletedProcess[str]:
+    def run(code: str, timeout: float = 60, **environment: str) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), **environment}
         done = subprocess.run(
             [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],

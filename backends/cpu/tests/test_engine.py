@@ -90,8 +90,10 @@ def test_the_key_depends_on_text_level_and_host(monkeypatch: pytest.MonkeyPatch)
         ("define void @f( {", "expected type"),
         ("define i32 @f() {\n  ret i64 0\n}", "doesn't match"),
         ("define void @f() {\n  br label %x\nx:\n  %y = add i32 %z, 1\n  ret void\n}", "undefined"),
-        ("define i32 @f() {\n  %a = add i32 %b, 1\n  %b = add i32 1, 1\n  ret i32 %a\n}",
-        "dominate"),
+        (
+            "define i32 @f() {\n  %a = add i32 %b, 1\n  %b = add i32 1, 1\n  ret i32 %a\n}",
+            "dominate",
+        ),
     ],
 )
 def test_refused_text_is_an_error_with_log_and_source(text: str, log: str) -> None:
@@ -107,13 +109,19 @@ def test_a_missing_export_is_an_error() -> None:
 
 
 def test_a_missing_library_function_is_an_error_not_an_abort() -> None:
-    text = "declare void @no_such_function()\ndefine void @f() {\n call void @no_such_function()\n ret void\n}"
+    text = (
+        "declare void @no_such_function()\n"
+        "define void @f() {\n call void @no_such_function()\n ret void\n}"
+    )
     with pytest.raises(CompileError, match="no_such_function"):
         engine().compile_native(text, ("f",))
 
 
 def test_library_functions_are_found() -> None:
-    text = "declare i64 @labs(i64)\ndefine i64 @f(i64 %x) {\n %y = call i64 @labs(i64 %x)\n ret i64 %y\n}"
+    text = (
+        "declare i64 @labs(i64)\n"
+        "define i64 @f(i64 %x) {\n %y = call i64 @labs(i64 %x)\n ret i64 %y\n}"
+    )
     assert call(engine().compile_native(text, ("f",)), -4) == 4
 
 
@@ -141,7 +149,7 @@ def test_a_fork_during_compilation_leaves_the_child_working(python: Callable[...
     python(
         """
 import os, sys, threading
-sys.path.insert(0, %r)
+sys.path.insert(0, {folder!r})
 from test_engine import adder, call
 from bringup_cpu.engine import Engine
 made = Engine(None)
@@ -159,8 +167,7 @@ for k in range(10):
     assert os.waitpid(child, 0)[1] == 0
 stop = True
 thread.join()
-"""
-        % str(Path(__file__).parent)
+""".replace("{folder!r}", repr(str(Path(__file__).parent)))
     )
 
 

@@ -1,4 +1,4 @@
-"""Programs as PTX, with or without a GPU: core's thread-per-lane emitter and LLVM's NVPTX target."""
+"""Programs as PTX, with or without a GPU: core's SIMT emitter and LLVM's NVPTX target."""
 
 from __future__ import annotations
 

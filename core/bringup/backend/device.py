@@ -184,6 +184,8 @@ class Lowered:
 class Plugin(Protocol):
     """The two hooks of a plugin module; see `bringup.backend.plugin` for the markers."""
 
-    def bringup_handshake(self) -> Handshake: ...
+    def bringup_handshake(self) -> Handshake:
+        """Version range, distribution and device names; must not load anything heavy."""
 
-    def bringup_backend(self) -> Backend: ...
+    def bringup_backend(self) -> Backend:
+        """The backend; called when one of its devices is first used."""

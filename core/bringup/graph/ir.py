@@ -51,6 +51,7 @@ class Literal:
 
     @property
     def is_splat(self) -> bool:
+        """Whether one element stands for all."""
         return self._data.size == 1
 
     @property
@@ -95,7 +96,8 @@ class Operation(Protocol):
     """What the graph level needs to know of an op; the op table's rows provide it."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """As it is printed."""
 
     def bind(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """Fill defaults, normalise and check attribute names."""
@@ -109,7 +111,7 @@ class Operation(Protocol):
 
 
 class Value:
-    """One SSA value.  ``producer`` is None for a graph input; ``index`` counts results (or inputs)."""
+    """One SSA value.  producer: None for a graph input.  index: counts results (or inputs)."""
 
     __slots__ = ("__weakref__", "index", "producer", "type")
 
@@ -120,10 +122,12 @@ class Value:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The type's shape."""
         return self.type.shape
 
     @property
     def dtype(self) -> DType:
+        """The type's dtype."""
         return self.type.dtype
 
     def __repr__(self) -> str:
@@ -132,7 +136,7 @@ class Value:
 
 
 class Instr:
-    """One instruction: an op applied to operands under attributes.  Made by `Builder.emit` alone."""
+    """One instruction: an op applied to operands under attributes.  `Builder.emit` makes it."""
 
     __slots__ = ("attrs", "location", "op", "operands", "results")
 
@@ -226,8 +230,10 @@ def attr_key(value: Any) -> Any:
     """A hashable stand-in for an attribute: floats by bit pattern, types apart, so that 0.0, -0.0,
     False and 0 all differ.
 
-    >>> attr_key(0.0) == attr_key(-0.0), attr_key(True) == attr_key(1), attr_key(math.nan) ==
-    attr_key(math.nan) (False, False, True)
+    >>> attr_key(0.0) == attr_key(-0.0), attr_key(True) == attr_key(1)
+    (False, False)
+    >>> attr_key(math.nan) == attr_key(math.nan)
+    True
     """
     if isinstance(value, float):
         return ("float", struct.pack("<d", value))

@@ -86,10 +86,12 @@ class Stage:
 
     @property
     def folds(self) -> tuple[Fold, ...]:
+        """The sinks that are folds, in order."""
         return tuple(s for s in self.sinks if isinstance(s, Fold))
 
     @property
     def stores(self) -> tuple[Store, ...]:
+        """The sinks that are stores, in order."""
         return tuple(s for s in self.sinks if isinstance(s, Store))
 
     @property
@@ -133,6 +135,7 @@ class Kernel:
 
     @property
     def outputs(self) -> tuple[int, ...]:
+        """Numbers of the buffers that the kernel writes."""
         return tuple(i for i, b in enumerate(self.buffers) if b.role == "out")
 
     def __str__(self) -> str:

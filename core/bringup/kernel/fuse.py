@@ -159,7 +159,7 @@ class _Fusion:
 
     @staticmethod
     def _is_free(instr: Instr) -> bool:
-        """Costs nothing wherever it is read: constants, counters, and scalars spread over a shape."""
+        """Costs nothing wherever it is read: constants, counters, scalars spread over a shape."""
         return opdef(instr).kind is Kind.SOURCE
 
     @staticmethod
@@ -365,7 +365,7 @@ class _Fusion:
         at = 0
         while at < len(self.clusters):
             first = self.clusters[at]
-            for second in self.clusters[at + 1 :]:
+            for second in self.clusters[at + 1 :] if first.whole is None else ():
                 if self._siblings(first, second) and self._join(first, second, set()):
                     break
             else:

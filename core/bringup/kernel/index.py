@@ -23,10 +23,12 @@ class Axis:
 
     @property
     def last(self) -> int:
+        """The greatest value it takes."""
         return max(self.size - 1, 0)
 
     @property
     def first(self) -> int:
+        """The least value it takes."""
         return 0
 
     def __str__(self) -> str:
@@ -56,10 +58,12 @@ class Div:
 
     @property
     def first(self) -> int:
+        """The least value it takes."""
         return self.of.first // self.by
 
     @property
     def last(self) -> int:
+        """The greatest value it takes."""
         return self.of.last // self.by
 
     def __str__(self) -> str:
@@ -75,10 +79,12 @@ class Mod:
 
     @property
     def first(self) -> int:
+        """The least value it takes."""
         return 0
 
     @property
     def last(self) -> int:
+        """The greatest value it takes."""
         return self.by - 1
 
     def __str__(self) -> str:
@@ -112,6 +118,7 @@ class Expr:
 
     @property
     def is_const(self) -> bool:
+        """Whether no axis occurs in it."""
         return not self.terms
 
     @property
@@ -233,10 +240,12 @@ class Bound:
 
     @property
     def always(self) -> bool:
+        """Whether it holds wherever its axes stand."""
         return self.expr.first >= self.low and self.expr.last < self.high
 
     @property
     def never(self) -> bool:
+        """Whether it holds nowhere."""
         return self.expr.last < self.low or self.expr.first >= self.high
 
     def __str__(self) -> str:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Sizes a device cannot exceed; programs beyond them are split or refused with the limit's
-    name.
+    """Sizes a device cannot exceed; beyond them programs are split, or refused by the limit's name.
 
-    rank: dimensions.  elements: of one array.  buffers: of one kernel.  stages: with a loop, of one
-    kernel; 1 means elementwise chains and single reductions only.  row_elements: how many elements of a row a
-    multi-stage kernel may revisit (what stays in cache or scratchpad).  tile_bytes: scratch of one
-    grid point.  memory_bytes: of the device, 0 if unknown.
+    rank: dimensions.
+    elements: of one array.
+    buffers: of one kernel.
+    stages: with a loop, of one kernel; 1 means elementwise chains and single reductions only.
+    row_elements: of a row that several stages may revisit (what stays in cache or scratchpad).
+    tile_bytes: scratch of one grid point.
+    memory_bytes: of the device, 0 if unknown.
     """
 
     rank: int = 32

@@ -57,6 +57,7 @@ class Shape:
 
     @property
     def points(self) -> int:
+        """Grid points."""
         return _trips(self.grid)
 
 
@@ -110,6 +111,7 @@ class Lowering:
         return Shape(self.grid, len(stages), {v: list(indices) for v, indices in reads.items()})
 
     def run(self, name: str) -> Lowered:
+        """The whole lowering.  Raises Unfusable."""
         self._choose_grid()
         items = self._items()
         stages = _group(items)
@@ -226,7 +228,7 @@ class Lowering:
         return tuple(table.get(d, Expr()) for d in range(len(shape))), tuple(inner)
 
     def _probe(self, value: Value) -> list[int]:
-        """Which (squeezed) dimensions of an output are the grid's, found by following it to a fold."""
+        """Which (squeezed) dimensions of an output are the grid's, by following it to a fold."""
         sizes = _squeezed(value.shape)
         axes = [Axis(10_000 + i, n) for i, n in enumerate(sizes)]
         it = iter(axes)
@@ -270,7 +272,8 @@ class Lowering:
             longest = max(_trips(s[0].inner) for s in looping)
             if longest > self.limits.row_elements:
                 raise Unfusable(
-                    f"a row of {longest} elements does not stay close; limit {self.limits.row_elements}"
+                    f"a row of {longest} elements does not stay close; "
+                    f"limit {self.limits.row_elements}"
                 )
             if any(
                 opdef(i.fold).kind is Kind.CONTRACTION
@@ -402,7 +405,7 @@ class _Heavy:
 def _topmost(
     tiles: dict[tuple[Value, Index], tuple[int, int]], members: set[Instr]
 ) -> dict[tuple[Value, Index], tuple[int, int]]:
-    """Drop a shared value that is only an operand of another shared value made in the same stage."""
+    """Drop a shared value that only feeds another shared value made in the same stage."""
     under: set[Value] = set()
     for value, _ in tiles:
         stack = list(value.producer.operands) if value.producer is not None else []

@@ -21,7 +21,7 @@ _SEVERAL = -2
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the interpreter stands: stage number, (points, iterations), and which iterations exist."""
+    """Where the interpreter stands: stage, (points, iterations), and which iterations exist."""
 
     stage: int
     shape: tuple[int, int]
@@ -46,7 +46,7 @@ class Memory:
     """Buffers of one launch, as flat arrays; tiles are made anew for each block of grid points."""
 
     def __init__(self, kernel: Kernel, buffers: Sequence[Array]) -> None:
-        """buffers: one array per buffer that is no tile.  Raises GraphError if they do not match."""
+        """buffers: an array per buffer that is no tile.  Raises GraphError if they do not match."""
         self.kernel = kernel
         self.arrays: dict[int, Array] = {}
         self.writer: dict[int, Array] = {}

@@ -47,7 +47,9 @@ load = _KernelOp(
     name="load",
     arity=None,
     kind=Kind.INDEXED,
-    doc="The element of ``buffer`` at flat ``index``; 0, touching nothing, unless every bound of ``mask`` holds.", attrs=(
+    doc="The element of ``buffer`` at flat ``index``; 0, touching nothing, unless every bound of "
+    "``mask`` holds.",
+    attrs=(
         Attr("buffer", "int", "position in the kernel's buffers"),
         Attr("dtype", "dtype", "element type of the buffer"),
         Attr("index", "index", "flat element offset"),

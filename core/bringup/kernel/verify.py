@@ -95,7 +95,8 @@ def _bodies(kernel: Kernel) -> Iterator[str]:
             yield f"stage {n}: {error.what}"
         found = [v.type for v in stage.body.inputs]
         if found != registers:
-            yield f"stage {n} takes {_listed(found)}, the registers before it are {_listed(registers)}"
+            before = _listed(registers)
+            yield f"stage {n} takes {_listed(found)}, the registers before it are {before}"
         if len(stage.sinks) != len(stage.body.outputs):
             yield f"stage {n} has {len(stage.body.outputs)} outputs and {len(stage.sinks)} sinks"
         registers += [TensorType((), f.dtype) for f in stage.folds]
@@ -157,7 +158,8 @@ def _indices(kernel: Kernel) -> Iterator[str]:
         for expr, operands in _expressions(stage):
             strange = sorted(map(str, expr.axes() - scope))
             if strange:
-                yield f"stage {n}: index {expr} uses {', '.join(strange)}, which no loop around it has"
+                axes = ", ".join(strange)
+                yield f"stage {n}: index {expr} uses {axes}, which no loop around it has"
             dyns = [a.operand for a in expr.atoms() if isinstance(a, Dyn)]
             if any(not 0 <= d < len(operands) or not operands[d].is_integer for d in dyns):
                 yield f"stage {n}: index {expr} names operands that are no loaded integers"
@@ -182,7 +184,8 @@ def _in_range(kernel: Kernel) -> Iterator[str]:
             size = kernel.buffers[buffer].type.size
             wrong = outside(index, mask, axes, size)
             if wrong is not None:
-                yield f"stage {n} {done} element {wrong} of b{buffer}, which has {size}: index {index}"
+                found = f"element {wrong} of b{buffer}, which has {size}"
+                yield f"stage {n} {done} {found}: index {index}"
 
 
 def _touched(stage: Stage) -> Iterator[tuple[str, int, Expr, Mask]]:

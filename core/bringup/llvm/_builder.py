@@ -251,8 +251,9 @@ class VectorBuilder(Emitter):
         lanes = ", ".join(f"i32 {k}" if k >= 0 else "i32 poison" for k in mask)
         to = vec(a.type.scalar, len(mask))
         if len(mask) == 1:
-            whole = self.emit(Type(f"<1 x {to.text}>", "v1"),
-                              f"shufflevector {a}, {other}, <1 x i32> <{lanes}>")
+            whole = self.emit(
+                Type(f"<1 x {to.text}>", "v1"), f"shufflevector {a}, {other}, <1 x i32> <{lanes}>"
+            )
             return self.emit(to, f"extractelement {whole}, i32 0")
         return self.emit(to, f"shufflevector {a}, {other}, <{len(mask)} x i32> <{lanes}>")
 

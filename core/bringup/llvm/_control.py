@@ -72,8 +72,14 @@ class ControlBuilder(Emitter):
 
     @contextmanager
     def loop(
-        self, start: Val, stop: Val, step: Val | int = 1, carried: Sequence[Val] = (), *,
-        meta: str = "", flags: str = "nsw",
+        self,
+        start: Val,
+        stop: Val,
+        step: Val | int = 1,
+        carried: Sequence[Val] = (),
+        *,
+        meta: str = "",
+        flags: str = "nsw",
     ) -> Iterator[Loop]:
         """Build ``for (i = start; i < stop; i += step)``, signed; the block is the body.
 
@@ -112,7 +118,9 @@ class ControlBuilder(Emitter):
 
     @contextmanager
     def while_loop(
-        self, carried: Sequence[Val], condition: Callable[[tuple[Phi, ...]], Val],
+        self,
+        carried: Sequence[Val],
+        condition: Callable[[tuple[Phi, ...]], Val],
     ) -> Iterator[Loop]:
         """Build ``while (condition(carried))``; the block is the body and calls ``Loop.next``."""
         entry, header = self.block, self.function.block("while")
@@ -136,8 +144,7 @@ class ControlBuilder(Emitter):
     def if_then(self, condition: Val, likely: bool | None = None) -> Iterator[None]:
         """Build ``if (condition) { … }``; the block is the taken side."""
         then, after = self.function.block("then"), self.function.block("after")
-        self.cond_br(condition, then, after,
-                     "" if likely is None else self.branch_weights(likely))
+        self.cond_br(condition, then, after, "" if likely is None else self.branch_weights(likely))
         self.position(then)
         yield
         if not self.block.terminated:
@@ -145,8 +152,11 @@ class ControlBuilder(Emitter):
         self.position(after)
 
     def cond(
-        self, condition: Val, then: Callable[[], Val | Sequence[Val] | None],
-        otherwise: Callable[[], Val | Sequence[Val] | None], likely: bool | None = None,
+        self,
+        condition: Val,
+        then: Callable[[], Val | Sequence[Val] | None],
+        otherwise: Callable[[], Val | Sequence[Val] | None],
+        likely: bool | None = None,
     ) -> tuple[Val, ...]:
         """Branch, build one side each with the callables, and merge what they return.
 

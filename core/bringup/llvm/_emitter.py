@@ -63,7 +63,11 @@ class Emitter:
         return Val(name, t)
 
     def call(
-        self, callee: Function | Callee, args: Sequence[Val], attrs: str = "", flags: str = "",
+        self,
+        callee: Function | Callee,
+        args: Sequence[Val],
+        attrs: str = "",
+        flags: str = "",
         tail: str = "",
     ) -> Val:
         """Call a function.  The result is a value of type void where nothing is returned.
@@ -72,15 +76,22 @@ class Emitter:
         """
         target = callee.callee if isinstance(callee, Function) else callee
         assert tuple(a.type for a in args) == target.params, f"call {target.name}: {args}"
-        return self._call(target.symbol, target.ret, map(str, args), attrs=attrs, flags=flags,
-                          tail=tail)
+        return self._call(
+            target.symbol, target.ret, map(str, args), attrs=attrs, flags=flags, tail=tail
+        )
 
     def call_pointer(self, ret: Type, address: Val, args: Sequence[Val], attrs: str = "") -> Val:
         """Call through a function pointer."""
         return self._call(address.text, ret, map(str, args), attrs=attrs)
 
     def _call(
-        self, symbol: str, ret: Type, args: Iterable[str], *, attrs: str = "", flags: str = "",
+        self,
+        symbol: str,
+        ret: Type,
+        args: Iterable[str],
+        *,
+        attrs: str = "",
+        flags: str = "",
         tail: str = "",
     ) -> Val:
         words = " ".join(w for w in (tail, "call", flags, ret.text) if w)
@@ -91,8 +102,14 @@ class Emitter:
         return self.emit(ret, text)
 
     def intrinsic(
-        self, name: str, ret: Type, args: Sequence[Val], overloads: Sequence[Type] | None = None,
-        *, flags: str = "", arg_attrs: Sequence[str] = (),
+        self,
+        name: str,
+        ret: Type,
+        args: Sequence[Val],
+        overloads: Sequence[Type] | None = None,
+        *,
+        flags: str = "",
+        arg_attrs: Sequence[str] = (),
     ) -> Val:
         """Call an LLVM intrinsic, declared on first use.
 
@@ -110,8 +127,10 @@ class Emitter:
         full = name + "".join(f".{t.code}" for t in suffix)
         callee = self.module.declare(full, ret, [a.type for a in args])
         if arg_attrs:
-            texts = [f"{a.type.text} {w} {a.text}" if w else str(a)
-                     for a, w in zip(args, arg_attrs, strict=True)]
+            texts = [
+                f"{a.type.text} {w} {a.text}" if w else str(a)
+                for a, w in zip(args, arg_attrs, strict=True)
+            ]
         else:
             texts = [f"{a.type.text} {a.text}" for a in args]
         return self._call(callee.symbol, ret, texts, flags=flags)

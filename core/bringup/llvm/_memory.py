@@ -36,8 +36,14 @@ class MemoryBuilder(Emitter):
         return self.emit(to, f"{words} {elem_type.text}, {base}, {i}")
 
     def load(
-        self, type: Type, address: Val, align: int = 0, *, volatile: bool = False,
-        nontemporal: bool = False, meta: str = "",
+        self,
+        type: Type,
+        address: Val,
+        align: int = 0,
+        *,
+        volatile: bool = False,
+        nontemporal: bool = False,
+        meta: str = "",
     ) -> Val:
         """Load a value of ``type``."""
         words = "load volatile" if volatile else "load"
@@ -45,8 +51,14 @@ class MemoryBuilder(Emitter):
         return self.emit(type, f"{words} {type.text}, {address}{tail}")
 
     def store(
-        self, value: Val, address: Val, align: int = 0, *, volatile: bool = False,
-        nontemporal: bool = False, meta: str = "",
+        self,
+        value: Val,
+        address: Val,
+        align: int = 0,
+        *,
+        volatile: bool = False,
+        nontemporal: bool = False,
+        meta: str = "",
     ) -> None:
         """Store a value.  nontemporal: past the caches; needs natural alignment to take effect."""
         words = "store volatile" if volatile else "store"
@@ -59,25 +71,44 @@ class MemoryBuilder(Emitter):
         return text + meta
 
     def masked_load(
-        self, type: Type, address: Val, mask: Val, passthru: Val | None = None, align: int = 1,
+        self,
+        type: Type,
+        address: Val,
+        mask: Val,
+        passthru: Val | None = None,
+        align: int = 1,
     ) -> Val:
         """Load the lanes where ``mask`` holds; the others are ``passthru``, or anything."""
         other = poison(type) if passthru is None else passthru
         if type.lanes == 1:
             return self.cond(mask, lambda: self.load(type, address, align), lambda: other)[0]
-        return self.intrinsic("llvm.masked.load", type, (address, mask, other),
-                              (type, address.type), arg_attrs=(f"align {align}", "", ""))
+        return self.intrinsic(
+            "llvm.masked.load",
+            type,
+            (address, mask, other),
+            (type, address.type),
+            arg_attrs=(f"align {align}", "", ""),
+        )
 
     def masked_store(self, value: Val, address: Val, mask: Val, align: int = 1) -> None:
         """Store the lanes where ``mask`` holds."""
         if value.type.lanes == 1:
             self.cond(mask, lambda: self.store(value, address, align), lambda: None)
             return
-        self.intrinsic("llvm.masked.store", void, (value, address, mask),
-                       (value.type, address.type), arg_attrs=("", f"align {align}", ""))
+        self.intrinsic(
+            "llvm.masked.store",
+            void,
+            (value, address, mask),
+            (value.type, address.type),
+            arg_attrs=("", f"align {align}", ""),
+        )
 
     def masked_gather(
-        self, type: Type, addresses: Val, mask: Val | None = None, passthru: Val | None = None,
+        self,
+        type: Type,
+        addresses: Val,
+        mask: Val | None = None,
+        passthru: Val | None = None,
         align: int = 1,
     ) -> Val:
         """Load each lane from its own address; no mask means all lanes."""
@@ -87,28 +118,50 @@ class MemoryBuilder(Emitter):
         if type.lanes == 1:
             return self.masked_load(type, addresses, keep, passthru, align)
         other = poison(type) if passthru is None else passthru
-        return self.intrinsic("llvm.masked.gather", type, (addresses, keep, other),
-                              (type, addresses.type), arg_attrs=(f"align {align}", "", ""))
+        return self.intrinsic(
+            "llvm.masked.gather",
+            type,
+            (addresses, keep, other),
+            (type, addresses.type),
+            arg_attrs=(f"align {align}", "", ""),
+        )
 
     def masked_scatter(
-        self, value: Val, addresses: Val, mask: Val | None = None, align: int = 1,
+        self,
+        value: Val,
+        addresses: Val,
+        mask: Val | None = None,
+        align: int = 1,
     ) -> None:
         """Store each lane to its own address, in lane order; no mask means all lanes."""
         keep = const(vec(i1, value.type.lanes), 1) if mask is None else mask
         if value.type.lanes == 1:
             self.masked_store(value, addresses, keep, align)
             return
-        self.intrinsic("llvm.masked.scatter", void, (value, addresses, keep),
-                       (value.type, addresses.type), arg_attrs=("", f"align {align}", ""))
+        self.intrinsic(
+            "llvm.masked.scatter",
+            void,
+            (value, addresses, keep),
+            (value.type, addresses.type),
+            arg_attrs=("", f"align {align}", ""),
+        )
 
     def prefetch(self, address: Val, *, write: bool = False, locality: int = 3) -> None:
         """Ask for the data's cache line.  locality: 0 (streaming) to 3 (keep close)."""
-        self.intrinsic("llvm.prefetch", void,
-                       (address, const(i32, write), const(i32, locality), const(i32, 1)),
-                       (address.type,))
+        self.intrinsic(
+            "llvm.prefetch",
+            void,
+            (address, const(i32, write), const(i32, locality), const(i32, 1)),
+            (address.type,),
+        )
 
     def atomicrmw(
-        self, op: str, address: Val, value: Val, ordering: str = "seq_cst", syncscope: str = "",
+        self,
+        op: str,
+        address: Val,
+        value: Val,
+        ordering: str = "seq_cst",
+        syncscope: str = "",
     ) -> Val:
         """Atomic read-modify-write; the old value.
 
@@ -118,8 +171,14 @@ class MemoryBuilder(Emitter):
         return self.emit(value.type, f"atomicrmw {op} {address}, {value}{scope} {ordering}")
 
     def cmpxchg(
-        self, address: Val, expected: Val, new: Val, success: str = "seq_cst",
-        failure: str = "seq_cst", *, syncscope: str = "",
+        self,
+        address: Val,
+        expected: Val,
+        new: Val,
+        success: str = "seq_cst",
+        failure: str = "seq_cst",
+        *,
+        syncscope: str = "",
     ) -> tuple[Val, Val]:
         """Atomic compare and exchange: the old value, and whether it was exchanged."""
         scope = f' syncscope("{syncscope}")' if syncscope else ""
@@ -129,8 +188,9 @@ class MemoryBuilder(Emitter):
 
     def atomic_load(self, type: Type, address: Val, ordering: str = "acquire") -> Val:
         """Atomic load with natural alignment."""
-        return self.emit(type, f"load atomic {type.text}, {address} {ordering}, "
-                               f"align {type.bits // 8}")
+        return self.emit(
+            type, f"load atomic {type.text}, {address} {ordering}, align {type.bits // 8}"
+        )
 
     def atomic_store(self, value: Val, address: Val, ordering: str = "release") -> None:
         """Atomic store with natural alignment."""
@@ -138,8 +198,9 @@ class MemoryBuilder(Emitter):
 
     def fence(self, ordering: str = "seq_cst", syncscope: str = "") -> None:
         """Memory fence."""
-        self.emit_void(f'fence syncscope("{syncscope}") {ordering}' if syncscope
-                       else f"fence {ordering}")
+        self.emit_void(
+            f'fence syncscope("{syncscope}") {ordering}' if syncscope else f"fence {ordering}"
+        )
 
     def insertvalue(self, aggregate: Val, value: Val, index: int) -> Val:
         """``aggregate`` with a member replaced."""

@@ -75,15 +75,20 @@ class Function:
     """A function with a body.  ``args`` are the parameters as operands."""
 
     def __init__(
-        self, module: Module, callee: Callee, params: Sequence[tuple[str, Type, str]], head: str,
+        self,
+        module: Module,
+        callee: Callee,
+        params: Sequence[tuple[str, Type, str]],
+        head: str,
         tail: str,
     ) -> None:
         self.module = module
         self.callee = callee
         self.args = tuple(Val(f"%{name}", type) for name, type, _ in params)
         self.blocks: list[Block] = []
-        self._params = ", ".join(f"{t.text} {a} %{n}" if a else f"{t.text} %{n}"
-                                 for n, t, a in params)
+        self._params = ", ".join(
+            f"{t.text} {a} %{n}" if a else f"{t.text} %{n}" for n, t, a in params
+        )
         self._head = head
         self._tail = tail
         self._block_count = 0
@@ -142,8 +147,14 @@ class Module:
         self._named_metadata: dict[str, list[str]] = {}
 
     def function(
-        self, name: str, ret: Type, params: Sequence[Param], attrs: str = "",
-        *, calling_convention: str = "", linkage: str = "",
+        self,
+        name: str,
+        ret: Type,
+        params: Sequence[Param],
+        attrs: str = "",
+        *,
+        calling_convention: str = "",
+        linkage: str = "",
     ) -> Function:
         """Start a function definition.
 
@@ -170,7 +181,11 @@ class Module:
         return found[0]
 
     def global_constant(
-        self, name: str, element: Type, data: Sequence[float] | bytes, align: int = 64,
+        self,
+        name: str,
+        element: Type,
+        data: Sequence[float] | bytes,
+        align: int = 64,
         address_space: int = 0,
     ) -> Val:
         """A private read-only array of ``element`` and a pointer to it.
@@ -182,13 +197,26 @@ class Module:
         else:
             inner = ", ".join(f"{element.text} {scalar_text(element, v)}" for v in data)
             body = f"[{inner}]"
-        return self.global_variable(name, array(element, len(data)), body, align=align,
-                                    linkage="private unnamed_addr", address_space=address_space,
-                                    constant=True)
+        return self.global_variable(
+            name,
+            array(element, len(data)),
+            body,
+            align=align,
+            linkage="private unnamed_addr",
+            address_space=address_space,
+            constant=True,
+        )
 
     def global_variable(
-        self, name: str, type: Type, initialiser: str = "zeroinitializer", *, align: int = 0,
-        linkage: str = "internal", address_space: int = 0, constant: bool = False,
+        self,
+        name: str,
+        type: Type,
+        initialiser: str = "zeroinitializer",
+        *,
+        align: int = 0,
+        linkage: str = "internal",
+        address_space: int = 0,
+        constant: bool = False,
     ) -> Val:
         """A global variable and a pointer to it.  initialiser: LLVM text; empty for external."""
         assert name not in self._globals, f"{name} is already defined"
@@ -250,7 +278,8 @@ class Module:
         parts += (str(f) for f in self.functions.values())
         parts += (text for name, (_, text) in self._declared.items() if name not in self.functions)
         parts += (f"attributes {name} = {{ {text} }}" for text, name in self._attributes.items())
-        parts += (f"!{name} = !{{{', '.join(nodes)}}}"
-                  for name, nodes in self._named_metadata.items())
+        parts += (
+            f"!{name} = !{{{', '.join(nodes)}}}" for name, nodes in self._named_metadata.items()
+        )
         parts += self._metadata
         return "\n".join(parts) + "\n"

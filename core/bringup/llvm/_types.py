@@ -77,8 +77,14 @@ def vec(element: Type, n: int) -> Type:
         assert n > 1, f"a vector of {n}"
         assert element.lanes == 1, f"no vector of {n} x {element}"
         found = _derived[key] = Type(
-            f"<{n} x {element.text}>", f"v{n}{element.code}", element.bits,
-            element.is_float, element.is_int, element.is_pointer, n, element,
+            f"<{n} x {element.text}>",
+            f"v{n}{element.code}",
+            element.bits,
+            element.is_float,
+            element.is_int,
+            element.is_pointer,
+            n,
+            element,
         )
     return found
 

@@ -279,7 +279,6 @@ class BodyEmitter:
         return self.b.and_(x, y)
 
     # -- memory ------------------------------------------------------------------------------------
-    # -------------------
 
     def _load(self, instr: Instr, position: Position, frame: Frame) -> Val:
         b, dtype = self.b, instr.result.dtype
@@ -374,28 +373,26 @@ class BodyEmitter:
             wide = self.b.splat(value, frame.lanes) if value.type.lanes == 1 else value
             b.store(wide, self._wide_address(buffer, expr, position, frame, element), align)
             return
-        mask = self._mask(bounds, position, frame, None) if frame.lane is not None else None
-        if frame.lane is None:
-            mask = self._inside(bounds, position, frame) if bounds else None
-        stride = expr.coefficient(frame.lane) if frame.lane is not None else 0
-        if frame.lane is None or frame.lanes == 1:
-            address = b.gep(pointer, self.scalar(expr, position, frame), element)
-            b.store(value, address, align) if mask is None else b.masked_store(
-                value, address, mask, align
-            )
-            return
-        if value.type.lanes == 1:
+        mask = self._store_mask(bounds, position, frame)
+        spread = frame.lane is not None and frame.lanes > 1
+        if spread and value.type.lanes == 1:
             value = b.splat(value, frame.lanes)
-        if mask is not None and mask.type.lanes == 1:
+        if spread and mask is not None and mask.type.lanes == 1:
             mask = b.splat(mask, frame.lanes)
-        if stride == 1:
-            address = b.gep(pointer, self.scalar(expr, position, frame), element)
-            b.store(value, address, align) if mask is None else b.masked_store(
-                value, address, mask, align
-            )
+        if spread and frame.lane is not None and expr.coefficient(frame.lane) != 1:
+            addresses = b.gep(pointer, self._wide_index(expr, position, frame), element)
+            b.masked_scatter(value, addresses, mask, align)
             return
-        addresses = b.gep(pointer, self._wide_index(expr, position, frame), element)
-        b.masked_scatter(value, addresses, mask, align)
+        address = b.gep(pointer, self.scalar(expr, position, frame), element)
+        if mask is None:
+            b.store(value, address, align)
+        else:
+            b.masked_store(value, address, mask, align)
+
+    def _store_mask(self, bounds: Sequence[Bound], position: Position, frame: Frame) -> Val | None:
+        if frame.lane is not None:
+            return self._mask(bounds, position, frame, None)
+        return self._inside(bounds, position, frame) if bounds else None
 
 
 def _axes_of(atom: Axis | Div | Mod | Dyn) -> frozenset[Axis]:

@@ -28,7 +28,7 @@ def accumulate(
     lanes: int,
     mask: Val | None,
 ) -> Val:
-    """Fold the body's value at a position into its accumulator; lanes outside ``mask`` keep theirs."""
+    """Fold the body's value at a position into its accumulator, in the lanes of ``mask``."""
     b = body.b
     made = value.producer
     if fold.product and fold.dtype.is_float and made is not None and made.op.name == "mul":
@@ -40,7 +40,7 @@ def accumulate(
 
 
 def finish(b: Builder, fold: Fold, parts: Sequence[Val], *, across: bool) -> Val:
-    """Combine the partial accumulators pairwise, and their lanes too if they share one grid point."""
+    """Combine the partial accumulators pairwise, and their lanes if they share a grid point."""
     live = list(parts)
     while len(live) > 1:
         half = (len(live) + 1) // 2

@@ -454,7 +454,7 @@ class _StageEmitter:
         return accs
 
     def _nest(self, depth: int, accs: Accumulators) -> Accumulators:
-        """Loops ``depth`` and deeper; instructions that need no deeper loop are emitted before it."""
+        """Loops ``depth`` and deeper; instructions that need no deeper loop come before it."""
         axes = self.stage.axes
         self.body.emit_level(depth, self._frame()) if depth < len(
             axes
@@ -489,7 +489,7 @@ class _StageEmitter:
         )
 
     def _chain(self, depth: int) -> int:
-        """Additions in a row into one accumulator from loop ``depth`` on; 0 if no float is summed."""
+        """Additions in a row into one accumulator from loop ``depth`` on; 0 without float sums."""
         if not any(f.kind in ("add", "mul") and f.dtype.is_float for _, f, _ in self.folds):
             return 0
         trips = 1

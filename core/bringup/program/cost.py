@@ -102,7 +102,8 @@ def _op_flops(op: Operation, operands: Sequence[TensorType], attrs: Mapping[str,
         return operands[0].size
     if op.kind is Kind.CONTRACTION:
         (result,) = op.result_types(tuple(operands), attrs)
-        return 2 * result.size * math.prod(operands[0].shape[d] for d in attrs["contract"][0])
+        contracted: tuple[int, ...] = attrs["contract"][0]
+        return 2 * result.size * math.prod(operands[0].shape[d] for d in contracted)
     if op.kind is not Kind.COMPOSITE or op.decompose is None:
         return 0
     with Builder() as builder:

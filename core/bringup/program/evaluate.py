@@ -128,9 +128,14 @@ def _checked(program: Program, inputs: Sequence[object]) -> list[Array]:
     wanted = [(t.shape, t.dtype.numpy) for t in program.inputs]
     if found != wanted:
         raise ConversionError(
-            f"program {program.name} takes {', '.join(map(str, program.inputs)) or 'nothing'}, got {found}", fix="pass one array for each input",
+            f"program {program.name} takes {_listed(program.inputs)}, got {found}",
+            fix="pass one array for each input",
         )
     return arrays
+
+
+def _listed(types: Sequence[TensorType]) -> str:
+    return ", ".join(map(str, types)) or "nothing"
 
 
 def _bytes_of(array: Array) -> Array:

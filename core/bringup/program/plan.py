@@ -8,6 +8,7 @@ block first, each at the lowest offset free during its lifetime.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -220,20 +221,19 @@ def _padded(nbytes: int, alignment: int) -> int:
 
 def _assign(blocks: set[_Block], alignment: int) -> int:
     """Offsets for all blocks; returns the arena's size."""
-    placed: list[_Block] = []
+    alive: defaultdict[int, list[_Block]] = defaultdict(list)  # the placed ones, by step
     for block in sorted(blocks, key=lambda b: (-b.nbytes, b.first, b.last)):
+        steps = range(block.first, block.last + 1)
         offset = 0
-        for other in sorted(placed, key=lambda b: b.offset):
-            apart = other.last < block.first or block.last < other.first
-            if (
-                not apart
-                and other.offset < offset + block.nbytes
-                and offset < other.offset + other.nbytes
-            ):
+        for other in sorted({b for step in steps for b in alive[step]}, key=lambda b: b.offset):
+            if other.offset >= offset + block.nbytes:
+                break
+            if offset < other.offset + other.nbytes:
                 offset = _padded(other.offset + other.nbytes, alignment)
         block.offset = offset
-        placed.append(block)
-    return max((b.offset + b.nbytes for b in placed), default=0)
+        for step in steps:
+            alive[step].append(block)
+    return max((b.offset + b.nbytes for b in blocks), default=0)
 
 
 __all__ = ["overwrites", "plan"]

@@ -36,7 +36,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class KernelStep:
-    """Launch ``kernel`` with ``slots``, one per buffer of the kernel that is not a tile, in order."""
+    """Launch ``kernel`` with ``slots``, one per buffer of the kernel that is no tile, in order."""
 
     kernel: Kernel
     slots: tuple[Slot, ...]
@@ -44,6 +44,7 @@ class KernelStep:
 
     @property
     def name(self) -> str:
+        """What runs, as traces and placement reports call it."""
         return self.kernel.name
 
 
@@ -59,10 +60,12 @@ class OpStep:
 
     @property
     def name(self) -> str:
+        """What runs, as traces and placement reports call it."""
         return self.op.name
 
     @property
     def slots(self) -> tuple[Slot, ...]:
+        """What it reads, then what it writes."""
         return self.operands + self.results
 
 
@@ -92,6 +95,7 @@ class Program:
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels of its steps, in order."""
         return tuple(s.kernel for s in self.steps if isinstance(s, KernelStep))
 
     @property
@@ -112,7 +116,8 @@ class Program:
         return digest.hexdigest()
 
     def __str__(self) -> str:
-        head = f"program {self.name}({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
+        takes, gives = (", ".join(map(str, types)) for types in (self.inputs, self.outputs))
+        head = f"program {self.name}({takes}) -> ({gives})"
         lines = [f"{head} arena={self.arena_bytes}"]
         for step in self.steps:
             lines.append(f"  {step.name}({', '.join(map(str, step.slots))})")

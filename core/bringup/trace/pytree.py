@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from bringup.dtypes import DType
 from bringup.errors import ConversionError
 from bringup.graph import attr_key
 
@@ -187,7 +188,7 @@ def _recognise(kind: type) -> tuple[Split, Join] | None:
     """Namedtuples and dataclasses become containers when they are first met."""
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         made = _namedtuple(kind)
-    elif dataclasses.is_dataclass(kind):
+    elif dataclasses.is_dataclass(kind) and kind is not DType:  # a dtype stands for its scalar
         made = _dataclass(kind)
     else:
         return None

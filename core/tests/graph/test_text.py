@@ -258,7 +258,7 @@ class Index:
     terms: tuple[int, ...]
 
     def __ir__(self) -> str:
-        return f"index<{' + '.join(f'{t}*(a{i})' for i, t in enumerate(self.terms))}>"
+        return f"terms<{' + '.join(f'{t}*(a{i})' for i, t in enumerate(self.terms))}>"
 
 
 def _read_index(body: str) -> Index:
@@ -266,22 +266,22 @@ def _read_index(body: str) -> Index:
 
 
 def test_a_later_level_adds_attributes_of_its_own(toys: Toys) -> None:
-    register_attr_reader("index", _read_index)
-    register_attr_reader("index", _read_index)
+    register_attr_reader("terms", _read_index)
+    register_attr_reader("terms", _read_index)
     builder = Builder()
     x = builder.input(f32[4])
     attrs = {"note": Index((1, 20)), "more": (Index((3,)), 7)}
     graph = builder.build(builder.emit(toys["tag"], (x,), attrs))
-    assert "{note=index<1*(a0) + 20*(a1)>, more=(index<3*(a0)>, 7)}" in str(graph)
+    assert "{note=terms<1*(a0) + 20*(a1)>, more=(terms<3*(a0)>, 7)}" in str(graph)
     assert parse_graph(str(graph), toys.get).key == graph.key
     with pytest.raises(ParseError, match="line 2, column 30: invalid literal for int"):
-        parse_graph(BODY.format("%1: f32[4] = tag(%0) {note=index<x>}"), toys.get)
+        parse_graph(BODY.format("%1: f32[4] = tag(%0) {note=terms<x>}"), toys.get)
     with pytest.raises(ParseError, match="the bracket is never closed"):
-        parse_graph(BODY.format("%1: f32[4] = tag(%0) {note=index<(x>)}"), toys.get)
+        parse_graph(BODY.format("%1: f32[4] = tag(%0) {note=terms<(x>)}"), toys.get)
 
 
-@pytest.mark.parametrize("prefix", ["graph", "f32", "nan", "a b", "index"])
+@pytest.mark.parametrize("prefix", ["graph", "f32", "nan", "a b", "terms"])
 def test_a_prefix_that_means_something_is_refused(prefix: str) -> None:
-    register_attr_reader("index", _read_index)
+    register_attr_reader("terms", _read_index)
     with pytest.raises(ValueError, match=prefix):
         register_attr_reader(prefix, lambda body: body)

@@ -63,7 +63,17 @@ def _logistic(x: Array) -> Array:
 
 
 REFERENCE: dict[str, Callable[..., Array]] = {
-    "cos": np.cos, "erf": _erf, "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1,
-    "floor": np.floor, "log": np.log, "log1p": np.log1p, "logistic": _logistic, "pow": np.power,
-    "sin": np.sin, "sqrt": np.sqrt, "tanh": np.tanh,
+    "cos": np.cos,
+    "erf": _erf,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "floor": np.floor,
+    "log": np.log,
+    "log1p": np.log1p,
+    "logistic": _logistic,
+    "pow": np.power,
+    "sin": np.sin,
+    "sqrt": np.sqrt,
+    "tanh": np.tanh,
 }

@@ -33,8 +33,10 @@ class Fit:
 
 
 def _nodes(low: Real, high: Real, n: int) -> list[Real]:
-    return [(low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * (2 * k + 1) / (2 * n))
-            for k in range(n)]
+    return [
+        (low + high) / 2 - (high - low) / 2 * mp.cos(mp.pi * (2 * k + 1) / (2 * n))
+        for k in range(n)
+    ]
 
 
 def _horner(coefficients: list[Real], x: Real) -> Real:
@@ -123,11 +125,13 @@ def _atanh_target(z: Real) -> Real:
 
 def _log2_tail(terms: int) -> Function:
     """Log2((1+s)/(1-s)) / s without its first ``terms`` Taylor terms, over z^terms; z = s^2."""
+
     def tail(z: Real) -> Real:
         with mp.workdps(90):
             s = mp.sqrt(z)
             head = sum(2 * z**k / (2 * k + 1) for k in range(terms))
             return (2 * mp.atanh(s) / s - head) / z**terms / mp.log(2)
+
     return tail
 
 
@@ -137,37 +141,78 @@ _S = (3 - 2 * mp.sqrt(2)) ** 2 * mpf("1.0001")
 _TINY = mpf(10) ** -12
 FITS = {
     # e^r = 1 + r + r^2 p(r)
-    "exp": Fit(lambda r: (mp.expm1(r) - r) / r**2, lambda r: r**2 / mp.exp(r), -_R, _R,
-               {"f32": 4, "f64": 10}),
+    "exp": Fit(
+        lambda r: (mp.expm1(r) - r) / r**2,
+        lambda r: r**2 / mp.exp(r),
+        -_R,
+        _R,
+        {"f32": 4, "f64": 10},
+    ),
     # The same, good for e^r - 1.
-    "expm1": Fit(lambda r: (mp.expm1(r) - r) / r**2, lambda r: r**2 / mp.expm1(r), -_R, _R,
-                 {"f32": 5, "f64": 10}),
+    "expm1": Fit(
+        lambda r: (mp.expm1(r) - r) / r**2,
+        lambda r: r**2 / mp.expm1(r),
+        -_R,
+        _R,
+        {"f32": 5, "f64": 10},
+    ),
     # 2^r = 1 + r p(r)
-    "exp2": Fit(lambda r: mp.expm1(r * mp.log(2)) / r, lambda r: r / mpf(2) ** r,
-                mpf("-.50001"), mpf(".50001"), {"f32": 5, "f64": 10}),
+    "exp2": Fit(
+        lambda r: mp.expm1(r * mp.log(2)) / r,
+        lambda r: r / mpf(2) ** r,
+        mpf("-.50001"),
+        mpf(".50001"),
+        {"f32": 5, "f64": 10},
+    ),
     # log(1 + f) = f - f^2/2 + f^3 p(f)
-    "log": Fit(_log_target, lambda f: f**3 / mp.log1p(f), mpf(-1) / 3 - mpf(2) ** -20,
-               mpf(1) / 3 + mpf(2) ** -20, {"f32": 8}),
+    "log": Fit(
+        _log_target,
+        lambda f: f**3 / mp.log1p(f),
+        mpf(-1) / 3 - mpf(2) ** -20,
+        mpf(1) / 3 + mpf(2) ** -20,
+        {"f32": 8},
+    ),
     # log((1 + s)/(1 - s)) = 2 s + s z p(z), z = s^2
-    "atanh": Fit(_atanh_target, lambda z: z / (2 * mp.atanh(mp.sqrt(z)) / mp.sqrt(z)),
-                 _TINY, mpf(".0401"), {"f32": 2, "f64": 7}),
+    "atanh": Fit(
+        _atanh_target,
+        lambda z: z / (2 * mp.atanh(mp.sqrt(z)) / mp.sqrt(z)),
+        _TINY,
+        mpf(".0401"),
+        {"f32": 2, "f64": 7},
+    ),
     # log2((1 + s)/(1 - s)) = s (2/ln 2) (1 + z/3 [+ z^2/5]) + s z^2|3 p(z)
     "log2_f32": Fit(_log2_tail(2), lambda z: z**2, _TINY, _S, {"f32": 2}),
     "log2_f64": Fit(_log2_tail(3), lambda z: z**3, _TINY, _S, {"f64": 6}),
     # sin r = r + r z p(z), cos r = 1 - z/2 + z^2 q(z), z = r^2
-    "sin": Fit(lambda z: (mp.sin(mp.sqrt(z)) / mp.sqrt(z) - 1) / z,
-               lambda z: z * mp.sqrt(z) / mp.sin(mp.sqrt(z)), _TINY, _Q**2, {"f32": 2, "f64": 5}),
-    "cos": Fit(lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2,
-               lambda z: z**2 / mp.cos(mp.sqrt(z)), _TINY, _Q**2, {"f32": 2, "f64": 5}),
+    "sin": Fit(
+        lambda z: (mp.sin(mp.sqrt(z)) / mp.sqrt(z) - 1) / z,
+        lambda z: z * mp.sqrt(z) / mp.sin(mp.sqrt(z)),
+        _TINY,
+        _Q**2,
+        {"f32": 2, "f64": 5},
+    ),
+    "cos": Fit(
+        lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2,
+        lambda z: z**2 / mp.cos(mp.sqrt(z)),
+        _TINY,
+        _Q**2,
+        {"f32": 2, "f64": 5},
+    ),
     # erf x = x + x p(z), z = x^2, |x| <= 1
-    "erf_small": Fit(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1,
-                     lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z)), _TINY, mpf(1),
-                     {"f32": 6, "f64": 11}),
+    "erf_small": Fit(
+        lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1,
+        lambda z: mp.sqrt(z) / mp.erf(mp.sqrt(z)),
+        _TINY,
+        mpf(1),
+        {"f32": 6, "f64": 11},
+    ),
     # erf x = 1 - exp(p(x - 1)), 1 <= x
-    "erf_f32": Fit(lambda u: mp.log(mp.erfc(u + 1)), lambda u: mp.erfc(u + 1), mpf(0), mpf(3),
-                   {"f32": 8}),
-    "erf_f64": Fit(lambda u: mp.log(mp.erfc(u + 1)), lambda u: mp.erfc(u + 1), mpf(0), mpf(5),
-                   {"f64": 18}),
+    "erf_f32": Fit(
+        lambda u: mp.log(mp.erfc(u + 1)), lambda u: mp.erfc(u + 1), mpf(0), mpf(3), {"f32": 8}
+    ),
+    "erf_f64": Fit(
+        lambda u: mp.log(mp.erfc(u + 1)), lambda u: mp.erfc(u + 1), mpf(0), mpf(5), {"f64": 18}
+    ),
 }
 
 

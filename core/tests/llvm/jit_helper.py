@@ -42,7 +42,9 @@ def _target_machine() -> Any:
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2,
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=2,
         jit=True,
     )
 
@@ -111,8 +113,12 @@ class Elementwise:
 
 
 def elementwise_module(
-    emit: Callable[..., Val], in_type: Type, lanes: int, operands: int = 1,
-    out_type: Type | None = None, name: str = "loop",
+    emit: Callable[..., Val],
+    in_type: Type,
+    lanes: int,
+    operands: int = 1,
+    out_type: Type | None = None,
+    name: str = "loop",
 ) -> Module:
     """``void name(out, in…, i64 vectors)``, applying ``emit`` to whole vectors."""
     module = Module()
@@ -132,8 +138,12 @@ def elementwise_module(
 
 
 def elementwise(
-    emit: Callable[..., Val], dtype: Any, lanes: int, operands: int = 1,
-    out: tuple[Type, Any] | None = None, in_type: Type | None = None,
+    emit: Callable[..., Val],
+    dtype: Any,
+    lanes: int,
+    operands: int = 1,
+    out: tuple[Type, Any] | None = None,
+    in_type: Type | None = None,
 ) -> Elementwise:
     """Compile ``emit`` over arrays of ``dtype``; ``out``: the result's (LLVM, numpy) type."""
     from bringup.llvm import text

@@ -38,15 +38,25 @@ def _f64_patterns() -> Array:
     """Every f32 pattern above, exactly, and a little to either side: where rounding twice shows."""
     with np.errstate(invalid="ignore"):
         x = _f32_patterns().astype(np.float64)
-        return np.concatenate([x, x * (1 + 2.0**-40), x * (1 - 2.0**-40),
-                               [1e300, -1e300, 1e-300, -1e-300, np.inf, np.nan]])
+        return np.concatenate(
+            [
+                x,
+                x * (1 + 2.0**-40),
+                x * (1 - 2.0**-40),
+                [1e300, -1e300, 1e-300, -1e-300, np.inf, np.nan],
+            ]
+        )
 
 
-@pytest.mark.parametrize(("emit", "source", "out"), [
-    (inline.f32_to_bf16, np.float32, (bf16, BF16)),
-    (inline.f32_to_f16, np.float32, (f16, np.float16)),
-    (inline.f64_to_f16, np.float64, (f16, np.float16)),
-], ids=["f32_to_bf16", "f32_to_f16", "f64_to_f16"])
+@pytest.mark.parametrize(
+    ("emit", "source", "out"),
+    [
+        (inline.f32_to_bf16, np.float32, (bf16, BF16)),
+        (inline.f32_to_f16, np.float32, (f16, np.float16)),
+        (inline.f64_to_f16, np.float64, (f16, np.float16)),
+    ],
+    ids=["f32_to_bf16", "f32_to_f16", "f64_to_f16"],
+)
 def test_narrowing(emit: Callable[..., Val], source: Any, out: tuple[Any, Any]) -> None:
     x = _f32_patterns() if source is np.float32 else _f64_patterns()
     with np.errstate(all="ignore"):
@@ -64,8 +74,10 @@ def test_f64_to_bf16_rounds_once() -> None:
     _check(elementwise(inline.f64_to_bf16, np.float64, 8, out=(bf16, BF16))(x), want)
 
 
-@pytest.mark.parametrize(("emit", "source", "type"), [
-    (inline.bf16_to_f32, BF16, bf16), (inline.f16_to_f32, np.float16, f16)])
+@pytest.mark.parametrize(
+    ("emit", "source", "type"),
+    [(inline.bf16_to_f32, BF16, bf16), (inline.f16_to_f32, np.float16, f16)],
+)
 def test_widening_is_exact(emit: Callable[..., Val], source: Any, type: Any) -> None:
     x = np.arange(65536, dtype=np.uint16).view(source)
     got = elementwise(emit, source, 16, out=(f32, np.float32), in_type=type)(x)

@@ -11,10 +11,14 @@ import pytest
 pytest.importorskip("mpmath")
 
 TABLES = [
-    ("exp", "f32", "exponential", "_EXP_32"), ("expm1", "f32", "exponential", "_EXPM1_32"),
-    ("exp2", "f32", "exponential", "_EXP2_32"), ("log", "f32", "logarithm", "_LOG_32"),
-    ("sin", "f32", "trigonometric", "_SIN_32"), ("cos", "f64", "trigonometric", "_COS_64"),
-    ("log2_f32", "f32", "power", "_TAIL_32"), ("log2_f64", "f64", "power", "_TAIL_64"),
+    ("exp", "f32", "exponential", "_EXP_32"),
+    ("expm1", "f32", "exponential", "_EXPM1_32"),
+    ("exp2", "f32", "exponential", "_EXP2_32"),
+    ("log", "f32", "logarithm", "_LOG_32"),
+    ("sin", "f32", "trigonometric", "_SIN_32"),
+    ("cos", "f64", "trigonometric", "_COS_64"),
+    ("log2_f32", "f32", "power", "_TAIL_32"),
+    ("log2_f64", "f64", "power", "_TAIL_64"),
 ]
 
 

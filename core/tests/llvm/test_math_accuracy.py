@@ -14,14 +14,39 @@ from bringup.llvm.math import MATH
 
 UNARY = sorted(set(MATH) - {"pow"})
 # Largest errors allowed, in ULPs; what was measured over all 2^32 floats is a little less.
-LIMIT_32 = {"cos": 0.85, "erf": 1.0, "exp": 0.95, "exp2": 0.9, "expm1": 0.85, "floor": 0.0,
-            "log": 0.9, "log1p": 0.95, "logistic": 1.0, "pow": 1.0, "sin": 0.85, "sqrt": 0.5,
-            "tanh": 1.1}
-LIMIT_64 = {"cos": 0.9, "erf": 1.1, "exp": 1.0, "exp2": 1.0, "expm1": 1.1, "floor": 0.0,
-            "log": 0.95, "log1p": 1.0, "logistic": 1.1, "pow": 1.1, "sin": 0.9, "sqrt": 0.501,
-            "tanh": 1.3}
+LIMIT_32 = {
+    "cos": 0.85,
+    "erf": 1.0,
+    "exp": 0.95,
+    "exp2": 0.9,
+    "expm1": 0.85,
+    "floor": 0.0,
+    "log": 0.9,
+    "log1p": 0.95,
+    "logistic": 1.0,
+    "pow": 1.0,
+    "sin": 0.85,
+    "sqrt": 0.5,
+    "tanh": 1.1,
+}
+LIMIT_64 = {
+    "cos": 0.9,
+    "erf": 1.1,
+    "exp": 1.0,
+    "exp2": 1.0,
+    "expm1": 1.1,
+    "floor": 0.0,
+    "log": 0.95,
+    "log1p": 1.0,
+    "logistic": 1.1,
+    "pow": 1.1,
+    "sin": 0.9,
+    "sqrt": 0.501,
+    "tanh": 1.3,
+}
 needs_extended = pytest.mark.skipif(
-    np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than double here")
+    np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than double here"
+)
 
 
 @cache
@@ -58,15 +83,44 @@ def _near(points: list[float], dtype: Any, radius: int) -> Array:
 def _edges(dtype: Any) -> list[float]:
     """Where some function changes its formula, overflows or underflows."""
     info, half_pi = np.finfo(dtype), np.pi / 2
-    logs = [np.log(float(info.max)), -np.log(float(info.tiny)),
-            -np.log(float(info.smallest_subnormal))]
+    logs = [
+        np.log(float(info.max)),
+        -np.log(float(info.tiny)),
+        -np.log(float(info.smallest_subnormal)),
+    ]
     powers = np.ldexp(1.0, [-60, -30, -24, -12, -3, -1, 0, 1, 2, 13, 20, 24, 30, 53, 60, 100])
-    return [0.0, float(info.max), float(info.tiny), *logs, *(2 * v for v in logs),
-            *(v / np.log(2) for v in logs), *powers, 2 / 3, 4 / 3, 0.5**0.5, 1 / 3,
-            *(np.log(2) * k / 2 for k in range(1, 12)), *(half_pi * k for k in range(1, 40)),
-            *(half_pi * k / 2 for k in range(1, 40, 2)), *(half_pi * 10.0**k for k in range(2, 9)),
-            3.8, 4.0, 5.9, 6.0, 8.6, 9.0, 10.0, 16.6, 17.3, 18.7, 20.0, 37.0, 40.0, 12867.0,
-            1647000.0]
+    return [
+        0.0,
+        float(info.max),
+        float(info.tiny),
+        *logs,
+        *(2 * v for v in logs),
+        *(v / np.log(2) for v in logs),
+        *powers,
+        2 / 3,
+        4 / 3,
+        0.5**0.5,
+        1 / 3,
+        *(np.log(2) * k / 2 for k in range(1, 12)),
+        *(half_pi * k for k in range(1, 40)),
+        *(half_pi * k / 2 for k in range(1, 40, 2)),
+        *(half_pi * 10.0**k for k in range(2, 9)),
+        3.8,
+        4.0,
+        5.9,
+        6.0,
+        8.6,
+        9.0,
+        10.0,
+        16.6,
+        17.3,
+        18.7,
+        20.0,
+        37.0,
+        40.0,
+        12867.0,
+        1647000.0,
+    ]
 
 
 @pytest.mark.parametrize("name", UNARY)
@@ -79,14 +133,16 @@ def test_f32_at_the_edges(name: str) -> None:
 @pytest.mark.parametrize("name", UNARY)
 def test_f64(name: str) -> None:
     rng = np.random.default_rng(7)
-    x = np.concatenate([
-        rng.integers(0, 2**64, 60_000, dtype=np.uint64).view(np.float64),
-        rng.normal(size=60_000) * np.exp(3 * rng.normal(size=60_000)),
-        rng.uniform(-760, 760, 60_000),
-        rng.uniform(-2, 2, 60_000),
-        _near(_edges(np.float64), np.float64, 40),
-        [0.0, -0.0, np.inf, -np.inf, np.nan],
-    ])
+    x = np.concatenate(
+        [
+            rng.integers(0, 2**64, 60_000, dtype=np.uint64).view(np.float64),
+            rng.normal(size=60_000) * np.exp(3 * rng.normal(size=60_000)),
+            rng.uniform(-760, 760, 60_000),
+            rng.uniform(-2, 2, 60_000),
+            _near(_edges(np.float64), np.float64, 40),
+            [0.0, -0.0, np.inf, -np.inf, np.nan],
+        ]
+    )
     assert x.size > 200_000
     error, what = worst(name, x, wide=np.longdouble, lanes=8)
     assert error <= LIMIT_64[name], what
@@ -101,11 +157,15 @@ def _power_operands(dtype: Any, n: int) -> tuple[Array, Array]:
     near = (1 + rng.uniform(-1, 1, n) * 10.0 ** rng.uniform(-6, -0.5, n)).astype(dtype)
     range_ = 1.05 * np.log(float(np.finfo(dtype).max))
     with np.errstate(all="ignore"):
-        wanted = [(rng.uniform(-range_, range_, n) / np.log(x.astype(np.float64))).astype(dtype)
-                  for x in (far, near)]
+        wanted = [
+            (rng.uniform(-range_, range_, n) / np.log(x.astype(np.float64))).astype(dtype)
+            for x in (far, near)
+        ]
     signed, whole = rng.uniform(-20, 20, n).astype(dtype), rng.integers(-40, 40, n).astype(dtype)
-    return (np.concatenate([patterns[0], far, near, signed]),
-            np.concatenate([patterns[1], *wanted, whole]))
+    return (
+        np.concatenate([patterns[0], far, near, signed]),
+        np.concatenate([patterns[1], *wanted, whole]),
+    )
 
 
 def test_pow_f32() -> None:
@@ -122,7 +182,9 @@ def test_pow_f64() -> None:
 def test_the_measure_sees_one_ulp() -> None:
     """The ruler itself: one step off is one ULP, a lost sign of zero or NaN is infinite."""
     reference = np.array([1.5, 2.0**-149, -0.0, np.nan, np.inf, 1.0])
-    got = np.array([np.nextafter(np.float32(1.5), np.float32(2)), 2.0**-148, 0.0, 1.0, 3.4e38,
-                    np.nan], np.float32)
+    got = np.array(
+        [np.nextafter(np.float32(1.5), np.float32(2)), 2.0**-148, 0.0, 1.0, 3.4e38, np.nan],
+        np.float32,
+    )
     assert ulp_error(got, reference).tolist() == [1.0, 1.0] + [np.inf] * 4
     assert not ulp_error(reference.astype(np.float32), reference).any()

@@ -16,11 +16,25 @@ DTYPES = [np.float32, np.float64]
 # (x, f(x)) where the result is exact.
 EXACT: dict[str, list[tuple[float, float]]] = {
     "exp": [(0.0, 1.0), (-0.0, 1.0), (INF, INF), (-INF, 0.0), (1e30, INF), (-1e30, 0.0)],
-    "exp2": [(0.0, 1.0), (10.0, 1024.0), (-3.0, 0.125), (INF, INF), (-INF, 0.0),
-             (1e30, INF), (-1e30, 0.0)],
+    "exp2": [
+        (0.0, 1.0),
+        (10.0, 1024.0),
+        (-3.0, 0.125),
+        (INF, INF),
+        (-INF, 0.0),
+        (1e30, INF),
+        (-1e30, 0.0),
+    ],
     "expm1": [(0.0, 0.0), (-0.0, -0.0), (INF, INF), (-INF, -1.0), (1e30, INF), (-1e30, -1.0)],
-    "log": [(0.0, -INF), (-0.0, -INF), (1.0, 0.0), (INF, INF), (-1.0, NAN), (-INF, NAN),
-            (-1e-40, NAN)],
+    "log": [
+        (0.0, -INF),
+        (-0.0, -INF),
+        (1.0, 0.0),
+        (INF, INF),
+        (-1.0, NAN),
+        (-INF, NAN),
+        (-1e-40, NAN),
+    ],
     "log1p": [(0.0, 0.0), (-0.0, -0.0), (-1.0, -INF), (INF, INF), (-2.0, NAN), (-INF, NAN)],
     "sin": [(0.0, 0.0), (-0.0, -0.0), (INF, NAN), (-INF, NAN)],
     "cos": [(0.0, 1.0), (-0.0, 1.0), (INF, NAN), (-INF, NAN)],
@@ -76,19 +90,51 @@ def _power_table() -> list[tuple[float, float, float]]:
     rows = [(x, y, 1.0) for x in (0.0, -0.0, 1.0, -2.5, INF, -INF, NAN) for y in (0.0, -0.0)]
     rows += [(1.0, y, 1.0) for y in (NAN, INF, -INF, 0.5, -3.0)]
     rows += [(-1.0, y, 1.0) for y in (INF, -INF, 2.0)] + [(-1.0, 3.0, -1.0)]
-    rows += [(0.0, -3.0, INF), (-0.0, -3.0, -INF), (0.0, -2.0, INF), (-0.0, -2.0, INF),
-             (-0.0, -2.5, INF), (0.0, -INF, INF), (-0.0, -INF, INF), (0.0, 3.0, 0.0),
-             (-0.0, 3.0, -0.0), (0.0, 2.0, 0.0), (-0.0, 2.0, 0.0), (-0.0, 2.5, 0.0),
-             (-0.0, INF, 0.0)]
-    rows += [(sign * x, y, INF if (x > 1) == (y > 0) else 0.0)
-             for x, y, sign in itertools.product((0.5, 2.0), (INF, -INF), (1, -1))]
-    rows += [(-INF, -3.0, -0.0), (-INF, -2.0, 0.0), (-INF, -0.5, 0.0), (-INF, 3.0, -INF),
-             (-INF, 2.0, INF), (-INF, 0.5, INF), (INF, 1e-30, INF), (INF, -1e-30, 0.0)]
+    rows += [
+        (0.0, -3.0, INF),
+        (-0.0, -3.0, -INF),
+        (0.0, -2.0, INF),
+        (-0.0, -2.0, INF),
+        (-0.0, -2.5, INF),
+        (0.0, -INF, INF),
+        (-0.0, -INF, INF),
+        (0.0, 3.0, 0.0),
+        (-0.0, 3.0, -0.0),
+        (0.0, 2.0, 0.0),
+        (-0.0, 2.0, 0.0),
+        (-0.0, 2.5, 0.0),
+        (-0.0, INF, 0.0),
+    ]
+    rows += [
+        (sign * x, y, INF if (x > 1) == (y > 0) else 0.0)
+        for x, y, sign in itertools.product((0.5, 2.0), (INF, -INF), (1, -1))
+    ]
+    rows += [
+        (-INF, -3.0, -0.0),
+        (-INF, -2.0, 0.0),
+        (-INF, -0.5, 0.0),
+        (-INF, 3.0, -INF),
+        (-INF, 2.0, INF),
+        (-INF, 0.5, INF),
+        (INF, 1e-30, INF),
+        (INF, -1e-30, 0.0),
+    ]
     rows += [(-INF, INF, INF), (-INF, -INF, 0.0), (INF, INF, INF), (INF, -INF, 0.0)]
-    rows += [(-2.0, 0.5, NAN), (-1e-30, -1.5, NAN), (NAN, 1.0, NAN), (2.0, NAN, NAN),
-             (-1.0, NAN, NAN), (0.0, NAN, NAN)]
-    rows += [(-2.0, 3.0, -8.0), (-2.0, -2.0, 0.25), (3.0, 2.0, 9.0), (-10.0, 1e30, INF),
-             (-10.0, -1e30, 0.0)]
+    rows += [
+        (-2.0, 0.5, NAN),
+        (-1e-30, -1.5, NAN),
+        (NAN, 1.0, NAN),
+        (2.0, NAN, NAN),
+        (-1.0, NAN, NAN),
+        (0.0, NAN, NAN),
+    ]
+    rows += [
+        (-2.0, 3.0, -8.0),
+        (-2.0, -2.0, 0.25),
+        (3.0, 2.0, 9.0),
+        (-10.0, 1e30, INF),
+        (-10.0, -1e30, 0.0),
+    ]
     return rows
 
 
@@ -97,8 +143,11 @@ def test_power_table(dtype: Any) -> None:
     rows = _power_table()
     x, y, _ = np.array(rows, dtype).T
     got = elementwise(MATH["pow"], dtype, 4, operands=2)(x, y)
-    wrong = [(row, g) for row, g in zip(rows, got, strict=True)
-             if not same_bits(np.array([g]), np.array([row[2]], dtype))]
+    wrong = [
+        (row, g)
+        for row, g in zip(rows, got, strict=True)
+        if not same_bits(np.array([g]), np.array([row[2]], dtype))
+    ]
     assert not wrong
 
 
@@ -117,6 +166,8 @@ def test_every_lane_count_gives_the_same_bits(name: str, dtype: Any) -> None:
     rng = np.random.default_rng(3)
     x = (rng.normal(size=480) * 10.0 ** rng.uniform(-5, 20, 480)).astype(dtype)
     operands = [x, rng.normal(size=480).astype(dtype)][: 2 if name == "pow" else 1]
-    results = [elementwise(MATH[name], dtype, lanes, operands=len(operands))(*operands)
-               for lanes in (1, 3, 16)]
+    results = [
+        elementwise(MATH[name], dtype, lanes, operands=len(operands))(*operands)
+        for lanes in (1, 3, 16)
+    ]
     assert all(same_bits(results[0], other) for other in results[1:])

@@ -40,11 +40,14 @@ def compile_for(module: Module, target: Any) -> str:
 
 
 @pytest.mark.parametrize("type", TYPES, ids=["f32", "f64"])
-@pytest.mark.parametrize(("triple", "name", "lanes", "call"), [
-    ("x86_64-unknown-linux-gnu", "x86-64-v4", 16, r"\bcall\w*\s+(\S+)"),
-    ("x86_64-unknown-linux-gnu", "x86-64-v3", 8, r"\bcall\w*\s+(\S+)"),
-    ("aarch64-unknown-linux-gnu", "neoverse-n1", 4, r"\bblr?\s+(\S+)"),
-])
+@pytest.mark.parametrize(
+    ("triple", "name", "lanes", "call"),
+    [
+        ("x86_64-unknown-linux-gnu", "x86-64-v4", 16, r"\bcall\w*\s+(\S+)"),
+        ("x86_64-unknown-linux-gnu", "x86-64-v3", 8, r"\bcall\w*\s+(\S+)"),
+        ("aarch64-unknown-linux-gnu", "neoverse-n1", 4, r"\bblr?\s+(\S+)"),
+    ],
+)
 def test_no_library_calls(triple: str, name: str, lanes: int, call: str, type: Type) -> None:
     """The one function called is our own slow reduction, defined beside its caller."""
     for op in sorted(MATH):
@@ -82,5 +85,9 @@ def test_ptx(name: str, type: Type, tmp_path: Path) -> None:
     if ptxas:
         source = tmp_path / "kernel.ptx"
         source.write_text(text)
-        subprocess.run([ptxas, "-arch=sm_90", str(source), "-o", str(tmp_path / "kernel.cubin")],
-                       check=True, capture_output=True, text=True)
+        subprocess.run(
+            [ptxas, "-arch=sm_90", str(source), "-o", str(tmp_path / "kernel.cubin")],
+            check=True,
+            capture_output=True,
+            text=True,
+        )

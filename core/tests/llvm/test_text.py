@@ -48,8 +48,13 @@ class Bench:
     def __init__(self, n: int) -> None:
         self.n = n
         self.module = Module()
-        sorts = {"x": vec(f32, n), "i": vec(i32, n), "m": vec(i1, n), "p": vec(ptr, n),
-                 "half": vec(f16, n)}
+        sorts = {
+            "x": vec(f32, n),
+            "i": vec(i32, n),
+            "m": vec(i1, n),
+            "p": vec(ptr, n),
+            "half": vec(f16, n),
+        }
         params = [("base", ptr), ("s", i32), *sorts.items()]
         self.function = self.module.function("f", void, params, self.module.attributes("nounwind"))
         self.base, self.s, self.x, self.i, self.m, self.p, self.half = self.function.args
@@ -118,9 +123,24 @@ def _binary(name: str, operand: str) -> Callable[[Builder, Bench], object]:
 
 Use = Callable[[Builder, Bench], object]
 USES: dict[str, Use] = {
-    **{name: _binary(name, "i") for name in (
-        "add", "sub", "mul", "udiv", "sdiv", "urem", "srem", "and_", "or_", "xor", "shl", "lshr",
-        "ashr")},
+    **{
+        name: _binary(name, "i")
+        for name in (
+            "add",
+            "sub",
+            "mul",
+            "udiv",
+            "sdiv",
+            "urem",
+            "srem",
+            "and_",
+            "or_",
+            "xor",
+            "shl",
+            "lshr",
+            "ashr",
+        )
+    },
     **{name: _binary(name, "x") for name in ("fadd", "fsub", "fmul", "fdiv", "frem")},
     "not_": lambda b, t: (b.not_(t.i), b.not_(t.m)),
     "fneg": lambda b, t: b.fneg(t.x, "nnan"),
@@ -128,8 +148,10 @@ USES: dict[str, Use] = {
     "fabs": lambda b, t: b.fabs(t.x),
     "icmp": lambda b, t: (b.icmp("ult", t.i, t.i), b.icmp("eq", t.p, t.p)),
     "fcmp": lambda b, t: b.fcmp("une", t.x, t.x, "nnan"),
-    "select": lambda b, t: (b.select(t.m, t.x, t.x),
-                            b.select(const(i1, True), t.x, zero(t.x.type))),
+    "select": lambda b, t: (
+        b.select(t.m, t.x, t.x),
+        b.select(const(i1, True), t.x, zero(t.x.type)),
+    ),
     "cast": lambda b, t: b.cast("zext", t.i, i64, "nneg"),
     "zext": lambda b, t: b.zext(t.m, i8),
     "sext": lambda b, t: b.sext(t.i, i64),
@@ -147,25 +169,37 @@ USES: dict[str, Use] = {
     "fptoui_sat": lambda b, t: b.fptoui_sat(t.half, i8),
     "insertelement": lambda b, t: b.insertelement(undef(vec(i32, 4)), t.s, t.s),
     "extractelement": lambda b, t: b.extractelement(t.x, 0),
-    "shufflevector": lambda b, t: (b.shufflevector(b.splat(t.s, 4), None, [3, -1]),
-                                   b.shufflevector(b.splat(t.s, 4), b.splat(t.s, 4), [7])),
+    "shufflevector": lambda b, t: (
+        b.shufflevector(b.splat(t.s, 4), None, [3, -1]),
+        b.shufflevector(b.splat(t.s, 4), b.splat(t.s, 4), [7]),
+    ),
     "splat": lambda b, t: (b.splat(t.s, 4), b.splat(const(i32, 3), 4), b.splat(poison(i32), 4)),
     "reduce": lambda b, t: [
-        *(b.reduce(k, t.i) for k in (
-            "add", "mul", "and", "or", "xor", "smin", "smax", "umin", "umax")),
+        *(
+            b.reduce(k, t.i)
+            for k in ("add", "mul", "and", "or", "xor", "smin", "smax", "umin", "umax")
+        ),
         *(b.reduce(k, t.x) for k in ("fmin", "fmax", "fminimum", "fmaximum")),
-        *(b.reduce(k, t.x, const(f32, 1.0), "reassoc") for k in ("fadd", "fmul"))],
+        *(b.reduce(k, t.x, const(f32, 1.0), "reassoc") for k in ("fadd", "fmul")),
+    ],
     "alloca": lambda b, t: b.alloca(array(f32, 16), const(i32, 2), 64),
     "gep": lambda b, t: (b.gep(t.base, t.i, f32), b.gep(t.base, 3, f32), b.gep(t.p, t.s, i8, "")),
-    "load": lambda b, t: (b.load(t.x.type, t.base, 4, volatile=True),
-                          b.load(f32, t.base, nontemporal=True)),
-    "store": lambda b, t: b.store(t.x, t.base, 64, nontemporal=True,
-                                  meta=t.module.alias_scopes(3)[1]),
-    "masked_load": lambda b, t: (b.masked_load(t.x.type, t.base, t.m),
-                                 b.masked_load(t.x.type, t.base, t.m, t.x, 4)),
+    "load": lambda b, t: (
+        b.load(t.x.type, t.base, 4, volatile=True),
+        b.load(f32, t.base, nontemporal=True),
+    ),
+    "store": lambda b, t: b.store(
+        t.x, t.base, 64, nontemporal=True, meta=t.module.alias_scopes(3)[1]
+    ),
+    "masked_load": lambda b, t: (
+        b.masked_load(t.x.type, t.base, t.m),
+        b.masked_load(t.x.type, t.base, t.m, t.x, 4),
+    ),
     "masked_store": lambda b, t: b.masked_store(t.x, t.base, t.m, 4),
-    "masked_gather": lambda b, t: (b.masked_gather(t.x.type, t.p),
-                                   b.masked_gather(t.x.type, t.p, t.m, t.x, 4)),
+    "masked_gather": lambda b, t: (
+        b.masked_gather(t.x.type, t.p),
+        b.masked_gather(t.x.type, t.p, t.m, t.x, 4),
+    ),
     "masked_scatter": _scatter,
     "prefetch": lambda b, t: b.prefetch(t.base, write=True, locality=1),
     "atomicrmw": lambda b, t: b.atomicrmw("umax", t.base, t.s, "monotonic", "singlethread"),
@@ -174,8 +208,10 @@ USES: dict[str, Use] = {
     "atomic_store": lambda b, t: b.atomic_store(t.s, t.base),
     "fence": _fence,
     "insertvalue": lambda b, t: b.insertvalue(poison(struct_type(i32, f32)), t.s, 0),
-    "extractvalue": lambda b, t: (b.extractvalue(zero(struct_type(i32, f32)), 1),
-                                  b.extractvalue(zero(array(f32, 4)), 2)),
+    "extractvalue": lambda b, t: (
+        b.extractvalue(zero(struct_type(i32, f32)), 1),
+        b.extractvalue(zero(array(f32, 4)), 2),
+    ),
     "phi": _phi,
     "br": lambda b, t: _control(b, t, b.br),
     "cond_br": lambda b, t: _control(b, t, lambda a: b.cond_br(const(i1, 1), a, a)),
@@ -193,8 +229,13 @@ USES: dict[str, Use] = {
     "terminate": lambda b, t: _control(b, t, lambda a: b.terminate(f"br label %{a.name}")),
     "comment": lambda b, t: b.comment("why"),
     "binary": lambda b, t: b.binary("or", t.i, t.i, "disjoint"),
-    "call": lambda b, t: b.call(t.module.declare("sqrtf", f32, [f32]), [const(f32, 2.0)],
-                                flags="nnan", tail="tail", attrs="nounwind"),
+    "call": lambda b, t: b.call(
+        t.module.declare("sqrtf", f32, [f32]),
+        [const(f32, 2.0)],
+        flags="nnan",
+        tail="tail",
+        attrs="nounwind",
+    ),
     "call_pointer": lambda b, t: b.call_pointer(void, t.base, [t.s]),
     "intrinsic": lambda b, t: b.intrinsic("llvm.sqrt", t.x.type, [t.x], flags="contract"),
 }
@@ -223,14 +264,26 @@ def test_types_are_interned() -> None:
     assert (vec(bf16, 4).lanes, vec(bf16, 4).bits, bf16.is_float, i8.is_int) == (4, 16, True, True)
 
 
-@pytest.mark.parametrize(("type", "format", "value", "expected"), [
-    (f32, "<f", 0.1, 0.1), (f32, "<f", 2.0**-150, 0.0), (f32, "<f", 1e39, math.inf),
-    (f32, "<f", -0.0, -0.0), (f32, "<f", 3.4028235677973366e38, math.inf),
-    (f16, "<e", 65519.99, 65504.0), (f16, "<e", 65520.0, math.inf), (f16, "<e", 2**-24, 2**-24),
-    (f64, "<d", 0.1, 0.1), (f64, "<d", -math.inf, -math.inf),
-])
+@pytest.mark.parametrize(
+    ("type", "format", "value", "expected"),
+    [
+        (f32, "<f", 0.1, 0.1),
+        (f32, "<f", 2.0**-150, 0.0),
+        (f32, "<f", 1e39, math.inf),
+        (f32, "<f", -0.0, -0.0),
+        (f32, "<f", 3.4028235677973366e38, math.inf),
+        (f16, "<e", 65519.99, 65504.0),
+        (f16, "<e", 65520.0, math.inf),
+        (f16, "<e", 2**-24, 2**-24),
+        (f64, "<d", 0.1, 0.1),
+        (f64, "<d", -math.inf, -math.inf),
+    ],
+)
 def test_float_constants_round_once(
-    type: Type, format: str, value: float, expected: float,
+    type: Type,
+    format: str,
+    value: float,
+    expected: float,
 ) -> None:
     got = _stored(const(type, value), type.bits // 8)
     try:
@@ -253,7 +306,9 @@ def test_integer_and_vector_constants_wrap() -> None:
     assert _stored(const(i8, 255), 1) == b"\xff"
     assert _stored(const(i32, -1), 4) == b"\xff" * 4
     assert _stored(const(vec(i16, 4), 7), 8) == struct.pack("<4h", 7, 7, 7, 7)
-    assert _stored(const_vector(i32, [3, 1, -2, 2**31]), 16) == struct.pack("<4i", 3, 1, -2, -2**31)
+    assert _stored(const_vector(i32, [3, 1, -2, 2**31]), 16) == struct.pack(
+        "<4i", 3, 1, -2, -(2**31)
+    )
 
 
 def _stored(value: Val, size: int) -> bytes:
@@ -318,8 +373,14 @@ def test_module_text_is_deterministic_and_complete() -> None:
         module = Module("x86_64-unknown-linux-gnu", "e-m:e-i64:64-n32:64-S128")
         module.global_variable("tile", array(f32, 64), "undef", address_space=3, align=16)
         module.named_metadata("meta", module.metadata("!{i32 7}"))
-        function = module.function("strange name", void, [("x", f32, "noundef")], "alwaysinline",
-                                   calling_convention="fastcc", linkage="internal")
+        function = module.function(
+            "strange name",
+            void,
+            [("x", f32, "noundef")],
+            "alwaysinline",
+            calling_convention="fastcc",
+            linkage="internal",
+        )
         b = Builder(function.block())
         b.call(module.declare("sink", void, [f32]), [function.args[0]])
         assert module.declare("sink", void, [f32]) == module.declare("sink", void, [f32])

@@ -26,7 +26,13 @@ from bringup.llvm.math.trigonometric import cos, sin
 from bringup.llvm.text import Builder, Val
 
 __all__ = [
-    "MATH", "bf16_to_f32", "f16_to_f32", "f32_to_bf16", "f32_to_f16", "f64_to_bf16", "f64_to_f16",
+    "MATH",
+    "bf16_to_f32",
+    "f16_to_f32",
+    "f32_to_bf16",
+    "f32_to_f16",
+    "f64_to_bf16",
+    "f64_to_f16",
 ]
 
 

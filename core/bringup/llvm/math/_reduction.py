@@ -14,7 +14,9 @@ _TWO_OVER_PI = int(
     "a2f9836e4e441529fc2757d1f534ddc0db6295993c439041fe5163abdebbc561b7246e3a424dd2e006492eea09d1921"
     "cfe1deb1cb129a73ee88235f52ebb4484e99c7026b45f7e413991d639835339f49c845f8bbdf9283b1ff897ffde0598"
     "0fef2f118b5a0a6d1f6d367ecf27cb09b74f463f669e5fea2d7527bac7ebe5f17b3d0739f78a5292ea6bfb5fb11f8d5"
-    "d0856033046fc7b6bab", 16)
+    "d0856033046fc7b6bab",
+    16,
+)
 _HALF_PI_32 = (1.5707963705062866, -4.371138828673793e-08)
 _HALF_PI_64 = (1.5707963267948966, 6.123233995736766e-17)
 
@@ -73,8 +75,9 @@ def _reduce_64(m: Lanes, size: Val, large: Val) -> tuple[Val, Val, Val]:
 
         def compute() -> list[Val]:
             made = _call(b, function, b.extractelement(size, lane))
-            return [b.insertelement(old, new, lane)
-                    for old, new in zip(loop.carried, made, strict=True)]
+            return [
+                b.insertelement(old, new, lane) for old, new in zip(loop.carried, made, strict=True)
+            ]
 
         loop.next(*b.cond(b.extractelement(large, lane), compute, lambda: loop.carried))
     n, r, low = loop.carried
@@ -92,8 +95,9 @@ def _call(b: Builder, function: Function, x: Val) -> tuple[Val, Val, Val]:
 def _define_reduction(outer: Builder) -> Function:
     """``{i64 n, double r, double low} f(double x)`` for 2^20 < x < infinity."""
     result = struct_type(i64, f64, f64)
-    function = outer.module.function(_NAME, result, [("x", f64)], "noinline cold nounwind",
-                                     linkage="internal")
+    function = outer.module.function(
+        _NAME, result, [("x", f64)], "noinline cold nounwind", linkage="internal"
+    )
     table = outer.module.global_constant(f"{_NAME}.bits", i64, _words(64, 20))
     b = Builder(function.block("entry"))
     m = Lanes(b, f64)

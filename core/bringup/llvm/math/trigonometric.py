@@ -22,11 +22,23 @@ _LIMIT = (12867.0, 1647000.0)
 
 # sin r = r + r z p(z), cos r = 1 - z/2 + z^2 q(z), z = r^2
 _SIN_32 = (-0.16666655, 0.008332189, -0.00019518286)
-_SIN_64 = (-0.1666666666666663, 0.008333333333321842, -0.00019841269829361049,
-           2.7557313539774737e-06, -2.5050734651677078e-08, 1.5895452725058794e-10)
+_SIN_64 = (
+    -0.1666666666666663,
+    0.008333333333321842,
+    -0.00019841269829361049,
+    2.7557313539774737e-06,
+    -2.5050734651677078e-08,
+    1.5895452725058794e-10,
+)
 _COS_32 = (0.041666646, -0.001388731, 2.4432327e-05)
-_COS_64 = (0.041666666666666595, -0.001388888888887334, 2.480158728899961e-05,
-           -2.755731421605645e-07, 2.0875705231410305e-09, -1.135873932176557e-11)
+_COS_64 = (
+    0.041666666666666595,
+    -0.001388888888887334,
+    2.480158728899961e-05,
+    -2.755731421605645e-07,
+    2.0875705231410305e-09,
+    -1.135873932176557e-11,
+)
 
 
 def any_lane(b: Builder, mask: Val) -> Val:
@@ -52,8 +64,10 @@ def _reduce(m: Lanes, size: Val) -> tuple[Val, Val, Val]:
     large = m.test("oge", size, m.pick(*_LIMIT))
 
     def far() -> list[Val]:
-        return [m.select(large, new, old)
-                for new, old in zip(reduce_large(m, size, large), small, strict=True)]
+        return [
+            m.select(large, new, old)
+            for new, old in zip(reduce_large(m, size, large), small, strict=True)
+        ]
 
     n, r, low = b.cond(any_lane(b, large), far, lambda: small, likely=False)
     return n, r, low
