@@ -83,7 +83,9 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
     if row.name in MONOTONE or accuracy.ulp:
         return [spread.computed(instr, operands, numerics)]
     if row.decompose is not None:
-        return run(_expansion(instr), operands, numerics)
+        spans = run(_expansion(instr), operands, numerics)
+        own = run_instr(instr, [x.middle for x in operands])
+        return [spread.including(x, y) for x, y in zip(spans, own, strict=True)]
     return [spread.known_only(instr, operands)]
 
 

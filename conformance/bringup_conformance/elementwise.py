@@ -308,6 +308,22 @@ def _all_known(operands: Sequence[Span]) -> Array:
     return known
 
 
+def including(span: Span, array: Array) -> Span:
+    """A span that also allows what is within an ULP of an array, wherever both are numbers.
+
+    A device may compute a composite at once, and better than its decomposition does.
+    """
+    dtype = span.dtype
+    if not dtype.is_float:
+        return span
+    wide = widen(array, dtype)
+    below, above = allowance(wide, wide, 1.0, dtype)
+    finite = np.isfinite(wide) & np.isfinite(span.low) & np.isfinite(span.high)
+    low = np.where(finite, smaller(span.low, below, dtype), span.low)
+    high = np.where(finite, larger(span.high, above, dtype), span.high)
+    return Span(dtype, low, span.middle, high).simplified()
+
+
 def settled(span: Span, numerics: Numerics, *, rounded: bool) -> Span:
     """A computed span with what the device declares about its arithmetic.
 

@@ -19,10 +19,9 @@ from bringup_conformance.selection import Selection
 from bringup_conformance.support import Support
 from bringup_conformance.targets import DeviceTarget, Target
 
-#: Failures that are shrunk in one run, and seconds for all of them: of ops one each, so that one
-#: fault is not shrunk a hundred times.
+#: Failures that are shrunk in one run: of ops one each, so that a fault is not shrunk a hundred
+#: times.
 MOST_SHRUNK = 12
-SHRINK_SECONDS = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +45,13 @@ def run(
     only: str = "",
     report: Path | None = None,
     on_progress: OnProgress | None = None,
+    shrink_seconds: float = 90.0,
 ) -> Report:
     """Run a level, and those below it, on a device.
 
     backend: its name, or a target at hand.  only: which cases, see `Selection`.  report: a folder
     that receives a file for every failure as it is met, and ``report.json``; files of failures that
-    an earlier run left there go.
+    an earlier run left there go.  shrink_seconds: for making failures small, all of them together.
     Raises BackendError if the device cannot be opened, BringupError for an unknown level, OSError
     if the folder cannot be written to.
     """
@@ -63,7 +63,7 @@ def run(
     session = _Session(target, Report(target.name, level, seed, only), report)
     start = time.perf_counter()
     session.run(on_progress or (lambda _progress: None))
-    session.explain(on_progress or (lambda _progress: None))
+    session.explain(shrink_seconds, on_progress or (lambda _progress: None))
     session.report.seconds = time.perf_counter() - start
     session.report.failures.sort(key=lambda failure: failure.nodes)
     if report is not None:
@@ -111,11 +111,11 @@ class _Session:
         if self.folder is not None:
             failure.file = failures.write(self.folder, number, failure.document)
 
-    def explain(self, on_progress: OnProgress) -> None:
+    def explain(self, seconds: float, on_progress: OnProgress) -> None:
         """Shrink failures, of ops the first of each, until there are many or time is up."""
         start, ops, done = time.monotonic(), set(), 0
         for number, (outcome, failure) in enumerate(self.failed):
-            left = SHRINK_SECONDS - (time.monotonic() - start)
+            left = seconds - (time.monotonic() - start)
             if done == MOST_SHRUNK or left <= 0:
                 return
             if outcome.case.op != PROGRAMS and outcome.case.op in ops:

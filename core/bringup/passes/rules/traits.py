@@ -76,6 +76,8 @@ def _even(op: OpDef) -> Callable[..., Any]:
         made = made_by(x, "neg", "abs")
         if made is None or made.op.name == op.name:
             return None
+        if x.dtype.kind == "uint":
+            return None  # -1 is the largest number, and its own absolute value
         even: Value = op(made.operands[0], **attrs)
         return even
 
