@@ -8,7 +8,7 @@ block first, each at the lowest offset free during its lifetime.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -221,19 +221,18 @@ def _padded(nbytes: int, alignment: int) -> int:
 
 def _assign(blocks: set[_Block], alignment: int) -> int:
     """Offsets for all blocks; returns the arena's size."""
-    alive: defaultdict[int, list[_Block]] = defaultdict(list)  # the placed ones, by step
+    placed: list[_Block] = []  # by offset
     for block in sorted(blocks, key=lambda b: (-b.nbytes, b.first, b.last)):
-        steps = range(block.first, block.last + 1)
         offset = 0
-        for other in sorted({b for step in steps for b in alive[step]}, key=lambda b: b.offset):
+        for other in placed:
             if other.offset >= offset + block.nbytes:
                 break
-            if offset < other.offset + other.nbytes:
+            together = other.first <= block.last and block.first <= other.last
+            if together and offset < other.offset + other.nbytes:
                 offset = _padded(other.offset + other.nbytes, alignment)
         block.offset = offset
-        for step in steps:
-            alive[step].append(block)
-    return max((b.offset + b.nbytes for b in blocks), default=0)
+        insort(placed, block, key=lambda b: b.offset)
+    return max((b.offset + b.nbytes for b in placed), default=0)
 
 
 __all__ = ["overwrites", "plan"]
