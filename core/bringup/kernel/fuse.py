@@ -193,7 +193,6 @@ class _Fusion:
         cluster.contracts = any(opdef(m).kind is Kind.CONTRACTION for m in cluster.region.members)
 
     # -- joining -----------------------------------------------------------------------------------
-    # -------------------
 
     def _absorb(self, clusters: Sequence[_Cluster], instr: Instr) -> bool:
         """Compute ``instr`` inside each of ``clusters``: all of them or none."""
@@ -358,7 +357,6 @@ class _Fusion:
         return {v for m in members for v in m.operands if v.producer not in members}
 
     # -- sideways ----------------------------------------------------------------------------------
-    # -------------------
 
     def _merge_siblings(self) -> None:
         """Join independent regions that read the same memory over the same grid."""
@@ -401,7 +399,6 @@ class _Fusion:
         return True
 
     # -- result ------------------------------------------------------------------------------------
-    # -------------------
 
     def _launches(self) -> list[Launch]:
         ordered: list[_Cluster] = []

@@ -128,7 +128,6 @@ class Lowering:
         return Lowered(kernel, tuple(values))
 
     # -- grid --------------------------------------------------------------------------------------
-    # -------------------
 
     def _choose_grid(self) -> None:
         shapes = [_squeezed(f.result.shape) for f in self.folds] or [
@@ -264,7 +263,6 @@ class Lowering:
         return positions
 
     # -- limits ------------------------------------------------------------------------------------
-    # -------------------
 
     def _check_rows(self, stages: list[list[Item]]) -> None:
         looping = [s for s in stages if s[0].inner]
@@ -286,7 +284,6 @@ class Lowering:
             raise Unfusable(f"needs {len(looping)} loops, the device takes {self.limits.stages}")
 
     # -- tiles -------------------------------------------------------------------------------------
-    # -------------------
 
     def _shared(self, stages: list[list[Item]]) -> dict[tuple[Value, Index], tuple[int, int]]:
         """Expensive values that two stages need: (value, index) -> (stage that makes it, its inner
@@ -329,7 +326,6 @@ class Lowering:
         return kept
 
     # -- bodies ------------------------------------------------------------------------------------
-    # -------------------
 
     def buffer_of(self, value: Value) -> int:
         """The number of a value's buffer, new on first use."""

@@ -117,7 +117,6 @@ class _KernelEmitter:
         self.pointers = [table[i] for i in range(len(self.kernel.buffers))]
 
     # -- units -------------------------------------------------------------------------------------
-    # -------------------
 
     def _cuts(self) -> list[tuple[Axis, int, int]]:
         """The unit space, outermost first: (axis, number of pieces, elements per piece)."""
@@ -220,7 +219,6 @@ class _KernelEmitter:
         return b.icmp("slt", const_vector(ir.i32, list(range(lanes))), count)
 
     # -- maps --------------------------------------------------------------------------------------
-    # -------------------
 
     def _map_block(self) -> None:
         plan, b = self.plan, self.b

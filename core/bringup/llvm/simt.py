@@ -158,7 +158,6 @@ class _SimtEmitter:
             rest = b.binary("udiv", rest, const(ir.i64, axis.size))
 
     # -- one grid point ----------------------------------------------------------------------------
-    # -------------------
 
     def _point(self) -> None:
         registers: list[Val] = []
@@ -261,7 +260,6 @@ class _SimtEmitter:
                 )
 
     # -- shared memory -----------------------------------------------------------------------------
-    # -------------------
 
     def _barrier(self) -> None:
         self.b.intrinsic(self.target.barrier, ir.void, (), ())
