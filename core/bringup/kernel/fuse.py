@@ -103,8 +103,7 @@ class _Fusion:
             self._merge_siblings()
         return self._launches()
 
-    # -- placing one instruction
-    # --------------------------------------------------------------------------------------
+    # -- placing one instruction -------------------------------------------------------------------
 
     def _place(self, instr: Instr) -> None:
         readers = self._readers(instr)

@@ -143,8 +143,7 @@ class Lowering:
         axes = iter(self.grid_full)
         return tuple(Expr() if n == 1 else next(axes) for n in shape)
 
-    # -- items and levels
-    # ---------------------------------------------------------------------------------------------
+    # -- items and levels --------------------------------------------------------------------------
 
     def _items(self) -> list[Item]:
         items: list[Item] = []

@@ -176,8 +176,7 @@ class Memory:
             raise self._error(f"stage {where.stage} writes an element of b{buffer} several times")
         writer[at] = points
 
-    # -- one memory, two buffers
-    # --------------------------------------------------------------------------------------
+    # -- one memory, two buffers -------------------------------------------------------------------
 
     def _note_read(self, buffer: int, index: Array, live: Array, where: Place) -> None:
         shared = self.shared[buffer]

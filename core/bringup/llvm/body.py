@@ -181,8 +181,7 @@ class BodyEmitter:
             operands = [self.b.splat(v, frame.lanes) if v.type.lanes == 1 else v for v in operands]
         return render(self.b, instr, tuple(operands))
 
-    # -- index expressions
-    # --------------------------------------------------------------------------------------------
+    # -- index expressions -------------------------------------------------------------------------
 
     def _offset(self, axis: Axis, position: Position) -> int:
         return position[self.tiled.index(axis)] if axis in self.tiled else 0

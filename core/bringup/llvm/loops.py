@@ -277,8 +277,7 @@ class _KernelEmitter:
                     done.add(key)
                     body.store(body.at(value, key), dtype, (buffer, index, sink.mask), key, frame)
 
-    # -- loops over lanes
-    # ---------------------------------------------------------------------------------------------
+    # -- loops over lanes --------------------------------------------------------------------------
 
     def _vector_loop(
         self,
@@ -373,8 +372,7 @@ class _KernelEmitter:
             loop.next(*(after[k] for k in keys))
         return dict(zip(keys, loop.carried, strict=True))
 
-    # -- stages with folds
-    # --------------------------------------------------------------------------------------------
+    # -- stages with folds -------------------------------------------------------------------------
 
     def _stages(self, tiles: list[Tile], masks: tuple[Val, ...] | None) -> None:
         self.registers = {}
