@@ -48,7 +48,7 @@ class Budget:
 
 
 #: For devices that compile and run at the speed of hardware, and for simulators.
-FULL = Budget(programs=1200, limit=4096, large=True, data=4, split=1)
+FULL = Budget(programs=1200, limit=4096, large=True, data=6, split=1)
 SIMULATED = Budget(programs=300, limit=600, large=False, data=2, split=2)
 
 

@@ -101,11 +101,15 @@ def _computes(value: Value) -> bool:
 def _data_sets(
     choices: Choices, setting: Setting, recipes: tuple[Recipe, ...]
 ) -> list[tuple[Recipe, ...]]:
-    """The data the program was grown on, the same kinds drawn again, and now and then special
-    values.
+    """The data the program was grown on, the same kinds drawn again, each input's kind for the
+    next, and now and then special values.
     """
     again = tuple(replace(r, seed=r.seed + 16) for r in recipes)
     sets = [recipes, again]
+    if len(recipes) > 1:
+        kinds = (*(r.kind for r in recipes[1:]), recipes[0].kind)
+        pairs = zip(recipes, kinds, strict=True)
+        sets.append(tuple(replace(r, kind=kind, seed=r.seed + 32) for r, kind in pairs))
     if not setting.exact and chance(choices, 1, 4):
         sets.append(tuple(replace(r, kind="special") for r in recipes))
     return sets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bringup.dtypes import BY_NAME
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported
-from bringup_conformance.levels import Unit
+from bringup_conformance.levels import LEVELS, Unit
 
 # Words that a unit does not know before it is made.
 _LATER = ("special", "exact", "bounded")
@@ -42,8 +42,8 @@ class Selection:
 def _may_be(word: str, unit: Unit) -> bool:
     if word in (unit.level, unit.op, unit.dtype, unit.number, unit.kind):
         return True
-    if unit.op == PROGRAMS and not unit.number:
-        return True  # a few cases with names of their own
+    if unit.op == PROGRAMS and not unit.number:  # a few cases with names of their own
+        return word not in LEVELS and word not in BY_NAME
     if word in BY_NAME:
         return not unit.dtype
     return word in _LATER or (word.isdigit() and not unit.number)

@@ -353,7 +353,7 @@ STEPS: tuple[tuple[int, Step], ...] = (
     (4, centred),
     (2, row_op),
     (2, soft),
-    (2, dot),
+    (4, dot),
     (2, against_constant),
     (2, nearly_identity),
 )

@@ -1,0 +1,164 @@
+"""Choices and cases depend on the seed and the device's declaration alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from faulty import Reference
+
+from bringup.backend.capabilities import Shapes
+from bringup.dtypes import ALL
+from bringup.graph.verify import verify
+from bringup.ops.table import Kind, all_ops
+from bringup_conformance import levels
+from bringup_conformance.cases import PROGRAMS, Case, Unsupported
+from bringup_conformance.choices import Stream, chance, pick, weighted
+from bringup_conformance.failures import case_from_json, case_to_json
+from bringup_conformance.levels import LEVELS, Plan
+from bringup_conformance.selection import Selection
+from bringup_conformance.support import Support
+
+
+def plan(seed: int = 0, programs: int = 40, **changes: object) -> Plan:
+    target = Reference()
+    capabilities = replace(target.capabilities, **changes)  # type: ignore[arg-type]
+    budget = replace(levels.SIMULATED, programs=programs)
+    return Plan(capabilities, Support(target.missing), seed, budget)
+
+
+def made(given: Plan, level: str) -> list[Case | Unsupported]:
+    return [item for unit in levels.units(given, level) for item in unit.make()]
+
+
+def text(items: list[Case | Unsupported]) -> list[str]:
+    return [str(case_to_json(i)) if isinstance(i, Case) else str(i) for i in items]
+
+
+def test_a_stream_gives_the_same_numbers_for_ever() -> None:
+    stream = Stream(7, "a")
+    assert [stream.integer(0, 999) for _ in range(8)] == [535, 409, 627, 276, 63, 29, 521, 742]
+
+
+def test_streams_differ_by_every_part_of_their_key() -> None:
+    keys = [(0,), (1,), (0, "a"), (0, "b"), ("a", 0), (0, "a", 1)]
+    first = {tuple(s.integer(0, 10**9) for _ in range(4)) for s in (Stream(*k) for k in keys)}
+    assert len(first) == len(keys)
+
+
+def test_choices_follow_their_weights() -> None:
+    stream = Stream(0, "weights")
+    drawn = Counter(weighted(stream, ((6, "a"), (3, "b"), (1, "c"))) for _ in range(5000))
+    assert 2800 < drawn["a"] < 3200
+    assert 400 < drawn["c"] < 600
+    assert 1100 < sum(chance(stream, 1, 4) for _ in range(5000)) < 1400
+    assert {pick(stream, "abc") for _ in range(100)} == set("abc")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_equal_seeds_make_equal_cases(level: str) -> None:
+    first, second = text(made(plan(3), level)), text(made(plan(3), level))
+    assert first == second
+    assert len(first) > 20
+    assert first != text(made(plan(4), level))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_cases_have_names_of_their_own_and_valid_programs(level: str) -> None:
+    cases = [item for item in made(plan(), level) if isinstance(item, Case)]
+    assert len({case.name for case in cases}) == len(cases)
+    for case in cases:
+        verify(case.graph)
+        assert case.name.split("/")[:3] == [case.level, case.op, case.dtype]
+        if not case.cells:
+            assert case.data
+            assert all(len(recipes) == len(case.graph.inputs) for recipes in case.data)
+
+
+def test_every_op_is_checked_with_every_dtype_it_takes() -> None:
+    cases = [item for item in made(plan(), "ops") if isinstance(item, Case)]
+    wanted = {(row.name, dtype.name) for row in all_ops() for dtype in row.dtypes}
+    assert {(case.op, case.dtype) for case in cases if not case.cells} == wanted
+    special = {
+        (row.name, dtype.name)
+        for row in all_ops()
+        for dtype in row.dtypes
+        if any(c.holds_for(dtype) and c.result != "unspecified" for c in row.special)
+    }
+    assert special - {(case.op, case.dtype) for case in cases if case.cells} == set()
+
+
+def test_sizes_lie_round_the_boundaries_of_the_device() -> None:
+    given = plan(shapes=Shapes(vector=24, block=300))
+    sizes: Counter[int] = Counter()
+    for item in made(given, "ops"):
+        if isinstance(item, Case) and not item.cells:
+            sizes.update(v.type.size for v in item.graph.inputs if v.type.rank == 1)
+    assert {0, 1, 23, 24, 25, 299, 300, 301} <= set(sizes)
+
+
+def test_folds_cover_first_last_middle_several_and_no_dimensions() -> None:
+    seen = set()
+    for item in made(plan(), "ops"):
+        if isinstance(item, Case) and item.op == "reduce" and not item.cells:
+            for instr in item.graph.instrs:
+                rank = instr.operands[0].type.rank
+                seen.add((rank, instr.attrs["dims"]))
+    assert {(1, (0,)), (2, (0,)), (2, (1,)), (2, (0, 1)), (3, (1,)), (3, (0, 2)), (0, ())} <= seen
+
+
+def test_programs_hold_what_fusion_gets_wrong() -> None:
+    cases = [item for item in made(plan(programs=100), "fusion") if isinstance(item, Case)]
+    graphs = [case.graph for case in cases]
+    rows = {row.name: row for row in all_ops()}
+    kinds = Counter(rows[i.op.name].kind for graph in graphs for i in graph.instrs)
+    assert {Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.REDUCTION, Kind.CONTRACTION} <= set(kinds)
+    assert any(len(graph.outputs) > 1 for graph in graphs)
+    assert any("exact" in case.tags for case in cases)
+    shared = [v for g in graphs for v in g.inputs if sum(v in i.operands for i in g.instrs) > 1]
+    assert shared
+    assert len({case.dtype for case in cases}) >= 6
+
+
+def test_what_a_device_does_not_declare_is_named_and_not_run() -> None:
+    target = Reference()
+    known = {claim: d for claim, d in target.capabilities.ops.items() if claim != "exp"}
+    target.capabilities = replace(target.capabilities, ops=known)
+    given = Plan(target.capabilities, Support(target.missing), 0, levels.SIMULATED)
+    items = [i for u in levels.units(given, "ops") if u.op in ("exp", "log") for i in u.make()]
+    unsupported = [item for item in items if isinstance(item, Unsupported)]
+    assert {item.op for item in unsupported} == {"exp"}
+    assert all("exp" in item.reason for item in unsupported)
+    assert {item.op for item in items if isinstance(item, Case)} == {"log"}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_cases_survive_plain_data(level: str) -> None:
+    for item in made(plan(), level):
+        if isinstance(item, Case):
+            again = case_from_json(case_to_json(item))
+            assert case_to_json(again) == case_to_json(item)
+            assert again.data == item.data
+
+
+@pytest.mark.parametrize(
+    "only", ["exp/f32", "special", "reduction", "f16,ops/add/i8", "exact", "0"]
+)
+def test_a_selection_reaches_all_that_it_admits(only: str) -> None:
+    selection, found = Selection(only), 0
+    for level in LEVELS:
+        for unit in levels.units(plan(), level):
+            admitted = [item for item in unit.make() if selection.admits(item)]
+            found += len(admitted)
+            assert selection.reaches(unit) or not admitted
+    assert found
+
+
+def test_a_selection_spares_what_it_cannot_want() -> None:
+    units = [u for level in LEVELS for u in levels.units(plan(), level)]
+    reached = [u for u in units if Selection("ops/exp/f32").reaches(u)]
+    assert {(u.level, u.op, u.dtype) for u in reached} == {("ops", "exp", "f32")}
+    programs = [u for u in units if Selection("fusion/programs/17").reaches(u)]
+    assert [(u.op, u.number) for u in programs] == [(PROGRAMS, "17")]
+    assert len(ALL) == 13
