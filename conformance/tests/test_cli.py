@@ -1,0 +1,165 @@
+"""The command: what it prints, what it writes, and what it ends with."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import faulty
+import pytest
+from faulty import Reference
+from typer.testing import CliRunner, Result
+
+from bringup.ops.table import all_ops
+from bringup_conformance import cli
+from bringup_conformance.targets import DeviceTarget
+
+KEYS = ["backend", "level", "seed", "passed", "failed", "unsupported", "seconds", "failures"]
+
+
+def conformance(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, list(arguments))
+
+
+def status(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit status of the whole command, error report included."""
+    monkeypatch.setattr(sys, "argv", ["conformance", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nothing of a test is left in the user's cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Reference:
+    """The device "broken", whose fused programs swap subtractions from a constant."""
+    target = Reference(edit=faulty.swaps_a_subtraction, name="broken")
+    named = DeviceTarget.named
+    monkeypatch.setattr(
+        DeviceTarget, "named", lambda name: target if name == "broken" else named(name)
+    )
+    return target
+
+
+def test_a_right_device_ends_with_0_and_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = conformance("run", "--backend=cpu", "--level", "smoke", "--seed", "3", "--json")
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert list(found) == KEYS
+    assert (found["backend"], found["level"], found["seed"]) == ("cpu", "smoke", 3)
+    assert (found["failed"], found["unsupported"], found["failures"]) == (0, 0, [])
+    assert found["passed"] > 40
+    assert 0 < found["seconds"] < 60
+
+
+def test_the_plain_report_has_a_table_for_each_kind_and_a_sum(cache: Path) -> None:
+    done = conformance("run", "--backend=cpu", "--level=smoke")
+    assert done.exit_code == 0
+    heads = re.findall(r"^([A-Z]+)  ", done.stdout, re.MULTILINE)
+    assert heads == ["SOURCE", "ELEMENTWISE", "MOVEMENT", "REDUCTION", "PROGRAMS"]
+    assert re.search(r"^exp +ok .*\d\.\d\d", done.stdout, re.MULTILINE)
+    assert re.search(r"cpu, level smoke, seed 0: \d+ passed, 0 failed, 0 unsupp", done.stdout)
+    assert "\x1b" not in done.stdout
+    assert not list(cache.rglob("failure-*"))
+
+
+def test_a_failure_is_shown_small_and_its_command_replays_it(
+    broken: Reference, cache: Path
+) -> None:
+    done = conformance("run", "--backend=broken", "--only=fusion")
+    assert done.exit_code == 1
+    assert "FAIL fusion/programs/" in done.stdout
+    assert "right without: fusion" in done.stdout
+    assert re.search(r"broken, level fusion, of 'fusion' alone, seed 0", done.stdout)
+    command = shlex.split(re.findall(r"^conformance (replay .*)$", done.stdout, re.MULTILINE)[0])
+    assert Path(command[1]).is_relative_to(cache)
+    again = conformance(*command)
+    assert again.exit_code == 1
+    assert "still fails (fused, wrong): output 0" in again.stdout
+    mended = conformance(*command, "--backend=cpu")
+    assert mended.exit_code == 0
+    assert "passes now" in mended.stdout
+
+
+def test_a_report_holds_all_of_it_and_nothing_of_an_earlier_run(
+    broken: Reference, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a" / "report"
+    done = conformance("run", "--backend=broken", "--only=fusion", f"--report={folder}", "--json")
+    found = json.loads(done.stdout)
+    assert done.exit_code == 1
+    assert found["failed"] == len(found["failures"]) > 0
+    written = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    assert {key: written[key] for key in KEYS} == found
+    assert written["only"] == "fusion"
+    assert sum(row["failed"] for row in written["results"]) == found["failed"]
+    first = found["failures"][0]
+    assert first["nodes"] <= 2
+    assert (first["mode"], first["kind"], first["guilty"]) == ("fused", "wrong", ["fusion"])
+    assert {f["file"] for f in found["failures"]} == set(map(str, folder.glob("failure-*.json")))
+    replayed = conformance("replay", first["file"], "--json")
+    assert replayed.exit_code == 1
+    assert json.loads(replayed.stdout)["passes"] is False
+    broken.edit = None
+    assert (
+        conformance("run", "--backend=broken", "--only=smoke", f"--report={folder}").exit_code == 0
+    )
+    assert not list(folder.glob("failure-*.json"))
+
+
+def test_a_device_that_is_not_there_ends_with_2(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert status("run", "--backend=nonesuch", monkeypatch=monkeypatch) == 2
+    shown = capfd.readouterr()
+    assert "no backend is named 'nonesuch'" in shown.err
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--backend=cpu", "--level=all"], "no level is named 'all'"),
+        (["run", "--backend=cpu", "--only=expo"], "no case is of 'expo'"),
+        (["run", "--backend=cpu", "--report=/dev/null/x", "--level=smoke"], "/dev/null"),
+        (["replay", "nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_what_cannot_be_run_ends_with_2_and_says_why(
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert status(*arguments, monkeypatch=monkeypatch) == 2
+    assert message in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["{}", "no JSON", '{"format": 1}', "[]"])
+def test_a_file_that_is_no_failure_ends_with_2(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "failure.json"
+    file.write_text(text, encoding="utf-8")
+    assert status("replay", str(file), monkeypatch=monkeypatch) == 2
+    assert "cannot be replayed" in capfd.readouterr().err
+
+
+def test_the_list_names_levels_ops_and_data() -> None:
+    found = json.loads(conformance("list", "--json").stdout)
+    assert [level["name"] for level in found["levels"]] == ["smoke", "ops", "fusion"]
+    assert {op["name"] for op in found["ops"]} == {row.name for row in all_ops()}
+    assert all(each["holds"] for each in found["levels"] + found["data"])
+    plain = conformance("list")
+    assert plain.exit_code == 0
+    assert "concatenate" in plain.stdout
