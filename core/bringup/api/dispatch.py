@@ -102,7 +102,9 @@ def _describe(
             return None
         arguments.append(FastArg("array" if type(x) is Array else "host", type_, i))
     compiled = entry.compiled
-    if len(arguments) != len(args) or compiled is None or compiled.executable is None:
+    if compiled is None or compiled.executable is None or len(compiled.programs) != 1:
+        return None
+    if len(arguments) != len(args):
         return None
     bound = tuple(
         (len(args) + i, transfer.handle_of(array._buffer))

@@ -28,12 +28,16 @@ _lock = threading.RLock()
 
 
 def compile_graph(
-    graph: Graph, device: OpenDevice, *, donated: frozenset[int] = frozenset()
+    graph: Graph,
+    device: OpenDevice,
+    *,
+    donated: frozenset[int] = frozenset(),
+    fallback: OpenDevice | None = None,
 ) -> Compiled:
     """`runtime.compiler.compile_graph`, imported when there is something to compile."""
     from bringup.runtime.compiler import compile_graph as compile_now
 
-    return compile_now(graph, device, donated=donated)
+    return compile_now(graph, device, donated=donated, fallback=fallback)
 
 
 class _Entry:

@@ -70,12 +70,14 @@ class Jit:
         self,
         fn: Callable[..., Any],
         device: DeviceSpec,
+        fallback: DeviceSpec,
         static: tuple[frozenset[int], frozenset[str]],
         donated: tuple[int, ...],
     ) -> None:
         functools.update_wrapper(self, fn)
         self._fn = fn
         self._device = device
+        self._fallback = fallback
         self._static = static
         self._donated = donated
         self._entries: dict[Any, Entry] = {}
@@ -118,7 +120,16 @@ class Jit:
             )
         device = self._device_of(call.leaves)
         entry = self._trace(call, device)
-        return engine.compile_graph(entry.function.graph, device, donated=entry.donated)
+        return self._compiled(entry, device)
+
+    def _compiled(self, entry: Entry, device: OpenDevice) -> Compiled:
+        """What runs a signature, compiled when first asked for."""
+        if entry.compiled is None:
+            fallback = place.get(self._fallback) if self._fallback is not None else None
+            entry.compiled = engine.compile_graph(
+                entry.function.graph, device, donated=entry.donated, fallback=fallback
+            )
+        return entry.compiled
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._taken_apart(args, kwargs)
@@ -136,7 +147,7 @@ class Jit:
             outputs = inline(entry.function.graph, [*arrays, *entry.function.captured])
             return unflatten(entry.function.result, outputs)
         assert device is not None
-        outputs = _run(entry, call.leaves, device)
+        outputs = _run(entry, self._compiled(entry, device), call.leaves, device)
         if not kwargs and not call.static and not self._donated:
             self._fast.serve(entry, args, device)
         return unflatten(entry.function.result, outputs)
@@ -218,16 +229,14 @@ class Jit:
         )
 
 
-def _run(entry: Entry, leaves: Sequence[Any], device: OpenDevice) -> list[Array]:
+def _run(
+    entry: Entry, compiled: Compiled, leaves: Sequence[Any], device: OpenDevice
+) -> list[Array]:
     """Run on arguments that are there, uploading those of the host and taking those donated."""
     graph = entry.function.graph
-    compiled = entry.compiled
-    if compiled is None:
-        compiled = engine.compile_graph(graph, device, donated=entry.donated)
-        entry.compiled = compiled
     arguments = [*leaves, *entry.function.captured]
     types = entry.types
-    taken = compiled.program.donated
+    taken = compiled.donated
     buffers = [
         _buffer(x, t, device) if i not in entry.donated else None
         for i, (x, t) in enumerate(zip(arguments, types, strict=True))
@@ -310,6 +319,7 @@ def jit(
     fn: Callable[..., Any] | None = None,
     *,
     device: DeviceSpec = None,
+    fallback: DeviceSpec = None,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
@@ -319,10 +329,17 @@ def jit(
     Arguments are containers of arrays, numpy arrays and Python scalars; results become arrays.  A
     signature is the shape of the containers, the types of the arrays, the kinds of the scalars, the
     static values and the device.  Arrays of outer scopes are captured as they are when a signature
-    is traced. device: where to run; by default where the array arguments are, else the default
-    device. static_argnums, static_argnames: arguments passed through to Python as they are:
-    hashable, compared by type and bits. donate_argnums: arguments whose memory the call may reuse;
-    their arrays are deleted by it. Raises TraceError where Python needs a value; see `trace`.
+    is traced.
+
+    device: where to run; by default where the array arguments are, else the default device.
+    fallback: a device that runs what the first one cannot; without it such a call is an error.
+    `lower(…).placement()` tells what ran where, why, and how many bytes moved for it.
+    static_argnums, static_argnames: arguments passed through to Python as they are: hashable,
+    compared by type and bits.
+    donate_argnums: arguments whose memory the call may reuse; their arrays are deleted by it.
+
+    Raises TraceError where Python needs a value (see `trace`), UnsupportedError for what the device
+    cannot run.
 
     >>> step = bu.jit(lambda x, n: x * n, static_argnums=1)
     >>> step(bu.asarray([1.0, 2.0]), 3).tolist()
@@ -332,6 +349,7 @@ def jit(
         return functools.partial(
             jit,
             device=device,
+            fallback=fallback,
             static_argnums=static_argnums,
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
@@ -342,7 +360,7 @@ def jit(
         raise OpTypeError("jit: an argument is both static and donated", fix="choose one of them")
     # A class of its own, so that its ``__call__`` can become the builtin of this function.
     kind = type("jit", (Jit,), {"__module__": Jit.__module__})
-    return kind(fn, device, (static, named), donated)
+    return kind(fn, device, fallback, (static, named), donated)
 
 
 def _static(

@@ -73,7 +73,8 @@ class _Decomposer:
             location=outermost.location,
             instruction=call,
             fix=f"claim {opdef(instr).claim(instr.attrs)!r} for {_dtypes(instr)} in the backend's "
-            "capabilities and implement it",
+            "capabilities and implement it, or name a device that may take over: "
+            'fallback="…"',
             notes=tuple(notes),
         )
 

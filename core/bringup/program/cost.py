@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bringup.graph import Builder, Instr, Operation, Value
@@ -32,6 +32,12 @@ def program_cost(program: Program) -> Cost:
         written += sum(kernel.buffers[i].type.nbytes for i in kernel.outputs)
         flops += kernel_flops(kernel)
     return Cost(len(program.steps), read, written, flops, program.arena_bytes)
+
+
+def sum_costs(costs: Iterable[Cost]) -> Cost:
+    """The cost of programs run one after the other, each with an arena of its own."""
+    fields = ((c.kernels, c.bytes_read, c.bytes_written, c.flops, c.arena_bytes) for c in costs)
+    return Cost(*map(sum, zip(*fields, strict=True)))
 
 
 def _bytes_read(kernel: Kernel, buffer: int) -> int:

@@ -10,12 +10,16 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, Executable, KernelPass, Lowered
-from bringup.graph import Builder, Graph, Value, replay
+from bringup.backend.partition import partition
+from bringup.backend.placement import Placement, check_placement, placement
+from bringup.errors import UnsupportedError
+from bringup.graph import Builder, Graph, Instr, Value, replay
 from bringup.graph.ir import Operation
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch, fuse
@@ -24,12 +28,13 @@ from bringup.passes.check import terminates
 from bringup.passes.pipeline import passes_for
 from bringup.passes.run import PassContext, dump_folder, run_pipeline
 from bringup.program.check import check_program
-from bringup.program.cost import program_cost
+from bringup.program.cost import program_cost, sum_costs
 from bringup.program.plan import plan
 from bringup.program.program import Cost, Program
 from bringup.program.verify import verify_program
 from bringup.runtime import timeline
 from bringup.runtime.devices import OpenDevice
+from bringup.runtime.mixed import MixedExecutable
 
 _CACHE_SIZE = 4096
 _log = logging.getLogger("bringup.compiler")
@@ -54,35 +59,69 @@ DEFAULT = Options()
 class Compiled:
     """A compiled graph and everything that was made on the way.
 
-    graph: as traced.  optimized: after all passes.  program: kernels, slots, arena.  executable:
-    call it with handles.
+    graph: as traced.
+    optimized: after all passes.
+    programs: kernels, slots, arena; one, or one for each segment of a graph that two devices share.
+    executable: call it with handles; None when lowered without hardware.
     """
 
-    __slots__ = ("_lower", "_lowered", "executable", "graph", "optimized", "program")
+    __slots__ = (
+        "_lower",
+        "_lowered",
+        "_placement",
+        "executable",
+        "graph",
+        "optimized",
+        "programs",
+    )
 
     def __init__(
         self,
         graph: Graph,
         optimized: Graph,
-        program: Program,
+        programs: tuple[Program, ...],
         executable: Executable | None,
         lower: Callable[[], Lowered],
+        placement: Callable[[], Sequence[Placement]] = tuple,
     ) -> None:
         self.graph = graph
         self.optimized = optimized
-        self.program = program
+        self.programs = programs
         self.executable = executable
         self._lower = lower
         self._lowered: Lowered | None = None
+        self._placement = placement
+
+    @property
+    def program(self) -> Program:
+        """The one program.  Raises UnsupportedError where two devices share the graph."""
+        if len(self.programs) != 1:
+            raise UnsupportedError(
+                f"{self.graph.name} is {len(self.programs)} programs on two devices",
+                fix="look at .programs, in order",
+            )
+        return self.programs[0]
+
+    @property
+    def donated(self) -> frozenset[int]:
+        """Positions of the inputs that a run takes for itself."""
+        return self.programs[0].donated if len(self.programs) == 1 else frozenset()
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """The fused kernels, in order of launch."""
-        return self.program.kernels
+        return tuple(kernel for program in self.programs for kernel in program.kernels)
 
     def cost(self) -> Cost:
-        """Exact counts of one run; see `Cost`."""
-        return program_cost(self.program)
+        """Exact counts of one run; see `Cost`.  What moves between devices is in `placement`."""
+        return sum_costs(program_cost(program) for program in self.programs)
+
+    def placement(self) -> tuple[Placement, ...]:
+        """Each instruction of the optimised graph: its device, the reason, the bytes moved for it.
+
+        Empty when lowered without hardware.
+        """
+        return tuple(self._placement())
 
     @property
     def source(self) -> str:
@@ -110,19 +149,27 @@ def compile_graph(
     *,
     donated: frozenset[int] = frozenset(),
     options: Options = DEFAULT,
+    fallback: OpenDevice | None = None,
 ) -> Compiled:
     """Compile for an opened device, or return what was compiled before for an equal graph.
 
+    fallback: the device that runs what the first one cannot; inputs and outputs stay on the first,
+    and nothing is donated where both take part.
     Raises UnsupportedError when the device lacks something and nothing may take its place,
     CompileError.
     """
-    key = (graph.key, device, donated, options)
+    if fallback is device:
+        fallback = None
+    key = (graph.key, device, donated, options, fallback)
     with _lock:
         found = _cache.get(key)
         if found is not None:
             _cache.move_to_end(key)
             return found
-    made = _compile(graph, device, donated, options)
+    if fallback is None:
+        made = _compile(graph, device, donated, options)
+    else:
+        made = _compile_mixed(graph, device, fallback, donated, options)
     with _lock:
         _cache[key] = made
         while len(_cache) > _CACHE_SIZE:
@@ -142,7 +189,7 @@ def lower_graph(
     optimized, program = make_program(
         graph, backend.capabilities(target), backend, donated=donated, options=options
     )
-    return Compiled(graph, optimized, program, None, lambda: backend.lower(program, target))
+    return Compiled(graph, optimized, (program,), None, lambda: backend.lower(program, target))
 
 
 def make_program(
@@ -154,11 +201,9 @@ def make_program(
     options: Options = DEFAULT,
 ) -> tuple[Graph, Program]:
     """The half that needs no device: the optimised graph and its program."""
-    context = PassContext.from_environment(_record_pass if timeline.enabled() else None)
-    extra = backend.passes_before_fusion()
-    passes = passes_for(capabilities.available, extra, without=options.skip)
-    optimized = run_pipeline(graph, passes, context=context)
+    optimized, context = _optimized(graph, capabilities.available, backend, options)
     ready = materialize_outputs(optimized)
+    check_placement(ready, capabilities, backend.name)
     with timeline.span("fuse", "compile"):
         launches = fuse(ready, capabilities.limits, fuses=capabilities.fuses, depth=options.fuse)
     with timeline.span("plan", "compile"):
@@ -175,6 +220,14 @@ def make_program(
         _dump(context.dump, graph, program)
     _check(context.check, ready, launches, program)
     return optimized, program
+
+
+def _optimized(
+    graph: Graph, available: Callable[[Instr], bool], backend: Backend, options: Options
+) -> tuple[Graph, PassContext]:
+    context = PassContext.from_environment(_record_pass if timeline.enabled() else None)
+    passes = passes_for(available, backend.passes_before_fusion(), without=options.skip)
+    return run_pipeline(graph, passes, context=context), context
 
 
 def _check(check: int, graph: Graph, launches: Sequence[Launch], program: Program) -> None:
@@ -199,7 +252,51 @@ def _compile(
         len(program.steps),
         (time.perf_counter() - start) * 1e3,
     )
-    return Compiled(graph, optimized, program, executable, lambda: device.backend.lower(program))
+    return Compiled(
+        graph,
+        optimized,
+        (program,),
+        executable,
+        lambda: device.backend.lower(program),
+        lambda: placement(optimized, device),
+    )
+
+
+def _compile_mixed(
+    graph: Graph,
+    device: OpenDevice,
+    fallback: OpenDevice,
+    donated: frozenset[int],
+    options: Options,
+) -> Compiled:
+    """Compile for one device what it can run, for another the rest."""
+
+    def either(instr: Instr) -> bool:
+        return device.capabilities.available(instr) or fallback.capabilities.available(instr)
+
+    optimized, _ = _optimized(graph, either, device.backend, options)
+    ready = materialize_outputs(optimized)
+    cut = partition(ready, device, fallback)
+    if all(segment.device == device.name for segment in cut.segments):
+        return _compile(graph, device, donated, options)
+    parts: list[Compiled] = []
+
+    def compile_part(part: Graph, where: OpenDevice) -> Executable:
+        parts.append(compile_graph(part, where, options=options))
+        executable = parts[-1].executable
+        assert executable is not None
+        return executable
+
+    executable = MixedExecutable(ready, cut, (device, fallback), compile_part)
+    programs = tuple(program for part in reversed(parts) for program in part.programs)
+    return Compiled(
+        graph, optimized, programs, executable, partial(_joined, parts[::-1]), lambda: cut.report
+    )
+
+
+def _joined(parts: Sequence[Compiled]) -> Lowered:
+    sources, asms = "\n".join(p.source for p in parts), "\n".join(p.asm for p in parts)
+    return Lowered(sources, asms)
 
 
 def _record_pass(name: str, seconds: float) -> None:

@@ -318,7 +318,8 @@ def test_decompose_names_what_is_missing_and_for_what(parse: Parse) -> None:
         "  needed by neg, which the device lacks too",
         "  needed by sub, which the device lacks too",
         "  in instruction: xor(%?, %?)",
-        "  fix: claim 'xor' for u32 in the backend's capabilities and implement it",
+        "  fix: claim 'xor' for u32 in the backend's capabilities and implement it, "
+        'or name a device that may take over: fallback="…"',
     ]
 
 
