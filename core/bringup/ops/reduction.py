@@ -142,6 +142,11 @@ def fold_tree(x: Value, dims: Dims, combine: Callable[[Value, Value], Value], st
 
 
 @in_f32
+def _sum(x: Value, *, dims: Dims) -> Value:
+    return fold_tree(x, dims, rows.add, 0)
+
+
+@in_f32
 def _product(x: Value, *, dims: Dims) -> Value:
     return fold_tree(x, dims, rows.mul, 1)
 
@@ -153,13 +158,13 @@ def _any(x: Value, dims: Dims) -> Value:
 
 
 def _reduce_decompose(x: Value, *, kind: str, dims: Dims) -> Value:
-    if kind == "mul":
-        return _product(x, dims=dims)
+    if kind in ("add", "mul"):
+        return (_sum if kind == "add" else _product)(x, dims=dims)
     if kind == "min":
         return opposite(build.reduce("max", opposite(x), dims))
     if x.dtype is bool_:
         return _any(x, dims) if kind == "or" else build.not_(_any(build.not_(x), dims))
-    combine = rows.or_ if kind == "or" else rows.and_
+    combine = {"max": rows.max, "or": rows.or_, "and": rows.and_}[kind]
     return fold_tree(x, dims, combine, identity(kind, x.dtype))
 
 
