@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from bringup.errors import UnsupportedError
 from bringup.graph import Graph, Instr, Value
 from bringup.kernel.axes import normalize_axes
 from bringup.kernel.form import Kernel
@@ -77,6 +78,7 @@ def fuse(
     fuses: whether an instruction may stand in a kernel; the others are left whole.  depth=False
     makes one kernel of each instruction (nothing is fused), which is the reference for the fused
     result.
+    Raises UnsupportedError for an instruction that alone exceeds the limits.
     """
     return _Fusion(graph, limits, fuses, depth).run()
 
@@ -169,12 +171,20 @@ class _Fusion:
         region = Region({instr}, list(instr.results))
         cluster = _Cluster(region, instr if whole else None)
         if not whole:
-            self._refresh(cluster, shape_region(region, self.order, self.limits))
+            self._refresh(cluster, self._shape_alone(region, instr))
         self._register(cluster, instr)
         self.clusters.append(cluster)
         for result in instr.results:
             self.maker[result] = cluster
         return cluster
+
+    def _shape_alone(self, region: Region, instr: Instr) -> Shape:
+        try:
+            return shape_region(region, self.order, self.limits)
+        except Unfusable as error:
+            raise UnsupportedError(
+                f"{instr.op.name} is no kernel of this device: {error}", location=instr.location
+            ) from error
 
     def _register(self, cluster: _Cluster, instr: Instr) -> None:
         self.homes.setdefault(instr, []).append(cluster)
@@ -219,10 +229,8 @@ class _Fusion:
         indices = cluster.reads.get(instr.result, [])
         if is_fold(instr):
             return self._try_shape(cluster, instr, [])
-        if (
-            len(cluster.reads) + len(instr.operands) + len(cluster.region.outputs)
-            > self.limits.buffers
-        ):
+        reads = {*cluster.reads, *instr.operands} - {instr.result}
+        if len(reads) + len(cluster.region.outputs) > self.limits.buffers:
             return False, None
         if is_movement(instr):
             return len(indices) <= _MAX_READS, None

@@ -23,6 +23,7 @@ from bringup.graph import Builder, Graph, Instr, Value, replay
 from bringup.graph.ir import Operation
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch, fuse
+from bringup.kernel.narrow import narrow_concatenations
 from bringup.ops.table import lookup
 from bringup.passes.check import terminates
 from bringup.passes.pipeline import passes_for
@@ -202,7 +203,9 @@ def make_program(
 ) -> tuple[Graph, Program]:
     """The half that needs no device: the optimised graph and its program."""
     optimized, context = _optimized(graph, capabilities.available, backend, options)
-    ready = materialize_outputs(optimized)
+    ready = narrow_concatenations(
+        materialize_outputs(optimized), capabilities.limits, fuses=capabilities.fuses
+    )
     check_placement(ready, capabilities, backend.name)
     with timeline.span("fuse", "compile"):
         launches = fuse(ready, capabilities.limits, fuses=capabilities.fuses, depth=options.fuse)
