@@ -95,6 +95,14 @@ class MemoryBuilder(Emitter):
         if value.type.lanes == 1:
             self.cond(mask, lambda: self.store(value, address, align), lambda: None)
             return
+        lanes = mask.text.strip("<>").split(", ")
+        if mask.is_constant and lanes.count("i1 true") == 1:
+            # LLVM 22 for AVX-512 stores one lane of a narrowed vector at its width before.
+            lane = lanes.index("i1 true")
+            element = value.type.scalar
+            one = self.emit(element, f"extractelement {value}, i32 {lane}")
+            self.store(one, self.gep(address, lane, element), align)
+            return
         self.intrinsic(
             "llvm.masked.store",
             void,

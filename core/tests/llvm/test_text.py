@@ -368,6 +368,21 @@ def test_masked_memory_leaves_other_lanes_alone() -> None:
     assert target.tolist() == [2.0, -2.0, 9.0, 8.0]
 
 
+@pytest.mark.parametrize("lanes", [(0,), (3,), (0, 1), (0, 5, 15)])
+def test_masked_stores_of_narrowed_lanes_leave_others_alone(lanes: tuple[int, ...]) -> None:
+    module = Module()
+    function = module.function("narrowed", void, [("p", ptr), ("q", ptr)])
+    p, q = function.args
+    b = Builder(function.block("entry"))
+    narrow = b.trunc(b.load(vec(i32, 16), p, 4), i16)
+    b.masked_store(narrow, q, const_vector(i1, [k in lanes for k in range(16)]), 2)
+    b.ret()
+    source, target = np.arange(16, dtype=np.int32), np.full(16, -1, np.int16)
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2)(load(module, "narrowed"))
+    call(source.ctypes.data, target.ctypes.data)
+    assert target.tolist() == [k if k in lanes else -1 for k in range(16)]
+
+
 def test_module_text_is_deterministic_and_complete() -> None:
     def build() -> Module:
         module = Module("x86_64-unknown-linux-gnu", "e-m:e-i64:64-n32:64-S128")
