@@ -338,8 +338,7 @@ def jit(
     compared by type and bits.
     donate_argnums: arguments whose memory the call may reuse; their arrays are deleted by it.
 
-    Raises TraceError where Python needs a value (see `trace`), UnsupportedError for what the device
-    cannot run.
+    Raises TraceError where Python needs a value (see `trace`), UnsupportedError.
 
     >>> step = bu.jit(lambda x, n: x * n, static_argnums=1)
     >>> step(bu.asarray([1.0, 2.0]), 3).tolist()
@@ -354,13 +353,22 @@ def jit(
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
         )
-    static, named = _static(fn, static_argnums, static_argnames)
     donated = _positions("donate_argnums", fn, donate_argnums)
-    if static.intersection(donated):
+    return _made(fn, device, fallback, _static(fn, static_argnums, static_argnames), donated)
+
+
+def _made(
+    fn: Callable[..., Any],
+    device: DeviceSpec,
+    fallback: DeviceSpec,
+    static: tuple[frozenset[int], frozenset[str]],
+    donated: tuple[int, ...],
+) -> Any:
+    if static[0].intersection(donated):
         raise OpTypeError("jit: an argument is both static and donated", fix="choose one of them")
     # A class of its own, so that its ``__call__`` can become the builtin of this function.
     kind = type("jit", (Jit,), {"__module__": Jit.__module__})
-    return kind(fn, device, fallback, (static, named), donated)
+    return kind(fn, device, fallback, static, donated)
 
 
 def _static(

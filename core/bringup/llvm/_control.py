@@ -25,6 +25,12 @@ class Loop:
     exit: Block
     _next: tuple[Val, ...] | None = field(default=None)
 
+    @property
+    def following(self) -> tuple[Val, ...]:
+        """The carried values of the next iteration."""
+        assert self._next is not None or not self.carried, "the body did not call Loop.next"
+        return self._next or ()
+
     def next(self, *values: Val) -> None:
         """Give the carried values of the next iteration, in order."""
         assert len(values) == len(self.carried), "one value per carried phi"
@@ -83,9 +89,8 @@ class ControlBuilder(Emitter):
     ) -> Iterator[Loop]:
         """Build ``for (i = start; i < stop; i += step)``, signed; the block is the body.
 
-        carried: initial values of further loop-carried values; the body must then call
-        ``Loop.next``.  meta: on the back edge (``!llvm.loop``).  Afterwards the builder stands
-        behind the loop.
+        carried: initial values of loop-carried values; the body must then call ``Loop.next``.
+        meta: on the back edge (``!llvm.loop``).  Afterwards the builder stands behind the loop.
 
         >>> from bringup.llvm.text import Builder, Module, i64
         >>> f = Module().function("triangle", i64, [("n", i64)])
@@ -105,16 +110,16 @@ class ControlBuilder(Emitter):
         self.position(body)
         yield loop
         if not self.block.terminated:
-            increment = const(start.type, step) if isinstance(step, int) else step
-            after = self.binary("add", index, increment, flags)
-            following = loop._next if loop._next is not None else ()
-            assert len(following) == len(loop.carried), "the body did not call Loop.next"
-            for phi, value in zip((index, *loop.carried), (after, *following), strict=True):
-                phi.add_incoming(value, self.block)
+            by = const(start.type, step) if isinstance(step, int) else step
+            after = self.binary("add", index, by, flags)
+            self._enter((index, *loop.carried), (after, *loop.following), self.block)
             self.br(header, meta)
-        for phi, value in zip((index, *loop.carried), (start, *carried), strict=True):
-            phi.add_incoming(value, entry)
+        self._enter((index, *loop.carried), (start, *carried), entry)
         self.position(done)
+
+    def _enter(self, phis: Sequence[Phi], values: Sequence[Val], block: Block) -> None:
+        for phi, value in zip(phis, values, strict=True):
+            phi.add_incoming(value, block)
 
     @contextmanager
     def while_loop(

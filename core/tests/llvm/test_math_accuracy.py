@@ -80,6 +80,12 @@ def _near(points: list[float], dtype: Any, radius: int) -> Array:
     return np.concatenate([x, -x])
 
 
+#: Of the approximations themselves.
+_THRESHOLDS = (
+    3.8, 4.0, 5.9, 6.0, 8.6, 9.0, 10.0, 16.6, 17.3, 18.7, 20.0, 37.0, 40.0, 12867.0, 1647000.0,
+)  # fmt: skip
+
+
 def _edges(dtype: Any) -> list[float]:
     """Where some function changes its formula, overflows or underflows."""
     info, half_pi = np.finfo(dtype), np.pi / 2
@@ -105,21 +111,7 @@ def _edges(dtype: Any) -> list[float]:
         *(half_pi * k for k in range(1, 40)),
         *(half_pi * k / 2 for k in range(1, 40, 2)),
         *(half_pi * 10.0**k for k in range(2, 9)),
-        3.8,
-        4.0,
-        5.9,
-        6.0,
-        8.6,
-        9.0,
-        10.0,
-        16.6,
-        17.3,
-        18.7,
-        20.0,
-        37.0,
-        40.0,
-        12867.0,
-        1647000.0,
+        *_THRESHOLDS,
     ]
 
 
