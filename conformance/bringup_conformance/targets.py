@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from bringup.backend.capabilities import Capabilities
+from bringup.dtypes import DType
 from bringup.errors import UnsupportedError
 from bringup.graph import Graph
 from bringup.passes.pipeline import passes_for
@@ -105,6 +106,12 @@ class DeviceTarget:
 
 def missing_from(capabilities: Capabilities, graph: Graph) -> str | None:
     """Why capabilities do not cover a graph even through decompositions, or None if they do."""
+    claims = (*capabilities.ops.values(), *capabilities.kernels.values())
+    held = frozenset[DType]().union(*claims)
+    for value in (*graph.inputs, *graph.outputs):
+        # What is folded away before it reaches the device still has to be returned by it.
+        if value.dtype not in held:
+            return f"it claims no op for {value.dtype}"
     for each in passes_for(capabilities.available):
         try:
             graph = each.run(graph)
