@@ -136,7 +136,7 @@ from bringup.api.reductions import (
     sum,
     var,
 )
-from bringup.api.tracing import trace
+from bringup.api.traced import trace
 from bringup.dtypes import bf16 as bfloat16
 from bringup.dtypes import bool_ as bool
 from bringup.dtypes import f16 as float16
@@ -151,7 +151,7 @@ from bringup.dtypes import u16 as uint16
 from bringup.dtypes import u32 as uint32
 from bringup.dtypes import u64 as uint64
 from bringup.errors import BringupError
-from bringup.trace import pytree as tree
+from bringup.tracing import pytree as tree
 from bringup.types import TensorType
 
 __version__ = "0.1.0"

@@ -21,7 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("types",),
     ("graph",),
     ("ops",),
-    ("trace",),
+    ("tracing",),
     ("passes",),
     ("kernel",),
     ("program",),

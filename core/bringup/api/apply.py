@@ -12,8 +12,8 @@ from bringup.api.place import OpenDevice
 from bringup.errors import OpTypeError
 from bringup.graph import Graph, Literal, Operation, Value, replay, user_location
 from bringup.ops.table import OpDef, lookup
-from bringup.trace.context import Trace, Traced, current
-from bringup.trace.lazy import MAX_PENDING, Leaf, Node, Scalar, Source, count, filled, record
+from bringup.tracing.context import Trace, Traced, current
+from bringup.tracing.lazy import MAX_PENDING, Leaf, Node, Scalar, Source, count, filled, record
 
 _NO_ATTRS: Mapping[str, Any] = {}
 

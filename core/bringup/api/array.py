@@ -13,8 +13,8 @@ from bringup.dtypes import DType
 from bringup.errors import ArrayIndexError, ConversionError, TraceError
 from bringup.graph import user_location
 from bringup.runtime import transfer
-from bringup.trace.context import Traced
-from bringup.trace.lazy import Leaf, Node
+from bringup.tracing.context import Traced
+from bringup.tracing.lazy import Leaf, Node
 from bringup.types import TensorType
 
 Host = np.ndarray[Any, Any]
@@ -393,4 +393,4 @@ from bringup.api import linear as _linear  # noqa: E402
 from bringup.api import manipulation as _manipulation  # noqa: E402
 from bringup.api import reductions as _reductions  # noqa: E402
 from bringup.api import text as _text  # noqa: E402
-from bringup.trace.context import made_at  # noqa: E402
+from bringup.tracing.context import made_at  # noqa: E402

@@ -24,7 +24,7 @@ from bringup.dtypes import DType, as_dtype, bool_
 from bringup.errors import ConversionError, OpTypeError, TraceError
 from bringup.graph import Literal, user_location
 from bringup.runtime import transfer
-from bringup.trace.context import current
+from bringup.tracing.context import current
 from bringup.types import TensorType
 
 #: Arrays of numpy up to this size become constants of a traced function; larger ones are inputs.

@@ -10,7 +10,7 @@ import numpy as np
 from bringup.api.array import Array
 from bringup.api.place import OpenDevice
 from bringup.runtime import transfer
-from bringup.trace.pytree import LEAF
+from bringup.tracing.pytree import LEAF
 
 if TYPE_CHECKING:
     from bringup.api.jit import Entry

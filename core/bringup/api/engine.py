@@ -10,7 +10,7 @@ from bringup.api.place import OpenDevice
 from bringup.errors import DeletedBufferError, DeviceError, Location
 from bringup.graph import Graph
 from bringup.runtime import transfer
-from bringup.trace.lazy import Batch, Node, collect
+from bringup.tracing.lazy import Batch, Node, collect
 
 if TYPE_CHECKING:
     from bringup.runtime.compiler import Compiled

@@ -11,11 +11,11 @@ import numpy as np
 from bringup.api.apply import inline
 from bringup.api.array import Array
 from bringup.api.creation import asarray, ones
-from bringup.api.tracing import graph_name, leaf_type, trace_function
+from bringup.api.traced import graph_name, leaf_type, trace_function
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
-from bringup.trace.autodiff import vjp_graph
-from bringup.trace.pytree import flatten, unflatten
+from bringup.tracing.autodiff import vjp_graph
+from bringup.tracing.pytree import flatten, unflatten
 
 Argnums = int | Sequence[int]
 

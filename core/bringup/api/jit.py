@@ -20,7 +20,7 @@ from bringup.api.creation import asarray
 from bringup.api.dispatch import FastPath
 from bringup.api.place import DeviceSpec, OpenDevice
 from bringup.api.promotion import exact_literal
-from bringup.api.tracing import (
+from bringup.api.traced import (
     LeafType,
     TracedFunction,
     graph_name,
@@ -31,9 +31,9 @@ from bringup.api.tracing import (
 from bringup.errors import BringupError, OpTypeError, TraceError
 from bringup.graph import user_location
 from bringup.runtime import transfer
-from bringup.trace.context import current
-from bringup.trace.lazy import Leaf
-from bringup.trace.pytree import Static, TreeDef, flatten, unflatten
+from bringup.tracing.context import current
+from bringup.tracing.lazy import Leaf
+from bringup.tracing.pytree import Static, TreeDef, flatten, unflatten
 from bringup.types import TensorType
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from bringup.api.promotion import common
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 from bringup.runtime import transfer
-from bringup.trace.context import current
+from bringup.tracing.context import current
 
 
 def reshape(x: Array, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Array:

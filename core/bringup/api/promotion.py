@@ -18,7 +18,7 @@ from bringup.api.array import Array
 from bringup.dtypes import DType, bool_, f32, f64, i16, i32, i64, u8, u16, u32, u64
 from bringup.errors import ConversionError, OpTypeError
 from bringup.graph import Literal, user_location
-from bringup.trace.context import Traced
+from bringup.tracing.context import Traced
 from bringup.types import TensorType
 
 DEFAULT_INT = i64

@@ -9,7 +9,7 @@ import numpy as np
 from bringup.api.array import Array
 from bringup.dtypes import f32
 from bringup.errors import TraceError
-from bringup.trace.context import Traced
+from bringup.tracing.context import Traced
 
 
 def represent(x: Array) -> str:

@@ -20,7 +20,7 @@ from bringup.errors import (
     OpTypeError,
 )
 from bringup.runtime.devices import OpenDevice
-from bringup.trace.lazy import MAX_PENDING
+from bringup.tracing.lazy import MAX_PENDING
 
 
 def line_of(text: str) -> int:

@@ -13,7 +13,7 @@ from bringup.graph import Builder, Graph, Value
 from bringup.ops import build
 from bringup.ops.evaluate import evaluate
 from bringup.ops.table import Kind, OpDef
-from bringup.trace.autodiff import vjp_graph
+from bringup.tracing.autodiff import vjp_graph
 from bringup.types import TensorType
 
 

@@ -17,8 +17,8 @@ from bringup.api.promotion import default_dtype, is_weak, kind_of
 from bringup.dtypes import DType, as_dtype
 from bringup.errors import ConversionError, OpTypeError, TraceError
 from bringup.graph import Builder, Graph, Instr, Value, replay, user_location
-from bringup.trace.context import Trace
-from bringup.trace.pytree import TreeDef, flatten, unflatten
+from bringup.tracing.context import Trace
+from bringup.tracing.pytree import TreeDef, flatten, unflatten
 from bringup.types import TensorType
 
 #: The type of a leaf: an array's, or Python's ``bool``, ``int``, ``float`` for a scalar whose value

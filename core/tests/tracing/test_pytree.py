@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from bringup.errors import ConversionError
-from bringup.trace.pytree import LEAF, Static, TreeDef, flatten, register, tree_map, unflatten
+from bringup.tracing.pytree import LEAF, Static, TreeDef, flatten, register, tree_map, unflatten
 
 
 class Pair(NamedTuple):

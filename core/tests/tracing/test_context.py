@@ -7,7 +7,7 @@ import pytest
 from bringup.dtypes import f32
 from bringup.errors import TraceError
 from bringup.ops import lookup
-from bringup.trace.context import Trace, Traced, current
+from bringup.tracing.context import Trace, Traced, current
 
 
 def test_traces_nest() -> None:

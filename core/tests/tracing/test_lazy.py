@@ -11,7 +11,7 @@ from bringup.errors import OpTypeError
 from bringup.graph import Literal
 from bringup.ops import lookup
 from bringup.ops.evaluate import evaluate
-from bringup.trace.lazy import Leaf, Node, Scalar, Source, collect, count, record
+from bringup.tracing.lazy import Leaf, Node, Scalar, Source, collect, count, record
 
 
 class Shown:

@@ -1,0 +1,130 @@
+"""Fusion keeps values, order and limits, whatever the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from growing import LIMITS, graphs, grown, launches
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bringup.graph import Graph
+from bringup.kernel.form import Kernel
+from bringup.kernel.fuse import Launch
+from bringup.kernel.limits import Limits
+from bringup.kernel.verify import verify_kernel
+from bringup.passes.check import disagreement, is_strict
+from bringup.program.evaluate import evaluate_launches
+
+limits_of_devices = st.sampled_from(LIMITS)
+
+
+def check_values(graph: Graph, made: Sequence[Launch]) -> None:
+    """What the launches compute is what the graph computes, in bits where nothing accumulates."""
+    found = disagreement(
+        graph, lambda inputs: evaluate_launches(graph, made, inputs), strict=is_strict(graph)
+    )
+    if found is not None:
+        text = "\n".join(str(x.kernel or x.instr) for x in made)
+        raise AssertionError(f"{found[0]}\n{graph}\n{text}")
+
+
+@settings(max_examples=150)
+@given(graph=graphs, limits=limits_of_devices)
+def test_fused_kernels_are_kernels_and_keep_values(graph: Graph, limits: Limits) -> None:
+    made = launches(graph, limits, depth=True)
+    for launch in made:
+        assert launch.kernel is not None
+        verify_kernel(launch.kernel)
+    check_values(graph, made)
+
+
+@settings(max_examples=60)
+@given(graph=graphs)
+def test_one_kernel_of_each_instruction_keeps_values(graph: Graph) -> None:
+    made = launches(graph, Limits(), depth=False)
+    for launch in made:
+        assert launch.kernel is not None
+        verify_kernel(launch.kernel)
+    check_values(graph, made)
+
+
+@settings(max_examples=150)
+@given(graph=graphs, limits=limits_of_devices)
+def test_limits_hold(graph: Graph, limits: Limits) -> None:
+    for launch in launches(graph, limits, depth=True):
+        assert launch.kernel is not None
+        check_limits(launch.kernel, limits)
+
+
+def check_limits(kernel: Kernel, limits: Limits) -> None:
+    outside = [d for d in kernel.buffers if d.role != "tile"]
+    scratch = sum(d.type.nbytes for d in kernel.buffers if d.role == "tile")
+    looping = [s for s in kernel.stages if s.axes]
+    assert len(outside) <= limits.buffers
+    assert len(looping) <= limits.stages
+    assert scratch <= limits.tile_bytes
+    if len(looping) > 1:
+        assert max(s.trips for s in looping) <= limits.row_elements
+
+
+@settings(max_examples=100)
+@given(graph=graphs, limits=limits_of_devices, depth=st.booleans())
+def test_launches_stand_in_a_runnable_order(graph: Graph, limits: Limits, depth: bool) -> None:
+    made = launches(graph, limits, depth=depth)
+    known = set(graph.inputs)
+    for launch in made:
+        assert known.issuperset(launch.reads)
+        assert known.isdisjoint(launch.writes)
+        assert set(launch.values) == {*launch.reads, *launch.writes}
+        assert launch.kernel is None or len(launch.values) == len(
+            [d for d in launch.kernel.buffers if d.role != "tile"]
+        )
+        known.update(launch.writes)
+    assert known.issuperset(graph.outputs)
+    read = {v for launch in made for v in launch.reads}
+    assert known == {*graph.inputs, *graph.outputs, *(read - set(graph.inputs))}
+
+
+@settings(max_examples=100)
+@given(graph=graphs, limits=limits_of_devices)
+def test_fusion_never_adds_launches(graph: Graph, limits: Limits) -> None:
+    fused = launches(graph, limits, depth=True)
+    assert len(fused) <= len(launches(graph, limits, depth=False))
+
+
+@settings(max_examples=60)
+@given(graph=graphs, limits=limits_of_devices)
+def test_fusion_is_deterministic(graph: Graph, limits: Limits) -> None:
+    first, second = (launches(graph, limits, depth=True) for _ in range(2))
+    assert [str(x.kernel) for x in first] == [str(x.kernel) for x in second]
+
+
+def sample(count: int) -> Iterator[Graph]:
+    """Always the same graphs, of the longest kind."""
+    state = 7
+    for _ in range(count):
+        numbers = []
+        for _ in range(60):
+            state = (state * 6364136223846793005 + 1442695040888963407) & ((1 << 64) - 1)
+            numbers.append((state >> 33) % 5040)
+        yield grown(numbers)
+
+
+def test_the_graphs_are_dense_in_what_fusion_looks_for() -> None:
+    """Otherwise the properties above would hold for a fusion that does nothing."""
+    kernels = [x.kernel for g in sample(120) for x in launches(g, Limits(), depth=True)]
+    made = [k for k in kernels if k is not None]
+    assert sum(len(k.outputs) > 1 for k in made) > 10
+    assert sum(len([s for s in k.stages if s.axes]) > 1 for k in made) > 10
+    assert sum(any(d.role == "tile" for d in k.buffers) for k in made) > 3
+    assert sum(any(i.attrs["mask"] for s in k.stages for i in s.loads()) for k in made) > 10
+    assert sum(any(f.product for s in k.stages for f in s.folds) for k in made) > 3
+    assert sum(len(k.source) > 4 for k in made) > 30
+    assert sum(k.points == 0 for k in made) > 3
+
+
+def test_limits_cut_what_fusion_would_join() -> None:
+    whole = sum(len(launches(g, Limits(), depth=True)) for g in sample(60))
+    for limits in LIMITS[1:4]:
+        assert sum(len(launches(g, limits, depth=True)) for g in sample(60)) > whole
