@@ -4,6 +4,7 @@ programs.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from bringup.dtypes import BY_NAME, DType, f32
@@ -74,6 +75,10 @@ def _start(grow: Growing, large: bool) -> None:
     else:
         rank = weighted(choices, ((5, 2), (4, 1), (2, 3), (1, 0)))
         shape = draw_shape(choices, setting.shapes, rank=rank, limit=setting.limit)
+        if rank == 2 and chance(choices, 1, 4):
+            # Squares hide nothing but sizes: swapped dimensions show in their contents.
+            n = min(shape[1], math.isqrt(setting.limit))
+            shape = (n, n)
     first = grow.input(dtype[shape])
     if first is not None and chance(choices, 1, 2):
         grow.input(first.type.with_shape(pick(choices, (shape, shape[::-1]))))
@@ -110,6 +115,6 @@ def _data_sets(
         kinds = (*(r.kind for r in recipes[1:]), recipes[0].kind)
         pairs = zip(recipes, kinds, strict=True)
         sets.append(tuple(replace(r, kind=kind, seed=r.seed + 32) for r, kind in pairs))
-    if not setting.exact and chance(choices, 1, 4):
+    if not setting.exact and chance(choices, 1, 2):
         sets.append(tuple(replace(r, kind="special") for r in recipes))
     return sets

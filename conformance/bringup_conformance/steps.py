@@ -341,7 +341,7 @@ STEPS: tuple[tuple[int, Step], ...] = (
     (2, cast),
     (2, round_trip),
     (3, transpose),
-    (2, symmetric),
+    (3, symmetric),
     (2, reshape),
     (3, slice_),
     (1, flip),
@@ -355,5 +355,5 @@ STEPS: tuple[tuple[int, Step], ...] = (
     (2, soft),
     (4, dot),
     (2, against_constant),
-    (2, nearly_identity),
+    (3, nearly_identity),
 )

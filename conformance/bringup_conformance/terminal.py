@@ -23,6 +23,8 @@ from bringup_conformance.runner import OnProgress, Progress
 
 #: Failures that are shown whole; the others are in their files.
 MOST_SHOWN = 5
+#: Columns that the widest table needs.
+_WIDTH = 120
 _STYLES = {"ok": "green", "FAIL": "bold red", "no": "yellow"}
 
 
@@ -187,10 +189,12 @@ def _table(console: Console, head: Sequence[str], body: Sequence[Sequence[str]])
         output.table(head, body)
         _line(console)
         return
+    kept = [i for i in range(len(head)) if any(row[i] for row in body)]
     grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for position, name in enumerate(head):
-        grid.add_column(name, justify="left" if position == 0 else "right", no_wrap=True)
+    for i in kept:
+        grid.add_column(head[i], justify="right" if i else "left", no_wrap=True)
     for row in body:
-        grid.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-    console.print(grid)
+        grid.add_row(*(Text(row[i], style=_STYLES.get(row[i], "")) for i in kept))
+    # A terminal that is too narrow wraps lines; cut off, they would say less.
+    console.print(grid, width=max(console.width, _WIDTH), crop=False, soft_wrap=True)
     _line(console)
