@@ -157,7 +157,7 @@ def _numbers(least: int, most: int) -> st.SearchStrategy[list[int]]:
     return st.lists(st.integers(0, 5039), min_size=least, max_size=most)
 
 
-# Lists come out little longer than they must be: without the others graphs of two steps are typical.
+# Lists come out little longer than they must be; alone, the first would mean graphs of two steps.
 graphs = st.one_of(_numbers(6, 30), _numbers(35, 60), _numbers(60, 120)).map(grown)
 
 

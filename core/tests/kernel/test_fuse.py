@@ -83,7 +83,8 @@ def test_launches_stand_in_a_runnable_order(graph: Graph, limits: Limits, depth:
         known.update(launch.writes)
     assert known.issuperset(graph.outputs)
     read = {v for launch in made for v in launch.reads}
-    assert known == {*graph.inputs, *graph.outputs, *(read - set(graph.inputs))}
+    unread = known - read - {*graph.inputs, *graph.outputs}
+    assert all(v.type.size == 0 for v in unread), "a value is stored for nobody"
 
 
 @settings(max_examples=100)
@@ -115,13 +116,13 @@ def test_the_graphs_are_dense_in_what_fusion_looks_for() -> None:
     """Otherwise the properties above would hold for a fusion that does nothing."""
     kernels = [x.kernel for g in sample(120) for x in launches(g, Limits(), depth=True)]
     made = [k for k in kernels if k is not None]
-    assert sum(len(k.outputs) > 1 for k in made) > 10
+    assert sum(len(k.outputs) > 1 for k in made) > 4
     assert sum(len([s for s in k.stages if s.axes]) > 1 for k in made) > 10
-    assert sum(any(d.role == "tile" for d in k.buffers) for k in made) > 3
+    assert sum(any(d.role == "tile" for d in k.buffers) for k in made) > 1
     assert sum(any(i.attrs["mask"] for s in k.stages for i in s.loads()) for k in made) > 10
-    assert sum(any(f.product for s in k.stages for f in s.folds) for k in made) > 3
-    assert sum(len(k.source) > 4 for k in made) > 30
-    assert sum(k.points == 0 for k in made) > 3
+    assert sum(any(f.product for s in k.stages for f in s.folds) for k in made) > 10
+    assert sum(len(k.source) > 4 for k in made) > 60
+    assert sum(k.points == 0 for k in made) > 8
 
 
 def test_limits_cut_what_fusion_would_join() -> None:
