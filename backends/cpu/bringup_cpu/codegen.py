@@ -1,9 +1,9 @@
 """A whole program as one LLVM module with one native entry.
 
 ``void entry(ptr buffers, ptr arena)``: ``buffers`` points to the inputs', outputs' and constants'
-addresses in that order; ``arena`` to `NativeCode.arena_bytes` bytes private to the call.  Every
-kernel is a function over a range of units; long ones are shared among threads through
-``bringup_parallel``.
+addresses in that order, and in a traced program to the address of its `Records`; ``arena`` to
+`NativeCode.arena_bytes` bytes private to the call.  Every kernel is a function over a range of
+units; long ones are shared among threads through ``bringup_parallel``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from bringup.llvm.loops import NativeKernel, emit_kernel
 from bringup.llvm.schedule import LoopTarget
 from bringup.llvm.text import Builder, Callee, Module, Param, Val, const
 from bringup.program.program import KernelStep, Program, Slot
+from bringup_cpu.spans import emit_traced, record_bytes
 
 #: Elements one chunk of a long reduction folds; also bounds the serial chain of additions.
 CHUNK_ELEMENTS = 1 << 15
@@ -36,31 +37,33 @@ class NativeCode:
     """LLVM IR of a program.
 
     entry: its function.  arena_bytes: memory a call needs, the program's arena first.  constants:
-    arrays whose addresses follow the outputs'.  kernels: function names of the emitted kernels, in
-    step order.
+    arrays whose addresses follow the outputs'.  launches: names of the kernels, in order.  traced:
+    the entry notes when each thread worked on each launch.
     """
 
     text: str
     entry: str
     arena_bytes: int
     constants: tuple[Literal, ...]
-    kernels: tuple[str, ...]
+    launches: tuple[str, ...]
+    traced: bool = False
 
 
 def generate(
-    program: Program, target: LoopTarget, threads: int, *, entry: str = "entry"
+    program: Program, target: LoopTarget, threads: int, *, traced: bool = False
 ) -> NativeCode:
-    """Emit ``program``.  threads: how many workers scratch memory is laid out for."""
-    return _Generator(program, target, threads, entry).run()
+    """Emit ``program``.  threads: how many workers scratch memory and records are laid out for."""
+    return _Generator(program, target, threads, traced).run()
 
 
 class _Generator:
-    def __init__(self, program: Program, target: LoopTarget, threads: int, entry: str) -> None:
+    def __init__(self, program: Program, target: LoopTarget, threads: int, traced: bool) -> None:
         self.program = program
         self.target = target
         self.threads = threads
+        self.traced = traced
         self.module = Module()
-        self.entry = entry
+        self.entry = "entry"
         self.scratch_bytes = 0
         self.base = -(-program.arena_bytes // _ALIGNMENT) * _ALIGNMENT
         self.known: dict[str, NativeKernel] = {}
@@ -80,17 +83,29 @@ class _Generator:
         b.ret()
         bytes_needed = self.base + self.scratch_bytes
         return NativeCode(
-            str(self.module), self.entry, bytes_needed, self.program.constants, tuple(self.names)
+            str(self.module),
+            self.entry,
+            bytes_needed,
+            self.program.constants,
+            tuple(self.names),
+            self.traced,
         )
 
     def _address(self, b: Builder, slot: Slot) -> Val:
-        function = self.module.functions[self.entry]
-        buffers, arena = function.args
         if slot.space == "arena":
-            return b.gep(arena, slot.offset, ir.i8)
+            return b.gep(self.module.functions[self.entry].args[1], slot.offset, ir.i8)
         counts = {"input": 0, "output": len(self.program.inputs)}
         first = counts.get(slot.space, len(self.program.inputs) + len(self.program.outputs))
-        return b.load(ir.ptr, b.gep(buffers, first + slot.index, ir.ptr), 8)
+        return self._buffer(b, first + slot.index)
+
+    def _buffer(self, b: Builder, place: int) -> Val:
+        return b.load(ir.ptr, b.gep(self.module.functions[self.entry].args[0], place, ir.ptr), 8)
+
+    def _records(self, b: Builder) -> Val:
+        """Where the threads note when they worked on the launch being emitted."""
+        program = self.program
+        place = len(program.inputs) + len(program.outputs) + len(program.constants)
+        return b.gep(self._buffer(b, place), len(self.names) * record_bytes(self.threads), ir.i8)
 
     def _step(self, b: Builder, step: KernelStep) -> None:
         addresses = [self._address(b, s) for s in step.slots]
@@ -119,15 +134,18 @@ class _Generator:
         used: int,
     ) -> None:
         native = self._kernel(kernel, clips)
-        self.names.append(native.name)
         if not native.units:
             return
         self.scratch_bytes = max(self.scratch_bytes, used + native.tile_bytes * self.threads)
         pointers = [*addresses, self._scratch(b, used)]
+        function = self.module.functions[native.name].callee
+        if self.traced:
+            function = emit_traced(self.module, native.name, len(pointers))
+            pointers.append(self._records(b))
+        self.names.append(kernel.name)
         context = b.alloca(ir.array(ir.ptr, len(pointers)), align=8)
         for n, pointer in enumerate(pointers):
             b.store(pointer, b.gep(context, n, ir.ptr), 8)
-        function = self.module.functions[native.name].callee
         units = const(ir.i64, native.units)
         if native.units > 1 and native.units * native.work >= _PARALLEL_WORK:
             grain = max(1, _GRAIN_WORK // max(native.work, 1))

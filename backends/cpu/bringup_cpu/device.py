@@ -11,9 +11,10 @@ import numpy as np
 from bringup.backend import Capabilities, Device, Handle
 from bringup.backend.dispatch import ArrayLayout, Dispatcher
 from bringup.program.program import Program
+from bringup.runtime import timeline
 from bringup.types import TensorType
 from bringup_cpu.engine import engine
-from bringup_cpu.executable import CpuExecutable
+from bringup_cpu.executable import CpuExecutable, TracedExecutable
 from bringup_cpu.memory import Memory, memory
 from bringup_cpu.pool import pool
 from bringup_cpu.target import host_loops
@@ -68,9 +69,19 @@ class CpuDevice(Device):
         return dispatcher(layout, slow)
 
     def compile(self, program: Program) -> CpuExecutable:
-        """Native code for a program.  Raises CompileError, UnsupportedError."""
+        """Native code for a program; what is compiled while the timeline is on measures itself.
+
+        Raises CompileError, UnsupportedError.
+        """
         from bringup_cpu.codegen import generate
 
-        native = generate(program, host_loops(), self.pool.threads)
-        code = engine().compile_native(native.text, (native.entry,))
+        threads, traced = self.pool.threads, timeline.enabled()
+        with timeline.span("emit", "compile"):
+            native = generate(program, host_loops(), threads, traced=traced)
+        with timeline.span("llvm", "compile") as span:
+            before = engine().compiled
+            code = engine().compile_native(native.text, (native.entry,))
+            span.note(compiled=engine().compiled > before)
+        if traced:
+            return TracedExecutable(program, native, code, self.memory, threads)
         return CpuExecutable(program, native, code, self.memory)

@@ -12,9 +12,11 @@ import numpy as np
 
 from bringup.graph import Literal
 from bringup.program.program import Program
+from bringup.runtime import timeline
 from bringup_cpu.codegen import NativeCode
 from bringup_cpu.engine import Code
 from bringup_cpu.memory import Memory
+from bringup_cpu.spans import Records
 
 
 class CpuExecutable:
@@ -53,22 +55,42 @@ class CpuExecutable:
             inputs[aliases[k]] if k in aliases else alloc(nbytes)
             for k, nbytes in enumerate(self._sizes)
         ]
-        pointers = self._pointers(
-            *[buffer.address for buffer in inputs],
-            *[buffer.address for buffer in outputs],
-            *[buffer.address for buffer in self._constants],
-        )
+        addresses = [buffer.address for buffer in (*inputs, *outputs, *self._constants)]
         arena = alloc(self.arena_bytes) if self.arena_bytes else None
         start = time.perf_counter()
-        self._run(pointers, arena.address if arena is not None else None)
+        self._execute(addresses, arena.address if arena is not None else None)
         self.seconds = min(self.seconds, time.perf_counter() - start)
         return outputs
+
+    def _execute(self, addresses: list[int], arena: int | None) -> None:
+        self._run(self._pointers(*addresses), arena)
 
     def _fit(self, inputs: Sequence[Any]) -> bool:
         types = self.program.inputs
         return len(inputs) == len(types) and all(
             buffer.nbytes >= type_.nbytes for buffer, type_ in zip(inputs, types, strict=True)
         )
+
+
+class TracedExecutable(CpuExecutable):
+    """A program that notes when each thread worked on each kernel, for the timeline."""
+
+    __slots__ = ("_launches", "_threads")
+
+    def __init__(
+        self, program: Program, native: NativeCode, code: Code, memory: Memory, threads: int
+    ) -> None:
+        super().__init__(program, native, code, memory)
+        assert native.traced
+        self._launches = native.launches
+        self._threads = threads
+        self._pointers = ctypes.c_void_p * (len(self.template) + 1)
+
+    def _execute(self, addresses: list[int], arena: int | None) -> None:
+        records = Records(self._launches, self._threads)
+        with timeline.span(self.program.name, "program"):
+            super()._execute([*addresses, records.address], arena)
+        records.publish()
 
 
 def _copied(memory: Memory, literal: Literal) -> Any:

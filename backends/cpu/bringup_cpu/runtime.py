@@ -26,11 +26,13 @@ _METH_O, _METH_FASTCALL, _METH_KEYWORDS = 0x08, 0x80, 0x02
 _FROM_PYTHON = (
     "PyBuffer_FillInfo", "PyErr_NoMemory", "PyErr_Occurred", "PyEval_RestoreThread",
     "PyEval_SaveThread", "PyLong_AsSsize_t", "PyObject_Init", "PyObject_Vectorcall",
-    "PyTuple_New", "PyTuple_SetItem", "PyType_GenericAlloc", "Py_DecRef", "Py_IncRef",
+    "PyThread_get_thread_native_id", "PyTuple_New", "PyTuple_SetItem", "PyType_GenericAlloc",
+    "Py_DecRef", "Py_IncRef",
 )  # fmt: skip
 _FROM_LIBC = (
-    "free", "madvise", "memset", "mmap", "munmap", "posix_memalign", "pthread_cond_broadcast",
-    "pthread_cond_init", "pthread_cond_wait", "pthread_create", "pthread_detach",
+    "clock_gettime", "free", "madvise", "memset", "mmap", "munmap", "posix_memalign",
+    "pthread_cond_broadcast", "pthread_cond_init", "pthread_cond_wait", "pthread_create",
+    "pthread_detach",
     "pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_self",
     "pthread_sigmask", "sched_yield", "sigfillset",
 )  # fmt: skip

@@ -64,7 +64,7 @@ def sum_program(
         entry="entry",
         arena_bytes=arena,
         constants=program.constants,
-        kernels=(),
+        launches=(),
     )
     code = engine().compile_native(native.text, (native.entry,))
     return CpuExecutable(program, native, code, memory())

@@ -32,7 +32,8 @@ define i64 @f(i64 %x) {{
 
 
 def call(code: Code, x: int) -> int:
-    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.addresses["f"])(x)
+    result: int = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.addresses["f"])(x)
+    return result
 
 
 def test_equal_names_in_different_modules_do_not_clash() -> None:
