@@ -20,9 +20,11 @@ Kind = Literal["bool", "int", "uint", "float"]
 class DType:
     """An element type.  Interned: compare with ``is`` or ``==``.
 
-    name: the IR's and the docs' text (``f32``).  long_name: numpy's (``float32``).  kind: bool,
-    int, uint or float.
-    bits: storage width.  numpy: the equivalent `numpy.dtype`.
+    name: the IR's and the docs' text (``f32``).
+    long_name: numpy's (``float32``).
+    kind: bool, int, uint or float.
+    bits: storage width.
+    numpy: the equivalent `numpy.dtype`.
 
     >>> f32.long_name, f32.itemsize, str(f32[4, 8])
     ('float32', 4, 'f32[4,8]')
@@ -104,9 +106,9 @@ _BY_LONG_NAME: dict[str, DType] = {d.long_name: d for d in ALL}
 
 
 def as_dtype(spec: object) -> DType:
-    """The `DType` meant by a `DType`, a name (``f32``, ``float32``), a numpy dtype, or Python's
-    bool, int, float.
+    """The `DType` that a name, a numpy dtype or Python's bool, int or float means.
 
+    Names are the IR's and numpy's: ``f32``, ``float32``.
     Python's ``int`` is ``i64`` and ``float`` is ``f64``, as in numpy on 64-bit hosts.
     Raises OpTypeError for anything else.
 
@@ -127,7 +129,5 @@ def as_dtype(spec: object) -> DType:
 
 
 def accumulator(dtype: DType) -> DType:
-    """The dtype in which sums and dots over `dtype` are accumulated: f32 for f16 and bf16, else
-    itself.
-    """
+    """The dtype in which sums and dots accumulate: f32 for f16 and bf16, else `dtype` itself."""
     return f32 if dtype in (f16, bf16) else dtype

@@ -25,9 +25,11 @@ class Location:
 class BringupError(Exception):
     """Base of all errors.
 
-    what: one sentence, naming types as the IR prints them.  notes: further facts, one line each.
-    location: the user's line.  instruction: IR text of the instruction at fault.  fix: what to do
-    about it.
+    what: one sentence, naming types as the IR prints them.
+    notes: further facts, one line each.
+    location: the user's line.
+    instruction: IR text of the instruction at fault.
+    fix: what to do about it.
     """
 
     def __init__(
@@ -62,9 +64,7 @@ class OpTypeError(BringupError, TypeError):
 
 
 class GraphError(BringupError, ValueError):
-    """A graph, kernel or program that breaks the rules of its level; always a defect of a pass or a
-    plugin.
-    """
+    """A graph, kernel or program that breaks its level's rules: a defect of a pass or a plugin."""
 
 
 class ParseError(BringupError, ValueError):
@@ -115,9 +115,7 @@ class DeviceTimeoutError(DeviceError, TimeoutError):
 
 
 class BackendError(BringupError, RuntimeError):
-    """A backend plugin that is missing, broken, or refused; the message names plugin and
-    distribution.
-    """
+    """A backend that is missing, broken or refused; the message names plugin and distribution."""
 
 
 class DeletedBufferError(BringupError, RuntimeError):

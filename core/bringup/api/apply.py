@@ -28,10 +28,11 @@ def apply(
 ) -> Array:
     """The result of the op of that name.
 
-    operands: arrays, and constants of the full type.  weak: the result yields to other dtypes; only
-    kept in a trace. device: where the result goes if there are no operands; the default device by
-    default. Raises OpTypeError, pointing at the user's line, if the op does not take the operands
-    or they are on two devices.
+    operands: arrays, and constants of the full type.
+    weak: the result yields to other dtypes; only kept in a trace.
+    device: where the result goes if there are no operands; the default device by default.
+    Raises OpTypeError, pointing at the user's line, if the op does not take the operands or they
+    are on two devices.
     """
     op = lookup(name)
     trace = current()

@@ -43,8 +43,9 @@ def asarray(
 ) -> Array:
     """An array of Python scalars, nested sequences, numpy arrays or arrays of ours.
 
-    dtype: by default that of `obj`; bool, i64 or f64 for Python values.  copy: arrays of ours are
-    returned as they are by default; everything else is copied, and False raises ConversionError.
+    dtype: by default that of `obj`; bool, i64 or f64 for Python values.
+    copy: arrays of ours are returned as they are by default; everything else is copied, and False
+    raises ConversionError.
 
     >>> bu.asarray([1, 2, 3], dtype=bu.float32)[1:].tolist()
     [2.0, 3.0]
@@ -397,6 +398,7 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
     """Coordinate arrays of the grid over 1-d arrays.
 
     indexing: "xy" swaps the first two dimensions, "ij" does not.
+
     >>> [a.shape for a in bu.meshgrid(bu.arange(2), bu.arange(3))]
     [(3, 2), (3, 2)]
     """

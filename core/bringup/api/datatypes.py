@@ -48,8 +48,8 @@ def result_type(*operands: Any) -> DType:
 
     Within a kind the tables of the standard hold.  Bools yield to every other dtype, integer arrays
     to the dtype of a float array; f16 and bf16 meet in f32.  A Python scalar takes the dtype of
-    what it meets unless its kind is higher: then it is i64 or f64.  Raises OpTypeError for u64 with
-    a signed integer.
+    what it meets unless its kind is higher: then it is i64 or f64.
+    Raises OpTypeError for u64 with a signed integer.
 
     >>> bu.result_type(bu.int8, bu.uint8), bu.result_type(bu.int32, bu.float16)
     (i16, f16)

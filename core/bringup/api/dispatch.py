@@ -41,7 +41,8 @@ class FastPath:
     """The native table of one jitted function.
 
     owner: the function's own class; its ``__call__`` becomes the device's builtin once there is an
-    entry. slow: what the builtin calls when no entry matches.
+    entry.
+    slow: what the builtin calls when no entry matches.
     """
 
     __slots__ = ("_device", "_dispatcher", "_owner", "_served", "_slow")

@@ -1,8 +1,8 @@
 """Arithmetic, comparisons, logic and bits, element by element.
 
 Operands are arrays; one of two may be a Python scalar.  They broadcast, and promote as
-`result_type` says.  Types that an op does not take raise
-OpTypeError at the line of the call.  Special values follow the rows of the op table.
+`result_type` says.  Types that an op does not take raise OpTypeError at the line of the call.
+Special values follow the rows of the op table.
 """
 
 from __future__ import annotations

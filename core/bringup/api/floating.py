@@ -49,7 +49,7 @@ def _composed(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def exp(x: Array) -> Array:
-    """E to the power `x`.
+    """``e ** x``.
 
     >>> bu.exp(bu.asarray([0.0])).tolist()
     [1.0]

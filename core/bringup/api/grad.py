@@ -26,10 +26,13 @@ def value_and_grad(
     """A function that returns ``(value, gradients)`` of `fn`, which returns a 0-d float.
 
     argnums: the position, or positions, of the arguments to differentiate by: containers of float
-    arrays; the gradients have their shape.  has_aux: `fn` returns ``(value, anything)``, and the
-    new function ``((value, anything), gradients)``. Arguments have values while `fn` runs, so it
-    may branch on them, unless a `jit` is around or inside. Raises OpTypeError for arguments that
-    are no floats and for values that are no 0-d float.
+    arrays; the gradients have their shape.
+    has_aux: `fn` returns ``(value, anything)``, and the new function
+    ``((value, anything), gradients)``.
+
+    Arguments have values while `fn` runs, so it may branch on them, unless a `jit` is around or
+    inside.
+    Raises OpTypeError for arguments that are no floats and for values that are no 0-d float.
 
     >>> value, gradient = bu.value_and_grad(lambda w: bu.sum(w * w))(bu.asarray([1.0, 2.0]))
     >>> value.item(), gradient.tolist()

@@ -26,9 +26,10 @@ from bringup.types import TensorType
 class Region:
     """What a key selects.
 
-    spans: ``(start, count, step)`` by dimension of the array.  shape: of the result.
-    whole: whether that is the array itself.  scalar: whether every dimension is indexed by an
-    integer.
+    spans: ``(start, count, step)`` by dimension of the array.
+    shape: of the result.
+    whole: whether that is the array itself.
+    scalar: whether every dimension is indexed by an integer.
     """
 
     spans: tuple[tuple[int, int, int], ...]

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 class Entry:
     """One signature: what was traced, and what runs it.
 
-    types: of the graph's inputs.  donated: positions among the leaves.
+    types: of the graph's inputs.
+    donated: positions among the leaves.
     """
 
     function: TracedFunction
@@ -102,8 +103,9 @@ class Jit:
     def lower(self, *args: Any, target: str | None = None, **kwargs: Any) -> Compiled:
         """What a call would run: ``.graph .kernels .program .source .asm .cost()``.
 
-        args, kwargs: as in a call; types such as ``f32[4, 8]`` may stand for arrays.  target:
-        ``"backend:architecture"`` compiles without hardware; by default for the device of the call.
+        args, kwargs: as in a call; types such as ``f32[4, 8]`` may stand for arrays.
+        target: ``"backend:architecture"`` compiles without hardware; by default for the device of
+        the call.
 
         >>> bu.jit(lambda x: bu.sum(x * 2)).lower(bu.float32[8]).graph.outputs[0].type
         f32[]

@@ -24,7 +24,8 @@ def get(spec: DeviceSpec = None) -> OpenDevice:
 def device(spec: DeviceSpec) -> AbstractContextManager[OpenDevice]:
     """Make a device the default inside a ``with`` block, for this thread or task alone.
 
-    spec: ``"name"``, ``"name:index"``, or an open device.  Raises BackendError for an unknown one.
+    spec: ``"name"``, ``"name:index"``, or an open device.
+    Raises BackendError for an unknown one.
 
     >>> with bu.device(bu.devices()[0]) as device:
     ...     bu.zeros(3).device is device

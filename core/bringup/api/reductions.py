@@ -1,7 +1,7 @@
 """Reductions.
 
-axis: an int, a tuple of ints, or None for all.  keepdims: leave reduced axes with size 1.
-
+axis: an int, a tuple of ints, or None for all.
+keepdims: leave reduced axes with size 1.
 """
 
 from __future__ import annotations

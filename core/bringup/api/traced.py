@@ -30,8 +30,8 @@ LeafType = TensorType | type
 class TracedFunction:
     """What tracing made.
 
-    captured: arrays of outer scopes, the inputs after the leaves.  result: the shape of the result.
-
+    captured: arrays of outer scopes, the inputs after the leaves.
+    result: the shape of the result.
     """
 
     graph: Graph
@@ -83,8 +83,9 @@ def trace_function(
 ) -> TracedFunction:
     """Run `fn` on traced arrays of these types, one list of them, and keep what it did.
 
-    known: values of the arguments, where Python may look at them while tracing. Raises TraceError
-    where Python needs a value that does not exist, or for a result that is no array.
+    known: values of the arguments, where Python may look at them while tracing.
+    Raises TraceError where Python needs a value that does not exist, or for a result that is no
+    array.
     """
     trace = Trace(name, device)
     with trace:
@@ -150,8 +151,9 @@ def trace(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
     """The graph of a function for arguments like these.
 
     args, kwargs: containers of types (``f32[4, 8]``), arrays, numpy arrays and numbers; values are
-    not looked at. Inputs of the graph: the leaves in order, then the outer arrays the function
-    uses. Raises TraceError, with the line, where Python needs a value, as in ``if`` on an array.
+    not looked at.
+    Returns a graph whose inputs are the leaves in order, then the outer arrays the function uses.
+    Raises TraceError, with the line, where Python needs a value, as in ``if`` on an array.
 
     >>> print(bu.trace(lambda x: x * x + 1, bu.float32[4]))
     graph lambda(%0: f32[4]) {

@@ -57,7 +57,8 @@ def claims(names: Iterable[str], dtypes: Iterable[DType | str]) -> dict[str, fro
     """The claims of `Capabilities` for these names, each with all these dtypes.
 
     names: ops (``"reduce"`` claims every kind) or single claims (``"reduce.add"``); the table of an
-    `OpsDevice` will do.  dtypes: of every operand and result, so ``bool`` belongs to comparisons.
+    `OpsDevice` will do.
+    dtypes: of every operand and result, so ``bool`` belongs to comparisons.
     Raises BackendError for a name that no op has.
 
     >>> claims(["exp", "reduce.add"], ["f32"])
@@ -260,9 +261,11 @@ def _compile_error(what: str, error: Exception, source: str, step: KernelStep) -
 class SimpleBackend(Backend):
     """A backend made of parts, for a plugin that needs no class of its own.
 
-    name: the entry point's.  open: makes the device of an index.  capabilities: of every device and
-    target.  devices: those present, or a function that finds them (or raises `NoHardware`); one
-    device named after the backend if omitted.
+    name: the entry point's.
+    open: makes the device of an index.
+    capabilities: of every device and target.
+    devices: those present, or a function that finds them (or raises `NoHardware`); one device named
+    after the backend if omitted.
 
     >>> SimpleBackend("toy", lambda index: Toy(), Capabilities()).devices()
     (DeviceInfo(index=0, product='toy', details=()),)

@@ -30,9 +30,10 @@ class Handshake:
 class Numerics:
     """How results may differ from IEEE arithmetic in the stated dtype.
 
-    flush_subnormals: subnormal inputs or results may read as 0.  excess_precision: values inside a
-    kernel may keep more bits than their dtype.  longest_chain: additions in a row in any
-    accumulation before partial results are combined pairwise; it enters the error bound of sums.
+    flush_subnormals: subnormal inputs or results may read as 0.
+    excess_precision: values inside a kernel may keep more bits than their dtype.
+    longest_chain: additions in a row in any accumulation before partial results are combined
+    pairwise; it enters the error bound of sums.
     """
 
     flush_subnormals: bool = False
@@ -54,13 +55,15 @@ class Capabilities:
     """The whole declaration of one device.
 
     ops: claims the device runs as calls on whole buffers (``{"add": frozenset({f32})}``,
-    ``"reduce.add"``).  kernels: claims allowed inside kernels; empty if the device takes none.
-    Movement ops dissolve into index maps, constants and counters into values: they need no claim
-    there, only a dtype that some claim holds.  `reduce` and `dot_general` count as claims of
-    kernels.  alignment: of buffers and arena slots, bytes.  asynchronous: work may be pending after
-    a call returns.  donation: donated inputs may be overwritten.  deterministic: two runs give the
-    same bits.  simulated: a model of the hardware, so slow that the suite runs fewer and smaller
-    programs.
+    ``"reduce.add"``).
+    kernels: claims allowed inside kernels; empty if the device takes none.  Movement ops dissolve
+    into index maps, constants and counters into values: they need no claim there, only a dtype that
+    some claim holds.  `reduce` and `dot_general` count as claims of kernels.
+    alignment: of buffers and arena slots, bytes.
+    asynchronous: work may be pending after a call returns.
+    donation: donated inputs may be overwritten.
+    deterministic: two runs give the same bits.
+    simulated: a model of the hardware, so slow that the suite runs fewer and smaller programs.
     """
 
     ops: Claims = field(default_factory=dict)

@@ -35,8 +35,11 @@ Handle = Any
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """One device a backend can open: its index, a human-readable product name, and details such as
-    driver version.
+    """One device a backend can open.
+
+    index: as in ``"name:index"``.
+    product: its name for people.
+    details: pairs such as the driver's version.
     """
 
     index: int
@@ -45,8 +48,9 @@ class DeviceInfo:
 
 
 class NoHardware(Exception):
-    """Raised by `Backend.devices`: the plugin works, but there is nothing to open.  The message is
-    one line.
+    """Raised by `Backend.devices`: the plugin works, but there is nothing to open.
+
+    The message is one line.
     """
 
 
@@ -91,15 +95,14 @@ class Device(ABC):
 
     @abstractmethod
     def upload(self, handle: Handle, data: memoryview) -> None:
-        """Copy host bytes to the start of ``handle``; ``data`` may be overwritten once this
-        returns.
+        """Copy host bytes to the start of ``handle``.
+
+        ``data`` may be overwritten once this returns.
         """
 
     @abstractmethod
     def download(self, handle: Handle, out: memoryview) -> None:
-        """Copy ``len(out)`` bytes from the start of ``handle`` to the host, after all work before
-        it.
-        """
+        """Copy the first ``len(out)`` bytes of ``handle`` to the host, after all work before it."""
 
     @abstractmethod
     def copy(self, target: Handle, source: Handle, nbytes: int) -> None:
@@ -114,18 +117,16 @@ class Device(ABC):
         """Turn a program into something callable.  Raises CompileError, UnsupportedError."""
 
     def host_view(self, handle: Handle, type_: TensorType) -> np.ndarray[Any, Any] | None:
-        """The memory itself as an array of the host, after all work before it; None if the host
-        cannot see it.
+        """The memory itself as an array of the host, after all work before it.
 
-        The array keeps the memory alive.
+        None if the host cannot see it.  The array keeps the memory alive.
         """
         return None
 
     def dispatcher(self, layout: ArrayLayout, slow: Callable[..., Any]) -> Dispatcher | None:
-        """A callable that answers known calls natively and passes others to ``slow``; None if there
-        is no such way.
+        """A callable that answers known calls natively and passes others to ``slow``.
 
-        See `bringup.backend.dispatch`.
+        None if there is no such way.  See `bringup.backend.dispatch`.
         """
         return None
 
@@ -146,8 +147,9 @@ class Backend(ABC):
 
     @abstractmethod
     def capabilities(self, target: str = "") -> Capabilities:
-        """Capabilities of the default device, or of a target such as an architecture name; needs no
-        hardware.
+        """Capabilities of the default device, or of a target such as an architecture name.
+
+        Needs no hardware.
         """
 
     @abstractmethod
@@ -163,8 +165,9 @@ class Backend(ABC):
         return ()
 
     def lower(self, program: Program, target: str = "") -> Lowered:
-        """Source and assembly of a program for ``target``, without hardware.  Raises
-        UnsupportedError by default.
+        """Source and assembly of a program for ``target``, without hardware.
+
+        Raises UnsupportedError by default.
         """
         from bringup.errors import UnsupportedError
 
@@ -173,9 +176,7 @@ class Backend(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Texts of a compiled program: what the backend's renderer wrote and what its compiler made of
-    it.
-    """
+    """Texts of a compiled program: the renderer's, and what the compiler made of it."""
 
     source: str
     asm: str

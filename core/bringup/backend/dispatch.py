@@ -83,7 +83,8 @@ class FastArg:
 
     kind: ``array``, an array of the layout's class on the entry's device whose value is there; or
     ``host``, exactly a `numpy.ndarray`, C-contiguous, aligned and in native byte order.
-    type: its shape and dtype.  input: the program's input it becomes, or -1 for none.
+    type: its shape and dtype.
+    input: the program's input it becomes, or -1 for none.
     """
 
     kind: Literal["array", "host"]

@@ -14,8 +14,8 @@ from bringup.graph.printer import Numbering, format_instr
 class Segment:
     """A part of a graph for one device.
 
-    graph: stands alone.  inputs, outputs: the values of the whole graph that its inputs and outputs
-    stand for, in order.
+    graph: stands alone.
+    inputs, outputs: the values of the whole graph that its inputs and outputs stand for, in order.
     """
 
     device: str
@@ -65,7 +65,8 @@ def partition(graph: Graph, device: Target, fallback: Target) -> Partition:
 
     graph: optimised, its composites decomposed as far as ``device`` needs.  Instructions are
     gathered into as few alternations as a greedy schedule finds.  Constants are made anew where
-    they are read.  Raises UnsupportedError for what neither device runs.
+    they are read.
+    Raises UnsupportedError for what neither device runs.
     """
     home = {instr: _choose(graph, instr, device, fallback) for instr in _scheduled(graph)}
     parts = list(_gather(home, (device.name, fallback.name)))

@@ -64,8 +64,8 @@ def placement(
 ) -> list[Placement]:
     """Node by node: which device runs it, why, and how many bytes move for it.
 
-    what: an optimised graph, or the program made of one.  Raises UnsupportedError where neither
-    ``device`` nor the ``fallback`` can run a node.
+    what: an optimised graph, or the program made of one.
+    Raises UnsupportedError where neither ``device`` nor the ``fallback`` can run a node.
     """
     if isinstance(what, Program):
         return [Placement(step_text(s), device.name, _kind(s)) for s in what.steps]

@@ -52,8 +52,9 @@ def load(name: str) -> Backend:
 def list_backends(probe: bool = False) -> list[BackendStatus]:
     """Every installed backend, by name, one row per distribution that brings it.
 
-    Imports no plugin.  probe: find out the state of each and its devices, every plugin in an
-    interpreter of its own, so that one that crashes or hangs is a state like any other.
+    Imports no plugin.
+    probe: find out the state of each and its devices, every plugin in an interpreter of its own, so
+    that one that crashes or hangs is a state like any other.
     """
     rows: list[BackendStatus] = []
     todo: dict[int, Candidate] = {}

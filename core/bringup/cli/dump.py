@@ -33,7 +33,8 @@ def show(
     """Compile for a target and print the levels asked for, all but the assembly by default.
 
     subject: ``file.py:function`` or ``module:function``, traced on ``types`` (``f32[4,8]``, or
-    numbers); or a file of IR text.  Raises BringupError for what cannot be found or compiled.
+    numbers); or a file of IR text.
+    Raises BringupError for what cannot be found or compiled.
     """
     wanted = tuple(levels) or tuple(level for level in LEVELS if level != "asm")
     unknown = [level for level in wanted if level not in LEVELS]

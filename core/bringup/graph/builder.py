@@ -145,8 +145,9 @@ def replay(
     """Run `graph` through a builder and return the values of its outputs.
 
     rewrite(instr, operands): the new results, made by emitting into the active builder, or None to
-    keep the instruction.  builder: the target (default: the active one).  arguments: what stands
-    for the graph's inputs (default: new inputs of the builder).
+    keep the instruction.
+    builder: the target (default: the active one).
+    arguments: what stands for the graph's inputs (default: new inputs of the builder).
     """
     target = builder if builder is not None else current_builder()
     values = arguments if arguments is not None else [target.input(v.type) for v in graph.inputs]

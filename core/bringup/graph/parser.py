@@ -53,8 +53,9 @@ _readers: dict[str, AttrReader] = {}
 def register_attr_reader(prefix: str, reader: AttrReader) -> None:
     """Let attributes printed ``prefix<body>`` (see the printer's ``__ir__``) be read back.
 
-    prefix: a word.  reader: makes the attribute from the body; a BringupError or ValueError it
-    raises becomes a ParseError at the attribute.
+    prefix: a word.
+    reader: makes the attribute from the body; a BringupError or ValueError it raises becomes a
+    ParseError at the attribute.
     Raises ValueError if another reader has the prefix.
     """
     if not NAME.fullmatch(prefix) or prefix in _WORDS or prefix in BY_NAME or prefix == "graph":
@@ -66,9 +67,9 @@ def register_attr_reader(prefix: str, reader: AttrReader) -> None:
 def parse_graph(text: str, resolve: Resolve, *, source: str | None = None) -> Graph:
     """The graph that `print_graph` printed as `text`.
 
-    resolve: the op of a name, or None.  source: what the text was read from; each instruction then
-    gets its line in it as location.  Every instruction passes through a builder, so the result is
-    well typed.
+    resolve: the op of a name, or None.
+    source: what the text was read from; each instruction then gets its line in it as location.
+    Every instruction passes through a builder, so the result is well typed.
     Raises ParseError naming line and column.
     """
     scanner = _Scanner(text)

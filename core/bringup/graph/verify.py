@@ -23,9 +23,11 @@ CONTEXT = 3  # lines shown on either side of the instruction at fault
 class LevelSpec:
     """What may stand in a graph at one level.
 
-    name: as messages call it.  ops: names of the ops allowed, None for every op.  allowed: what is
-    wrong with an instruction, None for nothing.  checks: further ones over a whole graph, as
-    (instruction or None, what is wrong).  All of them hold for sub-graphs too.
+    name: as messages call it.
+    ops: names of the ops allowed, None for every op.
+    allowed: what is wrong with an instruction, None for nothing.
+    checks: further ones over a whole graph, as (instruction or None, what is wrong).  All of them
+    hold for sub-graphs too.
 
     >>> LevelSpec("movement", ops=frozenset({"reshape", "transpose"})).name
     'movement'

@@ -34,8 +34,8 @@ def evaluate_kernel(
     """Run one launch; the ``out`` buffers are written in place.
 
     buffers: one C-contiguous array per buffer that is no tile, in order, of the declared dtype and
-    size.  An ``out`` array may be the very memory of an ``in`` array.  clips: inner axes that stop
-    early at an expression of grid axes.
+    size.  An ``out`` array may be the very memory of an ``in`` array.
+    clips: inner axes that stop early at an expression of grid axes.
     Raises GraphError for an access that the form forbids; see the module's text.
     """
     memory = Memory(kernel, buffers)

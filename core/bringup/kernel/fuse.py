@@ -54,8 +54,9 @@ class Launch:
 class _Cluster:
     """A region under construction.
 
-    whole: the instruction left whole, if it is that.  grid, stages, reads: as in `Shape`; they stay
-    right while ops that only rewrite indices join.  contracts: a contraction is a member.
+    whole: the instruction left whole, if it is that.
+    grid, stages, reads: as in `Shape`; they stay right while ops that only rewrite indices join.
+    contracts: a contraction is a member.
     """
 
     region: Region

@@ -32,8 +32,8 @@ class Place:
 class _Shared:
     """An ``in`` buffer whose memory an ``out`` buffer has too: who read what.
 
-    point: who read an element, `_NOBODY` or `_SEVERAL`.  now: at which iteration of the stage under
-    way.
+    point: who read an element, `_NOBODY` or `_SEVERAL`.
+    now: at which iteration of the stage under way.
     """
 
     out: int

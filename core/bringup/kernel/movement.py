@@ -1,8 +1,7 @@
 """Index maps of the movement ops: which operand element a result element is.
 
 `source_of` answers for one instruction and one result index: a list of `Source` alternatives.
-Exactly one alternative
-applies at any index: the first whose bounds hold.
+Exactly one alternative applies at any index: the first whose bounds hold.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ def narrow_concatenations(
 ) -> Graph:
     """A concatenate of more operands than one kernel takes -> one of concatenates.
 
-    Of all ops that kernels hold, it alone has any number of operands.  fuses: as in `fuse`; an
-    instruction left whole keeps its operands.
+    Of all ops that kernels hold, it alone has any number of operands.
+    fuses: as in `fuse`; an instruction left whole keeps its operands.
     """
     most = max(limits.buffers - 1, 2)
 

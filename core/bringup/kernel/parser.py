@@ -4,8 +4,9 @@ Grammar of an expression, as `Expr` prints it::
 
     expr  = term {" + " term}
     term  = integer | [integer "*"] atom
-    atom  = "a" id "[" size "]" | "d" operand "[" first ":" last "]" | "(" expr ")//" by | "(" expr
-    ")%" by bound = low " <= " expr " < " high
+    atom  = "a" id "[" size "]" | "d" operand "[" first ":" last "]"
+          | "(" expr ")//" by | "(" expr ")%" by
+    bound = low " <= " expr " < " high
 """
 
 from __future__ import annotations

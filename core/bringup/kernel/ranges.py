@@ -104,8 +104,8 @@ def expr_value(expr: Expr, axes: Mapping[Axis, Array], operands: Sequence[Array]
     """The value of an index expression at every position, as i64 that broadcasts with the axes'
     values.
 
-    operands: values of the loaded indices it names.  Raises GraphError where one lies outside its
-    declared range.
+    operands: values of the loaded indices it names.
+    Raises GraphError where one lies outside its declared range.
     """
     total: Array = np.asarray(expr.const, np.int64)
     for atom, c in expr.terms:

@@ -26,8 +26,9 @@ class SplitFold:
     """Two kernels that do the work of one.
 
     partial: folds one chunk at each point of a grid (chunk, …) and stores the registers; its last
-    buffers are the partial results.  clips: its chunked axis stops early in the last chunk.  final:
-    folds the partial results, then goes on as the original; the partial results are its last
+    buffers are the partial results.
+    clips: its chunked axis stops early in the last chunk.
+    final: folds the partial results, then goes on as the original; the partial results are its last
     buffers too.
     """
 

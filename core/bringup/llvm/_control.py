@@ -15,8 +15,9 @@ from bringup.llvm._types import Type, Val, const, i1
 class Loop:
     """A counted loop being built.
 
-    index: the induction variable.  carried: the loop-carried values at the start of an iteration;
-    after the loop, the same names hold the final ones.
+    index: the induction variable.
+    carried: the loop-carried values at the start of an iteration; after the loop, the same names
+    hold the final ones.
     """
 
     index: Phi

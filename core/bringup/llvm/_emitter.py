@@ -72,7 +72,9 @@ class Emitter:
     ) -> Val:
         """Call a function.  The result is a value of type void where nothing is returned.
 
-        attrs: call-site attributes.  flags: fast-math flags.  tail: ``tail`` or ``musttail``.
+        attrs: call-site attributes.
+        flags: fast-math flags.
+        tail: ``tail`` or ``musttail``.
         """
         target = callee.callee if isinstance(callee, Function) else callee
         assert tuple(a.type for a in args) == target.params, f"call {target.name}: {args}"
@@ -113,8 +115,9 @@ class Emitter:
     ) -> Val:
         """Call an LLVM intrinsic, declared on first use.
 
-        name: without type suffix.  overloads: the types of the suffix; ``(ret,)`` by default,
-        ``()`` for none.  arg_attrs: attributes per argument (``align 4``), empty for none.
+        name: without type suffix.
+        overloads: the types of the suffix; ``(ret,)`` by default, ``()`` for none.
+        arg_attrs: attributes per argument (``align 4``), empty for none.
 
         >>> from bringup.llvm.text import Builder, vec, f32
         >>> f = Module().function("root", vec(f32, 4), [("x", vec(f32, 4))])

@@ -158,9 +158,10 @@ class Module:
     ) -> Function:
         """Start a function definition.
 
-        params: ``(name, type)`` or ``(name, type, attributes)``.  attrs: function attributes or a
-        group from ``attributes``.  calling_convention: such as ``ptx_kernel``; linkage: such as
-        ``internal``.
+        params: ``(name, type)`` or ``(name, type, attributes)``.
+        attrs: function attributes or a group from ``attributes``.
+        calling_convention: such as ``ptx_kernel``.
+        linkage: such as ``internal``.
         """
         assert name not in self.functions, f"{name} is already defined"
         full = [(p[0], p[1], p[2] if len(p) == 3 else "") for p in params]

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 class Type:
     """An LLVM first-class type; interned, so ``is`` compares types.
 
-    text: the LLVM spelling.  code: the spelling inside intrinsic names (``v16f32``).
-    scalar: the element type (itself for scalars).  lanes: 1 for scalars.  bits: of one element.
+    text: the LLVM spelling.
+    code: the spelling inside intrinsic names (``v16f32``).
+    scalar: the element type (itself for scalars).
+    lanes: 1 for scalars.
+    bits: of one element.
 
     >>> str(vec(f32, 16)), vec(f32, 1) is f32
     ('<16 x float>', True)

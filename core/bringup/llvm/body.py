@@ -27,9 +27,10 @@ Position = tuple[int, ...]
 class Frame:
     """What the body sees at one place of the loop nest.
 
-    bases: the value of every axis at position 0 of the tile.  tiles: the tiled axes.  lane: the
-    axis across lanes and its vector length.  masks: which lanes exist, by position along the lane
-    axis; None means all.
+    bases: the value of every axis at position 0 of the tile.
+    tiles: the tiled axes.
+    lane: the axis across lanes and its vector length.
+    masks: which lanes exist, by position along the lane axis; None means all.
     """
 
     bases: dict[Axis, Val]

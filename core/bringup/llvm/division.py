@@ -2,12 +2,12 @@
 result to the bit.
 
 With ``r = RN(1/y)``, ``q = RN(x·r)``, ``e = RN(x - q·y)``, the value ``RN(q + e·r)`` is the
-correctly rounded ``x/y`` as long as
-nothing overflows or underflows on the way: P. Markstein, "Computation of elementary functions on
-the IBM RISC System/6000 processor", IBM J. Res. Dev. 34 (1990); N. Brisebarre, J.-M. Muller, S. K.
-Raina, "Accelerating correctly rounded floating-point division when the divisor is known in
-advance", IEEE Trans. Comput. 53 (2004), section 2.  Exponents of both operands are kept within half
-the range, where that holds; a vector with an element outside is divided as usual.
+correctly rounded ``x/y`` as long as nothing overflows or underflows on the way: P. Markstein,
+"Computation of elementary functions on the IBM RISC System/6000 processor", IBM J. Res. Dev. 34
+(1990); N. Brisebarre, J.-M. Muller, S. K. Raina, "Accelerating correctly rounded floating-point
+division when the divisor is known in advance", IEEE Trans. Comput. 53 (2004), section 2.
+Exponents of both operands are kept within half the range, where that holds; a vector with an
+element outside is divided as usual.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Elementwise ops as LLVM instructions, for any number of lanes.
 
 Every op of a kernel body has one renderer here, keyed by the op's name.  Results follow the op
-table to the bit where
-the row says exact: integers wrap, division is total, shifts saturate, min and max propagate NaN,
-casts of floats saturate. f16 and bf16 are computed in f32 and rounded once.
+table to the bit where the row says exact: integers wrap, division is total, shifts saturate, min
+and max propagate NaN, casts of floats saturate.  f16 and bf16 are computed in f32 and rounded once.
 """
 
 from __future__ import annotations

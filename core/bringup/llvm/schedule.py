@@ -19,7 +19,8 @@ from bringup.kernel.index import Axis, Expr
 class LoopTarget:
     """What the emitter must know of a looping machine.
 
-    vector_bits: width of a vector register.  registers: how many there are.
+    vector_bits: width of a vector register.
+    registers: how many there are.
     """
 
     vector_bits: int = 128
@@ -39,12 +40,15 @@ class Tile:
 class Schedule:
     """The mapping of one kernel.
 
-    kernel: with its axes reordered.  lanes: vector length.  lane: the grid axis across lanes, or
-    None when each stage runs its last inner axis across lanes.  columns: vectors of the lane axis
-    held together (grid lanes) or along an inner axis (inner lanes).  rows: the register tile over
-    another grid axis, None for one point at a time.  cross: a second tiled grid axis (inner lanes
-    only).  block: elements of the lane axis in one unit (grid lanes).  last: the grid axis that
-    changes fastest from unit to unit, by default the last.
+    kernel: with its axes reordered.
+    lanes: vector length.
+    lane: the grid axis across lanes, or None when each stage runs its last inner axis across lanes.
+    columns: vectors of the lane axis held together (grid lanes) or along an inner axis (inner
+    lanes).
+    rows: the register tile over another grid axis, None for one point at a time.
+    cross: a second tiled grid axis (inner lanes only).
+    block: elements of the lane axis in one unit (grid lanes).
+    last: the grid axis that changes fastest from unit to unit, by default the last.
     """
 
     kernel: Kernel

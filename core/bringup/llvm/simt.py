@@ -28,9 +28,10 @@ _MAX_BLOCKS = 1 << 16
 class SimtTarget:
     """What the emitter must know of a machine: names, as LLVM spells them.
 
-    calling_convention: of a kernel.  thread, block, block_size, grid_size: intrinsics that read the
-    x coordinate.
-    barrier: the intrinsic that synchronises a block.  global_space, shared_space: address spaces.
+    calling_convention: of a kernel.
+    thread, block, block_size, grid_size: intrinsics that read the x coordinate.
+    barrier: the intrinsic that synchronises a block.
+    global_space, shared_space: address spaces.
     block: threads of a block.
     """
 

@@ -123,7 +123,8 @@ def _others_product(result: Value, x: Value, dims: Dims) -> Value:
 def fold_tree(x: Value, dims: Dims, combine: Callable[[Value, Value], Value], start: Any) -> Value:
     """Reduce by halving: log2(n) elementwise steps on slices.
 
-    combine: an associative op.  start: its identity, which fills up to a power of two.
+    combine: an associative op.
+    start: its identity, which fills up to a power of two.
     """
     kept = [d for d in range(len(x.shape)) if d not in dims]
     shape = tuple(x.shape[d] for d in kept)

@@ -70,8 +70,10 @@ REQUIRED = Required.REQUIRED
 class Attr:
     """One attribute of an op.
 
-    name.  kind: int, bool, float, str, ints (tuple of int), dtype, type, literal, graph, padding
-    (tuple of int triples) or dims (pair of tuples of int).  doc.  choices: the only values allowed.
+    name, doc: for the reference page and for messages.
+    kind: int, bool, float, str, ints (tuple of int), dtype, type, literal, graph, padding (tuple of
+    int triples) or dims (pair of tuples of int).
+    choices: the only values allowed.
     default: `REQUIRED` if none.
     """
 
@@ -86,10 +88,13 @@ class Attr:
 class Accuracy:
     """How far a right implementation may be from the reference.
 
-    exact: bit-equal (signs of zero and which NaN aside only where the row says so).  ulp: allowance
-    per float dtype name.  accumulates: the result is a sum whose bound grows with its length; see
-    the conformance suite's derivation.  None of the three: the bound is the one derived for the
-    row's decomposition.  Integers and booleans are always exact.
+    exact: bit-equal (signs of zero and which NaN aside only where the row says so).
+    ulp: allowance per float dtype name.
+    accumulates: the result is a sum whose bound grows with its length; see the conformance suite's
+    derivation.
+
+    With none of the three, the bound is the one derived for the row's decomposition.  Integers and
+    booleans are always exact.
     """
 
     exact: bool = False
@@ -114,8 +119,9 @@ class Special:
     """One cell of the special-value table: operands and the result, as text.
 
     operands: such as ``nan``, ``-0.0``, ``inf``, ``INT_MIN``, ``2.5``; `bringup.ops.special` reads
-    them.  result: text of the same kind, a tuple of allowed ones, or ``unspecified``.  kinds: the
-    dtype kinds, or names of dtypes, of the leading operand it holds for.
+    them.
+    result: text of the same kind, a tuple of allowed ones, or ``unspecified``.
+    kinds: the dtype kinds, or names of dtypes, of the leading operand it holds for.
     """
 
     operands: tuple[str, ...]
@@ -133,7 +139,8 @@ class Domain:
     """Where operands may be drawn from.
 
     intervals: per operand (the last repeats) a closed interval of floats, or None for every value
-    of the dtype.  nonzero: operands that must not be 0 (by position).
+    of the dtype.
+    nonzero: operands that must not be 0 (by position).
     """
 
     intervals: tuple[tuple[float, float] | None, ...] = (None,)
@@ -147,7 +154,9 @@ EVERYWHERE = Domain()
 class OpDef:
     """One row of the table.
 
-    name: the IR's text.  arity: operand count, or None for one or more.  kind: see `Kind`.
+    name: the IR's text.
+    arity: operand count, or None for one or more.
+    kind: see `Kind`.
     doc: one sentence, then the rules for special values.
     attrs: in printing order.
     infer: result types, raising OpTypeError with a fix.
@@ -157,8 +166,8 @@ class OpDef:
     have such; runs when the row is called, so an instruction always holds them.
     vjp: ``vjp(cotangent, result, *operands, **attrs)`` emits the cotangents of the operands, None
     where not differentiable; the whole is None if no operand of a primitive is.  A composite whose
-    vjp is None is differentiated through its decomposition.  Only called for float results.
-    (Tuples of cotangents and results for several results.)
+    vjp is None is differentiated through its decomposition.  Only called for float results.  An op
+    of several results takes and gives tuples of them.
     dtypes: dtypes of the leading operand (of the result for sources).
     domain, special: what strategies draw.
     traits, accuracy: see there; `accuracy_for` gives that of one instruction, which may depend on

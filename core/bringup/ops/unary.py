@@ -299,7 +299,7 @@ def _cos_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
 
 @in_f32
 def _cos_decompose(x: Value) -> Value:
-    """Sin 2x / (2 sin x): accurate near the zeros of cos too, since 2x is exact.
+    """The quotient sin 2x / (2 sin x): accurate near the zeros of cos too, since 2x is exact.
 
     1 − 2 sin² (x/2) takes over where the quotient is 0/0 or 2x overflows.
     """

@@ -23,8 +23,10 @@ def everything(_instr: Instr) -> bool:
 class Pass:
     """One transformation.
 
-    name: as dumps and timings call it.  doc: ``before -> after``.  run: the function; it does not
-    change its argument.  level: what its result satisfies, and every later graph too.
+    name: as dumps and timings call it.
+    doc: ``before -> after``.
+    run: the function; it does not change its argument.
+    level: what its result satisfies, and every later graph too.
 
     >>> Pass("nothing", "anything -> the same", lambda graph: graph).name
     'nothing'

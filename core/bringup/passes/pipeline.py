@@ -23,8 +23,8 @@ def passes_for(
 ) -> tuple[Pass, ...]:
     """The passes for a device.
 
-    extra: passes of its backend, run last, before fusion.  without: names of passes to leave out,
-    to find the one at fault.
+    extra: passes of its backend, run last, before fusion.
+    without: names of passes to leave out, to find the one at fault.
 
     >>> [each.name for each in passes_for(lambda instr: True)]
     ['simplify', 'decompose', 'fold', 'canonicalise', 'simplify', 'cse', 'dce']

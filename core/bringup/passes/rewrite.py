@@ -29,9 +29,10 @@ Body = Callable[..., Value | tuple[Value, ...] | None]
 class Rule:
     """One rewrite.
 
-    name: of the function.  doc: its docstring; each of its lines with an arrow is an example, and
-    is tested.  ops: the ops it looks at.  body: ``body(*operands, **attrs)`` gives the replacement
-    or None.
+    name: of the function.
+    doc: its docstring; each of its lines with an arrow is an example, and is tested.
+    ops: the ops it looks at.
+    body: ``body(*operands, **attrs)`` gives the replacement or None.
     """
 
     name: str
@@ -56,9 +57,10 @@ class _Unavailable(Exception):
 class RewritingBuilder(Builder):
     """A builder that applies rules before it makes an instruction.
 
-    rules: tried in order.  available: a replacement stands only if the device has every op of it.
-    dedupe: as in `Builder`; rules that look for equal operands need it.  fold: also replace known
-    results by constants.
+    rules: tried in order.
+    available: a replacement stands only if the device has every op of it.
+    dedupe: as in `Builder`; rules that look for equal operands need it.
+    fold: also replace known results by constants.
     """
 
     def __init__(

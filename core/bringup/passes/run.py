@@ -25,8 +25,9 @@ _log = logging.getLogger("bringup.passes")
 class PassContext:
     """What surrounds a run of passes.
 
-    dump: directory that receives every graph as text, in ``<name>-<key>/NN-pass.txt``.  check: 1
-    verifies after every pass, 2 also compares values.  name: for dumps, if not the graph's.
+    dump: directory that receives every graph as text, in ``<name>-<key>/NN-pass.txt``.
+    check: 1 verifies after every pass, 2 also compares values.
+    name: for dumps, if not the graph's.
     record(pass name, seconds): told how long each pass took.
     """
 

@@ -30,8 +30,9 @@ def evaluate_launches(
 ) -> list[Array]:
     """The outputs of a fused graph, every value in an array of its own.
 
-    inputs: one array for each graph input, of its shape and dtype.  Raises GraphError if a launch
-    reads a value that no earlier one made, or breaks a rule of `evaluate_kernel`.
+    inputs: one array for each graph input, of its shape and dtype.
+    Raises GraphError if a launch reads a value that no earlier one made, or breaks a rule of
+    `evaluate_kernel`.
     """
     values: dict[Value, Array] = dict(zip(graph.inputs, inputs, strict=True))
     for launch in launches:

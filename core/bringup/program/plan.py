@@ -47,9 +47,9 @@ def plan(
 ) -> Program:
     """Place every value and return the program.
 
-    graph: the fused graph; each output must be made by a launch and appear once.  donated: input
-    positions whose memory may be overwritten.  keep_constants: leave dense constants as op steps
-    instead of program constants.
+    graph: the fused graph; each output must be made by a launch and appear once.
+    donated: input positions whose memory may be overwritten.
+    keep_constants: leave dense constants as op steps instead of program constants.
     """
     return _Planner(graph, launches, alignment, donated, keep_constants).run()
 

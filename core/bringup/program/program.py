@@ -76,12 +76,12 @@ Step = KernelStep | OpStep
 class Program:
     """Everything a backend needs to run a traced function.
 
-    inputs, outputs: types of the buffers of a call.  steps: in an order that respects every
-    dependency.
-    constants: arrays too large to stand in kernels.  arena_bytes: scratch for one run;
-    ``alignment`` bytes aligned slots.
-    donated: inputs whose memory the run may overwrite.  aliases: (output, input) pairs where the
-    output is written into the donated input's memory.
+    inputs, outputs: types of the buffers of a call.
+    steps: in an order that respects every dependency.
+    constants: arrays too large to stand in kernels.
+    arena_bytes: scratch for one run; ``alignment`` bytes aligned slots.
+    donated: inputs whose memory the run may overwrite.
+    aliases: (output, input) pairs where the output is written into the donated input's memory.
     """
 
     name: str
@@ -136,8 +136,9 @@ def _step_text(step: Step) -> str:
 class Cost:
     """Exact counts of one run.
 
-    kernels: launches (kernels and op calls).  bytes_read, bytes_written: global memory traffic,
-    each element of each buffer counted once per kernel and distinct index map that reads it.
+    kernels: launches (kernels and op calls).
+    bytes_read, bytes_written: global memory traffic, each element of each buffer counted once per
+    kernel and distinct index map that reads it.
     flops: floating-point operations.
     arena_bytes: scratch.
     """

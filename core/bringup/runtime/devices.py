@@ -31,7 +31,9 @@ from bringup.runtime import timeline
 class OpenDevice:
     """A device in use.  There is one object per (backend, index) and process; compare with ``is``.
 
-    backend_name: the plugin's.  index: as in `DeviceInfo`.  info: product and details.
+    backend_name: the plugin's.
+    index: as in `DeviceInfo`.
+    info: product and details.
     """
 
     backend_name: str
@@ -76,8 +78,9 @@ _users = 0
 def get(spec: DeviceSpec = None) -> OpenDevice:
     """The device meant: ``"name"``, ``"name:index"``, an open device, or None for the default.
 
-    Opens it on the first call.  Raises BackendError if there is no such device, or if its backend
-    is broken, incompatible or without hardware.
+    Opens it on the first call.
+    Raises BackendError if there is no such device, or if its backend is broken, incompatible or
+    without hardware.
     """
     if isinstance(spec, OpenDevice):
         return spec

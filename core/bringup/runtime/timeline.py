@@ -163,7 +163,8 @@ _recorder: _Recorder | None = None
 def span(name: str, category: str, **args: Any) -> Span:
     """A stretch of time, for ``with``; category: compile, kernel, transfer, or a word like these.
 
-    Costs one comparison when tracing is off.  args: shown in Perfetto; anything with a text.
+    Costs one comparison when tracing is off.
+    args: shown in Perfetto; anything with a text.
     """
     return _OFF if _recorder is None else _LiveSpan(_recorder, name, category, args)
 

@@ -13,12 +13,12 @@ from bringup.ops.table import Kind, OpDef, lookup
 def vjp_graph(graph: Graph, wrt: Sequence[int], of: Sequence[int] | None = None) -> Graph:
     """The graph that computes `graph` and pulls cotangents of its outputs back to its inputs.
 
-    wrt: positions of the inputs to differentiate by, of float dtype.  of: positions of the outputs
-    that have a cotangent (default: all).  The result takes the inputs of `graph`, then one
-    cotangent per entry of `of`; it returns the outputs of `graph`, then one cotangent per entry of
-    `wrt`, of that input's type. Raises OpTypeError for an input or output that is no float,
-    UnsupportedError, with the op and the line, where a cotangent meets an op that has neither a vjp
-    nor a decomposition.
+    wrt: positions of the inputs to differentiate by, of float dtype.
+    of: positions of the outputs that have a cotangent (default: all).
+    Returns a graph that takes the inputs of `graph`, then one cotangent per entry of `of`, and
+    returns the outputs of `graph`, then one cotangent per entry of `wrt`, of that input's type.
+    Raises OpTypeError for an input or output that is no float, UnsupportedError, with the op and
+    the line, where a cotangent meets an op that has neither a vjp nor a decomposition.
     """
     of = range(len(graph.outputs)) if of is None else of
     _require_floats("input", graph.inputs, wrt)

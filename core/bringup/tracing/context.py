@@ -34,8 +34,9 @@ def current() -> Trace | None:
 class Trace:
     """One function being traced.  A context manager: open inside, closed for good afterwards.
 
-    name: of the graph.  device: where the result will run, or None if that is not known; not looked
-    at here. known: by input, the object that is known to be its value while tracing, or None.
+    name: of the graph.
+    device: where the result will run, or None if that is not known; not looked at here.
+    known: by input, the object that is known to be its value while tracing, or None.
     captured: the outer objects that became inputs, in order, after the arguments.
     """
 

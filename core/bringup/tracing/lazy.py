@@ -62,9 +62,10 @@ class Scalar:
 class Node:
     """One result of a recorded operation.
 
-    buffer: None until it is run; then the operands are let go.  array: a weak reference to the
-    array that shows it. siblings: all results of the operation, if it has several.  oldest, weight:
-    see `bound`.
+    buffer: None until it is run; then the operands are let go.
+    array: a weak reference to the array that shows it.
+    siblings: all results of the operation, if it has several.
+    oldest, weight: see `bound`.
     """
 
     __slots__ = (
@@ -191,9 +192,12 @@ def _check(
 class Batch:
     """What has to run for some values, in an order that respects every dependency.
 
-    nodes: one per operation.  inputs: the existing values read.  scalars: the constants read, one
-    entry per use. outputs: the values to compute.  structure: hashable; equal for batches that
-    differ in nothing but the values of inputs and scalars.
+    nodes: one per operation.
+    inputs: the existing values read.
+    scalars: the constants read, one entry per use.
+    outputs: the values to compute.
+    structure: hashable; equal for batches that differ in nothing but the values of inputs and
+    scalars.
     """
 
     __slots__ = ("_number", "inputs", "nodes", "outputs", "scalars", "structure")

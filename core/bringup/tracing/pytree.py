@@ -27,8 +27,9 @@ Join = Callable[[Any, Sequence[Any]], Any]
 class TreeDef:
     """The shape of a nested container; hashable, equal for the same leaves in the same places.
 
-    kind: the container's class, or None for a leaf.  rest: what else rebuilds it, such as a dict's
-    keys. leaves: how many there are below.
+    kind: the container's class, or None for a leaf.
+    rest: what else rebuilds it, such as a dict's keys.
+    leaves: how many there are below.
 
     >>> flatten({"w": 1, "b": (2, None)})[1]
     {'b': (*, None), 'w': *}
@@ -151,8 +152,9 @@ def tree_map(fn: Callable[..., Any], tree: Any, *rest: Any) -> Any:
 def register(kind: type, split: Split, join: Join) -> None:
     """Make a class a container.
 
-    split: ``container -> (children, path steps such as ".bias", hashable rest)``.  join: ``(rest,
-    children) -> container``. Raises ValueError if the class is one already.
+    split: ``container -> (children, path steps such as ".bias", hashable rest)``.
+    join: ``(rest, children) -> container``.
+    Raises ValueError if the class is one already.
     """
     if kind in _CONTAINERS:
         raise ValueError(f"{kind.__name__} is a container already")
