@@ -78,7 +78,7 @@ def broadcast_nothing(x: Value, *, shape: Ints, dims: Ints) -> Value | None:
 @rule("broadcast_in_dim")
 def broadcast_twice(x: Value, *, shape: Ints, dims: Ints) -> Value | None:
     """broadcast_in_dim(broadcast_in_dim(x, shape=(2, 4), dims=(1,)), shape=(3, 2, 4), dims=(1, 2))
-        -> broadcast_in_dim(x, shape=(3, 2, 4), dims=(2,))
+    -> broadcast_in_dim(x, shape=(3, 2, 4), dims=(2,))
     """
     made = made_by(x, "broadcast_in_dim")
     if made is None:
@@ -121,7 +121,7 @@ def reshape_broadcast(x: Value, *, shape: Ints) -> Value | None:
 @rule("transpose")
 def transpose_broadcast(x: Value, *, permutation: Ints) -> Value | None:
     """transpose(broadcast_in_dim(x, shape=(8, 4), dims=(1,)), permutation=(1, 0))
-        -> broadcast_in_dim(x, shape=(4, 8), dims=(0,))
+    -> broadcast_in_dim(x, shape=(4, 8), dims=(0,))
     """
     made = made_by(x, "broadcast_in_dim")
     if made is None:
@@ -279,7 +279,7 @@ def slice_concatenated(x: Value, *, start: Ints, limit: Ints, stride: Ints) -> V
 @rule("slice")
 def slice_broadcast(x: Value, *, start: Ints, limit: Ints, stride: Ints) -> Value | None:
     """slice(broadcast_in_dim(x, shape=(8, 4), dims=(1,)), start=(2, 0), limit=(5, 4))
-        -> broadcast_in_dim(x, shape=(3, 4), dims=(1,))
+    -> broadcast_in_dim(x, shape=(3, 4), dims=(1,))
     """
     made = made_by(x, "broadcast_in_dim")
     counts = _counts(start, limit, stride)
