@@ -45,9 +45,10 @@ class BackendStatus:
     """What is known of one backend.
 
     state: ``installed`` if nothing was tried yet; ``ready``; ``no hardware``; ``incompatible`` with
-    this core; ``broken``; ``duplicate`` if several distributions bring the name.  reason, fix: one
-    sentence each, empty if there is nothing to say.  output: what the plugin printed while it was
-    loaded.  devices: those it can open, if it was asked.
+    this core; ``broken``; ``duplicate`` if several distributions bring the name.
+    reason, fix: one sentence each, empty if there is nothing to say.
+    output: what the plugin printed while it was loaded.
+    devices: those it can open, if it was asked.
     """
 
     name: str
@@ -86,9 +87,10 @@ def _of(distribution: Distribution) -> Iterator[Candidate]:
     entries = [e for e in distribution.entry_points if e.group == GROUP]
     if not entries:  # reading the other metadata is what costs
         return
-    name = _normal(distribution.metadata["Name"] or "unnamed")
-    version = distribution.version or "unknown"
-    requires = tuple(distribution.requires or ())
+    metadata = distribution.metadata  # parsed anew at each look
+    name = _normal(metadata["Name"] or "unnamed")
+    version = metadata["Version"] or "unknown"
+    requires = tuple(metadata.get_all("Requires-Dist") or ())
     for entry in dict.fromkeys(entries):
         yield Candidate(entry.name, name, version, entry, requires)
 
