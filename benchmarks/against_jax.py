@@ -1,0 +1,112 @@
+"""Time programs against jax in one process, calls of the two interleaved.
+
+    pip install jax && python benchmarks/against_jax.py [NAME ...]
+
+A ratio below 1 means that bringup is faster.  Both run on all CPUs given to the process, on arrays
+that are on the device already; each row is the median over rounds, after warm-up.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import bringup as bu
+
+Program = Callable[..., Any]
+ROUNDS = 40
+
+
+def _normal(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
+
+
+def chain(xp: Any) -> Program:
+    return lambda x, y, z: xp.tanh(x * y + z) * xp.exp(-x * x) + y
+
+
+def softmax(xp: Any) -> Program:
+    def run(x: Any) -> Any:
+        e = xp.exp(x - xp.max(x, axis=-1, keepdims=True))
+        return e / xp.sum(e, axis=-1, keepdims=True)
+
+    return run
+
+
+def layer_norm(xp: Any) -> Program:
+    def run(x: Any, scale: Any, shift: Any) -> Any:
+        centred = x - xp.mean(x, axis=-1, keepdims=True)
+        variance = xp.mean(centred * centred, axis=-1, keepdims=True)
+        return centred / xp.sqrt(variance + 1e-5) * scale + shift
+
+    return run
+
+
+def _vectors(n: int) -> list[np.ndarray[Any, Any]]:
+    return [_normal(n)] * 3
+
+
+CASES: dict[str, tuple[Callable[[Any], Program], list[np.ndarray[Any, Any]]]] = {
+    "sum(x + y*z), 1e6": (lambda xp: lambda x, y, z: xp.sum(x + y * z), _vectors(10**6)),
+    "sum(x + y*z), 2e7": (lambda xp: lambda x, y, z: xp.sum(x + y * z), _vectors(2 * 10**7)),
+    "chain, 1e4": (chain, _vectors(10**4)),
+    "chain, 1e6": (chain, _vectors(10**6)),
+    "chain, 2e7": (chain, _vectors(2 * 10**7)),
+    "softmax 4096x1024": (softmax, [_normal(4096, 1024)]),
+    "layer norm 4096x1024": (layer_norm, [_normal(4096, 1024), _normal(1024), _normal(1024)]),
+    "sum of rows 4096x4096": (lambda xp: lambda x: xp.sum(x, axis=1), [_normal(4096, 4096)]),
+    "sum of columns 4096x4096": (lambda xp: lambda x: xp.sum(x, axis=0), [_normal(4096, 4096)]),
+    "transpose + 1, 4096x4096": (lambda xp: lambda x: x.T + 1, [_normal(4096, 4096)]),
+    "relu(x@w + b) 512x784x512": (
+        lambda xp: lambda x, w, b: xp.maximum(x @ w + b, 0),
+        [_normal(512, 784), _normal(784, 512), _normal(512)],
+    ),
+    "x + 1, 4": (lambda xp: lambda x: x + 1, [_normal(4)]),
+}
+
+
+def compare(name: str) -> str:
+    """One row of the table: both medians in microseconds, and their ratio."""
+    make, data = CASES[name]
+    ours, theirs = bu.jit(make(bu)), jax.jit(make(jnp))
+    mine, yours = [bu.asarray(x) for x in data], [jnp.asarray(x) for x in data]
+    np.testing.assert_allclose(np.asarray(ours(*mine)), theirs(*yours), rtol=2e-3, atol=2e-3)
+    repeat = 1
+    while (took := _time(lambda: theirs(*yours).block_until_ready(), repeat)) * repeat < 2e-3:
+        repeat *= 4
+    rounds = max(8, min(ROUNDS, int(2 / (took * repeat))))
+    pairs = [
+        (
+            _time(lambda: ours(*mine), repeat),
+            _time(lambda: theirs(*yours).block_until_ready(), repeat),
+        )
+        for _ in range(rounds)
+    ]
+    a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
+    ratio = statistics.median(x / y for x, y in pairs)
+    return f"{name:28} {a * 1e6:12.1f} {b * 1e6:12.1f} {ratio:8.2f}"
+
+
+def _time(run: Callable[[], Any], repeat: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeat):
+        run()
+    return (time.perf_counter() - start) / repeat
+
+
+def main(names: list[str]) -> None:
+    """Print the table."""
+    print(f"{'':28} {'bringup µs':>12} {'jax µs':>12} {'ratio':>8}")
+    for name in names or CASES:
+        print(compare(name), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
