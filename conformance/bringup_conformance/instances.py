@@ -31,9 +31,10 @@ Sites = Iterator[tuple[tuple[tuple[int, ...], ...], dict[str, Any]]]
 class Drawing:
     """Which boundary sizes one (row, dtype) gets: all of them over the dtypes, a few each."""
 
-    def __init__(self, shapes: Shapes, seed: int, row: OpDef, dtype: DType) -> None:
+    def __init__(self, shapes: Shapes, seed: int, row: OpDef, dtype: DType, few: bool) -> None:
         self.shapes = shapes
         self.dtype = dtype
+        self.few = few
         self.choices = Stream(seed, "instances", row.name, dtype.name)
 
     def sizes(self, count: int) -> list[int]:
@@ -56,12 +57,15 @@ class Drawing:
         return self.shapes.vector
 
 
-def instances(row: OpDef, dtype: DType, shapes: Shapes, seed: int) -> list[Instance]:
+def instances(
+    row: OpDef, dtype: DType, shapes: Shapes, seed: int, *, few: bool = False
+) -> list[Instance]:
     """What to check of a row whose leading operand (or result, for sources) has this dtype.
 
-    Empty if the row takes no such operands or the suite has none for it.
+    few: fewer sizes, for a device that takes long over each.  Empty if the row takes no such
+    operands or the suite has none for it.
     """
-    draw = Drawing(shapes, seed, row, dtype)
+    draw = Drawing(shapes, seed, row, dtype, few)
     maker = _MAKERS.get(row.name)
     if maker is not None:
         found = list(maker(row, draw))
@@ -95,12 +99,14 @@ def _same_types(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     """Operands and result of one type: the elementwise ops, and any row the suite does not know."""
     assert row.arity is not None
     for attrs in _variants(row):
-        for size in draw.sizes(5):
+        for size in draw.sizes(3 if draw.few else 5):
             yield _instance([draw.dtype[size]] * row.arity, attrs, ANY)
+    yield _instance([draw.dtype[()]] * row.arity, _variants(row)[-1], ANY)
+    if draw.few:
+        return
     yield _instance([draw.dtype[3, draw.vector + 1]] * row.arity, _variants(row)[0], ANY)
     if draw.dtype is f32 or draw.dtype is row.dtypes[0]:
         yield _instance([draw.dtype[LARGE[2]]] * row.arity, _variants(row)[0], ANY)
-    yield _instance([draw.dtype[()]] * row.arity, _variants(row)[-1], ANY)
 
 
 def _instance(

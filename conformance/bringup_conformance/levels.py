@@ -157,8 +157,9 @@ def _row_cases(
     """The instances of a row and dtype, several to a program; what is not supported, once for each
     reason.
     """
-    found = instances(row, dtype, plan.capabilities.shapes, plan.seed)
-    if not plan.budget.large:
+    shapes, few = plan.capabilities.shapes, not plan.budget.large
+    found = instances(row, dtype, shapes, plan.seed, few=few)
+    if few:
         found = [i for i in found if all(t.size <= _SMALL for t in i.operands)]
     usable: list[Instance] = []
     reasons: dict[str, None] = {}

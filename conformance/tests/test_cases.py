@@ -90,7 +90,7 @@ def test_every_op_is_checked_with_every_dtype_it_takes() -> None:
 
 
 def test_sizes_lie_round_the_boundaries_of_the_device() -> None:
-    given = plan(shapes=Shapes(vector=24, block=300))
+    given = replace(plan(shapes=Shapes(vector=24, block=300)), budget=levels.FULL)
     sizes: Counter[int] = Counter()
     for item in made(given, "ops"):
         if isinstance(item, Case) and not item.cells:
