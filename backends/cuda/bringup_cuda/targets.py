@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import bringup.ops  # noqa: F401  (fills the op table)
 from bringup.backend import Capabilities, Limits, Shapes
-from bringup.dtypes import ALL
 from bringup.errors import UnsupportedError
-from bringup.ops.table import Kind, all_ops
+from bringup.llvm.claims import emitter_claims
 
 # Shared memory one thread block may opt in to, KiB: CUDA C++ Programming Guide, "Technical
 # Specifications per Compute Capability".
@@ -30,8 +28,6 @@ ALIGNMENT = 256
 # Kernel parameters fill at most 4 KiB, 8 bytes a pointer; half of that leaves room for sizes.
 MAX_BUFFERS = 256
 
-FUSED = (Kind.SOURCE, Kind.ELEMENTWISE, Kind.REDUCTION)
-
 
 def capabilities_of(target: str) -> Capabilities:
     """Capabilities of an architecture such as ``sm_90``; of `BASELINE` if ``target`` is empty.
@@ -43,9 +39,8 @@ def capabilities_of(target: str) -> Capabilities:
         known = ", ".join(SHARED_KIB)
         raise UnsupportedError(f"no architecture {name!r}", fix=f"use one of {known}")
     shared = SHARED_KIB[name] * 1024
-    every = frozenset(ALL)
     return Capabilities(
-        kernels={claim: every for row in all_ops() if row.kind in FUSED for claim in row.claims},
+        kernels=emitter_claims(),
         limits=Limits(buffers=MAX_BUFFERS, row_elements=shared // 8, tile_bytes=shared),
         shapes=Shapes(vector=WARP, block=BLOCK),
         alignment=ALIGNMENT,

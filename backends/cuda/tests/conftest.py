@@ -1,0 +1,86 @@
+"""The plugin as if its distribution were installed, and NVIDIA's assembler where there is one."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+#: The wheels that bring the assembler.
+WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu13", "nvidia-cuda-nvcc-cu12")
+#: The first toolkit that reads the PTX version the plugin writes.
+OLDEST = (12, 8)
+
+Assemble = Callable[[str, str], None]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Metadata alone where the distribution is not installed: its wheel would ask for pycuda."""
+    try:
+        metadata.distribution("bringup-cuda")
+    except metadata.PackageNotFoundError:
+        root = tmp_path_factory.mktemp("site")
+    else:
+        yield
+        return
+    info = root / "bringup_cuda-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bringup-cuda\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text("[bringup.backends]\ncuda = bringup_cuda.plugin\n")
+    sys.path.append(str(root))
+    yield
+    sys.path.remove(str(root))
+
+
+@pytest.fixture(scope="session")
+def assemble(tmp_path_factory: pytest.TempPathFactory) -> Assemble:
+    """``assemble(ptx, architecture)`` fails the test if NVIDIA's assembler refuses the text."""
+    ptxas = find_ptxas()
+    if ptxas is None:
+        pytest.skip(f"no ptxas on the path, and none of the wheels {', '.join(WHEELS)}")
+    release = release_of(ptxas)
+    if release < OLDEST:
+        pytest.skip(f"{ptxas} is of CUDA {release}, PTX 8.7 needs {OLDEST}")
+    folder = tmp_path_factory.mktemp("ptx")
+
+    def run(text: str, architecture: str) -> None:
+        source = folder / f"program.{architecture}.ptx"
+        source.write_text(text)
+        done = subprocess.run(
+            [ptxas, f"-arch={architecture}", str(source), "-o", str(source.with_suffix(".cubin"))],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stderr}\n{text}"
+
+    return run
+
+
+def find_ptxas() -> str | None:
+    found = shutil.which("ptxas")
+    if found is not None:
+        return found
+    for wheel in WHEELS:
+        try:
+            files = metadata.distribution(wheel).files or []
+        except metadata.PackageNotFoundError:
+            continue
+        for file in files:
+            if file.name == "ptxas":
+                return str(Path(str(file.locate())))
+    return None
+
+
+def release_of(ptxas: str) -> tuple[int, int]:
+    text = subprocess.run([ptxas, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"release (\d+)\.(\d+)", text)
+    assert found is not None, text
+    return int(found[1]), int(found[2])
