@@ -13,12 +13,18 @@ import pytest
 
 @pytest.fixture
 def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run code in a new interpreter with a cache of its own; it must exit with 0."""
+    """Run code in a new interpreter with a cache of the test's own; it must exit with 0.
 
-    def run(code: str, timeout: float = 60, **environment: str) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), **environment}
+    options: of the interpreter.  environment: on top of this process's; nothing of the SDK's own.
+    """
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("BRINGUP_")}
+
+    def run(
+        code: str, *options: str, timeout: float = 60, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        env = {**inherited, "XDG_CACHE_HOME": str(tmp_path), **environment}
         done = subprocess.run(
-            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
+            [sys.executable, "-W", "ignore::DeprecationWarning", *options, "-c", code],
             capture_output=True,
             text=True,
             timeout=timeout,

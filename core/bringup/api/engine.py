@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,16 @@ _SPREAD = ("constant", "broadcast_in_dim")
 # Recording takes no lock; one thread at a time turns records into results, so that none is computed
 # twice.
 _lock = threading.RLock()
+
+
+def _after_fork() -> None:
+    # Whoever held the lock in the parent does not exist in the child.
+    global _lock  # noqa: PLW0603
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def compile_graph(

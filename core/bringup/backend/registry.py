@@ -9,6 +9,7 @@ BackendError: no backend is named 'nothing'; installed: ...
 
 from __future__ import annotations
 
+import os
 import threading
 from itertools import groupby
 
@@ -31,6 +32,16 @@ _Key = tuple[str, str, str, str]
 
 _lock = threading.RLock()
 _loaded: dict[_Key, Outcome] = {}
+
+
+def _after_fork() -> None:
+    # Whoever held the lock in the parent does not exist in the child.
+    global _lock  # noqa: PLW0603
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def load(name: str) -> Backend:

@@ -5,6 +5,7 @@ cached by structure.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -142,6 +143,16 @@ class Compiled:
 
 _cache: OrderedDict[tuple[Any, ...], Compiled] = OrderedDict()
 _lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    # Whoever held the lock in the parent does not exist in the child.
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def compile_graph(

@@ -75,6 +75,16 @@ _chosen: ContextVar[OpenDevice | None] = ContextVar("bringup_device", default=No
 _users = 0
 
 
+def _after_fork() -> None:
+    # Whoever held the lock in the parent does not exist in the child.
+    global _lock  # noqa: PLW0603
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def get(spec: DeviceSpec = None) -> OpenDevice:
     """The device meant: ``"name"``, ``"name:index"``, an open device, or None for the default.
 
@@ -140,17 +150,21 @@ def _default_device() -> OpenDevice:
 
 def _first_ready() -> OpenDevice:
     notes: list[str] = []
+    fixes: list[str] = []
     own = core_backends()
     for name in own:
         try:
             return get(name)
         except BringupError as error:
             notes.append(error.what)
+            fixes += [error.fix] if error.fix else []
     others = ", ".join(n for n in dict.fromkeys(s.name for s in list_backends()) if n not in own)
     raise BackendError(
         "there is no default device: no backend that comes with bringup itself is ready",
         notes=tuple(notes),
-        fix=f"name a device of another backend: {others or 'none is installed'}",
+        fix="; or ".join(
+            [*fixes, f"name a device of another backend: {others or 'none is installed'}"]
+        ),
     )
 
 
