@@ -10,11 +10,15 @@ from bringup.errors import BringupError
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One environment variable: name, default, meaning."""
+    """One environment variable: name, default, meaning.
+
+    highest: of a level, which is an integer from 0 on; None for text.
+    """
 
     name: str
     default: str
     doc: str
+    highest: int | None = None
 
 
 VARIABLES: tuple[Variable, ...] = (
@@ -25,23 +29,34 @@ VARIABLES: tuple[Variable, ...] = (
         "BRINGUP_CHECK",
         "0",
         "0: trust; 1: verify every level after every pass; 2: also compare values around each pass",
+        highest=2,
     ),
-    Variable("BRINGUP_DEBUG", "0", "0: silent … 4: everything, on standard error"),
+    Variable("BRINGUP_DEBUG", "0", "0: silent … 4: everything, on standard error", highest=4),
     Variable("BRINGUP_TRACE", "", "file.json that receives a timeline for Perfetto"),
 )
 
 
+_BY_NAME = {variable.name: variable for variable in VARIABLES}
+
+
 def text(name: str) -> str:
     """The value of a variable of the table, or its default."""
-    return os.environ.get(name, next(v.default for v in VARIABLES if v.name == name))
+    return os.environ.get(name, _BY_NAME[name].default)
 
 
 def level(name: str) -> int:
-    """The value of a numeric variable.  Raises BringupError if it is no integer."""
-    value = text(name)
-    try:
-        return int(value or "0")
-    except ValueError:
+    """The value of a level; an empty text is the default.
+
+    Raises BringupError if it is none of the level's integers.
+    """
+    variable = _BY_NAME[name]
+    assert variable.highest is not None
+    value = text(name) or variable.default
+    levels = [str(i) for i in range(variable.highest + 1)]
+    if value not in levels:
         raise BringupError(
-            f"{name}={value!r} is not an integer", fix=f"set {name} to 0, 1 or 2"
-        ) from None
+            f"{name}={value!r} is no level of {name}",
+            notes=(variable.doc,),
+            fix=f"set {name} to one of {', '.join(levels)}, or unset it",
+        )
+    return int(value)

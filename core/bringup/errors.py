@@ -79,6 +79,10 @@ class ArrayIndexError(BringupError, IndexError):
     """An index that is out of range or of a form arrays do not take."""
 
 
+class MissingAttributeError(BringupError, AttributeError):
+    """An attribute that arrays do not have; the fix names the function to use instead."""
+
+
 class ConversionError(BringupError, ValueError):
     """A value that cannot become an array, a scalar or another dtype without losing meaning."""
 
@@ -88,7 +92,13 @@ class UnsupportedError(BringupError, NotImplementedError):
 
 
 class DeviceError(BringupError, RuntimeError):
-    """Something a device reported."""
+    """Something a device reported.
+
+    step: that of `bringup.backend.current_step` at which the failed work was queued, set by devices
+    that work late: only what depends on that run is then lost.
+    """
+
+    step: object = None
 
 
 class OutOfMemoryError(DeviceError, MemoryError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -79,6 +79,13 @@ class Array:
         self._device = device
         self._buffer = buffer
         self._node = node
+
+    if not TYPE_CHECKING:  # a checker shall go on finding misspelt attributes
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):  # probes by protocols, and slots not filled yet
+                raise AttributeError(f"Array has no attribute {name!r}")
+            raise _text.missing(self, name, _info.namespace(None))
 
     # ---- what is known without looking
 
@@ -169,6 +176,7 @@ class Array:
         if copy is False and not zero_copy:
             raise ConversionError(
                 f"{self._type} on {self.device} does not become numpy's {wanted} without a copy",
+                location=user_location(),
                 fix="leave out copy=False",
             )
         return host.astype(wanted, copy=bool(copy) and not host.flags.writeable)
@@ -181,7 +189,9 @@ class Array:
         """
         if self.size != 1:
             raise ConversionError(
-                f"{self._type} has {self.size} elements, not one", fix="index or reduce it first"
+                f"{self._type} has {self.size} elements, not one",
+                location=user_location(),
+                fix="index or reduce it first",
             )
         return _scalar(self._host("the element of"))
 
@@ -204,11 +214,19 @@ class Array:
         return int(self._zero_d("int() of"))
 
     def __complex__(self) -> complex:
-        raise ConversionError(f"{self._type} does not convert to complex", fix="use float(x)")
+        raise ConversionError(
+            f"{self._type} does not convert to complex",
+            location=user_location(),
+            fix="use float(x)",
+        )
 
     def __index__(self) -> int:
         if not self.dtype.is_integer:
-            raise ArrayIndexError(f"only integers index, not {self._type}", fix="convert it to int")
+            raise ArrayIndexError(
+                f"only integers index, not {self._type}",
+                location=user_location(),
+                fix="convert it to int",
+            )
         return int(self._zero_d("the integer of"))
 
     def _zero_d(self, what: str, fix: str | None = None) -> Scalar:
@@ -222,14 +240,20 @@ class Array:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ConversionError(f"{self._type} is 0-d and has no length", fix="use x.size")
+            raise ConversionError(
+                f"{self._type} is 0-d and has no length",
+                location=user_location(),
+                fix="use x.size",
+            )
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Array]:
         """The entries of the first dimension."""
         if not self.shape:
             raise ConversionError(
-                f"{self._type} is 0-d and cannot be iterated over", fix="use x.item()"
+                f"{self._type} is 0-d and cannot be iterated over",
+                location=user_location(),
+                fix="use x.item()",
             )
         return _manipulation.rows_of(self)
 

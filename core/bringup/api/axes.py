@@ -31,7 +31,7 @@ def axes_of(name: str, axis: int | Sequence[int] | None, rank: int) -> tuple[int
     """Non-negative axes in increasing order, all for None; OpTypeError for repeated ones."""
     if axis is None:
         return tuple(range(rank))
-    given = axis if isinstance(axis, Sequence) else (axis,)
+    given = axis if isinstance(axis, Sequence) and not isinstance(axis, str) else (axis,)
     axes = tuple(sorted(axis_of(name, a, rank) for a in given))
     if len(set(axes)) != len(axes):
         raise OpTypeError(
@@ -42,13 +42,24 @@ def axes_of(name: str, axis: int | Sequence[int] | None, rank: int) -> tuple[int
     return axes
 
 
-def shape_of(name: str, shape: int | Sequence[int]) -> tuple[int, ...]:
-    """A shape given as an int or a sequence of ints.  Raises OpTypeError."""
+def shape_of(name: str, shape: int | Sequence[int], *, inferred: bool = False) -> tuple[int, ...]:
+    """A shape given as an int or a sequence of ints.
+
+    inferred: one size may be -1; the caller finds it out.
+    Raises OpTypeError for what is no int, and for negative sizes.
+    """
     try:
-        return tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
+        sizes = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
     except TypeError:
         raise OpTypeError(
             f"{name}: {shape!r} is no shape",
             location=user_location(),
             fix="give an int or a tuple of ints; shapes are static",
         ) from None
+    if any(n < (-1 if inferred else 0) for n in sizes):
+        raise OpTypeError(
+            f"{name}: shape {sizes} has a negative size",
+            location=user_location(),
+            fix="give sizes of at least 0" + (", and -1 for one of them" if inferred else ""),
+        )
+    return sizes

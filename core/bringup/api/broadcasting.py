@@ -9,7 +9,7 @@ import numpy as np
 
 from bringup.api.apply import apply
 from bringup.api.array import Array
-from bringup.api.promotion import DEFAULT_FLOAT, Operand, common, is_weak, literal
+from bringup.api.promotion import DEFAULT_FLOAT, Operand, common, dtype_of, is_weak, literal
 from bringup.dtypes import DType
 from bringup.errors import OpTypeError
 from bringup.graph import Literal, user_location
@@ -29,7 +29,7 @@ def binary(
     """An elementwise op of two operands, broadcast, in `dtype` or that in which they meet."""
     if dtype is None and type(x1) is Array and type(x2) is Array and x1._type is x2._type:
         return apply(name, (x1, x2), attrs or {}, weak=is_weak(x1) and is_weak(x2))
-    operands, weak = aligned((x1, x2), dtype)
+    operands, weak = aligned(name, (x1, x2), dtype)
     return apply(name, operands, attrs or {}, weak=weak)
 
 
@@ -46,15 +46,19 @@ def float_unary(name: str, x: Operand) -> Array:
 
 
 def aligned(
-    operands: Sequence[Operand], dtype: DType | None = None
+    name: str, operands: Sequence[Operand], dtype: DType | None = None
 ) -> tuple[list[Array | Literal], bool]:
     """Operands of one type, constants where they were scalars, and whether all of them are weak.
 
+    name: of the op they are for.
     dtype: theirs; by default the one they meet in.
     """
-    found, weak = common(operands)
-    shape = broadcast_shapes(*(x.shape for x in operands if isinstance(x, Array | np.ndarray)))
-    type_ = TensorType(shape, dtype or found)
+    try:
+        found, weak = common(operands)
+    except OpTypeError as error:
+        error.what = f"{name}: {error.what}"
+        raise
+    type_ = TensorType(common_shape(name, operands), dtype or found)
     device = next((x._device for x in operands if isinstance(x, Array)), None)
     return [fit(x, type_, device) for x in operands], weak
 
@@ -101,16 +105,53 @@ def spread(x: Array, shape: tuple[int, ...]) -> Array:
         return x
     skipped = len(shape) - x.ndim
     if skipped < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[skipped:], strict=True)):
-        raise _mismatch((x.shape, shape))
+        raise OpTypeError(
+            f"{x.type} does not broadcast to shape {shape}",
+            location=user_location(),
+            fix=_fix(x.shape, shape),
+        )
     dims = tuple(range(skipped, len(shape)))
     return apply("broadcast_in_dim", (x,), {"shape": shape, "dims": dims})
 
 
-def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape arrays of these shapes broadcast to.  Raises OpTypeError if there is none.
+def common_shape(name: str, operands: Sequence[Any]) -> tuple[int, ...]:
+    """The shape to which the arrays among operands broadcast.
 
-    >>> broadcast_shapes((3, 1), (4,))
-    (3, 4)
+    name: of the op they are for.
+    Raises OpTypeError, naming their types, if there is none.
+    """
+    arrays = [x for x in operands if isinstance(x, Array | np.ndarray)]
+    shape = broadcast_shapes(*(x.shape for x in arrays))
+    if shape is None:
+        types = " and ".join(str(TensorType(x.shape, dtype_of(x.dtype))) for x in arrays)
+        raise OpTypeError(
+            f"{name}: shapes do not broadcast: {types}",
+            location=user_location(),
+            fix=_fix(arrays[0].shape, arrays[1].shape) if len(arrays) == 2 else _RULE,
+        )
+    return shape
+
+
+_RULE = "make sizes equal or 1, counted from the last dimension; expand_dims adds a size of 1"
+
+
+def _fix(a: tuple[int, ...], b: tuple[int, ...]) -> str:
+    """How to make two shapes broadcast: the shorter aligned at its first dimensions, if that does.
+
+    That is what one meant who wrote a row of values per row of a matrix.
+    """
+    shorter, longer = sorted((a, b), key=len)
+    stretched = shorter + (1,) * (len(longer) - len(shorter))
+    if stretched == shorter or broadcast_shapes(stretched, longer) is None:
+        return _RULE
+    return f"reshape the array of shape {shorter} to {stretched}"
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape arrays of these shapes broadcast to, or None.
+
+    >>> broadcast_shapes((3, 1), (4,)), broadcast_shapes((3,), (4,))
+    ((3, 4), None)
     """
     result: tuple[int, ...] = shapes[0] if shapes else ()
     for shape in shapes[1:]:
@@ -120,14 +161,6 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
         a = (1,) * (rank - len(result)) + result
         b = (1,) * (rank - len(shape)) + shape
         if any(m != n and 1 not in (m, n) for m, n in zip(a, b, strict=True)):
-            raise _mismatch(shapes)
+            return None
         result = tuple(n if m == 1 else m for m, n in zip(a, b, strict=True))
     return result
-
-
-def _mismatch(shapes: Sequence[tuple[int, ...]]) -> OpTypeError:
-    return OpTypeError(
-        f"shapes do not broadcast: {' and '.join(map(str, shapes))}",
-        location=user_location(),
-        fix="sizes must be equal or 1, counted from the last dimension; use expand_dims first",
-    )

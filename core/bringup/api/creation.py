@@ -19,10 +19,19 @@ from bringup.api.axes import shape_of
 from bringup.api.broadcasting import as_array, binary, convert
 from bringup.api.elementwise import add, greater_equal, less_equal, multiply, where
 from bringup.api.place import DeviceSpec, OpenDevice
-from bringup.api.promotion import DEFAULT_FLOAT, DEFAULT_INT, default_dtype, kind_of, literal
+from bringup.api.promotion import (
+    DEFAULT_FLOAT,
+    DEFAULT_INT,
+    check_range,
+    default_dtype,
+    dtype_of,
+    kind_of,
+    literal,
+)
 from bringup.dtypes import DType, as_dtype, bool_
 from bringup.errors import ConversionError, OpTypeError, TraceError
 from bringup.graph import Literal, user_location
+from bringup.ops.table import lookup
 from bringup.runtime import transfer
 from bringup.tracing.context import current
 from bringup.types import TensorType
@@ -50,14 +59,16 @@ def asarray(
     >>> bu.asarray([1, 2, 3], dtype=bu.float32)[1:].tolist()
     [2.0, 3.0]
     """
-    wanted = None if dtype is None else as_dtype(dtype)
+    wanted = None if dtype is None else dtype_of(dtype)
     if isinstance(obj, Array):
         moved = obj if device is None else to_device(obj, device)
         result = moved if wanted is None else convert(moved, wanted)
         return copy_of(result) if copy and result is obj else result
     if copy is False:
         raise ConversionError(
-            f"a {type(obj).__name__} becomes an array by copying only", fix="leave out copy=False"
+            f"a {type(obj).__name__} becomes an array by copying only",
+            location=user_location(),
+            fix="leave out copy=False",
         )
     host = _host(obj, wanted)
     return from_host(host, device)
@@ -70,7 +81,7 @@ def copy_of(x: Array) -> Array:
 
 def from_host(host: np.ndarray[Any, Any], device: DeviceSpec = None) -> Array:
     """An array with the content of a numpy array of a dtype of ours."""
-    type_ = TensorType(host.shape, as_dtype(host.dtype))
+    type_ = TensorType(host.shape, dtype_of(host.dtype))
     trace = current()
     if trace is not None and host.size <= _SMALL:
         check_device(device)
@@ -88,7 +99,11 @@ def _host(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
     if isinstance(obj, np.ndarray | np.generic):
         return _cast(np.asarray(obj), dtype)
     if isinstance(obj, Sequence) and not isinstance(obj, str | bytes):
-        return _cast(_from_sequence(obj), dtype)
+        host = _from_sequence(obj)
+        if dtype is not None and dtype.is_integer and host.dtype.kind in "iu" and host.size:
+            for extreme in (host.min(), host.max()):
+                check_range(int(extreme), dtype)
+        return _cast(host, dtype)
     if hasattr(obj, "__dlpack__") or hasattr(obj, "__array__") or hasattr(obj, "__buffer__"):
         return _cast(np.asarray(obj), dtype)
     raise ConversionError(
@@ -124,12 +139,12 @@ def _cast(host: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any, An
         raise ConversionError(
             f"numpy's {host.dtype} has no equivalent here",
             location=user_location(),
-            fix="convert it first, with .astype(np.float32) or so",
+            fix="give bools, integers or floats",
         ) from None
     if dtype is None or dtype is own:
         return host
-    with np.errstate(all="ignore"):
-        return host.astype(dtype.numpy)
+    cast: np.ndarray[Any, Any] = lookup("convert").reference(host, dtype=dtype)
+    return cast
 
 
 def array(obj: Any, dtype: object = None, *, device: DeviceSpec = None) -> Array:
@@ -180,12 +195,12 @@ def full(
     opened = check_device(device)
     sizes = shape_of("full", shape)
     if isinstance(fill_value, Array):
-        value = fill_value if dtype is None else convert(fill_value, as_dtype(dtype))
+        value = fill_value if dtype is None else convert(fill_value, dtype_of(dtype))
         dims = {"shape": sizes, "dims": ()}
         return apply("broadcast_in_dim", (value,), dims) if sizes else value
     scalar = isinstance(fill_value, np.generic)
     own = fill_value.dtype if scalar else default_dtype(kind_of(fill_value))
-    type_ = TensorType(sizes, as_dtype(own if dtype is None else dtype))
+    type_ = TensorType(sizes, dtype_of(own if dtype is None else dtype))
     # Not a constant but an operation on a scalar, so that a value that keeps changing compiles
     # once.
     attrs = {"shape": sizes}
@@ -295,7 +310,7 @@ def arange(
         raise OpTypeError("arange: step 0", location=user_location(), fix="give another step")
     count = max(math.ceil((last - first) / step), 0)
     whole = all(isinstance(v, int) for v in (first, last, step))
-    own = as_dtype(dtype) if dtype is not None else DEFAULT_INT if whole else DEFAULT_FLOAT
+    own = dtype_of(dtype) if dtype is not None else DEFAULT_INT if whole else DEFAULT_FLOAT
     # Integers count exactly; float ramps are computed in f64 and rounded once.
     counted = DEFAULT_INT if whole else DEFAULT_FLOAT
     ramp = iota(TensorType((count,), counted), 0, opened)
@@ -320,7 +335,7 @@ def linspace(
     [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     opened = check_device(device)
-    own = DEFAULT_FLOAT if dtype is None else as_dtype(dtype)
+    own = DEFAULT_FLOAT if dtype is None else dtype_of(dtype)
     intervals = num - 1 if endpoint else num
     ramp = iota(TensorType((num,), DEFAULT_FLOAT), 0, opened)
     values = add(multiply(ramp, (stop - start) / intervals if intervals > 0 else 0.0), start)
@@ -346,7 +361,7 @@ def eye(
     opened = check_device(device)
     shape = (n_rows, n_rows if n_cols is None else n_cols)
     on = binary("compare", *_rows_and_columns(shape, k, opened), {"direction": "eq"})
-    return convert(on, DEFAULT_FLOAT if dtype is None else as_dtype(dtype))
+    return convert(on, DEFAULT_FLOAT if dtype is None else dtype_of(dtype))
 
 
 def _rows_and_columns(

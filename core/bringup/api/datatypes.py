@@ -12,8 +12,8 @@ from bringup.api.array import Array
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.creation import check_device, to_device
 from bringup.api.place import DeviceSpec
-from bringup.api.promotion import common, promote, with_weak
-from bringup.dtypes import DType, as_dtype
+from bringup.api.promotion import common, dtype_of, promote, with_weak
+from bringup.dtypes import DType
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 
@@ -40,7 +40,7 @@ def astype(x: Array, dtype: object, /, *, copy: bool = True, device: DeviceSpec 
     if device is not None:
         check_device(device)
         x = x if x.is_traced else to_device(x, device)
-    return convert(x, as_dtype(dtype))
+    return convert(x, dtype_of(dtype))
 
 
 def result_type(*operands: Any) -> DType:
@@ -57,14 +57,16 @@ def result_type(*operands: Any) -> DType:
     (f32, f64)
     """
     if not operands:
-        raise OpTypeError("result_type: no operands", fix="give one or more")
+        raise OpTypeError(
+            "result_type: no operands", location=user_location(), fix="give one or more"
+        )
     strong: DType | None = None
     weak: list[Any] = []
     for x in operands:
         if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
             weak.append(x)
             continue
-        own = x if isinstance(x, DType) else x.dtype if isinstance(x, Array) else _dtype_of(x)
+        own = x if isinstance(x, DType) else x.dtype if isinstance(x, Array) else _own_dtype(x)
         strong = own if strong is None else promote(strong, own)
     if strong is None:
         return common(weak)[0]
@@ -73,8 +75,8 @@ def result_type(*operands: Any) -> DType:
     return strong
 
 
-def _dtype_of(x: Any) -> DType:
-    return as_dtype(x.dtype if isinstance(x, np.ndarray | np.generic) else x)
+def _own_dtype(x: Any) -> DType:
+    return dtype_of(x.dtype if isinstance(x, np.ndarray | np.generic) else x)
 
 
 def can_cast(from_: Any, to: object, /) -> bool:
@@ -83,8 +85,8 @@ def can_cast(from_: Any, to: object, /) -> bool:
     >>> bu.can_cast(bu.int8, bu.int16), bu.can_cast(bu.float64, bu.float32)
     (True, False)
     """
-    source = from_.dtype if isinstance(from_, Array) else as_dtype(from_)
-    target = as_dtype(to)
+    source = from_.dtype if isinstance(from_, Array) else dtype_of(from_)
+    target = dtype_of(to)
     try:
         return promote(source, target) is target
     except OpTypeError:
@@ -97,7 +99,7 @@ def isdtype(dtype: object, kind: Any) -> bool:
     >>> bu.isdtype(bu.float32, "real floating"), bu.isdtype(bu.int8, (bu.int16, "bool"))
     (True, False)
     """
-    own = as_dtype(dtype)
+    own = dtype_of(dtype)
     for one in kind if isinstance(kind, tuple) else (kind,):
         if isinstance(one, str) and one in _KINDS:
             if own.kind in _KINDS[one]:
@@ -108,7 +110,7 @@ def isdtype(dtype: object, kind: Any) -> bool:
                 location=user_location(),
                 fix=f"use one of {', '.join(_KINDS)}",
             )
-        elif as_dtype(one) is own:
+        elif dtype_of(one) is own:
             return True
     return False
 
@@ -141,7 +143,7 @@ def finfo(type: Any, /) -> FInfo:
     >>> bu.finfo(bu.float32).eps == 2**-23
     True
     """
-    dtype = type.dtype if isinstance(type, Array) else as_dtype(type)
+    dtype = type.dtype if isinstance(type, Array) else dtype_of(type)
     if not dtype.is_float:
         raise OpTypeError(f"finfo: {dtype} is no float", location=user_location(), fix="use iinfo")
     info = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
@@ -161,7 +163,7 @@ def iinfo(type: Any, /) -> IInfo:
     >>> bu.iinfo(bu.int8).max
     127
     """
-    dtype = type.dtype if isinstance(type, Array) else as_dtype(type)
+    dtype = type.dtype if isinstance(type, Array) else dtype_of(type)
     if not dtype.is_integer:
         raise OpTypeError(
             f"iinfo: {dtype} is no integer", location=user_location(), fix="use finfo"

@@ -15,7 +15,7 @@ from bringup.api.broadcasting import (
     aligned,
     as_array,
     binary,
-    broadcast_shapes,
+    common_shape,
     convert,
     fit,
     float_unary,
@@ -198,7 +198,7 @@ def remainder(x1: Operand, x2: Operand) -> Array:
 
 def _pair(x1: Operand, x2: Operand) -> tuple[Array, Array]:
     """Both operands as arrays of their common type."""
-    (a, b), weak = aligned((x1, x2))
+    (a, b), weak = aligned("remainder", (x1, x2))
     device = next((x._device for x in (x1, x2) if isinstance(x, Array)), None)
     first, second = (
         # An operation on the scalar, not a constant: see `trace.lazy.Scalar`.
@@ -268,7 +268,7 @@ def clip(x: Array, /, min: Operand | None = None, max: Operand | None = None) ->
             fix=f"convert the bounds to {x.dtype}, or x to {dtype}",
         )
     if len(bounds) == 2:
-        operands, weak = aligned((x, *bounds))
+        operands, weak = aligned("clip", (x, *bounds))
         return apply("clamp", operands, weak=weak)
     return x if not bounds else binary("min" if min is None else "max", x, bounds[0])
 
@@ -287,8 +287,7 @@ def where(condition: Array, x1: Operand, x2: Operand, /) -> Array:
             fix="compare first, for instance condition != 0",
         )
     dtype, weak = common((x1, x2))
-    shapes = [x.shape for x in (condition, x1, x2) if isinstance(x, Array | np.ndarray)]
-    type_ = TensorType(broadcast_shapes(*shapes), dtype)
+    type_ = TensorType(common_shape("where", (condition, x1, x2)), dtype)
     mask = spread(condition, type_.shape)
     branches = [fit(x, type_, condition._device) for x in (x1, x2)]
     return apply("select", (mask, *branches), weak=weak)

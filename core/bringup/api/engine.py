@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bringup.api.place import OpenDevice
 from bringup.errors import DeletedBufferError, DeviceError, Location
-from bringup.graph import Graph
+from bringup.graph import Graph, user_location
 from bringup.runtime import transfer
 from bringup.tracing.lazy import Batch, Node, collect
 
@@ -98,8 +98,7 @@ def run_graph(graph: Graph, inputs: Sequence[Any], device: OpenDevice) -> list[A
 def execute(compiled: Compiled, inputs: Sequence[Any], device: OpenDevice) -> list[Any]:
     """Run a compiled graph on buffers and return new buffers."""
     assert compiled.executable is not None
-    handles = [transfer.handle_of(buffer) for buffer in inputs]
-    return transfer.wrap_all(device.device, compiled.executable(handles))
+    return transfer.execute(device.device, compiled.executable, inputs)
 
 
 def _compiled(batch: Batch, device: OpenDevice) -> tuple[Compiled, bool]:
@@ -148,5 +147,6 @@ def deleted(what: str) -> DeletedBufferError:
     """The error for an array that was donated."""
     return DeletedBufferError(
         f"{what} was donated to a call, which reused its memory",
+        location=user_location(),
         fix="use the result of that call instead, or leave the argument out of donate_argnums",
     )

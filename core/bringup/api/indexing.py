@@ -73,9 +73,9 @@ def _expanded(type_: TensorType, items: tuple[Any, ...]) -> list[Any]:
     if used > type_.rank or len(dots) > 1:
         problem = "more than one '...'" if len(dots) > 1 else f"{used} indices"
         raise ArrayIndexError(
-            f"{problem} for {type_}, which has {type_.rank} dimensions",
+            f"{problem} for {type_}, which has rank {type_.rank}",
             location=user_location(),
-            fix=f"give at most {type_.rank} integers or slices, and one '...'",
+            fix=f"give at most {type_.rank} integers or slices, and at most one '...'",
         )
     at = dots[0] if dots else len(items)
     missing = [slice(None)] * (type_.rank - used)
@@ -84,13 +84,10 @@ def _expanded(type_: TensorType, items: tuple[Any, ...]) -> list[Any]:
 
 def _position(item: Any, size: int, dim: int, type_: TensorType) -> int:
     if isinstance(item, bool | np.bool_) or _is_many(item):
-        kind = (
-            "boolean masks" if "bool" in str(getattr(item, "dtype", "bool")) else "integer arrays"
-        )
         raise ArrayIndexError(
-            f"indexing by {kind} is not available yet",
+            f"{type_} is indexed by {_kind(item)}, which is not available yet",
             location=user_location(),
-            fix="index by integers and slices, use where(mask, a, b) for masks; gather is to come",
+            fix="index by integers and slices; for masks use where(mask, a, b)",
         )
     try:
         position = operator.index(item)
@@ -107,6 +104,13 @@ def _position(item: Any, size: int, dim: int, type_: TensorType) -> int:
             fix=f"use {-size} … {size - 1}" if size else "the dimension is empty",
         )
     return position % size
+
+
+def _kind(item: Any) -> str:
+    if isinstance(item, list | tuple):
+        return f"a {type(item).__name__}"
+    masks = "bool" in str(getattr(item, "dtype", "bool"))
+    return "a boolean mask" if masks else "an integer array"
 
 
 def _is_many(item: Any) -> bool:
@@ -248,7 +252,7 @@ class Update:
         type_ = TensorType(picked.shape, x.dtype)
         if not isinstance(value, Array | np.ndarray):
             return apply("reshape", (literal(value, x.type),), {"shape": x.shape}, device=x._device)
-        (fitted,), _ = aligned((value,))
+        (fitted,), _ = aligned("set", (value,))
         assert isinstance(fitted, Array)
         if fitted.dtype is not x.dtype and _loses(fitted, x):
             raise OpTypeError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,12 +22,14 @@ from bringup.api.promotion import exact_literal
 from bringup.api.traced import (
     LeafType,
     TracedFunction,
+    argument_name,
     graph_name,
     leaf_type,
     narrowed,
+    parameters,
     trace_function,
 )
-from bringup.errors import BringupError, OpTypeError, TraceError
+from bringup.errors import BringupError, ConversionError, OpTypeError, TraceError
 from bringup.graph import user_location
 from bringup.runtime import transfer
 from bringup.tracing.context import current
@@ -158,8 +159,8 @@ class Jit:
         positions, names = self._static
         static: list[tuple[int | str, Static]] = []
         if positions or names:
-            static += [(i, Static(a)) for i, a in enumerate(args) if i in positions]
-            static += [(n, Static(kwargs[n])) for n in sorted(kwargs) if n in names]
+            static += [(i, self._as_static(i, a)) for i, a in enumerate(args) if i in positions]
+            static += [(n, self._as_static(n, kwargs[n])) for n in sorted(kwargs) if n in names]
             args = tuple(None if i in positions else a for i, a in enumerate(args))
             kwargs = {n: None if n in names else a for n, a in kwargs.items()}
         leaves, treedef = flatten((args, kwargs))
@@ -168,18 +169,21 @@ class Jit:
         except BringupError:
             # Paths are worth their time only where one is at fault.
             for leaf, path in zip(leaves, treedef.paths("arguments"), strict=True):
-                leaf_type(leaf, self._argument(path))
+                leaf_type(leaf, argument_name(self._fn, path))
             raise
         return _Call(leaves, treedef, types, tuple(static))
 
-    def _argument(self, path: str) -> str:
-        """``arguments[0][1]['w']`` in words of the function's parameters."""
-        kind, _, rest = path.removeprefix("arguments[").partition("][")
-        step, _, inner = rest.partition("]")
-        names = _parameters(self._fn)
-        if kind == "0" and int(step) < len(names):
-            step = names[int(step)]
-        return f"argument {step.strip(chr(39))}{inner} of {graph_name(self._fn)}"
+    def _as_static(self, where: int | str, value: Any) -> Static:
+        try:
+            return Static(value)
+        except ConversionError as error:
+            names = parameters(self._fn)
+            name = names[where] if isinstance(where, int) and where < len(names) else where
+            raise ConversionError(
+                f"argument {name} of {graph_name(self._fn)}: {error.what}",
+                location=user_location(),
+                fix=error.fix,
+            ) from None
 
     def _device_of(self, leaves: Sequence[Any]) -> OpenDevice:
         found = place.get(self._device) if self._device is not None else None
@@ -238,18 +242,14 @@ def _run(
     graph = entry.function.graph
     arguments = [*leaves, *entry.function.captured]
     types = entry.types
-    taken = compiled.donated
     buffers = [
         _buffer(x, t, device) if i not in entry.donated else None
         for i, (x, t) in enumerate(zip(arguments, types, strict=True))
     ]
     # Last, so that a wrong argument does not cost the donated ones.
     _donate(entry.donated, arguments, types, buffers, device)
-    handles = [
-        transfer.release(b) if i in taken else transfer.handle_of(b) for i, b in enumerate(buffers)
-    ]
     assert compiled.executable is not None
-    made = transfer.wrap_all(device.device, compiled.executable(handles))
+    made = transfer.execute(device.device, compiled.executable, buffers, compiled.donated)
     return [Array(v.type, device, b) for v, b in zip(graph.outputs, made, strict=True)]
 
 
@@ -308,15 +308,6 @@ def _inlined(x: Any, type_: TensorType) -> Array:
     return asarray(x, dtype=type_.dtype)
 
 
-def _parameters(fn: Callable[..., Any]) -> list[str]:
-    """Names of positional parameters, or nothing where Python does not tell."""
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-
-
 def jit(
     fn: Callable[..., Any] | None = None,
     *,
@@ -367,7 +358,11 @@ def _made(
     donated: tuple[int, ...],
 ) -> Any:
     if static[0].intersection(donated):
-        raise OpTypeError("jit: an argument is both static and donated", fix="choose one of them")
+        raise OpTypeError(
+            f"jit: an argument of {graph_name(fn)} is both static and donated",
+            location=user_location(),
+            fix="choose one of them",
+        )
     # A class of its own, so that its ``__call__`` can become the builtin of this function.
     kind = type("jit", (Jit,), {"__module__": Jit.__module__})
     return kind(fn, device, fallback, static, donated)
@@ -377,7 +372,7 @@ def _static(
     fn: Callable[..., Any], argnums: int | Sequence[int], argnames: str | Sequence[str]
 ) -> tuple[frozenset[int], frozenset[str]]:
     """Positions and names of static arguments, each completed by the other."""
-    names = _parameters(fn)
+    names = parameters(fn)
     positions = _positions("static_argnums", fn, argnums)
     named = {argnames} if isinstance(argnames, str) else set(argnames)
     return (
@@ -387,11 +382,13 @@ def _static(
 
 
 def _positions(what: str, fn: Callable[..., Any], given: int | Sequence[int]) -> tuple[int, ...]:
-    names = _parameters(fn)
+    names = parameters(fn)
     positions = (given,) if isinstance(given, int) else tuple(given)
     for position in positions:
         if position < 0 and position + len(names) < 0:
             raise OpTypeError(
-                f"jit: {what}={position}: {graph_name(fn)} has {len(names)} parameters"
+                f"jit: {what}={position}: {graph_name(fn)} has {len(names)} parameters",
+                location=user_location(),
+                fix="count positions from 0, or from the end with -1",
             )
     return tuple(p % len(names) if p < 0 else p for p in positions)

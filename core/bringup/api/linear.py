@@ -8,7 +8,7 @@ from typing import Any
 from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.axes import axis_of
-from bringup.api.broadcasting import as_array, broadcast_shapes, convert, spread
+from bringup.api.broadcasting import as_array, broadcast_shapes, common_shape, convert, spread
 from bringup.api.manipulation import permute_dims, reshape
 from bringup.api.promotion import Operand, common
 from bringup.errors import OpTypeError
@@ -36,6 +36,8 @@ def matmul(x1: Operand, x2: Operand, /) -> Array:
     if b.ndim == 2:
         return _dot("matmul", a, b, ((), ()), ((a.ndim - 1,), (0,)))
     batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if batch is None:
+        raise _wrong("matmul", a, b, "batches that do not broadcast", "make their sizes equal or 1")
     a, b = spread(a, batch + a.shape[-2:]), spread(b, batch + b.shape[-2:])
     n = len(batch)
     dims = tuple(range(n))
@@ -51,7 +53,7 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     a, b = _pair("vecdot", x1, x2)
     if not -min(a.ndim, b.ndim) <= axis < 0:
         raise _wrong("vecdot", a, b, f"axis {axis}", "count the axis from the end: -1, -2, …")
-    shape = broadcast_shapes(a.shape, b.shape)
+    shape = common_shape("vecdot", (a, b))
     dim = axis_of("vecdot", axis, len(shape))
     if a.shape[axis] != b.shape[axis]:
         raise _wrong("vecdot", a, b, "axes of different sizes", "give vectors of equal lengths")

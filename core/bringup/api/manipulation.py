@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.axes import axes_of, axis_of, shape_of
-from bringup.api.broadcasting import as_array, broadcast_shapes, convert, spread
+from bringup.api.broadcasting import as_array, common_shape, convert, spread
 from bringup.api.promotion import common
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
@@ -23,7 +23,7 @@ def reshape(x: Array, /, shape: int | Sequence[int], *, copy: bool | None = None
     (2, 3)
     """
     x = as_array(x)
-    sizes = shape_of("reshape", shape)
+    sizes = shape_of("reshape", shape, inferred=True)
     if sizes.count(-1) == 1:
         rest = math.prod(n for n in sizes if n != -1)
         if rest and x.size % rest == 0:
@@ -199,7 +199,7 @@ def broadcast_arrays(*arrays: Array) -> list[Array]:
     [(2, 3), (2, 3)]
     """
     parts = [as_array(x) for x in arrays]
-    shape = broadcast_shapes(*(x.shape for x in parts))
+    shape = common_shape("broadcast_arrays", parts)
     return [spread(x, shape) for x in parts]
 
 

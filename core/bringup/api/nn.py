@@ -7,9 +7,8 @@ from bringup.api.array import Array
 from bringup.api.axes import axes_of, axis_of
 from bringup.api.broadcasting import as_array, as_float, fit, float_unary, unary
 from bringup.api.manipulation import moveaxis
-from bringup.api.promotion import DEFAULT_FLOAT, common, literal
+from bringup.api.promotion import DEFAULT_FLOAT, common, dtype_of, literal
 from bringup.api.reductions import Axis
-from bringup.dtypes import as_dtype
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 from bringup.types import TensorType
@@ -130,6 +129,6 @@ def one_hot(indices: Array, size: int, *, axis: int = -1, dtype: object = None) 
     >>> bu.nn.one_hot(bu.asarray([2, 0]), 3, dtype=bu.int8).tolist()
     [[0, 0, 1], [1, 0, 0]]
     """
-    own = DEFAULT_FLOAT if dtype is None else as_dtype(dtype)
+    own = DEFAULT_FLOAT if dtype is None else dtype_of(dtype)
     result = apply("one_hot", (as_array(indices),), {"size": size, "dtype": own})
     return moveaxis(result, -1, axis_of("one_hot", axis, result.ndim))

@@ -5,20 +5,33 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeAlias
 
+from bringup.errors import BringupError
+from bringup.graph import user_location
+
 if TYPE_CHECKING:
     from bringup.runtime.devices import DeviceSpec, OpenDevice
 else:
     OpenDevice: TypeAlias = object
     DeviceSpec: TypeAlias = object
 
-__all__ = ["DeviceSpec", "OpenDevice", "device", "devices", "get"]
+__all__ = ["DeviceSpec", "OpenDevice", "at_user_line", "device", "devices", "get"]
 
 
 def get(spec: DeviceSpec = None) -> OpenDevice:
     """`runtime.devices.get`: the device of a name, an open device, or None for the default."""
     from bringup.runtime.devices import get as get_device
 
-    return get_device(spec)
+    try:
+        return get_device(spec)
+    except BringupError as error:
+        raise at_user_line(error)  # noqa: B904  (the same object)
+
+
+def at_user_line(error: BringupError) -> BringupError:
+    """The error, pointing at the user's line if it points nowhere yet."""
+    if error.location is None:
+        error.location = user_location()
+    return error
 
 
 def device(spec: DeviceSpec) -> AbstractContextManager[OpenDevice]:
@@ -33,7 +46,7 @@ def device(spec: DeviceSpec) -> AbstractContextManager[OpenDevice]:
     """
     from bringup.runtime.devices import use
 
-    return use(spec)
+    return use(get(spec))
 
 
 def devices() -> tuple[str, ...]:

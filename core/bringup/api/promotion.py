@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from bringup.api.array import Array
-from bringup.dtypes import DType, bool_, f32, f64, i16, i32, i64, u8, u16, u32, u64
+from bringup.api.place import at_user_line
+from bringup.dtypes import DType, as_dtype, bool_, f32, f64, i16, i32, i64, u8, u16, u32, u64
 from bringup.errors import ConversionError, OpTypeError
 from bringup.graph import Literal, user_location
 from bringup.tracing.context import Traced
@@ -94,7 +95,7 @@ def common(operands: Sequence[Any]) -> tuple[DType, bool]:
                 continue
             dtype = x._type.dtype
         elif isinstance(x, np.ndarray | np.generic):
-            dtype = _of_numpy(x.dtype)
+            dtype = dtype_of(x.dtype)
         else:
             kinds.append(kind_of(x))
             continue
@@ -106,10 +107,12 @@ def common(operands: Sequence[Any]) -> tuple[DType, bool]:
     return strong, False
 
 
-def _of_numpy(dtype: np.dtype[Any]) -> DType:
-    from bringup.dtypes import as_dtype
-
-    return as_dtype(dtype)
+def dtype_of(meant: Any) -> DType:
+    """`as_dtype`, whose error here points at the user's line."""
+    try:
+        return as_dtype(meant)
+    except OpTypeError as error:
+        raise at_user_line(error)  # noqa: B904  (the same object)
 
 
 _literals: dict[Any, Literal] = {}
@@ -134,6 +137,17 @@ def literal(value: Any, type_: TensorType) -> Literal:
     return found
 
 
+def check_range(value: int, dtype: DType) -> None:
+    """Raises ConversionError if the integer dtype does not hold the value."""
+    limits = np.iinfo(dtype.numpy)
+    if not limits.min <= value <= limits.max:
+        raise ConversionError(
+            f"{value} is out of range for {dtype}, which holds {limits.min} … {limits.max}",
+            location=user_location(),
+            fix="use a wider dtype, or a value in range",
+        )
+
+
 def exact_literal(value: Any, type_: TensorType) -> Literal:
     """`literal` without the memory: for values that change from call to call."""
     dtype = type_.dtype
@@ -141,13 +155,7 @@ def exact_literal(value: Any, type_: TensorType) -> Literal:
         with np.errstate(all="ignore"):
             return Literal(value.astype(dtype.numpy), type_)
     if isinstance(value, int) and dtype.is_integer and not isinstance(value, bool):
-        limits = np.iinfo(dtype.numpy)
-        if not limits.min <= value <= limits.max:
-            raise ConversionError(
-                f"{value} is out of range for {dtype}, which holds {limits.min} … {limits.max}",
-                location=user_location(),
-                fix="convert the array to a wider dtype first",
-            )
+        check_range(value, dtype)
     if isinstance(value, float) and not dtype.is_float:
         raise ConversionError(
             f"{value!r} is a float and does not become {dtype}",

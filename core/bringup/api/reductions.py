@@ -15,8 +15,8 @@ from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.elementwise import as_bool
 from bringup.api.floating import sqrt
 from bringup.api.manipulation import reshape
-from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT
-from bringup.dtypes import DType, as_dtype
+from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT, dtype_of
+from bringup.dtypes import DType
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 
@@ -29,7 +29,7 @@ def sum(x: Array, /, *, axis: Axis = None, dtype: object = None, keepdims: bool 
     >>> bu.sum(bu.asarray([[1, 2], [3, 4]]), axis=0).tolist()
     [4, 6]
     """
-    return _fold("add", _wide(x, dtype), axis, keepdims)
+    return _fold("sum", "add", _wide(x, dtype), axis, keepdims)
 
 
 def prod(x: Array, /, *, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Array:
@@ -38,7 +38,7 @@ def prod(x: Array, /, *, axis: Axis = None, dtype: object = None, keepdims: bool
     >>> bu.prod(bu.asarray([2, 3, 4])).tolist()
     24
     """
-    return _fold("mul", _wide(x, dtype), axis, keepdims)
+    return _fold("prod", "mul", _wide(x, dtype), axis, keepdims)
 
 
 def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -47,7 +47,7 @@ def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     >>> bu.max(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
     [5, 7]
     """
-    return _fold("max", _not_empty("max", x, axis), axis, keepdims)
+    return _fold("max", "max", _not_empty("max", x, axis), axis, keepdims)
 
 
 def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -56,7 +56,7 @@ def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     >>> bu.min(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
     [1, 2]
     """
-    return _fold("min", _not_empty("min", x, axis), axis, keepdims)
+    return _fold("min", "min", _not_empty("min", x, axis), axis, keepdims)
 
 
 def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -65,7 +65,7 @@ def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     >>> bu.any(bu.asarray([0, 2])).tolist()
     True
     """
-    return _fold("or", as_bool(x), axis, keepdims)
+    return _fold("any", "or", as_bool(x), axis, keepdims)
 
 
 def all(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -74,7 +74,7 @@ def all(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     >>> bu.all(bu.asarray([0, 2])).tolist()
     False
     """
-    return _fold("and", as_bool(x), axis, keepdims)
+    return _fold("all", "and", as_bool(x), axis, keepdims)
 
 
 def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -83,7 +83,7 @@ def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> 
     >>> bu.count_nonzero(bu.asarray([0, 2, 3])).tolist()
     2
     """
-    return _fold("add", convert(as_bool(x), DEFAULT_INT), axis, keepdims)
+    return _fold("count_nonzero", "add", convert(as_bool(x), DEFAULT_INT), axis, keepdims)
 
 
 def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -148,8 +148,8 @@ def _position(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     return _kept(found, x, dims, keepdims)
 
 
-def _fold(kind: str, x: Array, axis: Axis, keepdims: bool) -> Array:
-    dims = axes_of(kind, axis, x.ndim)
+def _fold(name: str, kind: str, x: Array, axis: Axis, keepdims: bool) -> Array:
+    dims = axes_of(name, axis, x.ndim)
     result = apply("reduce", (x,), {"kind": kind, "dims": dims}) if dims else x
     return _kept(result, x, dims, keepdims)
 
@@ -164,7 +164,7 @@ def _wide(x: Array, dtype: object) -> Array:
     """`x` in the dtype it is summed in."""
     x = as_array(x)
     if dtype is not None:
-        return convert(x, as_dtype(dtype))
+        return convert(x, dtype_of(dtype))
     kinds: dict[str, DType] = {"bool": DEFAULT_INT, "int": DEFAULT_INT, "uint": DEFAULT_UINT}
     return convert(x, kinds.get(x.dtype.kind, x.dtype))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 import numpy as np
 
 from bringup.api.array import Array
 from bringup.dtypes import f32
-from bringup.errors import TraceError
+from bringup.errors import MissingAttributeError, TraceError
+from bringup.graph import user_location
 from bringup.tracing.context import Traced
 
 
@@ -25,6 +27,35 @@ def represent(x: Array) -> str:
 def plain(x: Array) -> str:
     """The values as numpy prints them."""
     return _hidden(x) or _values(x, separator=" ", prefix="")
+
+
+# Methods and attributes of other libraries' arrays, and what stands for them here.
+_INSTEAD = {
+    "copy": "x itself: arrays are immutable",
+    "dot": "x @ y",
+    "flatten": "bringup.reshape(x, -1)",
+    "numpy": "numpy.asarray(x)",
+    "ravel": "bringup.reshape(x, -1)",
+    "transpose": "x.T, or bringup.permute_dims(x, axes)",
+}
+
+
+def missing(x: Array, name: str, namespace: Any) -> MissingAttributeError:
+    """The error for an attribute that arrays do not have.
+
+    namespace: the public module, whose functions are the usual replacement.
+    """
+    own = [n for n in dir(type(x)) if not n.startswith("_")]
+    close = difflib.get_close_matches(name, own, n=1)
+    fix = _INSTEAD.get(name)
+    if fix is None and callable(getattr(namespace, name, None)):
+        fix = f"bringup.{name}(x, …)"
+    if fix is None and close:
+        fix = f"x.{close[0]}"
+    fix = f"use {fix}" if fix is not None else f"arrays have {', '.join(own)}"
+    return MissingAttributeError(
+        f"{x.type} has no attribute {name!r}", location=user_location(), fix=fix
+    )
 
 
 def _values(x: Array, *, separator: str, prefix: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from bringup.api.creation import asarray
 from bringup.api.place import OpenDevice
 from bringup.api.promotion import default_dtype, is_weak, kind_of
 from bringup.dtypes import DType, as_dtype
-from bringup.errors import ConversionError, OpTypeError, TraceError
+from bringup.errors import ConversionError, OpTypeError, ParseError, TraceError
 from bringup.graph import Builder, Graph, Instr, Value, replay, user_location
 from bringup.tracing.context import Trace
 from bringup.tracing.pytree import TreeDef, flatten, unflatten
@@ -59,8 +60,20 @@ def leaf_type(leaf: Any, path: str = "an argument") -> LeafType:
     raise ConversionError(
         f"{path} is a {type(leaf).__name__}, which is no array",
         location=user_location(),
-        fix="make the argument static (static_argnums, static_argnames), or pass an array",
+        fix=_type_meant(leaf) or "pass an array, or make the argument of a jit static",
     )
+
+
+def _type_meant(leaf: Any) -> str | None:
+    """The fix for a type given as text."""
+    try:
+        type_ = TensorType.parse(leaf) if isinstance(leaf, str) else None
+    except ParseError:
+        return None
+    if type_ is None:
+        return None
+    shape = f"[{', '.join(map(str, type_.shape))}]" if type_.shape else ""
+    return f"write bringup.{type_.dtype.long_name}{shape} for the type"
 
 
 _KINDS: dict[str, type] = {"bool": bool, "int": int, "uint": int, "float": float}
@@ -104,6 +117,7 @@ def _output(trace: Trace, leaf: Any, path: str) -> Value:
         if not isinstance(leaf, bool | int | float | np.ndarray | np.generic):
             raise TraceError(
                 f"{path} of {trace.name!r} is a {type(leaf).__name__}, which is no array",
+                location=user_location(),
                 fix="return arrays, numbers, or containers of them",
             )
         leaf = asarray(leaf)
@@ -114,6 +128,25 @@ def graph_name(fn: Callable[..., Any]) -> str:
     """A name for the graph of a function: its own, as far as the IR can print it."""
     name = getattr(fn, "__name__", type(fn).__name__)
     return re.sub(r"\W+", "_", name).strip("_") or "main"
+
+
+def parameters(fn: Callable[..., Any]) -> list[str]:
+    """Names of positional parameters, or nothing where Python does not tell."""
+    try:
+        found = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def argument_name(fn: Callable[..., Any], path: str) -> str:
+    """``arguments[0][1]['w']`` in words of the function's parameters."""
+    kind, _, rest = path.removeprefix("arguments[").partition("][")
+    step, _, inner = rest.partition("]")
+    names = parameters(fn)
+    if kind == "0" and int(step) < len(names):
+        step = names[int(step)]
+    return f"argument {step.strip(chr(39))}{inner} of {graph_name(fn)}"
 
 
 def narrowed(graph: Graph, types: Sequence[LeafType]) -> Graph:
@@ -164,7 +197,7 @@ def trace(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
     }
     """
     leaves, treedef = flatten((args, kwargs))
-    paths = treedef.paths("arguments")
+    paths = [argument_name(fn, path) for path in treedef.paths("arguments")]
     types = [leaf_type(leaf, path) for leaf, path in zip(leaves, paths, strict=True)]
 
     def call(arrays: Sequence[Array]) -> Any:

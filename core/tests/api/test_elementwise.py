@@ -218,7 +218,7 @@ def test_broadcasting() -> None:
     same(bu.zeros((0, 3)) + bu.zeros((1, 3)), np.zeros((0, 3)))
     with pytest.raises(OpTypeError) as caught:
         bu.zeros((2, 3)) + bu.zeros((2, 4))
-    assert "shapes do not broadcast: (2, 3) and (2, 4)" in str(caught.value)
+    assert "add: shapes do not broadcast: f64[2,3] and f64[2,4]" in str(caught.value)
     assert caught.value.location is not None
     assert caught.value.location.file == __file__
 

@@ -67,21 +67,21 @@ def test_arrays_of_one_integer_index() -> None:
     [
         (3, "index 3 is out of range for dimension 0 of i64[3,4]"),
         ((0, -5), "index -5 is out of range for dimension 1 of i64[3,4]"),
-        ((0, 0, 0), "3 indices for i64[3,4], which has 2 dimensions"),
+        ((0, 0, 0), "3 indices for i64[3,4], which has rank 2"),
         ((..., ...), "more than one '...' for i64[3,4]"),
         (1.0, "1.0 does not index an array"),
         ("a", "'a' does not index an array"),
-        ([0, 1], "indexing by boolean masks"),
-        (np.array([0, 1]), "indexing by integer arrays is not available yet"),
-        (np.array([True, False, True]), "indexing by boolean masks is not available yet"),
-        (True, "indexing by boolean masks is not available yet"),
+        ([0, 1], "i64[3,4] is indexed by a list, which is not available yet"),
+        (np.array([0, 1]), "i64[3,4] is indexed by an integer array"),
+        (np.array([True, False, True]), "i64[3,4] is indexed by a boolean mask"),
+        (True, "i64[3,4] is indexed by a boolean mask"),
     ],
     ids=repr,
 )
 def test_other_keys_are_refused(key: Any, message: str) -> None:
     with pytest.raises(ArrayIndexError) as caught:
         bu.asarray(np.arange(12).reshape(3, 4))[key]
-    assert caught.value.what.startswith(message.split(" by boolean", maxsplit=1)[0])
+    assert caught.value.what.startswith(message)
     assert caught.value.fix
     assert caught.value.location is not None
     assert caught.value.location.file == __file__
@@ -112,7 +112,7 @@ def test_updates() -> None:
         bu.asarray([1, 2]).at[0].set(bu.asarray(0.5))
     with pytest.raises(ConversionError, match="does not become i64"):
         bu.asarray([1, 2]).at[0].set(0.5)
-    with pytest.raises(OpTypeError, match="do not broadcast"):
+    with pytest.raises(OpTypeError, match="does not broadcast to shape"):
         a.at[0].set(np.zeros(3))
 
 
