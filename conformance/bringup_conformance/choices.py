@@ -2,8 +2,7 @@
 draws integers.
 
 A generator of programs asks for integers only, 0 being the plainest answer.  The suite's runs
-answer from `Stream`, whose numbers no library's next version changes;
-`bringup_conformance.strategies` answers from Hypothesis.
+answer from `Stream`, whose numbers no library's next version changes.
 """
 
 from __future__ import annotations

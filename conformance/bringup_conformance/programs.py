@@ -16,8 +16,6 @@ from bringup_conformance.sizes import LARGE, draw_shape
 from bringup_conformance.steps import STEPS
 from bringup_conformance.support import Support
 
-#: Instructions of the longest program.
-MOST_NODES = 40
 #: Outputs of a program.
 MOST_OUTPUTS = 4
 _WEIGHTS = {

@@ -96,8 +96,7 @@ class DeviceTarget:
 
         def run(inputs: Sequence[Array]) -> list[Array]:
             buffers = [transfer.upload(device, array) for array in inputs]
-            handles = executable([transfer.handle_of(buffer) for buffer in buffers])
-            results = transfer.wrap_all(device, handles)
+            results = transfer.execute(device, executable, buffers)
             pairs = zip(results, types, strict=True)
             return [transfer.download(device, buffer, type_) for buffer, type_ in pairs]
 
