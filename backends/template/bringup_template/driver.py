@@ -35,7 +35,7 @@ def reported(step: Step | None = None) -> Iterator[None]:
             # given when it was queued, is the step that knows the line.
             cause, step = error.__cause__, error.tag
         raised = _MEANINGS.get(type(cause), errors.DeviceError)(str(error))
-        raised.location = step.location if step else None
+        raised.step, raised.location = step, step.location if step else None
         raise raised from error
 
 

@@ -19,7 +19,7 @@ from bringup.kernel import ops as kernel_ops
 from bringup.kernel.form import BufferDecl, Kernel, Stage, Store
 from bringup.kernel.index import Dyn, Expr
 from bringup.ops.table import lookup
-from bringup.runtime import transfer
+from bringup.runtime import runs, transfer
 from bringup.runtime.compiler import compile_graph
 from bringup.runtime.devices import OpenDevice
 from bringup_template import simulator as sim
@@ -216,8 +216,7 @@ def test_no_handle_is_left_after_all_arrays_are_gone(
 
 def _run(device: OpenDevice, executable: Any) -> None:
     """Upload, call, download and compare."""
-    buffer = transfer.upload(device.device, X)
-    made = transfer.wrap_all(device.device, executable([transfer.handle_of(buffer)]))
+    made = transfer.execute(device.device, executable, [transfer.upload(device.device, X)])
     types = [value.type for value in graph().outputs]
     scaled, total = (
         transfer.download(device.device, *pair) for pair in zip(made, types, strict=True)
@@ -296,3 +295,63 @@ def test_an_index_that_is_loaded_is_refused() -> None:
     places = (BufferDecl(i32[1], "in"), BufferDecl(f32[4], "in"), BufferDecl(f32[1], "out"))
     with pytest.raises(errors.UnsupportedError, match="an index that is loaded"):
         render(Kernel("gather", (), places, (stage,)))
+
+
+def test_what_failed_stays_failed_and_nothing_else(
+    device: OpenDevice, chip: sim.Accelerator
+) -> None:
+    x = bu.asarray(X, device=device)
+    double, half = bu.jit(lambda x: x * 2), bu.jit(lambda x: x / 2)
+    before = double(x)
+    chip.fail_next(work(device), after=1)
+    failed = half(x)
+    after = double(failed)
+    beside = double(x)
+    with pytest.raises(errors.DeviceError, match="injected failure"):
+        np.asarray(beside)  # the first wait of all
+    np.testing.assert_array_equal(np.asarray(before), X * 2)
+    np.testing.assert_array_equal(np.asarray(beside), X * 2)
+    for array in (failed, after, failed):
+        with pytest.raises(errors.DeviceError, match="injected failure"):
+            np.asarray(array)
+    with pytest.raises(errors.DeviceError, match="injected failure"):
+        double(failed)
+    np.testing.assert_array_equal(np.asarray(half(x)), X / 2)
+    right(device)
+
+
+def test_an_error_without_a_step_condemns_what_was_not_proved(
+    device: OpenDevice, chip: sim.Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = bu.asarray(X, device=device)
+    double = bu.jit(lambda x: x * 2)
+    proved, pending = double(x), double(x + 1)
+    np.asarray(proved)
+    pending = double(x + 1)
+    kind = type(device.device)
+    download = kind.download
+
+    def fail(*_args: Any) -> None:
+        raise errors.DeviceError("something went wrong")
+
+    monkeypatch.setattr(kind, "download", fail)
+    with pytest.raises(errors.DeviceError, match="went wrong"):
+        np.asarray(x)
+    monkeypatch.setattr(kind, "download", download)
+    np.testing.assert_array_equal(np.asarray(x), X)
+    np.testing.assert_array_equal(np.asarray(proved), X * 2)
+    with pytest.raises(errors.DeviceError, match="went wrong"):
+        np.asarray(pending)
+
+
+def test_runs_without_a_wait_do_not_pile_up(
+    device: OpenDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "MOST_PENDING", 5)
+    x = bu.asarray(X, device=device)
+    add = bu.jit(lambda x: x + 1)
+    for _ in range(23):
+        x = add(x)
+    assert len(runs._ledger(device.device).pending) <= 5
+    np.testing.assert_array_equal(np.asarray(x), X + 23)
+    assert runs._ledger(device.device).pending == []

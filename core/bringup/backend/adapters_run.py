@@ -63,7 +63,24 @@ def located(step: Step) -> Step:
     For devices that take whole programs; `current_step` has it done.
     """
     line: Line | None = getattr(_issuing, "line", None)
-    return step if line is None else replace(step, location=line(step.location))
+    record: list[object] | None = getattr(_issuing, "record", None)
+    if line is not None or record is not None:
+        # A new object even at the same line: it tells this run from others of the program.
+        step = replace(step, location=step.location if line is None else line(step.location))
+    if record is not None:
+        record.append(step)
+    return step
+
+
+@contextlib.contextmanager
+def recording_steps(record: list[object]) -> Iterator[None]:
+    """Append to ``record`` the steps that devices ask for in this thread meanwhile."""
+    around: list[object] | None = getattr(_issuing, "record", None)
+    _issuing.record = record
+    try:
+        yield
+    finally:
+        _issuing.record = around
 
 
 @contextlib.contextmanager
@@ -135,9 +152,13 @@ class StepsExecutable:
             raise
         for i in self._aliases.values():
             donated.pop(i, None)
-        if not device.refcounted_handles:
-            for handle in (*arena, *donated.values()):
-                device.free(handle)
+        try:
+            if not device.refcounted_handles:
+                for handle in (*arena, *donated.values()):
+                    device.free(handle)
+        except BaseException:
+            _release(device, fresh)
+            raise
         return outputs
 
     def _issue(self, inputs: Sequence[Handle], outputs: list[Handle], arena: list[Handle]) -> None:

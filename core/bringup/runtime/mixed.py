@@ -64,8 +64,8 @@ class MixedExecutable:
         for part in self._parts:
             self._move(held, part.moves)
             name = part.device.name
-            handles = [transfer.handle_of(held[value, name]) for value in part.inputs]
-            made = transfer.wrap_all(part.device.device, part.executable(handles))
+            buffers = [held[value, name] for value in part.inputs]
+            made = transfer.execute(part.device.device, part.executable, buffers)
             held.update(zip([(value, name) for value in part.outputs], made, strict=True))
             for value in part.spent:
                 for place in self._devices:
