@@ -1,0 +1,86 @@
+"""The examples run as a user runs them, and show what they claim."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bringup as bu
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def run(name: str, *options: str) -> str:
+    command = [sys.executable, str(EXAMPLES / name), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return done.stdout
+
+
+needs_digits = pytest.mark.skipif(
+    importlib.util.find_spec("sklearn") is None, reason="the digits come with scikit-learn"
+)
+
+
+@needs_digits
+def test_both_models_learn_the_digits() -> None:
+    text = run("digits.py")
+    shares = [float(share) for share in re.findall(r"test accuracy +([\d.]+)%", text)]
+    assert len(shares) == 2, text
+    regression, network = shares
+    assert regression >= 95
+    assert network >= 96
+
+
+def losses(*options: str) -> list[float]:
+    found = re.findall(r"-> ([\d.]+)", run("digits.py", "--steps", "20", *options))
+    assert len(found) == 2
+    return [float(text) for text in found]
+
+
+@needs_digits
+def test_training_is_the_same_in_every_run() -> None:
+    assert losses() == losses()
+
+
+@needs_digits
+def test_training_is_the_same_on_every_device() -> None:
+    default, *others = bu.devices()
+    if not others:
+        pytest.skip("one device is installed")
+    expected = losses("--device", default)
+    for device in others:
+        assert losses("--device", device) == pytest.approx(expected, rel=1e-5)
+
+
+def test_one_line_is_one_kernel() -> None:
+    size = 1 << 16
+    text = run("fusion.py", "--size", str(size))
+    rows = re.findall(r"^(op by op|fused) +(\d+) +([\d,]+) +([\d,]+)$", text, re.MULTILINE)
+    assert len(rows) == 6, text
+    counts = [(kind, int(n), int(read.replace(",", ""))) for kind, n, read, _ in rows]
+    assert counts[0] == ("op by op", 3, 5 * 4 * size)
+    assert counts[1] == ("fused", 1, 3 * 4 * size)
+    assert counts[3] == ("fused", 1, 4 * size)
+    assert counts[5] == ("fused", 1, 4 * size + 2 * 4 * 1024)
+    assert all(apart[2] > 2 * one[2] for apart, one in zip(counts[2::2], counts[3::2], strict=True))
+    assert text.count("kernel k0_") == 1
+
+
+def test_everything_of_a_line_can_be_seen() -> None:
+    text = run("fusion.py", "--size", "2048", "--all")
+    assert text.count("kernel k0_") == 3
+    assert re.search(r"source +\d+ lines", text)
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    command = [sys.executable, str(EXAMPLES / "fusion.py"), "--device", "nothing"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode != 0
+    assert "no backend is named 'nothing'" in done.stderr

@@ -1,0 +1,118 @@
+"""What one line of code becomes: its graph, its kernels, the bytes they move, the source.
+
+    python examples/fusion.py [--device NAME] [--size N] [--all]
+
+Computed op by op, ``sum(x + y * z)`` writes two arrays of intermediate results to memory and reads
+them back. Fused it is one kernel that reads x, y and z once: nearly all it costs is that reading.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import bringup as bu
+from bringup.errors import UnsupportedError
+from bringup.program.program import Cost
+from bringup.runtime.compiler import Compiled, Options, compile_graph
+
+ROW = 1024
+
+
+def sum_of_products(x: bu.Array, y: bu.Array, z: bu.Array) -> bu.Array:
+    """Three ops: mul, add, reduce."""
+    return bu.sum(x + y * z)
+
+
+def softmax(x: bu.Array) -> bu.Array:
+    """Two reductions of a row and three passes over it, which stays in cache between them."""
+    return bu.nn.softmax(x, axis=-1)
+
+
+def layer_norm(x: bu.Array, gain: bu.Array, bias: bu.Array) -> bu.Array:
+    """Mean, variance and the scaled result, of one read of each row from memory."""
+    return bu.nn.layer_norm(x, gain=gain, bias=bias)
+
+
+def compiled(fn: Callable[..., bu.Array], arrays: list[bu.Array], *, fuse: bool) -> Compiled:
+    """The function for the device of the arrays, as one program, or one launch for each op."""
+    graph = bu.trace(fn, *arrays)
+    return compile_graph(graph, arrays[0].device, options=Options(fuse=fuse))
+
+
+def show(
+    fn: Callable[..., bu.Array], arrays: list[bu.Array], *, kernels: bool, source: bool
+) -> None:
+    """Print what a function becomes on the device of the arrays."""
+    types = ", ".join(str(array.type) for array in arrays)
+    print(f"\n==== {fn.__name__}({types})\n")
+    fused = compiled(fn, arrays, fuse=True)
+    print(fused.graph)
+    for kernel in fused.kernels if kernels else ():
+        print(f"\n{kernel}")
+    print(f"\n{'':10} launches   bytes read   bytes written")
+    line("op by op", compiled(fn, arrays, fuse=False).cost())
+    line("fused", fused.cost())
+    try:
+        text, asm = fused.source, fused.asm
+    except UnsupportedError as error:
+        print(f"source     none: {error.what}")
+        return
+    print(f"source     {text.count(chr(10))} lines, assembled to {asm.count(chr(10))}")
+    if source:
+        print(f"\n{text}")
+
+
+def line(name: str, cost: Cost) -> None:
+    """One row of the table."""
+    print(f"{name:10} {cost.kernels:8} {cost.bytes_read:12,} {cost.bytes_written:15,}")
+
+
+def seconds(run: Callable[[], Any], rounds: int = 20) -> float:
+    """The median time of a run, the first one (which compiles) left out."""
+    run()
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def race(x: bu.Array, y: bu.Array, z: bu.Array) -> None:
+    """Time the one line as three calls and as one."""
+    multiply, add, total = bu.jit(bu.multiply), bu.jit(bu.add), bu.jit(bu.sum)
+    one = bu.jit(sum_of_products)
+    apart = seconds(lambda: float(total(add(x, multiply(y, z)))))
+    fused = seconds(lambda: float(one(x, y, z)))
+    print(f"\n==== time of sum_of_products, {x.size:,} elements\n")
+    print(f"three calls {apart * 1e3:8.3f} ms")
+    print(f"one         {fused * 1e3:8.3f} ms, {apart / fused:.1f} times as fast")
+
+
+def main() -> None:
+    """Read the options, show three functions, time one."""
+    parser = argparse.ArgumentParser(description="Show what one line of code becomes.")
+    parser.add_argument("--device", help="as `bringup devices` lists it; by default the first")
+    parser.add_argument("--size", type=int, default=1 << 22, help=f"elements, at least {ROW}")
+    parser.add_argument("--all", action="store_true", help="print every kernel and its source")
+    options = parser.parse_args()
+
+    rng = np.random.default_rng(0)
+    with bu.device(options.device):
+        x, y, z = (bu.asarray(rng.random(options.size, np.float32)) for _ in range(3))
+        rows = bu.asarray(rng.random((options.size // ROW, ROW), np.float32))
+        gain, bias = bu.asarray(np.ones(ROW, np.float32)), bu.asarray(np.zeros(ROW, np.float32))
+        show(sum_of_products, [x, y, z], kernels=True, source=options.all)
+        show(softmax, [rows], kernels=options.all, source=options.all)
+        show(layer_norm, [rows, gain, bias], kernels=options.all, source=options.all)
+        race(x, y, z)
+
+
+if __name__ == "__main__":
+    main()
