@@ -18,7 +18,7 @@ from bringup.api.array import Array
 from bringup.api.axes import shape_of
 from bringup.api.broadcasting import as_array, binary, convert
 from bringup.api.elementwise import add, greater_equal, less_equal, multiply, where
-from bringup.api.place import DeviceSpec, OpenDevice
+from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
 from bringup.api.promotion import (
     DEFAULT_FLOAT,
     DEFAULT_INT,
@@ -29,7 +29,7 @@ from bringup.api.promotion import (
     literal,
 )
 from bringup.dtypes import DType, as_dtype, bool_
-from bringup.errors import ConversionError, OpTypeError, TraceError
+from bringup.errors import ConversionError, DeviceError, OpTypeError, TraceError
 from bringup.graph import Literal, user_location
 from bringup.ops.table import lookup
 from bringup.runtime import transfer
@@ -88,7 +88,15 @@ def from_host(host: np.ndarray[Any, Any], device: DeviceSpec = None) -> Array:
         return apply("constant", (), {"value": Literal(host, type_)})
     target = trace.device if trace is not None and device is None else None
     opened = target or place.get(device)
-    return Array(type_, opened, transfer.upload(opened.device, host))
+    return _uploaded(host, type_, opened)
+
+
+def _uploaded(host: np.ndarray[Any, Any], type_: TensorType, device: OpenDevice) -> Array:
+    try:
+        return Array(type_, device, transfer.upload(device.device, host))
+    except DeviceError as error:
+        error.notes = (*error.notes, f"while {type_} was uploaded to {device}")
+        raise at_user_line(error)  # noqa: B904  (the same object)
 
 
 def _host(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
@@ -167,7 +175,7 @@ def to_device(x: Array, device: DeviceSpec) -> Array:
             location=user_location(),
             fix="move arrays before or after the call",
         )
-    return Array(x.type, target, transfer.upload(target.device, x._host("a copy of")))
+    return _uploaded(x._host("a copy of"), x.type, target)
 
 
 def check_device(device: DeviceSpec) -> OpenDevice | None:

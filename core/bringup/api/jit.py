@@ -17,7 +17,7 @@ from bringup.api.array import Array
 from bringup.api.broadcasting import convert
 from bringup.api.creation import asarray
 from bringup.api.dispatch import FastPath
-from bringup.api.place import DeviceSpec, OpenDevice
+from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
 from bringup.api.promotion import exact_literal
 from bringup.api.traced import (
     LeafType,
@@ -118,9 +118,11 @@ class Jit:
         if target is not None:
             entry = self._trace(call, None)
             name, _, architecture = target.partition(":")
-            return lower_graph(
-                entry.function.graph, load(name), architecture, donated=entry.donated
-            )
+            try:
+                backend = load(name)
+            except BringupError as error:
+                raise at_user_line(error)  # noqa: B904  (the same object)
+            return lower_graph(entry.function.graph, backend, architecture, donated=entry.donated)
         device = self._device_of(call.leaves)
         entry = self._trace(call, device)
         return self._compiled(entry, device)

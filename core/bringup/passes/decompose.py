@@ -59,7 +59,9 @@ class _Decomposer:
 
     def _unsupported(self, instr: Instr) -> UnsupportedError:
         outermost = (self._open or [instr])[0]
-        call = format_call(instr.op.name, instr.operands, instr.attrs, Numbering((), ()))
+        call = format_call(
+            instr.op.name, instr.operands, instr.attrs, Numbering(instr.operands, ())
+        )
         notes = [
             f"needed by {made.op.name}, which the device lacks too" for made in self._open[::-1]
         ]

@@ -241,7 +241,11 @@ def _optimized(
 ) -> tuple[Graph, PassContext]:
     context = PassContext.from_environment(_record_pass if timeline.enabled() else None)
     passes = passes_for(available, backend.passes_before_fusion(), without=options.skip)
-    return run_pipeline(graph, passes, context=context), context
+    try:
+        return run_pipeline(graph, passes, context=context), context
+    except UnsupportedError as error:
+        error.notes = (*error.notes, f"the device is of backend {backend.name!r}")
+        raise
 
 
 def _check(check: int, graph: Graph, launches: Sequence[Launch], program: Program) -> None:

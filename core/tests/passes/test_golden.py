@@ -317,7 +317,7 @@ def test_decompose_names_what_is_missing_and_for_what(parse: Parse) -> None:
         "xor on u32: not available on the device, and has no decomposition",
         "  needed by neg, which the device lacks too",
         "  needed by sub, which the device lacks too",
-        "  in instruction: xor(%?, %?)",
+        "  in instruction: xor(%0, %1)",
         "  fix: claim 'xor' for u32 in the backend's capabilities and implement it, "
         'or name a device that may take over: fallback="…"',
     ]
