@@ -112,29 +112,28 @@ class _Native:
 
     def __init__(self, entry: FastEntry, executable: CpuExecutable) -> None:
         inputs = len(executable.program.inputs)
-        template = list(executable.template)
-        for place, handle in entry.bound:
-            template[place] = handle.address
-        args, shapes = _arguments(entry.args)
+        template = executable.template
+        types = executable.program.inputs
+        bound = [FastArg("array", types[place], place) for place, _ in entry.bound]
+        args, shapes = _arguments((*entry.args, *bound))
+        arrays = _words(*(id(array) for _, array in entry.bound))
         results = _words(*(word for t in entry.outputs for word in (id(t), t.nbytes)))
         pointers = _words(*template)
         self.words = _words(
             0, len(entry.args), args.address, executable.address, _flags(entry, executable),
             entry.epoch, id(entry.device), executable.arena_bytes, len(template), pointers.address,
             inputs, len(entry.outputs), results.address,
+            len(entry.bound), arrays.address,
         )  # fmt: skip
-        self._kept = (entry, args, shapes, results, pointers)
+        self._kept = (entry, args, arrays, shapes, results, pointers)
 
 
 def _check(entry: FastEntry, program: Program) -> None:
     """Every input comes from somewhere and holds what the program expects."""
     given = {arg.input: arg.type for arg in entry.args if arg.input >= 0}
-    bound = dict(entry.bound)
+    given |= {place: program.inputs[place] for place, _ in entry.bound}
     for place, type_ in enumerate(program.inputs):
-        if place in bound:
-            assert bound[place].nbytes >= type_.nbytes, f"input {place} is smaller than {type_}"
-        else:
-            assert given.get(place) is type_, f"input {place} is {type_}, not {given.get(place)}"
+        assert given.get(place) is type_, f"input {place} is {type_}, not {given.get(place)}"
     assert entry.outputs == program.outputs, "the entry's outputs are not the program's"
 
 

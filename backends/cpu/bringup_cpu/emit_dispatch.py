@@ -41,7 +41,8 @@ class Table:
 class Entry:
     """Byte offsets in an entry.
 
-    TEMPLATE: the buffer pointers of a call, with those filled in that never change.
+    TEMPLATE: the buffer pointers of a call, with those filled in that never change.  BOUND: arrays
+    that are inputs of every call; their descriptions follow the arguments'.
     """
 
     NEXT = 0
@@ -57,7 +58,9 @@ class Entry:
     INPUTS = 80
     RESULT_COUNT = 88
     RESULTS = 96
-    BYTES = 104
+    BOUND_COUNT = 104
+    BOUND = 112
+    BYTES = 120
 
 
 class Arg:
@@ -207,6 +210,14 @@ class DispatchEmitter:
             )[0]
             _require(b, b.not_(b.is_null(data)), no)
             b.store(data, b.at(buffers, b.get(arg, Arg.PLACE)))
+        bound = b.get(entry, Entry.BOUND, ptr)
+        with b.loop(number(0), b.get(entry, Entry.BOUND_COUNT)) as loop:
+            arg = b.at(descriptions, b.mul(b.add(nargs, loop.index), number(Arg.BYTES)))
+            o = b.load(ptr, b.gep(bound, loop.index, ptr))
+            data = b.call(self.module.functions["check_array"], (table, entry, arg, o))
+            # Donated meanwhile, for one.
+            _require(b, b.not_(b.is_null(data)), no)
+            b.store(data, b.at(buffers, b.get(arg, Arg.PLACE)))
         b.ret(number(1))
         b.position(no)
         b.ret(number(0))
@@ -337,8 +348,9 @@ class DispatchEmitter:
             self.module, "execute_unlocked", void, params
         )
         # Without the interpreter lock an argument may lose its buffer to another thread.
-        held = b.alloca(array(ptr, MAX_BUFFERS), align=16)
+        held = b.alloca(array(ptr, 2 * MAX_BUFFERS), align=16)
         code, n = b.get(entry, Entry.CODE, ptr), b.get(entry, Entry.ARG_COUNT)
+        n = b.add(n, b.get(entry, Entry.BOUND_COUNT))
         self._hold(b, table, entry, args, held)
         state = b.c("PyEval_SaveThread", ptr)
         b.call_pointer(void, code, (buffers, scratch))
@@ -347,17 +359,24 @@ class DispatchEmitter:
         b.ret()
 
     def _hold(self, b: Emit, table: Val, entry: Val, args: Val, held: Val) -> None:
-        """Take a reference to the buffer of every array argument, null for the others."""
-        descriptions = b.get(entry, Entry.ARGS, ptr)
-        with b.loop(number(0), b.get(entry, Entry.ARG_COUNT)) as loop:
+        """Take a reference to the buffer of every array, null for other arguments."""
+        descriptions, n = b.get(entry, Entry.ARGS, ptr), b.get(entry, Entry.ARG_COUNT)
+
+        def hold(o: Val, place: Val) -> None:
+            buffer = b.load(ptr, b.at(o, b.get(table, Table.BUFFER_SLOT)))
+            b.c("Py_IncRef", void, buffer)
+            b.store(buffer, place)
+
+        with b.loop(number(0), n) as loop:
             arg = b.at(descriptions, b.mul(loop.index, number(Arg.BYTES)))
             place = b.gep(held, loop.index, ptr)
             b.store(NULL, place)
             with b.if_then(b.icmp("eq", b.get(arg, Arg.KIND), number(ANY_ARRAY))):
-                o = b.load(ptr, b.gep(args, loop.index, ptr))
-                buffer = b.load(ptr, b.at(o, b.get(table, Table.BUFFER_SLOT)))
-                b.c("Py_IncRef", void, buffer)
-                b.store(buffer, place)
+                hold(b.load(ptr, b.gep(args, loop.index, ptr)), place)
+        bound = b.get(entry, Entry.BOUND, ptr)
+        with b.loop(number(0), b.get(entry, Entry.BOUND_COUNT)) as loop:
+            o = b.load(ptr, b.gep(bound, loop.index, ptr))
+            hold(o, b.gep(held, b.add(n, loop.index), ptr))
 
     def _call(self) -> None:
         """``dispatch_call(self, args, nargs, kwnames)``: see the module's text."""

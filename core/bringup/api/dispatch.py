@@ -9,7 +9,6 @@ import numpy as np
 
 from bringup.api.array import Array
 from bringup.api.place import OpenDevice
-from bringup.runtime import transfer
 from bringup.tracing.pytree import LEAF
 
 if TYPE_CHECKING:
@@ -107,10 +106,8 @@ def _describe(
         return None
     if len(arguments) != len(args):
         return None
-    bound = tuple(
-        (len(args) + i, transfer.handle_of(array._buffer))
-        for i, array in enumerate(entry.function.captured)
-    )
+    # The arrays, not their handles: a captured array may be donated later.
+    bound = tuple((len(args) + i, array) for i, array in enumerate(entry.function.captured))
     return FastEntry(
         args=tuple(arguments),
         executable=compiled.executable,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from bringup.backend.device import Executable, Handle
+from bringup.backend.device import Executable
 from bringup.types import TensorType
 
 
@@ -100,7 +100,8 @@ class FastEntry:
     outputs: types of the program's outputs; each becomes a new array on ``device``.
     device: the object in the device slot of arguments and results.
     epoch: what `ArrayLayout.epoch` must hold if no argument is an array.
-    bound: (input, handle) pairs for inputs that are no arguments.
+    bound: (input, array) pairs for inputs that are no arguments; a call matches while their values
+    are there.
     tuple_out: results come as a tuple even if there is one.
     """
 
@@ -109,7 +110,7 @@ class FastEntry:
     outputs: tuple[TensorType, ...]
     device: object
     epoch: int
-    bound: tuple[tuple[int, Handle], ...] = ()
+    bound: tuple[tuple[int, object], ...] = ()
     tuple_out: bool = False
 
 

@@ -461,7 +461,7 @@ class Table:
     def run(self, entry: FastEntry, args: Sequence[Any]) -> Any:
         self.hits += 1
         device: Any = entry.device
-        handles: dict[int, Any] = dict(entry.bound)
+        handles: dict[int, Any] = {i: array._buffer for i, array in entry.bound}
         for a, x in zip(entry.args, args, strict=True):
             handles[a.input] = x._buffer if a.kind == "array" else self.upload(device, x)
         made = entry.executable([handles[i] for i in sorted(handles)])
