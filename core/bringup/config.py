@@ -50,13 +50,19 @@ def level(name: str) -> int:
     Raises BringupError if it is none of the level's integers.
     """
     variable = _BY_NAME[name]
-    assert variable.highest is not None
-    value = text(name) or variable.default
-    levels = [str(i) for i in range(variable.highest + 1)]
-    if value not in levels:
+    fix = problem(variable)
+    if fix is not None:
         raise BringupError(
-            f"{name}={value!r} is no level of {name}",
-            notes=(variable.doc,),
-            fix=f"set {name} to one of {', '.join(levels)}, or unset it",
+            f"{name}={text(name)!r} is no level of {name}", notes=(variable.doc,), fix=fix
         )
-    return int(value)
+    return int(text(name) or variable.default)
+
+
+def problem(variable: Variable) -> str | None:
+    """What to do about the value that a variable has now; None if it is a right one."""
+    if variable.highest is None:
+        return None
+    levels = [str(i) for i in range(variable.highest + 1)]
+    if (text(variable.name) or variable.default) in levels:
+        return None
+    return f"set {variable.name} to one of {', '.join(levels)}, or unset it"

@@ -88,11 +88,14 @@ def dump(
     ] = "",
     level: Annotated[
         list[str] | None,
-        typer.Option(help="passes, program, kernels, source, asm or cost; may be repeated."),
+        typer.Option(
+            help="passes, program, kernels, source, asm or cost; may be repeated.  All but source"
+            " and asm by default."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show what a function becomes: the graph after each pass, kernels, source, cost."""
+    """Show what a function becomes: the graph after each pass, program, kernels, cost."""
     from bringup.cli import dump as command
 
     command.show(subject, types or [], target, level or [], as_json=json)

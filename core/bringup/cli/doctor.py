@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ import platformdirs
 from bringup import config
 from bringup.backend.discovery import BackendStatus
 from bringup.backend.registry import list_backends
-from bringup.cli.output import document, heading, line, table
+from bringup.cli.output import document, heading, line, size_text, table
 
 _NEEDED = ("bringup", "numpy", "ml_dtypes", "llvmlite", "pluggy", "hypothesis")
 _FAULTS = ("incompatible", "broken", "duplicate")
@@ -35,8 +34,7 @@ def show(*, as_json: bool) -> int:
         document({"versions": versions, "backends": rows, "variables": variables, "cache": cache})
     else:
         _print(versions, backends, cache)
-    faulty = any(status.state in _FAULTS for status in backends)
-    return int(faulty or "" in versions.values())
+    return int(_faults(versions, backends) > 0)
 
 
 def _print(versions: dict[str, str], backends: list[BackendStatus], cache: dict[str, Any]) -> None:
@@ -55,12 +53,22 @@ def _print(versions: dict[str, str], backends: list[BackendStatus], cache: dict[
     line()
     heading("Environment")
     table(
-        ("variable", "value", "meaning"),
-        [(v.name, os.environ.get(v.name, f"{v.default}"), v.doc) for v in config.VARIABLES],
+        ("variable", "value", "meaning", "fix"),
+        [(v.name, config.text(v.name), v.doc, config.problem(v) or "") for v in config.VARIABLES],
     )
     line()
     heading("Cache")
-    line(f"{cache['path']}: {cache['files']} files, {cache['bytes']} bytes")
+    line(f"{cache['path']}: {cache['files']:,} files, {size_text(cache['bytes'])}")
+    line()
+    faults = _faults(versions, backends)
+    heading(f"{faults} to fix" if faults else "Everything is in order.")
+
+
+def _faults(versions: dict[str, str], backends: list[BackendStatus]) -> int:
+    """How many packages, backends and variables need a fix."""
+    missing = sum(not version for version in versions.values())
+    broken = sum(status.state in _FAULTS for status in backends)
+    return missing + broken + sum(config.problem(v) is not None for v in config.VARIABLES)
 
 
 def _version(distribution: str) -> str:

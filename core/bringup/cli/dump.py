@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -24,23 +26,26 @@ from bringup.runtime.compiler import Compiled, lower_graph
 from bringup.types import TensorType
 
 LEVELS = ("passes", "program", "kernels", "source", "asm", "cost")
+# Source and assembly are long; they are shown when asked for.
+_BY_DEFAULT = ("passes", "program", "kernels", "cost")
 _FIRST_AFTER_PASSES = "90"  # as the compiler numbers the files of a dump
 
 
 def show(
     subject: str, types: Sequence[str], target: str, levels: Sequence[str], *, as_json: bool
 ) -> None:
-    """Compile for a target and print the levels asked for, all but the assembly by default.
+    """Compile for a target and print the levels asked for, all but source and assembly by default.
 
     subject: ``file.py:function`` or ``module:function``, traced on ``types`` (``f32[4,8]``, or
     numbers); or a file of IR text.
     Raises BringupError for what cannot be found or compiled.
     """
-    wanted = tuple(levels) or tuple(level for level in LEVELS if level != "asm")
+    wanted = tuple(levels) or _BY_DEFAULT
     unknown = [level for level in wanted if level not in LEVELS]
     if unknown:
         raise BringupError(f"there is no level {unknown[0]!r}", fix=f"use {', '.join(LEVELS)}")
     target = target or _default_target()
+    load(target.partition(":")[0])  # a wrong name is no error of the function
     with TemporaryDirectory() as folder, _dumping_to(folder):
         compiled = _compile(subject, types, target)
         files = {f.stem: f.read_text(encoding="utf-8") for f in Path(folder).rglob("*.txt")}
@@ -65,22 +70,20 @@ def _print(found: dict[str, Any]) -> None:
         if level == "passes":
             _print_passes(content)
         elif level == "kernels":
-            for text in content:
-                _section("kernel", text)
+            _section(f"kernels: {len(content)}", "\n\n".join(content))
         elif level == "cost":
-            _section("cost", "\n".join(f"{k} {v}" for k, v in content.items()))
+            _section("cost", "\n".join(f"{k} {v:,}" for k, v in content.items()))
         else:
             _section(level, content)
 
 
 def _print_passes(passes: dict[str, str]) -> None:
-    before = ""
-    for name, text in passes.items():
-        if text == before:
-            heading(f"{name}: no change")
-        else:
-            _section(name, text)
-        before = text
+    changes = [(text, list(names)) for text, names in groupby(passes, passes.__getitem__)]
+    for text, (first, *idle) in changes:
+        _section(first, text)
+        if idle:
+            heading(f"{', '.join(idle)}: no change")
+            line()
 
 
 def _section(title: str, text: str) -> None:
@@ -111,7 +114,15 @@ def _compile(subject: str, types: Sequence[str], target: str) -> Compiled:
 
     function = _function(_module(path), name, path)
     jitted = function if isinstance(function, Jit) else jit(function)
-    compiled: Compiled = jitted.lower(*map(_argument, types), target=target)
+    arguments = [_argument(text) for text in types]
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        raise BringupError(
+            f"{name}{inspect.signature(function)} does not take the types given: {error}",
+            fix=f"give one for each argument: bringup dump {subject} 'f32[4,8]' …",
+        ) from None
+    compiled: Compiled = jitted.lower(*arguments, target=target)
     return compiled
 
 

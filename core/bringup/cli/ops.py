@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import bringup.ops  # noqa: F401  (fills the op table)
 from bringup import dtypes
-from bringup.cli.output import document, heading, line, table
+from bringup.cli.output import document, heading, is_terminal, line, table
 from bringup.dtypes import DType
 from bringup.errors import BringupError
 from bringup.graph.printer import format_attr
@@ -17,6 +18,7 @@ from bringup.ops.table import REQUIRED, Accuracy, Attr, OpDef, all_ops, find
 _GROUPS: tuple[tuple[str, tuple[DType, ...]], ...] = (
     ("all", dtypes.ALL),
     ("numeric", dtypes.NUMERIC),
+    ("bool, integers", (dtypes.bool_, *dtypes.INTS)),
     ("integers", dtypes.INTS),
     ("signed integers", dtypes.SIGNED_INTS),
     ("floats", dtypes.FLOATS),
@@ -46,9 +48,14 @@ def _all(as_json: bool) -> None:
     if as_json:
         document([_facts(op) for op in rows])
         return
-    columns = ("name", "kind", "tier", "dtypes", "meaning")
     cells = [(op.name, op.kind.value, _tier(op), _dtypes(op), _sentence(op.doc)) for op in rows]
-    table(columns, cells)
+    if not is_terminal():
+        table(("name", "kind", "tier", "dtypes", "meaning"), cells)
+        return
+    # A window has no room for the kind, which is the same for many rows in a row.
+    for kind, group in groupby(cells, key=lambda row: row[1]):
+        table((kind, "tier", "dtypes", "meaning"), [(row[0], *row[2:]) for row in group])
+        line()
 
 
 def _one(op: OpDef) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from rich import filesize
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -29,6 +30,16 @@ def line(text: str = "", console: Console | None = None) -> None:
 def heading(text: str) -> None:
     """The title of a section."""
     Console().print(Text(text, style="bold"), soft_wrap=True)
+
+
+def is_terminal() -> bool:
+    """Whether a person reads the output, of the width of a window."""
+    return Console().is_terminal
+
+
+def size_text(nbytes: int) -> str:
+    """A number of bytes for people."""
+    return filesize.decimal(nbytes)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

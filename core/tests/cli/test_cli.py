@@ -97,6 +97,17 @@ def test_doctor_names_faults_fixes_and_prints_and_fails() -> None:
     assert not [m for m in sys.modules if m.startswith("plugin_")]
 
 
+def test_doctor_finds_a_wrong_variable(monkeypatch: pytest.MonkeyPatch, install: Install) -> None:
+    install("good")
+    right = bringup("doctor")
+    monkeypatch.setenv("BRINGUP_CHECK", "9")
+    wrong = bringup("doctor")
+    assert wrong.exit_code == 1
+    assert "set BRINGUP_CHECK to one of 0, 1, 2, or unset it" in wrong.stdout
+    assert "BRINGUP_CHECK to" not in right.stdout
+    assert right.stdout.splitlines()[-1] != wrong.stdout.splitlines()[-1]
+
+
 def test_doctor_as_json(install: Install) -> None:
     install("good")
     result = bringup("doctor", "--json")

@@ -69,13 +69,18 @@ def test_every_level_of_a_function(subject: str) -> None:
     text = result.stdout
     assert "graph forward(%0: f32[4,8], %1: f32[4,8]) {" in text
     assert "= exp(" in text
-    assert "dce: no change\n" in text
+    assert "07-dce: no change\n" in text
     assert "\nprogram forward(f32[4,8], f32[4,8]) -> (f32[4,8]) arena=0\n" in text
-    assert "\nkernel k0" in text
-    assert "\nsource\nsource for v2\n" in text
+    assert "\nkernels: 1\nkernel k0" in text
     assert "\nkernels 1\n" in text
+    assert "source for v2" not in text
     assert "nop" not in text
     assert "BRINGUP_DUMP" not in os.environ
+
+
+def test_source_and_assembly_are_shown_when_asked_for() -> None:
+    result = dump("twice.ir", "--level", "source", "--level", "asm")
+    assert result.stdout == "source\nsource for v2\n\nasm\nnop\n\n"
 
 
 def test_chosen_levels_as_json() -> None:
@@ -101,6 +106,8 @@ def test_a_graph_in_a_file() -> None:
         (["no_such_module:f"], "there is no module 'no_such_module'"),
         (["model_of_test.py:forwards"], "has no function 'forwards'\n  fix: name one of forward"),
         (["model_of_test.py:forward", "f32[4"], "not a tensor type: 'f32[4'"),
+        (["model_of_test.py:forward"], "forward(x, y) does not take the types given: missing"),
+        (["model_of_test.py:forward", *["f32[4]"] * 3], "given: too many positional arguments"),
         (["twice.ir", "f32[4]"], "a graph in a file has its types already"),
         (["twice.ir", "--level", "loops"], "there is no level 'loops'"),
         (["twice.ir", "--target", "papers"], "no backend is named 'papers'"),
@@ -111,3 +118,4 @@ def test_what_cannot_be_shown(arguments: list[str], message: str) -> None:
     assert result.exit_code == 1
     assert isinstance(result.exception, BringupError)
     assert message in str(result.exception)
+    assert result.exception.fix
