@@ -31,7 +31,13 @@ VARIABLES: tuple[Variable, ...] = (
         "0: trust; 1: verify every level after every pass; 2: also compare values around each pass",
         highest=2,
     ),
-    Variable("BRINGUP_DEBUG", "0", "0: silent … 4: everything, on standard error", highest=4),
+    Variable(
+        "BRINGUP_DEBUG",
+        "0",
+        "on standard error, 1: a line for each program compiled; 2: for each pass too; 3: kernels"
+        " too; 4: their source too",
+        highest=4,
+    ),
     Variable("BRINGUP_TRACE", "", "file.json that receives a timeline for Perfetto"),
 )
 

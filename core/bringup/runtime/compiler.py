@@ -4,7 +4,6 @@ cached by structure.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -34,12 +33,11 @@ from bringup.program.cost import program_cost, sum_costs
 from bringup.program.plan import plan
 from bringup.program.program import Cost, Program
 from bringup.program.verify import verify_program
-from bringup.runtime import timeline
+from bringup.runtime import debug, timeline
 from bringup.runtime.devices import OpenDevice
 from bringup.runtime.mixed import MixedExecutable
 
 _CACHE_SIZE = 4096
-_log = logging.getLogger("bringup.compiler")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,18 +256,15 @@ def _check(check: int, graph: Graph, launches: Sequence[Launch], program: Progra
 def _compile(
     graph: Graph, device: OpenDevice, donated: frozenset[int], options: Options
 ) -> Compiled:
+    debug.listen()
     start = time.perf_counter()
     optimized, program = make_program(
         graph, device.capabilities, device.backend, donated=donated, options=options
     )
     with timeline.span("backend compile", "compile", program=program.name):
         executable = device.device.compile(program)
-    _log.info(
-        "%s: %d launches, compiled in %.1f ms",
-        program.name,
-        len(program.steps),
-        (time.perf_counter() - start) * 1e3,
-    )
+    milliseconds = (time.perf_counter() - start) * 1e3
+    debug.compiled(program, milliseconds, lambda: device.backend.lower(program))
     return Compiled(
         graph,
         optimized,
