@@ -168,7 +168,8 @@ class _SimtEmitter:
                 body.give(n, {(): value}, frozenset(), varying=False)
             body.analyse()
             made = self._stage(stage, body)
-            if self.shared:
+            # Without a loop every thread has the whole fold already.
+            if self.shared and stage.axes:
                 made = [
                     self._across(v, f, f"s{number}f{n}")
                     for n, (v, f) in enumerate(zip(made, stage.folds, strict=True))
@@ -303,7 +304,7 @@ class _SimtEmitter:
 
 def _shares_blocks(kernel: Kernel) -> bool:
     """Whether a block, not a thread, should run one grid point."""
-    if all(not s.axes for s in kernel.stages):
+    if all(not s.axes for s in kernel.stages) or not kernel.points:
         return False
     if any(d.role == "tile" for d in kernel.buffers):
         return True

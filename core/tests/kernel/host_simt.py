@@ -1,0 +1,170 @@
+"""A machine with a thread per lane, made of this machine's threads: kernels as `emit_simt` wrote
+them run here, barriers and shared memory included.
+
+Thread and block numbers live in thread-specific data, the barrier is that of POSIX.  Blocks run one
+after the other, since shared memory is a global variable.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import count
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from bringup.graph import Graph, Value
+from bringup.kernel.form import Kernel
+from bringup.kernel.fuse import Launch
+from bringup.kernel.index import Axis, Expr
+from bringup.kernel.split import split_fold
+from bringup.llvm.simt import SimtKernel, SimtTarget, emit_simt
+from bringup.llvm.text import Module
+
+Array = np.ndarray[Any, Any]
+
+THREADS = 32
+#: Blocks at most: fewer than most kernels want, so that each takes several turns.
+BLOCKS = 2
+TARGET = SimtTarget(
+    calling_convention="",
+    thread="host_thread",
+    block_index="host_block",
+    block_size="host_threads",
+    grid_size="host_blocks",
+    barrier="host_barrier",
+    global_space=0,
+    shared_space=0,
+    block=THREADS,
+)
+_NUMBERS = ("thread", "block", "threads", "blocks")
+_serial = count()
+
+
+class _Host:
+    """One engine and as many threads as a block has."""
+
+    def __init__(self) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        triple = llvm.Target.from_default_triple()
+        machine = triple.create_target_machine(
+            # Conversions of f16 are instructions on all but the oldest machines, else calls.
+            cpu=llvm.get_host_cpu_name(),
+            features=llvm.get_host_cpu_features().flatten(),
+            opt=1,
+            # Shared memory may be mapped anywhere, seen from the code.
+            codemodel="large",
+            jit=True,
+        )
+        self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        self.libc = ctypes.CDLL(None)
+        self.keys = {name: self._key() for name in _NUMBERS}
+        self.barrier = ctypes.create_string_buffer(64)
+        assert self.libc.pthread_barrier_init(self.barrier, None, THREADS) == 0
+        self.pool = ThreadPoolExecutor(THREADS)
+
+    def _key(self) -> int:
+        key = ctypes.c_uint()
+        assert self.libc.pthread_key_create(ctypes.byref(key), None) == 0
+        return key.value
+
+    def support(self) -> str:
+        """The functions that stand for the target's intrinsics."""
+        lines = ["declare ptr @pthread_getspecific(i32)", "declare i32 @pthread_barrier_wait(ptr)"]
+        for name, key in self.keys.items():
+            lines += [
+                f"define internal i32 @host_{name}_here() {{",
+                f"  %p = call ptr @pthread_getspecific(i32 {key})",
+                "  %n = ptrtoint ptr %p to i32",
+                "  ret i32 %n",
+                "}",
+            ]
+        lines += [
+            "define internal void @host_barrier_here() {",
+            f"  %p = inttoptr i64 {ctypes.addressof(self.barrier)} to ptr",
+            "  %x = call i32 @pthread_barrier_wait(ptr %p)",
+            "  ret void",
+            "}",
+        ]
+        return "\n".join(lines)
+
+    def load(self, module: Module, name: str) -> Any:
+        lines = [
+            x for x in str(module).split("\n") if not x.startswith("declare") or "@host_" not in x
+        ]
+        text = "\n".join(lines)
+        for word in (*_NUMBERS, "barrier"):
+            text = text.replace(f"@host_{word}(", f"@host_{word}_here(")
+        parsed = llvm.parse_assembly(f"{text}\n{self.support()}")
+        parsed.verify()
+        self.engine.add_module(parsed)
+        self.engine.finalize_object()
+        return self.engine.get_function_address(name)
+
+    def run(self, address: int, made: SimtKernel, pointers: Sequence[int]) -> None:
+        blocks = min(made.blocks, BLOCKS)
+        function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(address)
+
+        def thread(number: int, block: int) -> None:
+            numbers = (number, block, made.threads, blocks)
+            for name, value in zip(_NUMBERS, numbers, strict=True):
+                self.libc.pthread_setspecific(self.keys[name], ctypes.c_void_p(value))
+            function(*pointers)
+
+        for block in range(blocks):
+            running = [self.pool.submit(thread, n, block) for n in range(made.threads)]
+            for each in running:
+                each.result()
+
+
+@cache
+def _host() -> _Host:
+    return _Host()
+
+
+class SimtLaunch:
+    """A compiled kernel; call it with one array per buffer that is no tile."""
+
+    def __init__(self, kernel: Kernel, clips: Mapping[Axis, Expr] | None = None) -> None:
+        module, name = Module(), f"kernel_{next(_serial)}"
+        self.made = emit_simt(module, kernel, name, TARGET, clips)
+        assert self.made.threads == THREADS
+        self.address = _host().load(module, name)
+
+    def __call__(self, buffers: Sequence[Array]) -> None:
+        _host().run(self.address, self.made, [a.ctypes.data for a in buffers])
+
+
+class Launches:
+    """The launches of a graph, compiled once; long folds are cut where ``chunk`` is given."""
+
+    def __init__(self, graph: Graph, launches: Sequence[Launch], chunk: int = 0) -> None:
+        self.graph = graph
+        self.steps = [(x, *_compiled(x.kernel, chunk)) for x in launches if x.kernel is not None]
+        assert len(self.steps) == len(launches)
+
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        values: dict[Value, Array] = {
+            v: np.ascontiguousarray(a) for v, a in zip(self.graph.inputs, inputs, strict=True)
+        }
+        for launch, runs, scratch in self.steps:
+            for value in launch.writes:
+                raw = np.full(max(value.type.nbytes, 1), 0xFF, np.uint8)[: value.type.nbytes]
+                values[value] = raw.view(value.dtype.numpy).reshape(value.shape)
+            buffers = [values[v] for v in launch.values]
+            buffers += [np.full(t.size, 99).astype(t.dtype.numpy) for t in scratch]
+            for run in runs:
+                run(buffers)
+        return [values[v] for v in self.graph.outputs]
+
+
+def _compiled(kernel: Kernel, chunk: int) -> tuple[list[SimtLaunch], Sequence[Any]]:
+    split = split_fold(kernel, chunk_elements=chunk, max_points=1000) if chunk else None
+    if split is None:
+        return [SimtLaunch(kernel)], ()
+    return [SimtLaunch(split.partial, split.clips), SimtLaunch(split.final)], split.scratch
