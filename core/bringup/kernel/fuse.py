@@ -35,6 +35,9 @@ from bringup.ops.table import Kind
 _CHEAP_READS = 4
 _MAX_READS = 64
 _SMALL = 1 << 12
+#: Weight of the values a body grows to: compilers take more than linear time over long ones.
+_MAX_WEIGHT = 1000
+_EXPENSIVE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class _Cluster:
 
     whole: the instruction left whole, if it is that.
     grid, stages, reads: as in `Shape`; they stay right while ops that only rewrite indices join.
+    weight: of the values that the bodies compute, about.
     contracts: a contraction is a member.
     """
 
@@ -65,6 +69,7 @@ class _Cluster:
     stages: int = 1
     reads: dict[Value, list[Index]] = field(default_factory=dict)
     contracts: bool = False
+    weight: int = 1
 
 
 def fuse(
@@ -192,6 +197,7 @@ class _Fusion:
 
     def _add(self, cluster: _Cluster, instr: Instr) -> None:
         cluster.region.members.add(instr)
+        cluster.weight += _weight(instr)
         cluster.reads.pop(instr.result, None)
         cluster.contracts = cluster.contracts or opdef(instr).kind is Kind.CONTRACTION
         self._register(cluster, instr)
@@ -217,6 +223,7 @@ class _Fusion:
         for cluster, shape in tried:
             indices = cluster.reads.get(instr.result, [])
             self._add(cluster, instr)
+            cluster.weight += _weight(instr) * max(len(indices) - 1, 0)
             if shape is not None:
                 self._refresh(cluster, shape)
             else:
@@ -228,6 +235,8 @@ class _Fusion:
         indices.
         """
         indices = cluster.reads.get(instr.result, [])
+        if cluster.weight + _weight(instr) * len(indices) > _MAX_WEIGHT:
+            return False, None
         if is_fold(instr):
             return self._try_shape(cluster, instr, [])
         reads = {*cluster.reads, *instr.operands} - {instr.result}
@@ -337,6 +346,8 @@ class _Fusion:
         """Whether ``host`` may store the value besides its own: not if that makes it compute it
         more than once a point.
         """
+        if host.weight >= _MAX_WEIGHT:
+            return False
         if (host.contracts and self._feeds_contraction(host, instr)) or len(
             host.reads.get(instr.result, ())
         ) > 1:
@@ -386,6 +397,8 @@ class _Fusion:
     def _join(self, a: _Cluster, b: _Cluster, extra: set[Instr]) -> bool:
         """Make ``b`` part of ``a`` if they are one kernel, also together with ``extra``."""
         region = Region(a.region.members | b.region.members, a.region.outputs + b.region.outputs)
+        if a.weight + b.weight > _MAX_WEIGHT:
+            return False
         try:
             shape = shape_region(
                 Region(region.members | extra, region.outputs), self.order, self.limits
@@ -397,6 +410,7 @@ class _Fusion:
         if not extra and shape.stages > max(a.stages, b.stages):
             return False
         a.region = region
+        a.weight += b.weight
         self._refresh(a, shape)
         for member in b.region.members:
             homes = [c for c in self.homes[member] if c is not b and c is not a]
@@ -413,7 +427,30 @@ class _Fusion:
         done: set[int] = set()
         for cluster in reversed(self.clusters):
             self._visit(cluster, ordered, done)
-        return [self._launch(c, n) for n, c in enumerate(ordered)]
+        launches: list[Launch] = []
+        for cluster in ordered:
+            try:
+                launches.append(self._launch(cluster, len(launches)))
+            except Unfusable:
+                launches += self._launch_apart(cluster, launches)
+        return launches
+
+    def _launch_apart(self, cluster: _Cluster, before: list[Launch]) -> list[Launch]:
+        """One kernel for each instruction of a cluster whose body grew too large.
+
+        Indices are counted while clusters grow, masks are not: they can multiply.
+        """
+        written = {value for launch in before for value in launch.writes}
+        launches: list[Launch] = []
+        for instr in sorted(cluster.region.members, key=self.order.__getitem__):
+            kept = instr.result in cluster.region.outputs
+            if (self._is_free(instr) and not kept) or instr.result in written:
+                continue
+            free = {v.producer for v in instr.operands if v.producer is not None}
+            members = {instr} | {m for m in free if self._is_free(m) and self._kernel_able(m)}
+            alone = _Cluster(Region(members, list(instr.results)))
+            launches.append(self._launch(alone, len(before) + len(launches)))
+        return launches
 
     def _visit(self, cluster: _Cluster, ordered: list[_Cluster], done: set[int]) -> None:
         stack: list[tuple[_Cluster, bool]] = [(cluster, False)]
@@ -444,6 +481,10 @@ class _Fusion:
         reads = tuple(v for v in lowered.values if v not in written)
         writes = tuple(v for v in lowered.values if v in written)
         return Launch(normalize_axes(lowered.kernel), None, reads, writes, lowered.values)
+
+
+def _weight(instr: Instr) -> int:
+    return _EXPENSIVE if is_expensive(instr) else 1
 
 
 def _evaluations(grid: tuple[Axis, ...], indices: list[Index]) -> int:

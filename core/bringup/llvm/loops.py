@@ -54,7 +54,9 @@ def emit_kernel(
     """
     if not kernel.points:
         return NativeKernel(name, 0, 0, 0)
-    return _KernelEmitter(module, schedule(kernel, target), name, clips or {}).run()
+    clips = clips or {}
+    clipped = frozenset[Axis]().union(*(stop.axes() for stop in clips.values()))
+    return _KernelEmitter(module, schedule(kernel, target, clipped), name, clips).run()
 
 
 class _KernelEmitter:

@@ -7,7 +7,7 @@ computed from which.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bringup.graph import Instr
@@ -70,25 +70,32 @@ class Schedule:
 _CROSS_BLOCK = 64
 
 
-def schedule(kernel: Kernel, target: LoopTarget) -> Schedule:
-    """Choose lanes, tiles and units."""
+def schedule(
+    kernel: Kernel, target: LoopTarget, one_by_one: frozenset[Axis] = frozenset()
+) -> Schedule:
+    """Choose lanes, tiles and units.
+
+    one_by_one: grid axes whose points differ in how far their loops go, so that no two may share a
+    vector or a tile.
+    """
     widest = max(
         (i.results[0].dtype.bits for s in kernel.stages for i in s.body.instrs), default=32
     )
     widest = max([widest, *(v.dtype.bits for s in kernel.stages for v in s.body.inputs)])
     full = max(4, min(64, target.vector_bits // max(widest, 8)))
     looping = [s for s in kernel.stages if s.axes]
-    best_grid = max(kernel.grid, key=lambda a: (_score(kernel.stages, a, full), a.id), default=None)
+    shared = [a for a in kernel.grid if a not in one_by_one]
+    best_grid = max(shared, key=lambda a: (_score(kernel.stages, a, full), a.id), default=None)
     if best_grid is None and not looping:
         return Schedule(kernel, 1, None, 1, None, None, 1)
     if _is_map(kernel):
         return _map_schedule(kernel, full)
     inner_score = sum(max(_score([s], a, full) for a in s.axes) for s in looping)
     if best_grid is not None and not looping:
-        return _grid_schedule(kernel, best_grid, full, target)
+        return _grid_schedule(kernel, best_grid, full, target, shared)
     if best_grid is not None and _score(kernel.stages, best_grid, full) > inner_score:
-        return _grid_schedule(kernel, best_grid, full, target)
-    return _inner_schedule(kernel, full, target)
+        return _grid_schedule(kernel, best_grid, full, target, shared)
+    return _inner_schedule(kernel, full, target, shared)
 
 
 def _is_map(kernel: Kernel) -> bool:
@@ -151,13 +158,13 @@ def _crossing_axis(kernel: Kernel, lane: Axis) -> Axis | None:
     return None
 
 
-def _row_axis(kernel: Kernel, lane: Axis) -> Axis | None:
+def _row_axis(kernel: Kernel, lane: Axis, shared: Sequence[Axis]) -> Axis | None:
     """A grid axis some inner load does not depend on while it depends on the lanes: worth a
     register tile.
     """
     if not _only_folds(kernel):
         return None
-    for axis in reversed(kernel.grid):
+    for axis in reversed(shared):
         if axis == lane:
             continue
         for stage in kernel.stages:
@@ -168,9 +175,11 @@ def _row_axis(kernel: Kernel, lane: Axis) -> Axis | None:
     return None
 
 
-def _grid_schedule(kernel: Kernel, lane: Axis, full: int, target: LoopTarget) -> Schedule:
+def _grid_schedule(
+    kernel: Kernel, lane: Axis, full: int, target: LoopTarget, shared: Sequence[Axis]
+) -> Schedule:
     lanes = min(full, _power_of_two(lane.size))
-    row = _row_axis(kernel, lane)
+    row = _row_axis(kernel, lane, shared)
     vectors = -(-lane.size // lanes)
     if row is None:
         columns = min(4, vectors)
@@ -197,12 +206,14 @@ def _divide(size: int, most: int) -> int:
     return -(-size // parts) if parts else 1
 
 
-def _inner_schedule(kernel: Kernel, full: int, target: LoopTarget) -> Schedule:
+def _inner_schedule(
+    kernel: Kernel, full: int, target: LoopTarget, shared: Sequence[Axis]
+) -> Schedule:
     stages = tuple(_best_last(s, full) for s in kernel.stages)
     kernel = replace(kernel, stages=stages)
     longest = max(s.axes[-1].size for s in stages if s.axes)
     lanes = min(full, _power_of_two(longest))
-    rows, cross = _cross_axes(kernel)
+    rows, cross = _cross_axes(kernel, shared)
     if rows is not None:
         tiles = 4 if target.registers >= 32 else 2
         tile = Tile(rows, _divide(rows.size, tiles if cross is not None else 2 * tiles), 1)
@@ -222,12 +233,12 @@ def _best_last(stage: Stage, full: int) -> Stage:
     return replace(stage, axes=tuple(order))
 
 
-def _cross_axes(kernel: Kernel) -> tuple[Axis | None, Axis | None]:
+def _cross_axes(kernel: Kernel, shared: Sequence[Axis]) -> tuple[Axis | None, Axis | None]:
     """Grid axes over which inner loads are shared: rows that one load skips, and columns that
     another skips.
     """
     skipped: list[Axis] = []
-    for axis in reversed(kernel.grid) if _only_folds(kernel) else ():
+    for axis in reversed(shared) if _only_folds(kernel) else ():
         for stage in kernel.stages:
             if not stage.axes:
                 continue

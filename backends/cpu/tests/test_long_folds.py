@@ -1,0 +1,50 @@
+"""Folds that are cut into chunks, whose last chunk is short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bringup as bu
+
+LENGTHS = (2**17, 2**17 + 1, 10**6 + 3, 2**20 + 2**16 + 1)
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_chunks_of_what_no_memory_holds(n: int) -> None:
+    """The body reads nothing, or the same everywhere, so any axis might have run across lanes."""
+    two = np.float32(2)
+    assert int(bu.jit(lambda: bu.sum(bu.ones(n, dtype=bu.int32)))()) == n
+    assert float(bu.jit(lambda x: bu.sum(bu.broadcast_to(x, (n,)) * 3))(two)) == 6 * n
+    assert float(bu.jit(lambda: bu.prod(bu.full(n, -1.0, dtype=bu.float32)))()) == (-1.0) ** n
+    assert int(bu.jit(lambda: bu.max(bu.arange(n, dtype=bu.int32)))()) == n - 1
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_chunks_of_rows_that_are_all_the_same(n: int) -> None:
+    row = np.array([1, 2, 4], np.int32)
+    f = bu.jit(lambda x: bu.sum(bu.broadcast_to(x, (n, 3)) + 1))
+    assert int(f(row)) == 10 * n
+
+
+READS: list[Callable[[Any], Any]] = [
+    lambda x: x[::2],
+    lambda x: x[::-3],
+    lambda x: x[5::7],
+]
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("n", LENGTHS)
+def test_chunks_read_with_strides(read: Callable[[Any], Any], n: int) -> None:
+    x = np.random.default_rng(n).integers(-9, 9, 7 * n).astype(np.int32)
+    assert int(bu.jit(lambda x: bu.sum(read(x)))(x)) == read(x).sum()
+
+
+def test_chunks_read_through_divisions() -> None:
+    x = np.random.default_rng(0).integers(-9, 9, 6 * 300_007).astype(np.int32)
+    f = bu.jit(lambda x: bu.sum(bu.reshape(x, (-1, 6)).T[::2], axis=1))
+    np.testing.assert_array_equal(f(x), x.reshape(-1, 6).T[::2].sum(axis=1))
