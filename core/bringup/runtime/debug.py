@@ -37,9 +37,8 @@ def compiled(program: Program, milliseconds: float, lower: Callable[[], Lowered]
 
     lower: gives its source, if somebody wants to see it.
     """
-    _log.info(
-        "%s: %d launches, compiled in %.1f ms", program.name, len(program.steps), milliseconds
-    )
+    count = len(program.steps)
+    _log.info("%s: launches: %d, compiled in %.1f ms", program.name, count, milliseconds)
     for kernel in program.kernels:
         _log.log(_KERNELS, "%s", kernel)
     if _log.isEnabledFor(_SOURCE):
