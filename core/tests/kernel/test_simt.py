@@ -52,6 +52,11 @@ def every_other(x: Value) -> Value:
     return rows.slice(x, start=(0, 0), limit=x.shape, stride=(1, 2))
 
 
+def products_of_nothing(x: Value) -> Value:
+    cut = rows.slice(x, start=(0, 0), limit=(x.shape[0], 0), stride=(1, 1))
+    return rows.dot_general(cut, cut, batch=((), ()), contract=((0,), (0,)))
+
+
 FORMS = {
     "sums of rows": total,
     "greatest of columns": columns,
@@ -60,6 +65,7 @@ FORMS = {
     "sums of every other column": lambda x: total(every_other(x)),
     "movement": turned,
     "products": lambda x: rows.dot_general(x, x, batch=((), ()), contract=((1,), (1,))),
+    "products of no columns": products_of_nothing,
     "a sum over no axis": lambda x: rows.reduce(total(x), kind="add", dims=()),
     "a sum over one element": lambda x: total(rows.reshape(total(x), shape=(x.shape[0], 1))),
 }
