@@ -20,9 +20,12 @@ OLDEST = (12, 8)
 Assemble = Callable[[str, str], None]
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Metadata alone where the distribution is not installed: its wheel would ask for pycuda."""
+    """Metadata alone where the distribution is not installed: its wheel would ask for pycuda.
+
+    Gone after each module, so that the tests of others see the backends that are there.
+    """
     try:
         metadata.distribution("bringup-cuda")
     except metadata.PackageNotFoundError:

@@ -21,6 +21,8 @@ from bringup.errors import UnsupportedError
 from bringup.graph import Literal
 from bringup.kernel.limits import Limits
 from bringup.program.program import Cost, KernelStep
+from bringup.runtime import devices
+from bringup.runtime.compiler import lower_graph
 from bringup.types import TensorType
 
 f32 = float32
@@ -264,6 +266,15 @@ def test_without_fusion_every_instruction_is_a_launch(name: str) -> None:
     assert cost.kernels == wanted.unfused >= wanted.kernels
     assert all(len(s.kernel.outputs) == 1 for s in made.program.steps if isinstance(s, KernelStep))
     assert (cost.bytes_read, cost.bytes_written) >= (wanted.read, wanted.written)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_default_device_runs_the_same_kernels(name: str) -> None:
+    """What is counted on paper is what runs."""
+    wanted = CASES[name]
+    paper = lower(wanted.fn, *wanted.types)
+    backend = devices.get().backend
+    assert lower_graph(bu.trace(wanted.fn, *wanted.types), backend).cost() == paper.cost()
 
 
 @pytest.mark.parametrize("dtype", [int8, float16, bfloat16, int32, float32, float64], ids=str)
