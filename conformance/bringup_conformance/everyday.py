@@ -9,7 +9,7 @@ from bringup.graph import Builder, Graph, Value
 from bringup.ops.table import lookup
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported
 from bringup_conformance.recipes import Recipe
-from bringup_conformance.support import Support
+from bringup_conformance.support import Support, reason_of
 
 
 def cases(support: Support, vector: int, seed: int) -> Iterator[Case | Unsupported]:
@@ -17,7 +17,7 @@ def cases(support: Support, vector: int, seed: int) -> Iterator[Case | Unsupport
     for build in (weighted_sum, softmax, dense_layer):
         graph = build(f32, vector)
         place = f"smoke/{PROGRAMS}/{f32.name}/{graph.name}"
-        reason = _reason(graph, support)
+        reason = reason_of(graph, support)
         if reason is not None:
             yield Unsupported(place, "smoke", PROGRAMS, f32.name, reason)
             continue
@@ -26,15 +26,6 @@ def cases(support: Support, vector: int, seed: int) -> Iterator[Case | Unsupport
             for kind in ("signed", "small")
         )
         yield Case(place, "smoke", PROGRAMS, f32.name, graph, data, split=True)
-
-
-def _reason(graph: Graph, support: Support) -> str | None:
-    for instr in graph.instrs:
-        types = [v.type for v in instr.operands]
-        reason = support.reason(lookup(instr.op.name), types, instr.attrs)
-        if reason is not None:
-            return reason
-    return None
 
 
 def weighted_sum(dtype: DType, vector: int) -> Graph:

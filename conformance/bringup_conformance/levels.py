@@ -12,7 +12,7 @@ from bringup.backend.capabilities import Capabilities
 from bringup.dtypes import DType, f32
 from bringup.graph import Builder, Value
 from bringup.ops.table import Kind, OpDef, all_ops
-from bringup_conformance import everyday, special
+from bringup_conformance import everyday, pairs, special
 from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
 from bringup_conformance.choices import Stream
 from bringup_conformance.growing import Setting
@@ -109,8 +109,17 @@ def ops(plan: Plan) -> list[Unit]:
 
 
 def fusion(plan: Plan) -> list[Unit]:
-    """Random programs, fused and op by op."""
-    return _programs(plan, "fusion", plan.budget.programs)
+    """Every way of reading with every use, then random programs, each fused and op by op."""
+    found = [
+        Unit("fusion", PROGRAMS, "", read, PROGRAMS, partial(_pairs, plan, read))
+        for read in pairs.READS
+    ]
+    return found + _programs(plan, "fusion", plan.budget.programs)
+
+
+def _pairs(plan: Plan, read: str) -> Iterator[Item]:
+    shapes, large = plan.capabilities.shapes, plan.budget.large
+    return pairs.cases(plan.support, shapes, read, plan.seed, large=large)
 
 
 def _programs(plan: Plan, level: str, count: int) -> list[Unit]:

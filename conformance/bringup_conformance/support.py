@@ -7,7 +7,7 @@ from typing import Any
 
 from bringup.errors import OpTypeError
 from bringup.graph import Builder, Graph
-from bringup.ops.table import OpDef
+from bringup.ops.table import OpDef, lookup
 from bringup.types import TensorType
 
 Missing = Callable[[Graph], str | None]
@@ -47,6 +47,16 @@ class Support:
             return self.reason(row, operands, attrs) is None
         except OpTypeError:
             return False
+
+
+def reason_of(graph: Graph, support: Support) -> str | None:
+    """Why the first instruction that cannot run cannot, or None."""
+    for instr in graph.instrs:
+        types = [v.type for v in instr.operands]
+        reason = support.reason(lookup(instr.op.name), types, instr.attrs)
+        if reason is not None:
+            return reason
+    return None
 
 
 def single(row: OpDef, operands: Sequence[TensorType], attrs: Mapping[str, Any]) -> Graph:
