@@ -128,12 +128,18 @@ def moved(program: Program, step: int, position: int, slot: Slot) -> Program:
 MATRIX = f32[4, 4]
 
 
-def broken() -> dict[str, tuple[str, Program, str]]:
+Broken = dict[str, tuple[str, Program, str]]
+
+
+def broken() -> Broken:
     """What is wrong: the rule, the program, and what is said."""
+    return broken_slots() | broken_flow()
+
+
+def broken_slots() -> Broken:
     right = chain()
     assert right.aliases == ((0, 0),)
-    first, last = right.steps
-    out = len(first.slots) - 1
+    out = len(right.steps[0].slots) - 1
     return {
         "alias of a kept input": (
             "aliases", replace(right, donated=frozenset()), "which is not donated",
@@ -156,6 +162,14 @@ def broken() -> dict[str, tuple[str, Program, str]]:
             moved(replace(right, arena_bytes=999), 0, out, Slot("arena", 0, 0, f32[4, 5])),
             "takes",
         ),
+    }  # fmt: skip
+
+
+def broken_flow() -> Broken:
+    right = chain()
+    first, last = right.steps
+    out = len(first.slots) - 1
+    return {
         "reads what nobody wrote": (
             "flow", replace(right, steps=(last,)), "no step wrote it",
         ),
