@@ -8,16 +8,16 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-_MAGIC = b"bringup object 1\n"
+_MAGIC = b"bringup object 2\n"
 _SHARDS = 256
 
 
 class ObjectCache:
     """A directory of objects by hexadecimal key.
 
-    Files appear by rename, so readers never see half of one, and carry a checksum, so what a crash
-    or a full disk left behind reads as absent.  A directory that cannot be written makes a cache
-    that stays empty.
+    Files appear by rename, so readers never see half of one, and carry a checksum with their key,
+    so what a crash, a full disk or a clumsy copy left behind reads as absent.  A directory that
+    cannot be written makes a cache that stays empty.
 
     directory: made on first use.  limit: bytes of all files; the least recently used go first.
     """
@@ -38,7 +38,7 @@ class ObjectCache:
         except OSError:
             return None
         start = len(_MAGIC) + 32
-        if data[:start] != _MAGIC + hashlib.sha256(data[start:]).digest():
+        if data[:start] != _MAGIC + _digest(key, data[start:]):
             _remove(path)
             return None
         # Removed meanwhile, or not ours: its age does not matter then.
@@ -56,7 +56,7 @@ class ObjectCache:
             return
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + hashlib.sha256(data).digest() + data)
+                file.write(_MAGIC + _digest(key, data) + data)
             os.replace(name, path)
             self._bound(path)
         except OSError:
@@ -73,6 +73,10 @@ class ObjectCache:
             if path != str(newest):
                 _remove(Path(path))
                 size -= stat.st_size
+
+
+def _digest(key: str, data: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + data).digest()
 
 
 def _remove(path: Path) -> None:

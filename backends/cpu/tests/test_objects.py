@@ -29,7 +29,7 @@ def test_returns_what_was_put(cache: ObjectCache) -> None:
     assert cache.get(KEY) == b"other"
 
 
-@pytest.mark.parametrize("damage", [b"", b"bringup object 1\n", b"\x7fELF and more"])
+@pytest.mark.parametrize("damage", [b"", b"bringup object 2\n", b"\x7fELF and more"])
 def test_a_damaged_file_reads_as_absent_and_goes(cache: ObjectCache, damage: bytes) -> None:
     cache.put(KEY, b"code")
     the_file(cache).write_bytes(damage)

@@ -1,0 +1,203 @@
+"""What processes leave each other on disk: compiled programs and the runtime's own code."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from bringup_cpu.engine import engine
+
+Python = Callable[..., "subprocess.CompletedProcess[str]"]
+
+#: Prints how many objects were compiled: programs, the dispatcher, allocator and pool.
+_USE = """
+import numpy as np
+import bringup as bu
+x = np.arange(1000, dtype=np.float32)
+fn = bu.jit(lambda x: (bu.sum(x * 2), bu.exp(-x)))
+for _ in range(3):
+    total, small = fn(x)
+    assert float(total) == 999_000
+    assert np.allclose(np.asarray(small), np.exp(-x), rtol=1e-6)
+assert np.array_equal(np.asarray(bu.asarray(x) + 1), x + 1)
+from bringup_cpu.engine import engine
+"""
+_COUNT = _USE + "print(engine().compiled)\n"
+
+
+def objects(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "bringup" / "objects").rglob("*.o"))
+
+
+def content(tmp_path: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in objects(tmp_path)}
+
+
+def test_a_second_process_compiles_nothing(python: Python, tmp_path: Path) -> None:
+    first = int(python(_COUNT).stdout)
+    assert first >= 4
+    left = content(tmp_path)
+    assert len(left) == first
+    assert int(python(_COUNT).stdout) == 0
+    assert content(tmp_path) == left
+
+
+def test_other_code_is_compiled(python: Python) -> None:
+    python(_COUNT)
+    assert int(python(_COUNT.replace("* 2", "* 3").replace("999_000", "1_498_500")).stdout) == 1
+
+
+def test_other_settings_are_other_objects(python: Python) -> None:
+    fill = "y = bu.asarray(np.ones((300, 3000), np.float32)); float(bu.sum(y @ y.T))\n"
+    code = _USE + fill + "print(engine().compiled)\n"
+    python(code, BRINGUP_THREADS="1")
+    python(code, BRINGUP_THREADS="3")
+    assert int(python(code, BRINGUP_THREADS="1").stdout) == 0
+    assert int(python(code, BRINGUP_THREADS="3").stdout) == 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+        lambda data: os.urandom(len(data)),
+        lambda data: b"\x7fELF" + data,
+    ],
+    ids=["empty", "cut", "a bit", "noise", "shifted"],
+)
+def test_damaged_objects_are_ignored_and_written_again(
+    python: Python, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    count = int(python(_COUNT).stdout)
+    good = content(tmp_path)
+    for path, data in good.items():
+        path.write_bytes(damage(data))
+    assert int(python(_COUNT).stdout) == count
+    assert content(tmp_path).keys() == good.keys()
+    assert int(python(_COUNT).stdout) == 0
+
+
+def test_one_damaged_object_costs_one_compilation(python: Python, tmp_path: Path) -> None:
+    python(_COUNT)
+    for path in objects(tmp_path):
+        path.write_bytes(b"no object")
+        assert int(python(_COUNT).stdout) == 1
+
+
+def test_an_object_under_the_name_of_another_is_ignored(python: Python, tmp_path: Path) -> None:
+    count = int(python(_COUNT).stdout)
+    good = content(tmp_path)
+    names = list(good)
+    for path, other in zip(names, names[1:] + names[:1], strict=True):
+        path.write_bytes(good[other])
+    assert int(python(_COUNT).stdout) == count
+    assert content(tmp_path) == good
+
+
+def test_a_folder_in_the_place_of_an_object(python: Python, tmp_path: Path) -> None:
+    count = int(python(_COUNT).stdout)
+    for path in objects(tmp_path):
+        path.unlink()
+        path.mkdir()
+    done = python(_COUNT)
+    assert int(done.stdout) == count
+    assert not done.stderr
+    assert not list((tmp_path / "bringup").rglob(".new-*"))
+
+
+@pytest.mark.parametrize("what", ["a file", "a forbidden folder", "nowhere", "/dev/null/x"])
+def test_a_cache_that_cannot_be_written(python: Python, tmp_path: Path, what: str) -> None:
+    place = tmp_path / "cache"
+    if what == "a file":
+        place.write_text("in the way")
+    elif what == "a forbidden folder":
+        place.mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
+    home = {"nowhere": "/proc/none", "/dev/null/x": "/dev/null/x"}.get(what, str(place))
+    done = python(_COUNT, XDG_CACHE_HOME=home)
+    assert int(done.stdout) >= 4
+    assert not done.stderr
+
+
+def test_a_cache_that_can_only_be_read_is_read(python: Python, tmp_path: Path) -> None:
+    python(_COUNT)
+    folders = [p for p in (tmp_path / "bringup").rglob("*") if p.is_dir()]
+    for folder in folders:
+        folder.chmod(0o500)
+    try:
+        assert int(python(_COUNT).stdout) == 0
+        changed = _COUNT.replace("* 2", "* 5").replace("999_000", "2_497_500")
+        done = python(changed)
+        assert int(done.stdout) == 1
+        assert not done.stderr
+    finally:
+        for folder in folders:
+            folder.chmod(0o700)
+
+
+def test_a_full_disk(python: Python, tmp_path: Path) -> None:
+    code = """
+import resource
+# Writes beyond so many bytes of a file fail, as on a full disk.
+resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
+import signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+"""
+    done = python(code + _COUNT)
+    assert int(done.stdout) >= 4
+    assert not done.stderr
+    assert not [p for p in (tmp_path / "bringup").rglob("*") if p.is_file()]
+
+
+def test_processes_at_once(python: Python, tmp_path: Path) -> None:
+    code = f"""
+import os
+child = os.fork()
+{_USE}
+os.write(1, f"{{engine().compiled}}\\n".encode())
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    with ThreadPoolExecutor(3) as pool:
+        runs = list(pool.map(lambda _: python(code), range(3)))
+    assert [len(run.stdout.split()) for run in runs] == [2, 2, 2], [run.stdout for run in runs]
+    left = objects(tmp_path)
+    assert not list((tmp_path / "bringup").rglob(".new-*"))
+    assert int(python(_COUNT).stdout) == 0
+    assert objects(tmp_path) == left
+
+
+def test_only_the_user_may_change_the_cache(python: Python, tmp_path: Path) -> None:
+    python(_COUNT)
+    for path in objects(tmp_path):
+        assert path.stat().st_mode & 0o077 == 0
+        assert path.parent.stat().st_mode & 0o022 == 0
+
+
+def test_the_size_is_bounded(python: Python, tmp_path: Path) -> None:
+    python(_USE)
+    before = set(objects(tmp_path))
+    code = """
+engine().objects.limit = 256
+for k in range(60):
+    assert bu.jit(lambda x: bu.exp(x) * k)(x)[0] == k
+"""
+    python(_USE + code)
+    made = [path for path in objects(tmp_path) if path not in before]
+    assert len(made) > 30
+    # The newest of a shard stays whatever its size, and nothing beside it.
+    for path in made:
+        assert list(path.parent.iterdir()) == [path]
+
+
+def test_this_process_has_a_cache_on_disk() -> None:
+    cache = engine().objects
+    assert cache is not None
+    assert cache.limit == 512 << 20
