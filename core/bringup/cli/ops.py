@@ -38,7 +38,7 @@ def show(name: str, *, as_json: bool) -> None:
             fix=f"try one of: {', '.join(close)}" if close else "list them: bringup ops",
         )
     if as_json:
-        document(_facts(row))
+        document(facts(row))
     else:
         _one(row)
 
@@ -46,7 +46,7 @@ def show(name: str, *, as_json: bool) -> None:
 def _all(as_json: bool) -> None:
     rows = all_ops()
     if as_json:
-        document([_facts(op) for op in rows])
+        document([facts(op) for op in rows])
         return
     cells = [(op.name, op.kind.value, _tier(op), _dtypes(op), _sentence(op.doc)) for op in rows]
     if not is_terminal():
@@ -94,7 +94,8 @@ def _one(op: OpDef) -> None:
         )
 
 
-def _facts(op: OpDef) -> dict[str, Any]:
+def facts(op: OpDef) -> dict[str, Any]:
+    """Everything about a row but its functions, as JSON holds it."""
     return {
         "name": op.name,
         "kind": op.kind.value,
@@ -103,6 +104,7 @@ def _facts(op: OpDef) -> dict[str, Any]:
         "since": op.since,
         "doc": op.doc,
         "dtypes": [d.name for d in op.dtypes],
+        "dtypes_text": _dtypes(op),
         "attrs": [
             {
                 "name": a.name,
@@ -120,6 +122,15 @@ def _facts(op: OpDef) -> dict[str, Any]:
         "traits": sorted(t.value for t in op.traits),
         "differentiable": op.vjp is not None,
         "decomposes": op.decompose is not None,
+        "special": [
+            {
+                "dtypes": list(s.kinds),
+                "operands": list(s.operands),
+                "attrs": _attrs(s.attrs),
+                "result": _result(s.result),
+            }
+            for s in op.special
+        ],
     }
 
 

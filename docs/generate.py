@@ -1,0 +1,149 @@
+"""Write the reference pages from the tables of the code: ``python docs/generate.py``.
+
+A test compares the committed pages with what this writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import bringup.ops  # noqa: F401  (fills the op table)
+from bringup import config
+from bringup.cli.ops import facts
+from bringup.ops.table import all_ops
+
+FOLDER = Path(__file__).parent / "reference"
+NOTE = "<!-- Written by docs/generate.py from the code; change the code and run it again. -->"
+
+Facts = dict[str, Any]
+
+
+def pages() -> dict[str, str]:
+    """The text of every generated page, by file name."""
+    return {"ops.md": ops_page(), "environment.md": environment_page()}
+
+
+OPS = """\
+# Ops
+
+{note}
+
+Every op of the intermediate representation, from the op table. `bringup ops NAME` shows the same in
+a terminal, `bringup ops --json` gives it to programs.
+
+* **tier**: 0 for what a device must have itself; everything else can be decomposed.
+* **dtypes**: those of the first operand, or of the result where there is none.
+* **laws**: what rules of the simplifier may rely on. "associative" holds on integers and booleans;
+  "expensive" is kept rather than computed twice.
+* **accuracy**: how far a right device may be from the reference, in units in the last place.
+* **special values**: tested as they stand; "or" separates allowed results.
+
+"""
+
+ENVIRONMENT = """\
+# Environment
+
+{note}
+
+Core reads these variables. An empty text is the default; `bringup doctor` finds wrong values.
+
+{table}
+
+Compiled code is kept in the user's cache directory, which `bringup doctor` names.
+
+A backend may read variables of its own. The one for CPUs reads `BRINGUP_THREADS`: the number of
+threads, by default the number of CPUs that this process may run on.
+"""
+
+
+def ops_page() -> str:
+    """The op table: one overview, then a section for each op."""
+    rows = [facts(op) for op in all_ops()]
+    lines: list[str] = []
+    for kind, group in groupby(rows, key=lambda row: row["kind"]):
+        overview = [
+            (f"[{r['name']}](#{r['name']})", _tier(r), r["dtypes_text"], _sentence(r["doc"]))
+            for r in group
+        ]
+        lines += [f"## {kind.capitalize()}", ""]
+        lines += [*table(("op", "tier", "dtypes", "meaning"), overview), ""]
+    for row in rows:
+        lines += section(row)
+    return OPS.format(note=NOTE) + "\n".join(lines).rstrip() + "\n"
+
+
+def section(row: Facts) -> Iterable[str]:
+    """All facts of one op."""
+    yield from (f"### {row['name']}", "", escaped(row["doc"]), "")
+    operands = "one or more" if row["arity"] is None else str(row["arity"])
+    yield f"* operands: {operands}; dtypes: {row['dtypes_text']}; tier {_tier(row)}"
+    yield f"* accuracy: {row['accuracy']}"
+    if len(row["claims"]) > 1:
+        yield f"* claimed one by one: {', '.join(f'`{claim}`' for claim in row['claims'])}"
+    if row["traits"]:
+        yield f"* laws: {', '.join(row['traits'])}"
+    words = ("has a derivative", "has no derivative of its own")
+    yield f"* {words[not row['differentiable']]}; " + (
+        "can be decomposed" if row["decomposes"] else "cannot be decomposed"
+    )
+    yield ""
+    if row["attrs"]:
+        cells = [
+            (f"`{a['name']}`", a["kind"], a["default"], ", ".join(a["choices"]), a["doc"])
+            for a in row["attrs"]
+        ]
+        yield from (*table(("attribute", "kind", "default", "choices", "meaning"), cells), "")
+    if row["special"]:
+        special = [
+            (", ".join(s["dtypes"]), ", ".join(s["operands"]), s["attrs"], s["result"])
+            for s in row["special"]
+        ]
+        yield from (*table(("dtypes", "operands", "attributes", "result"), special), "")
+
+
+def environment_page() -> str:
+    """The variables of the environment."""
+    rows = [(f"`{v.name}`", f"`{v.default}`" if v.default else "", v.doc) for v in config.VARIABLES]
+    cells = "\n".join(table(("variable", "default", "meaning"), rows))
+    return ENVIRONMENT.format(note=NOTE, table=cells)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    """Rows of Markdown; columns without any content are left out."""
+    kept = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    yield "| " + " | ".join(columns[i] for i in kept) + " |"
+    yield "|" + "---|" * len(kept)
+    for row in rows:
+        yield "| " + " | ".join(escaped(row[i]) for i in kept) + " |"
+
+
+def escaped(text: str) -> str:
+    """Text that neither ends a cell nor becomes HTML or emphasis."""
+    for character in "|<*":
+        text = text.replace(character, f"\\{character}")
+    return text.replace("\n", " ")
+
+
+def _tier(row: Facts) -> str:
+    must = row["tier0_claims"]
+    if row["tier"] == 0 and must != row["claims"]:
+        return f"0 ({', '.join(claim.partition('.')[2] for claim in must)}), else 1"
+    return str(row["tier"])
+
+
+def _sentence(doc: str) -> str:
+    return doc.split(". ", maxsplit=1)[0].rstrip(".").replace("\n", " ")
+
+
+def main() -> None:
+    """Write the pages."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
