@@ -11,6 +11,7 @@ differentiates them, `device` chooses where they run, `nn` holds functions of ne
 from __future__ import annotations
 
 import math as _math
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from bringup.api import nn
 from bringup.api.array import Array
@@ -156,6 +157,16 @@ from bringup.types import TensorType
 
 __version__ = "0.1.0"
 __array_api_version__ = _API_VERSION
+
+if not _TYPE_CHECKING:  # a checker shall go on finding misspelt names
+
+    def __getattr__(name: str) -> object:
+        if name.startswith("_"):
+            raise AttributeError(f"module 'bringup' has no attribute {name!r}")
+        from bringup.api.text import missing_function
+
+        raise missing_function(name, __all__)
+
 
 pi = _math.pi
 e = _math.e

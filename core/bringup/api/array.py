@@ -282,6 +282,18 @@ class Array:
         """`to`, under the name of the array API standard; streams are not supported."""
         return _creation.to_device(self, device)
 
+    def __copy__(self) -> Array:
+        """The array itself: a second object with its memory would outlive a donation."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        """The values in memory of their own, which donating the array leaves alone."""
+        return _creation.copy_of(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The values alone: they come back on the default device."""
+        return _creation.asarray, (self._host("a pickle of").copy(),)
+
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return _info.namespace(api_version)
 

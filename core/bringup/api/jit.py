@@ -359,6 +359,12 @@ def _made(
     static: tuple[frozenset[int], frozenset[str]],
     donated: tuple[int, ...],
 ) -> Any:
+    if not callable(fn):
+        raise OpTypeError(
+            f"jit: {type(fn).__name__} is no function",
+            location=user_location(),
+            fix="give a function first; options come by name",
+        )
     if static[0].intersection(donated):
         raise OpTypeError(
             f"jit: an argument of {graph_name(fn)} is both static and donated",

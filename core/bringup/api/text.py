@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,36 @@ def missing(x: Array, name: str, namespace: Any) -> MissingAttributeError:
     fix = f"use {fix}" if fix is not None else f"arrays have {', '.join(own)}"
     return MissingAttributeError(
         f"{x.type} has no attribute {name!r}", location=user_location(), fix=fix
+    )
+
+
+# Functions of numpy that the standard calls otherwise.
+_STANDARD = {
+    "absolute": "abs",
+    "concatenate": "concat",
+    "dot": "matmul",
+    "fabs": "abs",
+    "float_power": "pow",
+    "invert": "bitwise_invert",
+    "power": "pow",
+    "true_divide": "divide",
+    "transpose": "permute_dims",
+}
+
+
+def missing_function(name: str, names: Sequence[str]) -> MissingAttributeError:
+    """The error for a name that the public module does not have.
+
+    names: those it has.
+    """
+    wanted = _STANDARD.get(name)
+    close = [wanted] if wanted in names else difflib.get_close_matches(name, names, n=3, cutoff=0.75)
+    return MissingAttributeError(
+        f"bringup has no {name!r}",
+        location=user_location(),
+        fix=f"use {' or '.join(f'bringup.{n}' for n in close)}"
+        if close
+        else "names are those of the Python array API standard; dir(bringup) lists them",
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 from typing import Any
 
@@ -18,6 +20,7 @@ from bringup.errors import (
     ConversionError,
     DeviceError,
     OpTypeError,
+    TraceError,
 )
 from bringup.runtime.devices import OpenDevice
 from bringup.tracing.lazy import MAX_PENDING
@@ -304,3 +307,27 @@ def test_threads_share_arrays(reference: Any) -> None:
         thread.join()
     assert not failures
     assert reference.ran.count("exp") == 1
+
+
+def test_a_copy_is_the_array_and_a_deep_one_survives_donation() -> None:
+    x = bu.asarray([1.0, 2.0])
+    step = bu.jit(lambda p: p * 0, donate_argnums=0)
+    assert copy.copy(x) is x
+    before = copy.deepcopy({"w": x, "same": x})
+    assert before["w"] is before["same"]
+    step(x)
+    assert x.is_deleted
+    assert before["w"].tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("dtype", [bu.float32, bu.bfloat16, bu.bool, bu.int8])
+def test_pickles_hold_type_and_values(dtype: Any) -> None:
+    x = bu.asarray([[1, 0], [2, 1]], dtype=dtype) + 0 if dtype is not bu.bool else bu.ones(3) > 0
+    again = pickle.loads(pickle.dumps(x))
+    assert again.type is x.type
+    assert again.tolist() == x.tolist()
+
+
+def test_traced_arrays_do_not_pickle() -> None:
+    with pytest.raises(TraceError, match="a pickle of"):
+        bu.jit(lambda x: pickle.dumps(x) and x)(bu.ones(2))

@@ -192,6 +192,21 @@ def a_misspelt_attribute() -> None:
     ones(3).shpae  # type: ignore[attr-defined]  # noqa: B018  # here
 
 
+@mistake
+def a_function_of_numpy() -> None:
+    bu.concatenate([ones(2), ones(2)])  # type: ignore[attr-defined]  # here
+
+
+@mistake
+def a_misspelt_function() -> None:
+    bu.maximun(ones(2), 1)  # type: ignore[attr-defined]  # here
+
+
+@mistake
+def a_function_that_is_not_there() -> None:
+    bu.einsum("ij,jk", ones(2, 2), ones(2, 2))  # type: ignore[attr-defined]  # here
+
+
 # ---- tracing, jit, grad
 
 
@@ -226,6 +241,11 @@ def a_traced_value_kept_outside() -> None:
 
     leak(ones(3))
     kept[0] + 1  # here
+
+
+@mistake
+def a_value_instead_of_a_function() -> None:
+    bu.jit(ones(3))  # here
 
 
 @mistake
@@ -431,6 +451,8 @@ def test_probes_for_protocols_find_nothing() -> None:
     assert not hasattr(ones(2), "__array_interface__")
     assert not hasattr(ones(2), "_repr_html_")
     assert not hasattr(ones(2), "sum")
+    assert not hasattr(bu, "einsum")
+    assert not hasattr(bu, "__path_hooks__")
 
 
 def test_a_deleted_array_still_prints() -> None:
