@@ -17,10 +17,14 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 import bringup as bu
+
+try:
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+except ModuleNotFoundError:
+    raise SystemExit("the digits come with scikit-learn: pip install scikit-learn") from None
 
 Params = list[dict[str, bu.Array]]
 Data = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]

@@ -79,7 +79,8 @@ def missing_function(name: str, names: Sequence[str]) -> MissingAttributeError:
     names: those it has.
     """
     wanted = _STANDARD.get(name)
-    close = [wanted] if wanted in names else difflib.get_close_matches(name, names, n=3, cutoff=0.75)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.75)
+    close = [wanted] if wanted in names else close
     return MissingAttributeError(
         f"bringup has no {name!r}",
         location=user_location(),
