@@ -154,7 +154,8 @@ class _Generator:
             b.call(function, [context, const(ir.i64, 0), units, const(ir.i64, 0)])
 
     def _kernel(self, kernel: Kernel, clips: Mapping[Axis, Expr]) -> NativeKernel:
-        key = str(kernel).split("\n", 1)[-1]
+        stops = "".join(f"{axis} < {stop}\n" for axis, stop in clips.items())
+        key = stops + str(kernel).split("\n", 1)[-1]
         found = self.known.get(key)
         if found is None:
             name = f"{self.entry}.{len(self.known)}.{kernel.name}"

@@ -48,3 +48,10 @@ def test_chunks_read_through_divisions() -> None:
     x = np.random.default_rng(0).integers(-9, 9, 6 * 300_007).astype(np.int32)
     f = bu.jit(lambda x: bu.sum(bu.reshape(x, (-1, 6)).T[::2], axis=1))
     np.testing.assert_array_equal(f(x), x.reshape(-1, 6).T[::2].sum(axis=1))
+
+
+def test_kernels_that_differ_only_in_their_last_chunk() -> None:
+    """Both read one array, in equally many chunks of equal length."""
+    x = np.random.default_rng(0).integers(-9, 9, 100_000).astype(np.int32)
+    f = bu.jit(lambda x: (bu.sum(x[:70_000]), bu.sum(x[:90_000])))
+    assert [int(y) for y in f(x)] == [x[:70_000].sum(), x[:90_000].sum()]
