@@ -46,7 +46,9 @@ def silu(x: Array) -> Array:
 
 
 def gelu(x: Array, *, approximate: bool = False) -> Array:
-    """``x`` times the normal distribution function of `x`; approximate: by tanh.
+    """``x`` times the normal distribution function of `x`.
+
+    approximate: compute that function by tanh.
 
     >>> bu.nn.gelu(bu.asarray([0.0])).tolist()
     [0.0]

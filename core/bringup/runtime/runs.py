@@ -26,8 +26,8 @@ MOST_PENDING = 4096
 class Run:
     """One call of an executable.
 
-    steps: as the device was given them.  parents: the runs whose results it read, until it is
-    proved.
+    steps: as the device was given them.
+    parents: the runs whose results it read, until it is proved.
     """
 
     __slots__ = ("error", "parents", "steps")
