@@ -108,8 +108,8 @@ _BY_LONG_NAME: dict[str, DType] = {d.long_name: d for d in ALL}
 def as_dtype(spec: object) -> DType:
     """The `DType` that a name, a numpy dtype or Python's bool, int or float means.
 
-    Names are the IR's and numpy's: ``f32``, ``float32``.
-    Python's ``int`` is ``i64`` and ``float`` is ``f64``, as in numpy on 64-bit hosts.
+    Names are the IR's and numpy's: ``f32``, ``float32``.  Python's ``int`` is ``i64`` and ``float``
+    is ``f64``, as in numpy on 64-bit hosts.
     Raises OpTypeError for anything else.
 
     >>> as_dtype("float32") is as_dtype(np.float32) is f32
