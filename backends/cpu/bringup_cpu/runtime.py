@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from bringup.llvm.text import Module
+from bringup_cpu.emit_half import HALVES, emit_halves
 from bringup_cpu.emit_memory import EXPORTS as MEMORY_EXPORTS
 from bringup_cpu.emit_memory import HeaderLayout, MemoryEmitter
 from bringup_cpu.emit_pool import EXPORTS as POOL_EXPORTS
@@ -63,9 +64,9 @@ class Runtime:
         module = Module()
         MemoryEmitter(module, header, locked=locked)
         PoolEmitter(module, _PAUSES.get(platform.machine(), ""))
-        self.code: Code = engine.compile_native(
-            str(module), MEMORY_EXPORTS + POOL_EXPORTS, RUNTIME_LEVEL
-        )
+        emit_halves(module)
+        exports = (*MEMORY_EXPORTS, *POOL_EXPORTS, *HALVES)
+        self.code: Code = engine.compile_native(str(module), exports, RUNTIME_LEVEL)
 
     def python(self, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
         """A function of the runtime that touches Python objects or the allocator."""
@@ -92,6 +93,8 @@ def runtime() -> Runtime:
     made = Runtime(engine(), locked=not has_gil())
     for name in ("bringup_alloc", "bringup_parallel", "bringup_threads"):
         engine().symbol(name, made.code.addresses[name])
+    for name, symbol in HALVES.items():
+        engine().symbol(symbol, made.code.addresses[name])
     return made
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import subprocess
 from collections.abc import Callable
@@ -66,12 +65,10 @@ def test_other_settings_are_other_objects(python: Python) -> None:
     "damage",
     [
         lambda data: b"",
-        lambda data: data[: len(data) // 2],
         lambda data: data[:-1] + bytes([data[-1] ^ 1]),
-        lambda data: os.urandom(len(data)),
         lambda data: b"\x7fELF" + data,
     ],
-    ids=["empty", "cut", "a bit", "noise", "shifted"],
+    ids=["empty", "a bit", "shifted"],
 )
 def test_damaged_objects_are_ignored_and_written_again(
     python: Python, tmp_path: Path, damage: Callable[[bytes], bytes]

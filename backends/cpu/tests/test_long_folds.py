@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
+from bringup.llvm.loops import LONGEST_CHAIN
 
 LENGTHS = (2**17, 2**17 + 1, 10**6 + 3, 2**20 + 2**16 + 1)
 
@@ -55,3 +56,30 @@ def test_kernels_that_differ_only_in_their_last_chunk() -> None:
     x = np.random.default_rng(0).integers(-9, 9, 100_000).astype(np.int32)
     f = bu.jit(lambda x: (bu.sum(x[:70_000]), bu.sum(x[:90_000])))
     assert [int(y) for y in f(x)] == [x[:70_000].sum(), x[:90_000].sum()]
+
+
+def test_a_fold_beside_a_store_rounds_no_worse() -> None:
+    """Both come from one loop, whose accumulators must not see more than the longest chain."""
+    n = 10_000_019
+    tenth = np.float32(0.1)
+
+    @bu.jit
+    def f(x: Any) -> Any:
+        y = bu.broadcast_to(x, (n,)) * 1.0
+        return y, bu.sum(y)
+
+    y, total = f(tenth)
+    assert (np.asarray(y) == tenth).all()
+    exact = float(tenth) * n
+    assert abs(float(total) - exact) < LONGEST_CHAIN * 2.0**-24 * exact
+
+
+@pytest.mark.parametrize("n", [2**31, 2**32, 2**32 + 3])
+def test_the_beginning_of_what_no_memory_holds(n: int) -> None:
+    """Indices that fit 32 bits, under bounds that do not."""
+
+    @bu.jit
+    def f(x: Any) -> Any:
+        return bu.concat([bu.zeros(1, dtype=bu.float32), bu.broadcast_to(x, (n,))])[:20]
+
+    np.testing.assert_array_equal(f(np.float32(3)), [0] + [3] * 19)
