@@ -50,7 +50,7 @@ def options(version: Version = False) -> None:
 
 @app.command()
 def devices(json: Json = False) -> None:
-    """List the devices there are, and the backends that have none, with the reason."""
+    """List the devices, or why a backend has none."""
     from bringup.cli import devices as command
 
     command.show(as_json=json)
@@ -58,7 +58,10 @@ def devices(json: Json = False) -> None:
 
 @app.command()
 def doctor(json: Json = False) -> None:
-    """Say what is installed, its state and the fix.  Status 1 if something needs one."""
+    """Say what is installed and what to fix.
+
+    Status 1 if something needs a fix.
+    """
     from bringup.cli import doctor as command
 
     raise typer.Exit(command.show(as_json=json))
@@ -69,7 +72,7 @@ def ops(
     name: Annotated[str, typer.Argument(help="Show everything about this op.")] = "",
     json: Json = False,
 ) -> None:
-    """List the ops, or show one with its attributes, dtypes and rules."""
+    """List the ops, or show all about one."""
     from bringup.cli import ops as command
 
     command.show(name, as_json=json)
@@ -95,7 +98,10 @@ def dump(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show what a function becomes: the graph after each pass, program, kernels, cost."""
+    """Show what a function becomes, pass by pass.
+
+    The graph after each pass, the program, its kernels and their cost.
+    """
     from bringup.cli import dump as command
 
     command.show(subject, types or [], target, level or [], as_json=json)
