@@ -76,7 +76,7 @@ class _Decomposer:
             instruction=call,
             fix=f"claim {opdef(instr).claim(instr.attrs)!r} for {_dtypes(instr)} in the backend's "
             "capabilities and implement it, or name a device that may take over: "
-            'fallback="…"',
+            'jit(f, fallback="…")',
             notes=tuple(notes),
         )
 

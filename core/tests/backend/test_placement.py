@@ -75,7 +75,7 @@ def test_a_missing_op_is_named_with_its_line() -> None:
         "  at model.py:7 (f)\n"
         "  in instruction: %3: f32[4] = exp(%2)\n"
         "  fix: use a dtype and shape it takes, or name a device that may take over: "
-        'fallback="…"'
+        'jit(f, fallback="…")'
     )
 
 

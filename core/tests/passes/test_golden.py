@@ -319,7 +319,7 @@ def test_decompose_names_what_is_missing_and_for_what(parse: Parse) -> None:
         "  needed by sub, which the device lacks too",
         "  in instruction: xor(%0, %1)",
         "  fix: claim 'xor' for u32 in the backend's capabilities and implement it, "
-        'or name a device that may take over: fallback="…"',
+        'or name a device that may take over: jit(f, fallback="…")',
     ]
 
 
