@@ -78,9 +78,8 @@ def missing_function(name: str, names: Sequence[str]) -> MissingAttributeError:
 
     names: those it has.
     """
-    wanted = _STANDARD.get(name)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.75)
-    close = [wanted] if wanted in names else close
+    close = [n for n in names if n == _STANDARD.get(name)]
+    close = close or difflib.get_close_matches(name, names, n=3, cutoff=0.75)
     return MissingAttributeError(
         f"bringup has no {name!r}",
         location=user_location(),

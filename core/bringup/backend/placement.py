@@ -134,7 +134,8 @@ def unsupported(graph: Graph, instr: Instr, device: str, missing: str) -> Unsupp
         f"{instr.op.name}({types}) cannot run on {device}: {missing}",
         location=instr.location,
         instruction=format_instr(instr, Numbering(graph.inputs, graph.instrs)),
-        fix='use a dtype and shape it takes, or name a device that may take over: jit(f, fallback="…")',
+        fix="use a dtype and shape it takes, or name a device that may take over: "
+        'jit(f, fallback="…")',
     )
 
 
