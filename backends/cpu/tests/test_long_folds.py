@@ -83,3 +83,18 @@ def test_the_beginning_of_what_no_memory_holds(n: int) -> None:
         return bu.concat([bu.zeros(1, dtype=bu.float32), bu.broadcast_to(x, (n,))])[:20]
 
     np.testing.assert_array_equal(f(np.float32(3)), [0] + [3] * 19)
+
+
+def test_many_rows_share_one_long_row_and_round_no_worse() -> None:
+    """Too many rows to cut the fold, and a register tile over them: one accumulator for each."""
+    rows, n = 260, 2**20 - 1
+
+    @bu.jit
+    def f(x: Any, zero: Any) -> Any:
+        wide = bu.broadcast_to(x, (rows, n))
+        return bu.sum(wide + bu.broadcast_to(zero, (rows, n)) * wide, axis=1)
+
+    tenth = np.float32(0.1)
+    sums = np.asarray(f(np.full(n, tenth), np.float32(0)), np.float64)
+    exact = float(tenth) * n
+    assert abs(sums - exact).max() < LONGEST_CHAIN * 2.0**-24 * exact

@@ -25,8 +25,8 @@ _ALWAYS = 1 << 20
 class SplitFold:
     """Two kernels that do the work of one.
 
-    partial: folds one chunk at each point of a grid (chunk, …) and stores the registers; its last
-    buffers are the partial results.
+    partial: folds one chunk at each point of a grid (chunk, …), with all that is stored on the way,
+    and stores the registers; its last buffers are the partial results.
     clips: its chunked axis stops early in the last chunk.
     final: folds the partial results, then goes on as the original; the partial results are its last
     buffers too.
@@ -45,8 +45,8 @@ def split_fold(kernel: Kernel, *, chunk_elements: int, max_points: int) -> Split
     chunk_elements: elements one chunk should fold, over all points that share a vector.
     """
     first = kernel.stages[0]
-    folds_only = bool(first.axes and first.folds) and not first.stores
-    if not folds_only or any(s.axes for s in kernel.stages[1:]) or not kernel.points:
+    folds = bool(first.axes and first.folds)
+    if not folds or any(s.axes for s in kernel.stages[1:]) or not kernel.points:
         return None
     if kernel.points > max_points and first.trips < _ALWAYS:
         return None

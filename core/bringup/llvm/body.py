@@ -268,8 +268,10 @@ class BodyEmitter:
                 if varies
                 else self.scalar(bound.expr, position, frame)
             )
-            shifted = self.b.sub(at, const(at.type, bound.low))
-            holds = self.b.icmp("ult", shifted, const(at.type, max(bound.high - bound.low, 0)))
+            # A narrow index may have wide bounds, which matter only as far as it goes.
+            low, high = max(bound.low, bound.expr.first), min(bound.high, bound.expr.last + 1)
+            shifted = self.b.sub(at, const(at.type, low))
+            holds = self.b.icmp("ult", shifted, const(at.type, max(high - low, 0)))
             result = holds if result is None else self._both(result, holds, frame)
         return result if result is not None else const(ir.i1, 1)
 

@@ -460,8 +460,18 @@ class _StageEmitter:
         if depth == len(axes):
             return self._innermost(self._frame(), accs)
         axis = axes[depth]
+        vectors = depth == len(axes) - 1 and self.inner_lane
         low, high = const(ir.i64, 0), self._stop(axis)
-        if depth == len(axes) - 1 and self.inner_lane:
+        longest = LONGEST_CHAIN if vectors else 2 * _BLOCK
+        if self._chain(depth) > longest and axis not in self.owner.clips:
+            return self._blocked(axis, depth, accs)
+        return self._serial(axis, low, high, accs, depth)
+
+    def _serial(
+        self, axis: Axis, low: Val, high: Val, accs: Accumulators, depth: int
+    ) -> Accumulators:
+        """The loop ``depth`` from ``low`` to ``high``: over vectors if its axis is across lanes."""
+        if depth == len(self.stage.axes) - 1 and self.inner_lane:
 
             def vector_step(frame: Frame, live: Accumulators) -> Accumulators:
                 self.body.emit_level(depth + 1, frame)
@@ -469,13 +479,6 @@ class _StageEmitter:
                 return self._innermost(frame, live)
 
             return self.owner._vector_loop(axis, self.tiles, low, high, accs, vector_step)
-        if self._chain(depth) > 2 * _BLOCK and axis not in self.owner.clips:
-            return self._blocked(axis, depth, accs)
-        return self._serial(axis, low, high, accs, depth)
-
-    def _serial(
-        self, axis: Axis, low: Val, high: Val, accs: Accumulators, depth: int
-    ) -> Accumulators:
         return self.owner._counted(
             axis,
             low,
@@ -497,8 +500,11 @@ class _StageEmitter:
 
     def _blocked(self, axis: Axis, depth: int, accs: Accumulators) -> Accumulators:
         """Sum blocks of a long loop apart and then together, which bounds the rounding error."""
-        deeper = max(1, self._chain(depth) // axis.size)
-        size = max(1, min(axis.size, _BLOCK // deeper))
+        if depth == len(self.stage.axes) - 1 and self.inner_lane:
+            size = _BLOCK * self.lanes * self.owner.plan.columns
+        else:
+            deeper = max(1, self._chain(depth) // axis.size)
+            size = max(1, min(axis.size, _BLOCK // deeper))
 
         def block(_frame: Frame, live: Accumulators) -> Accumulators:
             low = self.owner.bases[axis]
