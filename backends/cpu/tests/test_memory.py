@@ -7,6 +7,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def test_buffers_in_use_never_overlap(heap: Memory) -> None:
             kept.append((buffer, step % 251))
             del buffer
     spans = sorted((b.address, b.address + b.nbytes) for b, _ in kept)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
     kept.clear()
     assert counts(heap) == before
 
@@ -132,6 +133,7 @@ def test_the_cache_is_bounded_and_given_back(heap: Memory) -> None:
 def test_freed_memory_goes_back_to_the_system(python: Callable[..., Any]) -> None:
     code = """
 import os
+from itertools import pairwise
 from pathlib import Path
 from bringup_cpu.memory import memory
 def resident():
@@ -145,5 +147,97 @@ del b
 kept.clear()
 heap.trim()
 assert resident() < before + (40 << 20), (before, resident())
+"""
+    python(code)
+
+
+def test_the_peak(heap: Memory) -> None:
+    heap.reset_peak()
+    live = heap.state.live_bytes
+    kept = [heap.alloc(_MIB) for _ in range(5)]
+    del kept[2:]
+    kept.append(heap.alloc(10))
+    assert heap.state.peak_bytes == live + 5 * _MIB
+    heap.reset_peak()
+    assert heap.state.peak_bytes == live + 2 * _MIB + 10
+
+
+def test_only_the_allocator_makes_buffers(heap: Memory) -> None:
+    kind: Any = heap.buffer_type
+    with pytest.raises(TypeError, match="cannot create"):
+        kind()
+    with pytest.raises(TypeError):
+        kind.__new__(kind)
+    with pytest.raises(TypeError):
+        object.__new__(kind)
+    with pytest.raises(TypeError):
+        type("Sub", (kind,), {})
+    with pytest.raises(TypeError):
+        kind.address = 0
+    buffer = heap.alloc(8)
+    for name in ("address", "nbytes", "other"):
+        with pytest.raises(AttributeError):
+            setattr(buffer, name, 1)
+
+
+def test_buffers_keep_no_reference_to_their_type(heap: Memory) -> None:
+    before = sys.getrefcount(heap.buffer_type)
+    for _ in range(1000):
+        heap.alloc(100)
+    assert abs(sys.getrefcount(heap.buffer_type) - before) < 5
+
+
+def test_threads_share_it(heap: Memory) -> None:
+    before = counts(heap)
+    failures: list[int] = []
+
+    def work(mark: int) -> None:
+        drawn = random.Random(mark)
+        for _ in range(400):
+            buffer = heap.alloc(drawn.choice([10, 500, 40_000, _MIB]))
+            view = memoryview(buffer)
+            view[:] = bytes([mark]) * buffer.nbytes
+            if view[0] != mark or view[-1] != mark:
+                failures.append(mark)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert counts(heap) == before
+
+
+def test_the_size_of_the_machine_or_its_control_group(tmp_path: Path) -> None:
+    everything = host.memory(tmp_path, tmp_path / "none")
+    assert everything > 64 * _MIB
+    (tmp_path / "self").write_text("0::/a/b\n")
+    for name, text in (("a/b", "max\n"), ("a", "1073741824\n")):
+        folder = tmp_path / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "memory.max").write_text(text)
+    assert host.memory(tmp_path, tmp_path / "self") == min(everything, 1 << 30)
+
+
+def test_a_process_may_fork_with_buffers(python: Callable[..., Any]) -> None:
+    code = """
+import os
+from bringup_cpu.memory import memory
+heap = memory()
+kept = [heap.alloc(n) for n in (10, 5000, 3 << 20)]
+for k, b in enumerate(kept): memoryview(b)[:] = bytes([k + 1]) * b.nbytes
+child = os.fork()
+if not child:
+    for k, b in enumerate(kept):
+        assert bytes(b) == bytes([k + 1]) * b.nbytes
+        memoryview(b)[:] = bytes(b.nbytes)
+    del b
+    kept.clear()
+    heap.trim()
+    assert heap.alloc(3 << 20).nbytes == 3 << 20
+    raise SystemExit
+assert os.waitpid(child, 0)[1] == 0
+assert all(bytes(b) == bytes([k + 1]) * b.nbytes for k, b in enumerate(kept))
 """
     python(code)
