@@ -80,7 +80,8 @@ def _rows(array: Array, dims: tuple[int, ...]) -> Array:
     kept = [d for d in range(array.ndim) if d not in dims]
     moved = np.transpose(array, (*kept, *dims))
     shape = [array.shape[d] for d in kept]
-    return np.ascontiguousarray(moved).reshape((*shape, -1))
+    count = math.prod(array.shape[d] for d in dims)
+    return np.ascontiguousarray(moved).reshape((*shape, count))
 
 
 def _terms(x: Span, dims: tuple[int, ...]) -> Terms:

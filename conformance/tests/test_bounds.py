@@ -230,3 +230,11 @@ def test_rounding_is_to_nearest_even(name: str) -> None:
     middle = 1 + step / 2
     assert float(nearest(np.asarray(middle), dtype)) == 1.0
     assert float(nearest(np.asarray(1 + step + step / 2), dtype)) == float(1 + 2 * step)
+
+
+@pytest.mark.parametrize("kind", ["max", "add", "and"])
+def test_of_no_rows_no_extreme_is_asked_for(kind: str) -> None:
+    dtype = i32 if kind == "and" else f32
+    graph = single("reduce", dtype[3, 0, 4], kind=kind, dims=(2,))
+    (found,) = spans(graph, np.zeros((3, 0, 4), dtype.numpy))
+    assert found.shape == (3, 0)
