@@ -124,8 +124,10 @@ def as_dtype(spec: object) -> DType:
     try:
         return _BY_NUMPY[np.dtype(spec)]  # type: ignore[call-overload]
     except (TypeError, KeyError):
-        names = ", ".join(d.name for d in ALL)
-        raise OpTypeError(f"no dtype is meant by {spec!r}", fix=f"use one of {names}") from None
+        fix = f"use one of {', '.join(d.name for d in ALL)}"
+        if isinstance(spec, np.dtype) and not spec.isnative:
+            fix = 'swap the bytes first: a.astype(a.dtype.newbyteorder("="))'
+        raise OpTypeError(f"no dtype is meant by {spec!r}", fix=fix) from None
 
 
 def accumulator(dtype: DType) -> DType:

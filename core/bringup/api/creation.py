@@ -141,6 +141,8 @@ def _plain(obj: Any) -> Any:
 
 
 def _cast(host: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any, Any]:
+    if not host.dtype.isnative:
+        host = host.astype(host.dtype.newbyteorder("="))
     try:
         own = as_dtype(host.dtype)
     except OpTypeError:

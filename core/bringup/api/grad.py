@@ -98,13 +98,20 @@ def _chosen(
     fn: Callable[..., Any], args: tuple[Any, ...], positions: tuple[int, ...]
 ) -> tuple[Any, ...]:
     try:
-        return tuple(args[i] for i in positions)
+        chosen = tuple(args[i] for i in positions)
     except IndexError:
         raise OpTypeError(
             f"grad: {graph_name(fn)} got {len(args)} positional arguments, argnums is {positions}",
             location=user_location(),
             fix="pass the arguments to differentiate by position",
         ) from None
+    if len({i % len(args) for i in positions}) < len(positions):
+        raise OpTypeError(
+            f"grad: argnums {positions} name one argument twice",
+            location=user_location(),
+            fix="name each argument once",
+        )
+    return chosen
 
 
 def _differentiable(leaf: Any, path: str) -> Array:

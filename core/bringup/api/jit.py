@@ -17,6 +17,7 @@ from bringup.api.array import Array
 from bringup.api.broadcasting import convert
 from bringup.api.creation import asarray
 from bringup.api.dispatch import FastPath
+from bringup.api.options import positions_of, static_of
 from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
 from bringup.api.promotion import exact_literal
 from bringup.api.traced import (
@@ -29,6 +30,7 @@ from bringup.api.traced import (
     parameters,
     trace_function,
 )
+from bringup.dtypes import DType
 from bringup.errors import BringupError, ConversionError, OpTypeError, TraceError
 from bringup.graph import user_location
 from bringup.runtime import transfer
@@ -98,6 +100,11 @@ class Jit:
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
+    def __reduce__(self) -> str:
+        """By name, as functions go: copies are the function itself."""
+        name: str = vars(self).get("__qualname__", repr(self))
+        return name
+
     def __repr__(self) -> str:
         return f"<jit {graph_name(self._fn)}: {len(self._entries)} signatures>"
 
@@ -138,6 +145,8 @@ class Jit:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._taken_apart(args, kwargs)
+        if any(isinstance(leaf, TensorType | DType) for leaf in call.leaves):
+            raise self._no_value(call)
         trace = current()
         device = trace.device if trace is not None else self._device_of(call.leaves)
         key = (call.treedef, call.types, call.static, device)
@@ -174,6 +183,20 @@ class Jit:
                 leaf_type(leaf, argument_name(self._fn, path))
             raise
         return _Call(leaves, treedef, types, tuple(static))
+
+    def _no_value(self, call: _Call) -> ConversionError:
+        """The error of a call with a type where a value is needed."""
+        paths = call.treedef.paths("arguments")
+        path, leaf = next(
+            (p, x)
+            for p, x in zip(paths, call.leaves, strict=True)
+            if isinstance(x, TensorType | DType)
+        )
+        return ConversionError(
+            f"{argument_name(self._fn, path)} is the type {leaf}, which has no value",
+            location=user_location(),
+            fix="pass an array; types stand for arrays in lower(…) and trace(…) only",
+        )
 
     def _as_static(self, where: int | str, value: Any) -> Static:
         try:
@@ -348,8 +371,8 @@ def jit(
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
         )
-    donated = _positions("donate_argnums", fn, donate_argnums)
-    return _made(fn, device, fallback, _static(fn, static_argnums, static_argnames), donated)
+    donated = positions_of("donate_argnums", fn, donate_argnums)
+    return _made(fn, device, fallback, static_of(fn, static_argnums, static_argnames), donated)
 
 
 def _made(
@@ -374,29 +397,3 @@ def _made(
     # A class of its own, so that its ``__call__`` can become the builtin of this function.
     kind = type("jit", (Jit,), {"__module__": Jit.__module__})
     return kind(fn, device, fallback, static, donated)
-
-
-def _static(
-    fn: Callable[..., Any], argnums: int | Sequence[int], argnames: str | Sequence[str]
-) -> tuple[frozenset[int], frozenset[str]]:
-    """Positions and names of static arguments, each completed by the other."""
-    names = parameters(fn)
-    positions = _positions("static_argnums", fn, argnums)
-    named = {argnames} if isinstance(argnames, str) else set(argnames)
-    return (
-        frozenset(positions) | {i for i, name in enumerate(names) if name in named},
-        frozenset(named) | {names[i] for i in positions if i < len(names)},
-    )
-
-
-def _positions(what: str, fn: Callable[..., Any], given: int | Sequence[int]) -> tuple[int, ...]:
-    names = parameters(fn)
-    positions = (given,) if isinstance(given, int) else tuple(given)
-    for position in positions:
-        if position < 0 and position + len(names) < 0:
-            raise OpTypeError(
-                f"jit: {what}={position}: {graph_name(fn)} has {len(names)} parameters",
-                location=user_location(),
-                fix="count positions from 0, or from the end with -1",
-            )
-    return tuple(p % len(names) if p < 0 else p for p in positions)

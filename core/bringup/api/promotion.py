@@ -142,7 +142,7 @@ def check_range(value: int, dtype: DType) -> None:
     limits = np.iinfo(dtype.numpy)
     if not limits.min <= value <= limits.max:
         raise ConversionError(
-            f"{value} is out of range for {dtype}, which holds {limits.min} … {limits.max}",
+            f"{_text(value)} is out of range for {dtype}, which holds {limits.min} … {limits.max}",
             location=user_location(),
             fix="use a wider dtype, or a value in range",
         )
@@ -162,4 +162,17 @@ def exact_literal(value: Any, type_: TensorType) -> Literal:
             location=user_location(),
             fix="convert the array to a float dtype first, or pass an int",
         )
-    return Literal.splat(value, type_)
+    try:
+        return Literal.splat(value, type_)
+    except OverflowError:
+        raise ConversionError(
+            f"{_text(value)} is too large for {dtype}",
+            location=user_location(),
+            fix="use a smaller value, or the float inf",
+        ) from None
+
+
+def _text(value: int) -> str:
+    # Python prints no int of more than some thousand digits.
+    bits = int(value).bit_length()
+    return str(value) if bits < 256 else f"an integer of {bits} bits"

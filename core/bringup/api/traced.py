@@ -50,7 +50,9 @@ def leaf_type(leaf: Any, path: str = "an argument") -> LeafType:
         try:
             return TensorType(leaf.shape, as_dtype(leaf.dtype))
         except OpTypeError as error:
-            raise ConversionError(f"{path}: {error.what}", fix=error.fix) from None
+            raise ConversionError(
+                f"{path}: {error.what}", location=user_location(), fix=error.fix
+            ) from None
     if isinstance(leaf, TensorType):
         return leaf
     if isinstance(leaf, DType):

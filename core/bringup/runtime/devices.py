@@ -96,6 +96,8 @@ def get(spec: DeviceSpec = None) -> OpenDevice:
         return spec
     if spec is None:
         return _chosen.get() or _default_device()
+    if not isinstance(spec, str):
+        raise BackendError(f"{spec!r} names no device", fix='write "name" or "name:index"')
     name, index = parse(spec)
     found = _open.get((name, index))
     return found if found is not None else _open_device(name, index)
@@ -122,8 +124,8 @@ def use(spec: DeviceSpec) -> Iterator[OpenDevice]:
     try:
         yield device
     finally:
+        _count_users(-1)  # first: the reset fails in a generator that another context closes
         _chosen.reset(token)
-        _count_users(-1)
 
 
 def opened() -> tuple[OpenDevice, ...]:

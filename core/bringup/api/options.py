@@ -1,0 +1,67 @@
+"""The options of `jit` that name parameters, checked against those the function has."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bringup.api.traced import graph_name, parameters
+from bringup.errors import OpTypeError
+from bringup.graph import user_location
+
+
+def static_of(
+    fn: Callable[..., Any], argnums: int | Sequence[int], argnames: str | Sequence[str]
+) -> tuple[frozenset[int], frozenset[str]]:
+    """Positions and names of static arguments, each completed by the other.
+
+    Raises OpTypeError for those the function does not have.
+    """
+    names = parameters(fn)
+    positions = positions_of("static_argnums", fn, argnums)
+    named = {argnames} if isinstance(argnames, str) else set(argnames)
+    _check_names(fn, named)
+    return (
+        frozenset(positions) | {i for i, name in enumerate(names) if name in named},
+        frozenset(named) | {names[i] for i in positions if i < len(names)},
+    )
+
+
+def positions_of(what: str, fn: Callable[..., Any], given: int | Sequence[int]) -> tuple[int, ...]:
+    """Positions counted from 0.  Raises OpTypeError for those the function does not have.
+
+    what: the name of the option.
+    """
+    names = parameters(fn)
+    closed = not _takes(fn, inspect.Parameter.VAR_POSITIONAL)
+    positions = (given,) if isinstance(given, int) else tuple(given)
+    for position in positions:
+        if position + len(names) < 0 or (closed and position >= len(names)):
+            raise OpTypeError(
+                f"jit: {what}={position}: {graph_name(fn)} has {len(names)} parameters",
+                location=user_location(),
+                fix="count positions from 0, or from the end with -1",
+            )
+    return tuple(p % len(names) if p < 0 else p for p in positions)
+
+
+def _check_names(fn: Callable[..., Any], named: set[str]) -> None:
+    if _takes(fn, inspect.Parameter.VAR_KEYWORD):
+        return
+    own = [p.name for p in inspect.signature(fn).parameters.values()]
+    for name in sorted(named.difference(own)):
+        raise OpTypeError(
+            f"jit: static_argnames={name!r}: {graph_name(fn)} has parameters {', '.join(own)}",
+            location=user_location(),
+            fix="name parameters as the function does",
+        )
+
+
+def _takes(fn: Callable[..., Any], kind: inspect._ParameterKind) -> bool:
+    """Whether a function takes any number of arguments of a kind; so if Python does not tell."""
+    try:
+        found = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(p.kind is kind for p in found)
