@@ -11,14 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bringup.backend.device import BufferView, Device, Handle
-from bringup.errors import (
-    BringupError,
-    DeviceError,
-    DeviceTimeoutError,
-    Location,
-    OutOfMemoryError,
-    UnsupportedError,
-)
+from bringup.backend.foreign import described, meant
+from bringup.errors import BringupError, Location
 from bringup.graph import Literal
 from bringup.graph.printer import format_attr
 from bringup.program.program import OpStep, Program, Slot, Step
@@ -26,14 +20,6 @@ from bringup.program.program import OpStep, Program, Slot, Step
 _ATTRS_SHOWN = 200
 _issuing = threading.local()
 Line = Callable[[Location | None], Location | None]
-
-# What a vendor's Python code raises when it means one of ours.
-_MEANINGS: tuple[tuple[type[Exception], type[BringupError]], ...] = (
-    (MemoryError, OutOfMemoryError),
-    (TimeoutError, DeviceTimeoutError),
-    (NotImplementedError, UnsupportedError),
-)
-
 
 # The timeline stands above this layer, and hands its spans down.
 Span = Callable[[str, str], contextlib.AbstractContextManager[object]]
@@ -193,11 +179,11 @@ class StepsExecutable:
         try:
             return self._device.alloc(nbytes)
         except Exception as error:
-            what = f"{self._program.name}: no {nbytes} bytes for {purpose}: {_text(error)}"
+            what = f"{self._program.name}: no {nbytes} bytes for {purpose}: {described(error)}"
             if isinstance(error, BringupError):
                 error.notes = (*error.notes, f"allocating {purpose} of {self._program.name}")
                 raise
-            raise _meant(error)(what) from error
+            raise meant(error)(what) from error
 
 
 def device_error(error: Exception, step: Step) -> Exception:
@@ -209,8 +195,8 @@ def device_error(error: Exception, step: Step) -> Exception:
         error.location = error.location or step.location
         error.instruction = error.instruction or step_text(step)
         return error
-    return _meant(error)(
-        f"{step.name}: {_text(error)}", location=step.location, instruction=step_text(step)
+    return meant(error)(
+        f"{step.name}: {described(error)}", location=step.location, instruction=step_text(step)
     )
 
 
@@ -224,14 +210,6 @@ def step_text(step: Step) -> str:
     if len(attrs) > _ATTRS_SHOWN:
         attrs = attrs[:_ATTRS_SHOWN] + "…"
     return f"{step.op.name}({operands}){f' {{{attrs}}}' if attrs else ''} -> {results}"
-
-
-def _meant(error: Exception) -> type[BringupError]:
-    return next((ours for theirs, ours in _MEANINGS if isinstance(error, theirs)), DeviceError)
-
-
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def dense_bytes(literal: Literal) -> memoryview:

@@ -16,9 +16,10 @@ from typing import Any
 
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, Executable, KernelPass, Lowered
+from bringup.backend.foreign import REPORT, described, guarded
 from bringup.backend.partition import partition
 from bringup.backend.placement import Placement, check_placement, placement
-from bringup.errors import UnsupportedError
+from bringup.errors import BringupError, CompileError, UnsupportedError
 from bringup.graph import Builder, Graph, Instr, Value, replay
 from bringup.graph.ir import Operation
 from bringup.kernel.form import Kernel
@@ -135,7 +136,8 @@ class Compiled:
 
     def _texts(self) -> Lowered:
         if self._lowered is None:
-            self._lowered = self._lower()
+            with guarded(self, "lower"):
+                self._lowered = self._lower()
         return self._lowered
 
 
@@ -262,7 +264,7 @@ def _compile(
         graph, device.capabilities, device.backend, donated=donated, options=options
     )
     with timeline.span("backend compile", "compile", program=program.name):
-        executable = device.device.compile(program)
+        executable = _executable(device, program)
     milliseconds = (time.perf_counter() - start) * 1e3
     debug.compiled(program, milliseconds, lambda: device.backend.lower(program))
     return Compiled(
@@ -273,6 +275,21 @@ def _compile(
         lambda: device.backend.lower(program),
         lambda: placement(optimized, device),
     )
+
+
+def _executable(device: OpenDevice, program: Program) -> Executable:
+    """What the device makes of a program; whatever else its compiler raises is a CompileError."""
+    name = f"{type(device.device).__name__}.compile"
+    try:
+        made: Any = device.device.compile(program)
+    except BringupError:
+        raise
+    except Exception as error:
+        raise CompileError(f"{name}: {described(error)}", fix=REPORT) from error
+    if not callable(made):
+        raise CompileError(f"{name} gave {type(made).__name__}, which nobody can call", fix=REPORT)
+    executable: Executable = made
+    return executable
 
 
 def _compile_mixed(

@@ -65,7 +65,7 @@ class MixedExecutable:
             self._move(held, part.moves)
             name = part.device.name
             buffers = [held[value, name] for value in part.inputs]
-            made = transfer.execute(part.device.device, part.executable, buffers)
+            made = transfer.execute(part.device.device, part.executable, buffers, len(part.outputs))
             held.update(zip([(value, name) for value in part.outputs], made, strict=True))
             for value in part.spent:
                 for place in self._devices:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bringup.backend.foreign import REPORT, guarded
 from bringup.errors import DeviceError
 from bringup.runtime import runs, timeline
 from bringup.types import TensorType
@@ -75,9 +76,9 @@ def upload(device: Device, data: Host) -> Any:
     # np.ascontiguousarray would turn 0-d into 1-d; numpy has no buffer protocol for bfloat16, so
     # bytes it is.
     dense = np.asarray(data, order="C")
-    buffer = wrap(device, device.alloc(dense.nbytes))
+    buffer = _allocated(device, dense.nbytes)
     if dense.nbytes:
-        with timeline.span("upload", "transfer", bytes=dense.nbytes):
+        with timeline.span("upload", "transfer", bytes=dense.nbytes), guarded(device, "upload"):
             device.upload(handle_of(buffer), dense.reshape(-1).view(np.uint8).data)
     return buffer
 
@@ -87,7 +88,10 @@ def download(device: Device, buffer: Any, type_: TensorType) -> Host:
     out = np.empty(type_.shape, type_.dtype.numpy)
     with _looking(device, buffer):
         if out.nbytes:
-            with timeline.span("download", "transfer", bytes=out.nbytes):
+            with (
+                timeline.span("download", "transfer", bytes=out.nbytes),
+                guarded(device, "download"),
+            ):
                 device.download(handle_of(buffer), out.reshape(-1).view(np.uint8).data)
     return out
 
@@ -95,19 +99,25 @@ def download(device: Device, buffer: Any, type_: TensorType) -> Host:
 def view(device: Device, buffer: Any, type_: TensorType) -> Host | None:
     """A read-only array over the device's own memory; None if the host cannot see it."""
     with _looking(device, buffer) as unproved:
-        seen = device.host_view(handle_of(buffer), type_)
+        with guarded(device, "host_view"):
+            seen: Any = device.host_view(handle_of(buffer), type_)
         if seen is None:
             unproved.clear()
-    if seen is not None:
-        seen.flags.writeable = False
+            return None
+    if not isinstance(seen, np.ndarray) or (seen.shape, seen.dtype) != (
+        type_.shape,
+        type_.dtype.numpy,
+    ):
+        raise _wrong(device, f"host_view gave {_kind(seen)} where {type_} is due")
+    seen.flags.writeable = False
     return seen
 
 
 def duplicate(device: Device, buffer: Any, type_: TensorType) -> Any:
     """A new buffer with the same content."""
-    copy = wrap(device, device.alloc(type_.nbytes))
+    copy = _allocated(device, type_.nbytes)
     if type_.nbytes:
-        with timeline.span("copy", "transfer", bytes=type_.nbytes):
+        with timeline.span("copy", "transfer", bytes=type_.nbytes), guarded(device, "copy"):
             device.copy(handle_of(copy), handle_of(buffer), type_.nbytes)
     if type(copy) is Buffer and type(buffer) is Buffer:
         copy.run = buffer.run
@@ -118,23 +128,71 @@ def execute(
     device: Device,
     executable: Executable,
     buffers: Sequence[Any],
+    count: int,
     taken: frozenset[int] = frozenset(),
 ) -> list[Any]:
     """Run a program on buffers and return new ones.
 
+    count: how many results it has.
     taken: positions of the buffers that the program takes for itself.
-    Raises at once the error of late work that a buffer depends on.
+    Raises at once the error of late work that a buffer depends on, and DeviceError for results that
+    are not as many handles of their own.
     """
     if not device.capabilities.asynchronous:
-        made = executable(_handles(buffers, taken))
-        if device.refcounted_handles:
-            return list(made)
-        return [Buffer(device, handle) for handle in made]
+        made = _run(device, executable, buffers, count, taken)
+        return made if device.refcounted_handles else [Buffer(device, h) for h in made]
     parents = [b.run for b in buffers if type(b) is Buffer and b.run is not None]
     for run in parents:
         run.check()
     with runs.issuing(device, parents) as run:
-        return [Buffer(device, h, run) for h in executable(_handles(buffers, taken))]
+        made = _run(device, executable, buffers, count, taken)
+        return [Buffer(device, handle, run) for handle in made]
+
+
+def _run(
+    device: Device,
+    executable: Executable,
+    buffers: Sequence[Any],
+    count: int,
+    taken: frozenset[int],
+) -> list[Handle]:
+    handles = _handles(buffers, taken)
+    with guarded(device, "compile(…)()"):
+        given: Any = executable(handles)
+        made = list(given) if given is not None else None
+    if made is None:
+        raise _wrong(device, "an executable gave NoneType where a list of handles is due")
+    own = {id(h) for i, h in enumerate(handles) if i not in taken}
+    apart = {id(h) for h in made}
+    if len(made) != count:
+        fault = f"an executable gave {len(made)} results where {count} are due"
+    elif any(h is None for h in made):
+        fault = "an executable gave a result None: None is no handle"
+    elif len(apart) < count:
+        fault = "an executable gave one handle twice"
+    elif not own.isdisjoint(apart):
+        fault = "an executable gave the handle of an input that was not donated"
+    else:
+        return made
+    raise _wrong(device, fault)
+
+
+def _allocated(device: Device, nbytes: int) -> Any:
+    with guarded(device, "alloc"):
+        handle = device.alloc(nbytes)
+    if handle is None:
+        raise _wrong(device, "alloc gave no handle")
+    return wrap(device, handle)
+
+
+def _wrong(device: Device, fault: str) -> DeviceError:
+    return DeviceError(f"{type(device).__name__}: {fault}", fix=REPORT)
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype}{list(value.shape)}"
+    return type(value).__name__
 
 
 def _handles(buffers: Sequence[Any], taken: frozenset[int]) -> list[Handle]:

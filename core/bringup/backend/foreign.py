@@ -1,0 +1,59 @@
+"""What a vendor's code raises, as errors of ours."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from bringup.errors import (
+    BringupError,
+    DeviceError,
+    DeviceTimeoutError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
+
+REPORT = "report this to the backend's authors"
+
+# What a vendor's Python code raises when it means one of ours.
+_MEANINGS: tuple[tuple[type[Exception], type[BringupError]], ...] = (
+    (MemoryError, OutOfMemoryError),
+    (TimeoutError, DeviceTimeoutError),
+    (NotImplementedError, UnsupportedError),
+)
+
+
+def meant(error: Exception) -> type[BringupError]:
+    """The class of ours that says what a foreign exception does."""
+    return next((ours for theirs, ours in _MEANINGS if isinstance(error, theirs)), DeviceError)
+
+
+def described(error: Exception) -> str:
+    """A foreign exception as text: its class and message."""
+    return f"{type(error).__name__}: {error}"
+
+
+class guarded:  # noqa: N801  (a context manager, read as a verb)
+    """Inside the block every exception that is none of ours becomes one, and names the method.
+
+    owner: the vendor's object.
+    method: its method called inside.
+    """
+
+    __slots__ = ("_method", "_owner")
+
+    def __init__(self, owner: object, method: str) -> None:
+        self._owner = owner
+        self._method = method
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, BringupError):
+            what = f"{type(self._owner).__name__}.{self._method}: {described(error)}"
+            raise meant(error)(what, fix=REPORT) from error
