@@ -96,7 +96,7 @@ class DeviceTarget:
 
         def run(inputs: Sequence[Array]) -> list[Array]:
             buffers = [transfer.upload(device, array) for array in inputs]
-            results = transfer.execute(device, executable, buffers)
+            results = transfer.execute(device, executable, buffers, len(types))
             pairs = zip(results, types, strict=True)
             return [transfer.download(device, buffer, type_) for buffer, type_ in pairs]
 

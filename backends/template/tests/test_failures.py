@@ -216,7 +216,7 @@ def test_no_handle_is_left_after_all_arrays_are_gone(
 
 def _run(device: OpenDevice, executable: Any) -> None:
     """Upload, call, download and compare."""
-    made = transfer.execute(device.device, executable, [transfer.upload(device.device, X)])
+    made = transfer.execute(device.device, executable, [transfer.upload(device.device, X)], 2)
     types = [value.type for value in graph().outputs]
     scaled, total = (
         transfer.download(device.device, *pair) for pair in zip(made, types, strict=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from bringup.api import engine, place
-from bringup.api.place import DeviceSpec, OpenDevice
+from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
 from bringup.dtypes import DType
-from bringup.errors import ArrayIndexError, ConversionError, TraceError
+from bringup.errors import ArrayIndexError, ConversionError, DeviceError, TraceError
 from bringup.graph import user_location
 from bringup.runtime import transfer
 from bringup.tracing.context import Traced
@@ -155,8 +155,13 @@ class Array:
         """The elements as a numpy array: the device's own memory, read-only, or a new array."""
         concrete = self._concrete(what, fix)
         device = concrete.device.device
-        seen = transfer.view(device, concrete._buffer, self._type)
-        return seen if seen is not None else transfer.download(device, concrete._buffer, self._type)
+        try:
+            seen = transfer.view(device, concrete._buffer, self._type)
+            if seen is not None:
+                return seen
+            return transfer.download(device, concrete._buffer, self._type)
+        except DeviceError as error:
+            raise at_user_line(error)  # noqa: B904  (the same object)
 
     def _exported(self, what: str) -> Host:
         """`_host` for arrays that users keep: a later donation must not change what they see."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from bringup.api.array import Array
 from bringup.api.place import OpenDevice
+from bringup.errors import DeviceError
 from bringup.tracing.pytree import LEAF
 
 if TYPE_CHECKING:
@@ -82,8 +83,22 @@ class FastPath:
             self._device = device
             where = layout()
             if where is not None:
-                self._dispatcher = device.device.dispatcher(where, self._slow)
+                self._dispatcher = _dispatcher(device, where, self._slow)
         return self._dispatcher
+
+
+def _dispatcher(
+    device: OpenDevice, where: ArrayLayout, slow: Callable[..., Any]
+) -> Dispatcher | None:
+    from bringup.backend.foreign import REPORT, guarded
+
+    with guarded(device.device, "dispatcher"):
+        made: Any = device.device.dispatcher(where, slow)
+    if made is not None and not all(hasattr(made, n) for n in ("call", "add", "clear")):
+        what = f"{type(device.device).__name__}.dispatcher gave {type(made).__name__}"
+        raise DeviceError(what, fix=REPORT)
+    dispatcher: Dispatcher | None = made
+    return dispatcher
 
 
 def _describe(

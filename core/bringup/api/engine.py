@@ -98,7 +98,7 @@ def run_graph(graph: Graph, inputs: Sequence[Any], device: OpenDevice) -> list[A
 def execute(compiled: Compiled, inputs: Sequence[Any], device: OpenDevice) -> list[Any]:
     """Run a compiled graph on buffers and return new buffers."""
     assert compiled.executable is not None
-    return transfer.execute(device.device, compiled.executable, inputs)
+    return transfer.execute(device.device, compiled.executable, inputs, len(compiled.graph.outputs))
 
 
 def _compiled(batch: Batch, device: OpenDevice) -> tuple[Compiled, bool]:

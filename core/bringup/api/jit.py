@@ -31,7 +31,13 @@ from bringup.api.traced import (
     trace_function,
 )
 from bringup.dtypes import DType
-from bringup.errors import BringupError, ConversionError, OpTypeError, TraceError
+from bringup.errors import (
+    BringupError,
+    ConversionError,
+    DeviceError,
+    OpTypeError,
+    TraceError,
+)
 from bringup.graph import user_location
 from bringup.runtime import transfer
 from bringup.tracing.context import current
@@ -161,7 +167,10 @@ class Jit:
             outputs = inline(entry.function.graph, [*arrays, *entry.function.captured])
             return unflatten(entry.function.result, outputs)
         assert device is not None
-        outputs = _run(entry, self._compiled(entry, device), call.leaves, device)
+        try:
+            outputs = _run(entry, self._compiled(entry, device), call.leaves, device)
+        except DeviceError as error:
+            raise at_user_line(error)  # noqa: B904  (the same object)
         if not kwargs and not call.static and not self._donated:
             self._fast.serve(entry, args, device)
         return unflatten(entry.function.result, outputs)
@@ -274,7 +283,8 @@ def _run(
     # Last, so that a wrong argument does not cost the donated ones.
     _donate(entry.donated, arguments, types, buffers, device)
     assert compiled.executable is not None
-    made = transfer.execute(device.device, compiled.executable, buffers, compiled.donated)
+    run, count = compiled.executable, len(graph.outputs)
+    made = transfer.execute(device.device, run, buffers, count, compiled.donated)
     return [Array(v.type, device, b) for v, b in zip(graph.outputs, made, strict=True)]
 
 

@@ -1,0 +1,140 @@
+"""Backends that break the seam's promises: one error of ours each, and never a wrong answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bringup as bu
+from bringup.errors import CompileError, DeviceError, OutOfMemoryError
+from bringup.runtime import devices
+
+from .conftest import ReferenceDevice, SharedDevice, opened
+
+X = np.arange(6.0)
+
+
+def deferred() -> Any:
+    return (bu.exp(bu.asarray(X)) + 1).tolist()
+
+
+def jitted() -> Any:
+    return [r.tolist() for r in bu.jit(lambda x: (x + 1, x * 2))(bu.asarray(X))]
+
+
+def donated() -> Any:
+    return bu.jit(lambda x: x * 2, donate_argnums=0)(bu.asarray(X)).tolist()
+
+
+WAYS = pytest.mark.parametrize("way", [deferred, jitted, donated])
+
+
+def changed(change: Callable[[list[Any], list[Any]], Any]) -> ReferenceDevice:
+    """A device whose executables give ``change(inputs, results)``."""
+
+    class Changed(ReferenceDevice):
+        def compile(self, program: Any) -> Any:
+            run = super().compile(program)
+            return lambda inputs: change(list(inputs), run(inputs))
+
+        def free(self, handle: Any) -> None:
+            if id(handle) in self.alive:  # results are given twice here
+                super().free(handle)
+
+    return Changed()
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda _, results: results[:-1], "results where"),
+        (lambda _, results: [*results, results[0]], "results where"),
+        (lambda *_: None, "NoneType where a list of handles is due"),
+        (lambda _, results: [None] * len(results), "None is no handle"),
+    ],
+)
+def test_wrong_results_of_an_executable(way: Any, change: Any, said: str) -> None:
+    with devices.use(opened(changed(change))), pytest.raises(DeviceError, match=said) as caught:
+        way()
+    assert caught.value.location is not None
+    assert caught.value.location.file == __file__
+
+
+def test_one_handle_for_two_results_or_for_an_input_and_a_result() -> None:
+    twice = changed(lambda _, results: [results[0]] * len(results))
+    with devices.use(opened(twice)), pytest.raises(DeviceError, match="one handle twice"):
+        jitted()
+    same = changed(lambda inputs, results: [inputs[0], *results[1:]])
+    with devices.use(opened(same)), pytest.raises(DeviceError, match="handle of an input"):
+        jitted()
+
+
+def failing(method: str, error: BaseException) -> ReferenceDevice:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    device: ReferenceDevice = type("Failing", (ReferenceDevice,), {method: fail})()
+    return device
+
+
+@WAYS
+@pytest.mark.parametrize("method", ["alloc", "upload", "download"])
+def test_foreign_exceptions_of_memory_become_ours(way: Any, method: str) -> None:
+    for error, ours in ((ValueError("boom"), DeviceError), (MemoryError("boom"), OutOfMemoryError)):
+        with devices.use(opened(failing(method, error))), pytest.raises(ours, match="boom") as got:
+            way()
+        assert got.value.__cause__ is error
+        assert f"Failing.{method}" in str(got.value)
+        assert got.value.location is not None
+        assert got.value.location.file == __file__
+
+
+@WAYS
+def test_foreign_exceptions_of_the_compiler_become_ours(way: Any) -> None:
+    device = failing("compile", ValueError("boom\nsecond line"))
+    with (
+        devices.use(opened(device)),
+        pytest.raises(CompileError, match=r"Failing\.compile: .*boom"),
+    ):
+        way()
+
+    class Nothing(ReferenceDevice):
+        def compile(self, program: Any) -> Any:
+            return None
+
+    with devices.use(opened(Nothing())), pytest.raises(CompileError, match="gave NoneType"):
+        way()
+
+
+def test_alloc_that_gives_nothing() -> None:
+    class Nothing(ReferenceDevice):
+        def alloc(self, nbytes: int) -> Any:
+            return None
+
+    with devices.use(opened(Nothing())), pytest.raises(DeviceError, match="alloc gave no handle"):
+        bu.asarray(X)
+
+
+@pytest.mark.parametrize("seen", [np.zeros((2, 2), np.int8), np.zeros(6, np.int64), "nonsense"])
+def test_a_view_of_another_type_is_not_shown(seen: Any) -> None:
+    class Viewed(SharedDevice):
+        def host_view(self, handle: Any, type_: Any) -> Any:
+            return seen
+
+    said = r"host_view gave .* where f64\[6\] is due"
+    with devices.use(opened(Viewed())), pytest.raises(DeviceError, match=said):
+        bu.asarray(X).tolist()
+
+
+def test_a_dispatcher_that_is_none() -> None:
+    class Wrong(ReferenceDevice):
+        def dispatcher(self, layout: Any, slow: Any) -> Any:
+            return 3
+
+    for device in (Wrong(), failing("dispatcher", ValueError("boom"))):
+        with devices.use(opened(device)), pytest.raises(DeviceError, match="dispatcher"):
+            jitted()
