@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from bringup.errors import BringupError
 
@@ -12,18 +13,23 @@ from bringup.errors import BringupError
 class Variable:
     """One environment variable: name, default, meaning.
 
-    highest: of a level, which is an integer from 0 on; None for text.
+    highest: of a level, which is an integer from 0 on; None for a path.
+    folder: whether a path is that of a directory, made when needed.
     """
 
     name: str
     default: str
     doc: str
     highest: int | None = None
+    folder: bool = False
 
 
 VARIABLES: tuple[Variable, ...] = (
     Variable(
-        "BRINGUP_DUMP", "", "directory that receives every pass's graph, kernel and program as text"
+        "BRINGUP_DUMP",
+        "",
+        "directory that receives every pass's graph, kernel and program as text",
+        folder=True,
     ),
     Variable(
         "BRINGUP_CHECK",
@@ -67,8 +73,20 @@ def level(name: str) -> int:
 def problem(variable: Variable) -> str | None:
     """What to do about the value that a variable has now; None if it is a right one."""
     if variable.highest is None:
-        return None
+        return _unwritable(variable, Path(text(variable.name)))
     levels = [str(i) for i in range(variable.highest + 1)]
     if (text(variable.name) or variable.default) in levels:
         return None
     return f"set {variable.name} to one of {', '.join(levels)}, or unset it"
+
+
+def _unwritable(variable: Variable, path: Path) -> str | None:
+    if not text(variable.name):
+        return None
+    if variable.folder:
+        there = next(p for p in (path, *path.absolute().parents) if p.exists())
+        right = there.is_dir() and os.access(there, os.W_OK)
+        return None if right else f"set {variable.name} to a directory that can be written"
+    if path.parent.is_dir() and not path.is_dir() and os.access(path.parent, os.W_OK):
+        return None
+    return f"set {variable.name} to a file in a directory that exists"

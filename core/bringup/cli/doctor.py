@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import platform
+import stat
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -80,5 +82,9 @@ def _version(distribution: str) -> str:
 
 def _cache() -> dict[str, Any]:
     path = Path(platformdirs.user_cache_dir("bringup"))
-    sizes = [file.stat().st_size for file in path.rglob("*") if file.is_file()]
+    sizes: list[int] = []
+    for file in path.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # another process tidies up meanwhile
+            status = file.stat()
+            sizes += [status.st_size] if stat.S_ISREG(status.st_mode) else []
     return {"path": str(path), "files": len(sizes), "bytes": sum(sizes)}

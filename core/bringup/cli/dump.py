@@ -131,6 +131,8 @@ def _compile_text(path: Path, types: Sequence[str], target: str) -> Compiled:
         raise BringupError(
             f"there is no file {path}", fix="name file.py:function, module:function or a file of IR"
         )
+    if path.suffix == ".py":
+        raise BringupError(f"{path} is Python, not a graph", fix=f"name its function: {path}:name")
     if types:
         raise BringupError("a graph in a file has its types already", fix="leave out the types")
     graph = parse_graph(path.read_text(encoding="utf-8"), find, source=str(path))

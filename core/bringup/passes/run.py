@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bringup import config
-from bringup.errors import GraphError
+from bringup.errors import BringupError, GraphError
 from bringup.graph import Graph
 from bringup.graph.printer import print_graph
 from bringup.graph.verify import ANY, LevelSpec, verify
@@ -112,7 +112,13 @@ def dump_folder(dump: Path, graph: Graph, name: str) -> Path:
     """The folder of one graph's dumps, made if missing: its name, and a key of what it computes."""
     key = hashlib.sha256(print_graph(graph).encode()).hexdigest()[:12]
     folder = dump / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}-{key}"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BringupError(
+            f"the dumps cannot be written to {dump}: {error.strerror}",
+            fix="set BRINGUP_DUMP to a directory that can be written, or unset it",
+        ) from error
     return folder
 
 

@@ -158,6 +158,8 @@ class _Recorder:
 
 _OFF = Span()
 _recorder: _Recorder | None = None
+# Why nothing is kept although the variable asks for it: an import is not the place to say so.
+_problem: BringupError | None = None
 
 
 def span(name: str, category: str, **args: Any) -> Span:
@@ -170,7 +172,12 @@ def span(name: str, category: str, **args: Any) -> Span:
 
 
 def enabled() -> bool:
-    """Whether events are kept, for work that is only done to describe them."""
+    """Whether events are kept, for work that is only done to describe them.
+
+    Raises BringupError if BRINGUP_TRACE names a file that cannot be written.
+    """
+    if _problem is not None:
+        raise _problem.with_traceback(None)
     return _recorder is not None
 
 
@@ -231,4 +238,7 @@ atexit.register(stop)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 if config.text("BRINGUP_TRACE"):
-    start(config.text("BRINGUP_TRACE"))
+    try:
+        start(config.text("BRINGUP_TRACE"))
+    except BringupError as _error:
+        _problem = _error

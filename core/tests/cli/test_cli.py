@@ -108,6 +108,43 @@ def test_doctor_finds_a_wrong_variable(monkeypatch: pytest.MonkeyPatch, install:
     assert right.stdout.splitlines()[-1] != wrong.stdout.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "fix"),
+    [
+        ("BRINGUP_DUMP", "file/inside", "to a directory that can be written"),
+        ("BRINGUP_TRACE", "nowhere/trace.json", "to a file in a directory that exists"),
+        ("BRINGUP_TRACE", ".", "to a file in a directory that exists"),
+    ],
+)
+def test_paths_that_cannot_be_written_are_found_by_doctor_and_said_when_needed(
+    name: str, value: str, fix: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    env = {**os.environ, name: value}
+    doctor = subprocess.run(
+        [sys.executable, "-c", "from bringup.cli.app import run; run()", "doctor"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert doctor.returncode == 1, doctor.stderr
+    assert f"set {name} {fix}" in doctor.stdout
+    code = "import bringup as bu; print('imported'); (bu.ones(2) + 1).tolist()"
+    used = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert used.returncode == 1
+    assert used.stdout == "imported\n"
+    assert f"fix: set {name} {fix}" in used.stderr
+
+
 def test_doctor_as_json(install: Install) -> None:
     install("good")
     result = bringup("doctor", "--json")

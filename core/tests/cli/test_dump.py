@@ -108,6 +108,7 @@ def test_a_graph_in_a_file() -> None:
         (["model_of_test.py:forward", "f32[4"], "not a tensor type: 'f32[4'"),
         (["model_of_test.py:forward"], "forward(x, y) does not take the types given: missing"),
         (["model_of_test.py:forward", *["f32[4]"] * 3], "given: too many positional arguments"),
+        (["model_of_test.py"], "model_of_test.py is Python, not a graph"),
         (["twice.ir", "f32[4]"], "a graph in a file has its types already"),
         (["twice.ir", "--level", "loops"], "there is no level 'loops'"),
         (["twice.ir", "--target", "papers"], "no backend is named 'papers'"),
