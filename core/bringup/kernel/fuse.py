@@ -61,6 +61,8 @@ class _Cluster:
     grid, stages, reads: as in `Shape`; they stay right while ops that only rewrite indices join.
     weight: of the values that the bodies compute, about.
     contracts: a contraction is a member.
+    last: where the last member stands in the graph.
+    outside: what the members read that none of them makes; None until somebody asks.
     """
 
     region: Region
@@ -70,6 +72,8 @@ class _Cluster:
     reads: dict[Value, list[Index]] = field(default_factory=dict)
     contracts: bool = False
     weight: int = 1
+    last: int = 0
+    outside: set[Value] | None = None
 
 
 def fuse(
@@ -175,7 +179,7 @@ class _Fusion:
 
     def _new_cluster(self, instr: Instr, *, whole: bool) -> _Cluster:
         region = Region({instr}, list(instr.results))
-        cluster = _Cluster(region, instr if whole else None)
+        cluster = _Cluster(region, instr if whole else None, last=self.order[instr])
         if not whole:
             self._refresh(cluster, self._shape_alone(region, instr))
         self._register(cluster, instr)
@@ -197,6 +201,7 @@ class _Fusion:
 
     def _add(self, cluster: _Cluster, instr: Instr) -> None:
         cluster.region.members.add(instr)
+        cluster.outside = None
         cluster.weight += _weight(instr)
         cluster.reads.pop(instr.result, None)
         cluster.contracts = cluster.contracts or opdef(instr).kind is Kind.CONTRACTION
@@ -358,6 +363,8 @@ class _Fusion:
 
     def _reaches(self, target: _Cluster, source: _Cluster) -> bool:
         """Whether ``source`` needs, directly or not, something ``target`` makes."""
+        # What ends before the target makes anything needs nothing of it.
+        first = min(self.order[v.producer] for v in target.region.outputs if v.producer)
         stack, seen = [source], {id(source)}
         while stack:
             cluster = stack.pop()
@@ -367,13 +374,16 @@ class _Fusion:
                 maker = self.maker.get(value)
                 if maker is not None and id(maker) not in seen:
                     seen.add(id(maker))
-                    stack.append(maker)
+                    if maker is target or maker.last > first:
+                        stack.append(maker)
         return False
 
     @staticmethod
     def _outside(cluster: _Cluster) -> set[Value]:
-        members = cluster.region.members
-        return {v for m in members for v in m.operands if v.producer not in members}
+        if cluster.outside is None:
+            members = cluster.region.members
+            cluster.outside = {v for m in members for v in m.operands if v.producer not in members}
+        return cluster.outside
 
     # -- sideways ----------------------------------------------------------------------------------
 
@@ -409,7 +419,8 @@ class _Fusion:
             return False
         if not extra and shape.stages > max(a.stages, b.stages):
             return False
-        a.region = region
+        a.region, a.outside = region, None
+        a.last = max(a.last, b.last)
         a.weight += b.weight
         self._refresh(a, shape)
         for member in b.region.members:
