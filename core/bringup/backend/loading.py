@@ -109,7 +109,23 @@ def checked_devices(backend: Backend) -> tuple[DeviceInfo, ...]:
         raise _wrong("devices()", "a sequence of DeviceInfo", found)
     if not found:
         raise NoHardware("it reports no devices")
+    for info in found:
+        if not _is_sound(info):
+            raise _wrong("devices()", "DeviceInfo of index >= 0, text and pairs of text", info)
+    if len({info.index for info in found}) < len(found):
+        raise _wrong("devices()", "one DeviceInfo per index", found)
     return tuple(found)
+
+
+def _is_sound(info: Any) -> bool:
+    pairs = info.details
+    return (
+        type(info.index) is int
+        and info.index >= 0
+        and isinstance(info.product, str)
+        and isinstance(pairs, tuple)
+        and all(isinstance(p, tuple) and [*map(type, p)] == [str, str] for p in pairs)
+    )
 
 
 def _make(candidate: Candidate) -> Backend:
@@ -183,7 +199,7 @@ def _wrong(where: str, wanted: str, got: Any) -> Refusal:
 def _shown(value: Any) -> str:
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001  (a foreign __repr__)
+    except (Exception, SystemExit):  # noqa: BLE001  (a foreign __repr__)
         text = object.__repr__(value)
     return f"{type(value).__name__} {text}"[:80]
 
@@ -192,7 +208,7 @@ def sentence(error: BaseException) -> str:
     """An exception in one line: its class and the first line of its text."""
     try:
         text = str(error).strip()
-    except Exception:  # noqa: BLE001  (a foreign __str__)
+    except (Exception, SystemExit):  # noqa: BLE001  (a foreign __str__)
         text = ""
     first = text.splitlines()[0] if text else ""
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
