@@ -334,6 +334,9 @@ class Array:
     def __setitem__(self, key: Any, value: Any) -> None:
         raise _indexing.immutable(self, key)
 
+    def __delitem__(self, key: Any) -> None:
+        raise _indexing.undeletable(self, key)
+
     @property
     def at(self) -> _indexing.At:
         """Functional updates: ``x.at[1:3].set(v)`` is a new array.

@@ -9,14 +9,19 @@ from bringup.errors import OpTypeError
 from bringup.graph import user_location
 
 
-def axis_of(name: str, axis: int, rank: int) -> int:
-    """A non-negative axis.  Raises OpTypeError if it is out of range."""
+def integer_of(name: str, what: str, value: int) -> int:
+    """An int, numpy's included.  Raises OpTypeError, which calls the argument `what`."""
     try:
-        index = operator.index(axis)
+        return operator.index(value)
     except TypeError:
         raise OpTypeError(
-            f"{name}: axis {axis!r} is no integer", location=user_location(), fix="use an int"
+            f"{name}: {what} {value!r} is no integer", location=user_location(), fix="use an int"
         ) from None
+
+
+def axis_of(name: str, axis: int, rank: int) -> int:
+    """A non-negative axis.  Raises OpTypeError if it is out of range."""
+    index = integer_of(name, "axis", axis)
     if not -rank <= index < rank:
         span = f"{-rank} … {rank - 1}" if rank else "none: the array is 0-d"
         raise OpTypeError(

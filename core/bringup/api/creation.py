@@ -15,7 +15,7 @@ import numpy as np
 from bringup.api import place
 from bringup.api.apply import apply
 from bringup.api.array import Array
-from bringup.api.axes import shape_of
+from bringup.api.axes import integer_of, shape_of
 from bringup.api.broadcasting import as_array, binary, convert
 from bringup.api.elementwise import add, greater_equal, less_equal, multiply, where
 from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
@@ -318,8 +318,15 @@ def arange(
     first, last = (0, start) if stop is None else (start, stop)
     if step == 0:
         raise OpTypeError("arange: step 0", location=user_location(), fix="give another step")
-    count = max(math.ceil((last - first) / step), 0)
     whole = all(isinstance(v, int) for v in (first, last, step))
+    length = -(-(last - first) // step) if whole else (last - first) / step
+    if not whole and not math.isfinite(length):
+        raise ConversionError(
+            f"arange: {length} is no number of elements",
+            location=user_location(),
+            fix="give finite bounds and a finite step",
+        )
+    count = max(math.ceil(length), 0)
     own = dtype_of(dtype) if dtype is not None else DEFAULT_INT if whole else DEFAULT_FLOAT
     # Integers count exactly; float ramps are computed in f64 and rounded once.
     counted = DEFAULT_INT if whole else DEFAULT_FLOAT
@@ -346,6 +353,7 @@ def linspace(
     """
     opened = check_device(device)
     own = DEFAULT_FLOAT if dtype is None else dtype_of(dtype)
+    (num,) = shape_of("linspace", integer_of("linspace", "num", num))
     intervals = num - 1 if endpoint else num
     ramp = iota(TensorType((num,), DEFAULT_FLOAT), 0, opened)
     values = add(multiply(ramp, (stop - start) / intervals if intervals > 0 else 0.0), start)
@@ -432,6 +440,13 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
             f"meshgrid: indexing={indexing!r}", location=user_location(), fix='use "xy" or "ij"'
         )
     parts = [as_array(x) for x in arrays]
+    for x in parts:
+        if x.ndim != 1:
+            raise OpTypeError(
+                f"meshgrid: {x.type} is not 1-d",
+                location=user_location(),
+                fix="reshape it to (-1,)",
+            )
     rank = len(parts)
     order = list(range(rank))
     if indexing == "xy" and rank > 1:

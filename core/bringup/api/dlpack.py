@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from bringup.api.array import Array
-from bringup.api.creation import from_host
+from bringup.api.creation import copy_of, from_host
 from bringup.api.place import DeviceSpec
 from bringup.errors import ConversionError
+from bringup.graph import user_location
 
 #: What `__dlpack_device__` says: arrays are handed out in host memory, whatever device they are on.
 HOST = (1, 0)
@@ -50,7 +51,14 @@ def from_dlpack(x: Any, /, *, device: DeviceSpec = None, copy: bool | None = Non
     [0, 1, 2]
     """
     if isinstance(x, Array):
-        return x if device is None else x.to(device)
+        moved = x if device is None else x.to(device)
+        if copy is False and moved is not x:
+            raise ConversionError(
+                f"{x.type} does not move to {moved.device} without a copy",
+                location=user_location(),
+                fix="leave out copy=False",
+            )
+        return copy_of(x) if copy and moved is x else moved
     if copy is False:
         raise ConversionError("from_dlpack copies always", fix="leave out copy=False")
     try:

@@ -56,7 +56,7 @@ def region(type_: TensorType, key: Any) -> Region:
         dim = len(spans)
         size = type_.shape[dim]
         if isinstance(item, slice):
-            picked = range(size)[item]
+            picked = _picked(item, size)
             spans.append((picked.start, len(picked), picked.step))
             shape.append(len(picked))
             continue
@@ -64,6 +64,17 @@ def region(type_: TensorType, key: Any) -> Region:
         integers += 1
     whole = all(s == (0, n, 1) for s, n in zip(spans, type_.shape, strict=True))
     return Region(tuple(spans), tuple(shape), whole, integers == len(items))
+
+
+def _picked(item: slice, size: int) -> range:
+    try:
+        return range(size)[item]
+    except (TypeError, ValueError) as error:
+        raise ArrayIndexError(
+            f"{_key_text(item)} slices nothing: {error}",
+            location=user_location(),
+            fix="give integers, and a step that is not 0",
+        ) from None
 
 
 def _expanded(type_: TensorType, items: tuple[Any, ...]) -> list[Any]:
@@ -163,6 +174,15 @@ def immutable(x: Array, key: Any) -> ConversionError:
         f"arrays are immutable: x[{text}] = … cannot change {x.type}",
         location=user_location(),
         fix=f"make a new array: x = x.at[{text}].set(value)",
+    )
+
+
+def undeletable(x: Array, key: Any) -> ConversionError:
+    """The error of ``del x[key]``."""
+    return ConversionError(
+        f"arrays are immutable: del x[{_key_text(key)}] cannot change {x.type}",
+        location=user_location(),
+        fix="make a new array of the parts to keep, with concat",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,7 +72,17 @@ def tensordot(
     (2, 4)
     """
     a, b = _pair("tensordot", x1, x2)
-    if isinstance(axes, int):
+    if not isinstance(axes, Sequence):
+        try:
+            axes = operator.index(axes)
+        except TypeError:
+            raise _wrong(
+                "tensordot",
+                a,
+                b,
+                f"axes {axes!r} are neither a number nor two sequences",
+                "give how many axes to contract, or the axes of each",
+            ) from None
         if not 0 <= axes <= min(a.ndim, b.ndim):
             raise _wrong("tensordot", a, b, f"axes={axes}", "contract dimensions both have")
         left = tuple(range(a.ndim - axes, a.ndim))

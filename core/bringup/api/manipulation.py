@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
 
 from bringup.api.apply import apply
 from bringup.api.array import Array
-from bringup.api.axes import axes_of, axis_of, shape_of
+from bringup.api.axes import axes_of, axis_of, integer_of, shape_of
 from bringup.api.broadcasting import as_array, common_shape, convert, spread
 from bringup.api.promotion import common
 from bringup.errors import OpTypeError
@@ -44,6 +47,12 @@ def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
     (4, 2, 3)
     """
     x = as_array(x)
+    if not isinstance(axes, Iterable):
+        raise OpTypeError(
+            f"permute_dims: axes {axes!r} are no sequence",
+            location=user_location(),
+            fix="name every axis of the array, in the new order",
+        )
     order = tuple(axis_of("permute_dims", a, x.ndim) for a in axes)
     if order == tuple(range(x.ndim)):
         return x
@@ -82,8 +91,9 @@ def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     (3, 1)
     """
     x = as_array(x)
-    added = 1 if isinstance(axis, int) else len(axis)
-    axes = axes_of("expand_dims", axis, x.ndim + added)
+    added = len(axis) if isinstance(axis, Sequence) else 1
+    given = axis if isinstance(axis, Sequence) else (axis,)  # None would be all of them
+    axes = axes_of("expand_dims", given, x.ndim + added)
     sizes = iter(x.shape)
     return reshape(x, [1 if d in axes else next(sizes) for d in range(x.ndim + added)])
 
@@ -176,7 +186,7 @@ def roll(
     for step, a in zip(shifts, axes, strict=True):
         dim = axis_of("roll", a, x.ndim)
         size = x.shape[dim]
-        cut = size - step % size if size else 0
+        cut = size - integer_of("roll", "shift", step) % size if size else 0
         if cut not in (0, size):
             before = (slice(None),) * dim
             x = concat([x[(*before, slice(cut, None))], x[(*before, slice(cut))]], axis=dim)
@@ -219,8 +229,16 @@ def tile(x: Array, repetitions: int | Sequence[int], /) -> Array:
     return reshape(spread_out, [c * n for c, n in zip(counts, sizes, strict=True)])
 
 
-def repeat(x: Array, repeats: int | Sequence[int], /, *, axis: int | None = None) -> Array:
-    """Each element repeated along an axis; flat if axis is None.  The counts are static.
+def repeat(
+    x: Array,
+    repeats: Any,
+    /,
+    *,
+    axis: int | None = None,
+) -> Array:
+    """Each element repeated along an axis; flat if axis is None.
+
+    repeats: an int, or one for each entry: a sequence, or an array whose values are known.
 
     >>> bu.repeat(bu.asarray([1, 2]), 2).tolist()
     [1, 1, 2, 2]
@@ -229,7 +247,8 @@ def repeat(x: Array, repeats: int | Sequence[int], /, *, axis: int | None = None
     if axis is None:
         x, axis = reshape(x, -1), 0
     dim = axis_of("repeat", axis, x.ndim)
-    counts = shape_of("repeat", repeats)
+    many = isinstance(repeats, Array | np.ndarray)
+    counts = shape_of("repeat", np.asarray(repeats).tolist() if many else repeats)
     if len(counts) == 1:
         apart = expand_dims(x, dim + 1)
         wide = spread(apart, (*x.shape[: dim + 1], counts[0], *x.shape[dim + 1 :]))
