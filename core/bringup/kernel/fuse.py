@@ -475,8 +475,10 @@ class _Fusion:
                 continue
             stack.append((top, True))
             makers = {id(m): m for v in self._outside(top) if (m := self.maker.get(v)) is not None}
+            # Regions that share an instruction may begin alike; they never end alike.
             needed = sorted(
-                makers.values(), key=lambda c: -min(self.order[m] for m in c.region.members)
+                makers.values(),
+                key=lambda c: (-min(self.order[m] for m in c.region.members), -c.last),
             )
             stack.extend((m, False) for m in needed if id(m) not in done)
 

@@ -81,7 +81,8 @@ class _Planner:
     def run(self) -> Program:
         aliases = self._alias_outputs()
         blocks = self._blocks()
-        arena = _assign(set(blocks.values()), self.alignment)
+        # Each once, in an order that every process finds again.
+        arena = _assign(dict.fromkeys(blocks.values()), self.alignment)
         for value, block in blocks.items():
             self.slots[value] = Slot("arena", 0, block.offset, value.type)
         return Program(
@@ -219,7 +220,7 @@ def _padded(nbytes: int, alignment: int) -> int:
     return max(alignment, -(-nbytes // alignment) * alignment)
 
 
-def _assign(blocks: set[_Block], alignment: int) -> int:
+def _assign(blocks: Iterable[_Block], alignment: int) -> int:
     """Offsets for all blocks; returns the arena's size."""
     placed: list[_Block] = []  # by offset
     for block in sorted(blocks, key=lambda b: (-b.nbytes, b.first, b.last)):

@@ -107,6 +107,19 @@ def test_equal_content_has_equal_keys(graph: Graph, donated: frozenset[int]) -> 
         assert replace(first, steps=first.steps[:-1]).key != first.key
 
 
+def test_blocks_alike_lie_in_one_order() -> None:
+    """One launch leaves two values for the next: nothing but their order tells them apart."""
+    one_loop = replace(KERNELS, limits=Limits(stages=1))
+
+    def built() -> Graph:
+        with Builder() as builder:
+            return builder.build([rows.softmax(builder.input(f32[8]), dims=(0,))])
+
+    kept = [built() for _ in range(40)]  # alive, so that each has other addresses
+    programs = [program_of(graph, one_loop, frozenset()) for graph in kept]
+    assert len({p.key for p in programs}) == 1
+
+
 # -- the rules of programs -------------------------------------------------------------------------
 
 
