@@ -20,7 +20,8 @@ from bringup_conformance.support import Support, reason_of
 Shape = tuple[int, ...]
 #: Makes a value of a shape from new inputs.
 Read = Callable[[Builder, DType, Shape], Value]
-Use = Callable[[Value], Value]
+#: The outputs of a program on what was read.
+Use = Callable[[Value], Sequence[Value]]
 _DTYPES = (f32, i32, f16)
 
 
@@ -106,25 +107,36 @@ READS: dict[str, Read] = {
 
 
 def _reduced(kind: str, where: Callable[[int], Sequence[int]]) -> Use:
-    def use(value: Value) -> Value:
-        dims = tuple(where(len(value.shape)))
-        found: Value = lookup("reduce")(value, kind=kind, dims=dims)
-        return found
+    def use(value: Value) -> Sequence[Value]:
+        return (lookup("reduce")(value, kind=kind, dims=tuple(where(len(value.shape)))),)
 
     return use
 
 
-def _mapped(value: Value) -> Value:
-    found: Value = lookup("max")(lookup("add")(value, value), _like(value, 3))
-    return found
+def _mapped(value: Value) -> Sequence[Value]:
+    return (lookup("max")(lookup("add")(value, value), _like(value, 3)),)
 
 
-def _centred(value: Value) -> Value:
+def _centred(value: Value) -> Sequence[Value]:
     last = len(value.shape) - 1
     most = lookup("reduce")(value, kind="max", dims=(last,))
     spread = lookup("broadcast_in_dim")(most, shape=value.shape, dims=tuple(range(last)))
-    found: Value = lookup("sub")(value, spread)
-    return found
+    return (lookup("sub")(value, spread),)
+
+
+def _kept(value: Value) -> Sequence[Value]:
+    """A fold of what is stored as well."""
+    twice = lookup("add")(value, value)
+    return twice, *_reduced("add", range)(twice)
+
+
+def _shorter(value: Value) -> Sequence[Value]:
+    """Two folds that differ in nothing but how far they go."""
+    zeros, ones = (0,) * len(value.shape), (1,) * len(value.shape)
+    limit = (value.shape[0] - 1, *value.shape[1:])
+    part = lookup("slice")(value, start=zeros, limit=limit, stride=ones)
+    whole = _reduced("add", range)
+    return *whole(part), *whole(value)
 
 
 USES: dict[str, Use] = {
@@ -134,6 +146,8 @@ USES: dict[str, Use] = {
     "min_last": _reduced("min", lambda rank: (rank - 1,)),
     "map": _mapped,
     "centred": _centred,
+    "kept": _kept,
+    "shorter": _shorter,
 }
 
 
@@ -160,8 +174,8 @@ def _case(
     level, shape, dtype = "fusion", type_.shape, type_.dtype
     place = f"{level}/{PROGRAMS}/{dtype.name}/{read}-{use}-{'x'.join(map(str, shape))}"
     with Builder() as builder:
-        output = USES[use](READS[read](builder, dtype, shape))
-    graph = builder.build([output], f"{read}_{use}")
+        outputs = USES[use](READS[read](builder, dtype, shape))
+    graph = builder.build(outputs, f"{read}_{use}")
     reason = reason_of(graph, support)
     if reason is not None:
         return Unsupported(place, level, PROGRAMS, dtype.name, reason)
