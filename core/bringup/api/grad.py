@@ -38,6 +38,12 @@ def value_and_grad(
     >>> value.item(), gradient.tolist()
     (5.0, [2.0, 4.0])
     """
+    if not callable(fn):
+        raise OpTypeError(
+            f"grad: {type(fn).__name__} is no function",
+            location=user_location(),
+            fix="give a function first, then call the result with its arguments",
+        )
     single = isinstance(argnums, int)
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 

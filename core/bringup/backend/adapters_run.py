@@ -72,11 +72,12 @@ def recording_steps(record: list[object]) -> Iterator[None]:
 @contextlib.contextmanager
 def running_at(line: Line) -> Iterator[None]:
     """Run programs of this thread at other lines: ``line`` maps those they were compiled with."""
+    around: Line | None = getattr(_issuing, "line", None)
     _issuing.line = line
     try:
         yield
     finally:
-        _issuing.line = None
+        _issuing.line = around
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,7 @@ def _recognise(kind: type) -> tuple[Split, Join] | None:
 
 def _namedtuple(kind: Any) -> tuple[Split, Join]:
     steps = tuple(f".{name}" for name in kind._fields)
-    return (lambda t: (t, steps, None)), (lambda _, children: kind(*children))
+    return (lambda t: (t, steps, None)), (lambda _, children: kind._make(children))
 
 
 def _dataclass(kind: type) -> tuple[Split, Join]:

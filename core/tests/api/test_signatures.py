@@ -92,3 +92,10 @@ def test_an_integer_too_large_for_any_float_is_a_conversion_error() -> None:
         x + 10**400
     with pytest.raises(ConversionError, match="too large for f64"):
         bu.jit(lambda x, n: x * n)(x, 10**400)
+
+
+def test_derivatives_are_of_functions() -> None:
+    wrong: Any = 3
+    for make in (bu.grad, bu.value_and_grad):
+        with pytest.raises(OpTypeError, match="grad: int is no function"):
+            make(wrong)

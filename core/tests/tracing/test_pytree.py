@@ -138,3 +138,18 @@ def test_definitions_print_as_the_containers_do() -> None:
         "({'w': *}, [*, None], (*,), Pair(left=*, right=*), Model(weight=*, bias=None))"
     )
     assert isinstance(treedef, TreeDef)
+
+
+class Diagonal(Pair):
+    """A namedtuple whose class takes other arguments than it has fields."""
+
+    def __new__(cls, both: object) -> Diagonal:
+        return super().__new__(cls, both, both)
+
+
+def test_a_namedtuple_is_put_together_without_its_own_constructor() -> None:
+    leaves, treedef = flatten(Diagonal(3))
+    assert leaves == [3, 3]
+    made = unflatten(treedef, [1, 2])
+    assert type(made) is Diagonal
+    assert (made.left, made.right) == (1, 2)
