@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bringup.dtypes import DType
+from bringup.errors import BackendError
 from bringup.graph import Instr
 from bringup.kernel.limits import Limits
 from bringup.ops.table import Kind, OpDef
@@ -77,6 +78,25 @@ class Capabilities:
     donation: bool = True
     deterministic: bool = True
     simulated: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises BackendError for fields of other types, which fail far from here if at all."""
+        kinds: dict[str, type] = {
+            "ops": Mapping,
+            "kernels": Mapping,
+            "limits": Limits,
+            "numerics": Numerics,
+            "shapes": Shapes,
+        }
+        for name, kind in kinds.items():
+            given = getattr(self, name)
+            if not isinstance(given, kind):
+                what = f"Capabilities: {name} is a {type(given).__name__}, not a {kind.__name__}"
+                raise BackendError(what, fix="leave it out, or give one")
+        bytes_: object = self.alignment
+        if not isinstance(bytes_, int) or bytes_ < 1 or bytes_ & (bytes_ - 1):
+            what = f"Capabilities: alignment {bytes_!r} is no power of two"
+            raise BackendError(what, fix="give the alignment of buffers in bytes, such as 64")
 
     def runs_op(self, instr: Instr) -> bool:
         """Whether the device runs this instruction as an op call."""

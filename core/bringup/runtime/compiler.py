@@ -19,13 +19,14 @@ from bringup.backend.device import Backend, Executable, KernelPass, Lowered
 from bringup.backend.foreign import REPORT, described, guarded
 from bringup.backend.partition import partition
 from bringup.backend.placement import Placement, check_placement, placement
-from bringup.errors import BringupError, CompileError, UnsupportedError
+from bringup.errors import BackendError, BringupError, CompileError, UnsupportedError
 from bringup.graph import Builder, Graph, Instr, Value, replay
 from bringup.graph.ir import Operation
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch, fuse
 from bringup.kernel.narrow import narrow_concatenations
 from bringup.ops.table import lookup
+from bringup.passes.base import Pass
 from bringup.passes.check import terminates
 from bringup.passes.pipeline import passes_for
 from bringup.passes.run import PassContext, dump_folder, run_pipeline
@@ -136,8 +137,7 @@ class Compiled:
 
     def _texts(self) -> Lowered:
         if self._lowered is None:
-            with guarded(self, "lower"):
-                self._lowered = self._lower()
+            self._lowered = self._lower()
         return self._lowered
 
 
@@ -201,7 +201,7 @@ def lower_graph(
     optimized, program = make_program(
         graph, backend.capabilities(target), backend, donated=donated, options=options
     )
-    return Compiled(graph, optimized, (program,), None, lambda: backend.lower(program, target))
+    return Compiled(graph, optimized, (program,), None, lambda: _lowered(backend, program, target))
 
 
 def make_program(
@@ -240,7 +240,7 @@ def _optimized(
     graph: Graph, available: Callable[[Instr], bool], backend: Backend, options: Options
 ) -> tuple[Graph, PassContext]:
     context = PassContext.from_environment(_record_pass if timeline.enabled() else None)
-    passes = passes_for(available, backend.passes_before_fusion(), without=options.skip)
+    passes = passes_for(available, _own_passes(backend), without=options.skip)
     try:
         return run_pipeline(graph, passes, context=context), context
     except UnsupportedError as error:
@@ -266,13 +266,13 @@ def _compile(
     with timeline.span("backend compile", "compile", program=program.name):
         executable = _executable(device, program)
     milliseconds = (time.perf_counter() - start) * 1e3
-    debug.compiled(program, milliseconds, lambda: device.backend.lower(program))
+    debug.compiled(program, milliseconds, lambda: _lowered(device.backend, program))
     return Compiled(
         graph,
         optimized,
         (program,),
         executable,
-        lambda: device.backend.lower(program),
+        lambda: _lowered(device.backend, program),
         lambda: placement(optimized, device),
     )
 
@@ -322,6 +322,24 @@ def _compile_mixed(
     return Compiled(
         graph, optimized, programs, executable, partial(_joined, parts[::-1]), lambda: cut.report
     )
+
+
+def _own_passes(backend: Backend) -> Sequence[Pass]:
+    with guarded(backend, "passes_before_fusion"):
+        found: Any = backend.passes_before_fusion()
+    if not isinstance(found, Sequence) or not all(isinstance(p, Pass) for p in found):
+        what = f"{type(backend).__name__}.passes_before_fusion gave {found!r}, no sequence of Pass"
+        raise BackendError(what, fix=REPORT)
+    return found
+
+
+def _lowered(backend: Backend, program: Program, *target: str) -> Lowered:
+    with guarded(backend, "lower"):
+        found: Any = backend.lower(program, *target)
+    if not isinstance(found, Lowered):
+        what = f"{type(backend).__name__}.lower gave {type(found).__name__}, no Lowered"
+        raise BackendError(what, fix=REPORT)
+    return found
 
 
 def _joined(parts: Sequence[Compiled]) -> Lowered:

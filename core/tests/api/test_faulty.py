@@ -9,10 +9,18 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.errors import CompileError, DeviceError, OutOfMemoryError
+from bringup.backend import Capabilities, DeviceInfo
+from bringup.errors import (
+    BackendError,
+    BringupError,
+    CompileError,
+    DeviceError,
+    OutOfMemoryError,
+)
 from bringup.runtime import devices
+from bringup.runtime.devices import OpenDevice
 
-from .conftest import ReferenceDevice, SharedDevice, opened
+from .conftest import ReferenceBackend, ReferenceDevice, SharedDevice, opened
 
 X = np.arange(6.0)
 
@@ -138,3 +146,45 @@ def test_a_dispatcher_that_is_none() -> None:
     for device in (Wrong(), failing("dispatcher", ValueError("boom"))):
         with devices.use(opened(device)), pytest.raises(DeviceError, match="dispatcher"):
             jitted()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"alignment": 0}, "alignment 0 is no power of two"),
+        ({"alignment": 24}, "alignment 24 is no power of two"),
+        ({"alignment": "64"}, "alignment '64' is no power of two"),
+        ({"ops": 3}, "ops is a int"),
+        ({"kernels": None}, "kernels is a NoneType"),
+        ({"limits": None}, "limits is a NoneType"),
+        ({"numerics": 1}, "numerics is a int"),
+    ],
+)
+def test_capabilities_that_are_none(wrong: Any, said: str) -> None:
+    with pytest.raises(BackendError, match=said):
+        Capabilities(**wrong)
+
+
+def backend(**methods: Any) -> OpenDevice:
+    kind = type("Wrong", (ReferenceBackend,), methods)
+    return OpenDevice("wrong", 0, kind(), ReferenceDevice(), DeviceInfo(0, "numpy"))
+
+
+@pytest.mark.parametrize("given", [None, [3], ValueError("boom")])
+def test_passes_of_a_backend_that_raise_or_are_none(given: Any) -> None:
+    def passes(_: Any) -> Any:
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    wrong = devices.use(backend(passes_before_fusion=passes))
+    with wrong, pytest.raises(BringupError, match=r"Wrong\.passes_before_fusion"):
+        deferred()
+
+
+@pytest.mark.parametrize("made", ["text", None])
+def test_a_lowering_that_is_none(made: Any) -> None:
+    with devices.use(backend(lower=lambda *_: made)):
+        compiled = bu.jit(lambda x: x * 4).lower(X)
+        with pytest.raises(BackendError, match=r"Wrong\.lower gave"):
+            _ = compiled.source
