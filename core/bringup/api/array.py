@@ -219,11 +219,7 @@ class Array:
         return int(self._zero_d("int() of"))
 
     def __complex__(self) -> complex:
-        raise ConversionError(
-            f"{self._type} does not convert to complex",
-            location=user_location(),
-            fix="use float(x)",
-        )
+        return complex(self._zero_d("complex() of"))
 
     def __index__(self) -> int:
         if not self.dtype.is_integer:

@@ -22,7 +22,8 @@ def represent(x: Array) -> str:
         return hidden
     head = "Array("
     body = _values(x, separator=", ", prefix=head)
-    return f"{head}{body}, dtype={x.dtype.long_name}, device={x.device})"
+    shape = f", shape={x.shape}" if not x.size and x.ndim > 1 else ""  # as numpy does
+    return f"{head}{body}{shape}, dtype={x.dtype.long_name}, device={x.device})"
 
 
 def plain(x: Array) -> str:

@@ -84,3 +84,10 @@ def test_from_dlpack_heeds_copy_for_arrays_of_ours(second: Any) -> None:
     assert bu.from_dlpack(x, copy=True) is not x
     with pytest.raises(BringupError, match="copy"):
         bu.from_dlpack(x, device=second, copy=False)
+
+
+def test_a_real_number_becomes_complex_as_the_standard_says() -> None:
+    assert complex(bu.asarray(1.5)) == 1.5 + 0j
+    assert complex(bu.asarray(True)) == 1 + 0j
+    with pytest.raises(ConversionError, match="ambiguous"):
+        complex(bu.asarray([1.0, 2.0]))

@@ -179,8 +179,6 @@ def test_python_scalars() -> None:
             convert(bu.zeros(2))
     with pytest.raises(ConversionError, match="has 2 elements, not one"):
         bu.zeros(2).item()
-    with pytest.raises(ConversionError, match="does not convert to complex"):
-        complex(bu.asarray(1.0))
     with pytest.raises(ArrayIndexError, match=r"only integers index, not f64\[\]"):
         [1][bu.asarray(0.0)]
 
@@ -227,7 +225,7 @@ def test_text() -> None:
     assert repr(bu.asarray([1.5], dtype=bu.bfloat16)) == (
         "Array([1.5], dtype=bfloat16, device=reference)"
     )
-    assert repr(bu.zeros((0, 2))) == "Array([], dtype=float64, device=reference)"
+    assert repr(bu.zeros((0, 2))) == "Array([], shape=(0, 2), dtype=float64, device=reference)"
 
 
 def test_devices(second: OpenDevice) -> None:
