@@ -84,7 +84,16 @@ def test_launches_stand_in_a_runnable_order(graph: Graph, limits: Limits, depth:
     assert known.issuperset(graph.outputs)
     read = {v for launch in made for v in launch.reads}
     unread = known - read - {*graph.inputs, *graph.outputs}
-    assert all(v.type.size == 0 for v in unread), "a value is stored for nobody"
+    assert hides_values(graph) or not unread, "a value is stored for nobody"
+
+
+def hides_values(graph: Graph) -> bool:
+    """Whether an operand may have no element that is read: none is asked for, or all are cropped
+    away.
+    """
+    empty = any(i.result.type.size == 0 for i in graph.instrs)
+    crops = (i for i in graph.instrs if i.op.name == "pad")
+    return empty or any(min(*i.attrs["lo"], *i.attrs["hi"], 0) < 0 for i in crops)
 
 
 @settings(max_examples=100)
