@@ -159,6 +159,7 @@ def register(kind: type, split: Split, join: Join) -> None:
     if kind in _CONTAINERS:
         raise ValueError(f"{kind.__name__} is a container already")
     _CONTAINERS[kind] = (split, join)
+    _LEAVES.discard(kind)
 
 
 def _flatten(tree: Any, leaves: list[Any]) -> TreeDef:
@@ -167,8 +168,10 @@ def _flatten(tree: Any, leaves: list[Any]) -> TreeDef:
     kind = type(tree)
     container = _CONTAINERS.get(kind)
     if container is None:
-        container = _recognise(kind)
+        if kind not in _LEAVES:
+            container = _recognise(kind)
         if container is None:
+            _LEAVES.add(kind)
             leaves.append(tree)
             return LEAF
     children, steps, rest = container[0](tree)
@@ -250,6 +253,8 @@ def _join_dict(keys: Any, children: Sequence[Any]) -> dict[Any, Any]:
     return dict(zip(keys, children, strict=True))
 
 
+#: Classes that were met and are no containers.
+_LEAVES: set[type] = set()
 _CONTAINERS: dict[type, tuple[Split, Join]] = {
     tuple: (_split_sequence, lambda _, children: tuple(children)),
     list: (_split_sequence, lambda _, children: list(children)),

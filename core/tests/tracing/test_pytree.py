@@ -153,3 +153,17 @@ def test_a_namedtuple_is_put_together_without_its_own_constructor() -> None:
     made = unflatten(treedef, [1, 2])
     assert type(made) is Diagonal
     assert (made.left, made.right) == (1, 2)
+
+
+def test_a_class_met_as_a_leaf_may_become_a_container() -> None:
+    class Couple:
+        def __init__(self, first: object, second: object) -> None:
+            self.first, self.second = first, second
+
+    assert len(flatten(Couple(1, 2))[0]) == 1
+    register(
+        Couple,
+        lambda p: ((p.first, p.second), (".first", ".second"), None),
+        lambda _, c: Couple(*c),
+    )
+    assert flatten(Couple(1, 2))[0] == [1, 2]
