@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bringup.api.place import OpenDevice
 from bringup.errors import DeletedBufferError, DeviceError, Location
 from bringup.graph import Graph, user_location
+from bringup.locks import ProcessLock
 from bringup.runtime import transfer
 from bringup.tracing.lazy import Batch, Node, collect
 
@@ -25,17 +24,7 @@ _SPREAD = ("constant", "broadcast_in_dim")
 
 # Recording takes no lock; one thread at a time turns records into results, so that none is computed
 # twice.
-_lock = threading.RLock()
-
-
-def _after_fork() -> None:
-    # Whoever held the lock in the parent does not exist in the child.
-    global _lock  # noqa: PLW0603
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_lock = ProcessLock()
 
 
 def compile_graph(

@@ -9,8 +9,6 @@ BackendError: no backend is named 'nothing'; installed: ...
 
 from __future__ import annotations
 
-import os
-import threading
 from itertools import groupby
 
 from bringup.backend.device import Backend
@@ -26,22 +24,13 @@ from bringup.backend.discovery import (
 )
 from bringup.backend.loading import Outcome, captured, load_silently, with_devices
 from bringup.backend.probing import probe_elsewhere
+from bringup.locks import ProcessLock
 
 _PARALLEL_PROBES = 4
 _Key = tuple[str, str, str, str]
 
-_lock = threading.RLock()
+_lock = ProcessLock()
 _loaded: dict[_Key, Outcome] = {}
-
-
-def _after_fork() -> None:
-    # Whoever held the lock in the parent does not exist in the child.
-    global _lock  # noqa: PLW0603
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def load(name: str) -> Backend:

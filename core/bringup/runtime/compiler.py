@@ -4,7 +4,6 @@ cached by structure.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import OrderedDict
@@ -25,6 +24,7 @@ from bringup.graph.ir import Operation
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch, fuse
 from bringup.kernel.narrow import narrow_concatenations
+from bringup.locks import ProcessLock
 from bringup.ops.table import lookup
 from bringup.passes.base import Pass
 from bringup.passes.check import terminates
@@ -142,17 +142,7 @@ class Compiled:
 
 
 _cache: OrderedDict[tuple[Any, ...], Compiled] = OrderedDict()
-_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    # Whoever held the lock in the parent does not exist in the child.
-    global _lock  # noqa: PLW0603
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_lock = ProcessLock()
 
 
 def compile_graph(

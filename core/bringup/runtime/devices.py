@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from bringup.backend.device import Backend, Device, DeviceInfo, NoHardware
 from bringup.backend.loading import Refusal, checked_devices, sentence
 from bringup.backend.registry import core_backends, list_backends, load
 from bringup.errors import BackendError, BringupError
+from bringup.locks import ProcessLock
 from bringup.runtime import timeline
 
 
@@ -68,21 +68,11 @@ epoch = ctypes.c_int64(1)
 
 observe_steps(timeline.span)
 
-_lock = threading.RLock()
+_lock = ProcessLock()
 _open: dict[tuple[str, int], OpenDevice] = {}
 _default: OpenDevice | None = None
 _chosen: ContextVar[OpenDevice | None] = ContextVar("bringup_device", default=None)
 _users = 0
-
-
-def _after_fork() -> None:
-    # Whoever held the lock in the parent does not exist in the child.
-    global _lock  # noqa: PLW0603
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def get(spec: DeviceSpec = None) -> OpenDevice:

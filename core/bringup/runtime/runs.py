@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from bringup.errors import DeviceError
+from bringup.locks import ProcessLock
 
 if TYPE_CHECKING:
     from bringup.backend.device import Device
@@ -46,7 +47,7 @@ class _Ledger:
     """The runs of one device that no wait has proved."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = ProcessLock()
         self.pending: list[Run] = []
 
     def prove(self, runs: Iterable[Run]) -> None:
