@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 import pluggy
 
-from bringup.backend import plugin as hooks
+import bringup.backend.plugin as hooks
 from bringup.backend.capabilities import API_LEVEL, OPSET, Capabilities, Handshake
 from bringup.backend.device import Backend, DeviceInfo, NoHardware
 from bringup.backend.discovery import (

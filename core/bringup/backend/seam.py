@@ -1,0 +1,68 @@
+"""Every public name of the seam; `bringup.backend` hands them on."""
+
+from __future__ import annotations
+
+from bringup.backend.adapters import KernelsDevice, OpFunction, OpsDevice, SimpleBackend, claims
+from bringup.backend.adapters_run import current_step, located
+from bringup.backend.capabilities import (
+    API_LEVEL,
+    OPSET,
+    Capabilities,
+    Claims,
+    Handshake,
+    Numerics,
+    Shapes,
+)
+from bringup.backend.device import (
+    Backend,
+    BufferView,
+    Device,
+    DeviceInfo,
+    Executable,
+    Handle,
+    Lowered,
+    NoHardware,
+)
+from bringup.backend.discovery import BackendStatus
+from bringup.backend.partition import Partition, Segment, Transfer
+from bringup.backend.placement import Placement, can_run, check_placement
+from bringup.backend.plugin import GROUP, hookimpl
+from bringup.backend.registry import list_backends, load
+from bringup.kernel.limits import Limits
+
+__all__ = [
+    "API_LEVEL",
+    "GROUP",
+    "OPSET",
+    "Backend",
+    "BackendStatus",
+    "BufferView",
+    "Capabilities",
+    "Claims",
+    "Device",
+    "DeviceInfo",
+    "Executable",
+    "Handle",
+    "Handshake",
+    "KernelsDevice",
+    "Limits",
+    "Lowered",
+    "NoHardware",
+    "Numerics",
+    "OpFunction",
+    "OpsDevice",
+    "Partition",
+    "Placement",
+    "Segment",
+    "Shapes",
+    "SimpleBackend",
+    "Transfer",
+    "can_run",
+    "check_placement",
+    "claims",
+    "current_step",
+    "hookimpl",
+    "list_backends",
+    "load",
+    "located",
+]
