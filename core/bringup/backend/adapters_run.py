@@ -58,26 +58,24 @@ def located(step: Step) -> Step:
     return step
 
 
-@contextlib.contextmanager
-def recording_steps(record: list[object]) -> Iterator[None]:
+def recording_steps(record: list[object]) -> contextlib.AbstractContextManager[None]:
     """Append to ``record`` the steps that devices ask for in this thread meanwhile."""
-    around: list[object] | None = getattr(_issuing, "record", None)
-    _issuing.record = record
-    try:
-        yield
-    finally:
-        _issuing.record = around
+    return _meanwhile("record", record)
+
+
+def running_at(line: Line) -> contextlib.AbstractContextManager[None]:
+    """Run programs of this thread at other lines: ``line`` maps those they were compiled with."""
+    return _meanwhile("line", line)
 
 
 @contextlib.contextmanager
-def running_at(line: Line) -> Iterator[None]:
-    """Run programs of this thread at other lines: ``line`` maps those they were compiled with."""
-    around: Line | None = getattr(_issuing, "line", None)
-    _issuing.line = line
+def _meanwhile(name: str, value: object) -> Iterator[None]:
+    around = getattr(_issuing, name, None)
+    setattr(_issuing, name, value)
     try:
         yield
     finally:
-        _issuing.line = around
+        setattr(_issuing, name, around)
 
 
 @dataclass(frozen=True, slots=True)

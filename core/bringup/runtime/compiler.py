@@ -308,9 +308,9 @@ def _compile_mixed(
         return executable
 
     executable = MixedExecutable(ready, cut, (device, fallback), compile_part)
-    programs = tuple(program for part in reversed(parts) for program in part.programs)
+    programs = tuple(program for part in parts for program in part.programs)
     return Compiled(
-        graph, optimized, programs, executable, partial(_joined, parts[::-1]), lambda: cut.report
+        graph, optimized, programs, executable, partial(_joined, parts), lambda: cut.report
     )
 
 

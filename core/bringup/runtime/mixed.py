@@ -42,18 +42,17 @@ class MixedExecutable:
         self._devices = {device.name: device for device in devices}
         self._home = devices[0].name
         self._last = tuple(t for t in cut.transfers if t.before == len(cut.segments))
+        last_read = {v: n for n, segment in enumerate(cut.segments) for v in segment.inputs}
         parts: list[_Part] = []
-        needed = {*graph.outputs, *(t.value for t in self._last)}
-        for number in range(len(cut.segments) - 1, -1, -1):
-            segment = cut.segments[number]
+        for number, segment in enumerate(cut.segments):
             moves = tuple(t for t in cut.transfers if t.before == number)
-            read = {*segment.inputs, *(t.value for t in moves)}
             device = self._devices[segment.device]
             made = compile_part(segment.graph, device)
-            spent = tuple((read | set(segment.outputs)) - needed)
+            spent = tuple(
+                v for v in segment.inputs if last_read[v] == number and v not in graph.outputs
+            )
             parts.append(_Part(device, made, segment.inputs, segment.outputs, moves, spent))
-            needed |= read
-        self._parts = tuple(reversed(parts))
+        self._parts = tuple(parts)
 
     def __call__(self, inputs: Sequence[Handle]) -> list[Handle]:
         """Run on handles of the first device; the results are its handles too."""
