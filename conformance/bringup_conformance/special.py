@@ -93,7 +93,9 @@ def program(
         if not support.has(row, types, attrs):
             continue
         with builder:
-            outputs.append(row(*(builder.input(t) for t in types), **attrs))
+            results = row(*(builder.input(t) for t in types), **attrs)
+        # Of several results a cell tells the first.
+        outputs.append(results[0] if isinstance(results, tuple) else results)
         kept.append(cells)
     return builder.build(outputs, f"{row.name}_special"), tuple(kept)
 

@@ -22,6 +22,7 @@ from bringup.ops.movement import broadcast_in_dim, pad, reshape, slice_, transpo
 from bringup.ops.normalisation import layer_norm, log_softmax, mean, softmax, var
 from bringup.ops.positions import argmax, argmin, one_hot
 from bringup.ops.power import pow_
+from bringup.ops.random_bits import philox4x32, threefry2x32
 from bringup.ops.reduction import reduce
 from bringup.ops.remainder import rem
 from bringup.ops.source import constant, iota
@@ -77,6 +78,7 @@ __all__ = [
     "one_hot",
     "or_",
     "pad",
+    "philox4x32",
     "pow",
     "pow_",
     "reciprocal",
@@ -99,6 +101,7 @@ __all__ = [
     "square",
     "sub",
     "tanh",
+    "threefry2x32",
     "transpose",
     "var",
     "xor",

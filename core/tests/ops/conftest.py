@@ -13,6 +13,7 @@ from bringup.dtypes import BY_NAME, DType, bool_, f16, f32, f64, i8, i32
 from bringup.graph import Builder, Graph, Instr, Value, replay
 from bringup.ops.evaluate import evaluate
 from bringup.ops.table import Kind, OpDef, all_ops, lookup
+from bringup.passes.base import as_results
 from bringup.types import TensorType
 
 Attrs = Mapping[str, Any]
@@ -24,9 +25,9 @@ class Kit:
 
     @staticmethod
     def graph(row: OpDef, types: Sequence[TensorType], attrs: Attrs) -> Graph:
-        """One instruction over graph inputs."""
+        """One instruction over graph inputs, all its results being outputs."""
         with Builder() as b:
-            return b.build([row(*[b.input(t) for t in types], **attrs)])
+            return b.build(as_results(row(*[b.input(t) for t in types], **attrs)))
 
     @staticmethod
     def run(row: OpDef, arrays: Sequence[Array], **attrs: Any) -> Array:
@@ -42,10 +43,10 @@ class Kit:
     def lowered(graph: Graph) -> Graph:
         """The graph with every instruction decomposed until tier 0 alone is left."""
 
-        def rewrite(instr: Instr, operands: tuple[Value, ...]) -> list[Value] | None:
+        def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
             if Kit.is_tier0(instr):
                 return None
-            return [instr.op.decompose(*operands, **instr.attrs)]
+            return as_results(instr.op.decompose(*operands, **instr.attrs))
 
         while not all(map(Kit.is_tier0, graph.instrs)):
             builder = Builder(dedupe=True)

@@ -31,14 +31,14 @@ def applied(kit, row, cell, dtype):
 def test_the_reference_fills_every_cell(kit, any_row: OpDef) -> None:
     for cell, dtype in cells(any_row):
         graph, arrays = applied(kit, any_row, cell, dtype)
-        (result,) = evaluate(graph, arrays)
+        result, *_ = evaluate(graph, arrays)
         assert allowed(result, cell.result, graph.outputs[0].dtype), (cell, dtype, result)
 
 
 def test_the_decomposition_to_tier_0_fills_every_cell(kit, decomposable: OpDef) -> None:
     for cell, dtype in cells(decomposable):
         graph, arrays = applied(kit, decomposable, cell, dtype)
-        (result,) = evaluate(kit.lowered(graph), arrays)
+        result, *_ = evaluate(kit.lowered(graph), arrays)
         assert allowed(result, cell.result, graph.outputs[0].dtype), (cell, dtype, result)
 
 

@@ -64,6 +64,8 @@ COMPOSITES = [
     "argmax",
     "argmin",
     "one_hot",
+    "threefry2x32",
+    "philox4x32",
 ]
 
 

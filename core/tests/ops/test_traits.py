@@ -72,11 +72,13 @@ def pointwise(kit, row, dtype):
     """The value at an element does not change with its neighbours."""
     arrays = [kit.values(dtype, (30,), seed) for seed in range(row.arity)]
     forms = [{}] if not row.attrs else [{a.name: c} for a in row.attrs for c in a.choices]
-    alone = [
-        np.concatenate([row.reference(*[a[i : i + 1] for a in arrays], **f) for i in range(30)])
-        for f in forms
-    ]
-    whole = [row.reference(*arrays, **f) for f in forms]
+
+    def results(part, form):
+        found = row.reference(*[a[part] for a in arrays], **form)
+        return np.stack(found if isinstance(found, tuple) else (found,), axis=1)
+
+    alone = [np.concatenate([results(slice(i, i + 1), f) for i in range(30)]) for f in forms]
+    whole = [results(slice(30), f) for f in forms]
     return np.array([kit.same(a, w) for a, w in zip(alone, whole, strict=True)])
 
 

@@ -107,7 +107,10 @@ def drawn(types: Any, rng: np.random.Generator) -> list[Array]:
 
 
 POSITIVE = {"log", "sqrt", "rsqrt", "pow", "log1p"}
-NO_GRADIENT = {"floor", "compare", "sign", "round", "argmax", "argmin", "one_hot", "bitcast"}
+NO_GRADIENT = {"floor", "compare", "sign", "round", "argmax", "argmin", "one_hot", "bitcast"} | {
+    "threefry2x32",
+    "philox4x32",
+}
 
 
 def differentiable() -> list[OpDef]:
