@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._checks import dtype_attr, is_int, listed, one_of
 from bringup.ops._numeric import Array, is_float, round_to, wider
+from bringup.ops.batching import Flags, shifted, to_front
 from bringup.ops.build import rows
 from bringup.ops.table import SUM, Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
 from bringup.types import TensorType
@@ -186,6 +188,37 @@ def _dot_decompose(
     return build.convert(build.sum_(rows.mul(a, b), folded), result)
 
 
+def _dot_batch(
+    operands: Sequence[Value],
+    batched: Flags,
+    _size: int,
+    *,
+    batch: Pair,
+    contract: Pair,
+    **dtypes: DType,
+) -> Value:
+    """One product: the examples are a batch dimension, or a free one of the only batched side."""
+    sides = []
+    for i, (x, flag) in enumerate(zip(operands, batched, strict=True)):
+        b, c = batch[i], contract[i]
+        sides.append((x, shifted(b), shifted(c)) if flag else (x, b, c))
+    if all(batched):
+        return _dot([(x, (0, *b), c) for x, b, c in sides], **dtypes)
+    at = len(batch[0])
+    if batched[1]:
+        left, right = (len(free_dims(len(x.shape), b, c)) for x, b, c in sides)
+        if right == 1:  # the examples alone: they come first when the sides change places
+            sides.reverse()
+        else:
+            at += left
+    return to_front(_dot(sides, **dtypes), at)
+
+
+def _dot(sides: Sequence[tuple[Value, Dims, Dims]], **dtypes: DType) -> Value:
+    (lhs, lb, lc), (rhs, rb, rc) = sides
+    return rows.dot_general(lhs, rhs, batch=(lb, rb), contract=(lc, rc), **dtypes)
+
+
 def _cell(lhs: str, rhs: str, result: str, kinds: tuple[str, ...], **attrs: Any) -> Special:
     dims = (("batch", ((), ())), ("contract", ((0,), (0,))))
     return Special((lhs, rhs), result, kinds, (*dims, *attrs.items()))
@@ -217,6 +250,7 @@ dot_general = define(
         fill=_dot_fill,
         reference=_dot_reference,
         vjp=_dot_vjp,
+        batch=_dot_batch,
         dtypes=NUMERIC,
         special=(
             _cell("[]", "[]", "0.0", ("float",)),

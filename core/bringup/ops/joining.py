@@ -10,6 +10,7 @@ from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._checks import dim_of, listed
 from bringup.ops._numeric import Array
+from bringup.ops.batching import shifting
 from bringup.ops.build import rows
 from bringup.ops.table import EXACT, Attr, Attrs, Kind, OpDef, Special, Types, define
 from bringup.types import TensorType
@@ -77,5 +78,6 @@ concatenate = define(
         ),
         accuracy=EXACT,
         decompose=_concatenate_decompose,
+        batch=shifting("concatenate", "dim"),
     )
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._checks import dims_of, ints
 from bringup.ops._numeric import Array
+from bringup.ops.batching import Flags, shifted, spread
 from bringup.ops.build import rows
 from bringup.ops.table import EXACT, Attr, Attrs, Kind, OpDef, Special, Types, define
 from bringup.types import TensorType
@@ -49,6 +51,10 @@ def _reshape_vjp(ct: Value, _result: Value, x: Value, *, shape: Ints) -> Cotange
     return (build.reshape(ct, x.shape),)
 
 
+def _reshape_batch(operands: Sequence[Value], _batched: Flags, size: int, *, shape: Ints) -> Value:
+    return rows.reshape(operands[0], shape=(size, *shape))
+
+
 reshape = define(
     OpDef(
         name="reshape",
@@ -59,6 +65,7 @@ reshape = define(
         infer=_infer_reshape,
         reference=_reshape_reference,
         vjp=_reshape_vjp,
+        batch=_reshape_batch,
         dtypes=ALL,
         special=(
             Special(("-nan",), "[-nan]", attrs=(("shape", (1,)),)),
@@ -89,6 +96,12 @@ def _transpose_vjp(ct: Value, _result: Value, _x: Value, *, permutation: Ints) -
     return (build.transpose(ct, np.argsort(permutation).tolist()),)
 
 
+def _transpose_batch(
+    operands: Sequence[Value], _batched: Flags, _size: int, *, permutation: Ints
+) -> Value:
+    return rows.transpose(operands[0], permutation=(0, *shifted(permutation)))
+
+
 transpose = define(
     OpDef(
         name="transpose",
@@ -99,6 +112,7 @@ transpose = define(
         infer=_infer_transpose,
         reference=_transpose_reference,
         vjp=_transpose_vjp,
+        batch=_transpose_batch,
         dtypes=ALL,
         special=(Special(("[-nan, -0.0]",), "[-nan, -0.0]", attrs=(("permutation", (0,)),)),),
         accuracy=EXACT,
@@ -135,6 +149,13 @@ def _broadcast_vjp(ct: Value, _result: Value, x: Value, *, shape: Ints, dims: In
     return (build.reshape(build.sum_(ct, spread), x.shape),)
 
 
+def _broadcast_batch(
+    operands: Sequence[Value], _batched: Flags, size: int, *, shape: Ints, dims: Ints
+) -> Value:
+    (x,) = operands
+    return rows.broadcast_in_dim(x, shape=(size, *shape), dims=(0, *shifted(dims)))
+
+
 broadcast_in_dim = define(
     OpDef(
         name="broadcast_in_dim",
@@ -151,6 +172,7 @@ broadcast_in_dim = define(
         infer=_infer_broadcast,
         reference=_broadcast_reference,
         vjp=_broadcast_vjp,
+        batch=_broadcast_batch,
         dtypes=ALL,
         special=(
             Special(("-nan",), "[-nan, -nan]", attrs=(("shape", (2,)), ("dims", ()))),
@@ -215,6 +237,19 @@ def _slice_vjp(
     return (build.pad(ct, 0, lo, hi, gaps),)
 
 
+def _slice_batch(
+    operands: Sequence[Value],
+    _batched: Flags,
+    size: int,
+    *,
+    start: Ints,
+    limit: Ints,
+    stride: Ints,
+) -> Value:
+    (x,) = operands
+    return rows.slice(x, start=(0, *start), limit=(size, *limit), stride=(1, *stride))
+
+
 def _slice_cell(operand: str, result: str, start: int, limit: int, stride: int) -> Special:
     attrs = (("start", (start,)), ("limit", (limit,)), ("stride", (stride,)))
     return Special((operand,), result, attrs=attrs)
@@ -239,6 +274,7 @@ slice_ = define(
         fill=_slice_fill,
         reference=_slice_reference,
         vjp=_slice_vjp,
+        batch=_slice_batch,
         dtypes=ALL,
         special=(
             _slice_cell("[1, 2, 3, 4, 5]", "[2, 4]", 1, 5, 2),
@@ -311,6 +347,28 @@ def _pad_vjp(
     return (inner, build.reshape(outer, value.shape))
 
 
+def _pad_batch(
+    operands: Sequence[Value],
+    batched: Flags,
+    size: int,
+    *,
+    lo: Ints,
+    hi: Ints,
+    interior: Ints,
+) -> Value:
+    x, value = operands
+    plain = {"lo": (0, *lo), "hi": (0, *hi), "interior": (0, *interior)}
+    if not batched[1]:
+        return rows.pad(x, value, **plain)
+    # One padding value per example is beyond the op: pad with anything, then choose.
+    per_example = x.type if not batched[0] else x.type.with_shape(x.shape[1:])
+    inside = build.splat(True, per_example.with_dtype(bool_))
+    mask = spread(build.pad(inside, False, lo, hi, interior), size)
+    x = x if batched[0] else spread(x, size)
+    moved = rows.pad(x, build.splat(0, x.type.with_shape(())), **plain)
+    return rows.select(mask, moved, build.broadcast_to(value, moved.shape, (0,)))
+
+
 def _pad_cell(operand: str, value: str, result: str, lo: int, hi: int, gap: int) -> Special:
     attrs = (("lo", (lo,)), ("hi", (hi,)), ("interior", (gap,)))
     return Special((operand, value), result, attrs=attrs)
@@ -334,6 +392,7 @@ pad = define(
         fill=_pad_fill,
         reference=_pad_reference,
         vjp=_pad_vjp,
+        batch=_pad_batch,
         dtypes=ALL,
         special=(
             _pad_cell("[1, 2]", "9", "[9, 1, 9, 9, 2, 9, 9]", 1, 2, 2),

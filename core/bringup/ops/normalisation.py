@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._checks import dims_of, ints, listed, one_of, without
 from bringup.ops._numeric import Array, via_wider
+from bringup.ops.batching import Flags, shifted, shifting
 from bringup.ops.build import in_f32, like, rows
 from bringup.ops.table import (
     DERIVED,
@@ -110,6 +111,7 @@ mean = define(
         ),
         accuracy=DERIVED,
         decompose=_mean_decompose,
+        batch=shifting("mean", "dims"),
     )
 )
 
@@ -167,6 +169,7 @@ var = define(
         ),
         accuracy=DERIVED,
         decompose=_var_decompose,
+        batch=shifting("var", "dims"),
     )
 )
 
@@ -221,6 +224,7 @@ softmax = define(
         traits=frozenset({Trait.EXPENSIVE}),
         accuracy=DERIVED,
         decompose=_softmax_decompose,
+        batch=shifting("softmax", "dims"),
     )
 )
 
@@ -268,6 +272,7 @@ log_softmax = define(
         traits=frozenset({Trait.EXPENSIVE}),
         accuracy=DERIVED,
         decompose=_log_softmax_decompose,
+        batch=shifting("log_softmax", "dims"),
     )
 )
 
@@ -329,6 +334,14 @@ def _layer_norm_decompose(
     return rows.add(scaled, build.broadcast_to(bias, x.shape, dims))
 
 
+def _layer_norm_batch(
+    operands: Sequence[Value], batched: Flags, size: int, *, dims: Dims, epsilon: float
+) -> Value | None:
+    if any(batched[1:]):
+        return None
+    return rows.layer_norm(*operands, dims=shifted(dims), epsilon=epsilon)
+
+
 layer_norm = define(
     OpDef(
         name="layer_norm",
@@ -352,5 +365,6 @@ layer_norm = define(
         traits=frozenset({Trait.EXPENSIVE}),
         accuracy=DERIVED,
         decompose=_layer_norm_decompose,
+        batch=_layer_norm_batch,
     )
 )

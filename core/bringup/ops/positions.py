@@ -12,6 +12,7 @@ from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._checks import dim_of, dtype_attr, is_int, one_of
 from bringup.ops._numeric import HALVES, Array
+from bringup.ops.batching import shifting
 from bringup.ops.build import rows
 from bringup.ops.table import EXACT, Attr, Attrs, Infer, Kind, OpDef, Special, Types, define
 from bringup.types import TensorType
@@ -93,6 +94,7 @@ def _positions(name: str, kind: str, cells: tuple[tuple[str, str], ...]) -> OpDe
             special=tuple(Special((x,), at, attrs=attrs) for x, at in cells),
             accuracy=EXACT,
             decompose=_position_decompose(kind),
+            batch=shifting(name, "dim"),
         )
     )
 
@@ -182,5 +184,6 @@ one_hot = define(
         ),
         accuracy=EXACT,
         decompose=_one_hot_decompose,
+        batch=shifting("one_hot"),
     )
 )

@@ -14,6 +14,7 @@ from bringup.ops import build
 from bringup.ops._checks import dims_of, ints, without
 from bringup.ops._numeric import Array, exactly, is_float, via_wider
 from bringup.ops.arithmetic import opposite
+from bringup.ops.batching import shifting
 from bringup.ops.build import in_f32, rows
 from bringup.ops.table import EXACT, SUM, Attr, Attrs, Kind, OpDef, Special, Types, define
 from bringup.types import TensorType
@@ -232,6 +233,7 @@ reduce = define(
         accuracy=SUM,
         variant_accuracy=dict.fromkeys(("max", "min", "and", "or"), EXACT),
         decompose=_reduce_decompose,
+        batch=shifting("reduce", "dims"),
         variant="kind",
         tier=0,
         tier0_variants=("add", "max"),

@@ -24,6 +24,7 @@ Reference = Callable[..., Any]
 Vjp = Callable[..., "tuple[Value | None, ...]"]
 Decompose = Callable[..., "Value | tuple[Value, ...]"]
 Fill = Callable[[Types, Attrs], Attrs]
+Batch = Callable[..., "Value | tuple[Value, ...] | None"]
 
 
 class Kind(Enum):
@@ -174,6 +175,10 @@ class OpDef:
     the variant.
     decompose: ``decompose(*operands, **attrs)`` emits an equivalent of simpler ops; never called
     for a tier 0 claim.
+    batch: ``batch(operands, batched, size, /, **attrs)`` emits the op for many examples at once.
+    Operands flagged in `batched` have one more dimension, of that size, before all others, and so
+    has each result, unless it is the same for all; None leaves it to the decomposition.  Not needed
+    for elementwise and pointwise rows, nor for composites that their decomposition serves as well.
     variant: an attribute whose values a device claims one by one, as ``reduce.add``.
     tier: 0 for names every device must have (``tier0_variants`` of them), else 1.
     since: the opset that introduced it.
@@ -195,6 +200,7 @@ class OpDef:
     variant_accuracy: Mapping[str, Accuracy] = field(default_factory=dict)
     fill: Fill | None = None
     decompose: Decompose | None = None
+    batch: Batch | None = None
     variant: str | None = None
     tier: int = 1
     tier0_variants: tuple[str, ...] = ()

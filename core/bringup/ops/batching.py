@@ -1,0 +1,49 @@
+"""What the batch columns share: a batch dimension stands before all others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bringup.graph import Value
+from bringup.ops import build
+from bringup.ops.build import rows
+from bringup.ops.table import Batch
+
+Flags = Sequence[bool]
+
+
+def spread(x: Value, size: int) -> Value:
+    """`x` repeated along a batch dimension."""
+    return rows.broadcast_in_dim(x, shape=(size, *x.shape), dims=tuple(range(1, len(x.shape) + 1)))
+
+
+def carried(operands: Sequence[Value], batched: Flags, size: int) -> list[Value]:
+    """The operands, all with a batch dimension."""
+    return [x if b else spread(x, size) for x, b in zip(operands, batched, strict=True)]
+
+
+def shifted(dims: int | Sequence[int]) -> Any:
+    """A dimension, or several, behind a batch dimension."""
+    return dims + 1 if isinstance(dims, int) else tuple(d + 1 for d in dims)
+
+
+def shifting(name: str, *keys: str) -> Batch:
+    """The rule of rows that leave leading dimensions alone.
+
+    name: of the row.
+    keys: its attributes that hold a dimension, or a tuple of them.
+    """
+
+    def batch(operands: Sequence[Value], batched: Flags, size: int, /, **attrs: Any) -> Value:
+        moved = {key: shifted(value) if key in keys else value for key, value in attrs.items()}
+        row = getattr(rows, name)
+        result: Value = row(*carried(operands, batched, size), **moved)
+        return result
+
+    return batch
+
+
+def to_front(x: Value, dim: int) -> Value:
+    """`x` with one dimension moved before all others."""
+    return build.transpose(x, (dim, *(d for d in range(len(x.shape)) if d != dim)))
