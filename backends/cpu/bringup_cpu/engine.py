@@ -9,12 +9,12 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import llvmlite.binding as llvm
 from platformdirs import user_cache_dir
 
+import bringup
 from bringup.errors import CompileError
 from bringup_cpu.elf import undefined_symbols
 from bringup_cpu.objects import ObjectCache
@@ -215,11 +215,7 @@ def host_features() -> str:
 
 @cache
 def _versions() -> str:
-    try:
-        own = version("bringup")
-    except PackageNotFoundError:
-        own = "uninstalled"
-    return f"bringup {own} llvm {'.'.join(map(str, llvm.llvm_version_info))}"
+    return f"bringup {bringup.__version__} llvm {'.'.join(map(str, llvm.llvm_version_info))}"
 
 
 @cache

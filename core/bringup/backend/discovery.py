@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from bringup.backend.device import DeviceInfo
+from bringup.backend.metadata import Entry, installed
 from bringup.backend.plugin import GROUP
 from bringup.errors import BackendError
-
-# Metadata is read with modules that cost 40 ms to import; `import bringup` must not pay for that.
-if TYPE_CHECKING:
-    from importlib.metadata import Distribution, EntryPoint
 
 #: The distribution core itself is part of; the backends in it are the candidates for the default.
 CORE_DISTRIBUTION = "bringup"
@@ -28,7 +24,7 @@ class Candidate:
     name: str
     distribution: str
     version: str
-    entry: EntryPoint
+    entry: Entry
     requires: tuple[str, ...] = ()
 
     @property
@@ -68,59 +64,32 @@ def candidates() -> tuple[Candidate, ...]:
     others; see `unreadable`.  A distribution found twice on the path counts once, the first as
     imports would.
     """
-    import importlib.metadata
-
-    found: list[Candidate] = []
-    seen: set[str] = set()
-    for distribution in importlib.metadata.distributions():
-        try:
-            rows = list(_of(distribution))
-        except Exception:  # noqa: BLE001  (metadata is foreign text; the parser raises anything)
-            continue
-        if rows and rows[0].distribution not in seen:
-            seen.add(rows[0].distribution)
-            found += rows
-    return tuple(sorted(found, key=lambda c: (c.name, c.distribution)))
-
-
-def _of(distribution: Distribution) -> Iterator[Candidate]:
-    entries = [e for e in distribution.entry_points if e.group == GROUP]
-    if not entries:  # reading the other metadata is what costs
-        return
-    metadata = distribution.metadata  # parsed anew at each look
-    name = _normal(metadata["Name"] or "unnamed")
-    version = metadata["Version"] or "unknown"
-    requires = tuple(metadata.get_all("Requires-Dist") or ())
-    for entry in dict.fromkeys(entries):
-        yield Candidate(entry.name, name, version, entry, requires)
+    found: dict[str, list[Candidate]] = {}
+    for each in installed(GROUP):
+        if each.entries and each.name not in found:
+            found[each.name] = [
+                Candidate(entry.name, each.name, each.version, entry, each.requires)
+                for entry in each.entries
+            ]
+    rows = [candidate for own in found.values() for candidate in own]
+    return tuple(sorted(rows, key=lambda c: (c.name, c.distribution)))
 
 
 def unreadable() -> tuple[BackendStatus, ...]:
     """The distributions that mean to bring a backend, in metadata that cannot be read."""
-    import importlib.metadata
-
-    found: list[BackendStatus] = []
-    for distribution in importlib.metadata.distributions():
-        try:
-            list(_of(distribution))
-        except Exception as error:  # noqa: BLE001  (as above)
-            if GROUP in (distribution.read_text("entry_points.txt") or ""):
-                found.append(_unreadable(distribution, error))
-    return tuple(found)
-
-
-def _unreadable(distribution: Distribution, error: Exception) -> BackendStatus:
-    try:
-        name, version = _normal(distribution.metadata["Name"]), distribution.version
-    except Exception:  # noqa: BLE001  (as above)
-        name, version = "unnamed", "unknown"
-    reason = f"its metadata cannot be read: {type(error).__name__}: {error}"
     fix = "write its entry points as name = module, and reinstall it"
-    return BackendStatus(name, name, version, "broken", reason, fix)
-
-
-def _normal(name: str) -> str:
-    return name.lower().replace("_", "-").replace(".", "-")
+    return tuple(
+        BackendStatus(
+            each.name,
+            each.name,
+            each.version,
+            "broken",
+            f"its metadata cannot be read: {each.fault}",
+            fix,
+        )
+        for each in installed(GROUP)
+        if each.fault
+    )
 
 
 def select(name: str, among: tuple[Candidate, ...]) -> Candidate:
