@@ -297,7 +297,14 @@ def _recombine(table: Mapping[Atom, int]) -> tuple[Expr, tuple[Atom, ...]] | Non
 
 
 def _split(expr: Expr, by: int) -> tuple[Expr, Expr]:
-    """``expr = by · whole + rest`` with everything divisible moved into ``whole``."""
+    """``expr = by · whole + rest`` with everything divisible moved into ``whole``, and where the
+    rest then lies below ``by``, every multiple of ``by`` in a coefficient too.
+    """
+    if any(abs(c) > by and c % by for _, c in expr.terms):
+        least = Expr(expr.const % by, tuple((a, c % by) for a, c in expr.terms if c % by))
+        if least.first >= 0 and least.last < by:
+            parts = [(a, c // by) for a, c in expr.terms if c // by]
+            return _collect(expr.const // by, parts), least
     whole = [(a, c // by) for a, c in expr.terms if c % by == 0]
     rest = [(a, c) for a, c in expr.terms if c % by != 0]
     return _collect(expr.const // by, whole), _collect(expr.const % by, rest)

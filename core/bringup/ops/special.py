@@ -24,7 +24,7 @@ def special_value(text: str, dtype: DType) -> Array:
     Numbers; ``nan``; ``inf``; ``MAX`` the largest finite float, ``TINY`` the smallest normal one,
     ``SUBNORMAL`` the smallest above 0; ``INT_MIN`` and ``INT_MAX`` of the integer dtype (0 and the
     largest if unsigned); ``BITS`` its width; ``true`` and ``false``, whatever the dtype.  All of
-    them 0-d; ``[a, b]`` is a vector.
+    them 0-d; ``[a, b]`` is a vector, ``[[a, b]]`` a matrix.
 
     >>> from bringup.dtypes import f32, i8
     >>> special_value("[1, -0.0]", f32), special_value("INT_MIN", i8)
@@ -32,9 +32,8 @@ def special_value(text: str, dtype: DType) -> Array:
     """
     text = text.strip()
     if text.startswith("["):
-        parts = [p for p in text[1:-1].split(",") if p.strip()]
-        kind = np.bool_ if any(p.strip() in ("true", "false") for p in parts) else dtype.numpy
-        return np.array([special_value(p, dtype) for p in parts], dtype=kind)
+        kind = np.bool_ if "true" in text or "false" in text else dtype.numpy
+        return np.array([special_value(p, dtype) for p in _parts(text[1:-1])], dtype=kind)
     if text in ("true", "false"):
         return np.array(text == "true")
     if dtype.is_integer:
@@ -44,6 +43,18 @@ def special_value(text: str, dtype: DType) -> Array:
     if dtype is bool_:
         return np.array(bool(float(text)))
     return _float(text, dtype)
+
+
+def _parts(text: str) -> list[str]:
+    """What commas outside of brackets part."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += {"[": 1, "]": -1}.get(letter, 0)
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part for part in parts if part.strip()]
 
 
 def _float(text: str, dtype: DType) -> Array:
