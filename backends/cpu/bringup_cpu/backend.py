@@ -61,11 +61,13 @@ class CpuBackend(Backend):
 @cache
 def _capabilities(target: str) -> Capabilities:
     from bringup.llvm.claims import emitter_claims
+    from bringup.llvm.launches import step_claims
     from bringup.llvm.loops import LONGEST_CHAIN
     from bringup_cpu.target import target as find_target
 
     loops = find_target(target).loops
     return Capabilities(
+        ops=step_claims(),
         kernels=emitter_claims(),
         limits=Limits(row_elements=_ROW_ELEMENTS, memory_bytes=host.memory()),
         numerics=Numerics(longest_chain=LONGEST_CHAIN),

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bringup.errors import UnsupportedError
-from bringup.graph import Literal
+from bringup.graph import Literal, attrs_key
 from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import split_fold
 from bringup.llvm import text as ir
+from bringup.llvm.launches import NativeStep, emit_step
 from bringup.llvm.loops import NativeKernel, emit_kernel
 from bringup.llvm.schedule import LoopTarget
 from bringup.llvm.text import Builder, Callee, Module, Param, Val, const
-from bringup.program.program import KernelStep, Program, Slot
+from bringup.program.program import KernelStep, OpStep, Program, Slot
 from bringup_cpu.spans import emit_traced, record_bytes
 
 #: Elements one chunk of a long reduction folds; also bounds the serial chain of additions.
@@ -67,6 +67,7 @@ class _Generator:
         self.scratch_bytes = 0
         self.base = -(-program.arena_bytes // _ALIGNMENT) * _ALIGNMENT
         self.known: dict[str, NativeKernel] = {}
+        self.known_steps: dict[str, NativeStep] = {}
         self.names: list[str] = []
 
     def run(self) -> NativeCode:
@@ -74,12 +75,10 @@ class _Generator:
         function = self.module.function(self.entry, ir.void, params, attrs="nounwind")
         b = Builder(function.block("entry"))
         for step in self.program.steps:
-            if not isinstance(step, KernelStep):
-                raise UnsupportedError(
-                    f"{step.name} is in no kernel and this backend has no op functions",
-                    location=step.location,
-                )
-            self._step(b, step)
+            if isinstance(step, OpStep):
+                self._op_step(b, step)
+            else:
+                self._step(b, step)
         b.ret()
         bytes_needed = self.base + self.scratch_bytes
         return NativeCode(
@@ -122,6 +121,14 @@ class _Generator:
         self._launch(b, split.partial, addresses + partials, split.clips, offset)
         self._launch(b, split.final, addresses + partials, {}, offset)
 
+    def _op_step(self, b: Builder, step: OpStep) -> None:
+        native = self._native_step(step)
+        used = -(-native.shared_bytes // _ALIGNMENT) * _ALIGNMENT
+        self.scratch_bytes = max(self.scratch_bytes, used)
+        pointers = [*(self._address(b, s) for s in step.slots), self._scratch(b, 0)]
+        for phase in native.phases:
+            self._run(b, phase, step.name, pointers, used)
+
     def _scratch(self, b: Builder, offset: int) -> Val:
         return b.gep(self.module.functions[self.entry].args[1], self.base + offset, ir.i8)
 
@@ -133,7 +140,12 @@ class _Generator:
         clips: Mapping[Axis, Expr],
         used: int,
     ) -> None:
-        native = self._kernel(kernel, clips)
+        self._run(b, self._kernel(kernel, clips), kernel.name, addresses, used)
+
+    def _run(
+        self, b: Builder, native: NativeKernel, label: str, addresses: Sequence[Val], used: int
+    ) -> None:
+        """Call a function on ``addresses`` and its scratch, ``used`` bytes into the call's."""
         if not native.units:
             return
         self.scratch_bytes = max(self.scratch_bytes, used + native.tile_bytes * self.threads)
@@ -142,7 +154,7 @@ class _Generator:
         if self.traced:
             function = emit_traced(self.module, native.name, len(pointers))
             pointers.append(self._records(b))
-        self.names.append(kernel.name)
+        self.names.append(label)
         context = b.alloca(ir.array(ir.ptr, len(pointers)), align=8)
         for n, pointer in enumerate(pointers):
             b.store(pointer, b.gep(context, n, ir.ptr), 8)
@@ -160,6 +172,15 @@ class _Generator:
         if found is None:
             name = f"{self.entry}.{len(self.known)}.{kernel.name}"
             found = self.known[key] = emit_kernel(self.module, kernel, name, self.target, clips)
+        return found
+
+    def _native_step(self, step: OpStep) -> NativeStep:
+        types = [slot.type for slot in step.slots]
+        key = f"{step.op.name} {attrs_key(step.attrs)!r} {types}"
+        found = self.known_steps.get(key)
+        if found is None:
+            name = f"{self.entry}.op{len(self.known_steps)}.{step.name}"
+            found = self.known_steps[key] = emit_step(self.module, step, name, self.target)
         return found
 
     def _parallel(self) -> Callee:

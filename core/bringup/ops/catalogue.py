@@ -22,6 +22,7 @@ from bringup.ops.movement import broadcast_in_dim, pad, reshape, slice_, transpo
 from bringup.ops.normalisation import layer_norm, log_softmax, mean, softmax, var
 from bringup.ops.positions import argmax, argmin, one_hot
 from bringup.ops.power import pow_
+from bringup.ops.prefixes import cumulative
 from bringup.ops.random_bits import philox4x32, threefry2x32
 from bringup.ops.reduction import reduce
 from bringup.ops.remainder import rem
@@ -53,6 +54,7 @@ __all__ = [
     "constant",
     "convert",
     "cos",
+    "cumulative",
     "div",
     "dot_general",
     "erf",

@@ -1,0 +1,284 @@
+"""Running folds along one dimension as native code.
+
+Where the dimension is not the last one, vectors hold neighbouring columns and go along it with
+their accumulators in registers.  Along the last dimension a vector is scanned in log2(lanes) steps
+and carries its last lane on; few long rows are cut into chunks whose totals are folded first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bringup.dtypes import DType, f32
+from bringup.llvm import text as ir
+from bringup.llvm.launches import NativeStep, Phase
+from bringup.llvm.loops import NativeKernel
+from bringup.llvm.scalar import combine, identity, is_half, memory_type, narrow, widen
+from bringup.llvm.schedule import LoopTarget
+from bringup.llvm.text import Builder, Module, Val, const, const_vector, vec
+from bringup.program.program import OpStep
+
+#: Elements of a chunk, and how many chunks at most a row is cut into.
+_CHUNK = 1 << 15
+_MAX_CHUNKS = 256
+#: Rows from which on the rows alone keep the threads busy.
+_MANY_ROWS = 16
+#: Vectors of columns that go along the dimension together.
+_COLUMNS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What is folded: ``outer`` rows of ``length`` elements, ``inner`` apart.
+
+    dtype: of the elements.  wide: of the accumulators.  lanes: of a vector.
+    """
+
+    kind: str
+    dtype: DType
+    wide: DType
+    outer: int
+    length: int
+    inner: int
+    reverse: bool
+    exclusive: bool
+    lanes: int
+
+    def fold(self, b: Builder, x: Val, y: Val) -> Val:
+        return combine(b, self.kind, self.wide, x, y)
+
+    def neutral(self, lanes: int = 1) -> Val:
+        return identity(self.kind, self.wide, lanes)
+
+    def first(self, lanes: int = 1) -> Val:
+        """The accumulator before the first element; it shows where the scan is exclusive."""
+        start = self.neutral(lanes)
+        if self.exclusive and self.kind == "add" and self.dtype.is_float:
+            return ir.zero(start.type)
+        return start
+
+    def load(self, b: Builder, address: Val, mask: Val | None, lanes: int) -> Val:
+        element = memory_type(self.dtype)
+        if mask is None:
+            return widen(b, b.load(vec(element, lanes), address, self._align))
+        loaded = b.masked_load(vec(element, lanes), address, mask, align=self._align)
+        return b.select(mask, widen(b, loaded), self.neutral(lanes))
+
+    def store(self, b: Builder, value: Val, address: Val, mask: Val | None) -> None:
+        kept = narrow(b, value, self.dtype)
+        if mask is None:
+            b.store(kept, address, self._align)
+        else:
+            b.masked_store(kept, address, mask, self._align)
+
+    @property
+    def _align(self) -> int:
+        return self.dtype.itemsize
+
+
+def emit_cumulative(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+    """Emit a step of the row ``cumulative``."""
+    scan = _scan_of(step, target)
+    if scan.inner > 1:
+        return NativeStep((_emit_columns(module, step, name, scan),))
+    chunk = max(_CHUNK, -(-scan.length // (_MAX_CHUNKS * scan.lanes)) * scan.lanes)
+    if scan.outer >= _MANY_ROWS or scan.length < 2 * chunk:
+        return NativeStep((_emit_rows(module, step, name, scan, scan.length),))
+    chunks = -(-scan.length // chunk)
+    totals = _emit_totals(module, step, f"{name}.totals", scan, chunk)
+    rows = _emit_rows(module, step, name, scan, chunk)
+    return NativeStep((totals, rows), scan.outer * chunks * scan.wide.itemsize)
+
+
+def _scan_of(step: OpStep, target: LoopTarget) -> _Scan:
+    type_, attrs = step.operands[0].type, step.attrs
+    dim, dtype = attrs["dim"], type_.dtype
+    wide = f32 if is_half(dtype) else dtype
+    inner = math.prod(type_.shape[dim + 1 :])
+    lanes = target.vector_bits // max(32, wide.bits)
+    if inner > 1:
+        lanes = min(lanes, 1 << (inner - 1).bit_length())
+    return _Scan(
+        attrs["kind"], dtype, wide, math.prod(type_.shape[:dim]), type_.shape[dim], inner,
+        attrs["reverse"], attrs["exclusive"], lanes,
+    )  # fmt: skip
+
+
+# -- along a dimension that is not the last --------------------------------------------------------
+
+
+def _emit_columns(module: Module, step: OpStep, name: str, scan: _Scan) -> NativeKernel:
+    phase = Phase(module, step, name)
+    b = phase.b
+    width = scan.lanes * min(_COLUMNS, -(-scan.inner // scan.lanes))
+    blocks = -(-scan.inner // width)
+    with phase.units() as unit:
+        row, block = _split(b, unit, blocks)
+        column = b.mul(block, const(ir.i64, width))
+        start = b.add(b.mul(row, const(ir.i64, scan.length * scan.inner)), column)
+        left = b.sub(const(ir.i64, scan.inner), column)
+
+        def whole() -> None:
+            _run_columns(phase, scan, start, [None] * (width // scan.lanes))
+
+        def partial() -> None:
+            masks = [
+                _lanes_below(b, b.sub(left, const(ir.i64, n)), scan.lanes)
+                for n in range(0, width, scan.lanes)
+            ]
+            _run_columns(phase, scan, start, masks)
+
+        if scan.inner % width == 0:
+            whole()
+        else:
+            b.cond(b.icmp("sge", left, const(ir.i64, width)), whole, partial)
+    return phase.done(scan.outer * blocks, scan.length * width)
+
+
+def _run_columns(phase: Phase, scan: _Scan, start: Val, masks: Sequence[Val | None]) -> None:
+    """One block of columns from end to end."""
+    b, lanes = phase.b, scan.lanes
+    element = memory_type(scan.dtype)
+    first = [scan.first(lanes)] * len(masks)
+    with b.loop(const(ir.i64, 0), const(ir.i64, scan.length), carried=first) as loop:
+        index = b.sub(const(ir.i64, scan.length - 1), loop.index) if scan.reverse else loop.index
+        base = b.add(start, b.mul(index, const(ir.i64, scan.inner)))
+        totals: list[Val] = []
+        for n, mask in enumerate(masks):
+            place = b.add(base, const(ir.i64, n * lanes))
+            value = scan.load(b, b.gep(phase.operands[0], place, element), mask, lanes)
+            total = scan.fold(b, loop.carried[n], value)
+            shown = loop.carried[n] if scan.exclusive else total
+            scan.store(b, shown, b.gep(phase.results[0], place, element), mask)
+            totals.append(total)
+        loop.next(*totals)
+
+
+# -- along the last dimension ----------------------------------------------------------------------
+
+
+def _emit_rows(module: Module, step: OpStep, name: str, scan: _Scan, chunk: int) -> NativeKernel:
+    """Scan chunks of rows; those of a cut row begin with what the totals before them fold to."""
+    phase = Phase(module, step, name)
+    b = phase.b
+    chunks = -(-scan.length // chunk)
+    with phase.units() as unit:
+        row, number = _split(b, unit, chunks)
+        carry = scan.first()
+        if chunks > 1:
+            totals = b.gep(phase.shared, b.mul(row, const(ir.i64, chunks)), memory_type(scan.wide))
+            with b.loop(const(ir.i64, 0), number, carried=[carry]) as before:
+                known = b.load(
+                    memory_type(scan.wide), b.gep(totals, before.index, memory_type(scan.wide))
+                )
+                before.next(scan.fold(b, before.carried[0], known))
+            carry = before.carried[0]
+
+        def step_(address: Val, mask: Val | None, carried: Val) -> Val:
+            return _scan_vector(phase, scan, address, mask, carried)
+
+        _along(b, scan, row, number, chunk, carry, step_)
+    return phase.done(scan.outer * chunks, min(chunk, scan.length))
+
+
+def _emit_totals(module: Module, step: OpStep, name: str, scan: _Scan, chunk: int) -> NativeKernel:
+    """What each chunk folds to, in the memory that the phases share."""
+    phase = Phase(module, step, name)
+    b, element = phase.b, memory_type(scan.dtype)
+    chunks = -(-scan.length // chunk)
+    with phase.units() as unit:
+        row, number = _split(b, unit, chunks)
+
+        def step_(place: Val, mask: Val | None, carried: Val) -> Val:
+            address = b.gep(phase.operands[0], place, element)
+            return scan.fold(b, carried, scan.load(b, address, mask, scan.lanes))
+
+        total = _along(b, scan, row, number, chunk, scan.neutral(scan.lanes), step_)
+        lanes = scan.lanes
+        while lanes > 1:
+            lanes //= 2
+            low = b.shufflevector(total, None, list(range(lanes)))
+            high = b.shufflevector(total, None, list(range(lanes, 2 * lanes)))
+            total = scan.fold(b, low, high)
+        place = b.add(b.mul(row, const(ir.i64, chunks)), number)
+        b.store(total, b.gep(phase.shared, place, memory_type(scan.wide)))
+    return phase.done(scan.outer * chunks, chunk)
+
+
+def _along(
+    b: Builder,
+    scan: _Scan,
+    row: Val,
+    number: Val,
+    chunk: int,
+    carry: Val,
+    step: Callable[[Val, Val | None, Val], Val],
+) -> Val:
+    """Go through a chunk of a row vector by vector, from its end where the scan is reversed.
+
+    step: given the element offset of a vector, its mask and the carried value, gives the next one.
+    """
+    lanes = scan.lanes
+    low = b.mul(number, const(ir.i64, chunk))
+    high = b.intrinsic(
+        "llvm.smin", ir.i64, (b.add(low, const(ir.i64, chunk)), const(ir.i64, scan.length))
+    )
+    base = b.mul(row, const(ir.i64, scan.length))
+    rest = b.binary("and", b.sub(high, low), const(ir.i64, lanes - 1))
+    stop = b.sub(high, rest)
+    with b.loop(low, stop, lanes, [carry]) as loop:
+        turned = b.sub(const(ir.i64, scan.length - lanes), loop.index)
+        place = turned if scan.reverse else loop.index
+        loop.next(step(b.add(base, place), None, loop.carried[0]))
+    mask = _lanes_below(b, rest, lanes)
+    if scan.reverse:
+        stop = b.sub(const(ir.i64, scan.length), high)
+
+    def last() -> Val:
+        return step(b.add(base, stop), mask, loop.carried[0])
+
+    some = b.icmp("sgt", rest, const(ir.i64, 0))
+    return b.cond(some, last, lambda: loop.carried[0])[0]
+
+
+def _scan_vector(phase: Phase, scan: _Scan, place: Val, mask: Val | None, carry: Val) -> Val:
+    """Write the running fold of one vector; returns what the next one begins with."""
+    b, lanes, element = phase.b, scan.lanes, memory_type(scan.dtype)
+    turned = list(range(lanes))[::-1]
+    value = scan.load(b, b.gep(phase.operands[0], place, element), mask, lanes)
+    if scan.reverse:
+        value = b.shufflevector(value, None, turned)
+    distance = 1
+    while distance < lanes:
+        moved = [lanes] * distance + list(range(lanes - distance))
+        value = scan.fold(b, b.shufflevector(value, scan.neutral(lanes), moved), value)
+        distance *= 2
+    last = b.extractelement(value, lanes - 1)
+    before = b.splat(carry, lanes)
+    shown = scan.fold(b, before, value)
+    if scan.exclusive:
+        shown = b.shufflevector(before, shown, [0, *range(lanes, 2 * lanes - 1)])
+    if scan.reverse:
+        shown = b.shufflevector(shown, None, turned)
+    scan.store(b, shown, b.gep(phase.results[0], place, element), mask)
+    return scan.fold(b, carry, last)
+
+
+def _split(b: Builder, unit: Val, count: int) -> tuple[Val, Val]:
+    """Row and number within the row of a unit."""
+    if count == 1:
+        return unit, const(ir.i64, 0)
+    size = const(ir.i64, count)
+    return b.binary("udiv", unit, size), b.binary("urem", unit, size)
+
+
+def _lanes_below(b: Builder, left: Val, lanes: int) -> Val:
+    """Lanes below ``left``, which may be negative."""
+    if lanes == 1:
+        return b.icmp("sgt", left, const(ir.i64, 0))
+    clamped = b.intrinsic("llvm.smin", ir.i64, (left, const(ir.i64, lanes)))
+    clamped = b.intrinsic("llvm.smax", ir.i64, (clamped, const(ir.i64, 0)))
+    count = b.splat(b.trunc(clamped, ir.i32), lanes)
+    return b.icmp("slt", const_vector(ir.i32, list(range(lanes))), count)
