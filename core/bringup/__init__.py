@@ -1,7 +1,7 @@
 """The SDK between first silicon and the first model that runs.
 
 Arrays and their functions follow the Python array API standard; `jit` compiles functions, `grad`
-differentiates them, `device` chooses where they run, `nn` holds functions of neural networks.
+differentiates them, `vmap` maps them over examples, `device` chooses where they run, `nn` holds functions of neural networks.
 
 >>> x = bu.asarray([1.0, 2.0, 3.0], dtype=bu.float32)
 >>> print(bu.sum(x * x + 1))
@@ -138,6 +138,7 @@ from bringup.api.reductions import (
     var,
 )
 from bringup.api.traced import trace
+from bringup.api.vmap import vmap
 from bringup.dtypes import bf16 as bfloat16
 from bringup.dtypes import bool_ as bool
 from bringup.dtypes import f16 as float16
@@ -320,6 +321,7 @@ __all__ = [
     "value_and_grad",
     "var",
     "vecdot",
+    "vmap",
     "where",
     "zeros",
     "zeros_like",

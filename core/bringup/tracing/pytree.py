@@ -149,6 +149,30 @@ def tree_map(fn: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     return _unflatten(treedef, iter([fn(*row) for row in zip(*columns, strict=True)]))
 
 
+def prefix_leaves(prefix: Any, treedef: TreeDef, path: str) -> list[Any]:
+    """What a tree of options says about each leaf of a tree.
+
+    prefix: like the tree, but one leaf may stand for a whole subtree.  Here None is a leaf.
+    path: what messages call the prefix.
+    Raises ConversionError, with the place, where the two part.
+
+    >>> prefix_leaves((0, None), flatten((1, {"w": 2, "b": 3}))[1], "axes")
+    [0, None, None]
+    """
+    kind = type(prefix)
+    container = _CONTAINERS.get(kind) or (None if kind in _LEAVES else _recognise(kind))
+    if prefix is None or container is None:
+        return [prefix] * treedef.leaves
+    children, steps, rest = container[0](prefix)
+    if kind is not treedef.kind or (rest, len(children)) != (treedef.rest, len(treedef.children)):
+        raise ConversionError(
+            f"{path} is a {kind.__name__} of {len(children)} where the tree has {treedef}",
+            fix="use the same containers, or one value for a whole subtree",
+        )
+    pairs = zip(children, treedef.children, steps, strict=True)
+    return [leaf for c, below, step in pairs for leaf in prefix_leaves(c, below, path + step)]
+
+
 def register(kind: type, split: Split, join: Join) -> None:
     """Make a class a container.
 
