@@ -26,7 +26,7 @@ def apply(
     weak: bool = False,
     device: OpenDevice | None = None,
 ) -> Array:
-    """The result of the op of that name.
+    """The result of the op of that name, the first if it has several.
 
     operands: arrays, and constants of the full type.
     weak: the result yields to other dtypes; only kept in a trace.
@@ -34,11 +34,23 @@ def apply(
     Raises OpTypeError, pointing at the user's line, if the op does not take the operands or they
     are on two devices.
     """
+    return apply_all(name, operands, attrs, weak=weak, device=device)[0]
+
+
+def apply_all(
+    name: str,
+    operands: Sequence[Array | Literal],
+    attrs: Mapping[str, Any] = _NO_ATTRS,
+    *,
+    weak: bool = False,
+    device: OpenDevice | None = None,
+) -> list[Array]:
+    """Every result of the op of that name; the rest is as in `apply`."""
     op = lookup(name)
     trace = current()
     if trace is not None:
-        return _stage(trace, op, operands, attrs, weak)[0]
-    return _defer(op, operands, attrs, device)[0]
+        return _stage(trace, op, operands, attrs, weak)
+    return _defer(op, operands, attrs, device)
 
 
 def lift(trace: Trace, array: Array) -> Value:
