@@ -1,7 +1,8 @@
 """The SDK between first silicon and the first model that runs.
 
 Arrays and their functions follow the Python array API standard; `jit` compiles functions, `grad`
-differentiates them, `vmap` maps them over examples, `device` chooses where they run, `nn` holds functions of neural networks.
+differentiates them, `vmap` maps them over examples, `device` chooses where they run, `nn` holds
+functions of neural networks.
 
 >>> x = bu.asarray([1.0, 2.0, 3.0], dtype=bu.float32)
 >>> print(bu.sum(x * x + 1))
