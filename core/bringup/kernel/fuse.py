@@ -31,6 +31,7 @@ from bringup.kernel.lower import (
 )
 from bringup.kernel.movement import Index, is_movement, source_of
 from bringup.ops.table import Kind
+from bringup.records import record
 
 _CHEAP_READS = 4
 _MAX_READS = 64
@@ -40,7 +41,7 @@ _MAX_WEIGHT = 1000
 _EXPENSIVE = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Launch:
     """One step of the fused graph: a kernel over values, or (kernel None) one instruction left
     whole.
@@ -248,6 +249,9 @@ class _Fusion:
         if len(reads) + len(cluster.region.outputs) > self.limits.buffers:
             return False, None
         if is_movement(instr):
+            masked = _fills(instr) and cluster.contracts
+            if masked and self._feeds_contraction(cluster, instr):
+                return False, None  # every product would ask again what one copy settles
             return len(indices) <= _MAX_READS, None
         if not self._worth_repeating(cluster, instr, indices):
             return False, None
@@ -494,6 +498,14 @@ class _Fusion:
         reads = tuple(v for v in lowered.values if v not in written)
         writes = tuple(v for v in lowered.values if v in written)
         return Launch(normalize_axes(lowered.kernel), None, reads, writes, lowered.values)
+
+
+def _fills(instr: Instr) -> bool:
+    """Whether the instruction puts elements between or around others."""
+    attrs = instr.attrs
+    return instr.op.name == "pad" and any(
+        n > 0 for key in ("lo", "hi", "interior") for n in attrs[key]
+    )
 
 
 def _weight(instr: Instr) -> int:
