@@ -7,6 +7,8 @@ from bringup.ops.arithmetic import add, div, max_, min_, mul, sub
 from bringup.ops.bits import and_, bitcast, or_, shl, shr, xor
 from bringup.ops.choice import compare, convert, select
 from bringup.ops.contraction import dot_general
+from bringup.ops.control import case, while_
+from bringup.ops.convolution import convolution
 from bringup.ops.functions import (
     clamp,
     expm1,
@@ -17,6 +19,7 @@ from bringup.ops.functions import (
     sign,
     square,
 )
+from bringup.ops.gathering import dynamic_slice, gather
 from bringup.ops.joining import concatenate
 from bringup.ops.movement import broadcast_in_dim, pad, reshape, slice_, transpose
 from bringup.ops.normalisation import layer_norm, log_softmax, mean, softmax, var
@@ -26,6 +29,8 @@ from bringup.ops.prefixes import cumulative
 from bringup.ops.random_bits import philox4x32, threefry2x32
 from bringup.ops.reduction import reduce
 from bringup.ops.remainder import rem
+from bringup.ops.scattering import dynamic_update_slice, scatter
+from bringup.ops.scan import scan
 from bringup.ops.source import constant, iota
 from bringup.ops.table import OpDef, all_ops, find, lookup
 from bringup.ops.unary import abs_, cos, exp, floor, log, neg, sin, sqrt, tanh
@@ -47,21 +52,26 @@ __all__ = [
     "argmax",
     "argmin",
     "bitcast",
+    "case",
     "broadcast_in_dim",
     "clamp",
     "compare",
     "concatenate",
     "constant",
     "convert",
+    "convolution",
     "cos",
     "cumulative",
     "div",
     "dot_general",
+    "dynamic_slice",
+    "dynamic_update_slice",
     "erf",
     "exp",
     "expm1",
     "find",
     "floor",
+    "gather",
     "gelu",
     "iota",
     "layer_norm",
@@ -91,6 +101,8 @@ __all__ = [
     "round",
     "round_",
     "rsqrt",
+    "scatter",
+    "scan",
     "select",
     "shl",
     "shr",
@@ -106,5 +118,6 @@ __all__ = [
     "threefry2x32",
     "transpose",
     "var",
+    "while_",
     "xor",
 ]

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from bringup.dtypes import BY_NAME, DType, bool_, f16, f32, f64, i8, i32
+from bringup.dtypes import BY_NAME, DType, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u64
 from bringup.graph import Builder, Graph, Instr, Value, replay
 from bringup.ops.evaluate import evaluate
 from bringup.ops.table import Kind, OpDef, all_ops, lookup
@@ -257,6 +257,57 @@ def _dot(_row: OpDef, dtype: DType) -> Cases:
         yield (dtype[3, 4], dtype[4, 5]), attrs
 
 
+_ROWS = {"offset": (1,), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
+_PLACES = {"offset": (), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
+#: Shapes of x and indices, sizes of windows, dimension numbers.
+WINDOWS: list[tuple[Any, Any, Any, Any, Any]] = [
+    ((5,), (7,), i32, (1,), _PLACES),
+    ((5, 3), (4,), i64, (1, 3), _ROWS),
+    ((5, 3), (4,), u8, (1, 2), _ROWS),
+    ((300,), (6,), i8, (1,), _PLACES),
+    ((5,), (0,), u64, (1,), _PLACES),
+    ((5, 0), (3,), i32, (1, 0), _ROWS),
+    ((4, 5), (6, 2), i32, (1, 1), {**_PLACES, "index_map": (1, 0), "collapsed": (0, 1)}),
+    ((4, 5), (2, 3), i16, (2, 3), {"offset": (0, 2), "index_map": (0, 1), "index_dim": 0}),
+    (
+        (2, 5, 3),
+        (4, 2),
+        u64,
+        (1, 1, 3),
+        {"offset": (2,), "index_map": (1,), "index_dim": 2, "collapsed": (1,)}
+        | {"batch": ((0,), (1,))},
+    ),
+    ((3, 4), (), i32, (3, 2), {"offset": (0, 1), "index_map": (1,), "index_dim": 0}),
+    ((3,), (2, 0), i32, (2,), {"offset": (1,), "index_map": (), "index_dim": 1}),
+]
+
+
+def _gather(_row: OpDef, dtype: DType) -> Cases:
+    for shape, indices, index, sizes, numbers in WINDOWS:
+        for mode in ("clip", "fill"):
+            yield (dtype[shape], index[indices]), {**numbers, "sizes": sizes, "mode": mode}
+
+
+def _scatter(_row: OpDef, dtype: DType) -> Cases:
+    for shape, indices, index, sizes, numbers in WINDOWS:
+        types = (dtype[shape], index[indices])
+        updates = lookup("gather").result_types(
+            types, lookup("gather").bind({**numbers, "sizes": sizes})
+        )
+        for kind in ("set",) if dtype is bool_ else ("set", "add", "mul", "min", "max"):
+            yield (*types, *updates), {**numbers, "kind": kind}
+
+
+def _dynamic(row: OpDef, dtype: DType) -> Cases:
+    forms = (((7,), (3,), i32), ((4, 5), (4, 2), u8), ((4, 5), (2, 2), i64), ((), (), i32))
+    for shape, sizes, index in (*forms, ((300, 2), (3, 1), i8), ((3, 0), (2, 0), u64)):
+        starts = (index[()],) * len(shape)
+        if row.name == "dynamic_slice":
+            yield (dtype[shape], *starts), {"sizes": sizes}
+        else:
+            yield (dtype[shape], dtype[sizes], *starts), {}
+
+
 def _source(row: OpDef, dtype: DType) -> Cases:
     if row.name == "iota":
         for shape, dim in (((5,), 0), ((3, 4), 0), ((3, 4), 1), ((0, 2), 1), ((300,), 0)):
@@ -283,6 +334,10 @@ CASES: dict[str, Callable[[OpDef, DType], Cases]] = {
     "slice": _slice,
     "pad": _pad,
     "dot_general": _dot,
+    "gather": _gather,
+    "scatter": _scatter,
+    "dynamic_slice": _dynamic,
+    "dynamic_update_slice": _dynamic,
     "constant": _source,
     "iota": _source,
 }
@@ -303,7 +358,7 @@ PARAMETERS: dict[str, Callable[[OpDef], bool]] = {
     "decomposable": lambda row: row.decompose is not None,
     # Moves keep every bit; their cells hold NaNs as samples only.
     "float_function": lambda row: (
-        f32 in row.dtypes and row.kind not in (Kind.SOURCE, Kind.MOVEMENT)
+        f32 in row.dtypes and row.kind not in (Kind.SOURCE, Kind.MOVEMENT, Kind.INDEXED)
     ),
     "integer_function": lambda row: row.kind is Kind.ELEMENTWISE and i8 in row.dtypes,
 }

@@ -100,10 +100,15 @@ def smooth(shape: tuple[int, ...], which: int, rng: np.random.Generator) -> Arra
 
 
 def drawn(types: Any, rng: np.random.Generator) -> list[Array]:
-    return [
-        rng.integers(0, 2, t.shape).astype(bool) if t.dtype is bool_ else smooth(t.shape, i, rng)
-        for i, t in enumerate(types)
-    ]
+    return [drawn_one(t, i, rng) for i, t in enumerate(types)]
+
+
+def drawn_one(type_: TensorType, which: int, rng: np.random.Generator) -> Array:
+    if type_.dtype is bool_:
+        return rng.integers(0, 2, type_.shape).astype(bool)
+    if type_.dtype.is_integer:  # indices, some of them twice, some outside
+        return rng.integers(0, 6, type_.shape).astype(type_.dtype.numpy)
+    return smooth(type_.shape, which, rng)
 
 
 POSITIVE = {"log", "sqrt", "rsqrt", "pow", "log1p"}
@@ -168,7 +173,7 @@ def test_cotangents_have_the_operands_types(kit, row: OpDef, dtype) -> None:
             continue
         rng = np.random.default_rng(2)
         arrays = [
-            (np.abs(a) % 2 + 0.5 if a.dtype != bool else a).astype(t.dtype.numpy)
+            (np.abs(a) % 2 + 0.5 if t.dtype.is_float else a).astype(t.dtype.numpy)
             for a, t in zip(drawn(types, rng), types, strict=True)
         ]
         narrow = gradient(row, types, attrs)
@@ -178,7 +183,9 @@ def test_cotangents_have_the_operands_types(kit, row: OpDef, dtype) -> None:
         shape = bound_result(row, types, attrs)
         ct = np.ones(shape)
         got = narrow(*arrays, ct.astype(dtype.numpy))
-        wanted = wide(*[a.astype(np.float64) if a.dtype != bool else a for a in arrays], ct)
+        wanted = wide(
+            *[a.astype(w.dtype.numpy) for a, w in zip(arrays, wide_types, strict=True)], ct
+        )
         for g, w in zip(got, wanted, strict=True):
             loose = {"f16": 0.02, "bf16": 0.1, "f32": 1e-4}[dtype.name]
             scale = np.abs(w).max(initial=0) + 1

@@ -1,0 +1,272 @@
+"""Rows that read at data-dependent indices: gather and dynamic_slice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bringup.dtypes import ALL, INTS, i32, i64
+from bringup.errors import OpTypeError
+from bringup.graph import Value
+from bringup.ops import build
+from bringup.ops._checks import ints, listed, one_of
+from bringup.ops._numeric import Array
+from bringup.ops._windows import (
+    DIMENSION_NUMBERS,
+    Windows,
+    array_rows,
+    checked_numbers,
+    checked_sizes,
+    clamped,
+    components,
+    coordinates,
+    spread_inside,
+    spread_positions,
+    starts_in,
+    targets,
+    windows_from,
+    windows_of,
+)
+from bringup.ops.build import rows
+from bringup.ops.reduction import identity
+from bringup.ops.table import EXACT, Attr, Attrs, Kind, OpDef, Special, Types, define
+from bringup.types import TensorType
+
+Cotangents = tuple[Value | None, ...]
+Ints = tuple[int, ...]
+
+
+def gather_windows(x: TensorType, indices: TensorType, attrs: Attrs) -> Windows:
+    """The geometry of a gather."""
+    return windows_of(x, indices, attrs["sizes"], attrs)
+
+
+def _infer_gather(operands: Types, attrs: Attrs) -> TensorType:
+    x, indices = operands
+    checked_numbers("gather", x, indices, attrs)
+    sizes = ints("gather", attrs, "sizes", x.rank)
+    checked_sizes("gather", x, sizes, attrs)
+    return x.with_shape(gather_windows(x, indices, attrs).result)
+
+
+def _gather_reference(x: Array, indices: Array, *, mode: str, sizes: Ints, **attrs: Any) -> Array:
+    x, indices = np.asarray(x), np.asarray(indices)
+    windows = Windows(x.shape, indices.shape, sizes, **attrs)
+    starts, inside = starts_in(windows, indices)
+    found = np.broadcast_to(x[coordinates(windows, starts)], windows.result)
+    if mode == "clip":
+        return found
+    return np.where(spread_inside(windows, inside), found, x.dtype.type(0))
+
+
+def inside_of(windows: Windows, indices: Value) -> Value | None:
+    """Whether each window lies inside, by position; None without components."""
+    inside: Value | None = None
+    parts = components(windows, indices)
+    for raw, last in zip(parts, windows.lasts, strict=True):
+        fits = build.compare("eq", raw, clamped(raw, last))
+        inside = fits if inside is None else rows.and_(inside, fits)
+    return inside
+
+
+def _gather_vjp(
+    ct: Value, _result: Value, x: Value, indices: Value, *, mode: str, sizes: Ints, **attrs: Any
+) -> Cotangents:
+    windows = Windows(x.shape, indices.shape, sizes, **attrs)
+    if mode == "clip":
+        indices, attrs = _moved_inside(windows, indices, attrs)
+    zeros = build.zeros_like(x)
+    return (rows.scatter(zeros, indices, ct, kind="add", **attrs), None)
+
+
+def _moved_inside(
+    windows: Windows, indices: Value, attrs: dict[str, Any]
+) -> tuple[Value, dict[str, Any]]:
+    """Indices whose windows all lie inside, components last."""
+    parts = components(windows, indices)
+    if not parts:
+        return indices, attrs
+    dtype = i32 if max(windows.lasts) < 2**31 else i64
+    moved = [
+        build.convert(clamped(raw, last), dtype)
+        for raw, last in zip(parts, windows.lasts, strict=True)
+    ]
+    last = len(windows.positions)
+    batch = (windows.batch[0], windows.batched)
+    if len(moved) == 1:
+        return moved[0], {**attrs, "index_dim": last, "batch": batch}
+    wide = [build.reshape(part, (*part.shape, 1)) for part in moved]
+    joined = rows.concatenate(*wide, dim=last)
+    return joined, {**attrs, "index_dim": last, "batch": batch}
+
+
+def _gather_decompose(x: Value, indices: Value, *, mode: str, sizes: Ints, **attrs: Any) -> Value:
+    windows = Windows(x.shape, indices.shape, sizes, **attrs)
+    found = targets(windows, indices)
+    picked = windows_from(windows, picked_rows(array_rows(windows, x), found.at))
+    if mode == "clip" or found.inside is None:
+        return picked
+    inside = spread_positions(windows, found.inside)
+    return rows.select(inside, picked, build.zeros_like(picked))
+
+
+def picked_rows(x: Value, at: Value) -> Value:
+    """``x[batch, place, row]`` at places ``at[batch, window]``, as ``[batch, window, row]``.
+
+    A maximum over all places, of which one alone is not the least value of the dtype.
+    """
+    batch, places, width = x.shape
+    if x.dtype.name == "bool":
+        wide = picked_rows(build.convert(x, i32), at)
+        return build.compare("ne", wide, build.zeros_like(wide))
+    count = at.shape[1]
+    if places == 1 or not x.type.size:
+        return (
+            build.broadcast_to(x, (batch, count, width), (0, 1, 2))
+            if places == 1
+            else (build.splat(0, x.type.with_shape((batch, count, width))))
+        )
+    shape = (batch, places, count, width)
+    spread = build.broadcast_to(at, shape, (0, 2))
+    hit = build.compare("eq", spread, rows.iota(type=spread.type, dim=1))
+    values = build.broadcast_to(x, shape, (0, 1, 3))
+    least = build.like(values, identity("max", x.dtype))
+    return build.reduce("max", rows.select(hit, values, least), (1,))
+
+
+def _cell(
+    x: str, indices: str, result: str, *kinds: str, mode: str = "clip", size: int = 1
+) -> Special:
+    windows = (("sizes", (size,)), ("offset", (1,))) if size > 1 else (
+        ("sizes", (1,)), ("offset", ()), ("collapsed", (0,))
+    )  # fmt: skip
+    attrs = (("index_map", (0,)), ("index_dim", 1), *windows, ("mode", mode))
+    return Special((x, indices), result, kinds or ("int", "uint"), attrs)
+
+
+gather = define(
+    OpDef(
+        name="gather",
+        arity=2,
+        kind=Kind.INDEXED,
+        doc=(
+            "Windows of x that begin where indices say. Dimension numbers as in StableHLO: a"
+            " window has sizes[d] elements along dimension d of x and begins at 0, or at the"
+            " component of its index that index_map gives to d. A window that does not lie inside"
+            " x whole is moved to the nearest place where it does (mode clip), or gives 0 or false"
+            " throughout (mode fill)."
+        ),
+        attrs=(
+            *DIMENSION_NUMBERS,
+            Attr("sizes", "ints", "sizes of a window, by dimension of x"),
+            Attr("mode", "str", "what a window outside x gives", ("clip", "fill"), "clip"),
+        ),
+        infer=_infer_gather,
+        reference=_gather_reference,
+        vjp=_gather_vjp,
+        dtypes=ALL,
+        special=(
+            _cell("[5, 6, 7]", "[2, 0, 0]", "[7, 5, 5]"),
+            _cell("[5, 6, 7]", "[3, INT_MAX]", "[7, 7]"),
+            _cell("[5, 6, 7]", "[-1, INT_MIN]", "[5, 5]", "int"),
+            _cell("[5, 6, 7]", "[3, 1]", "[0, 6]", mode="fill"),
+            _cell("[5, 6, 7]", "[-1, INT_MIN]", "[0, 0]", "int", mode="fill"),
+            _cell("[5, 6, 7]", "[]", "[]"),
+        ),
+        accuracy=EXACT,
+        decompose=_gather_decompose,
+    )
+)
+
+
+# -- dynamic_slice -------------------------------------------------------------------------------
+
+
+def checked_starts(name: str, x: TensorType, starts: Types) -> None:
+    """Raise OpTypeError unless there is one 0-d index of one integer dtype per dimension of x."""
+    if len(starts) != x.rank:
+        raise OpTypeError(
+            f"{name}: {len(starts)} starts for {x}, which has rank {x.rank}",
+            fix="give one 0-d start for each dimension",
+        )
+    for start in starts:
+        one_of(name, start, INTS, "a start")
+        if start.rank or start is not starts[0]:
+            raise OpTypeError(
+                f"{name}: starts must be 0-d integers of one dtype: {listed(starts)}",
+                fix="reshape them to () and convert them to one dtype",
+            )
+
+
+def _infer_dynamic_slice(operands: Types, attrs: Attrs) -> TensorType:
+    x, *starts = operands
+    checked_starts("dynamic_slice", x, tuple(starts))
+    sizes = ints("dynamic_slice", attrs, "sizes", x.rank)
+    checked_sizes("dynamic_slice", x, sizes, {"collapsed": (), "batch": ((), ())})
+    return x.with_shape(sizes)
+
+
+def clamp_starts(starts: Sequence[Array], lasts: Sequence[int]) -> list[int]:
+    """Where a window begins, as Python integers."""
+    return [min(max(int(np.asarray(s)), 0), last) for s, last in zip(starts, lasts, strict=True)]
+
+
+def _dynamic_slice_reference(x: Array, *starts: Array, sizes: Ints) -> Array:
+    x = np.asarray(x)
+    lasts = [n - size for n, size in zip(x.shape, sizes, strict=True)]
+    first = clamp_starts(starts, lasts)
+    return x[tuple(slice(s, s + size) for s, size in zip(first, sizes, strict=True))]
+
+
+def _dynamic_slice_vjp(
+    ct: Value, _result: Value, x: Value, *starts: Value, sizes: Ints
+) -> Cotangents:
+    del sizes
+    zeros = build.zeros_like(x)
+    back = rows.dynamic_update_slice(zeros, ct, *starts) if starts else ct
+    return (back, *(None for _ in starts))
+
+
+def _dynamic_slice_decompose(x: Value, *starts: Value, sizes: Ints) -> Value:
+    for d, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        if size < x.shape[d]:
+            x = _sliced(x, start, d, size)
+    return x
+
+
+def _sliced(x: Value, start: Value, dim: int, size: int) -> Value:
+    sizes = tuple(size if d == dim else n for d, n in enumerate(x.shape))
+    every = tuple(range(len(sizes)))
+    return rows.gather(x, start, offset=every, index_map=(dim,), index_dim=0, sizes=sizes)
+
+
+def _slice_cell(x: str, start: str, result: str, *kinds: str) -> Special:
+    return Special((x, start), result, kinds or ("int", "uint"), (("sizes", (2,)),))
+
+
+dynamic_slice = define(
+    OpDef(
+        name="dynamic_slice",
+        arity=None,
+        kind=Kind.INDEXED,
+        doc=(
+            "The window of the given sizes that begins at the 0-d starts, one for each dimension."
+            " Starts are clamped so that the window lies inside x."
+        ),
+        attrs=(Attr("sizes", "ints", "sizes of the result"),),
+        infer=_infer_dynamic_slice,
+        reference=_dynamic_slice_reference,
+        vjp=_dynamic_slice_vjp,
+        dtypes=ALL,
+        special=(
+            _slice_cell("[5, 6, 7]", "1", "[6, 7]"),
+            _slice_cell("[5, 6, 7]", "2", "[6, 7]"),
+            _slice_cell("[5, 6, 7]", "INT_MAX", "[6, 7]"),
+            _slice_cell("[5, 6, 7]", "-1", "[5, 6]", "int"),
+        ),
+        accuracy=EXACT,
+        decompose=_dynamic_slice_decompose,
+    )
+)

@@ -1,0 +1,396 @@
+"""Rows that write at data-dependent indices: scatter and dynamic_update_slice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bringup.dtypes import ALL, NUMERIC, i32, i64
+from bringup.errors import OpTypeError
+from bringup.graph import Value
+from bringup.ops import build
+from bringup.ops._checks import listed, one_of
+from bringup.ops._numeric import Array, is_float, round_to, total_max, total_min, wider
+from bringup.ops._windows import (
+    DIMENSION_NUMBERS,
+    Windows,
+    array_of,
+    array_rows,
+    checked_numbers,
+    checked_sizes,
+    clamped,
+    coordinates,
+    sizes_of_updates,
+    spread_inside,
+    starts_in,
+    targets,
+    window_rows,
+    windows_of,
+)
+from bringup.ops.build import rows
+from bringup.ops.gathering import checked_starts, clamp_starts, inside_of, picked_rows
+from bringup.ops.reduction import identity
+from bringup.ops.table import EXACT, SUM, Attr, Attrs, Kind, OpDef, Special, Types, define
+from bringup.types import TensorType
+
+Cotangents = tuple[Value | None, ...]
+Ints = tuple[int, ...]
+
+_KINDS = ("set", "add", "mul", "min", "max")
+_NUMBERS = ("offset", "index_map", "index_dim", "collapsed", "batch")
+
+
+def scatter_windows(
+    x: TensorType, indices: TensorType, updates: TensorType, attrs: Attrs
+) -> Windows:
+    """The geometry of a scatter."""
+    return windows_of(x, indices, sizes_of_updates("scatter", x, updates, attrs), attrs)
+
+
+def _infer_scatter(operands: Types, attrs: Attrs) -> TensorType:
+    x, indices, updates = operands
+    if updates.dtype is not x.dtype:
+        raise OpTypeError(
+            f"scatter: updates must have the dtype of x: {listed(operands)}",
+            fix=f"convert updates to {x.dtype}",
+        )
+    if attrs["kind"] != "set":
+        one_of("scatter", x, NUMERIC, f"x of kind {attrs['kind']!r}")
+    checked_numbers("scatter", x, indices, attrs)
+    windows = scatter_windows(x, indices, updates, attrs)
+    checked_sizes("scatter", x, windows.sizes, attrs)
+    if windows.result != updates.shape:
+        raise OpTypeError(
+            f"scatter: updates of {listed(operands)} must have shape {windows.result}",
+            fix="give updates the shape of the positions with the windows' dimensions at offset",
+        )
+    return x
+
+
+_COMBINE: dict[str, Callable[[Array, Array], Any]] = {
+    "set": lambda _, new: new,
+    "add": np.add,
+    "mul": np.multiply,
+    "min": total_min,
+    "max": total_max,
+}
+
+
+def _scatter_reference(
+    x: Array, indices: Array, updates: Array, *, kind: str, unique: bool, **attrs: Any
+) -> Array:
+    del unique
+    x, updates = np.asarray(x), np.asarray(updates)
+    gone = {*attrs["collapsed"], *attrs["batch"][0]}
+    spans = iter(updates.shape[d] for d in attrs["offset"])
+    sizes = tuple(1 if d in gone else next(spans) for d in range(x.ndim))
+    windows = Windows(x.shape, np.shape(indices), sizes, **attrs)
+    starts, inside = starts_in(windows, indices)
+    at = np.zeros((1,) * updates.ndim, np.int64)
+    for n, part in zip(x.shape, coordinates(windows, starts), strict=True):
+        at = at * n + part
+    kept = spread_inside(windows, inside).reshape(-1)
+    flat = np.broadcast_to(at, updates.shape).reshape(-1)[kept]
+    dtype = wider(x.dtype) if kind in ("add", "mul") and is_float(x.dtype) else x.dtype
+    result = x.astype(dtype).reshape(-1)
+    with np.errstate(all="ignore"):
+        _in_order(result, flat, updates.reshape(-1)[kept].astype(dtype), _COMBINE[kind])
+    result = round_to(result, x.dtype) if is_float(x.dtype) else result
+    return np.asarray(result.reshape(x.shape))
+
+
+def _in_order(result: Array, at: Array, values: Array, combine: Callable[..., Any]) -> None:
+    """Combine each value into ``result[at]``, first come first served.
+
+    All first visitors of an element go together, then all second ones, and so on.
+    """
+    order = np.argsort(at, kind="stable")
+    at, values = at[order], values[order]
+    first = np.flatnonzero(np.r_[True, at[1:] != at[:-1]]) if at.size else at
+    turn = np.arange(at.size) - np.repeat(first, np.diff(np.r_[first, at.size]))
+    for now in range(int(turn.max(initial=-1)) + 1):
+        here = turn == now
+        result[at[here]] = combine(result[at[here]], values[here])
+
+
+def _scatter_vjp(
+    ct: Value, result: Value, x: Value, indices: Value, updates: Value, /, **attrs: Any
+) -> Cotangents:
+    return _BACK[attrs["kind"]](_Back(ct, result, x, indices, updates, attrs))
+
+
+class _Back:
+    """What the gradients of the kinds share."""
+
+    def __init__(
+        self, ct: Value, result: Value, x: Value, indices: Value, updates: Value, attrs: Any
+    ) -> None:
+        self.ct, self.result, self.x = ct, result, x
+        self.indices, self.updates = indices, updates
+        self.numbers = {name: attrs[name] for name in _NUMBERS}
+        self.unique = attrs["unique"]
+        self.windows = scatter_windows(x.type, indices.type, updates.type, attrs)
+
+    def read(self, x: Value) -> Value:
+        """An array's elements where the updates went, 0 for those that were dropped."""
+        sizes = self.windows.sizes
+        return rows.gather(x, self.indices, sizes=sizes, mode="fill", **self.numbers)
+
+    def write(self, x: Value, updates: Value, kind: str) -> Value:
+        unique = self.unique
+        return rows.scatter(x, self.indices, updates, kind=kind, unique=unique, **self.numbers)
+
+
+def _back_add(back: _Back) -> Cotangents:
+    return (back.ct, None, back.read(back.ct))
+
+
+def _back_set(back: _Back) -> Cotangents:
+    by_x = back.write(back.ct, build.zeros_like(back.updates), "set")
+    by_updates = back.read(back.ct)
+    if not back.unique:
+        # An update that a later one replaced has no influence.
+        count = back.updates.type.size
+        flat = rows.iota(type=TensorType((count,), i64), dim=0)
+        numbers = build.reshape(flat, back.updates.shape)
+        none = build.splat(-1, back.x.type.with_dtype(i64))
+        won = build.compare("eq", back.read(back.write(none, numbers, "set")), numbers)
+        by_updates = rows.select(won, by_updates, build.zeros_like(by_updates))
+    return (by_x, None, by_updates)
+
+
+def _back_mul(back: _Back) -> Cotangents:
+    """Products of all other factors, right where zeros would make a quotient NaN."""
+    zero, one = build.zeros_like(back.updates), build.ones_like(back.updates)
+    by_x = rows.mul(back.ct, back.write(build.ones_like(back.x), back.updates, "mul"))
+    is_zero = build.compare("eq", back.updates, zero)
+    factors = rows.select(is_zero, one, back.updates)
+    product = rows.mul(back.ct, back.write(back.x, factors, "mul"))
+    zeros = back.write(build.zeros_like(back.x), rows.select(is_zero, one, zero), "add")
+    others = rows.sub(back.read(zeros), rows.select(is_zero, one, zero))
+    share = rows.div(back.read(product), factors)
+    return (by_x, None, rows.select(build.compare("eq", others, zero), share, zero))
+
+
+def _back_extremum(back: _Back) -> Cotangents:
+    """Those that equal the result share its cotangent."""
+    dtype = back.x.dtype
+    mine = build.convert(build.compare("eq", back.x, back.result), dtype)
+    hits = build.compare("eq", back.updates, back.read(back.result))
+    inside = inside_of(back.windows, back.indices)
+    if inside is not None:
+        spread = build.broadcast_to(inside, back.updates.shape, back.windows.between)
+        hits = rows.and_(hits, spread)
+    theirs = build.convert(hits, dtype)
+    share = rows.div(back.ct, back.write(mine, theirs, "add"))
+    return (rows.mul(share, mine), None, rows.mul(back.read(share), theirs))
+
+
+_BACK: dict[str, Callable[[_Back], Cotangents]] = {
+    "set": _back_set,
+    "add": _back_add,
+    "mul": _back_mul,
+    "min": _back_extremum,
+    "max": _back_extremum,
+}
+
+
+def _scatter_decompose(
+    x: Value, indices: Value, updates: Value, /, *, kind: str, unique: bool, **attrs: Any
+) -> Value:
+    del unique
+    windows = scatter_windows(x.type, indices.type, updates.type, attrs)
+    found = targets(windows, indices)
+    if not updates.type.size or not x.type.size:
+        return x
+    at = found.at
+    if found.inside is not None:
+        at = rows.select(_inside_rows(windows, found.inside, at), at, build.like(at, -1))
+    old, new = array_rows(windows, x), window_rows(windows, updates)
+    return array_of(windows, _combined(kind, old, at, new))
+
+
+def _inside_rows(windows: Windows, inside: Value, at: Value) -> Value:
+    """A truth per position as one per target."""
+    batch = windows.batched
+    others = [d for d in range(len(windows.positions)) if d not in batch]
+    ordered = build.transpose(inside, (*batch, *others))
+    count = build.size_of(inside, others)
+    flat = build.reshape(ordered, (at.shape[0], count, 1))
+    each = at.shape[1] // max(count, 1)
+    return build.reshape(build.broadcast_to(flat, (*flat.shape[:2], each), (0, 1, 2)), at.shape)
+
+
+def _combined(kind: str, old: Value, at: Value, new: Value) -> Value:
+    """``old[batch, place, row]`` combined with ``new[batch, window, row]`` at ``at``."""
+    batch, places, width = old.shape
+    count = at.shape[1]
+    flat = (batch, places, count)
+    spread = build.broadcast_to(at, flat, (0, 2))
+    hit = build.compare("eq", spread, rows.iota(type=spread.type, dim=1))
+    number = rows.iota(type=TensorType(flat, i32), dim=2)
+    last = build.reduce("max", rows.select(hit, number, build.like(number, -1)), (2,))
+    touched = build.compare("ge", last, build.zeros_like(last))
+    touched = build.broadcast_to(touched, old.shape, (0, 1))
+    if kind == "set":
+        found = picked_rows(new, clamped(last, count - 1))
+        return rows.select(touched, found, old)
+    shape = (batch, places, count, width)
+    values = build.broadcast_to(new, shape, (0, 2, 3))
+    neutral = -0.0 if kind == "add" and old.dtype.is_float else identity(kind, old.dtype)
+    hit = build.broadcast_to(hit, shape, (0, 1, 2))
+    wide = build.widened if kind in ("add", "mul") else lambda v: v
+    mine = wide(rows.select(hit, values, build.like(values, neutral)))
+    folded = build.reduce(kind, mine, (2,))
+    row = {"add": rows.add, "mul": rows.mul, "min": rows.min, "max": rows.max}[kind]
+    combined = build.convert(row(wide(old), folded), old.dtype)
+    return rows.select(touched, combined, old)
+
+
+def _cell(x: str, at: str, new: str, result: str, kind: str, *kinds: str) -> Special:
+    attrs = (
+        ("kind", kind), ("offset", ()), ("collapsed", (0,)), ("index_map", (0,)), ("index_dim", 1),
+    )  # fmt: skip
+    return Special((x, at, new), result, kinds or ("int", "uint"), attrs)
+
+
+scatter = define(
+    OpDef(
+        name="scatter",
+        arity=3,
+        kind=Kind.INDEXED,
+        doc=(
+            "x with each window of updates combined into it where its index says; dimension"
+            " numbers as of gather, whose result has the shape of updates. A window that does not"
+            " lie inside x whole is dropped. Updates of one element are combined in their"
+            " row-major order, so the last one set stays; with unique, that two never meet is"
+            " promised, and what happens otherwise is unspecified. Sums and products of floats are"
+            " in any order. Integers wrap; max, min: NaN if either is, −0 < +0, and equal"
+            " extremes share the gradient equally."
+        ),
+        attrs=(
+            Attr("kind", "str", "how an update meets what is there", _KINDS),
+            *DIMENSION_NUMBERS,
+            Attr("unique", "bool", "no two updates meet", default=False),
+        ),
+        infer=_infer_scatter,
+        reference=_scatter_reference,
+        vjp=_scatter_vjp,
+        dtypes=ALL,
+        special=(
+            _cell("[5, 6, 7]", "[2, 0]", "[1, 2]", "[2, 6, 1]", "set"),
+            _cell("[5, 6, 7]", "[1, 1, 1]", "[3, 4, 2]", "[5, 2, 7]", "set"),
+            _cell("[5, 6, 7]", "[1, 1, 1]", "[3, 4, 2]", "[5, 15, 7]", "add"),
+            _cell("[5, 6, 7]", "[1, 1]", "[3, 2]", "[5, 36, 7]", "mul"),
+            _cell("[5, 6, 7]", "[1, 2, 1]", "[3, 9, 2]", "[5, 2, 7]", "min"),
+            _cell("[5, 6, 7]", "[1, 2, 1]", "[3, 9, 2]", "[5, 6, 9]", "max"),
+            _cell("[5, 6, 7]", "[3, INT_MAX]", "[1, 1]", "[5, 6, 7]", "set"),
+            _cell("[5, 6, 7]", "[-1, INT_MIN]", "[1, 1]", "[5, 6, 7]", "set", "int"),
+            _cell("[INT_MAX]", "[0]", "[1]", "[INT_MIN]", "add"),
+            _cell("[5]", "[]", "[]", "[5]", "set"),
+        ),
+        accuracy=SUM,
+        variant_accuracy=dict.fromkeys(("set", "min", "max"), EXACT),
+        decompose=_scatter_decompose,
+        variant="kind",
+    )
+)
+
+
+# -- dynamic_update_slice ------------------------------------------------------------------------
+
+
+def _infer_update(operands: Types, _attrs: Attrs) -> TensorType:
+    if len(operands) < 2:
+        raise OpTypeError(
+            f"dynamic_update_slice: takes x, update and starts, got {listed(operands)}",
+            fix="give an update of the rank of x and one 0-d start for each dimension",
+        )
+    x, update, *starts = operands
+    checked_starts("dynamic_update_slice", x, tuple(starts))
+    fits = update.rank == x.rank and all(
+        n <= m for n, m in zip(update.shape, x.shape, strict=False)
+    )
+    if not fits or update.dtype is not x.dtype:
+        raise OpTypeError(
+            f"dynamic_update_slice: an update of {update} does not fit into {x}",
+            fix=f"give it dtype {x.dtype}, rank {x.rank} and sizes of at most {x.shape}",
+        )
+    return x
+
+
+def _update_reference(x: Array, update: Array, *starts: Array) -> Array:
+    result, update = np.array(x), np.asarray(update)
+    lasts = [n - size for n, size in zip(result.shape, update.shape, strict=True)]
+    first = clamp_starts(starts, lasts)
+    result[tuple(slice(s, s + n) for s, n in zip(first, update.shape, strict=True))] = update
+    return result
+
+
+def _update_vjp(ct: Value, _result: Value, _x: Value, update: Value, *starts: Value) -> Cotangents:
+    by_x = rows.dynamic_update_slice(ct, build.zeros_like(update), *starts)
+    by_update = rows.dynamic_slice(ct, *starts, sizes=update.shape)
+    return (by_x, by_update, *(None for _ in starts))
+
+
+def _update_decompose(x: Value, update: Value, *starts: Value) -> Value:
+    """Along one dimension after the other, every place reads the update's element that would be
+    there; those outside keep x.
+    """
+    if update.shape == x.shape or not update.type.size:
+        return update if update.shape == x.shape else x
+    mask: Value | None = None
+    for d, start in enumerate(starts):
+        n, size = x.shape[d], update.shape[d]
+        if size == n:
+            continue
+        dtype = i32 if n < 2**31 else i64
+        first = build.broadcast_to(build.convert(clamped(start, n - size), dtype), (n,), ())
+        at = rows.sub(rows.iota(type=first.type, dim=0), first)
+        near = clamped(at, size - 1)
+        inside = build.broadcast_to(build.compare("eq", at, near), x.shape, (d,))
+        mask = inside if mask is None else rows.and_(mask, inside)
+        update = _spread_along(update, near, d)
+    assert mask is not None
+    return rows.select(mask, update, x)
+
+
+def _spread_along(update: Value, at: Value, dim: int) -> Value:
+    sizes = tuple(1 if d == dim else n for d, n in enumerate(update.shape))
+    every = tuple(d for d in range(len(sizes)) if d != dim)
+    numbers = {"offset": every, "index_map": (dim,), "index_dim": 1, "collapsed": (dim,)}
+    return rows.gather(update, at, sizes=sizes, **numbers)
+
+
+def _update_cell(x: str, new: str, start: str, result: str, *kinds: str) -> Special:
+    return Special((x, new, start), result, kinds or ("int", "uint"))
+
+
+dynamic_update_slice = define(
+    OpDef(
+        name="dynamic_update_slice",
+        arity=None,
+        kind=Kind.INDEXED,
+        doc=(
+            "x with the window that begins at the 0-d starts, one for each dimension, replaced by"
+            " update. Starts are clamped so that the window lies inside x."
+        ),
+        infer=_infer_update,
+        reference=_update_reference,
+        vjp=_update_vjp,
+        dtypes=ALL,
+        special=(
+            _update_cell("[5, 6, 7]", "[1, 2]", "1", "[5, 1, 2]"),
+            _update_cell("[5, 6, 7]", "[1, 2]", "2", "[5, 1, 2]"),
+            _update_cell("[5, 6, 7]", "[1, 2]", "INT_MAX", "[5, 1, 2]"),
+            _update_cell("[5, 6, 7]", "[1, 2]", "-1", "[1, 2, 7]", "int"),
+            _update_cell("[5, 6, 7]", "[]", "1", "[5, 6, 7]"),
+        ),
+        accuracy=EXACT,
+        decompose=_update_decompose,
+    )
+)
+
+__all__ = ["dynamic_update_slice", "scatter", "scatter_windows"]
