@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
@@ -17,6 +16,7 @@ from bringup.api.manipulation import broadcast_to, expand_dims, moveaxis
 from bringup.api.traced import TracedFunction, argument_name, graph_name, trace_function
 from bringup.errors import ConversionError, OpTypeError
 from bringup.graph import user_location
+from bringup.records import record
 from bringup.tracing.batching import batch_graph
 from bringup.tracing.pytree import TreeDef, flatten, prefix_leaves, unflatten
 
@@ -62,7 +62,7 @@ def vmap(
     return mapped
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Examples:
     """The mapped arguments: their places among the leaves, with the axis brought to the front."""
 
@@ -78,7 +78,7 @@ def _for_all(in_axes: Any, treedef: TreeDef) -> Any:
     count = len(treedef.children[0].children)
     if isinstance(in_axes, tuple) and len(in_axes) != count:
         raise OpTypeError(
-            f"vmap: in_axes {in_axes} has {len(in_axes)} entries for {count} positional arguments",
+            f"vmap: in_axes {in_axes} does not fit {count} positional arguments",
             location=user_location(),
             fix="give one entry per positional argument, or one int for all",
         )

@@ -289,6 +289,82 @@ def the_gradient_by_integers() -> None:
     bu.grad(lambda x: bu.sum(x * 1.5))(ones(3, dtype=bu.int32))  # here
 
 
+# ---- vmap
+
+
+@mistake
+def examples_of_two_counts() -> None:
+    bu.vmap(lambda x, y: x + y)(ones(3, 4), ones(5, 4))  # here
+
+
+@mistake
+def another_number_of_examples() -> None:
+    bu.vmap(lambda x: x, axis_size=4)(ones(3))  # here
+
+
+@mistake
+def a_number_mapped() -> None:
+    bu.vmap(lambda x, k: x * k)(ones(3), 2.0)  # here
+
+
+@mistake
+def a_mapped_axis_out_of_range() -> None:
+    bu.vmap(lambda p: p["w"], in_axes=2)({"w": ones(3, 4)})  # here
+
+
+@mistake
+def axes_of_too_few_arguments() -> None:
+    bu.vmap(lambda x, y: x + y, in_axes=(0,))(ones(3), ones(3))  # here
+
+
+@mistake
+def axes_of_another_container() -> None:
+    bu.vmap(lambda p: p["w"], in_axes=({"w": 0, "b": 0},))({"w": ones(3)})  # here
+
+
+@mistake
+def axes_of_results_of_another_container() -> None:
+    bu.vmap(lambda x: (x, x), out_axes=(0, 0, 0))(ones(3))  # here
+
+
+@mistake
+def an_axis_that_is_a_float() -> None:
+    bu.vmap(lambda x: x, in_axes=0.5)(ones(3))  # here
+
+
+@mistake
+def a_mapped_result_without_axis() -> None:
+    bu.vmap(lambda x: {"y": x + 1}, out_axes=None)(ones(3))  # here
+
+
+@mistake
+def a_result_axis_out_of_range() -> None:
+    bu.vmap(lambda x: x + 1, out_axes=2)(ones(3, 4))  # here
+
+
+@mistake
+def nothing_to_map() -> None:
+    bu.vmap(lambda x: x, in_axes=None)(ones(3))  # here
+
+
+@mistake
+def a_word_mapped() -> None:
+    bu.vmap(lambda x, kind: x)(ones(3), "relu")  # here
+
+
+@mistake
+def an_if_on_one_example() -> None:
+    def step(x: bu.Array) -> bu.Array:
+        return x if x > 0 else -x  # here
+
+    bu.vmap(step)(ones(3))
+
+
+@mistake
+def a_map_of_no_function() -> None:
+    bu.vmap(ones(3))  # type: ignore[arg-type]  # here
+
+
 # ---- devices
 
 
