@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from bringup.errors import BringupError
+from bringup.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Variable:
     """One environment variable: name, default, meaning.
 

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import ml_dtypes
 import numpy as np
 
 from bringup.errors import OpTypeError
+from bringup.records import record
 
 if TYPE_CHECKING:
     from bringup.types import TensorType
 
-Kind = Literal["bool", "int", "uint", "float"]
+Kind = Literal["bool", "int", "uint", "float", "complex"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class DType:
     """An element type.  Interned: compare with ``is`` or ``==``.
 
     name: the IR's and the docs' text (``f32``).
     long_name: numpy's (``float32``).
-    kind: bool, int, uint or float.
+    kind: bool, int, uint, float or complex.
     bits: storage width.
     numpy: the equivalent `numpy.dtype`.
 
@@ -45,6 +45,16 @@ class DType:
     def is_float(self) -> bool:
         """Whether it is a floating-point dtype."""
         return self.kind == "float"
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether it is a pair of floats, which arrays have and ops do not."""
+        return self.kind == "complex"
+
+    @property
+    def is_inexact(self) -> bool:
+        """Float or complex."""
+        return self.kind in ("float", "complex")
 
     @property
     def is_integer(self) -> bool:
@@ -78,7 +88,7 @@ class DType:
 
 
 def _by_name(name: str) -> DType:
-    return BY_NAME[name]
+    return as_dtype(name)
 
 
 bool_ = DType("bool", "bool", "bool", 8, np.dtype(np.bool_))
@@ -95,21 +105,26 @@ bf16 = DType("bf16", "bfloat16", "float", 16, np.dtype(ml_dtypes.bfloat16))
 f32 = DType("f32", "float32", "float", 32, np.dtype(np.float32))
 f64 = DType("f64", "float64", "float", 64, np.dtype(np.float64))
 
+# Of arrays alone: no op takes them; see `bringup.api.complex`.
+c64 = DType("c64", "complex64", "complex", 64, np.dtype(np.complex64))
+c128 = DType("c128", "complex128", "complex", 128, np.dtype(np.complex128))
+
 ALL: tuple[DType, ...] = (bool_, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
 INTS: tuple[DType, ...] = (i8, i16, i32, i64, u8, u16, u32, u64)
 SIGNED_INTS: tuple[DType, ...] = (i8, i16, i32, i64)
 FLOATS: tuple[DType, ...] = (f16, bf16, f32, f64)
 NUMERIC: tuple[DType, ...] = INTS + FLOATS
+COMPLEX: tuple[DType, ...] = (c64, c128)
 BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
-_BY_NUMPY: dict[np.dtype[Any], DType] = {d.numpy: d for d in ALL}
-_BY_LONG_NAME: dict[str, DType] = {d.long_name: d for d in ALL}
+_BY_NUMPY: dict[np.dtype[Any], DType] = {d.numpy: d for d in ALL + COMPLEX}
+_BY_TEXT: dict[str, DType] = {name: d for d in ALL + COMPLEX for name in (d.name, d.long_name)}
 
 
 def as_dtype(spec: object) -> DType:
-    """The `DType` that a name, a numpy dtype or Python's bool, int or float means.
+    """The `DType` that a name, a numpy dtype or Python's bool, int, float or complex means.
 
-    Names are the IR's and numpy's: ``f32``, ``float32``.  Python's ``int`` is ``i64`` and ``float``
-    is ``f64``, as in numpy on 64-bit hosts.
+    Names are the IR's and numpy's: ``f32``, ``float32``.  Python's ``int`` is ``i64``, ``float`` is
+    ``f64`` and ``complex`` is ``c128``, as in numpy on 64-bit hosts.
     Raises OpTypeError for anything else.
 
     >>> as_dtype("float32") is as_dtype(np.float32) is f32
@@ -118,7 +133,7 @@ def as_dtype(spec: object) -> DType:
     if isinstance(spec, DType):
         return spec
     if isinstance(spec, str):
-        found = BY_NAME.get(spec) or _BY_LONG_NAME.get(spec)
+        found = _BY_TEXT.get(spec)
         if found is not None:
             return found
     try:

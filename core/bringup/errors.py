@@ -7,10 +7,10 @@ clause catches what the SDK reports and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bringup.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Location:
     """A line of the user's code: ``file:line (function)``."""
 

@@ -9,7 +9,6 @@ units; long ones are shared among threads through ``bringup_parallel``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from bringup.graph import Literal, attrs_key
 from bringup.kernel.form import Kernel
@@ -21,6 +20,7 @@ from bringup.llvm.loops import NativeKernel, emit_kernel
 from bringup.llvm.schedule import LoopTarget
 from bringup.llvm.text import Builder, Callee, Module, Param, Val, const
 from bringup.program.program import KernelStep, OpStep, Program, Slot
+from bringup.records import record
 from bringup_cpu.spans import emit_traced, record_bytes
 
 #: Elements one chunk of a long reduction folds; also bounds the serial chain of additions.
@@ -32,7 +32,7 @@ _GRAIN_WORK = 1 << 15
 _ALIGNMENT = 64
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NativeCode:
     """LLVM IR of a program.
 

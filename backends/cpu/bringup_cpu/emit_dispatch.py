@@ -8,9 +8,8 @@ is read of Python's and numpy's objects is at offsets that a self-test has found
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from bringup.llvm.text import Block, Module, Val, array, i32, i64, ptr, void
+from bringup.records import record
 from bringup_cpu.emit import NULL, Emit, define, number
 from bringup_cpu.emit_memory import HeaderLayout
 
@@ -83,7 +82,7 @@ class Result:
     BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ArrayHeader:
     """Byte offsets in a `numpy.ndarray`, and the flags that must be set."""
 
@@ -95,7 +94,7 @@ class ArrayHeader:
     wanted: int = 0x101  # C-contiguous, aligned
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ObjectLayout:
     """Where this interpreter keeps things.
 

@@ -8,9 +8,9 @@ bins by size class, four classes a doubling, linked through their headers.
 from __future__ import annotations
 
 import mmap
-from dataclasses import dataclass
 
 from bringup.llvm.text import Module, Val, array, const, i1, i8, i32, i64, ptr, void
+from bringup.records import record
 from bringup_cpu.emit import NULL, Emit, define, number
 
 HEADER = 64
@@ -27,7 +27,7 @@ EXPORTS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HeaderLayout:
     """Byte offsets in a header, behind what Python keeps at the start of every object."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
 
 from bringup.errors import UnsupportedError
 from bringup.llvm.schedule import LoopTarget
+from bringup.records import record
 
 #: LLVM names for levels of x86-64, and the widths and numbers of their vector registers.
 _NAMED = {
@@ -18,7 +18,7 @@ _NAMED = {
 _X86 = ("x86_64", "AMD64")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CpuTarget:
     """A CPU.  cpu: LLVM's name, empty for the host.  loops: what the emitter must know of it."""
 

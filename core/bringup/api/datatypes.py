@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -16,6 +15,7 @@ from bringup.api.promotion import common, dtype_of, promote, with_weak
 from bringup.dtypes import DType
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
+from bringup.records import record
 
 _KINDS = {
     "bool": ("bool",),
@@ -115,7 +115,7 @@ def isdtype(dtype: object, kind: Any) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FInfo:
     """Limits of a float dtype, as Python floats."""
 
@@ -127,7 +127,7 @@ class FInfo:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IInfo:
     """Limits of an integer dtype."""
 

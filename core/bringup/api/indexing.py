@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,12 @@ from bringup.api.promotion import Operand, literal
 from bringup.dtypes import bool_
 from bringup.errors import ArrayIndexError, ConversionError, OpTypeError
 from bringup.graph import user_location
+from bringup.records import record
 from bringup.runtime import transfer
 from bringup.types import TensorType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Region:
     """What a key selects.
 

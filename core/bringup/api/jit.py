@@ -39,6 +39,7 @@ from bringup.errors import (
     TraceError,
 )
 from bringup.graph import user_location
+from bringup.records import record
 from bringup.runtime import transfer
 from bringup.tracing.context import current
 from bringup.tracing.lazy import Leaf
@@ -63,7 +64,7 @@ class Entry:
     compiled: Compiled | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Call:
     """The arguments of one call, taken apart."""
 

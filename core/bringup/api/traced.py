@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from bringup.api.promotion import default_dtype, is_weak, kind_of
 from bringup.dtypes import DType, as_dtype
 from bringup.errors import ConversionError, OpTypeError, ParseError, TraceError
 from bringup.graph import Builder, Graph, Instr, Value, replay, user_location
+from bringup.records import record
 from bringup.tracing.context import Trace
 from bringup.tracing.pytree import TreeDef, flatten, unflatten
 from bringup.types import TensorType
@@ -27,7 +27,7 @@ from bringup.types import TensorType
 LeafType = TensorType | type
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class TracedFunction:
     """What tracing made.
 

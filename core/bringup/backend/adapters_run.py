@@ -6,7 +6,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from bringup.errors import BringupError, Location
 from bringup.graph import Literal
 from bringup.graph.printer import format_attr
 from bringup.program.program import OpStep, Program, Slot, Step
+from bringup.records import record
 
 _ATTRS_SHOWN = 200
 _issuing = threading.local()
@@ -78,7 +79,7 @@ def _meanwhile(name: str, value: object) -> Iterator[None]:
         setattr(_issuing, name, around)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call:
     """A step bound to what runs it on the views of its slots; source: of a rendered kernel."""
 

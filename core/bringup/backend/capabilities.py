@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from bringup.dtypes import DType
 from bringup.errors import BackendError
 from bringup.graph import Instr
 from bringup.kernel.limits import Limits
 from bringup.ops.table import Kind, OpDef
+from bringup.records import record
 
 #: The level of this seam.  A plugin states the range it accepts; see `Handshake`.
 API_LEVEL = 1
@@ -19,7 +20,7 @@ OPSET = 1
 Claims = Mapping[str, frozenset[DType]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Handshake:
     """The first thing a plugin says: the inclusive ranges of seam levels and opsets it accepts."""
 
@@ -27,7 +28,7 @@ class Handshake:
     opset: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Numerics:
     """How results may differ from IEEE arithmetic in the stated dtype.
 
@@ -42,7 +43,7 @@ class Numerics:
     longest_chain: int = 1 << 62
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Shapes:
     """Sizes at which the device's code changes path; the suite tests below, at and above each."""
 
@@ -51,7 +52,7 @@ class Shapes:
     extra: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Capabilities:
     """The whole declaration of one device.
 

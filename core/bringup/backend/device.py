@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -21,6 +20,7 @@ from bringup.backend.capabilities import Capabilities, Handshake
 from bringup.kernel.form import Kernel
 from bringup.passes.base import Pass
 from bringup.program.program import Program
+from bringup.records import record
 from bringup.types import TensorType
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ KernelPass = Callable[[Kernel], Kernel]
 Handle = Any
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeviceInfo:
     """One device a backend can open.
 
@@ -54,7 +54,7 @@ class NoHardware(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BufferView:
     """A typed window on device memory: ``type`` at ``offset`` bytes into ``handle``."""
 
@@ -174,7 +174,7 @@ class Backend(ABC):
         raise UnsupportedError(f"backend {self.name!r} does not lower without a device")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lowered:
     """Texts of a compiled program: the renderer's, and what the compiler made of it."""
 

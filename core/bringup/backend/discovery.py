@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from bringup.backend.device import DeviceInfo
 from bringup.backend.metadata import Entry, installed
 from bringup.backend.plugin import GROUP
 from bringup.errors import BackendError
+from bringup.records import record
 
 #: The distribution core itself is part of; the backends in it are the candidates for the default.
 CORE_DISTRIBUTION = "bringup"
@@ -17,7 +18,7 @@ CORE_DISTRIBUTION = "bringup"
 State = Literal["installed", "ready", "no hardware", "incompatible", "broken", "duplicate"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Candidate:
     """One entry point of the group: a backend's name, and the distribution that brings it."""
 
@@ -36,7 +37,7 @@ class Candidate:
         return f"{self.name!r} ({self.distribution} {self.version})"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BackendStatus:
     """What is known of one backend.
 

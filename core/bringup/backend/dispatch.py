@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Protocol
 
 from bringup.backend.device import Executable
+from bringup.records import record
 from bringup.types import TensorType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ArrayLayout:
     """Where instances of a class with ``__slots__`` keep what identifies an array.
 
@@ -77,7 +78,7 @@ def slot_offset(owner: type, name: str) -> int:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FastArg:
     """What one positional argument must be.
 
@@ -92,7 +93,7 @@ class FastArg:
     input: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class FastEntry:
     """One signature and what to run for it.
 

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TextIO
 
 import pluggy
@@ -24,11 +24,12 @@ from bringup.backend.discovery import (
     missing_requirements,
 )
 from bringup.errors import BackendError
+from bringup.records import record
 
 _SHOWN_LINES = 5
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Outcome:
     """What became of one plugin: its backend, or why there is none and the plugin's own error."""
 

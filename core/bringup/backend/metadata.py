@@ -10,10 +10,11 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from bringup.records import record
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _FOLDERS = (".dist-info", ".egg-info")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Entry:
     """One entry point.  value: the object it names, ``package.module`` or ``module:attribute``."""
 
@@ -40,7 +41,7 @@ class Entry:
         return reduce(getattr, names, importlib.import_module(self.module))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Installed:
     """A distribution with entry points of one group.
 
@@ -126,10 +127,10 @@ def _entries(text: str, group: str) -> tuple[Entry, ...]:
     return tuple(found)
 
 
-def _by_library(group: str, **where: list[str]) -> Iterator[Installed]:
+def _by_library(group: str, path: list[str] | None = None) -> Iterator[Installed]:
     import importlib.metadata
 
-    for distribution in importlib.metadata.distributions(**where):
+    for distribution in importlib.metadata.distributions(path=sys.path if path is None else path):
         try:
             rows = [e for e in distribution.entry_points if e.group == group]
             if rows:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from bringup.backend.placement import Placement, Target, how, obstacle, unsupported
 from bringup.graph import Builder, Graph, Instr, Value
 from bringup.graph.printer import Numbering, format_instr
+from bringup.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Segment:
     """A part of a graph for one device.
 
@@ -24,7 +24,7 @@ class Segment:
     outputs: tuple[Value, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Transfer:
     """A value of the whole graph that moves just before segment number ``before``.
 
@@ -42,7 +42,7 @@ class Transfer:
         return self.value.type.nbytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Partition:
     """A graph cut for two devices: run the segments in order, moving what the transfers say.
 

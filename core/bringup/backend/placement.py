@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from bringup.backend.adapters_run import step_text
@@ -14,6 +13,7 @@ from bringup.graph import Graph, Instr
 from bringup.graph.printer import Numbering, format_instr
 from bringup.ops.table import Kind, OpDef
 from bringup.program.program import KernelStep, Program, Step
+from bringup.records import record
 
 
 class Target(Protocol):
@@ -30,7 +30,7 @@ class Target(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Placement:
     """One row of the report: ``node`` runs on ``device`` because of ``reason``.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from bringup.dtypes import DType
 from bringup.errors import GraphError, OpTypeError
 from bringup.graph.ir import Graph, Instr, Literal, Value, attrs_key
 from bringup.graph.printer import Numbering, format_attr, format_instr
+from bringup.records import record
 from bringup.types import TensorType
 
 Allowed = Callable[[Instr], str | None]
@@ -19,7 +19,7 @@ Check = Callable[[Graph], Iterable[Problem]]
 CONTEXT = 3  # lines shown on either side of the instruction at fault
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LevelSpec:
     """What may stand in a graph at one level.
 

@@ -17,18 +17,19 @@ every stage continue from there, so that equal positions of different stages hav
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal as OneOf
 
 from bringup.dtypes import DType
 from bringup.graph import Graph, Instr
 from bringup.kernel.index import Axis, Bound, Expr
+from bringup.records import record
 from bringup.types import TensorType
 
 Role = OneOf["in", "out", "tile"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BufferDecl:
     """A buffer of a kernel: dense, row-major, indexed flat by element.
 
@@ -43,7 +44,7 @@ class BufferDecl:
         return f"{self.role} {self.type}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fold:
     """Reduce over the inner axes with ``kind`` (a `reduce` kind) into a register of ``dtype``.
 
@@ -60,7 +61,7 @@ class Fold:
         return f"fold.{self.kind} {self.dtype}{' product' if self.product else ''}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Store:
     """Write to ``buffer`` at flat element ``index`` wherever every bound of ``mask`` holds."""
 
@@ -76,7 +77,7 @@ class Store:
 Sink = Fold | Store
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stage:
     """One loop nest at a grid point: inner axes, scalar body, one sink per body output."""
 
@@ -107,7 +108,7 @@ class Stage:
         return (i for i in self.body.instrs if i.op.name == "load")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kernel:
     """One launch; see the module's text.
 

@@ -9,10 +9,11 @@ Values are interned by structure: equal expressions compare equal.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+
+from bringup.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Axis:
     """A loop variable running over ``0 … size - 1``.  Grid axes are numbered first, then inner
     axes.
@@ -35,7 +36,7 @@ class Axis:
         return f"a{self.id}[{self.size}]"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Dyn:
     """The value of operand ``operand`` of the instruction that owns the expression, known to lie in
     ``first … last``.
@@ -49,7 +50,7 @@ class Dyn:
         return f"d{self.operand}[{self.first}:{self.last}]"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Div:
     """Floor division of an expression by a positive integer."""
 
@@ -70,7 +71,7 @@ class Div:
         return f"({self.of})//{self.by}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mod:
     """Remainder (never negative) of an expression by a positive integer."""
 
@@ -94,7 +95,7 @@ class Mod:
 Atom = Axis | Dyn | Div | Mod
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Expr:
     """``const + Σ coefficient · atom``; ``terms`` holds (atom, coefficient != 0) in a canonical
     order.
@@ -230,7 +231,7 @@ class Expr:
 ZERO = Expr()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Bound:
     """The condition ``low <= expr < high``."""
 

@@ -34,6 +34,7 @@ from bringup.kernel.index import Axis, Expr, flatten
 from bringup.kernel.limits import Limits
 from bringup.kernel.movement import Index, is_movement, source_of
 from bringup.ops.table import Kind
+from bringup.records import record
 from bringup.types import TensorType
 
 
@@ -45,7 +46,7 @@ class Region:
     outputs: list[Value]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Shape:
     """What is known of a region's kernel without building it: its grid, its number of stages, and
     the indices at which every outside value is read.
@@ -61,7 +62,7 @@ class Shape:
         return _trips(self.grid)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lowered:
     """A kernel, and the values behind its non-tile buffers in order."""
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from bringup.errors import GraphError
 from bringup.kernel.form import Kernel
+from bringup.records import record
 
 Array = np.ndarray[Any, Any]
 
@@ -19,7 +20,7 @@ _NOBODY = -1
 _SEVERAL = -2
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """Where the interpreter stands: stage, (points, iterations), and which iterations exist."""
 

@@ -7,17 +7,17 @@ Exactly one alternative applies at any index: the first whose bounds hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from bringup.graph import Instr
 from bringup.kernel.index import ZERO, Bound, Expr, flatten, unflatten
+from bringup.records import record
 from bringup.types import TensorType
 
 Index = tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Source:
     """Read operand number ``operand`` at ``index`` where every bound holds."""
 

@@ -7,13 +7,14 @@ The chunking depends on sizes alone, never on the number of workers, so results 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bringup.graph import Builder
 from bringup.kernel import ops as kops
 from bringup.kernel.axes import map_stage
 from bringup.kernel.form import BufferDecl, Fold, Kernel, Stage, Store
 from bringup.kernel.index import Axis, Expr, flatten
+from bringup.records import record
 from bringup.types import TensorType
 
 _CHUNK_ID = 1 << 20
@@ -21,7 +22,7 @@ _CHUNK_ID = 1 << 20
 _ALWAYS = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SplitFold:
     """Two kernels that do the work of one.
 

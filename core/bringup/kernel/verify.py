@@ -5,7 +5,6 @@ before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from bringup.dtypes import DType
 from bringup.errors import GraphError, OpTypeError
@@ -16,13 +15,14 @@ from bringup.kernel.index import Axis, Dyn, Expr
 from bringup.kernel.ops import KERNEL_OPS
 from bringup.kernel.ranges import Mask, outside, uncovered
 from bringup.ops.table import Kind, OpDef, Trait, lookup
+from bringup.records import record
 from bringup.types import TensorType
 
 #: What is wrong with a kernel; empty if nothing.
 Check = Callable[[Kernel], Iterator[str]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KernelRule:
     """One rule: its name, what it says, and the check that lists violations."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bringup.llvm._types import Type, Val, array, pointer, scalar_text
+from bringup.records import record
 
 _PLAIN_NAME = re.compile(r"[-a-zA-Z$._][-a-zA-Z$._0-9]*\Z")
 
@@ -15,7 +15,7 @@ def _symbol(name: str) -> str:
     return f"@{name}" if _PLAIN_NAME.match(name) else f'@"{name}"'
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Callee:
     """A function that can be called: its symbol and signature."""
 

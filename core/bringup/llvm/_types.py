@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from bringup.records import record
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@record(eq=False, repr=False)
 class Type:
     """An LLVM first-class type; interned, so ``is`` compares types.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from bringup.dtypes import DType, f32
 from bringup.llvm import text as ir
@@ -19,6 +18,7 @@ from bringup.llvm.scalar import combine, identity, is_half, memory_type, narrow,
 from bringup.llvm.schedule import LoopTarget
 from bringup.llvm.text import Builder, Module, Val, const, const_vector, vec
 from bringup.program.program import OpStep
+from bringup.records import record
 
 #: Elements of a chunk, and how many chunks at most a row is cut into.
 _CHUNK = 1 << 15
@@ -29,7 +29,7 @@ _MANY_ROWS = 16
 _COLUMNS = 4
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Scan:
     """What is folded: ``outer`` rows of ``length`` elements, ``inner`` apart.
 

@@ -12,16 +12,15 @@ element outside is divided as usual.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from bringup.llvm import text as ir
 from bringup.llvm.text import Builder, Type, Val, const, vec
+from bringup.records import record
 
 # Biased exponent fields between which operands must lie, shifted to the exponent's place.
 _RANGE = {ir.f32: (67 << 23, 187 << 23), ir.f64: (523 << 52, 1523 << 52)}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reciprocal:
     """What is computed once per divisor: itself, its reciprocal, and whether it lies in range."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import bringup.ops  # noqa: F401  (fills the op table)
 from bringup.dtypes import ALL, DType
@@ -22,11 +21,12 @@ from bringup.llvm.schedule import LoopTarget
 from bringup.llvm.text import Builder, Module, Param, Val, const
 from bringup.ops.table import lookup
 from bringup.program.program import OpStep
+from bringup.records import record
 
 _ALIGNMENT = 64
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NativeStep:
     """An emitted op step.
 

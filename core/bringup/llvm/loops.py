@@ -10,7 +10,6 @@ holds one pointer per buffer that is not a tile, then one to scratch, of which e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.kernel.index import Axis, Expr
@@ -20,6 +19,7 @@ from bringup.llvm.fold import accumulate, finish, start
 from bringup.llvm.scalar import combine, memory_type
 from bringup.llvm.schedule import LoopTarget, Schedule, Tile, schedule
 from bringup.llvm.text import Builder, Module, Param, Val, const, const_vector
+from bringup.records import record
 
 _TILE_ALIGNMENT = 64
 #: The most additions in a row that any accumulator sees; sums longer than that are blocked.
@@ -29,7 +29,7 @@ Registers = dict[Position, Val]
 Accumulators = dict[tuple[int, Position], Val]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NativeKernel:
     """An emitted kernel: its function, how many units it has, scratch bytes per worker, rough
     scalar work per unit.

@@ -8,14 +8,15 @@ computed from which.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bringup.graph import Instr
 from bringup.kernel.form import Kernel, Stage
 from bringup.kernel.index import Axis, Expr
+from bringup.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LoopTarget:
     """What the emitter must know of a looping machine.
 
@@ -27,7 +28,7 @@ class LoopTarget:
     registers: int = 16
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tile:
     """``count`` positions of ``axis``, ``step`` apart, computed together."""
 
@@ -36,7 +37,7 @@ class Tile:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Schedule:
     """The mapping of one kernel.
 

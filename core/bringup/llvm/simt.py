@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.kernel.index import Axis, Expr
@@ -20,11 +19,12 @@ from bringup.llvm.fold import accumulate, start
 from bringup.llvm.scalar import combine, memory_type, register_type
 from bringup.llvm.schedule import LoopTarget, schedule
 from bringup.llvm.text import Builder, Function, Module, Param, Val, const
+from bringup.records import record
 
 _MAX_BLOCKS = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SimtTarget:
     """What the emitter must know of a machine: names, as LLVM spells them.
 
@@ -46,7 +46,7 @@ class SimtTarget:
     block: int = 256
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SimtKernel:
     """An emitted kernel: its function, and the blocks and threads to launch it with (0 blocks:
     nothing to do).

@@ -5,17 +5,17 @@ Relies on correctly rounded add, mul and div, which the table demands; no fused 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops.build import like, rows
+from bringup.records import record
 
 Pair = tuple[Value, Value]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Format:
     """A binary float format: significant bits and exponent bias."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from bringup.ops._numeric import Array, is_float, round_to, wider
 from bringup.ops._sliding import positions, spread_size, windows
 from bringup.ops.build import rows
 from bringup.ops.table import DERIVED, Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
+from bringup.records import record
 from bringup.types import TensorType
 
 Cotangents = tuple[Value | None, ...]
@@ -27,7 +27,7 @@ _SPATIAL = ("strides", "lo", "hi", "lhs_dilation", "rhs_dilation")
 _PLACES = ("lhs_dims", "rhs_dims", "out_dims")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Geometry:
     """The attributes that say where windows lie; one entry per spatial dimension but in `dims`.
 
@@ -174,7 +174,7 @@ def _fill(operands: Types, attrs: Attrs) -> Attrs:
 
 
 def _padded(x: Array, at: Geometry) -> Array:
-    """lhs as batch, features, spatial, dilated and padded."""
+    """Lhs as batch, features, spatial, dilated and padded."""
     x = np.transpose(x, at.lhs_dims)
     for d, (step, lo, hi) in enumerate(zip(at.lhs_dilation, at.lo, at.hi, strict=True), 2):
         n = spread_size(x.shape[d], step)
@@ -221,7 +221,7 @@ def _width(dtype: Any) -> int:
 
 
 def patches(x: Value, at: Geometry, window: Ints, counts: Ints) -> Value:
-    """lhs as batch, features, elements of a window, then the places of windows."""
+    """Lhs as batch, features, elements of a window, then the places of windows."""
     x = build.transpose(x, at.lhs_dims)
     lo, hi = (0, 0, *at.lo), (0, 0, *at.hi)
     x = build.pad(x, 0, lo, hi, (0, 0, *(step - 1 for step in at.lhs_dilation)))
@@ -281,7 +281,7 @@ def _vjp(
 
 
 def _split_features(x: Value, dims: Ints, which: int, groups: int) -> Value:
-    """x as its two leading roles and spatial, the features of role `which` moved, by groups, in
+    """X as its two leading roles and spatial, the features of role `which` moved, by groups, in
     front of the other role: the groups then lie there.
     """
     x = build.transpose(x, dims)
@@ -321,7 +321,7 @@ def _by_lhs(ct: Value, rhs: Value, lhs: Ints, at: Geometry, types: dict[str, DTy
 
 
 def _by_rhs(ct: Value, lhs: Value, rhs: Ints, at: Geometry, types: dict[str, DType]) -> Value:
-    """lhs against the cotangent as kernel, summed over the batch, which plays the features."""
+    """Lhs against the cotangent as kernel, summed over the batch, which plays the features."""
     extents = at.extents(rhs)
     lengths = [n - lo - hi for n, lo, hi in zip(at.lengths(lhs.shape), at.lo, at.hi, strict=True)]
     made = [spread_size(ct.shape[d], s) for d, s in zip(at.out_dims[2:], at.strides, strict=True)]

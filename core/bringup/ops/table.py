@@ -7,14 +7,15 @@ stands anywhere else, except how a device renders it.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
 from bringup.dtypes import ALL, DType
 from bringup.errors import OpTypeError
-from bringup.graph import Value, current_builder
+from bringup.graph import Graph, Value, current_builder
+from bringup.records import record
 from bringup.types import TensorType
 
 Types = tuple[TensorType, ...]
@@ -25,6 +26,9 @@ Vjp = Callable[..., "tuple[Value | None, ...]"]
 Decompose = Callable[..., "Value | tuple[Value, ...]"]
 Fill = Callable[[Types, Attrs], Attrs]
 Batch = Callable[..., "Value | tuple[Value, ...] | None"]
+Residual = Callable[..., "Sequence[tuple[str, Any, Any]]"]
+#: ``derive(graph, wrt, of)``: the graph that also pulls cotangents of outputs back to inputs.
+Derive = Callable[[Graph, Sequence[int], Sequence[int]], Graph]
 
 
 class Kind(Enum):
@@ -67,7 +71,7 @@ class Required(Enum):
 REQUIRED = Required.REQUIRED
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Attr:
     """One attribute of an op.
 
@@ -85,7 +89,7 @@ class Attr:
     default: Any = REQUIRED
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Accuracy:
     """How far a right implementation may be from the reference.
 
@@ -93,14 +97,20 @@ class Accuracy:
     ulp: allowance per float dtype name.
     accumulates: the result is a sum whose bound grows with its length; see the conformance suite's
     derivation.
+    residual: ``residual(operands, results, references, attrs, dtype)`` says of results that no
+    bound by element fits, such as the factors of a matrix, how well they do what they are for: it
+    gives (what, error, allowed) of arrays of one shape, all computed in a wider float than
+    ``dtype``, the one of the leading operand.  references: the reference's own results, in case the
+    error is the distance from them.  Where ``allowed`` is inf, nothing is said.
 
-    With none of the three, the bound is the one derived for the row's decomposition.  Integers and
-    booleans are always exact.
+    With none of the four, the bound is the one derived for the row's decomposition.  Integers and
+    booleans are always exact, but for those of rows with a residual.
     """
 
     exact: bool = False
     ulp: Mapping[str, float] = field(default_factory=dict)
     accumulates: bool = False
+    residual: Residual | None = None
 
 
 EXACT = Accuracy(exact=True)
@@ -115,7 +125,7 @@ def within(ulp: float) -> Accuracy:
     return Accuracy(ulp={"f16": 1.0, "bf16": 1.0, "f32": ulp, "f64": ulp})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Special:
     """One cell of the special-value table: operands and the result, as text.
 
@@ -135,7 +145,7 @@ class Special:
         return dtype.kind in self.kinds or dtype.name in self.kinds
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Domain:
     """Where operands may be drawn from.
 
@@ -151,7 +161,23 @@ class Domain:
 EVERYWHERE = Domain()
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@record
+class Pruned:
+    """An instruction without what only its dead results need.
+
+    kept: the positions of the results that are left.
+    """
+
+    operands: tuple[Value, ...]
+    attrs: Attrs
+    kept: tuple[int, ...]
+
+
+#: ``prune(live, operands, attrs)``: the smaller instruction, or None if nothing can go.
+Prune = Callable[[frozenset[int], tuple[Value, ...], Attrs], Pruned | None]
+
+
+@record(eq=False, kw_only=True)
 class OpDef:
     """One row of the table.
 
@@ -168,7 +194,11 @@ class OpDef:
     vjp: ``vjp(cotangent, result, *operands, **attrs)`` emits the cotangents of the operands, None
     where not differentiable; the whole is None if no operand of a primitive is.  A composite whose
     vjp is None is differentiated through its decomposition.  Only called for float results.  An op
-    of several results takes and gives tuples of them.
+    of several results takes and gives tuples of them.  One with sub-graphs also gets ``derive=``,
+    see `Derive`.
+    residuals: ``residuals(*operands, **attrs)`` emits the op with more results, after its own, that
+    its vjp reads.
+    prune: see `Prune`; for rows with sub-graphs, some of whose results may be dead.
     dtypes: dtypes of the leading operand (of the result for sources).
     domain, special: what strategies draw.
     traits, accuracy: see there; `accuracy_for` gives that of one instruction, which may depend on
@@ -201,6 +231,8 @@ class OpDef:
     fill: Fill | None = None
     decompose: Decompose | None = None
     batch: Batch | None = None
+    residuals: Callable[..., tuple[Value, ...]] | None = None
+    prune: Prune | None = None
     variant: str | None = None
     tier: int = 1
     tier0_variants: tuple[str, ...] = ()
@@ -274,6 +306,11 @@ class OpDef:
         if self.variant is None:
             return self.accuracy
         return self.variant_accuracy.get(attrs[self.variant], self.accuracy)
+
+    @property
+    def holds_graphs(self) -> bool:
+        """Whether an attribute is, or contains, a sub-graph."""
+        return any(a.kind == "graph" for a in self.attrs)
 
     @property
     def claims(self) -> tuple[str, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from bringup.graph import Graph, Instr, Literal, Value, rebuild
 from bringup.graph.verify import ANY, LevelSpec
 from bringup.ops.table import OpDef
+from bringup.records import record
 
 #: Whether the device can run an instruction without decomposing it.
 Available = Callable[[Instr], bool]
@@ -19,7 +19,7 @@ def everything(_instr: Instr) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pass:
     """One transformation.
 

@@ -8,7 +8,6 @@ rewritten when a rule sees them, so one replay reaches the fixpoint.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from bringup.errors import GraphError
@@ -16,6 +15,7 @@ from bringup.graph import Builder, Graph, Instr, Literal, Operation, Value, curr
 from bringup.ops.build import rows
 from bringup.passes.base import Available, as_results, literal_of
 from bringup.passes.fold import fold_call
+from bringup.records import record
 from bringup.types import TensorType
 
 MAX_DEPTH = (
@@ -25,7 +25,7 @@ MAX_DEPTH = (
 Body = Callable[..., Value | tuple[Value, ...] | None]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rule:
     """One rewrite.
 

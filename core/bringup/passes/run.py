@@ -7,7 +7,6 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from bringup import config
@@ -17,11 +16,12 @@ from bringup.graph.printer import print_graph
 from bringup.graph.verify import ANY, LevelSpec, verify
 from bringup.passes.base import Pass
 from bringup.passes.check import check_values, terminates
+from bringup.records import record
 
 _log = logging.getLogger("bringup.passes")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PassContext:
     """What surrounds a run of passes.
 

@@ -6,19 +6,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from typing import Literal as OneOf
 
 from bringup.errors import Location
 from bringup.graph import Literal, Operation, attrs_key
 from bringup.kernel.form import Kernel
+from bringup.records import record
 from bringup.types import TensorType
 
 Space = OneOf["input", "output", "constant", "arena"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Slot:
     """Where a value lives: input, output or constant number ``index``, or ``offset`` bytes into the
     arena.
@@ -34,7 +35,7 @@ class Slot:
         return f"{self.type}@{place}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KernelStep:
     """Launch ``kernel`` with ``slots``, one per buffer of the kernel that is no tile, in order."""
 
@@ -48,7 +49,7 @@ class KernelStep:
         return self.kernel.name
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OpStep:
     """Run one op on whole buffers: ``op(*operands, out=results, **attrs)``."""
 
@@ -72,7 +73,7 @@ class OpStep:
 Step = KernelStep | OpStep
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Program:
     """Everything a backend needs to run a traced function.
 
@@ -132,7 +133,7 @@ def _step_text(step: Step) -> str:
     return f"op {step.op.name} {attrs_key(step.attrs)!r} {slots}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cost:
     """Exact counts of one run.
 

@@ -5,20 +5,20 @@ wrote over it since.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from bringup.errors import GraphError, OpTypeError
 from bringup.kernel.form import Kernel
 from bringup.kernel.verify import verify_kernel
 from bringup.program.plan import overwrites
 from bringup.program.program import KernelStep, OpStep, Program, Slot, Step
+from bringup.records import record
 
 #: A stretch of memory: which (space and number), first byte, byte after the last.
 Place = tuple[str, int, int, int]
 Check = Callable[[Program], Iterator[tuple[int | None, str]]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProgramRule:
     """One rule: its name, what it says, and the check that lists violations as (step or None, what
     is wrong).

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from bringup.program.cost import program_cost, sum_costs
 from bringup.program.plan import plan
 from bringup.program.program import Cost, Program
 from bringup.program.verify import verify_program
+from bringup.records import record
 from bringup.runtime import debug, timeline
 from bringup.runtime.devices import OpenDevice
 from bringup.runtime.mixed import MixedExecutable
@@ -42,7 +43,7 @@ from bringup.runtime.mixed import MixedExecutable
 _CACHE_SIZE = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Options:
     """How to compile.
 

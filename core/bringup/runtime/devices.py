@@ -14,7 +14,6 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from bringup.backend.adapters_run import observe_steps
@@ -24,10 +23,11 @@ from bringup.backend.loading import Refusal, checked_devices, sentence
 from bringup.backend.registry import core_backends, list_backends, load
 from bringup.errors import BackendError, BringupError
 from bringup.locks import ProcessLock
+from bringup.records import record
 from bringup.runtime import timeline
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@record(eq=False, weakref=True)
 class OpenDevice:
     """A device in use.  There is one object per (backend, index) and process; compare with ``is``.
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from bringup.backend.device import Executable, Handle
 from bringup.backend.partition import Partition, Transfer
 from bringup.graph import Graph, Value
+from bringup.records import record
 from bringup.runtime import transfer
 from bringup.runtime.devices import OpenDevice
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Part:
     """A compiled segment.  moves: due before it.  spent: what nothing reads after it."""
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
 from bringup.dtypes import DType
 from bringup.errors import ConversionError
 from bringup.graph import attr_key
+from bringup.records import record
 
 #: ``split(container) -> (children, their path steps, what else identifies the container)``
 Split = Callable[[Any], "tuple[Sequence[Any], Sequence[str], Hashable]"]
@@ -23,7 +23,7 @@ Split = Callable[[Any], "tuple[Sequence[Any], Sequence[str], Hashable]"]
 Join = Callable[[Any, Sequence[Any]], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TreeDef:
     """The shape of a nested container; hashable, equal for the same leaves in the same places.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bringup.llvm.text import Builder, Type, Val, const, f32, f64, i32, i64
+from bringup.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Format:
     """An IEEE binary format.  mantissa: stored bits.  shifter: adding it rounds to an integer."""
 
