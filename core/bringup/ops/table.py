@@ -15,6 +15,7 @@ from typing import Any
 from bringup.dtypes import ALL, DType
 from bringup.errors import OpTypeError
 from bringup.graph import Graph, Value, current_builder
+from bringup.ops.catalogue import MODULE_OF
 from bringup.records import record
 from bringup.types import TensorType
 
@@ -343,25 +344,23 @@ def define(row: OpDef) -> OpDef:
 
 def lookup(name: str) -> OpDef:
     """The row of that name.  Raises KeyError."""
-    if name not in _TABLE:
-        _fill()
-    return _TABLE[name]
+    found = find(name)
+    if found is None:
+        raise KeyError(name)
+    return found
 
 
 def find(name: str) -> OpDef | None:
     """The row of that name, or None."""
-    if name not in _TABLE:
-        _fill()
+    if name not in _TABLE and name in MODULE_OF:
+        importlib.import_module(f"bringup.ops.{MODULE_OF[name]}")
     return _TABLE.get(name)
 
 
 def all_ops() -> Iterable[OpDef]:
-    """Every row, in the order of `Kind`, so composites last, then of definition."""
-    _fill()
-    order = list(Kind)
-    return tuple(sorted(_TABLE.values(), key=lambda row: order.index(row.kind)))
-
-
-def _fill() -> None:
-    """Define the rows of the package, which takes time that an import of it need not."""
-    importlib.import_module("bringup.ops.catalogue")
+    """Every row, in the order of `Kind`, so composites last, then of the catalogue."""
+    for name in MODULE_OF:
+        find(name)
+    kinds = {kind: place for place, kind in enumerate(Kind)}
+    places = {name: place for place, name in enumerate({**MODULE_OF, **_TABLE})}
+    return tuple(sorted(_TABLE.values(), key=lambda row: (kinds[row.kind], places[row.name])))

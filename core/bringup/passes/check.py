@@ -12,6 +12,7 @@ from bringup.errors import GraphError
 from bringup.graph import Graph, Instr
 from bringup.graph.printer import print_graph
 from bringup.graph.verify import subgraphs
+from bringup.ops.control import known_trips
 from bringup.ops.evaluate import evaluate
 from bringup.passes.base import opdef
 from bringup.types import TensorType
@@ -61,9 +62,16 @@ def _extremes(dtype: DType) -> Array:
 
 
 def terminates(graph: Graph) -> bool:
-    """Whether a graph holds no loop: generated inputs might never satisfy its condition."""
-    own = all(instr.op.name != "while" for instr in graph.instrs)
+    """Whether every loop of a graph counts to a known number: generated inputs might never satisfy
+    another condition.
+    """
+    own = all(map(_ends, graph.instrs))
     return own and all(map(terminates, subgraphs(graph)))
+
+
+def _ends(instr: Instr) -> bool:
+    trips = known_trips(instr.operands, **instr.attrs) if instr.op.name == "while" else 0
+    return trips is not None
 
 
 def is_strict(graph: Graph) -> bool:

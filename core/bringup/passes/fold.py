@@ -17,7 +17,7 @@ from bringup.types import TensorType
 MAX_ELEMENTS = 4096  # of one instruction's results; more are cheaper to compute than to load
 MAX_OPERANDS = 1 << 20  # elements read for it; a splat may stand for more than fits in memory
 
-# Sources are as small as constants already; control flow may not end.
+# Sources are as small as constants already; loops may take long, or never end.
 _NEVER = (Kind.SOURCE, Kind.CONTROL)
 
 Array = np.ndarray[Any, Any]
@@ -31,7 +31,7 @@ def fold_call(
     They are known if every operand is a constant or has no elements, or if they have none.
     """
     assert isinstance(op, OpDef)
-    if op.kind in _NEVER:
+    if op.kind in _NEVER or op.holds_graphs:
         return None
     known = [literal_of(v) if v.type.size else _empty(v.type) for v in operands]
     literals = [each for each in known if each is not None]

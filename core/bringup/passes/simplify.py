@@ -10,7 +10,7 @@ from bringup.graph import Graph
 from bringup.passes.base import Available, Pass, deep
 from bringup.passes.canonicalise import CANONICAL
 from bringup.passes.rewrite import Rule, apply_rules
-from bringup.passes.rules import arithmetic, logic, movement, reduction, traits
+from bringup.passes.rules import arithmetic, control, logic, movement, reduction, traits
 
 SIMPLIFY: tuple[Rule, ...] = (
     *traits.RULES,
@@ -18,6 +18,7 @@ SIMPLIFY: tuple[Rule, ...] = (
     *logic.RULES,
     *movement.RULES,
     *reduction.RULES,
+    *control.RULES,
 )
 
 

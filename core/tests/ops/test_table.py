@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import builtins
 import copy
+import keyword
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -12,6 +15,7 @@ from bringup import ops
 from bringup.dtypes import bf16, f16, f32, f64, i8, i32, u8
 from bringup.errors import OpTypeError
 from bringup.graph import Builder, Value
+from bringup.ops.catalogue import MODULE_OF, TOPICS
 from bringup.ops.table import EXACT, SUM, Attr, Kind, OpDef, all_ops, define, find, lookup, within
 
 TIER_0 = [
@@ -112,8 +116,7 @@ def test_rows_are_complete(any_row: OpDef) -> None:
 
 
 def test_rows_are_exported_under_their_names(any_row: OpDef) -> None:
-    reserved = any_row.name in ("and", "or")
-    exported = any_row.name + "_" if reserved else any_row.name
+    exported = any_row.name + "_" if keyword.iskeyword(any_row.name) else any_row.name
     assert getattr(ops, exported) is any_row
     assert exported in ops.__all__
     if hasattr(builtins, any_row.name) and any_row.name in (
@@ -212,3 +215,15 @@ def test_attr_kinds_are_known(any_row: OpDef) -> None:
     known = {"int", "bool", "float", "str", "ints", "dtype", "type", "literal", "graph", "dims"}
     assert {attr.kind for attr in any_row.attrs} <= known
     assert all(isinstance(attr, Attr) for attr in any_row.attrs)
+
+
+def test_the_catalogue_tells_where_every_row_is_defined() -> None:
+    shown = "import sys; from bringup.ops.table import _TABLE as t; print(*t, sep=',')"
+    for topic, names in TOPICS.items():
+        code = f"import bringup.ops.{topic}; {shown}"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        defined = done.stdout.strip().split(",")
+        assert set(names) == {n for n in defined if MODULE_OF[n] == topic}
+        assert topic not in MODULE_OF, "a module would hide the row of its name"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import keyword
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,23 @@ from bringup.graph import Builder, Graph, Literal, Value
 from bringup.graph.parser import parse_graph
 from bringup.ops.table import OpDef, all_ops, find, lookup
 from bringup.types import TensorType
+
+#: By the names under which examples hold them.
+SUBGRAPHS = {
+    "FIRST": "graph first(%0: f32[4], %1: f32[4]) { return %0 }",
+    "SECOND": "graph second(%0: f32[4], %1: f32[4]) { return %1 }",
+    "BELOW_2": """graph below(%0: i32[]) {
+        %1: i32[] = constant() {value=i32[](2)}
+        %2: bool[] = compare(%0, %1) {direction="lt"}
+        return %2
+    }""",
+    "ONE_MORE": """graph more(%0: i32[]) {
+        %1: i32[] = constant() {value=i32[](1)}
+        %2: i32[] = add(%0, %1)
+        return %2
+    }""",
+    "SUMS": "graph sums(%0: f32[], %1: f32[]) { %2: f32[] = add(%0, %1) return %2 }",
+}
 
 Parse = Callable[[str], Graph]
 Pair = tuple[Graph, Graph]
@@ -58,8 +76,9 @@ def _graph(
     with Builder() as builder:
         table: dict[str, Any] = {n: builder.input(types.get(n, f32[4])) for n in names}
         table |= {d.name: d for d in BY_NAME.values()} | {"inf": float("inf")}
+        table |= {name: parse_graph(text, find) for name, text in SUBGRAPHS.items()}
         for op in all_ops():
-            name = op.name + "_" if op.name in ("and", "or") else op.name
+            name = op.name + "_" if keyword.iskeyword(op.name) else op.name
             table[name] = _caller(op, types.get("x", f32[4]))
         value = eval(text, {"__builtins__": {}}, table)
         if not isinstance(value, Value):
@@ -74,6 +93,8 @@ def _caller(op: OpDef, default: TensorType) -> Callable[..., Any]:
 
 def _values(op: str, operands: tuple[Any, ...], default: TensorType) -> list[Value]:
     """Numbers become constants: bool if they are True or False, else like the other operands."""
+    if op == "case" and isinstance(operands[0], int):
+        operands = (_splat(operands[0], BY_NAME["i32"][()]), *operands[1:])
     like = next((v.type for v in operands if isinstance(v, Value)), default)
     if op == "pad":
         like = like.with_shape(())

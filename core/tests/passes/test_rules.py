@@ -16,7 +16,7 @@ from bringup.passes.canonicalise import CANONICAL
 from bringup.passes.check import check_values
 from bringup.passes.dce import eliminate
 from bringup.passes.rewrite import Rule, apply_rules, rule
-from bringup.passes.rules import arithmetic, logic, movement, reduction, traits
+from bringup.passes.rules import arithmetic, control, logic, movement, reduction, traits
 from bringup.passes.simplify import SIMPLIFY, simplify
 
 ALL = (*CANONICAL, *SIMPLIFY)
@@ -52,7 +52,7 @@ def test_all_rules_together_agree_with_the_example(each: Rule, examples: Example
 
 def test_every_rule_of_the_modules_is_in_a_list() -> None:
     listed = {each.name for each in ALL}
-    for module in (arithmetic, logic, movement, reduction, traits):
+    for module in (arithmetic, control, logic, movement, reduction, traits):
         assert isinstance(module, types.ModuleType)
         for name, value in vars(module).items():
             assert not isinstance(value, Rule) or value.name in listed, name

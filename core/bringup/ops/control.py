@@ -1,0 +1,234 @@
+"""Control flow: while and case, whose attributes hold closed sub-graphs.
+
+Nothing is captured: whatever a sub-graph reads is an operand.  A value that a loop does not change
+is a part of the state that the body returns as it got it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bringup.dtypes import bool_, i32
+from bringup.errors import OpTypeError, UnsupportedError
+from bringup.graph import Builder, Graph, Value, current_builder
+from bringup.ops._numeric import Array
+from bringup.ops._subgraphs import (
+    check_types,
+    graph_attr,
+    is_zero,
+    reached,
+    restricted,
+    run,
+    types_of,
+)
+from bringup.ops.build import rows
+from bringup.ops.table import (
+    EXACT,
+    Attr,
+    Attrs,
+    Derive,
+    Kind,
+    OpDef,
+    Pruned,
+    Special,
+    Types,
+    define,
+)
+from bringup.types import TensorType
+
+
+def _infer_while(operands: Types, attrs: Attrs) -> Types:
+    cond, body = (graph_attr("while", attrs, key) for key in ("cond", "body"))
+    for name, graph in (("cond", cond), ("body", body)):
+        check_types("while", f"{name} takes", types_of(graph.inputs), operands, "the state is")
+    check_types("while", "cond gives", types_of(cond.outputs), (bool_[()],), "a condition is")
+    check_types("while", "body gives", types_of(body.outputs), operands, "the state is")
+    return operands
+
+
+def _while_reference(*state: Any, cond: Graph, body: Graph) -> tuple[Array, ...]:
+    found = [np.asarray(x) for x in state]
+    while bool(run(cond, found)[0]):
+        found = run(body, found)
+    return tuple(found)
+
+
+def _while_vjp(*_values: Any, **_attrs: Any) -> tuple[Value | None, ...]:
+    raise UnsupportedError(
+        "while has no derivative: how often it ran is known too late to keep what each run read",
+        location=current_builder().location,
+        fix="use fori_loop with bounds that are Python ints, or scan: both keep what they need",
+    )
+
+
+def _prune_while(live: frozenset[int], operands: tuple[Value, ...], attrs: Attrs) -> Pruned | None:
+    cond, body = attrs["cond"], attrs["body"]
+    needed = live | reached(cond, [0])
+    while (more := needed | reached(body, needed)) != needed:
+        needed = more
+    if len(needed) == len(operands):
+        return None
+    kept = sorted(needed)
+    made = {"cond": restricted(cond, kept, [0]), "body": restricted(body, kept, kept)}
+    return Pruned(tuple(operands[i] for i in kept), made, tuple(kept))
+
+
+def _passing(count: int, *given: int, dtype: TensorType) -> Graph:
+    """The graph that gives some of its inputs, for cells."""
+    builder = Builder()
+    inputs = [builder.input(dtype) for _ in range(count)]
+    return builder.build([inputs[i] for i in given])
+
+
+_FLAGS = tuple(
+    (key, _passing(3, *given, dtype=bool_[()]))
+    for key, given in (("cond", (0,)), ("body", (1, 1, 0)))
+)
+
+while_ = define(
+    OpDef(
+        name="while",
+        arity=None,
+        kind=Kind.CONTROL,
+        doc=(
+            "The state after as many runs of body as cond holds before, none if it does not hold "
+            "at first. It may run for ever. No derivative: scan has one."
+        ),
+        attrs=(
+            Attr("cond", "graph", "takes the state, gives bool[]"),
+            Attr("body", "graph", "takes the state, gives the next one"),
+        ),
+        infer=_infer_while,
+        reference=_while_reference,
+        vjp=_while_vjp,
+        prune=_prune_while,
+        special=(
+            Special(("false", "true", "true"), "false", ("bool",), _FLAGS),
+            Special(("true", "false", "true"), "false", ("bool",), _FLAGS),
+        ),
+        accuracy=EXACT,
+    )
+)
+
+
+def known_trips(state: Sequence[Value], cond: Graph, body: Graph) -> int | None:
+    """How often a while runs its body, if it only counts up by one from and to constants."""
+    test = cond.outputs[0].producer
+    if test is None or test.op.name != "compare" or test.attrs["direction"] != "lt":
+        return None
+    counter, limit = test.operands
+    if counter not in cond.inputs or counter.dtype.is_float:
+        return None
+    place = cond.inputs.index(counter)
+    after = body.outputs[place].producer
+    if after is None or after.op.name != "add" or after.operands[0] is not body.inputs[place]:
+        return None
+    known = [_number(v) for v in (state[place], limit, after.operands[1])]
+    start, stop, step = known
+    if start is None or stop is None or step != 1:
+        return None
+    return max(0, stop - start)
+
+
+def _number(value: Value) -> int | None:
+    made = value.producer
+    if made is None or made.op.name != "constant" or value.shape:
+        return None
+    return int(made.attrs["value"].scalar)
+
+
+def _infer_case(operands: Types, attrs: Attrs) -> Types:
+    index, *rest = operands
+    if index.shape:
+        raise OpTypeError(f"case: the index is {index}, not one i32", fix="pass an i32[] first")
+    branches = attrs["branches"]
+    if not isinstance(branches, tuple) or not branches:
+        raise OpTypeError(
+            f"case: attribute 'branches' must be graphs, got {branches!r}",
+            fix="pass a tuple of one graph or more",
+        )
+    graphs = [graph_attr("case", {"branches": each}, "branches") for each in branches]
+    results = types_of(graphs[0].outputs)
+    for number, graph in enumerate(graphs):
+        what = f"branch {number}"
+        check_types("case", f"{what} takes", types_of(graph.inputs), tuple(rest), "operands are")
+        found = types_of(graph.outputs)
+        check_types("case", f"{what} gives", found, results, "branch 0 gives")
+    if not results:
+        raise OpTypeError("case: the branches give nothing", fix="give at least one value")
+    return results
+
+
+def chosen(index: int, branches: int) -> int:
+    """The branch that an index selects."""
+    return index if 0 <= index < branches else branches - 1
+
+
+def _case_reference(index: Any, *operands: Any, branches: tuple[Graph, ...]) -> Any:
+    results = run(branches[chosen(int(index), len(branches))], operands)
+    return tuple(results) if len(results) > 1 else results[0]
+
+
+def _case_vjp(
+    ct: Any, _result: Any, *operands: Value, derive: Derive, branches: tuple[Graph, ...]
+) -> tuple[Value | None, ...]:
+    index, *rest = operands
+    cts = ct if isinstance(ct, tuple) else (ct,)
+    wrt = [i for i, v in enumerate(rest) if v.dtype.is_float]
+    of = [o for o, c in enumerate(cts) if c.dtype.is_float and not is_zero(c)]
+    if not wrt or not of:
+        return (None,) * len(operands)
+    made: list[Graph] = []
+    for branch in branches:
+        pulled = derive(branch, wrt, of)
+        given = range(len(branch.outputs), len(pulled.outputs))
+        made.append(restricted(pulled, range(len(pulled.inputs)), given))
+    results = rows.case(index, *rest, *(cts[o] for o in of), branches=tuple(made))
+    found = dict(zip(wrt, results if isinstance(results, tuple) else (results,), strict=True))
+    return (None, *(found.get(i) for i in range(len(rest))))
+
+
+def _prune_case(live: frozenset[int], operands: tuple[Value, ...], attrs: Attrs) -> Pruned | None:
+    branches = attrs["branches"]
+    kept = sorted(live)
+    read = sorted(frozenset[int]().union(*(reached(b, kept) for b in branches)))
+    if len(kept) == len(branches[0].outputs) and len(read) == len(operands) - 1:
+        return None
+    made = tuple(restricted(b, read, kept) for b in branches)
+    return Pruned((operands[0], *(operands[1 + i] for i in read)), {"branches": made}, tuple(kept))
+
+
+_EITHER = (("branches", tuple(_passing(3, i, dtype=i32[()]) for i in range(3))),)
+
+case = define(
+    OpDef(
+        name="case",
+        arity=None,
+        kind=Kind.CONTROL,
+        doc=(
+            "What one of the branches makes of the operands after the first, which is its number; "
+            "any number that is none selects the last branch."
+        ),
+        attrs=(Attr("branches", "graph", "graphs that take and give the same types"),),
+        infer=_infer_case,
+        reference=_case_reference,
+        vjp=_case_vjp,
+        prune=_prune_case,
+        dtypes=(i32,),
+        special=tuple(
+            Special((index, "5", "6", "7"), result, ("i32",), _EITHER)
+            for index, result in (
+                ("0", "5"),
+                ("1", "6"),
+                ("3", "7"),
+                ("-1", "7"),
+                ("INT_MIN", "7"),
+                ("INT_MAX", "7"),
+            )
+        ),
+        accuracy=EXACT,
+    )
+)

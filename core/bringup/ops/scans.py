@@ -1,0 +1,342 @@
+"""The composite row scan: a loop of known length over rows, which can be differentiated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from bringup.records import record
+from typing import Any
+
+import numpy as np
+
+from bringup.dtypes import bool_, i32, i64
+from bringup.errors import OpTypeError
+from bringup.graph import Builder, Graph, Value, replay
+from bringup.ops import build
+from bringup.ops._checks import is_int
+from bringup.ops._numeric import Array
+from bringup.ops._subgraphs import (
+    check_types,
+    graph_attr,
+    is_zero,
+    reached,
+    restricted,
+    rows_of,
+    run,
+    types_of,
+)
+from bringup.ops.build import rows
+from bringup.ops.table import (
+    EXACT,
+    Attr,
+    Attrs,
+    Derive,
+    Kind,
+    OpDef,
+    Pruned,
+    Special,
+    Types,
+    define,
+)
+from bringup.types import TensorType
+
+Values = tuple[Value, ...]
+
+
+@record
+class Parts:
+    """How operands, and the inputs and outputs of the body, divide.
+
+    consts, carries: how many of the operands they are; the rest are the stacks read row by row.
+    """
+
+    consts: int
+    carries: int
+
+    @property
+    def first_stack(self) -> int:
+        """The position of the first stack among the operands."""
+        return self.consts + self.carries
+
+    @property
+    def carried(self) -> tuple[tuple[int, int], ...]:
+        """Each input of the body that carries, and the output that follows it."""
+        return tuple((self.consts + i, i) for i in range(self.carries))
+
+
+def _count(attrs: Attrs, key: str) -> int:
+    value = attrs[key]
+    if not is_int(value) or value < 0:
+        raise OpTypeError(f"scan: {key}={value!r} is no count", fix=f"pass {key} as an int >= 0")
+    found: int = value
+    return found
+
+
+def _infer(operands: Types, attrs: Attrs) -> Types:
+    body, length = graph_attr("scan", attrs, "body"), _count(attrs, "length")
+    parts = Parts(_count(attrs, "consts"), _count(attrs, "carries"))
+    if parts.first_stack > len(operands):
+        raise OpTypeError(
+            f"scan: {len(operands)} operands for {parts.consts} consts, {parts.carries} carries",
+            fix="count the operands again",
+        )
+    given = operands[: parts.first_stack]
+    rest = enumerate(operands[parts.first_stack :], parts.first_stack)
+    wanted = (*given, *(rows_of(t, "scan", length, i) for i, t in rest))
+    check_types("scan", "the body takes", types_of(body.inputs), wanted, "it gets")
+    carries = operands[parts.consts : parts.first_stack]
+    found = types_of(body.outputs)
+    check_types("scan", "the body gives", found[: parts.carries], carries, "the carry is")
+    if not found:
+        raise OpTypeError("scan: the body gives nothing", fix="give at least one value")
+    stacks = (t.with_shape((length, *t.shape)) for t in found[parts.carries :])
+    return (*carries, *stacks)
+
+
+def _reference(
+    *operands: Any, body: Graph, length: int, reverse: bool, consts: int, carries: int
+) -> Any:
+    parts = Parts(consts, carries)
+    fixed, xs = operands[:consts], operands[parts.first_stack :]
+    carry = [np.asarray(x) for x in operands[consts : parts.first_stack]]
+    rows: list[Sequence[Array]] = []
+    for i in reversed(range(length)) if reverse else range(length):
+        found = run(body, [*fixed, *carry, *(x[i] for x in xs)])
+        carry = found[:carries]
+        rows.append(found[carries:])
+    if reverse:
+        rows.reverse()
+    types = types_of(body.outputs[carries:])
+    stacks = [
+        np.stack(column) if length else np.empty((0, *t.shape), t.dtype.numpy)
+        for column, t in zip(zip(*rows, strict=True) if rows else types, types, strict=True)
+    ]
+    results = (*carry, *stacks)
+    return results if len(results) > 1 else results[0]
+
+
+def _row(stack: Value, at: Value) -> Value:
+    """Row number `at` of a stack."""
+    shape = stack.shape[1:]
+    zeros = [build.like(at, 0)] * len(shape)
+    part = rows.dynamic_slice(stack, at, *zeros, sizes=(1, *shape))
+    return build.reshape(part, shape)
+
+
+def _put(stack: Value, row: Value, at: Value) -> Value:
+    """A stack with another row number `at`."""
+    zeros = [build.like(at, 0)] * len(row.shape)
+    update = build.reshape(row, (1, *row.shape))
+    return rows.dynamic_update_slice(stack, update, at, *zeros)
+
+
+def _decompose(
+    *operands: Value, body: Graph, length: int, reverse: bool, consts: int, carries: int
+) -> Value | Values:
+    parts = Parts(consts, carries)
+    given = types_of(body.outputs[carries:])
+    stacks = [build.splat(0, t.with_shape((length, *t.shape))) for t in given]
+    carry = operands[consts : parts.first_stack]
+    if not length:
+        results = (*carry, *stacks)
+        return results if len(results) > 1 else results[0]
+    counter = TensorType((), i32 if length < 1 << 31 else i64)
+    state = (build.splat(0, counter), *operands, *stacks)
+
+    def step(at: Value, *held: Value) -> Values:
+        place = rows.sub(build.like(at, length - 1), at) if reverse else at
+        whole, outs = held[: len(operands)], held[len(operands) :]
+        xs = [_row(x, place) for x in whole[parts.first_stack :]]
+        found = replay(body, arguments=(*whole[: parts.first_stack], *xs))
+        ys = [_put(s, y, place) for s, y in zip(outs, found[carries:], strict=True)]
+        after = rows.add(at, build.like(at, 1))
+        return (after, *whole[:consts], *found[:carries], *whole[parts.first_stack :], *ys)
+
+    cond = _graph(lambda at, *_: (rows.compare(at, build.like(at, length), direction="lt"),), state)
+    last = rows.while_(*state, cond=cond, body=_graph(step, state))
+    results = (*last[1 + consts : 1 + parts.first_stack], *last[1 + len(operands) :])
+    return results if len(results) > 1 else results[0]
+
+
+def _graph(function: Any, like: Sequence[Value]) -> Graph:
+    """A closed graph of a function that emits, for values of these types."""
+    with Builder() as builder:
+        return builder.build(function(*(builder.input(v.type) for v in like)), "loop")
+
+
+def _residuals(*operands: Value, body: Graph, carries: int, consts: int, **attrs: Any) -> Values:
+    """The scan with a further stack for each carry, of what it was before each iteration."""
+    before = body.inputs[consts : consts + carries]
+    kept = Graph(body.inputs, body.instrs, (*body.outputs, *before), body.name)
+    found = rows.scan(*operands, body=kept, carries=carries, consts=consts, **attrs)
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _vjp(
+    ct: Any, result: Any, *operands: Value, derive: Derive, body: Graph, **attrs: Any
+) -> tuple[Value | None, ...]:
+    cts = ct if isinstance(ct, tuple) else (ct,)
+    results = result if isinstance(result, tuple) else (result,)
+    return _Pullback(cts, results, operands, body, attrs, derive).run()
+
+
+class _Pullback:
+    """The way back through a scan: a scan in the other direction, over what each iteration read.
+
+    Its consts are those of the scan, its carries the sums of their cotangents and the cotangents of
+    the carry, its stacks the carries before each iteration, the stacks of the scan and the
+    cotangents of its stacked results.
+    """
+
+    def __init__(
+        self,
+        cts: Sequence[Value],
+        results: Sequence[Value],
+        operands: Values,
+        body: Graph,
+        attrs: Attrs,
+        derive: Derive,
+    ) -> None:
+        self.operands, self.attrs = operands, attrs
+        self.parts = Parts(attrs["consts"], attrs["carries"])
+        self.body = body
+        self.saved = self._saved(results)
+        self.floats = [i for i, v in enumerate(body.inputs) if v.dtype.is_float]
+        # A carry always has one, which later iterations may give it; most stacks have none.
+        self.of = [
+            o
+            for o, v in enumerate(body.outputs)
+            if v.dtype.is_float and (o < self.parts.carries or not is_zero(cts[o]))
+        ]
+        self.cts = cts
+        self.derived = derive(body, self.floats, self.of) if self.of else body
+        gradients = self.derived.outputs[len(body.outputs) :]
+        self.gradients = dict(zip(self.floats, gradients, strict=False))
+
+    def run(self) -> tuple[Value | None, ...]:
+        """The cotangents of the operands."""
+        consts = [i for i in self._of_kind("const") if not is_zero(self.gradients[i])]
+        carries, stacks = self._of_kind("carry"), self._of_kind("stack")
+        if not self.of or not (consts or carries or stacks):
+            return (None,) * len(self.operands)
+        fixed = self.operands[: self.parts.consts]
+        sums = [build.zeros_like(self.operands[i]) for i in consts]
+        heads = [o for o in self.of if o < self.parts.carries]
+        tails = [self.cts[o] for o in self.of if o >= self.parts.carries]
+        carry = [*sums, *(self.cts[o] for o in heads)]
+        whole = [*self.saved, *self.operands[self.parts.first_stack :], *tails]
+        results = rows.scan(
+            *fixed,
+            *carry,
+            *whole,
+            body=self._body(consts, carries, stacks),
+            length=self.attrs["length"],
+            reverse=not self.attrs["reverse"],
+            consts=len(fixed),
+            carries=len(carry),
+        )
+        made = results if isinstance(results, tuple) else (results,)
+        found = dict(zip([*consts, *carries, *stacks], made, strict=True))
+        return tuple(found.get(i) for i in range(len(self.operands)))
+
+    def _saved(self, results: Sequence[Value]) -> list[Value]:
+        """The stacks of what the carries were; made by another run if the scan did not keep them."""
+        parts = self.parts
+        before = self.body.inputs[parts.consts : parts.first_stack]
+        kept = {v: results[o] for o, v in enumerate(self.body.outputs) if o >= parts.carries}
+        if all(v in kept for v in before):
+            return [kept[v] for v in before]
+        again = _residuals(*self.operands, body=self.body, **self.attrs)
+        return list(again[len(self.body.outputs) :])
+
+    def _of_kind(self, kind: str) -> list[int]:
+        parts = self.parts
+        ranges = {
+            "const": range(parts.consts),
+            "carry": range(parts.consts, parts.first_stack),
+            "stack": range(parts.first_stack, len(self.operands)),
+        }
+        return [i for i in self.floats if i in ranges[kind]]
+
+    def _body(self, consts: list[int], carries: list[int], stacks: list[int]) -> Graph:
+        parts, count = self.parts, len(self.body.inputs)
+        heads = sum(o < parts.carries for o in self.of)
+        with Builder() as builder:
+            fixed = [builder.input(v.type) for v in self.body.inputs[: parts.consts]]
+            sums = [builder.input(self.body.inputs[i].type) for i in consts]
+            back = [builder.input(v.type) for v in self.derived.inputs[count : count + heads]]
+            read = [builder.input(v.type) for v in self.body.inputs[parts.consts :]]
+            tails = [builder.input(v.type) for v in self.derived.inputs[count + heads :]]
+            found = replay(self.derived, arguments=(*fixed, *read, *back, *tails))
+            gradients = dict(zip(self.floats, found[len(self.body.outputs) :], strict=True))
+            total = [rows.add(s, gradients[i]) for s, i in zip(sums, consts, strict=True)]
+            rest = [gradients[i] for i in (*carries, *stacks)]
+            return builder.build((*total, *rest), f"back_{self.body.name}")
+
+
+def _prune(live: frozenset[int], operands: Values, attrs: Attrs) -> Pruned | None:
+    body: Graph = attrs["body"]
+    parts = Parts(attrs["consts"], attrs["carries"])
+    needed = live
+    while True:
+        read = reached(body, needed)
+        more = needed | {o for i, o in parts.carried if i in read}
+        if more == needed:
+            break
+        needed = more
+    taken = read | {i for i, o in parts.carried if o in needed}
+    if (len(needed), len(taken)) == (len(body.outputs), len(operands)) or not taken:
+        return None
+    inputs, outputs = sorted(taken), sorted(needed)
+    made = {
+        **attrs,
+        "body": restricted(body, inputs, outputs),
+        "consts": sum(i < parts.consts for i in inputs),
+        "carries": sum(o < parts.carries for o in outputs),
+    }
+    return Pruned(tuple(operands[i] for i in inputs), made, tuple(outputs))
+
+
+def _adding() -> Graph:
+    """A body that passes its carry on and gives its row, for cells."""
+    builder = Builder()
+    carry, x = builder.input(TensorType((), i32)), builder.input(TensorType((), i32))
+    return builder.build([x, carry])
+
+
+def _cell(length: int, reverse: bool) -> tuple[tuple[str, Any], ...]:
+    return (
+        ("body", _adding()), ("length", length), ("reverse", reverse), ("consts", 0), ("carries", 1)
+    )  # fmt: skip
+
+
+scan = define(
+    OpDef(
+        name="scan",
+        arity=None,
+        kind=Kind.COMPOSITE,
+        doc=(
+            "Runs body once for each row of the stacks, in order or backwards: it takes the "
+            "consts, the carry and the rows, and gives the next carry and rows of the stacked "
+            "results. With length 0 the carry is the result. The gradient keeps each carry."
+        ),
+        attrs=(
+            Attr("body", "graph", "takes consts, carry, rows; gives carry, rows"),
+            Attr("length", "int", "how many rows the stacks have"),
+            Attr("reverse", "bool", "from the last row to the first", default=False),
+            Attr("consts", "int", "how many operands are the same for each run", default=0),
+            Attr("carries", "int", "how many operands after them are the carry", default=0),
+        ),
+        infer=_infer,
+        reference=_reference,
+        vjp=_vjp,
+        residuals=_residuals,
+        prune=_prune,
+        special=(
+            Special(("5", "[6, 7]"), "7", ("i32",), _cell(2, False)),
+            Special(("5", "[6, 7]"), "6", ("i32",), _cell(2, True)),
+            Special(("5", "[]"), "5", ("i32",), _cell(0, False)),
+        ),
+        accuracy=EXACT,
+        decompose=_decompose,
+    )
+)
