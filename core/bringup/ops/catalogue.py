@@ -19,6 +19,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "mul",
         "sub",
     ),
+    "attentions": ("attention",),
     "bits": (
         "and",
         "bitcast",
@@ -67,6 +68,12 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "softmax",
         "var",
     ),
+    "norms": (
+        "batch_norm",
+        "group_norm",
+        "rms_norm",
+    ),
+    "pooling": ("reduce_window",),
     "positions": (
         "argmax",
         "argmin",
