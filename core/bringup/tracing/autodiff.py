@@ -23,7 +23,7 @@ def vjp_graph(graph: Graph, wrt: Sequence[int], of: Sequence[int] | None = None)
     of = range(len(graph.outputs)) if of is None else of
     _require_floats("input", graph.inputs, wrt)
     _require_floats("output", graph.outputs, of)
-    graph = _with_derivatives(graph, wrt)
+    graph = _with_residuals(_with_derivatives(graph, wrt), wrt)
     builder = Builder()
     table = {v: builder.input(v.type) for v in graph.inputs}
     seeds = [builder.input(graph.outputs[i].type) for i in of]
@@ -88,10 +88,12 @@ class _Sweep:
         results = tuple(self._table[v] for v in instr.results)
         operands = [self._table[v] for v in instr.operands]
         single = len(results) == 1
+        inner = {"derive": vjp_graph} if op.holds_graphs else {}
         pulled = op.vjp(
             given[0] if single else given,
             results[0] if single else results,
             *operands,
+            **inner,
             **instr.attrs,
         )
         for operand, cotangent in zip(instr.operands, pulled, strict=True):
@@ -137,6 +139,21 @@ def _with_derivatives(graph: Graph, wrt: Sequence[int]) -> Graph:
             return results if isinstance(results, tuple) else (results,)
 
         graph = rebuild(graph, rewrite)
+
+
+def _with_residuals(graph: Graph, wrt: Sequence[int]) -> Graph:
+    """`graph` whose instructions keep what their vjps read, where a cotangent may pass."""
+    active = _active(graph, wrt)
+
+    def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        op = instr.op
+        assert isinstance(op, OpDef)
+        if op.residuals is None or active.isdisjoint(instr.results):
+            return None
+        return op.residuals(*operands, **instr.attrs)[: len(instr.results)]
+
+    keeps = any(isinstance(i.op, OpDef) and i.op.residuals is not None for i in graph.instrs)
+    return rebuild(graph, rewrite) if keeps else graph
 
 
 def _is_opaque(instr: Instr) -> bool:

@@ -13,7 +13,7 @@ from bringup.dtypes import BY_NAME, DType, bool_, f16, f32, f64, i8, i16, i32, i
 from bringup.graph import Builder, Graph, Instr, Value, replay
 from bringup.ops.evaluate import evaluate
 from bringup.ops.table import Kind, OpDef, all_ops, lookup
-from bringup.passes.base import as_results
+from bringup.passes.base import as_results, deep
 from bringup.types import TensorType
 
 Attrs = Mapping[str, Any]
@@ -37,7 +37,8 @@ class Kit:
 
     @staticmethod
     def is_tier0(instr: Instr) -> bool:
-        return instr.op.claim(instr.attrs) in instr.op.tier0_claims
+        driven = instr.op.kind is Kind.CONTROL  # core runs loops and branches
+        return driven or instr.op.claim(instr.attrs) in instr.op.tier0_claims
 
     @staticmethod
     def lowered(graph: Graph) -> Graph:
@@ -48,10 +49,13 @@ class Kit:
                 return None
             return as_results(instr.op.decompose(*operands, **instr.attrs))
 
-        while not all(map(Kit.is_tier0, graph.instrs)):
-            builder = Builder(dedupe=True)
-            graph = builder.build(replay(graph, rewrite, builder=builder))
-        return graph
+        def run(graph: Graph) -> Graph:
+            while not all(map(Kit.is_tier0, graph.instrs)):
+                builder = Builder(dedupe=True)
+                graph = deep(run)(builder.build(replay(graph, rewrite, builder=builder)))
+            return graph
+
+        return deep(run)(graph)
 
     @staticmethod
     def values(dtype: DType, shape: tuple[int, ...], seed: int) -> Array:
@@ -314,11 +318,22 @@ def _source(row: OpDef, dtype: DType) -> Cases:
             yield (), {"type": dtype[shape], "dim": dim}
 
 
+def _scan(_row: OpDef, dtype: DType) -> Cases:
+    with Builder() as b:
+        carry, x = b.input(dtype[3]), b.input(dtype[3])
+        body = b.build([x, carry])
+    for length in (0, 1, 4):
+        for reverse in (False, True):
+            attrs = {"body": body, "length": length, "reverse": reverse, "carries": 1}
+            yield (dtype[3], dtype[length, 3]), attrs
+
+
 CASES: dict[str, Callable[[OpDef, DType], Cases]] = {
     "select": _select,
     "convert": _convert,
     "bitcast": _convert,
     "concatenate": _concatenate,
+    "scan": _scan,
     "reduce": _reduce,
     "mean": _dims,
     "var": _dims,
@@ -358,7 +373,9 @@ PARAMETERS: dict[str, Callable[[OpDef], bool]] = {
     "decomposable": lambda row: row.decompose is not None,
     # Moves keep every bit; their cells hold NaNs as samples only.
     "float_function": lambda row: (
-        f32 in row.dtypes and row.kind not in (Kind.SOURCE, Kind.MOVEMENT, Kind.INDEXED)
+        f32 in row.dtypes
+        and row.kind not in (Kind.SOURCE, Kind.MOVEMENT, Kind.INDEXED)
+        and not row.holds_graphs
     ),
     "integer_function": lambda row: row.kind is Kind.ELEMENTWISE and i8 in row.dtypes,
 }

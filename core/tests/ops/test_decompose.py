@@ -180,7 +180,8 @@ def test_integer_powers_of_every_bit_of_the_exponent(kit) -> None:
 def test_every_row_beyond_tier_0_has_a_decomposition() -> None:
     for row in all_ops():
         beyond = set(row.claims) - set(row.tier0_claims)
-        assert not beyond or row.decompose is not None, row.name
+        driven = row.kind is Kind.CONTROL  # core runs what the device does not
+        assert not beyond or driven or row.decompose is not None, row.name
         assert row.kind is not Kind.COMPOSITE or not row.tier0_claims
 
 

@@ -131,7 +131,7 @@ def test_every_row_rejects_dtypes_it_does_not_take(kit, any_row: OpDef) -> None:
         attrs: dict[str, Any] = {
             "dims": (0,), "dim": 0, "size": 3, "dtype": f32, "kind": "add",
             "batch": ((), ()), "contract": ((), ()), "approximate": "none", "epsilon": 0.1,
-            "correction": 0.0, "direction": "eq",
+            "correction": 0.0, "direction": "eq", "branches": (),
         }  # fmt: skip
         if any_row.name == "shr":
             attrs["kind"] = "logical"

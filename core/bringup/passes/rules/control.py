@@ -13,9 +13,7 @@ Values = tuple[Value, ...]
 
 
 @rule("case")
-def known_branch(
-    index: Value, *operands: Value, branches: tuple[Graph, ...]
-) -> Values | None:
+def known_branch(index: Value, *operands: Value, branches: tuple[Graph, ...]) -> Values | None:
     """case(1, x, y, branches=(FIRST, SECOND)) -> y
     case(c, x, y, branches=(FIRST,)) -> x where c: i32[]
     """
