@@ -11,6 +11,7 @@ functions of neural networks.
 
 from __future__ import annotations
 
+import importlib as _importlib
 import math as _math
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
@@ -160,9 +161,17 @@ from bringup.types import TensorType
 __version__ = "0.1.0"
 __array_api_version__ = _API_VERSION
 
+#: Namespaces that are imported when they are first asked for.
+_LATER = ("random",)
+
+if _TYPE_CHECKING:
+    from bringup.api import random
+
 if not _TYPE_CHECKING:  # a checker shall go on finding misspelt names
 
     def __getattr__(name: str) -> object:
+        if name in _LATER:
+            return _importlib.import_module(f"bringup.api.{name}")
         if name.startswith("_"):
             raise AttributeError(f"module 'bringup' has no attribute {name!r}")
         from bringup.api.text import missing_function
@@ -286,6 +295,7 @@ __all__ = [
     "positive",
     "pow",
     "prod",
+    "random",
     "reciprocal",
     "remainder",
     "repeat",

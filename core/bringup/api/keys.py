@@ -1,0 +1,242 @@
+"""Keys of random streams: values that are split and handed on, in place of hidden state.
+
+The counters of one key fall into three parts that never meet: elements of arrays, numbers of
+splits, and data folded in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bringup.api.apply import apply_all
+from bringup.api.array import Array
+from bringup.api.axes import shape_of
+from bringup.api.broadcasting import convert, spread
+from bringup.api.creation import check_device, from_host, iota, zeros_like
+from bringup.api.manipulation import reshape, stack
+from bringup.api.place import DeviceSpec, OpenDevice
+from bringup.api.promotion import dtype_of, literal
+from bringup.dtypes import u32, u64
+from bringup.errors import ConversionError, OpTypeError
+from bringup.graph import Literal, user_location
+
+Shape = int | Sequence[int]
+
+#: The generators: rows of ops.
+GENERATORS = ("threefry2x32", "philox4x32")
+# Parts of the counters, in two bits that no element's number reaches.
+_ELEMENTS, _SPLITS, _FOLDS = 0, 2, 3
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
+class Key:
+    """A key of random streams, or an array of keys; made by `key`, `split` and `fold_in`.
+
+    A key may be used once: for one array of random numbers or one split.  Used twice, it gives the
+    same numbers twice.  Folding in different data any number of times is no use in this sense.
+    Keys are containers: they go through `jit`, `grad` and `tree`.
+
+    data: the words, ``u32[…, 2]``.
+    impl: the name of the generator.
+
+    >>> bu.random.split(bu.random.key(0), 3)[2].shape
+    ()
+    """
+
+    data: Array
+    impl: str = field(metadata={"static": True})
+
+    def __init__(self, data: Array, impl: str = GENERATORS[0]) -> None:
+        _check_impl(impl)
+        if not isinstance(data, Array) or data.dtype is not u32 or data.shape[-1:] != (2,):
+            given = data.type if isinstance(data, Array) else type(data).__name__
+            raise OpTypeError(
+                f"the words of a key are u32[…,2], not {given}",
+                location=user_location(),
+                fix="make keys with random.key(seed), and more of them with split",
+            )
+        object.__setattr__(self, "data", data)
+        object.__setattr__(self, "impl", impl)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``()`` for one key, sizes for an array of keys."""
+        return self.data.shape[:-1]
+
+    def __repr__(self) -> str:
+        if self.shape:
+            return f"Keys({self.shape}, {self.impl})"
+        if self.data.is_traced:
+            return f"Key(traced, {self.impl})"
+        words: list[int] = self.data.tolist()
+        return f"Key({words[0]:08x} {words[1]:08x}, {self.impl})"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ConversionError(
+                "one key has no length", location=user_location(), fix="split it into several first"
+            )
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Key]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, index: Any) -> Key:
+        if not self.shape:
+            raise OpTypeError(
+                "one key cannot be indexed", location=user_location(), fix="split it first"
+            )
+        items = index if isinstance(index, tuple) else (index,)
+        last = slice(None) if any(item is ... for item in items) else ...
+        return Key(self.data[(*items, last)], self.impl)
+
+
+def _check_impl(impl: str) -> None:
+    if impl not in GENERATORS:
+        raise OpTypeError(
+            f"no generator is called {impl!r}",
+            location=user_location(),
+            fix=f"use one of {', '.join(GENERATORS)}",
+        )
+
+
+def checked(name: str, given: Any) -> Key:
+    """A single key.  Raises OpTypeError, naming the function, for anything else."""
+    if isinstance(given, Key) and not given.shape:
+        return given
+    if isinstance(given, Key):
+        what, fix = f"keys of shape {given.shape}", "index them, or map over them"
+    else:
+        what = str(given.type) if isinstance(given, Array) else type(given).__name__
+        fix = "make a key first: random.key(seed)"
+    raise OpTypeError(f"{name}: needs a key, not {what}", location=user_location(), fix=fix)
+
+
+def key(seed: int | Array, *, impl: str = GENERATORS[0], device: DeviceSpec = None) -> Key:
+    """A key made of a seed.
+
+    seed: an int from -2**63 to 2**64 - 1, or a 0-d integer array.
+    impl: the generator: "threefry2x32" or "philox4x32".
+
+    >>> bu.random.key(42)
+    Key(00000000 0000002a, threefry2x32)
+    """
+    _check_impl(impl)
+    words = _words_of("key", "seed", seed)
+    if isinstance(words, tuple):
+        check_device(device)
+        return Key(from_host(np.array(words, np.uint32), device), impl)
+    return Key(words if device is None else words.to(device), impl)
+
+
+def _words_of(name: str, what: str, value: Any) -> tuple[int, int] | Array:
+    """An integer as two words, the upper one first: Python ints, or ``u32[2]`` for an array."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        number = int(value)
+        if not -(1 << 63) <= number < 1 << 64:
+            raise ConversionError(
+                f"{name}: {what} {number} does not fit in 64 bits",
+                location=user_location(),
+                fix=f"give an int from -2**63 to 2**64 - 1 as {what}",
+            )
+        return (number >> 32) & 0xFFFFFFFF, number & 0xFFFFFFFF
+    if isinstance(value, Array) and value.dtype.is_integer and not value.shape:
+        return stack([_upper_word(value), convert(value, u32)])
+    given = value.type if isinstance(value, Array) else type(value).__name__
+    raise OpTypeError(
+        f"{name}: {what} must be an integer, not {given}",
+        location=user_location(),
+        fix="give an int or a 0-d integer array",
+    )
+
+
+def _upper_word(x: Array) -> Array:
+    """The upper word of an integer array extended to 64 bits."""
+    if x.dtype.bits == 64:
+        return convert(x >> 32, u32)
+    if x.dtype.kind == "uint":
+        return zeros_like(x, dtype=u32)
+    return convert(x >> (x.dtype.bits - 1), u32)
+
+
+def split(key: Key, num: Shape = 2) -> Key:
+    """New keys, independent of each other; the old one must not be used any more.
+
+    num: how many, or the shape of the array of them.
+
+    >>> first, second = bu.random.split(bu.random.key(0))
+    """
+    one, shape = checked("split", key), shape_of("split", num)
+    return Key(stack(generate(one, shape, 2, part=_SPLITS), axis=-1), one.impl)
+
+
+def fold_in(key: Key, data: int | Array) -> Key:
+    """A new key made of a key and an integer, such as the number of a step.
+
+    data: as the seed of `key`; different data give independent keys.
+
+    >>> bu.random.fold_in(bu.random.key(0), 7).shape
+    ()
+    """
+    one, given = checked("fold_in", key), _words_of("fold_in", "data", data)
+    inner = Key(stack(generate(one, (), 2, part=_FOLDS)), one.impl)
+    if isinstance(given, tuple):
+        given = from_host(np.array(given, np.uint32), one.data._device)
+    return Key(stack(_blocks(inner, given[0], given[1])[:2]), one.impl)
+
+
+def bits(key: Key, shape: Shape = (), *, dtype: object = u32) -> Array:
+    """Random bits as unsigned integers.
+
+    dtype: u8, u16, u32 or u64.
+
+    >>> bu.random.bits(bu.random.key(0), 3, dtype=bu.uint8).shape
+    (3,)
+    """
+    one, sizes, own = checked("bits", key), shape_of("bits", shape), dtype_of(dtype)
+    if own.kind != "uint":
+        raise OpTypeError(
+            f"bits: {own} is no unsigned integer",
+            location=user_location(),
+            fix="use uint8, uint16, uint32 or uint64, and uniform or randint for other numbers",
+        )
+    if own is not u64:
+        return convert(generate(one, sizes, 1)[0], own)
+    high, low = generate(one, sizes, 2)
+    return (convert(high, u64) << 32) | convert(low, u64)
+
+
+def generate(key: Key, shape: tuple[int, ...], count: int, *, part: int = _ELEMENTS) -> list[Array]:
+    """So many random words for every element of a shape, two at most.
+
+    They are a function of the key and the element's number alone, so that a kernel makes them
+    wherever it needs them.
+    """
+    low, high = _numbers(shape, key.data._device)
+    if part:
+        mark = part << 30
+        high = literal(mark, u32[shape]) if isinstance(high, Literal) else high | mark
+    return _blocks(key, high, low)[:count]
+
+
+def _numbers(shape: tuple[int, ...], device: OpenDevice | None) -> tuple[Array, Array | Literal]:
+    """The number of each element in its array, as a lower and an upper word."""
+    size = math.prod(shape)
+    if size < 1 << 32:
+        return reshape(iota(u32[size], 0, device), shape), literal(0, u32[shape])
+    wide = reshape(iota(u64[size], 0, device), shape)
+    return convert(wide, u32), convert(wide >> 32, u32)
+
+
+def _blocks(key: Key, high: Array | Literal, low: Array) -> list[Array]:
+    """What the generator gives for counters of two words."""
+    first, second = (spread(key.data[i], low.shape) for i in (0, 1))
+    if key.impl == "threefry2x32":
+        return apply_all(key.impl, (first, second, high, low))
+    zero = literal(0, low.type)
+    return apply_all(key.impl, (first, second, low, high, zero, zero))
