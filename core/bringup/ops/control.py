@@ -14,8 +14,10 @@ import numpy as np
 from bringup.dtypes import bool_, i32
 from bringup.errors import OpTypeError, UnsupportedError
 from bringup.graph import Builder, Graph, Value, current_builder
+from bringup.ops._batch_control import batch_case, batch_while
 from bringup.ops._numeric import Array
 from bringup.ops._subgraphs import (
+    as_tuple,
     check_types,
     graph_attr,
     is_zero,
@@ -105,6 +107,7 @@ while_ = define(
         reference=_while_reference,
         vjp=_while_vjp,
         prune=_prune_while,
+        batch=batch_while,
         special=(
             Special(("false", "true", "true"), "false", ("bool",), _FLAGS),
             Special(("true", "false", "true"), "false", ("bool",), _FLAGS),
@@ -187,7 +190,7 @@ def _case_vjp(
         given = range(len(branch.outputs), len(pulled.outputs))
         made.append(restricted(pulled, range(len(pulled.inputs)), given))
     results = rows.case(index, *rest, *(cts[o] for o in of), branches=tuple(made))
-    found = dict(zip(wrt, results if isinstance(results, tuple) else (results,), strict=True))
+    found = dict(zip(wrt, as_tuple(results), strict=True))
     return (None, *(found.get(i) for i in range(len(rest))))
 
 
@@ -217,6 +220,7 @@ case = define(
         reference=_case_reference,
         vjp=_case_vjp,
         prune=_prune_case,
+        batch=batch_case,
         dtypes=(i32,),
         special=tuple(
             Special((index, "5", "6", "7"), result, ("i32",), _EITHER)

@@ -11,6 +11,7 @@ from bringup.dtypes import ALL, INTS, i32, i64
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
+from bringup.ops._batch_indexed import batch_dynamic_slice, batch_gather
 from bringup.ops._checks import ints, listed, one_of
 from bringup.ops._numeric import Array
 from bringup.ops._windows import (
@@ -177,6 +178,7 @@ gather = define(
         ),
         accuracy=EXACT,
         decompose=_gather_decompose,
+        batch=batch_gather,
     )
 )
 
@@ -268,5 +270,6 @@ dynamic_slice = define(
         ),
         accuracy=EXACT,
         decompose=_dynamic_slice_decompose,
+        batch=batch_dynamic_slice,
     )
 )

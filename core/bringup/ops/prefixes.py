@@ -13,6 +13,7 @@ from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._checks import dim_of, one_of
 from bringup.ops._numeric import Array, is_float, round_to, total_max, total_min, wider
+from bringup.ops.batching import shifting
 from bringup.ops.build import in_f32, rows
 from bringup.ops.reduction import identity
 from bringup.ops.table import EXACT, SUM, Attr, Attrs, Kind, OpDef, Special, Types, define
@@ -203,6 +204,7 @@ cumulative = define(
         accuracy=SUM,
         variant_accuracy=dict.fromkeys(("max", "min"), EXACT),
         decompose=_decompose,
+        batch=shifting("cumulative", "dim"),
         variant="kind",
     )
 )

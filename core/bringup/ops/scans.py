@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from bringup.records import record
 from typing import Any
 
 import numpy as np
 
-from bringup.dtypes import bool_, i32, i64
+from bringup.dtypes import i32, i64
 from bringup.errors import OpTypeError
 from bringup.graph import Builder, Graph, Value, replay
 from bringup.ops import build
+from bringup.ops._batch_control import batch_scan
 from bringup.ops._checks import is_int
 from bringup.ops._numeric import Array
 from bringup.ops._subgraphs import (
+    as_tuple,
     check_types,
     graph_attr,
     is_zero,
@@ -37,6 +38,7 @@ from bringup.ops.table import (
     Types,
     define,
 )
+from bringup.records import record
 from bringup.types import TensorType
 
 Values = tuple[Value, ...]
@@ -107,8 +109,8 @@ def _reference(
         rows.reverse()
     types = types_of(body.outputs[carries:])
     stacks = [
-        np.stack(column) if length else np.empty((0, *t.shape), t.dtype.numpy)
-        for column, t in zip(zip(*rows, strict=True) if rows else types, types, strict=True)
+        np.stack([row[n] for row in rows]) if rows else np.empty((0, *t.shape), t.dtype.numpy)
+        for n, t in enumerate(types)
     ]
     results = (*carry, *stacks)
     return results if len(results) > 1 else results[0]
@@ -152,7 +154,7 @@ def _decompose(
         return (after, *whole[:consts], *found[:carries], *whole[parts.first_stack :], *ys)
 
     cond = _graph(lambda at, *_: (rows.compare(at, build.like(at, length), direction="lt"),), state)
-    last = rows.while_(*state, cond=cond, body=_graph(step, state))
+    last = as_tuple(rows.while_(*state, cond=cond, body=_graph(step, state)))
     results = (*last[1 + consts : 1 + parts.first_stack], *last[1 + len(operands) :])
     return results if len(results) > 1 else results[0]
 
@@ -167,8 +169,7 @@ def _residuals(*operands: Value, body: Graph, carries: int, consts: int, **attrs
     """The scan with a further stack for each carry, of what it was before each iteration."""
     before = body.inputs[consts : consts + carries]
     kept = Graph(body.inputs, body.instrs, (*body.outputs, *before), body.name)
-    found = rows.scan(*operands, body=kept, carries=carries, consts=consts, **attrs)
-    return found if isinstance(found, tuple) else (found,)
+    return as_tuple(rows.scan(*operands, body=kept, carries=carries, consts=consts, **attrs))
 
 
 def _vjp(
@@ -224,7 +225,7 @@ class _Pullback:
         tails = [self.cts[o] for o in self.of if o >= self.parts.carries]
         carry = [*sums, *(self.cts[o] for o in heads)]
         whole = [*self.saved, *self.operands[self.parts.first_stack :], *tails]
-        results = rows.scan(
+        made = rows.scan(
             *fixed,
             *carry,
             *whole,
@@ -234,12 +235,11 @@ class _Pullback:
             consts=len(fixed),
             carries=len(carry),
         )
-        made = results if isinstance(results, tuple) else (results,)
-        found = dict(zip([*consts, *carries, *stacks], made, strict=True))
+        found = dict(zip([*consts, *carries, *stacks], as_tuple(made), strict=True))
         return tuple(found.get(i) for i in range(len(self.operands)))
 
     def _saved(self, results: Sequence[Value]) -> list[Value]:
-        """The stacks of what the carries were; made by another run if the scan did not keep them."""
+        """The stacks of what the carries were; made by another run if the scan kept none."""
         parts = self.parts
         before = self.body.inputs[parts.consts : parts.first_stack]
         kept = {v: results[o] for o, v in enumerate(self.body.outputs) if o >= parts.carries}
@@ -331,6 +331,7 @@ scan = define(
         vjp=_vjp,
         residuals=_residuals,
         prune=_prune,
+        batch=batch_scan,
         special=(
             Special(("5", "[6, 7]"), "7", ("i32",), _cell(2, False)),
             Special(("5", "[6, 7]"), "6", ("i32",), _cell(2, True)),

@@ -11,6 +11,7 @@ from bringup.dtypes import ALL, NUMERIC, i32, i64
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
+from bringup.ops._batch_indexed import batch_dynamic_update_slice, batch_scatter
 from bringup.ops._checks import listed, one_of
 from bringup.ops._numeric import Array, is_float, round_to, total_max, total_min, wider
 from bringup.ops._windows import (
@@ -294,6 +295,7 @@ scatter = define(
         accuracy=SUM,
         variant_accuracy=dict.fromkeys(("set", "min", "max"), EXACT),
         decompose=_scatter_decompose,
+        batch=batch_scatter,
         variant="kind",
     )
 )
@@ -390,6 +392,7 @@ dynamic_update_slice = define(
         ),
         accuracy=EXACT,
         decompose=_update_decompose,
+        batch=batch_dynamic_update_slice,
     )
 )
 

@@ -30,6 +30,8 @@ Batch = Callable[..., "Value | tuple[Value, ...] | None"]
 Residual = Callable[..., "Sequence[tuple[str, Any, Any]]"]
 #: ``derive(graph, wrt, of)``: the graph that also pulls cotangents of outputs back to inputs.
 Derive = Callable[[Graph, Sequence[int], Sequence[int]], Graph]
+#: ``map_graph(graph, batched, size)``: the graph for many examples, and which outputs differ.
+MapGraph = Callable[[Graph, Sequence[bool], int], tuple[Graph, tuple[bool, ...]]]
 
 
 class Kind(Enum):
@@ -210,6 +212,7 @@ class OpDef:
     Operands flagged in `batched` have one more dimension, of that size, before all others, and so
     has each result, unless it is the same for all; None leaves it to the decomposition.  Not needed
     for elementwise and pointwise rows, nor for composites that their decomposition serves as well.
+    Rows with sub-graphs also get ``map_graph=``, see `MapGraph`.
     variant: an attribute whose values a device claims one by one, as ``reduce.add``.
     tier: 0 for names every device must have (``tier0_variants`` of them), else 1.
     since: the opset that introduced it.

@@ -67,7 +67,10 @@ def _emit(
     assert isinstance(op, OpDef)
     if op.kind is Kind.ELEMENTWISE or Trait.POINTWISE in op.traits:
         return builder.emit(op, carried(operands, flags, size), instr.attrs)
-    results = op.batch(operands, flags, size, **instr.attrs) if op.batch is not None else None
+    results = None
+    if op.batch is not None:
+        inner = {"map_graph": batch_graph} if op.holds_graphs else {}
+        results = op.batch(operands, flags, size, **inner, **instr.attrs)
     if results is None and op.decompose is not None:
         return batched_replay(_decomposed(instr, op), builder, operands, size)
     if results is None:
