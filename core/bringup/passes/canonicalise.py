@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bringup.graph import Graph
 from bringup.passes.base import Available, Pass, deep
-from bringup.passes.rewrite import Rule, apply_rules
+from bringup.passes.rewrite import Rules, apply_rules
 from bringup.passes.rules import logic, movement, traits
 
-CANONICAL: tuple[Rule, ...] = (*traits.COMMUTE, *logic.CANONICAL, *movement.CANONICAL)
+CANONICAL: Rules = (traits.COMMUTE, *logic.CANONICAL, *movement.CANONICAL)
 
 
 def canonicalise(available: Available) -> Pass:

@@ -7,12 +7,13 @@ rewritten when a rule sees them, so one replay reaches the fixpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bringup.errors import GraphError
 from bringup.graph import Builder, Graph, Instr, Literal, Operation, Value, current_builder, replay
 from bringup.ops.build import rows
+from bringup.ops.table import OpDef, all_ops
 from bringup.passes.base import Available, as_results, literal_of
 from bringup.passes.fold import fold_call
 from bringup.records import record
@@ -40,6 +41,49 @@ class Rule:
     ops: tuple[str, ...]
     body: Body
 
+    def rule_of(self, op: OpDef) -> Rule | None:
+        """Itself, if it looks at the op."""
+        return self if op.name in self.ops else None
+
+
+class Family:
+    """Rules that follow from the op table: one for every row of some kind.
+
+    make: the rule of a row, or None; called when a program first has the row's op.
+    """
+
+    def __init__(self, make: Callable[[OpDef], Rule | None]) -> None:
+        self._make = make
+        self._made: dict[OpDef, Rule | None] = {}
+
+    def rule_of(self, op: OpDef) -> Rule | None:
+        """The rule for a row, if it has one."""
+        if op not in self._made:
+            self._made[op] = self._make(op)
+        return self._made[op]
+
+
+Rules = Sequence[Rule | Family]
+
+
+def all_rules(rules: Rules) -> tuple[Rule, ...]:
+    """The rules in order, every family with its rules for the whole table."""
+    found: list[Rule] = []
+    for each in rules:
+        if isinstance(each, Rule):
+            found.append(each)
+        else:
+            made = map(each.rule_of, all_ops())
+            found += [one for one in made if one is not None]
+    return tuple(found)
+
+
+def _rules_of(op: Operation, rules: Rules) -> tuple[Rule, ...]:
+    if not isinstance(op, OpDef):
+        return ()
+    found = (each.rule_of(op) for each in rules)
+    return tuple(one for one in found if one is not None)
+
 
 def rule(*ops: str) -> Callable[[Body], Rule]:
     """Make a `Rule` of a function, for instructions of these ops."""
@@ -65,17 +109,15 @@ class RewritingBuilder(Builder):
 
     def __init__(
         self,
-        rules: Iterable[Rule],
+        rules: Rules,
         available: Available,
         *,
         dedupe: bool = False,
         fold: bool = False,
     ) -> None:
         super().__init__(dedupe=dedupe)
-        self._rules: dict[str, list[Rule]] = {}
-        for each in rules:
-            for name in each.ops:
-                self._rules.setdefault(name, []).append(each)
+        self._rules = rules
+        self._rules_of: dict[str, tuple[Rule, ...]] = {}
         self._available = available
         self._fold = fold
         self._depth = 0
@@ -105,7 +147,9 @@ class RewritingBuilder(Builder):
     def _rewrite(
         self, op: Operation, operands: Sequence[Value], attrs: Mapping[str, Any]
     ) -> tuple[Value, ...] | None:
-        rules = self._rules.get(op.name, ())
+        rules = self._rules_of.get(op.name)
+        if rules is None:
+            rules = self._rules_of[op.name] = _rules_of(op, self._rules)
         if not rules and not self._fold:
             return None
         bound = op.bind(attrs)
@@ -157,7 +201,7 @@ def _producer(results: tuple[Value, ...]) -> Instr:
 
 def apply_rules(
     graph: Graph,
-    rules: Iterable[Rule],
+    rules: Rules,
     available: Available,
     *,
     dedupe: bool = False,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from bringup.graph import Graph
 from bringup.passes.base import Available, Pass, deep
 from bringup.passes.canonicalise import CANONICAL
-from bringup.passes.rewrite import Rule, apply_rules
+from bringup.passes.rewrite import Rules, apply_rules
 from bringup.passes.rules import arithmetic, control, logic, movement, reduction, traits
 
-SIMPLIFY: tuple[Rule, ...] = (
+SIMPLIFY: Rules = (
     *traits.RULES,
     *arithmetic.RULES,
     *logic.RULES,

@@ -15,11 +15,11 @@ from bringup.passes.base import everything
 from bringup.passes.canonicalise import CANONICAL
 from bringup.passes.check import check_values
 from bringup.passes.dce import eliminate
-from bringup.passes.rewrite import Rule, apply_rules, rule
+from bringup.passes.rewrite import Rule, all_rules, apply_rules, rule
 from bringup.passes.rules import arithmetic, control, logic, movement, reduction, traits
 from bringup.passes.simplify import SIMPLIFY, simplify
 
-ALL = (*CANONICAL, *SIMPLIFY)
+ALL = all_rules((*CANONICAL, *SIMPLIFY))
 Examples = Callable[[str], Iterator[tuple[str, Graph, Graph]]]
 
 

@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-import bringup.ops  # noqa: F401  (fills the table)
 from bringup.dtypes import DType, f32, i32
 from bringup.graph import Value
-from bringup.ops.table import OpDef, Trait, all_ops
+from bringup.ops.table import OpDef, Trait
 from bringup.passes.base import literal_of
-from bringup.passes.rewrite import Rule, in_order, made_by
+from bringup.passes.rewrite import Family, Rule, in_order, made_by
 
 
-def with_trait(trait: Trait, arity: int) -> tuple[OpDef, ...]:
-    """The rows that have a trait and that number of operands."""
-    return tuple(op for op in all_ops() if trait in op.traits and op.arity == arity)
-
-
-def _make(
+def _family(
+    trait: Trait,
+    arity: int,
     suffix: str,
     doc: str,
     body: Callable[[OpDef], Callable[..., Any]],
-    ops: Iterable[OpDef],
     dtypes: tuple[DType, ...] = (f32, i32),
-) -> tuple[Rule, ...]:
-    """One rule per op, with an example in each of the dtypes that the op takes."""
+) -> Family:
+    """A rule per op of that trait and number of operands, with an example in each of the dtypes
+    that the op takes.
+    """
 
-    def one(op: OpDef) -> Rule:
+    def make(op: OpDef) -> Rule | None:
+        if trait not in op.traits or op.arity != arity:
+            return None
         name = op.name + "_" if op.name in ("and", "or") else op.name
         example = doc.replace("f(", f"{name}(")
         lines = [f"{example} where x: {d}[4], y: {d}[4]" for d in dtypes if d in op.dtypes]
         return Rule(f"{op.name}_{suffix}", "\n".join(lines), (op.name,), body(op))
 
-    return tuple(map(one, ops))
+    return Family(make)
 
 
 def _commute(op: OpDef) -> Callable[..., Any]:
@@ -99,24 +98,20 @@ def _reassociate(op: OpDef) -> Callable[..., Any]:
     return body
 
 
-COMMUTE = _make(
-    "commuted",
-    "f(y, x) -> f(x, y)",
-    _commute,
-    with_trait(Trait.COMMUTATIVE, 2),
-)
+COMMUTE = _family(Trait.COMMUTATIVE, 2, "commuted", "f(y, x) -> f(x, y)", _commute)
 
 RULES = (
-    *_make("twice", "f(f(x)) -> x", _involution, with_trait(Trait.INVOLUTION, 1)),
-    *_make("again", "f(f(x)) -> f(x)", _idempotent_unary, with_trait(Trait.IDEMPOTENT, 1)),
-    *_make("of_same", "f(x, x) -> x", _idempotent_binary, with_trait(Trait.IDEMPOTENT, 2)),
-    *_make("absorbed", "f(x, f(x, y)) -> f(x, y)", _absorb, with_trait(Trait.IDEMPOTENT, 2)),
-    *_make("of_negated", "f(neg(x)) -> f(x)", _even, with_trait(Trait.EVEN, 1)),
-    *_make(
+    _family(Trait.INVOLUTION, 1, "twice", "f(f(x)) -> x", _involution),
+    _family(Trait.IDEMPOTENT, 1, "again", "f(f(x)) -> f(x)", _idempotent_unary),
+    _family(Trait.IDEMPOTENT, 2, "of_same", "f(x, x) -> x", _idempotent_binary),
+    _family(Trait.IDEMPOTENT, 2, "absorbed", "f(x, f(x, y)) -> f(x, y)", _absorb),
+    _family(Trait.EVEN, 1, "of_negated", "f(neg(x)) -> f(x)", _even),
+    _family(
+        Trait.ASSOCIATIVE,
+        2,
         "of_constants",
         "f(f(x, 2), 5) -> f(x, f(2, 5))",
         _reassociate,
-        with_trait(Trait.ASSOCIATIVE, 2),
         (i32,),
     ),
 )
