@@ -39,6 +39,8 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "while",
     ),
     "convolutions": ("convolution",),
+    "factors": ("lu", "qr"),
+    "fourier": ("fft",),
     "functions": (
         "clamp",
         "expm1",
@@ -92,10 +94,12 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "dynamic_update_slice",
         "scatter",
     ),
+    "sorting": ("sort",),
     "source": (
         "constant",
         "iota",
     ),
+    "triangular": ("cholesky", "triangular_solve"),
     "unary": (
         "abs",
         "cos",

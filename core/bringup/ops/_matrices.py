@@ -1,0 +1,251 @@
+"""What the rows about matrices share: stacks of them, matrices in the last two dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from bringup.dtypes import FLOATS, DType, bool_, f16, f32, i32
+from bringup.errors import OpTypeError
+from bringup.graph import Value
+from bringup.ops import build
+from bringup.ops._checks import listed, one_of
+from bringup.ops._loops import Index
+from bringup.ops._numeric import Array, is_float, round_to, wider
+from bringup.ops.build import rows
+from bringup.ops.table import Types
+from bringup.types import TensorType
+
+#: What was compared, the error, and how large it may be; nothing is said where that is inf.
+Judged = tuple[str, Array, Array]
+
+
+def matrix_of(name: str, operand: TensorType) -> TensorType:
+    """Check that an operand is a stack of float matrices."""
+    one_of(name, operand, FLOATS)
+    if operand.rank < 2:
+        raise OpTypeError(
+            f"{name}: takes matrices in the last two dimensions, got {operand}",
+            fix="reshape it to two dimensions or more",
+        )
+    return operand
+
+
+def square_of(name: str, operand: TensorType) -> TensorType:
+    """Check that an operand is a stack of square float matrices."""
+    matrix_of(name, operand)
+    if operand.shape[-1] != operand.shape[-2]:
+        raise OpTypeError(
+            f"{name}: takes square matrices, got {operand}",
+            fix="make the last two dimensions equal",
+        )
+    return operand
+
+
+def same_stack(name: str, operands: Types) -> None:
+    """Check that operands have one dtype and equal leading dimensions."""
+    first = operands[0]
+    for position, other in enumerate(operands[1:], 1):
+        if other.dtype is not first.dtype:
+            raise OpTypeError(
+                f"{name}: operand dtypes differ: {listed(operands)}",
+                fix=f"convert operand {position} to {first.dtype}",
+            )
+        if other.shape[:-2] != first.shape[:-2]:
+            raise OpTypeError(
+                f"{name}: leading dimensions differ: {listed(operands)}",
+                fix=f"broadcast operand {position} to leading dimensions {first.shape[:-2]}",
+            )
+
+
+# -- references ------------------------------------------------------------------------------------
+
+
+def stacked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a reference work in a wider float, on arrays of its own, and round its results once."""
+
+    @wraps(function)
+    def reference(*arrays: Array, **attrs: Any) -> Any:
+        dtype = np.asarray(arrays[0]).dtype
+        wide = wider(dtype)
+        with np.errstate(all="ignore"):
+            results = function(*(np.array(a).astype(wide) for a in arrays), **attrs)
+        if isinstance(results, tuple):
+            return tuple(_rounded(np.asarray(x), dtype) for x in results)
+        return _rounded(np.asarray(results), dtype)
+
+    return reference
+
+
+def _rounded(array: Array, dtype: np.dtype[Any]) -> Array:
+    return round_to(array, dtype) if is_float(array.dtype) else array
+
+
+def t(x: Array) -> Array:
+    """The matrices of an array transposed."""
+    return np.swapaxes(x, -1, -2)
+
+
+def units(dtype: DType) -> tuple[float, float, float]:
+    """Unit roundoffs of the dtype a row works in and of the results' own, and its least number."""
+    work = f32 if dtype.bits == 16 else dtype
+    info = np.finfo(np.float16) if dtype is f16 else None
+    own = 2.0 ** -{"f16": 11, "bf16": 8, "f32": 24, "f64": 53}[dtype.name]
+    least = float(info.smallest_subnormal) if info else float(np.finfo(work.numpy).tiny)
+    return (own if work is dtype else 2.0**-24, 0.0 if work is dtype else own, least)
+
+
+def judged(what: str, error: Array, allowed: Array, *references: Array) -> Judged:
+    """A comparison of stacks of matrices, of which those are judged whose references are finite."""
+    good = np.ones(error.shape[:-2], np.bool_)
+    for reference in references:
+        tail = tuple(range(len(good.shape), reference.ndim))
+        good &= np.isfinite(reference).all(axis=tail)
+    return what, error, np.where(good[..., None, None], allowed, np.inf)
+
+
+def product(x: Array, y: Array) -> Array:
+    """Matrix products whose rounding is far below the errors that are looked at."""
+    return np.asarray(np.matmul(x, y))
+
+
+# -- decompositions and gradients ------------------------------------------------------------------
+
+
+def t_(x: Value) -> Value:
+    """The matrices of a value transposed."""
+    rank = len(x.shape)
+    return build.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def matmul(x: Value, y: Value) -> Value:
+    """The products of two stacks of matrices."""
+    n = len(x.shape) - 2
+    stack = tuple(range(n))
+    result: Value = rows.dot_general(x, y, batch=(stack, stack), contract=((n + 1,), (n,)))
+    return result
+
+
+def along(v: Value, shape: Sequence[int], dim: int) -> Value:
+    """A vector of each matrix spread over the matrices, its elements along ``dim``, −2 or −1."""
+    rank = len(shape)
+    return build.broadcast_to(v, shape, (*range(rank - 2), rank + dim))
+
+
+def at(shape: Sequence[int], dim: int, direction: str, j: Index) -> Value:
+    """Where the position along ``dim`` (counted from the end) compares so with `j`."""
+    places = TensorType(tuple(shape), i32)
+    position = rows.iota(type=places, dim=len(places.shape) + dim)
+    other = build.splat(j, places) if isinstance(j, int) else build.broadcast_to(j, shape, ())
+    return build.compare(direction, position, other)
+
+
+def column(x: Value, j: Index) -> Value:
+    """Element `j` of the last dimension, which disappears."""
+    return _taken(x, len(x.shape) - 1, j)
+
+
+def row_of(x: Value, j: Index) -> Value:
+    """Row `j` of each matrix."""
+    return _taken(x, len(x.shape) - 2, j)
+
+
+def _taken(x: Value, dim: int, j: Index) -> Value:
+    rest = (*x.shape[:dim], *x.shape[dim + 1 :])
+    if isinstance(j, int):
+        return build.reshape(build.slice_dim(x, dim, j, j + 1), rest)
+    zero = build.zeros_like(j)
+    starts = [j if d == dim else zero for d in range(len(x.shape))]
+    sizes = tuple(1 if d == dim else n for d, n in enumerate(x.shape))
+    return build.reshape(rows.dynamic_slice(x, *starts, sizes=sizes), rest)
+
+
+def place(x: Value, dim: int, j: Index, v: Value) -> Value:
+    """`x` with element `j` of a dimension, −2 or −1, replaced by `v`."""
+    rank = len(x.shape) + dim
+    spread = build.broadcast_to(v, x.shape, [d for d in range(len(x.shape)) if d != rank])
+    return rows.select(at(x.shape, dim, "eq", j), spread, x)
+
+
+def eye(shape: Sequence[int], dtype: DType) -> Value:
+    """Stacks of matrices with ones on their diagonals."""
+    return build.convert(diagonal(shape, "eq"), dtype)
+
+
+def diagonal(shape: Sequence[int], direction: str) -> Value:
+    """Where the row compares so with the column."""
+    places = TensorType(tuple(shape), i32)
+    rank = len(places.shape)
+    row, col = (rows.iota(type=places, dim=rank - d) for d in (2, 1))
+    return build.compare(direction, row, col)
+
+
+def triangle(x: Value, *, lower: bool, strict: bool = False) -> Value:
+    """One triangle, zeros elsewhere."""
+    direction = ("gt" if strict else "ge") if lower else ("lt" if strict else "le")
+    return rows.select(diagonal(x.shape, direction), x, build.zeros_like(x))
+
+
+def backward(count: int, i: Index) -> Index:
+    """The i-th number from the end of 0 … count − 1."""
+    return count - 1 - i if isinstance(i, int) else rows.sub(build.like(i, count - 1), i)
+
+
+def lower_part(x: Value) -> Value:
+    """The lower triangles, zeros above."""
+    return triangle(x, lower=True)
+
+
+def halved_diagonal(x: Value) -> Value:
+    """`x` with half its diagonals."""
+    return rows.select(diagonal(x.shape, "eq"), rows.mul(x, build.like(x, 0.5)), x)
+
+
+def reads_lower(symmetric: Value) -> Value:
+    """The cotangent of what is read of a symmetric matrix, its lower triangle.
+
+    symmetric: the cotangent of the matrix if both triangles were read, need not be symmetric.
+    """
+    both = rows.add(symmetric, t_(symmetric))
+    return lower_part(halved_diagonal(both))
+
+
+def any_of(x: Value, dims: int) -> Value:
+    """Whether any of the last `dims` dimensions is true."""
+    rank = len(x.shape)
+    assert x.dtype is bool_
+    return build.reduce("or", x, tuple(range(rank - dims, rank)))
+
+
+def in_work(
+    function: Callable[..., tuple[Value, ...] | Value],
+) -> Callable[..., tuple[Value, ...] | Value]:
+    """Make a decomposition work on f16 and bf16 in f32 and round each float result once."""
+
+    @wraps(function)
+    def decompose(*operands: Value, **attrs: Any) -> tuple[Value, ...] | Value:
+        results = function(*map(build.widened, operands), **attrs)
+        dtype = operands[0].dtype
+        if isinstance(results, Value):
+            return build.convert(results, dtype)
+        return tuple(build.convert(r, dtype) if r.dtype.is_float else r for r in results)
+
+    return decompose
+
+
+def gradient_in_work(function: Callable[..., Any]) -> Callable[..., tuple[Value | None, ...]]:
+    """Make a vjp work on f16 and bf16 in f32 and round every cotangent once."""
+
+    @wraps(function)
+    def vjp(ct: Any, result: Any, *operands: Value, **attrs: Any) -> tuple[Value | None, ...]:
+        def wide(v: Any) -> Any:
+            return tuple(map(build.widened, v)) if isinstance(v, tuple) else build.widened(v)
+
+        found = function(wide(ct), wide(result), *map(build.widened, operands), **attrs)
+        pairs = zip(found, operands, strict=True)
+        return tuple(None if c is None else build.convert(c, v.dtype) for c, v in pairs)
+
+    return vjp
