@@ -188,6 +188,25 @@ def _dims(_row: OpDef, dtype: DType) -> Cases:
     yield (dtype[0, 2],), {"dims": (1,)}
 
 
+def _cumulative(_row: OpDef, dtype: DType) -> Cases:
+    for kind in ("add", "mul", "max", "min"):
+        for shape, dim in (((9,), 0), ((1,), 0), ((0, 2), 0), ((3, 5), 1), ((5, 2, 3), 0)):
+            for reverse in (False, True):
+                yield (dtype[shape],), {"kind": kind, "dim": dim, "reverse": reverse}
+        if kind in ("add", "mul"):
+            yield (dtype[3, 5],), {"kind": kind, "dim": 1, "exclusive": True}
+            yield (dtype[5],), {"kind": kind, "dim": 0, "exclusive": True, "reverse": True}
+
+
+def _sort(_row: OpDef, dtype: DType) -> Cases:
+    for shape, dim in (((9,), 0), ((1,), 0), ((0, 2), 0), ((2, 0), 0), ((3, 4), 0), ((2, 5, 3), 1)):
+        for descending in (False, True):
+            attrs = {"dim": dim, "descending": descending}
+            yield (dtype[shape],), attrs
+            yield (dtype[shape], i32[shape]), attrs
+            yield (dtype[shape], f32[shape], dtype[shape]), {**attrs, "num_keys": 2}
+
+
 def _layer_norm(_row: OpDef, dtype: DType) -> Cases:
     yield (dtype[3, 5], dtype[5], dtype[5]), {"dims": (1,)}
     yield (dtype[3, 2, 5], dtype[3, 5], dtype[3, 5]), {"dims": (0, 2), "epsilon": 1e-3}
@@ -335,6 +354,8 @@ CASES: dict[str, Callable[[OpDef, DType], Cases]] = {
     "concatenate": _concatenate,
     "scan": _scan,
     "reduce": _reduce,
+    "cumulative": _cumulative,
+    "sort": _sort,
     "mean": _dims,
     "var": _dims,
     "softmax": _dims,

@@ -125,6 +125,7 @@ def differentiable() -> list[OpDef]:
         if (row.kind is Kind.COMPOSITE or row.vjp is not None)
         and row.name not in NO_GRADIENT
         and not row.holds_graphs  # test_control.py
+        and row.name != "sort"  # several results: test_sorting.py
     ]
 
 
