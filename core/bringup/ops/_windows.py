@@ -197,8 +197,10 @@ def _increasing(name: str, dims: Ints, what: str) -> Ints:
 def checked_sizes(name: str, x: TensorType, sizes: Ints, attrs: Attrs) -> None:
     """Raise OpTypeError unless windows of these sizes fit into x."""
     for d, (n, size) in enumerate(zip(x.shape, sizes, strict=True)):
-        gone = d in (*attrs["collapsed"], *attrs["batch"][0])
-        if (gone and size != 1) or not 0 <= size <= n:
+        shared = d in attrs["batch"][0]
+        gone = shared or d in attrs["collapsed"]
+        # A batch dimension may be empty: then there are no windows.
+        if (gone and size != 1) or not (shared or 0 <= size <= n):
             raise OpTypeError(
                 f"{name}: windows of sizes {sizes} do not fit dimension {d} of {x}",
                 fix="use 1 there" if gone else f"use 0 <= size <= {n}",
