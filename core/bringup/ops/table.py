@@ -155,10 +155,12 @@ class Domain:
     intervals: per operand (the last repeats) a closed interval of floats, or None for every value
     of the dtype.
     nonzero: operands that must not be 0 (by position).
+    matrices: per operand a name of `bringup.ops.structures`, or nothing: what its matrices are.
     """
 
     intervals: tuple[tuple[float, float] | None, ...] = (None,)
     nonzero: tuple[int, ...] = ()
+    matrices: tuple[str, ...] = ()
 
 
 EVERYWHERE = Domain()

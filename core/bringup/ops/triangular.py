@@ -16,7 +16,18 @@ from bringup.ops._loops import Index, repeat
 from bringup.ops._numeric import Array
 from bringup.ops.batching import shifting
 from bringup.ops.build import like, rows
-from bringup.ops.table import Accuracy, Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
+from bringup.ops.table import (
+    Accuracy,
+    Attr,
+    Attrs,
+    Domain,
+    Kind,
+    OpDef,
+    Special,
+    Trait,
+    Types,
+    define,
+)
 from bringup.types import TensorType
 
 Cotangents = tuple[Value | None, ...]
@@ -159,6 +170,7 @@ triangular_solve = define(
         reference=_solve_reference,
         vjp=_solve_vjp,
         dtypes=FLOATS,
+        domain=Domain(matrices=("dominant",)),
         special=(
             _solve_cell("[[2, 5], [1, 4]]", "[[4], [10]]", "[[2], [2]]"),
             _solve_cell("[[2, 5], [1, 4]]", "[[12], [4]]", "[[3.5], [1]]", lower=False),
@@ -273,6 +285,7 @@ cholesky = define(
         reference=_cholesky_reference,
         vjp=_cholesky_vjp,
         dtypes=FLOATS,
+        domain=Domain(matrices=("definite",)),
         special=(
             Special(("[[4, 7], [2, 10]]",), "[[2, 0.0], [1, 3]]"),
             Special(("[[1, 2], [2, 1]]",), "[[nan, 0.0], [nan, nan]]"),
