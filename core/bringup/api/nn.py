@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from bringup.api.apply import apply
 from bringup.api.array import Array
+from bringup.api.attending import attention
 from bringup.api.axes import axes_of, axis_of
 from bringup.api.broadcasting import as_array, as_float, fit, float_unary, unary
+from bringup.api.convolving import conv, conv_transpose
+from bringup.api.elementwise import where
 from bringup.api.manipulation import moveaxis
+from bringup.api.norms import batch_norm, batch_norm_train, group_norm, instance_norm, rms_norm
+from bringup.api.pooling import avg_pool, max_pool
 from bringup.api.promotion import DEFAULT_FLOAT, common, dtype_of, literal
 from bringup.api.reductions import Axis
+from bringup.api.reductions import sum as _sum
+from bringup.dtypes import bool_
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 from bringup.types import TensorType
@@ -123,6 +130,26 @@ def layer_norm(
     return apply("layer_norm", parts, {"dims": dims, "epsilon": float(epsilon)})
 
 
+def cross_entropy(scores: Array, labels: Array, *, axis: int = -1) -> Array:
+    """Minus `log_softmax` of the scores at each label; 0 where a label is no index.
+
+    scores: any floats, a class for each index along `axis`.  labels: integers, without that axis.
+
+    >>> bu.nn.cross_entropy(bu.asarray([[0.0, 0.0], [0.0, 1000.0]]), bu.asarray([0, 1])).tolist()
+    [0.6931471805599453, 0.0]
+    """
+    scores, labels = as_float(scores), as_array(labels)
+    dim = axis_of("cross_entropy", axis, scores.ndim)
+    if labels.shape != scores.shape[:dim] + scores.shape[dim + 1 :] or not labels.dtype.is_integer:
+        raise OpTypeError(
+            f"cross_entropy: labels {labels.type} do not fit scores {scores.type}",
+            location=user_location(),
+            fix=f"give integers of the shape of the scores without axis {dim}",
+        )
+    hot = one_hot(labels, scores.shape[dim], axis=dim, dtype=bool_)
+    return _sum(where(hot, -log_softmax(scores, axis=dim), 0.0), axis=dim)
+
+
 def one_hot(indices: Array, size: int, *, axis: int = -1, dtype: object = None) -> Array:
     """A new axis of that size with 1 at the index and 0 elsewhere; all 0 for indices out of range.
 
@@ -134,3 +161,28 @@ def one_hot(indices: Array, size: int, *, axis: int = -1, dtype: object = None) 
     own = DEFAULT_FLOAT if dtype is None else dtype_of(dtype)
     result = apply("one_hot", (as_array(indices),), {"size": size, "dtype": own})
     return moveaxis(result, -1, axis_of("one_hot", axis, result.ndim))
+
+
+__all__ = [
+    "attention",
+    "avg_pool",
+    "batch_norm",
+    "batch_norm_train",
+    "conv",
+    "conv_transpose",
+    "cross_entropy",
+    "erf",
+    "gelu",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "log_softmax",
+    "logistic",
+    "max_pool",
+    "one_hot",
+    "relu",
+    "rms_norm",
+    "sigmoid",
+    "silu",
+    "softmax",
+]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from bringup.ops.table import (
     Types,
     define,
 )
+from bringup.records import record
 from bringup.types import TensorType
 
 Cotangents = tuple[Value | None, ...]
@@ -38,7 +38,7 @@ Ints = tuple[int, ...]
 _COLUMNS = ("window", "strides", "lo", "hi", "dilation")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Window:
     """The attributes that say where windows lie; one entry per dimension."""
 
