@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from bringup.dtypes import DType, accumulator, i32, i64
 from bringup.graph import Builder, Instr, Literal, Value
 from bringup.kernel import ops as kops
-from bringup.kernel.index import Axis, Bound, Expr, flatten
-from bringup.kernel.movement import Index, is_movement, source_of
+from bringup.kernel.index import Axis, Bound, Dyn, Element, Expr, flatten
+from bringup.kernel.indexed import Source, elements_in
+from bringup.kernel.movement import Index, is_movement, joined, needs_of, source_of
+from bringup.ops._windows import clamped
 from bringup.ops.table import Kind, OpDef, Trait, lookup
 from bringup.types import TensorType
 
@@ -136,10 +138,7 @@ class Walk:
         if made is None or is_fold(made):
             return ()
         if is_movement(made):
-            return [
-                (made.operands[s.operand], s.index, joined(mask, s.bounds))
-                for s in source_of(made, index)
-            ]
+            return needs_of(made, index, mask)
         return [(v, index, mask) for v in made.operands]
 
 
@@ -209,29 +208,65 @@ class Body(Walk):
         if number is not None:
             result = kops.load(buffer=-1 - number, dtype=value.dtype, index=row_offset(self.inner))
             return result
-        offset = flatten(index, value.shape)
+        offset, where, loaded = self._resolved(flatten(index, value.shape), mask)
         result = kops.load(
-            buffer=self.owner.buffer_of(value), dtype=value.dtype, index=offset, mask=mask
+            *loaded,
+            buffer=self.owner.buffer_of(value),
+            dtype=value.dtype,
+            index=offset,
+            mask=where,
         )
+        return result
+
+    def _resolved(self, expr: Expr, mask: Mask) -> tuple[Expr, Mask, list[Value]]:
+        """An expression and a mask with the elements they name as operands."""
+        exprs = (expr, *(b.expr for b in mask))
+        numbers = {e: n for n, e in enumerate(dict.fromkeys(elements_in(exprs)))}
+        if not numbers:
+            return expr, mask, []
+
+        def leaf(atom: Axis | Dyn | Element) -> Expr | None:
+            known = isinstance(atom, Element)
+            return Expr.of(Dyn(numbers[atom], 0, atom.last)) if known else None
+
+        bounds = tuple(Bound(b.expr.rewrite(leaf), b.low, b.high) for b in mask)
+        return expr.rewrite(leaf), bounds, [self._clamped(e) for e in numbers]
+
+    def _raw(self, element: Element) -> Value:
+        return self.memo[(element.value, element.index, element.mask)]
+
+    def _clamped(self, element: Element) -> Value:
+        return clamped(self._raw(element), element.last)
+
+    def _inside_mask(self, mask: Mask) -> Value:
+        _, where, loaded = self._resolved(Expr(), mask)
+        result: Value = kops.inside(*loaded, mask=where)
         return result
 
     def _register(self, fold: Instr) -> Value:
         return self._convert(self.registers[fold.result], fold.result.dtype)
 
     def _moved(self, made: Instr, index: Index, mask: Mask) -> Value:
-        sources = source_of(made, index)
-        parts = [
-            self.memo[(made.operands[s.operand], s.index, joined(mask, s.bounds))] for s in sources
-        ]
+        sources = source_of(made, index, mask)
+        parts = [self._part(made.operands[s.operand], s, mask) for s in sources]
         result = parts[-1]
         for source, part in reversed(list(zip(sources[:-1], parts[:-1], strict=True))):
-            result = lookup("select")(kops.inside(mask=source.bounds), part, result)
+            result = lookup("select")(self._inside_mask(source.bounds), part, result)
+        return result
+
+    def _part(self, operand: Value, source: Source, mask: Mask) -> Value:
+        result = self.memo[(operand, source.index, joined(mask, source.bounds))]
+        for element in source.inside:
+            fits = lookup("compare")(self._raw(element), self._clamped(element), direction="eq")
+            zero = lookup("constant")(value=Literal.splat(0, result.type))
+            result = lookup("select")(fits, result, zero)
         return result
 
     def _iota(self, made: Instr, index: Index) -> Value:
-        expr = index[made.attrs["dim"]]
+        expr, _, loaded = self._resolved(index[made.attrs["dim"]], ())
         narrow = i32 if expr.last < 2**31 else i64
-        return self._convert(kops.index(index=expr, dtype=narrow), made.result.dtype)
+        number = kops.index(*loaded, index=expr, dtype=narrow)
+        return self._convert(number, made.result.dtype)
 
     def _convert(self, value: Value, dtype: DType) -> Value:
         result: Value = value if value.dtype is dtype else lookup("convert")(value, dtype=dtype)
@@ -270,8 +305,3 @@ def register_dtype(fold: Instr | None) -> DType:
 def row_offset(inner: tuple[Axis, ...]) -> Expr:
     """The row-major position within a stage's inner axes."""
     return flatten(map(Expr.of, inner), (a.size for a in inner))
-
-
-def joined(mask: Mask, more: Mask) -> Mask:
-    """Both masks' bounds, each once."""
-    return mask + tuple(b for b in more if b not in mask)

@@ -16,12 +16,12 @@ every stage continue from there, so that equal positions of different stages hav
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Literal as OneOf
 
 from bringup.dtypes import DType
-from bringup.graph import Graph, Instr
+from bringup.graph import Graph, Instr, Value
 from bringup.kernel.index import Axis, Bound, Expr
 from bringup.records import record
 from bringup.types import TensorType
@@ -106,6 +106,21 @@ class Stage:
     def loads(self) -> Iterator[Instr]:
         """The body's `load` instructions."""
         return (i for i in self.body.instrs if i.op.name == "load")
+
+    def data_axes(self) -> Mapping[Instr, frozenset[Axis]]:
+        """The axes on which the loaded indices of `load` instructions depend."""
+        used: dict[Value, frozenset[Axis]] = {}
+        found: dict[Instr, frozenset[Axis]] = {}
+        if not any(i.operands for i in self.loads()):
+            return found
+        for instr in self.body.instrs:
+            exprs = [b.expr for b in instr.attrs.get("mask", ())]
+            exprs += [instr.attrs["index"]] if "index" in instr.attrs else []
+            axes = frozenset[Axis]().union(*(used.get(v, frozenset()) for v in instr.operands))
+            if instr.op.name == "load" and instr.operands:
+                found[instr] = axes
+            used.update(dict.fromkeys(instr.results, axes.union(*(e.axes() for e in exprs))))
+        return found
 
 
 @record

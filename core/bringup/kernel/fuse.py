@@ -17,6 +17,7 @@ from bringup.graph import Graph, Instr, Value
 from bringup.kernel.axes import normalize_axes
 from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis
+from bringup.kernel.indexed import INDEXED
 from bringup.kernel.limits import Limits
 from bringup.kernel.lower import (
     Region,
@@ -29,7 +30,7 @@ from bringup.kernel.lower import (
     opdef,
     shape_region,
 )
-from bringup.kernel.movement import Index, is_movement, source_of
+from bringup.kernel.movement import Index, is_movement, needs_of
 from bringup.ops.table import Kind
 from bringup.records import record
 
@@ -249,8 +250,8 @@ class _Fusion:
         if len(reads) + len(cluster.region.outputs) > self.limits.buffers:
             return False, None
         if is_movement(instr):
-            masked = _fills(instr) and cluster.contracts
-            if masked and self._feeds_contraction(cluster, instr):
+            asks = _fills(instr) or instr.op.name in INDEXED
+            if asks and cluster.contracts and self._feeds_contraction(cluster, instr):
                 return False, None  # every product would ask again what one copy settles
             return len(indices) <= _MAX_READS, None
         if not self._worth_repeating(cluster, instr, indices):
@@ -529,7 +530,7 @@ def _follow(reads: dict[Value, list[Index]], instr: Instr, indices: list[Index])
     """Where the operands of a joining instruction are read, given where its result is."""
     for index in indices:
         if is_movement(instr):
-            needed = [(instr.operands[s.operand], s.index) for s in source_of(instr, index)]
+            needed = [(v, at) for v, at, _ in needs_of(instr, index)]
         else:
             needed = [(v, index) for v in instr.operands]
         for value, at in needed:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from bringup.graph import Value
 from bringup.records import record
 
 
@@ -92,7 +93,34 @@ class Mod:
         return f"({self.of})%{self.by}"
 
 
-Atom = Axis | Dyn | Div | Mod
+@record
+class Element:
+    """The element ``index`` of a value, kept in ``0 … last``: an index that is data.
+
+    It stands in expressions while a region is lowered; the kernel has a `Dyn` in its place.
+    mask: where it may be read.
+    """
+
+    value: Value
+    index: tuple[Expr, ...]
+    mask: tuple[Bound, ...]
+    last: int
+
+    @property
+    def first(self) -> int:
+        """The least value it takes."""
+        return 0
+
+    def axes(self) -> frozenset[Axis]:
+        """Every axis it depends on."""
+        exprs = (*self.index, *(b.expr for b in self.mask))
+        return frozenset[Axis]().union(*(e.axes() for e in exprs))
+
+    def __str__(self) -> str:
+        return f"{self.value.type}({', '.join(map(str, self.index))})[0:{self.last}]"
+
+
+Atom = Axis | Dyn | Div | Mod | Element
 
 
 @record
@@ -149,7 +177,7 @@ class Expr:
         for atom, c in self.terms:
             if atom == axis:
                 stride = c
-            elif isinstance(atom, Div | Mod) and axis in atom.of.axes():
+            elif axis in _axes_within(atom):
                 return None
         return stride
 
@@ -159,8 +187,8 @@ class Expr:
         for atom, _ in self.terms:
             if isinstance(atom, Axis):
                 found.add(atom)
-            elif isinstance(atom, Div | Mod):
-                found |= atom.of.axes()
+            else:
+                found |= _axes_within(atom)
         return frozenset(found)
 
     def atoms(self) -> Iterable[Atom]:
@@ -204,7 +232,7 @@ class Expr:
         """Replace axes, simplifying on the way."""
         return self.rewrite(lambda atom: table.get(atom) if isinstance(atom, Axis) else None)
 
-    def rewrite(self, leaf: Callable[[Axis | Dyn], Expr | None]) -> Expr:
+    def rewrite(self, leaf: Callable[[Axis | Dyn | Element], Expr | None]) -> Expr:
         """Replace leaves (None keeps one), simplifying on the way."""
         result = Expr(self.const)
         for atom, c in self.terms:
@@ -229,6 +257,13 @@ class Expr:
 
 
 ZERO = Expr()
+
+
+def _axes_within(atom: Atom) -> frozenset[Axis]:
+    """The axes that an atom hides."""
+    if isinstance(atom, Div | Mod):
+        return atom.of.axes()
+    return atom.axes() if isinstance(atom, Element) else frozenset()
 
 
 @record
@@ -259,7 +294,7 @@ class Bound:
 def _order(atom: Atom) -> tuple[int, str]:
     if isinstance(atom, Axis):
         return (0, f"{atom.id:06d}")
-    return ({Dyn: 1, Div: 2, Mod: 3}[type(atom)], str(atom))
+    return ({Dyn: 1, Div: 2, Mod: 3, Element: 4}[type(atom)], str(atom))
 
 
 def _collect(const: int, terms: Iterable[tuple[Atom, int]]) -> Expr:

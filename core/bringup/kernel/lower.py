@@ -32,7 +32,7 @@ from bringup.kernel.evaluation import (
 from bringup.kernel.form import BufferDecl, Fold, Kernel, Sink, Stage, Store
 from bringup.kernel.index import Axis, Expr, flatten
 from bringup.kernel.limits import Limits
-from bringup.kernel.movement import Index, is_movement, source_of
+from bringup.kernel.movement import Index, is_movement, needs_of
 from bringup.ops.table import Kind
 from bringup.records import record
 from bringup.types import TensorType
@@ -243,7 +243,7 @@ class Lowering:
             if is_fold(made):
                 return self._grid_positions(made, at[1], axes)
             if is_movement(made):
-                stack.extend((made.operands[s.operand], s.index) for s in source_of(made, at[1]))
+                stack.extend((v, index) for v, index, _ in needs_of(made, at[1]))
             else:
                 stack.extend((v, at[1]) for v in made.operands)
             if len(seen) > MAX_BODY:

@@ -9,22 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bringup.graph import Instr
+from bringup.graph import Instr, Value
 from bringup.kernel.index import ZERO, Bound, Expr, flatten, unflatten
-from bringup.records import record
+from bringup.kernel.indexed import INDEXED, Index, Mask, Source, elements_of
 from bringup.types import TensorType
-
-Index = tuple[Expr, ...]
-
-
-@record
-class Source:
-    """Read operand number ``operand`` at ``index`` where every bound holds."""
-
-    operand: int
-    index: Index
-    bounds: tuple[Bound, ...] = ()
-
 
 Rule = Callable[[tuple[TensorType, ...], Mapping[str, Any], Index], list[Source]]
 
@@ -105,10 +93,32 @@ RULES: dict[str, Rule] = {
 
 
 def is_movement(instr: Instr) -> bool:
-    """Whether the instruction dissolves into an index map."""
-    return instr.op.name in RULES
+    """Whether the instruction dissolves into an index map, of indices known or loaded."""
+    return instr.op.name in RULES or instr.op.name in INDEXED
 
 
-def source_of(instr: Instr, index: Index) -> list[Source]:
-    """The alternatives for result element ``index``, in order; see `Source`."""
-    return RULES[instr.op.name](tuple(v.type for v in instr.operands), instr.attrs, index)
+def source_of(instr: Instr, index: Index, mask: Mask = ()) -> list[Source]:
+    """The alternatives for result element ``index``, in order; see `Source`.
+
+    mask: where the element is wanted.
+    """
+    rule = RULES.get(instr.op.name)
+    if rule is None:
+        return INDEXED[instr.op.name](instr, index, mask)
+    return rule(tuple(v.type for v in instr.operands), instr.attrs, index)
+
+
+def needs_of(instr: Instr, index: Index, mask: Mask = ()) -> list[tuple[Value, Index, Mask]]:
+    """Which elements of other values result element ``index`` is made of, those that are indices
+    last; with where each is wanted.
+    """
+    sources = source_of(instr, index, mask)
+    found = [(instr.operands[s.operand], s.index, joined(mask, s.bounds)) for s in sources]
+    if instr.op.name in INDEXED:
+        found += [(e.value, e.index, e.mask) for s in sources for e in elements_of(s)]
+    return found
+
+
+def joined(mask: Mask, more: Mask) -> Mask:
+    """Both masks' bounds, each once."""
+    return mask + tuple(b for b in more if b not in mask)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bringup.dtypes import DType
 from bringup.graph import Graph, Instr, Value
-from bringup.kernel.index import Axis, Bound, Div, Dyn, Expr, Mod
+from bringup.kernel.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.llvm import text as ir
 from bringup.llvm.division import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.scalar import literal, memory_type, register_type, render
@@ -169,7 +169,7 @@ class BodyEmitter:
         if name == "index":
             return self._index(instr, position, frame)
         if name == "inside":
-            return self._inside(instr.attrs["mask"], position, frame)
+            return self._inside(instr.attrs["mask"], position, frame, instr.operands)
         if name == "load":
             return self._load(instr, position, frame)
         operands = [self.at(v, position) for v in instr.operands]
@@ -187,8 +187,10 @@ class BodyEmitter:
     def _offset(self, axis: Axis, position: Position) -> int:
         return position[self.tiled.index(axis)] if axis in self.tiled else 0
 
-    def scalar(self, expr: Expr, position: Position, frame: Frame) -> Val:
-        """The expression at lane 0, as i64."""
+    def scalar(
+        self, expr: Expr, position: Position, frame: Frame, loaded: Sequence[Value] = ()
+    ) -> Val:
+        """The expression at lane 0, as i64; loaded: the indices it names."""
         b = self.b
         constant, total = expr.const, const(ir.i64, 0)
         for atom, c in expr.terms:
@@ -198,11 +200,44 @@ class BodyEmitter:
                     constant += c * tile.step * self._offset(atom, position)
                 part = frame.bases[atom]
             elif isinstance(atom, Div | Mod):
-                part = self._divided(atom, self.scalar(atom.of, position, frame))
+                part = self._divided(atom, self.scalar(atom.of, position, frame, loaded))
             else:
-                raise AssertionError(f"no scalar for {atom}")
+                part = self._data_index(atom, loaded, position, ir.i64)
             total = b.add(total, b.mul(part, const(ir.i64, c)))
         return b.add(total, const(ir.i64, constant))
+
+    def _data_index(
+        self, atom: Atom, loaded: Sequence[Value], position: Position, element: Type
+    ) -> Val:
+        """A loaded index as wide as the arithmetic on it; none is negative."""
+        assert isinstance(atom, Dyn), f"{atom} is no index of a kernel"
+        value = self.at(loaded[atom.operand], position)
+        if value.type.bits == element.bits:
+            return value
+        narrow = value.type.bits < element.bits
+        return (self.b.zext if narrow else self.b.trunc)(value, element)
+
+    def _varies(self, expr: Expr, frame: Frame, loaded: Sequence[Value]) -> bool:
+        """Whether the expression differs from lane to lane."""
+        if frame.lane is None:
+            return False
+        return any(self._atom_varies(atom, frame, loaded) for atom, _ in expr.terms)
+
+    def _atom_varies(self, atom: Atom, frame: Frame, loaded: Sequence[Value]) -> bool:
+        if isinstance(atom, Dyn):
+            return loaded[atom.operand] in self.varying
+        if isinstance(atom, Div | Mod):
+            return self._varies(atom.of, frame, loaded)
+        return atom == frame.lane
+
+    def _lane_stride(self, expr: Expr, frame: Frame, loaded: Sequence[Value]) -> int | None:
+        """Elements from lane to lane; None if that is no one number."""
+        if frame.lane is None:
+            return 0
+        data = any(
+            isinstance(atom, Dyn) and loaded[atom.operand] in self.varying for atom in expr.atoms()
+        )
+        return None if data else expr.coefficient(frame.lane)
 
     def _divided(self, atom: Div | Mod, value: Val) -> Val:
         """Floor division or remainder by a constant."""
@@ -217,23 +252,26 @@ class BodyEmitter:
             return rest
         return b.binary("sdiv", b.sub(value, rest), by)
 
-    def vector(self, expr: Expr, position: Position, frame: Frame) -> Val:
+    def vector(
+        self, expr: Expr, position: Position, frame: Frame, loaded: Sequence[Value] = ()
+    ) -> Val:
         """The expression at every lane, as a vector of i32 where its range allows, else i64."""
         b = self.b
         narrow = _fits_i32(expr)
         element = ir.i32 if narrow else ir.i64
         steps = vec(element, frame.lanes)
         total: Val | None = None
-        fixed = Expr(expr.const, tuple(t for t in expr.terms if frame.lane not in _axes_of(t[0])))
-        for atom, c in expr.terms:
-            if frame.lane not in _axes_of(atom):
-                continue
+        spread_out = [t for t in expr.terms if self._atom_varies(t[0], frame, loaded)]
+        fixed = Expr(expr.const, tuple(t for t in expr.terms if t not in spread_out))
+        for atom, c in spread_out:
             if isinstance(atom, Axis):
                 part = const_vector(element, [c * i for i in range(frame.lanes)])
                 fixed = fixed + Expr(0, ((atom, c),))
+            elif not isinstance(atom, Div | Mod):
+                found = self._data_index(atom, loaded, position, element)
+                part = b.mul(found, const(steps, c))
             else:
-                assert isinstance(atom, Div | Mod)
-                inner = self.vector(atom.of, position, frame)
+                inner = self.vector(atom.of, position, frame, loaded)
                 part = self._divided(atom, inner)
                 if part.type.scalar is not element:
                     part = (
@@ -243,15 +281,15 @@ class BodyEmitter:
                     )
                 part = b.mul(part, const(steps, c))
             total = part if total is None else b.add(total, part)
-        base = self.scalar(fixed, position, frame)
+        base = self.scalar(fixed, position, frame, loaded)
         spread = b.splat(b.trunc(base, element) if narrow else base, frame.lanes)
         return spread if total is None else b.add(total, spread)
 
     def _index(self, instr: Instr, position: Position, frame: Frame) -> Val:
-        expr, dtype = instr.attrs["index"], instr.result.dtype
-        varies = frame.lane is not None and frame.lane in expr.axes()
-        value = self.vector(expr, position, frame) if varies else self.scalar(expr, position, frame)
-        return self._to_width(value, dtype)
+        expr, dtype, loaded = instr.attrs["index"], instr.result.dtype, instr.operands
+        varies = self._varies(expr, frame, loaded)
+        compute = self.vector if varies else self.scalar
+        return self._to_width(compute(expr, position, frame, loaded), dtype)
 
     def _to_width(self, value: Val, dtype: DType) -> Val:
         target = register_type(dtype)
@@ -259,15 +297,17 @@ class BodyEmitter:
             return self.b.trunc(value, target)
         return self.b.sext(value, target) if value.type.bits < target.bits else value
 
-    def _inside(self, mask: Sequence[Bound], position: Position, frame: Frame) -> Val:
+    def _inside(
+        self,
+        mask: Sequence[Bound],
+        position: Position,
+        frame: Frame,
+        loaded: Sequence[Value] = (),
+    ) -> Val:
         result: Val | None = None
         for bound in mask:
-            varies = frame.lane is not None and frame.lane in bound.expr.axes()
-            at = (
-                self.vector(bound.expr, position, frame)
-                if varies
-                else self.scalar(bound.expr, position, frame)
-            )
+            varies = self._varies(bound.expr, frame, loaded)
+            at = (self.vector if varies else self.scalar)(bound.expr, position, frame, loaded)
             # A narrow index may have wide bounds, which matter only as far as it goes.
             low, high = max(bound.low, bound.expr.first), min(bound.high, bound.expr.last + 1)
             shifted = self.b.sub(at, const(at.type, low))
@@ -294,9 +334,10 @@ class BodyEmitter:
                 b.load(vec(element, frame.lanes), address, element.bits // 8), dtype
             )
         mask = self._mask(instr.attrs["mask"], position, frame, instr)
-        stride = expr.coefficient(frame.lane) if frame.lane is not None else 0
+        loaded_at = instr.operands
+        stride = self._lane_stride(expr, frame, loaded_at)
         if stride == 0 and (mask is None or mask.type.lanes == 1):
-            address = b.gep(pointer, self.scalar(expr, position, frame), element)
+            address = b.gep(pointer, self.scalar(expr, position, frame, loaded_at), element)
             if mask is None:
                 return self._from_memory(b.load(element, address, element.bits // 8), dtype)
             return self._from_memory(b.masked_load(element, address, mask, ir.zero(element)), dtype)
@@ -305,7 +346,7 @@ class BodyEmitter:
         if mask is not None and mask.type.lanes == 1 and frame.lanes > 1:
             mask = b.splat(mask, frame.lanes)
         if stride == 1:
-            address = b.gep(pointer, self.scalar(expr, position, frame), element)
+            address = b.gep(pointer, self.scalar(expr, position, frame, loaded_at), element)
             if mask is None:
                 return self._from_memory(b.load(wide, address, align), dtype)
             return self._from_memory(
@@ -313,11 +354,11 @@ class BodyEmitter:
             )
         if stride == -1 and mask is None:
             first = expr + -(frame.lanes - 1)
-            address = b.gep(pointer, self.scalar(first, position, frame), element)
+            address = b.gep(pointer, self.scalar(first, position, frame, loaded_at), element)
             loaded = b.load(wide, address, align)
             order = list(range(frame.lanes - 1, -1, -1))
             return self._from_memory(b.shufflevector(loaded, None, order), dtype)
-        addresses = b.gep(pointer, self._wide_index(expr, position, frame), element)
+        addresses = b.gep(pointer, self._wide_index(expr, position, frame, loaded_at), element)
         return self._from_memory(
             b.masked_gather(wide, addresses, mask, ir.zero(wide), align), dtype
         )
@@ -334,15 +375,18 @@ class BodyEmitter:
         at = self.scalar(lane_free * self.wide_tiles[buffer] + column, position, frame)
         return self.b.gep(self.pointers[buffer], at, element)
 
-    def _wide_index(self, expr: Expr, position: Position, frame: Frame) -> Val:
-        found = self.vector(expr, position, frame)
+    def _wide_index(
+        self, expr: Expr, position: Position, frame: Frame, loaded: Sequence[Value] = ()
+    ) -> Val:
+        found = self.vector(expr, position, frame, loaded)
         return found if found.type.bits == 64 else self.b.sext(found, ir.i64)
 
     def _mask(
         self, bounds: Sequence[Bound], position: Position, frame: Frame, instr: Instr | None
     ) -> Val | None:
         """The lanes at which memory may be touched, None for all."""
-        mask = self._inside(bounds, position, frame) if bounds else None
+        loaded = instr.operands if instr is not None else ()
+        mask = self._inside(bounds, position, frame, loaded) if bounds else None
         if frame.masks is None or frame.lane is None:
             return mask
         if instr is not None and instr.result not in self.varying:
@@ -395,12 +439,6 @@ class BodyEmitter:
         if frame.lane is not None:
             return self._mask(bounds, position, frame, None)
         return self._inside(bounds, position, frame) if bounds else None
-
-
-def _axes_of(atom: Axis | Div | Mod | Dyn) -> frozenset[Axis]:
-    if isinstance(atom, Axis):
-        return frozenset((atom,))
-    return atom.of.axes() if isinstance(atom, Div | Mod) else frozenset()
 
 
 def _fits_i32(expr: Expr) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import bringup.ops  # noqa: F401  (fills the op table)
 from bringup.dtypes import ALL, FLOATS, DType
+from bringup.kernel.indexed import INDEXED
+from bringup.kernel.movement import RULES
 from bringup.llvm.scalar import FLOAT_ONLY, RENDER
-from bringup.ops.table import Kind, all_ops
+from bringup.ops.table import lookup
 
-_SHAPED = (Kind.SOURCE, Kind.MOVEMENT, Kind.REDUCTION, Kind.CONTRACTION)
+_NESTS = ("constant", "iota", *RULES, *INDEXED, "reduce", "dot_general")
 
 
 def emitter_claims() -> dict[str, frozenset[DType]]:
@@ -15,7 +16,7 @@ def emitter_claims() -> dict[str, frozenset[DType]]:
     dtype of each row.
     """
     every, floats = frozenset(ALL), frozenset(FLOATS)
-    rows = [row for row in all_ops() if row.name in RENDER or row.kind in _SHAPED]
+    rows = map(lookup, dict.fromkeys((*RENDER, *_NESTS)))
     return {
         claim: floats if row.name in FLOAT_ONLY else every for row in rows for claim in row.claims
     }

@@ -535,7 +535,7 @@ class _StageEmitter:
             return
         row = self.owner.kernel.grid[-1]
         for buffer, index in dict.fromkeys(
-            (i.attrs["buffer"], i.attrs["index"]) for i in first.loads()
+            (i.attrs["buffer"], i.attrs["index"]) for i in first.loads() if not i.operands
         ):
             step = index.coefficient(row)
             if not step or index.coefficient(first.axes[-1]) != 1:

@@ -7,10 +7,10 @@ computed from which.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from bringup.graph import Instr
+from bringup.graph import Instr, Value
 from bringup.kernel.form import Kernel, Stage
 from bringup.kernel.index import Axis, Expr
 from bringup.records import record
@@ -79,10 +79,7 @@ def schedule(
     one_by_one: grid axes whose points differ in how far their loops go, so that no two may share a
     vector or a tile.
     """
-    widest = max(
-        (i.results[0].dtype.bits for s in kernel.stages for i in s.body.instrs), default=32
-    )
-    widest = max([widest, *(v.dtype.bits for s in kernel.stages for v in s.body.inputs)])
+    widest = max((v.dtype.bits for s in kernel.stages for v in _lane_values(s)), default=32)
     full = max(4, min(64, target.vector_bits // max(widest, 8)))
     looping = [s for s in kernel.stages if s.axes]
     shared = [a for a in kernel.grid if a not in one_by_one]
@@ -99,23 +96,37 @@ def schedule(
     return _inner_schedule(kernel, full, target, shared)
 
 
+def _lane_values(stage: Stage) -> Iterator[Value]:
+    """What the sinks are computed from; what only finds addresses does not set the lanes."""
+    wanted = set(stage.body.outputs)
+    for instr in reversed(stage.body.instrs):
+        if wanted.isdisjoint(instr.results):
+            continue
+        yield from instr.results
+        if instr.op.name not in ("load", "inside"):
+            wanted.update(instr.operands)
+    yield from stage.body.inputs
+
+
 def _is_map(kernel: Kernel) -> bool:
     return all(not s.axes and not s.folds for s in kernel.stages)
 
 
-def _accesses(stage: Stage) -> Iterator[Expr]:
+def _accesses(stage: Stage) -> Iterator[tuple[Expr, frozenset[Axis]]]:
+    """Index of every access, and the axes that move it through data."""
+    data = stage.data_axes()
     for instr in stage.loads():
-        yield instr.attrs["index"]
+        yield instr.attrs["index"], data.get(instr, frozenset())
     for store in stage.stores:
-        yield store.index
+        yield store.index, frozenset()
 
 
 def _score(stages: Iterable[Stage], axis: Axis, lanes: int) -> float:
     """How well memory accesses go with running ``axis`` across lanes, per grid point."""
     total = 0.0
     for stage in stages:
-        for index in _accesses(stage):
-            stride = index.coefficient(axis)
+        for index, data in _accesses(stage):
+            stride = index.coefficient(axis) if axis not in data else None
             worth = {1: 2.0, 0: 1.0, -1: 1.0}.get(stride if stride is not None else 99, -3.0)
             total += worth * max(stage.trips, 1)
     efficiency = min(axis.size, lanes) / lanes
@@ -169,8 +180,9 @@ def _row_axis(kernel: Kernel, lane: Axis, shared: Sequence[Axis]) -> Axis | None
         if axis == lane:
             continue
         for stage in kernel.stages:
+            data = stage.data_axes()
             for instr in stage.loads() if stage.axes else ():
-                used = instr.attrs["index"].axes()
+                used = instr.attrs["index"].axes() | data.get(instr, frozenset())
                 if lane in used and axis not in used and used & set(stage.axes):
                     return axis
     return None
@@ -243,7 +255,8 @@ def _cross_axes(kernel: Kernel, shared: Sequence[Axis]) -> tuple[Axis | None, Ax
         for stage in kernel.stages:
             if not stage.axes:
                 continue
-            if any(_shares(i, axis, stage) for i in stage.loads()):
+            data = stage.data_axes()
+            if any(_shares(i, axis, stage, data) for i in stage.loads()):
                 skipped.append(axis)
                 break
     if not skipped:
@@ -251,8 +264,8 @@ def _cross_axes(kernel: Kernel, shared: Sequence[Axis]) -> tuple[Axis | None, Ax
     return skipped[0], skipped[1] if len(skipped) > 1 else None
 
 
-def _shares(load: Instr, axis: Axis, stage: Stage) -> bool:
-    used = load.attrs["index"].axes()
+def _shares(load: Instr, axis: Axis, stage: Stage, data: Mapping[Instr, frozenset[Axis]]) -> bool:
+    used = load.attrs["index"].axes() | data.get(load, frozenset())
     return axis not in used and bool(used & set(stage.axes))
 
 
