@@ -53,13 +53,7 @@ class Key:
 
     def __init__(self, data: Array, impl: str = GENERATORS[0]) -> None:
         _check_impl(impl)
-        if not isinstance(data, Array) or data.dtype is not u32 or data.shape[-1:] != (2,):
-            given = data.type if isinstance(data, Array) else type(data).__name__
-            raise OpTypeError(
-                f"the words of a key are u32[…,2], not {given}",
-                location=user_location(),
-                fix="make keys with random.key(seed), and more of them with split",
-            )
+        _check_words(data)
         object.__setattr__(self, "data", data)
         object.__setattr__(self, "impl", impl)
 
@@ -115,6 +109,17 @@ def checked(name: str, given: Any) -> Key:
         what = str(given.type) if isinstance(given, Array) else type(given).__name__
         fix = "make a key first: random.key(seed)"
     raise OpTypeError(f"{name}: needs a key, not {what}", location=user_location(), fix=fix)
+
+
+def _check_words(data: object) -> None:
+    if isinstance(data, Array) and data.dtype is u32 and data.shape[-1:] == (2,):
+        return
+    given = data.type if isinstance(data, Array) else type(data).__name__
+    raise OpTypeError(
+        f"the words of a key are u32[…,2], not {given}",
+        location=user_location(),
+        fix="make keys with random.key(seed), and more of them with split",
+    )
 
 
 def key(seed: int | Array, *, impl: str = GENERATORS[0], device: DeviceSpec = None) -> Key:

@@ -122,6 +122,7 @@ def truncated_normal(
     one, own = checked("truncated_normal", key), float_of("truncated_normal", dtype)
     sizes, wide = sizes_of("truncated_normal", shape, (low, high)), working(own)
     lower, upper, _ = tails(one, sizes, wide)
+    ends: list[tuple[Any, Any]]
     if isinstance(low, Array) or isinstance(high, Array):
         low, high = (_parameter(bound, wide, sizes, one) for bound in (low, high))
         root = math.sqrt(0.5)
@@ -255,10 +256,10 @@ def _between(key: Key, low: Array, high: Array) -> Array:
     mask = (1 << low.dtype.bits) - 1
     count = convert(span, unsigned) & mask
     if unsigned is u64:
-        words = [bits(part, low.shape, dtype=u64) for part in split(key)]
+        first, second = (bits(part, low.shape, dtype=u64) for part in split(key))
     else:
-        words = generate(key, low.shape, 2)
-    return convert(scaled_down(*words, count), low.dtype) + low
+        first, second = generate(key, low.shape, 2)
+    return convert(scaled_down(first, second, count), low.dtype) + low
 
 
 def categorical(key: Key, logits: Array, *, axis: int = -1, shape: Shape | None = None) -> Array:
