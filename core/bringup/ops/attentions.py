@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._checks import listed, one_of
 from bringup.ops._numeric import Array, via_wider
+from bringup.ops.batching import Flags
 from bringup.ops.build import rows
 from bringup.ops.table import DERIVED, Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
 from bringup.types import TensorType
@@ -133,6 +135,17 @@ def _vjp(
 
 _PLAIN = (("scale", 1.0),)
 
+
+def _batch(operands: Sequence[Value], batched: Flags, _size: int, /, **attrs: Any) -> Value | None:
+    if not all(batched[:3]):
+        return None  # the products of the decomposition need no copies of what is shared
+    bias = [
+        x if flag else build.reshape(x, (1, *x.shape))
+        for x, flag in zip(operands[3:], batched[3:], strict=True)
+    ]
+    return rows.attention(*operands[:3], *bias, **attrs)
+
+
 attention = define(
     OpDef(
         name="attention",
@@ -166,5 +179,6 @@ attention = define(
         traits=frozenset({Trait.EXPENSIVE}),
         accuracy=DERIVED,
         decompose=_decompose,
+        batch=_batch,
     )
 )

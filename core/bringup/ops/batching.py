@@ -44,6 +44,35 @@ def shifting(name: str, *keys: str) -> Batch:
     return batch
 
 
+def shifting_first(name: str, *keys: str) -> Batch:
+    """`shifting` where the first operand alone has the leading dimensions.
+
+    Examples of other operands are left to the decomposition.
+    """
+    shift = shifting(name, *keys)
+
+    def batch(operands: Sequence[Value], batched: Flags, size: int, /, **attrs: Any) -> Any:
+        if any(batched[1:]):
+            return None
+        return shift(operands, [True] * len(operands), size, **attrs)
+
+    return batch
+
+
 def to_front(x: Value, dim: int) -> Value:
     """`x` with one dimension moved before all others."""
     return build.transpose(x, (dim, *(d for d in range(len(x.shape)) if d != dim)))
+
+
+def folded(x: Value, dim: int) -> Value:
+    """`x` with the batch dimension joined into a dimension, numbered without it."""
+    rest = list(range(1, len(x.shape)))
+    moved = build.transpose(x, (*rest[:dim], 0, *rest[dim:]))
+    sizes = moved.shape
+    return build.reshape(moved, (*sizes[:dim], sizes[dim] * sizes[dim + 1], *sizes[dim + 2 :]))
+
+
+def unfolded(x: Value, dim: int, size: int, rest: int) -> Value:
+    """`folded` undone; rest: the size of the dimension for one example."""
+    shape = (*x.shape[:dim], size, rest, *x.shape[dim + 1 :])
+    return to_front(build.reshape(x, shape), dim)

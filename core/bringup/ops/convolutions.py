@@ -12,6 +12,7 @@ from bringup.dtypes import NUMERIC, DType, accumulator
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
+from bringup.ops._batch_windows import batch_convolution
 from bringup.ops._checks import dtype_attr, ints, is_int, listed, one_of
 from bringup.ops._numeric import Array, is_float, round_to, wider
 from bringup.ops._sliding import positions, spread_size, windows
@@ -205,7 +206,7 @@ def _reference(lhs: Array, rhs: Array, *, accumulate: DType, result: DType, **at
             ]
             part = x[(slice(None), slice(None), *spans)]
             part = part.reshape(n, at.groups, taken, math.prod(counts))
-            total += np.matmul(w[(..., *place)].reshape(at.groups, -1, taken), part)
+            total += np.matmul(w[(..., *place)].reshape(at.groups, made // at.groups, taken), part)
     out = np.transpose(total.reshape(n, made, *counts), np.argsort(at.out_dims))
     if floats:
         return round_to(out, max(result.numpy, lhs.dtype, key=_width))
@@ -391,6 +392,7 @@ convolution = define(
         traits=frozenset({Trait.EXPENSIVE}),
         accuracy=DERIVED,
         decompose=_decompose,
+        batch=batch_convolution,
     )
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._checks import dims_of, ints, listed, one_of, without
 from bringup.ops._numeric import Array, via_wider
-from bringup.ops.batching import Flags, shifted, shifting
+from bringup.ops.batching import shifting, shifting_first
 from bringup.ops.build import in_f32, like, rows
 from bringup.ops.table import (
     DERIVED,
@@ -334,14 +334,6 @@ def _layer_norm_decompose(
     return rows.add(scaled, build.broadcast_to(bias, x.shape, dims))
 
 
-def _layer_norm_batch(
-    operands: Sequence[Value], batched: Flags, size: int, *, dims: Dims, epsilon: float
-) -> Value | None:
-    if any(batched[1:]):
-        return None
-    return rows.layer_norm(*operands, dims=shifted(dims), epsilon=epsilon)
-
-
 layer_norm = define(
     OpDef(
         name="layer_norm",
@@ -365,6 +357,6 @@ layer_norm = define(
         traits=frozenset({Trait.EXPENSIVE}),
         accuracy=DERIVED,
         decompose=_layer_norm_decompose,
-        batch=_layer_norm_batch,
+        batch=shifting_first("layer_norm", "dims"),
     )
 )

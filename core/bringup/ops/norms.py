@@ -12,6 +12,7 @@ from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._checks import dim_of, dims_of, ints, is_int, listed, one_of
 from bringup.ops._numeric import Array, via_wider
+from bringup.ops.batching import shifting_first
 from bringup.ops.build import in_f32, like, rows
 from bringup.ops.table import DERIVED, Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
 from bringup.types import TensorType
@@ -100,6 +101,7 @@ rms_norm = define(
         traits=frozenset({Trait.EXPENSIVE}),
         accuracy=DERIVED,
         decompose=_rms_decompose,
+        batch=shifting_first("rms_norm", "dims"),
     )
 )
 

@@ -12,6 +12,7 @@ from bringup.dtypes import NUMERIC, bool_, i32
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
+from bringup.ops._batch_windows import batch_reduce_window
 from bringup.ops._checks import ints, one_of
 from bringup.ops._numeric import Array, is_float, round_to, total_max, total_min, wider
 from bringup.ops._sliding import positions, spread_size, windows
@@ -256,6 +257,7 @@ reduce_window = define(
         accuracy=DERIVED,
         variant_accuracy=dict.fromkeys(("max", "min"), EXACT),
         decompose=_decompose,
+        batch=batch_reduce_window,
         variant="kind",
     )
 )

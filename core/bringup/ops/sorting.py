@@ -12,6 +12,7 @@ from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._checks import dim_of, is_int, listed
 from bringup.ops._numeric import HALVES, Array
+from bringup.ops.batching import shifting
 from bringup.ops.build import rows
 from bringup.ops.table import EXACT, Attr, Attrs, Kind, OpDef, Special, Types, define
 
@@ -218,6 +219,7 @@ sort = define(
         ),
         accuracy=EXACT,
         decompose=_decompose,
+        batch=shifting("sort", "dim"),
     )
 )
 
