@@ -38,25 +38,30 @@ def layout() -> ArrayLayout | None:
 
 
 class FastPath:
-    """The native table of one jitted function.
+    """The native table of one jitted function, made at its second call: that takes as long as many
+    calls, and much of a program is called once.
 
     owner: the function's own class; its ``__call__`` becomes the device's builtin once there is an
     entry.
     slow: what the builtin calls when no entry matches.
     """
 
-    __slots__ = ("_device", "_dispatcher", "_owner", "_served", "_slow")
+    __slots__ = ("_called", "_device", "_dispatcher", "_owner", "_served", "_slow")
 
     def __init__(self, owner: type, slow: Callable[..., Any]) -> None:
         self._owner = owner
         self._slow = slow
+        self._called = False
         self._dispatcher: Dispatcher | None = None
         self._device: OpenDevice | None = None
         # The epoch under which an entry was handed over, 0 if it holds under any.
         self._served: dict[Any, int] = {}
 
     def serve(self, entry: Entry, args: tuple[Any, ...], device: OpenDevice) -> None:
-        """Let the device answer further calls like this one, if it can."""
+        """Let the device answer further calls like this one, if it can; from the second one on."""
+        if not self._called:
+            self._called = True
+            return
         kinds = tuple([type(x) for x in args])
         hosted = Array not in kinds
         from bringup.runtime import devices

@@ -5,12 +5,15 @@ Relies on correctly rounded add, mul and div, which the table demands; no fused 
 
 from __future__ import annotations
 
-from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops.build import like, rows
 from bringup.records import record
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 Pair = tuple[Value, Value]
 
@@ -89,5 +92,5 @@ def pair_constant(x: Value, value: Fraction) -> Pair:
     """A number as a pair of splats of the type of `x`."""
     kind = x.dtype.numpy.type
     high = kind(float(value))
-    low = kind(float(value - Fraction(float(high))))
+    low = kind(float(value - type(value)(float(high))))
     return like(x, high), like(x, low)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 
@@ -110,6 +109,10 @@ _TAIL = tuple(1.0 / n for n in range(27, 6, -2))
 
 def _log2(size: Value) -> Pair:
     """Log2 as a pair, from 2 · artanh((m − 1) / (m + 1)) + k."""
+    from fractions import Fraction
+
+    # To 40 digits: a pair of f64 holds 32 of them.
+    two_over_ln2 = Fraction("2.8853900817779268147198493620037842348923")
     k, m = _split_exponent(size)
     s = _ratio(m)
     z = pair_product(s, s)
@@ -117,12 +120,8 @@ def _log2(size: Value) -> Pair:
     inner = pair_sum(pair_constant(size, Fraction(1, 5)), (tail, build.zeros_like(size)))
     inner = pair_sum(pair_constant(size, Fraction(1, 3)), pair_product(z, inner))
     series = pair_sum(s, pair_product(s, pair_product(z, inner)))
-    scaled = pair_product(series, pair_constant(size, _TWO_OVER_LN2))
+    scaled = pair_product(series, pair_constant(size, two_over_ln2))
     return pair_sum((k, build.zeros_like(k)), scaled)
-
-
-# 2 / ln 2 to 40 digits: a pair of f64 holds 32 of them.
-_TWO_OVER_LN2 = Fraction("2.8853900817779268147198493620037842348923")
 
 
 def _exp2(power: Pair) -> Value:

@@ -512,16 +512,16 @@ def test_arrays_lie_as_the_layout_says() -> None:
     assert where.epoch is devices.epoch
 
 
-def test_repeated_calls_go_to_the_device(tables: list[Table]) -> None:
+def test_calls_go_to_the_device_once_repeated(tables: list[Table]) -> None:
     fn, runs = counted(lambda x, y: x * y)
     f = bu.jit(fn)
     x = bu.asarray([1.0, 2.0])
     for _ in range(4):
         assert f(x, x).tolist() == [1.0, 4.0]
-    assert [t.hits for t in tables] == [3]
+    assert [t.hits for t in tables] == [2]
     assert type(f).__call__ is tables[0].call.__func__
     assert f(x * 1, x).tolist() == [1.0, 4.0]
-    assert tables[0].hits == 3
+    assert tables[0].hits == 2
     assert f(f(x, x), x).tolist() == [1.0, 8.0]
     assert f(y=x, x=x).tolist() == [1.0, 4.0]
     assert len(runs) == 2
@@ -530,7 +530,7 @@ def test_repeated_calls_go_to_the_device(tables: list[Table]) -> None:
 def test_results_of_several_arrays_and_captured_ones(tables: list[Table]) -> None:
     w = bu.asarray([10.0])
     f = bu.jit(lambda x: (x + w, x * w))
-    for _ in range(3):
+    for _ in range(4):
         a, b = f(bu.asarray([2.0]))
         assert (a.item(), b.item()) == (12.0, 20.0)
     assert tables[0].hits == 2
