@@ -89,6 +89,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     ),
     "reduction": ("reduce",),
     "remainder": ("rem",),
+    "roots": ("hypot",),
     "scans": ("scan",),
     "scattering": (
         "dynamic_update_slice",
@@ -100,6 +101,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "iota",
     ),
     "triangular": ("cholesky", "triangular_solve"),
+    "trigonometry": ("acos", "asin", "atan", "atan2", "tan"),
     "unary": (
         "abs",
         "cos",

@@ -1,4 +1,4 @@
-"""Derive the polynomial coefficients in ``bringup.llvm.math``: minimax by Remez's exchange.
+"""Derive the polynomial coefficients of ``bringup.llvm.math`` and ``bringup.ops``: minimax by Remez.
 
 Needs mpmath.  ``python derive.py [name …]`` prints, for f32 and f64, the coefficients from the
 lowest power up and the weighted error as a power of two.  Coefficients are rounded to the working
@@ -135,6 +135,16 @@ def _log2_tail(terms: int) -> Function:
     return tail
 
 
+def _odd(function: Function) -> Function:
+    """``(f(t) / t - 1) / z`` over z = t^2, for odd f with slope 1."""
+    return lambda z: (function(mp.sqrt(z)) / mp.sqrt(z) - 1) / z
+
+
+def _over_odd(function: Function) -> Function:
+    """What turns an error of that into a relative one of f."""
+    return lambda z: z * mp.sqrt(z) / function(mp.sqrt(z))
+
+
 _R = mp.log(2) / 2 * mpf("1.0001")
 _Q = mp.pi / 4 * mpf("1.0001")
 _S = (3 - 2 * mp.sqrt(2)) ** 2 * mpf("1.0001")
@@ -212,6 +222,22 @@ FITS = {
     ),
     "erf_f64": Fit(
         lambda u: mp.log(mp.erfc(u + 1)), lambda u: mp.erfc(u + 1), mpf(0), mpf(5), {"f64": 18}
+    ),
+    # f t = t + t z p(z), z = t^2: |t| <= tan(pi/8), 1/2, 1, 1/2, 1/2
+    "atan": Fit(
+        _odd(mp.atan), _over_odd(mp.atan), _TINY, mpf(".171573"), {"f32": 4, "f64": 10}
+    ),
+    "asin": Fit(_odd(mp.asin), _over_odd(mp.asin), _TINY, mpf(".25"), {"f32": 4, "f64": 12}),
+    "sinh": Fit(_odd(mp.sinh), _over_odd(mp.sinh), _TINY, mpf(1), {"f32": 3, "f64": 7}),
+    "asinh": Fit(_odd(mp.asinh), _over_odd(mp.asinh), _TINY, mpf(".25"), {"f32": 4, "f64": 12}),
+    "atanh_wide": Fit(_odd(mp.atanh), _over_odd(mp.atanh), _TINY, mpf(".25"), {"f32": 5, "f64": 13}),
+    # log gamma(2 + s) = s (1 - euler) + s^2 p(s), |s| <= 1/2
+    "lgamma": Fit(
+        lambda s: (mp.loggamma(2 + s) - s * (1 - mp.euler)) / s**2,
+        lambda s: s**2 / mp.loggamma(2 + s),
+        mpf("-.5001"),
+        mpf(".5001"),
+        {"f32": 8, "f64": 18},
     ),
 }
 

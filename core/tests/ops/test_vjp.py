@@ -111,6 +111,18 @@ def drawn_one(type_: TensorType, which: int, rng: np.random.Generator) -> Array:
     return smooth(type_.shape, which, rng)
 
 
+#: Where functions that are no functions everywhere are differentiated.
+RANGES = dict.fromkeys(("acos", "asin", "atanh", "erfinv"), (-0.9, 0.9)) | {"acosh": (1.1, 9.0)}
+
+
+def in_range(row: OpDef, array: Array) -> Array:
+    """Floats moved to where the row is smooth, in their order."""
+    if row.name not in RANGES or array.dtype.kind != "f":
+        return array
+    low, high = RANGES[row.name]
+    return low + (high - low) * (0.5 + np.arctan(array) / np.pi)
+
+
 POSITIVE = {"log", "sqrt", "rsqrt", "pow", "log1p"}
 NO_GRADIENT = {"floor", "compare", "sign", "round", "argmax", "argmin", "one_hot", "bitcast"} | {
     "threefry2x32",
@@ -125,6 +137,7 @@ def differentiable() -> list[OpDef]:
         if (row.kind is Kind.COMPOSITE or row.vjp is not None)
         and row.name not in NO_GRADIENT
         and not row.holds_graphs  # test_control.py
+        and row.accuracy.residual is None  # test_residuals.py
         and row.name != "sort"  # several results: test_sorting.py
     ]
 
@@ -145,6 +158,7 @@ def test_the_gradient_is_the_slope(kit, row: OpDef) -> None:
         arrays = drawn(types, rng)
         if row.name in POSITIVE:
             arrays = [np.abs(a) + 0.3 for a in arrays]
+        arrays = [in_range(row, a) for a in arrays]
         bound = bound_attrs(row, types, attrs)
         result = np.asarray(row.reference(*arrays, **bound))
         if not np.isfinite(result).all():
@@ -176,7 +190,7 @@ def test_cotangents_have_the_operands_types(kit, row: OpDef, dtype) -> None:
             continue
         rng = np.random.default_rng(2)
         arrays = [
-            (np.abs(a) % 2 + 0.5 if t.dtype.is_float else a).astype(t.dtype.numpy)
+            (in_range(row, np.abs(a) % 2 + 0.5) if t.dtype.is_float else a).astype(t.dtype.numpy)
             for a, t in zip(drawn(types, rng), types, strict=True)
         ]
         narrow = gradient(row, types, attrs)
