@@ -331,6 +331,65 @@ def _dynamic(row: OpDef, dtype: DType) -> Cases:
             yield (dtype[shape], dtype[sizes], *starts), {}
 
 
+def _convolution(_row: OpDef, dtype: DType) -> Cases:
+    yield (dtype[2, 3, 7], dtype[4, 3, 3]), {}
+    yield (dtype[1, 4, 6, 5], dtype[6, 2, 3, 2]), {"groups": 2, "strides": (2, 1), "lo": (1, -1)}
+    yield (
+        (dtype[2, 5, 6, 3], dtype[2, 3, 3, 4]),
+        {
+            "lhs_dims": (0, 3, 1, 2),
+            "rhs_dims": (3, 2, 0, 1),
+            "out_dims": (0, 3, 1, 2),
+            "rhs_dilation": (2, 1),
+            "hi": (0, 2),
+        },
+    )
+    yield (dtype[1, 2, 4], dtype[2, 2, 3]), {"lhs_dilation": (3,), "lo": (2,), "hi": (-2,)}
+    yield (dtype[1, 1, 3, 4, 2], dtype[1, 1, 2, 2, 2]), {}
+    yield (dtype[2, 3], dtype[4, 3]), {}
+    yield (dtype[1, 2, 0], dtype[1, 2, 2]), {"lo": (1,), "hi": (2,)}
+    yield (dtype[1, 2, 3], dtype[1, 2, 5]), {}
+    yield (dtype[0, 2, 3], dtype[1, 2, 2]), {}
+    yield (dtype[1, 0, 3], dtype[2, 0, 2]), {}
+    wide = {1: i32, 2: f32}.get(dtype.itemsize) if dtype.kind != "uint" else None
+    if wide is not None and wide.is_float == dtype.is_float:
+        yield (dtype[1, 2, 4], dtype[1, 2, 2]), {"result": wide}
+
+
+def _reduce_window(_row: OpDef, dtype: DType) -> Cases:
+    for kind in ("add", "max", "min"):
+        yield (dtype[7],), {"kind": kind, "window": (3,), "strides": (2,), "lo": (1,), "hi": (1,)}
+        yield (dtype[2, 6, 5],), {"kind": kind, "window": (1, 2, 3), "dilation": (1, 2, 1)}
+        yield (dtype[2, 6],), {"kind": kind, "window": (2, 2), "lo": (1, -1), "hi": (0, -2)}
+        yield (dtype[5],), {"kind": kind, "window": (1,), "strides": (3,)}
+        yield (dtype[0],), {"kind": kind, "window": (2,), "lo": (1,), "hi": (2,)}
+        yield (dtype[3],), {"kind": kind, "window": (4,)}
+        yield (dtype[()],), {"kind": kind, "window": ()}
+
+
+def _rms_norm(_row: OpDef, dtype: DType) -> Cases:
+    for types, attrs in _layer_norm(_row, dtype):
+        yield types[:2], attrs
+
+
+def _by_feature(row: OpDef, dtype: DType) -> Cases:
+    for shape, dim in (((3, 4, 5), 1), ((2, 3, 4), 2), ((2, 0), 1), ((0, 2, 3), 1), ((2, 4, 0), 1)):
+        row_of = dtype[shape[dim]]
+        extra = {"groups": 2 if shape[dim] % 2 == 0 else 1} if row.name == "group_norm" else {}
+        yield (dtype[shape], row_of, row_of), {"dim": dim, "epsilon": 1e-3, **extra}
+
+
+def _attention(_row: OpDef, dtype: DType) -> Cases:
+    yield (dtype[2, 3, 4], dtype[2, 5, 4], dtype[2, 5, 3]), {"scale": 0.5}
+    yield (dtype[3, 4], dtype[3, 4], dtype[3, 2]), {"scale": 0.5, "causal": True}
+    several = (dtype[2, 2, 3, 4], dtype[2, 2, 4, 4], dtype[2, 2, 4, 4])
+    yield (*several, dtype[2, 1, 3, 4]), {"scale": 1.0}
+    yield (*several, dtype[1, 1, 1, 4]), {"scale": 0.25, "causal": True}
+    yield (dtype[0, 4], dtype[3, 4], dtype[3, 2]), {"scale": 0.5}
+    yield (dtype[2, 4], dtype[0, 4], dtype[0, 2]), {"scale": 0.5}
+    yield (dtype[2, 0], dtype[3, 0], dtype[3, 2]), {"scale": 0.5}
+
+
 def _source(row: OpDef, dtype: DType) -> Cases:
     if row.name == "iota":
         for shape, dim in (((5,), 0), ((3, 4), 0), ((3, 4), 1), ((0, 2), 1), ((300,), 0)):
@@ -361,6 +420,12 @@ CASES: dict[str, Callable[[OpDef, DType], Cases]] = {
     "softmax": _dims,
     "log_softmax": _dims,
     "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _by_feature,
+    "batch_norm": _by_feature,
+    "attention": _attention,
+    "convolution": _convolution,
+    "reduce_window": _reduce_window,
     "argmax": _arg,
     "argmin": _arg,
     "one_hot": _one_hot,
@@ -397,7 +462,10 @@ PARAMETERS: dict[str, Callable[[OpDef], bool]] = {
         f32 in row.dtypes
         and row.kind not in (Kind.SOURCE, Kind.MOVEMENT, Kind.INDEXED)
         and not row.holds_graphs
+        and row.accuracy.residual is None
     ),
+    # Judged as a whole: test_residuals.py.
+    "residual_row": lambda row: row.accuracy.residual is not None,
     "integer_function": lambda row: row.kind is Kind.ELEMENTWISE and i8 in row.dtypes,
 }
 

@@ -20,6 +20,8 @@ LOOSE = {"f16": 2e-3, "bf16": 2e-2, "f32": 2e-5, "f64": 1e-13}
 def dtypes_of(row: OpDef):
     """Whole kinds behave alike; one narrow and one wide of each, and all floats."""
     keep = ("bool", "i8", "i32", "u8", "u64", "f16", "bf16", "f32", "f64")
+    if row.accuracy.residual is not None:
+        return []  # test_residuals.py
     return [d for d in row.dtypes if d.name in keep]
 
 

@@ -1,0 +1,227 @@
+"""Rows judged by what their results are for: triangular_solve, cholesky, lu, qr, fft and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bringup.dtypes import FLOATS, DType, bf16, f16, f32, f64
+from bringup.graph import Builder, Graph
+from bringup.ops.evaluate import evaluate
+from bringup.ops.structures import STRUCTURES
+from bringup.ops.table import OpDef, lookup
+from bringup.passes.base import as_results
+from bringup.passes.decompose import decompose, expand
+from bringup.tracing.autodiff import vjp_graph
+from bringup.types import TensorType
+
+Array = np.ndarray[Any, Any]
+Shapes = tuple[tuple[int, ...], ...]
+Sites = Iterator[tuple[Shapes, dict[str, Any]]]
+
+SIZES = ((1, 1), (5, 5), (2, 3, 3), (0, 0), (2, 0, 3, 3))
+#: More than is written out, so that a loop runs.
+LOOPING = ((11, 11), (2, 13, 13))
+OBLONG = ((4, 2), (2, 3, 5), (6, 1), (1, 4), (3, 0), (0, 3), (12, 10))
+
+
+def _solves() -> Sites:
+    for left in (True, False):
+        for lower in (True, False):
+            for transpose in (True, False):
+                attrs = {"left": left, "lower": lower, "transpose": transpose, "unit": lower}
+                yield ((2, 4, 4), (2, 4, 3) if left else (2, 3, 4)), attrs
+    for lower in (True, False):
+        yield ((12, 12), (12, 2)), {"lower": lower}
+    yield ((0, 0), (0, 2)), {}
+    yield ((3, 3), (3, 0)), {}
+
+
+def sites(row: OpDef) -> Sites:
+    """Operand shapes and attributes worth trying."""
+    if row.name == "triangular_solve":
+        yield from _solves()
+    elif row.name == "fft":
+        for n in (0, 1, 2, 6, 16, 17, 24, 67, 289):
+            yield ((2, n),) * 2, {}
+        yield ((3, 2, 12),) * 2, {}
+        yield ((0, 4),) * 2, {}
+    elif row.name in ("lu", "qr", "svd"):
+        flags = [a.name for a in row.attrs]
+        for shape in (*SIZES, *OBLONG, *LOOPING):
+            for flag in (False, True) if flags else (False,):
+                yield (shape,), dict.fromkeys(flags, flag)
+    else:
+        for shape in (*SIZES, *LOOPING):
+            yield (shape,), {}
+
+
+def drawn(row: OpDef, shapes: Shapes, dtype: DType, seed: int) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    arrays = []
+    for position, shape in enumerate(shapes):
+        array = rng.normal(size=shape)
+        if position < len(row.domain.matrices):
+            array = STRUCTURES[row.domain.matrices[position]](array)
+        arrays.append(array.astype(dtype.numpy))
+    return arrays
+
+
+def instruction(row: OpDef, arrays: Sequence[Array], attrs: Any, dtype: DType) -> Graph:
+    with Builder() as b:
+        operands = [b.input(TensorType(a.shape, dtype)) for a in arrays]
+        return b.build(as_results(row(*operands, **attrs)))
+
+
+def wide(arrays: Sequence[Array], dtype: DType) -> list[Array]:
+    to = np.longdouble if dtype is f64 else np.float64
+    return [a.astype(to) if a.dtype == dtype.numpy else a for a in arrays]
+
+
+def residuals(graph: Graph, arrays: Sequence[Array], results: Sequence[Array], dtype: DType):
+    """What the row says of results, and the largest share of what it allows."""
+    (instr,) = graph.instrs
+    row = instr.op
+    operands = wide(arrays, dtype)
+    references = row.reference(*operands, **instr.attrs)
+    references = references if isinstance(references, tuple) else (references,)
+    given = (operands, wide(results, dtype), references, instr.attrs, dtype)
+    for what, error, allowed in row.accuracy.residual(*given):
+        assert error.shape == allowed.shape
+        with np.errstate(invalid="ignore"):
+            good = (error <= allowed) | np.isinf(allowed)
+        yield what, bool(good.all())
+
+
+def assert_good(graph: Graph, arrays: Sequence[Array], results: Sequence[Array], dtype: DType):
+    for array, value in zip(results, graph.outputs, strict=True):
+        assert (array.shape, array.dtype) == (value.shape, value.dtype.numpy)
+    for what, good in residuals(graph, arrays, results, dtype):
+        assert good, (graph.instrs[0].attrs, [a.shape for a in arrays], dtype, what)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_the_reference_and_its_decomposition_are_good(residual_row: OpDef, dtype: DType) -> None:
+    for seed, (shapes, attrs) in enumerate(sites(residual_row)):
+        arrays = drawn(residual_row, shapes, dtype, seed)
+        graph = instruction(residual_row, arrays, attrs, dtype)
+        assert_good(graph, arrays, evaluate(graph, arrays), dtype)
+        whole = decompose(lambda instr: instr.op.kind.value != "composite").run(graph)
+        assert_good(graph, arrays, evaluate(whole, arrays), dtype)
+
+
+def test_decompositions_do_not_grow_with_the_size(residual_row: OpDef) -> None:
+    def length(n: int) -> int:
+        shapes = next(s for s, _ in sites(residual_row))
+        square = [(n, n) if residual_row.name != "fft" else (n,)] * len(shapes)
+        arrays = [np.ones(shape) for shape in square]
+        graph = decompose(lambda instr: instr.op.kind.value != "composite").run(
+            instruction(residual_row, arrays, {}, f64)
+        )
+        return len(graph.instrs)
+
+    assert length(1 << 9) <= 2 * length(1 << 5) + 40
+
+
+@pytest.mark.parametrize("name", ["cholesky", "lu", "qr", "triangular_solve", "fft"])
+def test_a_wrong_element_is_seen(name: str) -> None:
+    row = lookup(name)
+    seen = 0
+    for seed, (shapes, attrs) in enumerate(sites(row)):
+        for dtype in (f32, f64):
+            arrays = drawn(row, shapes, dtype, seed)
+            graph = instruction(row, arrays, attrs, dtype)
+            results = [r.copy() for r in evaluate(graph, arrays)]
+            if not results[0].size or 0 in shapes[0]:
+                continue
+            flat = results[0].reshape(-1)
+            flat[-1] += np.abs(results[0]).max() * 512 * np.finfo(dtype.numpy).eps * flat.size
+            if flat[-1] == 0:
+                continue
+            assert not all(good for _, good in residuals(graph, arrays, results, dtype)), shapes
+            seen += 1
+    assert seen > 5
+
+
+def test_factors_are_those_of_another_library() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 6, 4))
+    q, r = lookup("qr").reference(x, complete=False)
+    other_q, other_r = np.linalg.qr(x)
+    assert np.allclose(q, other_q, atol=1e-13)
+    assert np.allclose(r, other_r, atol=1e-13)
+    a = STRUCTURES["definite"](rng.normal(size=(2, 7, 7)))
+    assert np.allclose(lookup("cholesky").reference(a), np.linalg.cholesky(a), atol=1e-13)
+
+
+def slope(row: OpDef, arrays: list[Array], directions: list[Array], cts: Any, attrs: Any) -> float:
+    """The derivative of the sum of ct · result along directions of all operands at once."""
+    step = np.longdouble(np.finfo(np.longdouble).eps) ** (1 / 3)
+    ends = []
+    for sign in (1, -1):
+        moved = [a + sign * step * d for a, d in zip(arrays, directions, strict=True)]
+        results = row.reference(*moved, **attrs)
+        results = results if isinstance(results, tuple) else (results,)
+        pairs = ((r, c) for r, c in zip(results, cts, strict=True) if c is not None)
+        ends.append(sum((r * c).sum() for r, c in pairs))
+    return float((ends[0] - ends[1]) / (2 * step))
+
+
+def has_gradient(row: OpDef, shapes: Shapes, attrs: Any) -> bool:
+    if 0 in shapes[0] or 0 in shapes[-1]:
+        return False
+    tall = shapes[0][-2:] if len(shapes[0]) > 1 else (0, 0)
+    return not (attrs.get("complete") and tall[0] > tall[1])
+
+
+def test_the_gradient_is_the_slope(residual_row: OpDef) -> None:
+    row, checked = residual_row, 0
+    for seed, (shapes, attrs) in enumerate(sites(row)):
+        if not has_gradient(row, shapes, attrs):
+            continue
+        rng = np.random.default_rng(seed)
+        arrays = drawn(row, shapes, f64, seed)
+        graph = instruction(row, arrays, attrs, f64)
+        floats = [i for i, v in enumerate(graph.outputs) if v.dtype.is_float]
+        cts = [rng.normal(size=graph.outputs[i].shape) for i in floats]
+        pulled = vjp_graph(graph, range(len(arrays)), floats)
+        found = evaluate(pulled, [*arrays, *cts])[len(graph.outputs) :]
+        directions = [rng.normal(size=a.shape) for a in arrays]
+        given = [cts[floats.index(i)] if i in floats else None for i in range(len(graph.outputs))]
+        extended = [a.astype(np.longdouble) for a in arrays]
+        wanted = slope(row, extended, directions, given, graph.instrs[0].attrs)
+        actual = sum(float((g * d).sum()) for g, d in zip(found, directions, strict=True))
+        scale = sum(float(np.abs(g * d).sum()) for g, d in zip(found, directions, strict=True))
+        assert abs(actual - wanted) <= 1e-7 * (scale + 1), (shapes, attrs, actual, wanted)
+        checked += 1
+    assert checked > 3
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16, f32], ids=str)
+def test_cotangents_have_the_operands_types(residual_row: OpDef, dtype: DType) -> None:
+    for shapes, attrs in sites(residual_row):
+        if has_gradient(residual_row, shapes, attrs):
+            arrays = [np.ones(shape) for shape in shapes]
+            graph = instruction(residual_row, arrays, attrs, dtype)
+            floats = [i for i, v in enumerate(graph.outputs) if v.dtype.is_float]
+            pulled = vjp_graph(graph, range(len(arrays)), floats)
+            found = pulled.outputs[len(graph.outputs) :]
+            assert [v.type for v in found] == [v.type for v in graph.inputs]
+
+
+def test_a_wrong_gradient_is_seen() -> None:
+    right = lookup("cholesky")
+    wrong = replace(right, vjp=lambda ct, factor, a: (ct,))
+    with pytest.raises(AssertionError):
+        test_the_gradient_is_the_slope(wrong)
+
+
+def test_one_step_gives_what_is_inferred(residual_row: OpDef) -> None:
+    for shapes, attrs in sites(residual_row):
+        for dtype in FLOATS:
+            arrays = [np.ones(shape) for shape in shapes]
+            expand(instruction(residual_row, arrays, attrs, dtype).instrs[0])
