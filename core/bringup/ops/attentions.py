@@ -22,13 +22,13 @@ Cotangents = tuple[Value | None, ...]
 
 
 def _infer(operands: Types, attrs: Attrs) -> TensorType:
+    one_of("attention", operands[0], FLOATS)
     if len(operands) not in (3, 4):
         raise OpTypeError(
             f"attention: takes 3 or 4 operands, got {len(operands)}",
             fix="pass queries, keys, values and perhaps a bias",
         )
     query, key, value = operands[:3]
-    one_of("attention", query, FLOATS)
     if any(other.dtype is not query.dtype for other in operands[1:]):
         raise OpTypeError(
             f"attention: operand dtypes differ: {listed(operands)}",

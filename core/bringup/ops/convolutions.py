@@ -152,8 +152,8 @@ def _placed(sizes: Ints, dims: Ints) -> Ints:
 
 
 def _infer(operands: Types, attrs: Attrs) -> TensorType:
-    at = _geometry(operands, attrs)
     result = _check_dtypes(operands, attrs)
+    at = _geometry(operands, attrs)
     _check_sizes(operands, at)
     lhs, rhs = operands[0].shape, operands[1].shape
     sizes = (lhs[at.lhs_dims[0]], rhs[at.rhs_dims[0]], *at.counts(lhs, rhs))
@@ -383,7 +383,7 @@ convolution = define(
         dtypes=NUMERIC,
         special=(
             _cell("[[[1, 2, 3]]]", "[[[1, -1]]]", "[[[-1, -1]]]"),
-            _cell("[[[1, inf]]]", "[[[0.0]]]", "[[[0.0, nan]]]"),
+            _cell("[[[1, inf, nan]]]", "[[[0.0]]]", "[[[0.0, nan, nan]]]"),
             _cell("[[[inf]]]", "[[[0.0, 1]]]", "[[[inf, nan]]]", lo=(1,), hi=(1,)),
             _cell("[[[]]]", "[[[2]]]", "[[[0.0, 0.0]]]", lo=(1,), hi=(1,)),
             _cell("[[[1, 2, 3]]]", "[[[1]]]", "[[[2]]]", lo=(-1,), hi=(-1,)),

@@ -230,7 +230,9 @@ group_norm = _row(
         Special(("[[3, 3]]", "[1, 1]", "[2, 5]"), "[[2, 5]]", attrs=(("dim", 1), ("groups", 1))),
         Special(("[[3, 9]]", "[1, 1]", "[2, 5]"), "[[2, 5]]", attrs=(("dim", 1), ("groups", 2))),
         Special(
-            ("[[inf, 9]]", "[1, 1]", "[0, 0]"), "[[nan, 0.0]]", attrs=(("dim", 1), ("groups", 2))
+            ("[[inf, nan, 9]]", "[1, 1, 1]", "[0, 0, 0]"),
+            "[[nan, nan, 0.0]]",
+            attrs=(("dim", 1), ("groups", 3)),
         ),
     ),
     _group_reference,
@@ -245,7 +247,7 @@ batch_norm = _row(
     _infer_batch,
     (
         Special(("[[3, 3]]", "[1]", "[2]"), "[[2, 2]]", attrs=(("dim", 0),)),
-        Special(("[[3, 4]]", "[1, 1]", "[2, 5]"), "[[2, 5]]", attrs=(("dim", 1),)),
+        Special(("[[3, inf]]", "[1, 1]", "[2, 5]"), "[[2, nan]]", attrs=(("dim", 1),)),
         Special(("[[nan, 4]]", "[1, 1]", "[2, 5]"), "[[nan, 5]]", attrs=(("dim", 1),)),
     ),
     _batch_reference,

@@ -83,6 +83,70 @@ WRONG: dict[str, tuple[OpDef, tuple[TensorType, ...], dict[str, Any]]] = {
     ),
     "dot result": (ops.dot_general, (v("i32[4,8]"), v("i32[8,2]")), {**DOT, "result": i8}),
     "layer_norm": (ops.layer_norm, (v("f32[4,8]"), v("f32[8]"), v("f32[4]")), {"dims": (1,)}),
+    "group_norm groups": (
+        ops.group_norm,
+        (v("f32[2,6]"), v("f32[6]"), v("f32[6]")),
+        {"dim": 1, "groups": 4},
+    ),
+    "group_norm of the batch": (
+        ops.group_norm,
+        (v("f32[2,6]"), v("f32[2]"), v("f32[2]")),
+        {"dim": 0, "groups": 2},
+    ),
+    "batch_norm gain": (
+        ops.batch_norm,
+        (v("f32[2,6]"), v("f32[2]"), v("f32[6]")),
+        {"dim": 1},
+    ),
+    "convolution features": (ops.convolution, (v("f32[2,4,9]"), v("f32[8,3,3]")), {}),
+    "convolution groups": (ops.convolution, (v("f32[2,4,9]"), v("f32[8,4,3]")), {"groups": 3}),
+    "convolution parts": (ops.convolution, (v("f32[2,4,9]"), v("f32[5,2,3]")), {"groups": 2}),
+    "convolution ranks": (ops.convolution, (v("f32[2,4,9]"), v("f32[8,4]")), {}),
+    "convolution dims": (
+        ops.convolution,
+        (v("f32[2,4,9]"), v("f32[8,4,3]")),
+        {"lhs_dims": (0, 1, 1)},
+    ),
+    "convolution strides": (
+        ops.convolution,
+        (v("f32[2,4,9]"), v("f32[8,4,3]")),
+        {"strides": (0,)},
+    ),
+    "convolution padding": (
+        ops.convolution,
+        (v("f32[2,4,9]"), v("f32[8,4,3]")),
+        {"lo": (-5,), "hi": (-5,)},
+    ),
+    "convolution window": (ops.convolution, (v("f32[2,4,9]"), v("f32[8,4,0]")), {}),
+    "convolution dtypes": (ops.convolution, (v("f32[2,4,9]"), v("f64[8,4,3]")), {}),
+    "convolution result": (
+        ops.convolution,
+        (v("i32[2,4,9]"), v("i32[8,4,3]")),
+        {"result": i8},
+    ),
+    "reduce_window window": (ops.reduce_window, (v("f32[9]"),), {"kind": "max", "window": (0,)}),
+    "reduce_window rank": (ops.reduce_window, (v("f32[9]"),), {"kind": "max", "window": (2, 2)}),
+    "reduce_window padding": (
+        ops.reduce_window,
+        (v("f32[4]"),),
+        {"kind": "max", "window": (2,), "lo": (-5,)},
+    ),
+    "attention operands": (ops.attention, (v("f32[3,4]"), v("f32[3,4]")), {"scale": 1.0}),
+    "attention shapes": (
+        ops.attention,
+        (v("f32[3,4]"), v("f32[5,4]"), v("f32[6,4]")),
+        {"scale": 1.0},
+    ),
+    "attention dtypes": (
+        ops.attention,
+        (v("f32[3,4]"), v("f16[5,4]"), v("f32[5,4]")),
+        {"scale": 1.0},
+    ),
+    "attention bias": (
+        ops.attention,
+        (v("f32[3,4]"), v("f32[5,4]"), v("f32[5,4]"), v("f32[2,5]")),
+        {"scale": 1.0},
+    ),
     "argmax empty": (ops.argmax, (v("f32[0]"),), {"dim": 0}),
     "argmax narrow": (ops.argmax, (v("f32[300]"),), {"dim": 0, "dtype": i8}),
     "argmax float": (ops.argmax, (v("f32[3]"),), {"dim": 0, "dtype": f32}),
@@ -131,7 +195,8 @@ def test_every_row_rejects_dtypes_it_does_not_take(kit, any_row: OpDef) -> None:
         attrs: dict[str, Any] = {
             "dims": (0,), "dim": 0, "size": 3, "dtype": f32, "kind": "add",
             "batch": ((), ()), "contract": ((), ()), "approximate": "none", "epsilon": 0.1,
-            "correction": 0.0, "direction": "eq", "branches": (),
+            "correction": 0.0, "direction": "eq", "branches": (), "window": (2,), "scale": 1.0,
+            "groups": 1,
         }  # fmt: skip
         if any_row.name == "shr":
             attrs["kind"] = "logical"
