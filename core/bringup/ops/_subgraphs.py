@@ -25,6 +25,11 @@ def graph_attr(name: str, attrs: Attrs, key: str) -> Graph:
     return value
 
 
+def as_tuple(results: Value | tuple[Value, ...]) -> tuple[Value, ...]:
+    """What calling a row gives, always as a tuple."""
+    return results if isinstance(results, tuple) else (results,)
+
+
 def types_of(values: Iterable[Value]) -> Types:
     """The types of values."""
     return tuple(v.type for v in values)

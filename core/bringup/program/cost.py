@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from operator import mul
 from typing import Any
 
 from bringup.graph import Builder, Instr, Operation, Value
@@ -11,7 +12,15 @@ from bringup.kernel.form import Kernel, Stage
 from bringup.kernel.index import Axis, Dyn, Expr
 from bringup.kernel.ranges import Mask, span
 from bringup.ops.table import Kind, OpDef, Trait
-from bringup.program.program import Cost, OpStep, Program
+from bringup.program.program import (
+    CONTROL_STEPS,
+    CaseStep,
+    ControlStep,
+    Cost,
+    OpStep,
+    Program,
+    ScanStep,
+)
 from bringup.types import TensorType
 
 #: Elementwise on floats, and yet they compute nothing.
@@ -20,8 +29,16 @@ _FREE = ("select", "convert", "bitcast")
 
 def program_cost(program: Program) -> Cost:
     """The `Cost` of a program."""
-    read = written = flops = 0
+    launches = read = written = flops = 0
     for step in program.steps:
+        if isinstance(step, CONTROL_STEPS):
+            inside = _nested_cost(step)
+            launches += inside.kernels
+            read += inside.bytes_read
+            written += inside.bytes_written
+            flops += inside.flops
+            continue
+        launches += 1
         if isinstance(step, OpStep):
             read += sum(s.type.nbytes for s in step.operands)
             written += sum(s.type.nbytes for s in step.results)
@@ -31,13 +48,28 @@ def program_cost(program: Program) -> Cost:
         read += sum(_bytes_read(kernel, i) for i in kernel.inputs)
         written += sum(kernel.buffers[i].type.nbytes for i in kernel.outputs)
         flops += kernel_flops(kernel)
-    return Cost(len(program.steps), read, written, flops, program.arena_bytes)
+    return Cost(launches, read, written, flops, program.arena_bytes)
+
+
+def _nested_cost(step: ControlStep) -> Cost:
+    """Of a loop as often as it runs, once if that is not known; of branches the most of each."""
+    costs = [_fields(program_cost(program)) for program in step.programs]
+    if isinstance(step, CaseStep):
+        return Cost(*map(max, zip(*costs, strict=True)))
+    trips = step.length if isinstance(step, ScanStep) else step.trips
+    times = 1 if trips is None else trips
+    # The condition holds once less often than it is asked.
+    counts = [times] if isinstance(step, ScanStep) else [times + (trips is not None), times]
+    return Cost(*(sum(map(mul, counts, column)) for column in zip(*costs, strict=True)))
 
 
 def sum_costs(costs: Iterable[Cost]) -> Cost:
     """The cost of programs run one after the other, each with an arena of its own."""
-    fields = ((c.kernels, c.bytes_read, c.bytes_written, c.flops, c.arena_bytes) for c in costs)
-    return Cost(*map(sum, zip(*fields, strict=True)))
+    return Cost(*map(sum, zip(*map(_fields, costs), strict=True)))
+
+
+def _fields(cost: Cost) -> tuple[int, ...]:
+    return (cost.kernels, cost.bytes_read, cost.bytes_written, cost.flops, cost.arena_bytes)
 
 
 def _bytes_read(kernel: Kernel, buffer: int) -> int:

@@ -16,8 +16,17 @@ from bringup.errors import ConversionError, GraphError
 from bringup.graph import Graph, Operation, Value
 from bringup.kernel.evaluate import evaluate_kernel
 from bringup.kernel.fuse import Launch
+from bringup.ops.control import chosen
 from bringup.ops.table import OpDef
-from bringup.program.program import KernelStep, OpStep, Program, Slot
+from bringup.program.program import (
+    ControlStep,
+    KernelStep,
+    OpStep,
+    Program,
+    ScanStep,
+    Slot,
+    WhileStep,
+)
 from bringup.types import TensorType
 
 Array = np.ndarray[Any, Any]
@@ -60,53 +69,48 @@ def evaluate_program(program: Program, inputs: Sequence[object]) -> list[Array]:
     return _Run(program, inputs).run()
 
 
-class _Run:
-    def __init__(self, program: Program, inputs: Sequence[object]) -> None:
-        self.program = program
-        self.given = _checked(program, inputs)
-        self.inputs = [_bytes_of(a) for a in self.given]
+class _Memory:
+    """The memory of one run: bytes by space and number."""
+
+    def __init__(
+        self, program: Program, inputs: Sequence[Array], outputs: Sequence[Array], arena: Array
+    ) -> None:
         self.constants = [_bytes_of(c.array()) for c in program.constants]
         for constant in self.constants:
             constant.flags.writeable = False
-        alias = dict(program.aliases)
-        self.outputs = [
-            self.inputs[alias[o]] if o in alias else np.full(t.nbytes, _POISON, np.uint8)
-            for o, t in enumerate(program.outputs)
-        ]
-        self.arena = np.full(program.arena_bytes, _POISON, np.uint8)
+        self.inputs, self.outputs, self.arena = inputs, outputs, arena
 
-    def run(self) -> list[Array]:
-        for number, step in enumerate(self.program.steps):
-            try:
-                if isinstance(step, KernelStep):
-                    evaluate_kernel(step.kernel, [self._view(s) for s in step.slots])
-                else:
-                    self._call(step)
-            except GraphError as error:
-                raise GraphError(
-                    f"program {self.program.name}, step {number}: {error.what}",
-                    notes=tuple(str(self.program).splitlines()),
-                    location=step.location,
-                ) from error
-        self._check_inputs()
-        typed = zip(self.outputs, self.program.outputs, strict=True)
-        return [_typed(raw, type_).copy() for raw, type_ in typed]
-
-    def _view(self, slot: Slot) -> Array:
+    def raw(self, slot: Slot) -> Array:
+        """The bytes of a slot."""
         spaces = {"input": self.inputs, "output": self.outputs, "constant": self.constants}
         whole = self.arena if slot.space == "arena" else spaces[slot.space][slot.index]
         raw = whole[slot.offset : slot.offset + slot.type.nbytes]
         if raw.size != slot.type.nbytes:
             raise GraphError(f"slot {slot} lies outside its memory of {whole.size} bytes")
-        return _typed(raw, slot.type)
+        return raw
 
-    def _call(self, step: OpStep) -> None:
-        operands = [self._view(s) for s in step.operands]
-        results = _call(step.op, operands, step.attrs)
-        for slot in step.results:
-            self._view(slot).reshape(-1).view(np.uint8).fill(_POISON)
-        for slot, result in zip(step.results, results, strict=True):
-            self._view(slot)[...] = result
+    def view(self, slot: Slot) -> Array:
+        """The array of a slot."""
+        return _typed(self.raw(slot), slot.type)
+
+
+class _Run:
+    def __init__(self, program: Program, inputs: Sequence[object]) -> None:
+        self.program = program
+        self.given = _checked(program, inputs)
+        self.inputs = [_bytes_of(a) for a in self.given]
+        alias = dict(program.aliases)
+        self.outputs = [
+            self.inputs[alias[o]] if o in alias else np.full(t.nbytes, _POISON, np.uint8)
+            for o, t in enumerate(program.outputs)
+        ]
+
+    def run(self) -> list[Array]:
+        arena = np.full(self.program.arena_bytes, _POISON, np.uint8)
+        _issue(self.program, _Memory(self.program, self.inputs, self.outputs, arena))
+        self._check_inputs()
+        typed = zip(self.outputs, self.program.outputs, strict=True)
+        return [_typed(raw, type_).copy() for raw, type_ in typed]
 
     def _check_inputs(self) -> None:
         for i, (before, after) in enumerate(zip(self.given, self.inputs, strict=True)):
@@ -114,6 +118,94 @@ class _Run:
                 raise GraphError(
                     f"program {self.program.name} changed input {i}, which is not donated"
                 )
+
+
+def _issue(program: Program, memory: _Memory) -> None:
+    """Run the steps of a program."""
+    for number, step in enumerate(program.steps):
+        try:
+            if isinstance(step, KernelStep):
+                evaluate_kernel(step.kernel, [memory.view(s) for s in step.slots])
+            elif isinstance(step, OpStep):
+                _run_op(step, memory)
+            else:
+                _Control(step, memory).run()
+        except GraphError as error:
+            raise GraphError(
+                f"program {program.name}, step {number}: {error.what}",
+                notes=tuple(str(program).splitlines()),
+                location=step.location,
+            ) from error
+
+
+def _run_op(step: OpStep, memory: _Memory) -> None:
+    operands = [memory.view(s) for s in step.operands]
+    results = _call(step.op, operands, step.attrs)
+    for slot in step.results:
+        memory.raw(slot).fill(_POISON)
+    for slot, result in zip(step.results, results, strict=True):
+        memory.view(slot)[...] = result
+
+
+class _Control:
+    """A loop or branch being run, over bytes: where a run of the body writes is poisoned first."""
+
+    def __init__(self, step: ControlStep, memory: _Memory) -> None:
+        self.step = step
+        self.operands = [memory.raw(s) for s in step.operands]
+        self.results = [memory.raw(s) for s in step.results]
+        self.spare = [memory.raw(s) for s in step.places]
+        self.scratch = memory.raw(step.scratch)
+
+    def run(self) -> None:
+        step = self.step
+        if isinstance(step, WhileStep):
+            self._while(step)
+        elif isinstance(step, ScanStep):
+            self._scan(step)
+        else:
+            number = int(self.operands[0].view(np.int32)[0])
+            branch = step.branches[chosen(number, len(step.branches))]
+            self._program(branch, self.operands[1:], self.results)
+
+    def _program(self, program: Program, inputs: list[Array], outputs: list[Array]) -> None:
+        for raw in (*outputs, self.scratch):
+            raw.fill(_POISON)
+        _issue(program, _Memory(program, inputs, outputs, self.scratch))
+
+    def _while(self, step: WhileStep) -> None:
+        (flag,) = [self.spare[len(step.spare)]]
+        state, target, other = list(self.operands), self.results, self.spare[: len(step.spare)]
+        while True:
+            self._program(step.cond, state, [flag])
+            if not flag[0]:
+                break
+            self._program(step.body, state, target)
+            for place, raw in zip(step.carried, target, strict=True):
+                state[place] = raw
+            target, other = other, target
+        for place, raw in zip(step.carried, self.results, strict=True):
+            raw[...] = state[place]
+
+    def _scan(self, step: ScanStep) -> None:
+        state, count = list(self.operands), len(step.carried)
+        # The last run writes the results.
+        sides = [self.results[:count], self.spare[:count]]
+        for left in reversed(range(step.length)):
+            at = left if step.reverse else step.length - 1 - left
+            for place in step.stacks:
+                state[place] = _row(self.operands[place], at, step.length)
+            rows = [_row(raw, at, step.length) for raw in self.results[count:]]
+            self._program(step.body, state, [*sides[left % 2], *rows])
+            for place, raw in zip(step.carried, sides[left % 2], strict=True):
+                state[place] = raw
+        for place, raw in zip(step.carried, self.results, strict=False):
+            raw[...] = state[place]
+
+
+def _row(stack: Array, at: int, length: int) -> Array:
+    nbytes = stack.size // length
+    return stack[at * nbytes : (at + 1) * nbytes]
 
 
 def _call(op: Operation, operands: Sequence[Array], attrs: Any) -> tuple[Array, ...]:

@@ -16,6 +16,7 @@ from bringup.graph import Graph, Instr, Literal, Value
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.kernel.index import Expr
+from bringup.program.nested import Inner, is_nested, nest
 from bringup.program.program import KernelStep, OpStep, Program, Slot, Step
 
 
@@ -44,14 +45,16 @@ def plan(
     alignment: int = 64,
     donated: frozenset[int] = frozenset(),
     keep_constants: bool = False,
+    inner: Inner | None = None,
 ) -> Program:
     """Place every value and return the program.
 
     graph: the fused graph; each output must be made by a launch and appear once.
     donated: input positions whose memory may be overwritten.
     keep_constants: leave dense constants as op steps instead of program constants.
+    inner: makes the programs of sub-graphs; without it, instructions that hold some stay op steps.
     """
-    return _Planner(graph, launches, alignment, donated, keep_constants).run()
+    return _Planner(graph, launches, alignment, donated, keep_constants, inner).run()
 
 
 class _Planner:
@@ -62,6 +65,7 @@ class _Planner:
         alignment: int,
         donated: frozenset[int],
         keep_constants: bool,
+        inner: Inner | None,
     ) -> None:
         self.graph = graph
         self.alignment = alignment
@@ -77,19 +81,26 @@ class _Planner:
             assert value not in self.slots, "outputs are made by launches, once each"
             self.slots[value] = Slot("output", i, 0, value.type)
         self.lives = _lifetimes(self.launches)
+        self.nested = {
+            n: nest(launch.instr, inner)
+            for n, launch in enumerate(self.launches)
+            if inner is not None and launch.instr is not None and is_nested(launch.instr)
+        }
+        self.places: dict[int, list[_Block]] = {}
 
     def run(self) -> Program:
         aliases = self._alias_outputs()
         blocks = self._blocks()
         # Each once, in an order that every process finds again.
-        arena = _assign(dict.fromkeys(blocks.values()), self.alignment)
+        held = [block for places in self.places.values() for block in places]
+        arena = _assign(dict.fromkeys([*blocks.values(), *held]), self.alignment)
         for value, block in blocks.items():
             self.slots[value] = Slot("arena", 0, block.offset, value.type)
         return Program(
             self.graph.name,
             tuple(v.type for v in self.graph.inputs),
             tuple(v.type for v in self.graph.outputs),
-            tuple(map(self._step, self.launches)),
+            tuple(self._step(n, launch) for n, launch in enumerate(self.launches)),
             tuple(self.constants),
             arena,
             self.donated,
@@ -134,7 +145,7 @@ class _Planner:
         blocks: dict[Value, _Block] = {}
         for number, launch in enumerate(self.launches):
             taken: set[_Block] = set()
-            for value in launch.writes:
+            for value in self._written(number, launch):
                 if value in self.slots:
                     continue
                 last = self.lives.read.get(value, number)
@@ -145,7 +156,15 @@ class _Planner:
                     blocks[value] = host
                 else:
                     blocks[value] = _Block(_padded(value.type.nbytes, self.alignment), number, last)
+            if number in self.nested:
+                sizes = [_padded(t.nbytes, self.alignment) for t in self.nested[number].places]
+                self.places[number] = [_Block(size, number, number) for size in sizes]
         return blocks
+
+    def _written(self, number: int, launch: Launch) -> Sequence[Value]:
+        """What a launch writes: not the state that a loop returns as it got it."""
+        nested = self.nested.get(number)
+        return launch.writes if nested is None else [launch.writes[i] for i in nested.kept]
 
     def _dying(
         self, launch: Launch, number: int, value: Value, blocks: Mapping[Value, _Block]
@@ -165,7 +184,9 @@ class _Planner:
                 return block
         return None
 
-    def _step(self, launch: Launch) -> Step:
+    def _step(self, number: int, launch: Launch) -> Step:
+        if number in self.nested:
+            return self._nested_step(number, launch)
         if launch.instr is not None:
             instr: Instr = launch.instr
             operands = tuple(self.slots[v] for v in launch.reads)
@@ -175,6 +196,17 @@ class _Planner:
         made = [v.producer for v in launch.writes if v.producer is not None]
         location = next((m.location for m in made if m.location is not None), None)
         return KernelStep(launch.kernel, tuple(self.slots[v] for v in launch.values), location)
+
+    def _nested_step(self, number: int, launch: Launch) -> Step:
+        nested = self.nested[number]
+        assert launch.instr is not None
+        operands = tuple(self.slots[v] for v in launch.reads)
+        results = tuple(self.slots[v] for v in self._written(number, launch))
+        held = tuple(
+            Slot("arena", 0, block.offset, type_)
+            for block, type_ in zip(self.places[number], nested.places, strict=True)
+        )
+        return nested.make(operands, results, held, launch.instr.location)
 
 
 def overwrites(kernel: Kernel, source: int, target: int) -> bool:

@@ -70,7 +70,133 @@ class OpStep:
         return self.operands + self.results
 
 
-Step = KernelStep | OpStep
+@record
+class WhileStep:
+    """Run ``body`` on the state as long as ``cond`` of it holds.
+
+    cond, body: take the state; body gives those parts of it that change.
+    carried: the positions of these parts in the state, in order.
+    operands: the state at first, which stays as it is.  results: its parts that change, at the end.
+    spare: a second place for each of them, as a run of body must not write over what it reads.
+    flag: where cond puts its result.  scratch: arena of both programs.
+    trips: how often body runs, if that is known.
+    """
+
+    cond: Program
+    body: Program
+    carried: tuple[int, ...]
+    operands: tuple[Slot, ...]
+    results: tuple[Slot, ...]
+    spare: tuple[Slot, ...]
+    flag: Slot
+    scratch: Slot
+    trips: int | None = None
+    location: Location | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        """What runs, as traces and placement reports call it."""
+        return "while"
+
+    @property
+    def places(self) -> tuple[Slot, ...]:
+        """Memory it needs while it runs."""
+        return (*self.spare, self.flag, self.scratch)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """What it reads, then what it writes."""
+        return (*self.operands, *self.results, *self.places)
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """What it runs."""
+        return (self.cond, self.body)
+
+
+@record
+class ScanStep:
+    """Run ``body`` ``length`` times, on one row of each stack after the other.
+
+    body: takes operands and rows, gives the parts of the carry that change, then rows.
+    reverse: from the last row to the first.
+    carried, stacks: positions among the operands of these parts, and of what is read by row; the
+    other operands are the same for each run.
+    operands: stay as they are.  results: the changed parts at the end, then the stacks written.
+    spare, scratch: as in `WhileStep`.
+    """
+
+    body: Program
+    length: int
+    reverse: bool
+    carried: tuple[int, ...]
+    stacks: tuple[int, ...]
+    operands: tuple[Slot, ...]
+    results: tuple[Slot, ...]
+    spare: tuple[Slot, ...]
+    scratch: Slot
+    location: Location | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        """What runs, as traces and placement reports call it."""
+        return "scan"
+
+    @property
+    def places(self) -> tuple[Slot, ...]:
+        """Memory it needs while it runs."""
+        return (*self.spare, self.scratch)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """What it reads, then what it writes."""
+        return (*self.operands, *self.results, *self.places)
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """What it runs."""
+        return (self.body,)
+
+
+@record
+class CaseStep:
+    """Run one of ``branches`` on the operands after the first, which is its number.
+
+    Any number that is none selects the last branch.  scratch: arena of all branches.
+    """
+
+    branches: tuple[Program, ...]
+    operands: tuple[Slot, ...]
+    results: tuple[Slot, ...]
+    scratch: Slot
+    location: Location | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        """What runs, as traces and placement reports call it."""
+        return "case"
+
+    @property
+    def places(self) -> tuple[Slot, ...]:
+        """Memory it needs while it runs."""
+        return (self.scratch,)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """What it reads, then what it writes."""
+        return (*self.operands, *self.results, *self.places)
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """What it may run."""
+        return self.branches
+
+
+#: Steps that run programs of their own.
+ControlStep = WhileStep | ScanStep | CaseStep
+CONTROL_STEPS = (WhileStep, ScanStep, CaseStep)
+
+Step = KernelStep | OpStep | ControlStep
 
 
 @record
@@ -96,8 +222,14 @@ class Program:
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        """The kernels of its steps, in order."""
-        return tuple(s.kernel for s in self.steps if isinstance(s, KernelStep))
+        """The kernels of its steps, those of loops and branches among them, in order."""
+        found: list[Kernel] = []
+        for step in self.steps:
+            if isinstance(step, KernelStep):
+                found.append(step.kernel)
+            elif isinstance(step, CONTROL_STEPS):
+                found += [kernel for inner in step.programs for kernel in inner.kernels]
+        return tuple(found)
 
     @property
     def key(self) -> str:
@@ -122,6 +254,9 @@ class Program:
         lines = [f"{head} arena={self.arena_bytes}"]
         for step in self.steps:
             lines.append(f"  {step.name}({', '.join(map(str, step.slots))})")
+            if isinstance(step, CONTROL_STEPS):
+                texts = (str(inner).split("\n") for inner in step.programs)
+                lines += [f"    {line}" for text in texts for line in text]
         return "\n".join(lines)
 
 
@@ -130,12 +265,19 @@ def _step_text(step: Step) -> str:
     if isinstance(step, KernelStep):
         body = str(step.kernel).split("\n", 1)[-1]
         return f"kernel {slots}\n{body}"
+    if isinstance(step, CONTROL_STEPS):
+        how = [
+            step.carried if not isinstance(step, CaseStep) else (),
+            (step.length, step.reverse, step.stacks) if isinstance(step, ScanStep) else (),
+        ]
+        return f"{step.name} {how} {slots} {' '.join(inner.key for inner in step.programs)}"
     return f"op {step.op.name} {attrs_key(step.attrs)!r} {slots}"
 
 
 @record
 class Cost:
-    """Exact counts of one run.
+    """Exact counts of one run.  A loop counts as often as it is known to run, else once; of
+    branches, the largest of each count.
 
     kernels: launches (kernels and op calls).
     bytes_read, bytes_written: global memory traffic, each element of each buffer counted once per

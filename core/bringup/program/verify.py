@@ -4,14 +4,25 @@ wrote over it since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from bringup.errors import GraphError, OpTypeError
 from bringup.kernel.form import Kernel
 from bringup.kernel.verify import verify_kernel
 from bringup.program.plan import overwrites
-from bringup.program.program import KernelStep, OpStep, Program, Slot, Step
+from bringup.program.program import (
+    CONTROL_STEPS,
+    CaseStep,
+    ControlStep,
+    KernelStep,
+    OpStep,
+    Program,
+    Slot,
+    Step,
+    WhileStep,
+)
 from bringup.records import record
+from bringup.types import TensorType
 
 #: A stretch of memory: which (space and number), first byte, byte after the last.
 Place = tuple[str, int, int, int]
@@ -30,7 +41,8 @@ class ProgramRule:
 
 
 def verify_program(program: Program) -> None:
-    """Check every kernel, then every rule of `PROGRAM_RULES`; each relies on those before it.
+    """Check every kernel, then every rule of `PROGRAM_RULES`; each relies on those before it.  Then
+    the programs of loops and branches.
 
     Raises GraphError with the rule broken first, the step and the program's text.
     """
@@ -45,6 +57,10 @@ def verify_program(program: Program) -> None:
                 location=None if number is None else program.steps[number].location,
                 fix=f"rule {rule.name}: {rule.says}",
             )
+    for step in program.steps:
+        if isinstance(step, CONTROL_STEPS):
+            for inner in step.programs:
+                verify_program(inner)
 
 
 def _aliases(program: Program) -> Iterator[tuple[int | None, str]]:
@@ -89,6 +105,9 @@ def _signatures(program: Program) -> Iterator[tuple[int | None, str]]:
             if [(t.dtype, t.size) for t in found] != [(t.dtype, t.size) for t in wanted]:
                 yield number, f"kernel {step.name} takes {wanted}, its slots are {found}"
             continue
+        if isinstance(step, CONTROL_STEPS):
+            yield from ((number, what) for what in _nested_signature(step))
+            continue
         try:
             results = step.op.result_types(tuple(s.type for s in step.operands), step.attrs)
         except OpTypeError as error:
@@ -96,6 +115,44 @@ def _signatures(program: Program) -> Iterator[tuple[int | None, str]]:
             continue
         if list(results) != [s.type for s in step.results]:
             yield number, f"{step.name} gives {list(results)}, its slots are {list(step.results)}"
+
+
+def _nested_signature(step: ControlStep) -> Iterator[str]:
+    if sum(p.arena_bytes > step.scratch.type.nbytes for p in step.programs):
+        yield f"{step.name} has {step.scratch} as the arena of programs that need more"
+    for inner in step.programs:
+        if inner.donated:
+            yield f"{step.name} runs {inner.name}, which takes inputs for itself"
+    operands, results = ([s.type for s in slots] for slots in (step.operands, step.results))
+    pairs: list[tuple[object, object]] = []
+    if isinstance(step, CaseStep):
+        for inner in step.branches:
+            pairs += [(list(inner.inputs), operands[1:]), (list(inner.outputs), results)]
+    elif isinstance(step, WhileStep):
+        pairs += [(list(p.inputs), operands) for p in step.programs]
+        pairs += [(list(step.body.outputs), results), (list(step.cond.outputs), [step.flag.type])]
+    else:
+        rows = _rows(operands, step.stacks, step.length)
+        made = _rows(results, range(len(step.carried), len(results)), step.length)
+        pairs += [(list(step.body.inputs), rows), (list(step.body.outputs), made)]
+    if not isinstance(step, CaseStep):
+        changing = [operands[i] for i in step.carried]
+        pairs += [
+            (changing, results[: len(step.carried)]),
+            (changing, [s.type for s in step.spare]),
+        ]
+    for found, wanted in pairs:
+        if found != wanted:
+            yield f"{step.name} has {found} where {wanted} is due"
+
+
+def _rows(types: list[TensorType], stacks: Iterable[int], length: int) -> list[TensorType]:
+    """The types with the stacks among them replaced by their rows, if they have as many."""
+    found = list(types)
+    for i in stacks:
+        if found[i].shape[:1] == (length,):
+            found[i] = found[i].with_shape(found[i].shape[1:])
+    return found
 
 
 def _flow(program: Program) -> Iterator[tuple[int | None, str]]:
@@ -162,11 +219,13 @@ def _outside(kernel: Kernel) -> list[int]:
 
 
 def _reads(step: Step) -> tuple[Slot, ...]:
-    return step.operands if isinstance(step, OpStep) else _with_role(step, "in")
+    return _with_role(step, "in") if isinstance(step, KernelStep) else step.operands
 
 
 def _writes(step: Step) -> tuple[Slot, ...]:
-    return step.results if isinstance(step, OpStep) else _with_role(step, "out")
+    if isinstance(step, KernelStep):
+        return _with_role(step, "out")
+    return step.results if isinstance(step, OpStep) else (*step.results, *step.places)
 
 
 def _with_role(step: KernelStep, role: str) -> tuple[Slot, ...]:
