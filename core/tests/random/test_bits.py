@@ -37,7 +37,7 @@ def test_the_reference_gives_the_published_words(vector: list[str]) -> None:
     assert [int(w) for w in lookup(vector[0]).reference(*operands)] == wanted
 
 
-@pytest.mark.parametrize("device", bu.devices())
+@pytest.mark.parametrize("device", [d for d in bu.devices() if ":" not in d])
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: f"{v[0]}-{v[1]}")
 def test_every_device_gives_the_published_words(vector: list[str], device: str) -> None:
     operands, wanted = parts(vector[1:])
