@@ -8,6 +8,7 @@ Values are interned by structure: equal expressions compare equal.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 from bringup.graph import Value
@@ -218,6 +219,10 @@ class Expr:
         whole, rest = _split(self, by)
         if rest.first >= 0 and rest.last < by:
             return whole
+        coarse = _coarser(rest, by)
+        if coarse is not None:
+            step, high, _ = coarse
+            return whole + high // (by // step)
         return whole + Expr(0, ((Div(rest, by), 1),))
 
     def __mod__(self, by: int) -> Expr:
@@ -226,6 +231,10 @@ class Expr:
         _, rest = _split(self, by)
         if rest.first >= 0 and rest.last < by:
             return rest
+        coarse = _coarser(rest, by)
+        if coarse is not None:
+            step, high, low = coarse
+            return (high % (by // step)) * step + low
         return Expr(0, ((Mod(rest, by), 1),))
 
     def substitute(self, table: Mapping[Axis, Expr]) -> Expr:
@@ -344,6 +353,20 @@ def _split(expr: Expr, by: int) -> tuple[Expr, Expr]:
     whole = [(a, c // by) for a, c in expr.terms if c % by == 0]
     rest = [(a, c) for a, c in expr.terms if c % by != 0]
     return _collect(expr.const // by, whole), _collect(expr.const % by, rest)
+
+
+def _coarser(expr: Expr, by: int) -> tuple[int, Expr, Expr] | None:
+    """``(step, high, low)`` with ``expr = step · high + low``, ``step`` a divisor of ``by`` and
+    ``low`` always below it: dividing by ``by`` then takes no look at ``low``.
+    """
+    for step in sorted({math.gcd(c, by) for _, c in expr.terms}, reverse=True):
+        low = Expr(expr.const % step, tuple((a, c) for a, c in expr.terms if c % step))
+        if step > 1 and low.first >= 0 and low.last < step:
+            high = _collect(
+                expr.const // step, [(a, c // step) for a, c in expr.terms if c % step == 0]
+            )
+            return step, high, low
+    return None
 
 
 def flatten(index: Iterable[Expr], shape: Iterable[int]) -> Expr:

@@ -30,7 +30,7 @@ from bringup.kernel.evaluation import (
     row_offset,
 )
 from bringup.kernel.form import BufferDecl, Fold, Kernel, Sink, Stage, Store
-from bringup.kernel.index import Axis, Expr, flatten
+from bringup.kernel.index import Axis, Div, Expr, Mod, flatten
 from bringup.kernel.limits import Limits
 from bringup.kernel.movement import Index, is_movement, needs_of
 from bringup.ops.table import Kind
@@ -68,6 +68,38 @@ class Lowered:
 
     kernel: Kernel
     values: tuple[Value, ...]
+
+
+@record
+class _Part:
+    """What of an output's dimension one grid axis is: all of it, or its quotient (high) or
+    remainder (low) by ``by``.
+    """
+
+    dim: int
+    role: str = "whole"
+    by: int = 0
+
+    def clashes(self, other: _Part) -> bool:
+        """Whether no index can have both."""
+        if self.dim != other.dim:
+            return False
+        return "whole" in (self.role, other.role) or self.role == other.role or self.by != other.by
+
+
+def _part_of(e: Expr, size: int, axes: list[Axis]) -> _Part | None:
+    """The part of one of ``axes`` that an index of this size runs over, if it is one."""
+    axis = e.axis
+    if axis is not None:
+        return _Part(axes.index(axis)) if axis in axes and axis.size == size else None
+    if e.const or len(e.terms) != 1 or e.terms[0][1] != 1:
+        return None
+    atom = e.terms[0][0]
+    if not isinstance(atom, Div | Mod) or (axis := atom.of.axis) is None or axis not in axes:
+        return None
+    high = isinstance(atom, Div)
+    whole = axis.size % atom.by == 0 and size == (axis.size // atom.by if high else atom.by)
+    return _Part(axes.index(axis), "high" if high else "low", atom.by) if whole else None
 
 
 def lower_region(region: Region, order: Mapping[Instr, int], limits: Limits, name: str) -> Lowered:
@@ -208,26 +240,38 @@ class Lowering:
         if not self.folds or not any(_depends(value, f, self.region.members) for f in self.folds):
             if list(sizes[: len(wanted)]) != wanted:
                 raise Unfusable(f"output {value.type} does not span the grid {tuple(wanted)}")
-            positions = list(range(len(wanted)))
+            parts = [_Part(p) for p in range(len(wanted))]
         else:
-            positions = self._probe(value)
-        return self._assign(shape, positions)
+            parts = self._probe(value)
+        return self._assign(shape, parts)
 
-    def _assign(
-        self, shape: tuple[int, ...], positions: list[int]
-    ) -> tuple[Index, tuple[Axis, ...]]:
+    def _assign(self, shape: tuple[int, ...], parts: list[_Part]) -> tuple[Index, tuple[Axis, ...]]:
+        """The index that runs over ``shape``, of the grid's axes and new inner ones."""
         live = [d for d, n in enumerate(shape) if n != 1]
-        table: dict[int, Expr] = {live[p]: self.grid_full[g] for g, p in enumerate(positions)}
+        places = {(live[part.dim], part.role): part for part in parts}
+        grid = dict(zip(((live[p.dim], p.role) for p in parts), self.grid_full, strict=True))
+        index: list[Expr] = [Expr()] * len(shape)
         inner: list[Axis] = []
-        for d in live:
-            if d not in table:
-                axis = Axis(len(self.grid) + len(inner), shape[d])
-                inner.append(axis)
-                table[d] = Expr.of(axis)
-        return tuple(table.get(d, Expr()) for d in range(len(shape))), tuple(inner)
 
-    def _probe(self, value: Value) -> list[int]:
-        """Which (squeezed) dimensions of an output are the grid's, by following it to a fold."""
+        def along(d: int, role: str, size: int) -> Expr:
+            if (d, role) in grid:
+                return grid[d, role]
+            inner.append(Axis(len(self.grid) + len(inner), size))
+            return Expr.of(inner[-1])
+
+        for d in live:
+            part = places.get((d, "high")) or places.get((d, "low"))
+            if part is None:
+                index[d] = along(d, "whole", shape[d])
+                continue
+            high = along(d, "high", shape[d] // part.by)
+            index[d] = high * part.by + along(d, "low", part.by)
+        return tuple(index), tuple(inner)
+
+    def _probe(self, value: Value) -> list[_Part]:
+        """Which (squeezed) dimensions of an output, or parts of them, are the grid's, by following
+        it to a fold.
+        """
         sizes = _squeezed(value.shape)
         axes = [Axis(10_000 + i, n) for i, n in enumerate(sizes)]
         it = iter(axes)
@@ -250,17 +294,16 @@ class Lowering:
                 break
         raise Unfusable("an output does not reach its reduction")
 
-    def _grid_positions(self, fold: Instr, index: Index, axes: list[Axis]) -> list[int]:
-        positions: list[int] = []
+    def _grid_positions(self, fold: Instr, index: Index, axes: list[Axis]) -> list[_Part]:
+        found: list[_Part] = []
         for e, n in zip(index, fold.result.shape, strict=True):
             if n == 1:
                 continue
-            axis = e.axis
-            placed = axis is not None and axis.size == n and axis in axes
-            if axis is None or not placed or axes.index(axis) in positions:
+            part = _part_of(e, n, axes)
+            if part is None or any(part.clashes(other) for other in found):
                 raise Unfusable(f"{fold.op.name} is read at {e}, not at one grid point")
-            positions.append(axes.index(axis))
-        return positions
+            found.append(part)
+        return found
 
     # -- limits ------------------------------------------------------------------------------------
 
