@@ -354,8 +354,8 @@ def write(root: Path, path: str, text: str) -> None:
 HEAVY = ("llvmlite", "pycuda", "hypothesis", "rich", "typer", *BACKEND_PACKAGES)
 
 
-#: What only compiling needs: it costs more than all the rest of the package.
-LATER = {f"bringup.{name}" for name in ("passes", "kernel", "program", "llvm", "backend.device")}
+#: What only some programs need.
+LATER = {f"bringup.{name}" for name in ("llvm", "cli", "ops.power", "ops.normalisation")}
 
 
 def loaded_by(module: str, parts: int = 1) -> set[str]:

@@ -9,12 +9,14 @@ import numpy as np
 
 from bringup.api.array import Array
 from bringup.api.place import OpenDevice
+from bringup.backend.dispatch import ArrayLayout, Dispatcher, FastArg, FastEntry, array_layout
+from bringup.backend.foreign import REPORT, guarded
 from bringup.errors import DeviceError
+from bringup.runtime import devices
 from bringup.tracing.pytree import LEAF
 
 if TYPE_CHECKING:
     from bringup.api.jit import Entry
-    from bringup.backend.dispatch import ArrayLayout, Dispatcher, FastEntry
 
 _layouts: list[ArrayLayout | None] = []
 
@@ -22,9 +24,6 @@ _layouts: list[ArrayLayout | None] = []
 def layout() -> ArrayLayout | None:
     """Where arrays keep their parts; None where this interpreter lays objects out differently."""
     if not _layouts:
-        from bringup.backend.dispatch import array_layout
-        from bringup.runtime import devices
-
         found = array_layout(
             Array,
             type_slot="_type",
@@ -64,8 +63,6 @@ class FastPath:
             return
         kinds = tuple([type(x) for x in args])
         hosted = Array not in kinds
-        from bringup.runtime import devices
-
         epoch = devices.epoch.value
         if hosted and epoch < 0:
             return
@@ -95,8 +92,6 @@ class FastPath:
 def _dispatcher(
     device: OpenDevice, where: ArrayLayout, slow: Callable[..., Any]
 ) -> Dispatcher | None:
-    from bringup.backend.foreign import REPORT, guarded
-
     with guarded(device.device, "dispatcher"):
         made: Any = device.device.dispatcher(where, slow)
     if made is not None and not all(hasattr(made, n) for n in ("call", "add", "clear")):
@@ -110,8 +105,6 @@ def _describe(
     entry: Entry, args: tuple[Any, ...], device: OpenDevice, epoch: int
 ) -> FastEntry | None:
     """The entry in the device's terms; None for arguments or results that are not plain arrays."""
-    from bringup.backend.dispatch import FastArg, FastEntry
-
     result = entry.function.result
     leaf = result == LEAF
     if not leaf and (result.kind is not tuple or any(c != LEAF for c in result.children)):

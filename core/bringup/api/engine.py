@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bringup.api.place import OpenDevice
+from bringup.backend.adapters_run import running_at
 from bringup.errors import DeletedBufferError, DeviceError, Location
 from bringup.graph import Graph, user_location
 from bringup.locks import ProcessLock
 from bringup.runtime import transfer
+from bringup.runtime.compiler import Compiled, compile_graph
 from bringup.tracing.lazy import Batch, Node, collect
-
-if TYPE_CHECKING:
-    from bringup.runtime.compiler import Compiled
 
 #: After so many different values of its Python scalars an expression is compiled with the scalars
 #: as inputs.
@@ -25,19 +24,6 @@ _SPREAD = ("constant", "broadcast_in_dim")
 # Recording takes no lock; one thread at a time turns records into results, so that none is computed
 # twice.
 _lock = ProcessLock()
-
-
-def compile_graph(
-    graph: Graph,
-    device: OpenDevice,
-    *,
-    donated: frozenset[int] = frozenset(),
-    fallback: OpenDevice | None = None,
-) -> Compiled:
-    """`runtime.compiler.compile_graph`, imported when there is something to compile."""
-    from bringup.runtime.compiler import compile_graph as compile_now
-
-    return compile_now(graph, device, donated=donated, fallback=fallback)
 
 
 class _Entry:
@@ -59,8 +45,6 @@ def evaluate(roots: Iterable[Node], device: OpenDevice) -> None:
     An error of the device points at the line that recorded the operation, as far as the device
     names it.
     """
-    from bringup.backend.adapters_run import running_at
-
     with _lock:
         batch = collect([root for root in roots if root.buffer is None])
         if not batch.nodes:

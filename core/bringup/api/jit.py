@@ -7,11 +7,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from bringup.api import engine, place
+from bringup.api import place
 from bringup.api.apply import inline
 from bringup.api.array import Array
 from bringup.api.broadcasting import convert
@@ -30,6 +30,7 @@ from bringup.api.traced import (
     parameters,
     trace_function,
 )
+from bringup.backend.registry import load
 from bringup.dtypes import DType
 from bringup.errors import (
     BringupError,
@@ -41,13 +42,11 @@ from bringup.errors import (
 from bringup.graph import user_location
 from bringup.records import record
 from bringup.runtime import transfer
+from bringup.runtime.compiler import Compiled, compile_graph, lower_graph
 from bringup.tracing.context import current
 from bringup.tracing.lazy import Leaf
 from bringup.tracing.pytree import Static, TreeDef, flatten, unflatten
 from bringup.types import TensorType
-
-if TYPE_CHECKING:
-    from bringup.runtime.compiler import Compiled
 
 
 @dataclass(slots=True, eq=False)
@@ -125,9 +124,6 @@ class Jit:
         >>> bu.jit(lambda x: bu.sum(x * 2)).lower(bu.float32[8]).graph.outputs[0].type
         f32[]
         """
-        from bringup.backend.registry import load
-        from bringup.runtime.compiler import lower_graph
-
         call = self._taken_apart(args, kwargs)
         if target is not None:
             entry = self._trace(call, None)
@@ -145,7 +141,7 @@ class Jit:
         """What runs a signature, compiled when first asked for."""
         if entry.compiled is None:
             fallback = place.get(self._fallback) if self._fallback is not None else None
-            entry.compiled = engine.compile_graph(
+            entry.compiled = compile_graph(
                 entry.function.graph, device, donated=entry.donated, fallback=fallback
             )
         return entry.compiled

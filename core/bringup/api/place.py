@@ -1,28 +1,22 @@
-"""Devices by name, opened when first needed: importing the package imports no part of a backend."""
+"""Devices by name, opened when first needed."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, TypeAlias
 
+from bringup.backend.registry import list_backends
 from bringup.errors import BringupError
 from bringup.graph import user_location
-
-if TYPE_CHECKING:
-    from bringup.runtime.devices import DeviceSpec, OpenDevice
-else:
-    OpenDevice: TypeAlias = object
-    DeviceSpec: TypeAlias = object
+from bringup.runtime import devices as runtime
+from bringup.runtime.devices import DeviceSpec, OpenDevice
 
 __all__ = ["DeviceSpec", "OpenDevice", "at_user_line", "device", "devices", "get"]
 
 
 def get(spec: DeviceSpec = None) -> OpenDevice:
     """`runtime.devices.get`: the device of a name, an open device, or None for the default."""
-    from bringup.runtime.devices import get as get_device
-
     try:
-        return get_device(spec)
+        return runtime.get(spec)
     except BringupError as error:
         raise at_user_line(error)  # noqa: B904  (the same object)
 
@@ -44,9 +38,7 @@ def device(spec: DeviceSpec) -> AbstractContextManager[OpenDevice]:
     ...     bu.zeros(3).device is device
     True
     """
-    from bringup.runtime.devices import use
-
-    return use(get(spec))
+    return runtime.use(get(spec))
 
 
 def devices() -> tuple[str, ...]:
@@ -55,8 +47,6 @@ def devices() -> tuple[str, ...]:
     >>> len(bu.devices()) > 0
     True
     """
-    from bringup.backend.registry import list_backends
-
     return tuple(
         f"{status.name}:{info.index}" if info.index else status.name
         for status in list_backends(probe=True)

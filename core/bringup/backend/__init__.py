@@ -2,21 +2,71 @@
 
 A plugin names a module in its metadata (`bringup.backend.plugin`), which makes a `Backend`, which
 opens a `Device`: an `OpsDevice`, a `KernelsDevice`, or one that compiles whole programs itself.
-
-The names come from `bringup.backend.seam`, imported when one is first asked for: `import bringup`
-needs none.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from bringup.backend.adapters import KernelsDevice, OpFunction, OpsDevice, SimpleBackend, claims
+from bringup.backend.adapters_run import current_step, located
+from bringup.backend.capabilities import (
+    API_LEVEL,
+    OPSET,
+    Capabilities,
+    Claims,
+    Handshake,
+    Numerics,
+    Shapes,
+)
+from bringup.backend.device import (
+    Backend,
+    BufferView,
+    Device,
+    DeviceInfo,
+    Executable,
+    Handle,
+    Lowered,
+    NoHardware,
+)
+from bringup.backend.discovery import BackendStatus
+from bringup.backend.partition import Partition, Segment, Transfer
+from bringup.backend.placement import Placement, can_run, check_placement
+from bringup.backend.plugin import GROUP, hookimpl
+from bringup.backend.registry import list_backends, load
+from bringup.kernel.limits import Limits
 
-if TYPE_CHECKING:
-    from bringup.backend.seam import *  # noqa: F403  (its __all__ is explicit)
-
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("__") and name != "__all__":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("bringup.backend.seam"), name)
+__all__ = [
+    "API_LEVEL",
+    "GROUP",
+    "OPSET",
+    "Backend",
+    "BackendStatus",
+    "BufferView",
+    "Capabilities",
+    "Claims",
+    "Device",
+    "DeviceInfo",
+    "Executable",
+    "Handle",
+    "Handshake",
+    "KernelsDevice",
+    "Limits",
+    "Lowered",
+    "NoHardware",
+    "Numerics",
+    "OpFunction",
+    "OpsDevice",
+    "Partition",
+    "Placement",
+    "Segment",
+    "Shapes",
+    "SimpleBackend",
+    "Transfer",
+    "can_run",
+    "check_placement",
+    "claims",
+    "current_step",
+    "hookimpl",
+    "list_backends",
+    "load",
+    "located",
+]

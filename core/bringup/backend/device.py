@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from bringup.backend.capabilities import Capabilities, Handshake
+from bringup.errors import UnsupportedError
 from bringup.kernel.form import Kernel
 from bringup.passes.base import Pass
 from bringup.program.program import Program
@@ -169,8 +170,6 @@ class Backend(ABC):
 
         Raises UnsupportedError by default.
         """
-        from bringup.errors import UnsupportedError
-
         raise UnsupportedError(f"backend {self.name!r} does not lower without a device")
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from bringup.backend.adapters_run import recording_steps
 from bringup.errors import DeviceError
 from bringup.locks import ProcessLock
 
@@ -86,8 +87,6 @@ def _ledger(device: Device) -> _Ledger:
 def issuing(device: Device, parents: Iterable[Run]) -> Iterator[Run]:
     """A run of a device that works late, while its steps are issued inside the block."""
     ledger = _ledger(device)
-    from bringup.backend.adapters_run import recording_steps  # `import bringup` needs no backend
-
     run = Run(parents)
     around: Run | None = getattr(_issuing, "run", None)
     if around is not None:
