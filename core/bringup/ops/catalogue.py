@@ -55,6 +55,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "dynamic_slice",
         "gather",
     ),
+    "hyperbolic": ("acosh", "asinh", "atanh", "cosh", "sinh"),
     "joining": ("concatenate",),
     "movement": (
         "broadcast_in_dim",
