@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
-from functools import reduce
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,16 +64,20 @@ def installed(group: str) -> Iterator[Installed]:
     for entry in sys.path:
         folder = Path(entry)
         try:
-            names = sorted(n.name for n in folder.iterdir() if n.name.endswith(_FOLDERS))
+            yield from _in_path(folder, folder.stat().st_mtime_ns, group)
         except NotADirectoryError:
             yield from _by_library(group, path=[entry])
-            continue
         except OSError:
             continue
-        for name in names:
-            yield from _in_folder(folder / name, group)
     if any(hasattr(finder, "find_distributions") for finder in sys.meta_path[:] if _is_own(finder)):
         yield from _by_library(group)
+
+
+@lru_cache(maxsize=256)
+def _in_path(folder: Path, _changed: int, group: str) -> tuple[Installed, ...]:
+    """What lies in a directory of the path; read again when something came or went since."""
+    names = sorted(n.name for n in folder.iterdir() if n.name.endswith(_FOLDERS))
+    return tuple(found for name in names for found in _in_folder(folder / name, group))
 
 
 def _is_own(finder: object) -> bool:
