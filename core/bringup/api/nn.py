@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING
+
 from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.attending import attention
 from bringup.api.axes import axes_of, axis_of
 from bringup.api.broadcasting import as_array, as_float, fit, float_unary, unary
 from bringup.api.convolving import conv, conv_transpose
+from bringup.api.dropout import dropout
 from bringup.api.elementwise import where
 from bringup.api.manipulation import moveaxis
 from bringup.api.norms import batch_norm, batch_norm_train, group_norm, instance_norm, rms_norm
@@ -19,6 +23,15 @@ from bringup.dtypes import bool_
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 from bringup.types import TensorType
+
+if TYPE_CHECKING:
+    from bringup.api import init
+else:
+
+    def __getattr__(name: str) -> object:
+        if name == "init":  # imported when first asked for
+            return importlib.import_module("bringup.api.init")
+        raise AttributeError(f"module 'bringup.nn' has no attribute {name!r}")
 
 
 def relu(x: Array) -> Array:
@@ -171,9 +184,11 @@ __all__ = [
     "conv",
     "conv_transpose",
     "cross_entropy",
+    "dropout",
     "erf",
     "gelu",
     "group_norm",
+    "init",
     "instance_norm",
     "layer_norm",
     "log_softmax",

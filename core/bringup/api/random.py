@@ -21,7 +21,6 @@ from bringup.api.broadcasting import as_array, as_float, convert, spread
 from bringup.api.elementwise import clip, less, minimum, nextafter, where
 from bringup.api.keys import Key, Shape, bits, checked, fold_in, generate, key, split
 from bringup.api.manipulation import expand_dims, moveaxis
-from bringup.api.nn import erf
 from bringup.api.promotion import DEFAULT_INT, check_range, dtype_of
 from bringup.api.quantiles import log, normal_quantile, upper_quantile
 from bringup.api.reductions import argmax
@@ -124,6 +123,8 @@ def truncated_normal(
     lower, upper, _ = tails(one, sizes, wide)
     ends: list[tuple[Any, Any]]
     if isinstance(low, Array) or isinstance(high, Array):
+        from bringup.api.nn import erf  # which imports this for dropout
+
         low, high = (_parameter(bound, wide, sizes, one) for bound in (low, high))
         root = math.sqrt(0.5)
         ends = [(0.5 + 0.5 * erf(x * root), 0.5 - 0.5 * erf(x * root)) for x in (low, high)]

@@ -1,0 +1,259 @@
+"""Optimisers as pairs of functions, as ``bringup.optim``.
+
+``state = optimizer.init(params)`` once, then ``params, state = optimizer.update(gradients, state,
+params)`` in every step.  Parameters, gradients and states are containers of arrays, so a step is a
+function that `jit` compiles whole; donate parameters and state, and the new ones take their memory.
+
+f16 and bf16 parameters are updated in f32, which their states keep, and rounded once.
+
+>>> optimizer = bu.optim.adam(0.1)
+>>> params = {"w": bu.asarray([1.0, -2.0])}
+>>> state = optimizer.init(params)
+>>> for _ in range(100):
+...     slopes = bu.grad(lambda p: bu.sum(bu.square(p["w"])))(params)
+...     params, state = optimizer.update(slopes, state, params)
+>>> float(bu.max(bu.abs(params["w"]))) < 0.1
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bringup.api.array import Array
+from bringup.api.broadcasting import as_array, convert
+from bringup.api.creation import zeros
+from bringup.api.elementwise import clip, square, where
+from bringup.api.floating import cos, expm1, sqrt
+from bringup.api.reductions import sum as total
+from bringup.dtypes import DType, f32, i32
+from bringup.errors import OpTypeError
+from bringup.graph import user_location
+from bringup.tracing.pytree import TreeDef, flatten, tree_map, unflatten
+
+#: The rate of each step: a number, or a function of the steps made so far, an i32 array.
+Rate = float | Callable[[Array], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """A way to update parameters by gradients.
+
+    init: ``params -> state``.
+    update: ``(gradients, state, params) -> (params, state)``; the gradients are a container like
+    the parameters.  Raises ConversionError if they are not.
+    """
+
+    init: Callable[[Any], State]
+    update: Callable[[Any, State, Any], tuple[Any, State]]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What an optimiser remembers; a container.
+
+    step: how many were made, i32.
+    slots: containers like the parameters: momentum, or first and second moments.
+    """
+
+    step: Array
+    slots: tuple[Any, ...]
+
+
+#: ``(gradient, parameter, slots, rate, steps with this one) -> (parameter, slots)``, of one leaf.
+_Leaf = Callable[[Array, Array, Sequence[Array], Any, Array], tuple[Array, Sequence[Array]]]
+
+
+def _optimizer(count: int, leaf: _Leaf, rate: Rate) -> Optimizer:
+    """An optimiser that treats every leaf alike and keeps `count` numbers for each element."""
+
+    def init(params: Any) -> State:
+        leaves, treedef = _floats(params)
+        kept = [[zeros(p.shape, dtype=_wide(p.dtype), device=p._device) for p in leaves]] * count
+        device = leaves[0]._device if leaves else None
+        return State(zeros((), dtype=i32, device=device), _trees(treedef, kept))
+
+    def update(gradients: Any, state: State, params: Any) -> tuple[Any, State]:
+        leaves, treedef = _floats(params)
+        slopes = _like(treedef, "gradients", gradients)
+        slots = [_like(treedef, "slots", s) for s in state.slots]
+        now, step = (rate(state.step) if callable(rate) else rate), state.step + 1
+        made: list[Array] = []
+        kept: list[Sequence[Array]] = []
+        for i, p in enumerate(leaves):
+            wide = _wide(p.dtype)
+            pace = convert(now, wide) if isinstance(now, Array) else now
+            slope, memory = convert(slopes[i], wide), [s[i] for s in slots]
+            new, after = leaf(slope, convert(p, wide), memory, pace, convert(step, wide))
+            made.append(convert(new, p.dtype))
+            kept.append(after)
+        columns = [[after[n] for after in kept] for n in range(count)]
+        return unflatten(treedef, made), State(step, _trees(treedef, columns))
+
+    return Optimizer(init, update)
+
+
+def _floats(params: Any) -> tuple[list[Array], TreeDef]:
+    """The leaves as arrays.  Raises OpTypeError, with its path, for one that is no float."""
+    leaves, treedef = flatten(params)
+    arrays = [as_array(x) for x in leaves]
+    for array, path in zip(arrays, treedef.paths("params"), strict=True):
+        if not array.dtype.is_float:
+            raise OpTypeError(
+                f"{path} is {array.type}, and only floats are optimised",
+                location=user_location(),
+                fix="keep other arrays apart from the parameters",
+            )
+    return arrays, treedef
+
+
+def _like(treedef: TreeDef, what: str, tree: Any) -> list[Array]:
+    leaves, found = flatten(tree)
+    if found != treedef:
+        raise OpTypeError(
+            f"the {what} are {found}, the parameters {treedef}",
+            location=user_location(),
+            fix="give the gradients of these parameters, and the state made for them",
+        )
+    return [as_array(x) for x in leaves]
+
+
+def _trees(treedef: TreeDef, columns: Sequence[Sequence[Array]]) -> tuple[Any, ...]:
+    return tuple(unflatten(treedef, column) for column in columns)
+
+
+def _wide(dtype: DType) -> DType:
+    return f32 if dtype.bits < 32 else dtype
+
+
+def sgd(rate: Rate, *, momentum: float = 0.0, nesterov: bool = False) -> Optimizer:
+    """Gradient descent: ``v = momentum * v + g``, ``p -= rate * v``.
+
+    nesterov: take ``g + momentum * v`` instead of `v` for the step.
+
+    >>> descent = bu.optim.sgd(0.5)
+    >>> p = bu.asarray([1.0])
+    >>> descent.update(p, descent.init(p), p)[0].tolist()
+    [0.5]
+    """
+
+    def plain(
+        g: Array, p: Array, _slots: Sequence[Array], pace: Any, _step: Array
+    ) -> tuple[Array, Sequence[Array]]:
+        return p - pace * g, ()
+
+    def heavy(
+        g: Array, p: Array, slots: Sequence[Array], pace: Any, _step: Array
+    ) -> tuple[Array, Sequence[Array]]:
+        speed = momentum * slots[0] + g
+        return p - pace * (g + momentum * speed if nesterov else speed), (speed,)
+
+    return _optimizer(1, heavy, rate) if momentum else _optimizer(0, plain, rate)
+
+
+def adam(
+    rate: Rate, *, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8
+) -> Optimizer:
+    """Steps of the mean gradient over the root of its mean square (D. Kingma and J. Ba, 2015).
+
+    Both means are exponential and corrected for starting at 0; epsilon is added to the root.
+
+    >>> optimizer, p = bu.optim.adam(0.5), bu.asarray([1.0])
+    >>> round(float(optimizer.update(p, optimizer.init(p), p)[0][0]), 6)
+    0.5
+    """
+    return adamw(rate, beta1=beta1, beta2=beta2, epsilon=epsilon, decay=0.0)
+
+
+def adamw(
+    rate: Rate,
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    decay: float = 1e-2,
+) -> Optimizer:
+    """`adam` that also takes off ``rate * decay * p`` (I. Loshchilov and F. Hutter, 2019).
+
+    >>> optimizer, p = bu.optim.adamw(0.5, decay=0.1), bu.asarray([1.0])
+    >>> round(float(optimizer.update(p, optimizer.init(p), p)[0][0]), 6)
+    0.45
+    """
+
+    def leaf(
+        g: Array, p: Array, slots: Sequence[Array], pace: Any, step: Array
+    ) -> tuple[Array, Sequence[Array]]:
+        mean = beta1 * slots[0] + (1 - beta1) * g
+        spread = beta2 * slots[1] + (1 - beta2) * square(g)
+        # 1 - beta ** step, without the cancellation.
+        first, second = (-expm1(step * math.log(beta)) for beta in (beta1, beta2))
+        move = (mean / first) / (sqrt(spread / second) + epsilon)
+        return p - pace * (move + decay * p if decay else move), (mean, spread)
+
+    return _optimizer(2, leaf, rate)
+
+
+def global_norm(tree: Any) -> Array:
+    """The root of the sum of the squares of every element of a container.
+
+    >>> float(bu.optim.global_norm({"a": bu.asarray([3.0]), "b": bu.asarray([[4.0]])}))
+    5.0
+    """
+    leaves, _ = _floats(tree)
+    if not leaves:
+        return zeros(())
+    squares = [total(square(convert(x, _wide(x.dtype)))) for x in leaves]
+    result = squares[0]
+    for more in squares[1:]:
+        result = result + more
+    return sqrt(result)
+
+
+def clip_by_global_norm(gradients: Any, limit: float) -> Any:
+    """The gradients, scaled down together so that their `global_norm` is `limit` at most.
+
+    >>> bu.optim.clip_by_global_norm([bu.asarray([3.0, 4.0])], 2.5)[0].tolist()
+    [1.5, 2.0]
+    """
+    norm = global_norm(gradients)
+    scale = where(norm > limit, limit / norm, 1.0)
+
+    def scaled(x: Any) -> Array:
+        x = as_array(x)
+        wide = _wide(x.dtype)
+        return convert(convert(x, wide) * convert(scale, wide), x.dtype)
+
+    return tree_map(scaled, gradients)
+
+
+def cosine_schedule(
+    peak: float, steps: int, *, warmup: int = 0, final: float = 0.0
+) -> Callable[[Any], Array]:
+    """A rate that rises in a line to `peak` and falls along a cosine to `final`.
+
+    steps: until it is there, the `warmup` steps of the rise included; it stays there then.
+    Returns a function of the steps made so far, computed in f32.
+
+    >>> rate = bu.optim.cosine_schedule(1.0, 110, warmup=10)
+    >>> [round(float(rate(n)), 3) for n in (0, 5, 10, 60, 110, 500)]
+    [0.0, 0.5, 1.0, 0.5, 0.0, 0.0]
+    """
+    if not 0 <= warmup < steps:
+        raise OpTypeError(
+            f"cosine_schedule: warmup={warmup} of steps={steps}",
+            location=user_location(),
+            fix="give 0 <= warmup < steps",
+        )
+
+    def rate(step: Any) -> Array:
+        made = convert(as_array(step), f32)
+        along = clip((made - float(warmup)) / float(steps - warmup), 0.0, 1.0)
+        falling = final + (peak - final) * (0.5 + 0.5 * cos(math.pi * along))
+        if not warmup:
+            return falling
+        return where(made < warmup, made * (peak / warmup), falling)
+
+    return rate
