@@ -12,7 +12,7 @@ from bringup.backend.capabilities import Capabilities
 from bringup.dtypes import DType, f32
 from bringup.graph import Builder, Value
 from bringup.ops.table import Kind, OpDef, all_ops
-from bringup_conformance import everyday, pairs, special
+from bringup_conformance import everyday, mapped, pairs, special
 from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
 from bringup_conformance.choices import Stream
 from bringup_conformance.growing import Setting
@@ -29,6 +29,8 @@ _TOGETHER = 6
 # Larger operands take a simulator longer than they are worth.
 _SMALL = 8200
 _SMOKE_PROGRAMS = 20
+# One in so many programs is also run on many examples.
+_MAPPED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +111,16 @@ def ops(plan: Plan) -> list[Unit]:
 
 
 def fusion(plan: Plan) -> list[Unit]:
-    """Every way of reading with every use, then random programs, each fused and op by op."""
+    """Every way of reading with every use, random programs of many examples, then random programs,
+    each fused and op by op.
+    """
     found = [
         Unit("fusion", PROGRAMS, "", read, PROGRAMS, partial(_pairs, plan, read))
         for read in pairs.READS
     ]
+    for n in range(plan.budget.programs // _MAPPED):
+        make = partial(_mapped_case, plan, n)
+        found.append(Unit("fusion", PROGRAMS, "", f"mapped-{n}", PROGRAMS, make))
     return found + _programs(plan, "fusion", plan.budget.programs)
 
 
@@ -128,18 +135,27 @@ def _programs(plan: Plan, level: str, count: int) -> list[Unit]:
     return [Unit(level, PROGRAMS, "", str(n), PROGRAMS, partial(make, n)) for n in range(count)]
 
 
+def _setting(plan: Plan, dtypes: tuple[tuple[int, DType], ...], exact: bool) -> Setting:
+    return Setting(
+        support=plan.support,
+        numerics=plan.capabilities.numerics,
+        shapes=plan.capabilities.shapes,
+        exact=exact,
+        limit=plan.budget.limit,
+        dtypes=dtypes,
+    )
+
+
+def _mapped_case(plan: Plan, number: int) -> Iterator[Item]:
+    setting = _setting(plan, usable_dtypes(plan.support), number % 2 == 0)
+    yield mapped.program_case(setting, "fusion", plan.seed, number)
+
+
 def _program_case(
     plan: Plan, level: str, dtypes: tuple[tuple[int, DType], ...], number: int
 ) -> Iterator[Item]:
     budget = plan.budget
-    setting = Setting(
-        support=plan.support,
-        numerics=plan.capabilities.numerics,
-        shapes=plan.capabilities.shapes,
-        exact=number % 5 in (1, 3),
-        limit=budget.limit,
-        dtypes=dtypes,
-    )
+    setting = _setting(plan, dtypes, number % 5 in (1, 3))
     choices = Stream(plan.seed, level, number)
     made = draw_program(choices, setting, large=budget.large and number % 16 == 15)
     dtype = made.graph.outputs[0].dtype.name
@@ -189,6 +205,8 @@ def _row_cases(
         yield _joint_case(plan, row, dtype, level, f"{place}/{first // _TOGETHER}", group)
     if level == "ops":
         yield from _special_cases(plan, row, dtype)
+        if dtype is (f32 if f32 in row.dtypes else row.dtypes[0]):
+            yield from mapped.row_cases(plan.support, row, dtype, level, usable, plan.seed)
 
 
 def _joint_case(
