@@ -39,6 +39,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "while",
     ),
     "convolutions": ("convolution",),
+    "eigen": ("eigh",),
     "factors": ("lu", "qr"),
     "fourier": ("fft",),
     "functions": (
@@ -96,6 +97,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "dynamic_update_slice",
         "scatter",
     ),
+    "singular": ("svd",),
     "sorting": ("sort",),
     "source": (
         "constant",

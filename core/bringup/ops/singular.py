@@ -1,0 +1,262 @@
+"""The composite row svd: singular values, by Jacobi's method on one side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bringup.dtypes import FLOATS, DType
+from bringup.errors import UnsupportedError
+from bringup.graph import Value
+from bringup.ops import _jacobi as jacobi
+from bringup.ops import _matrices as la
+from bringup.ops import build
+from bringup.ops._numeric import Array
+from bringup.ops.batching import shifting
+from bringup.ops.build import like, rows
+from bringup.ops.table import (
+    Accuracy,
+    Attr,
+    Attrs,
+    Kind,
+    OpDef,
+    Special,
+    Trait,
+    Types,
+    define,
+)
+
+Cotangents = tuple[Value | None, ...]
+#: Roundoffs of a product to which rotations bring it down.
+_NOISE = 2.0
+
+
+def _infer_svd(operands: Types, attrs: Attrs) -> Types:
+    a = la.matrix_of("svd", operands[0])
+    *stack, m, n = a.shape
+    k = min(m, n)
+    rows_, columns = (m, n) if attrs["complete"] else (k, k)
+    sizes = ((m, rows_), (k,), (columns, n))
+    first, second, third = (a.with_shape((*stack, *size)) for size in sizes)
+    return first, second, third
+
+
+@la.stacked
+def _svd_reference(a: Array, *, complete: bool) -> tuple[Array, Array, Array]:
+    m, n = a.shape[-2:]
+    a, bad = jacobi.finite(a)
+    if m < n:
+        v, s, ut = _tall_svd(la.t(a).copy(), complete)
+        u, vt = la.t(ut), la.t(v)
+    else:
+        u, s, vt = _tall_svd(a, complete)
+    nan = bad[..., None, None]
+    return np.where(nan, np.nan, u), np.where(bad[..., None], np.nan, s), np.where(nan, np.nan, vt)
+
+
+def _qr(a: Array, complete: bool) -> tuple[Array, Array]:
+    found: Any = rows.qr.reference(a, complete=complete)  # type: ignore[attr-defined]
+    return found[0], found[1]
+
+
+def _tall_svd(a: Array, complete: bool) -> tuple[Array, Array, Array]:
+    n = a.shape[-1]
+    if a.size == 0:
+        size = a.shape[-2] if complete else n
+        u = np.broadcast_to(np.eye(a.shape[-2], size, dtype=a.dtype), (*a.shape[:-1], size))
+        vt = np.broadcast_to(np.eye(n, dtype=a.dtype), (*a.shape[:-2], n, n))
+        return u.copy(), np.zeros((*a.shape[:-2], n), a.dtype), vt.copy()
+    q, r = _qr(a, complete)
+    x = jacobi.padded(la.t(r[..., :n, :]))
+    v = np.broadcast_to(np.eye(x.shape[-1], dtype=a.dtype), x.shape).copy()
+    order, rounds = jacobi.players(x.shape[-1]), max(x.shape[-1] - 1, 1)
+    half, busy = x.shape[-1] // 2, True
+    for turn in range(jacobi.SWEEPS * rounds):
+        if turn % rounds == 0:
+            if not busy:
+                break
+            busy = False
+        first, second = x[..., :half], x[..., half:]
+        low, high, cross = (
+            (p * o).sum(axis=-2) for p, o in ((first, first), (second, second), (first, second))
+        )
+        limit = np.finfo(a.dtype).eps * np.sqrt(low * high)
+        busy |= bool((np.abs(cross) > limit).any())
+        c, s = jacobi.angles(low, high, cross)
+        x, v = jacobi.rotated(x, c, s)[..., order], jacobi.rotated(v, c, s)[..., order]
+    x, v = x[..., :n, :n], v[..., :n, :n]
+    norms = np.sqrt((x**2).sum(axis=-2))
+    places = np.argsort(-norms, axis=-1, kind="stable")
+    norms = np.take_along_axis(norms, places, axis=-1)
+    x, v = (np.take_along_axis(each, places[..., None, :], axis=-1) for each in (x, v))
+    w, r = _qr(x, False)
+    signs = np.where(np.diagonal(r, axis1=-2, axis2=-1) < 0, -1.0, 1.0)
+    u = np.concatenate([q[..., :n] @ v, q[..., n:]], axis=-1)
+    return u, norms, la.t(w * signs[..., None, :])
+
+
+def _svd_residual(
+    operands: Sequence[Array],
+    results: Sequence[Array],
+    references: Sequence[Array],
+    _attrs: Attrs,
+    dtype: DType,
+) -> list[la.Judged]:
+    """As for eigh: A = U S Vᵀ with orthonormal U and V, and singular values in order."""
+    (a,), (u, s, vt) = operands, results
+    if not a.size:
+        return []
+    k = s.shape[-1]
+    unit, rounding, least = la.units(dtype)
+    size = max(a.shape[-2:])
+    growth = 1.01 * (20 * size + 60) * unit + (2 * size**0.5 + 3) * rounding
+    norm = np.sqrt((a**2).sum(axis=(-2, -1), keepdims=True)) + size * least / unit
+    error = np.abs(la.product(u[..., :k] * s[..., None, :], vt[..., :k, :]) - a)
+    left, right = jacobi.orthogonality(u), jacobi.orthogonality(la.t(vt))
+    fall = np.maximum(np.concatenate([s[..., 1:], 0 * s[..., :1]], -1) - s, 0)[..., None]
+    known = np.abs(s - references[1])[..., None]
+    return [
+        la.judged("A = U S V^T", error, growth * norm + 0 * error, *references),
+        la.judged("orthogonal U", left, growth + 0 * left, *references),
+        la.judged("orthogonal V", right, growth + 0 * right, *references),
+        la.judged("decreasing S", fall, 0 * fall, *references),
+        la.judged("S", known, growth * norm + 0 * known, *references),
+    ]
+
+
+@la.in_work
+def _svd_decompose(a: Value, *, complete: bool) -> tuple[Value, ...]:
+    m, n = a.shape[-2:]
+    k, stack = min(m, n), range(len(a.shape) - 2)
+    if 0 in a.shape:
+        sizes = (m, n) if complete else (k, k)
+        u, vt = (la.eye((*a.shape[:-2], *each), a.dtype) for each in ((m, sizes[0]), (sizes[1], n)))
+        return u, build.splat(0, a.type.with_shape((*a.shape[:-2], k))), vt
+    x, scale, bad = jacobi.prepared(a)
+    u, s, vt = _tall_values(la.t_(x) if m < n else x, complete)
+    if m < n:
+        u, vt = la.t_(vt), la.t_(u)
+    s = rows.mul(s, build.broadcast_to(scale, s.shape, stack))
+    return jacobi.or_nan(u, bad), jacobi.or_nan(s, bad), jacobi.or_nan(vt, bad)
+
+
+def _tall_values(a: Value, complete: bool) -> tuple[Value, Value, Value]:
+    """One-sided Jacobi on the columns of Rᵀ (Z. Drmač and K. Veselić, 2008): A = Q R, so with
+    Rᵀ J = W, A = (Q J) Wᵀ.  W's columns, made exactly orthonormal by a QR of their own, are V.
+    """
+    n, rank = a.shape[-1], len(a.shape)
+    q, r = _factors(a, complete)
+    x = jacobi.padded_value(la.t_(build.slice_dim(r, rank - 2, 0, n)))
+    noise, floor = _NOISE * jacobi.unit(a), jacobi.unit(a) ** 2 / 64
+
+    def step(x: Value, v: Value) -> tuple[Value, ...]:
+        first, second = jacobi.halves(x, -1)
+        pairs = ((first, first), (second, second), (first, second))
+        low, high, cross = (build.sum_(rows.mul(p, o), (rank - 2,)) for p, o in pairs)
+        sizes = rows.sqrt(rows.mul(low, high))
+        limit = rows.add(rows.mul(sizes, like(sizes, noise)), like(sizes, floor))
+        left = la.any_of(build.compare("gt", rows.abs(cross), limit), rank - 1)
+        c, s = jacobi.angle_values(low, high, cross)
+        return jacobi.turned(x, c, s, -1), jacobi.turned(v, c, s, -1), left
+
+    x, v = jacobi.sweeps(x.shape[-1] - 1, step, (x, la.eye(x.shape, x.dtype)))
+    x, v = (build.slice_dim(build.slice_dim(y, rank - 2, 0, n), rank - 1, 0, n) for y in (x, v))
+    norms = rows.sqrt(build.sum_(rows.mul(x, x), (rank - 2,)))
+    order = jacobi.ordering(rows.neg(norms))
+    row = build.reshape(norms, (*norms.shape[:-1], 1, n))
+    norms = build.reshape(la.matmul(row, order), norms.shape)
+    w, r = _factors(la.matmul(x, order), False)
+    diagonal = jacobi.diagonal_of(r)
+    down = build.compare("lt", diagonal, build.zeros_like(diagonal))
+    signs = rows.select(down, like(diagonal, -1.0), build.ones_like(diagonal))
+    w = rows.mul(w, la.along(signs, w.shape, -1))
+    left = la.matmul(build.slice_dim(q, rank - 1, 0, n), la.matmul(v, order))
+    if q.shape[-1] > n:
+        rest = build.slice_dim(q, rank - 1, n, q.shape[-1])
+        left = rows.concatenate(left, rest, dim=rank - 1)
+    return left, norms, la.t_(w)
+
+
+def _factors(a: Value, complete: bool) -> tuple[Value, Value]:
+    found: Any = rows.qr(a, complete=complete)
+    return found[0], found[1]
+
+
+@la.gradient_in_work
+def _svd_vjp(
+    cts: tuple[Value, ...], results: tuple[Value, ...], a: Value, *, complete: bool
+) -> Cotangents:
+    """J. Townsend, Differentiating the singular value decomposition (2016)."""
+    m, n = a.shape[-2:]
+    if complete and m != n:
+        raise UnsupportedError(
+            f"svd has no derivative for complete=True of {a.type}: vectors past its rank are not "
+            "determined by it",
+            fix="ask for the reduced factors, complete=False",
+        )
+    (by_u, by_s, by_vt), (u, s, vt) = cts, results
+    v, by_v = la.t_(vt), la.t_(by_vt)
+    gaps = jacobi.differences(rows.mul(s, s))
+    left, right = (_skew_part(gaps, x, by) for x, by in ((u, by_u), (v, by_v)))
+    shape = left.shape
+    inner = rows.add(
+        rows.mul(left, la.along(s, shape, -1)), rows.mul(la.along(s, shape, -2), right)
+    )
+    inner = rows.add(inner, jacobi.as_diagonal(by_s))
+    whole = la.matmul(la.matmul(u, inner), vt)
+    over = rows.div(build.ones_like(s), s)
+    if m > n:
+        outside = _outside(u, rows.mul(by_u, la.along(over, by_u.shape, -1)))
+        whole = rows.add(whole, la.matmul(outside, vt))
+    if n > m:
+        outside = _outside(v, rows.mul(by_v, la.along(over, by_v.shape, -1)))
+        whole = rows.add(whole, la.matmul(u, la.t_(outside)))
+    return (whole,)
+
+
+def _skew_part(gaps: Value, x: Value, by_x: Value) -> Value:
+    product = la.matmul(la.t_(x), by_x)
+    return rows.mul(gaps, rows.sub(product, la.t_(product)))
+
+
+def _outside(basis: Value, x: Value) -> Value:
+    """What of `x` lies outside the span of a basis."""
+    return rows.sub(x, la.matmul(basis, la.matmul(la.t_(basis), x)))
+
+
+svd = define(
+    OpDef(
+        name="svd",
+        arity=1,
+        kind=Kind.COMPOSITE,
+        doc=(
+            "A = U diag(s) Vᵀ: orthonormal columns of U, decreasing s ≥ 0, and Vᵀ with orthonormal "
+            "rows. Signs of pairs of vectors, and vectors of equal or vanishing singular values, "
+            "are unspecified. A matrix with inf or NaN gives NaN throughout. Equal singular values "
+            "have no gradient of vectors, nor have vanishing ones: NaN or inf. Leading dimensions "
+            "are those of stacks."
+        ),
+        attrs=(
+            Attr(
+                "complete",
+                "bool",
+                "for m × n: U is m × m and Vᵀ n × n, rather than m × k and k × n of the smaller k",
+                default=False,
+            ),
+        ),
+        infer=_infer_svd,
+        reference=_svd_reference,
+        vjp=_svd_vjp,
+        dtypes=FLOATS,
+        special=(
+            Special(("[[nan]]",), "[[nan]]"),
+            Special(("[[1, 2], [inf, 4]]",), "[[nan, nan], [nan, nan]]"),
+        ),
+        traits=frozenset({Trait.EXPENSIVE}),
+        accuracy=Accuracy(residual=_svd_residual),
+        decompose=_svd_decompose,
+        batch=shifting("svd"),
+    )
+)
