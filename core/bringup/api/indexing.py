@@ -1,16 +1,20 @@
-"""Basic indexing by integers, slices, ``...`` and None, and functional updates of such regions."""
+"""Indexing by integers, slices, ``...`` and None, and functional updates; keys with arrays go on to
+`advanced`.
+"""
 
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from bringup.api import advanced
 from bringup.api.apply import apply
 from bringup.api.array import Array
-from bringup.api.broadcasting import aligned, convert, spread
+from bringup.api.broadcasting import aligned, as_array, convert, spread
 from bringup.api.elementwise import add, maximum, minimum, multiply, where
 from bringup.api.manipulation import flip, reshape
 from bringup.api.promotion import Operand, literal
@@ -94,19 +98,13 @@ def _expanded(type_: TensorType, items: tuple[Any, ...]) -> list[Any]:
 
 
 def _position(item: Any, size: int, dim: int, type_: TensorType) -> int:
-    if isinstance(item, bool | np.bool_) or _is_many(item):
-        raise ArrayIndexError(
-            f"{type_} is indexed by {_kind(item)}, which is not available yet",
-            location=user_location(),
-            fix="index by integers and slices; for masks use where(mask, a, b)",
-        )
     try:
         position = operator.index(item)
     except TypeError:
         raise ArrayIndexError(
             f"{item!r} does not index an array",
             location=user_location(),
-            fix="use integers, slices, '...' and None",
+            fix="use integers, slices, '...', None, integer arrays and boolean masks",
         ) from None
     if not -size <= position < size:
         raise ArrayIndexError(
@@ -117,24 +115,11 @@ def _position(item: Any, size: int, dim: int, type_: TensorType) -> int:
     return position % size
 
 
-def _kind(item: Any) -> str:
-    if isinstance(item, list | tuple):
-        return f"a {type(item).__name__}"
-    masks = "bool" in str(getattr(item, "dtype", "bool"))
-    return "a boolean mask" if masks else "an integer array"
-
-
-def _is_many(item: Any) -> bool:
-    """Whether an index stands for several positions: an array with dimensions, a mask, a list."""
-    if isinstance(item, list | tuple):
-        return True
-    if isinstance(item, Array):
-        return bool(item.shape) or item.dtype is bool_
-    return isinstance(item, np.ndarray) and (item.ndim > 0 or item.dtype == np.bool_)
-
-
 def getitem(x: Array, key: Any) -> Array:
     """``x[key]``."""
+    if advanced.is_advanced(key):
+        found = advanced.picks(x.type, key)
+        return advanced.read(getitem(x, found.slices), found)
     picked = region(x.type, key)
     if picked.scalar and x._buffer is not None:
         seen = transfer.view(x.device.device, x._buffer, x.type)
@@ -192,7 +177,9 @@ def _key_text(key: Any) -> str:
         return f"{start}:{stop}" + ("" if key.step is None else f":{key.step!r}")
     if isinstance(key, tuple):
         return ", ".join(map(_key_text, key))
-    return "..." if key is Ellipsis else "mask" if isinstance(key, Array) else repr(key)
+    if isinstance(key, Array | np.ndarray):
+        return "mask" if advanced.is_mask(key) else "indices"
+    return "..." if key is Ellipsis else repr(key)
 
 
 class At:
@@ -204,20 +191,34 @@ class At:
         self._array = array
 
     def __getitem__(self, key: Any) -> Update:
-        return Update(self._array, region(self._array.type, key))
+        if not advanced.is_advanced(key):
+            return _Region(self._array, region(self._array.type, key))
+        mask = _alone(key)
+        if mask is not None and tuple(mask.shape) == self._array.shape[: mask.ndim]:
+            return _Masked(self._array, mask)
+        return _Picked(self._array, advanced.picks(self._array.type, key))
 
 
-class Update:
-    """A region of an array; each method returns a new array in which it is updated.
+def _alone(key: Any) -> Array | None:
+    """The mask that is the whole of a key."""
+    if isinstance(key, np.ndarray) and key.ndim and key.dtype == np.bool_:
+        return as_array(key)
+    masks = isinstance(key, Array) and key.ndim > 0 and key.dtype is bool_
+    return key if masks else None
 
-    Values broadcast to the shape of the region and take the dtype of the array.
+
+class Update(ABC):
+    """A part of an array; each method returns a new array in which it is updated.
+
+    Values broadcast to the shape of the part and take the dtype of the array.  Where indices name
+    an element several times, its updates are applied in their order, so the last one set stays;
+    indices out of range update nothing.
     """
 
-    __slots__ = ("_array", "_region")
+    __slots__ = ("_array",)
 
-    def __init__(self, array: Array, picked: Region) -> None:
+    def __init__(self, array: Array) -> None:
         self._array = array
-        self._region = picked
 
     def set(self, value: Operand) -> Array:
         """The array with `value` in the region.
@@ -225,15 +226,15 @@ class Update:
         >>> bu.arange(4).at[::2].set(9).tolist()
         [9, 1, 9, 3]
         """
-        return self._update(lambda _, new: new, value)
+        return self._update("set", value)
 
     def add(self, value: Operand) -> Array:
         """The array with `value` added in the region.
 
-        >>> bu.arange(4).at[2:].add(10).tolist()
-        [0, 1, 12, 13]
+        >>> bu.arange(4).at[bu.asarray([2, 2, 0])].add(10).tolist()
+        [10, 1, 22, 3]
         """
-        return self._update(add, value)
+        return self._update("add", value)
 
     def multiply(self, value: Operand) -> Array:
         """The array with the region multiplied by `value`.
@@ -241,7 +242,7 @@ class Update:
         >>> bu.arange(4).at[2:].multiply(10).tolist()
         [0, 1, 20, 30]
         """
-        return self._update(multiply, value)
+        return self._update("mul", value)
 
     def min(self, value: Operand) -> Array:
         """The array with the region limited from above by `value`.
@@ -249,7 +250,7 @@ class Update:
         >>> bu.arange(4).at[2:].min(2).tolist()
         [0, 1, 2, 2]
         """
-        return self._update(minimum, value)
+        return self._update("min", value)
 
     def max(self, value: Operand) -> Array:
         """The array with the region limited from below by `value`.
@@ -257,21 +258,16 @@ class Update:
         >>> bu.arange(4).at[:2].max(1).tolist()
         [1, 1, 2, 3]
         """
-        return self._update(maximum, value)
+        return self._update("max", value)
 
-    def _update(self, combine: Callable[[Array, Array], Array], value: Operand) -> Array:
-        x, picked = self._array, self._region
-        placed = self._placed(value)
-        if picked.whole:
-            return combine(x, placed)
-        return where(self._mask(), combine(x, placed), x)
+    @abstractmethod
+    def _update(self, kind: str, value: Operand) -> Array: ...
 
-    def _placed(self, value: Operand) -> Array:
-        """The value at its place in an array of the full shape, with anything elsewhere."""
-        x, picked = self._array, self._region
-        type_ = TensorType(picked.shape, x.dtype)
+    def _fitted(self, value: Operand) -> Array | None:
+        """An array value in the dtype of the array; None for a scalar."""
         if not isinstance(value, Array | np.ndarray):
-            return apply("reshape", (literal(value, x.type),), {"shape": x.shape}, device=x._device)
+            return None
+        x = self._array
         (fitted,), _ = aligned("set", (value,))
         assert isinstance(fitted, Array)
         if fitted.dtype is not x.dtype and _loses(fitted, x):
@@ -280,7 +276,88 @@ class Update:
                 location=user_location(),
                 fix=f"convert them first: astype(values, {x.dtype.long_name})",
             )
-        region_ = reshape(spread(convert(fitted, x.dtype), type_.shape), picked.counts)
+        return convert(fitted, x.dtype)
+
+    def _spread(self, value: Operand, shape: tuple[int, ...]) -> Array:
+        """A value in the dtype of the array, spread over a shape."""
+        fitted = self._fitted(value)
+        if fitted is not None:
+            return spread(fitted, shape)
+        made = literal(value, TensorType(shape, self._array.dtype))
+        return apply("reshape", (made,), {"shape": shape}, device=self._array._device)
+
+
+_COMBINE: dict[str, Callable[[Array, Array], Array]] = {
+    "set": lambda _, new: new,
+    "add": add,
+    "mul": multiply,
+    "min": minimum,
+    "max": maximum,
+}
+
+
+class _Picked(Update):
+    """The elements that integer arrays name."""
+
+    __slots__ = ("_picks",)
+
+    def __init__(self, array: Array, picked: advanced.Picks) -> None:
+        super().__init__(array)
+        self._picks = picked
+
+    def _update(self, kind: str, value: Operand) -> Array:
+        x, picked = self._array, self._picks
+        values = self._spread(value, picked.shape)
+        sliced = region(x.type, picked.slices)
+        if sliced.whole:
+            return advanced.written(x, picked, kind, values)
+        part = advanced.written(getitem(x, picked.slices), picked, kind, values)
+        return _Region(x, sliced).set(part)
+
+
+class _Masked(Update):
+    """The elements where a mask is true: one choice for all, unless there is a value for each."""
+
+    __slots__ = ("_mask",)
+
+    def __init__(self, array: Array, mask: Array) -> None:
+        super().__init__(array)
+        self._mask = mask
+
+    def _update(self, kind: str, value: Operand) -> Array:
+        x, mask = self._array, self._mask
+        rest = x.shape[mask.ndim :]
+        shape = value.shape if isinstance(value, Array | np.ndarray) else ()
+        if advanced.broadcast_shapes(tuple(shape), rest) != rest:
+            return _Picked(x, advanced.picks(x.type, mask))._update(kind, value)
+        new = _COMBINE[kind](x, self._spread(value, x.shape))
+        return where(reshape(mask, (*mask.shape, *(1 for _ in rest))), new, x)
+
+
+class _Region(Update):
+    """The elements that integers and slices name."""
+
+    __slots__ = ("_region",)
+
+    def __init__(self, array: Array, picked: Region) -> None:
+        super().__init__(array)
+        self._region = picked
+
+    def _update(self, kind: str, value: Operand) -> Array:
+        x, picked = self._array, self._region
+        combine = _COMBINE[kind]
+        placed = self._placed(value)
+        if picked.whole:
+            return combine(x, placed)
+        return where(self._mask(), combine(x, placed), x)
+
+    def _placed(self, value: Operand) -> Array:
+        """The value at its place in an array of the full shape, with anything elsewhere."""
+        x, picked = self._array, self._region
+        fitted = self._fitted(value)
+        if fitted is None:
+            return self._spread(value, x.shape)
+        region_ = reshape(spread(fitted, picked.shape), picked.counts)
         back = tuple(d for d, (_, _, step) in enumerate(picked.spans) if step < 0)
         return self._padded(flip(region_, axis=back) if back else region_, 0)
 

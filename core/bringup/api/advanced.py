@@ -1,0 +1,308 @@
+"""Indexing by integer arrays and boolean masks, as numpy does it, and updates at such indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bringup.api.apply import apply
+from bringup.api.array import Array
+from bringup.api.broadcasting import as_array, broadcast_shapes, convert, spread
+from bringup.api.elementwise import add, less, minimum, where
+from bringup.api.manipulation import concat, reshape
+from bringup.api.promotion import literal
+from bringup.dtypes import bool_, i32, i64, u64
+from bringup.errors import ArrayIndexError
+from bringup.graph import user_location
+from bringup.records import record
+from bringup.types import TensorType
+
+Host = np.ndarray[Any, Any]
+Index = Array | Host
+Ints = tuple[int, ...]
+
+_MASK_FIX = "under jit use where(mask, x, 0), or indices of a fixed number: nonzero(mask, size=n)"
+
+
+@record(eq=False)
+class Picks:
+    """What a key with arrays selects.
+
+    slices: a basic key to apply first, which leaves indexed dimensions alone.
+    dims: dimensions then indexed, in increasing order.
+    indices: by indexed dimension, of one shape, each counting from 0.
+    front: dimensions of the result before those of the indices, without new ones.
+    shape: of the result.
+    """
+
+    slices: tuple[slice, ...]
+    dims: Ints
+    indices: tuple[Index, ...]
+    front: int
+    shape: Ints
+
+    @property
+    def positions(self) -> Ints:
+        """The shape of the indices."""
+        return tuple(self.indices[0].shape)
+
+
+def is_advanced(key: Any) -> bool:
+    """Whether a key holds an array, a mask or a list, so that indices are data."""
+    items = key if isinstance(key, tuple) else (key,)
+    return any(map(_is_data, items))
+
+
+def _is_data(item: Any) -> bool:
+    if isinstance(item, list | tuple):
+        return True
+    if isinstance(item, Array):
+        return item.dtype.is_integer or item.dtype is bool_
+    many = isinstance(item, np.ndarray) and item.ndim > 0
+    return many or isinstance(item, bool | np.bool_) or getattr(item, "dtype", None) == np.bool_
+
+
+def picks(type_: TensorType, key: Any) -> Picks:
+    """Resolve a key that `is_advanced`.  Raises ArrayIndexError."""
+    items = _without_masks(type_, key if isinstance(key, tuple) else (key,))
+    items = _without_dots(type_, items)
+    slices: list[slice] = []
+    found: dict[int, Index] = {}
+    sizes: list[int] = []  # of the result's dimensions that are sliced or new
+    marks: list[int] = []  # how many of those stand before each index
+    for item in items:
+        dim = len(slices)
+        if item is None:
+            sizes.append(1)
+        elif isinstance(item, slice):
+            slices.append(item)
+            sizes.append(len(_range(item, type_.shape[dim])))
+        else:
+            found[dim] = _from_start(item, dim, type_)
+            marks.append(len(sizes))
+            slices.append(slice(None))
+    # Indices side by side keep their place; otherwise their dimensions come first.
+    at = marks[0] if marks[0] == marks[-1] else 0
+    indices = _alike(list(found.values()), type_)
+    shape = (*sizes[:at], *indices[0].shape, *sizes[at:])
+    front = _sliced_before(items, at)
+    return Picks(tuple(slices), tuple(found), indices, front, shape)
+
+
+def _sliced_before(items: Sequence[Any], at: int) -> int:
+    """Of the first ``at`` sliced or new dimensions, how many are sliced."""
+    plain = [item for item in items if item is None or isinstance(item, slice)]
+    return sum(item is not None for item in plain[:at])
+
+
+def _range(item: slice, size: int) -> range:
+    try:
+        return range(size)[item]
+    except (TypeError, ValueError) as error:
+        raise ArrayIndexError(
+            f"a slice in a key with arrays slices nothing: {error}",
+            location=user_location(),
+            fix="give integers, and a step that is not 0",
+        ) from None
+
+
+# -- masks -----------------------------------------------------------------------------------------
+
+
+def _without_masks(type_: TensorType, key: tuple[Any, ...]) -> list[Any]:
+    """The key with every mask replaced by the positions of its true elements."""
+    items = [_as_index(item) for item in key]
+    found: list[Any] = []
+    for n, item in enumerate(items):
+        if not isinstance(item, Array | np.ndarray) or not is_mask(item):
+            found.append(item)
+            continue
+        hidden = any(before is Ellipsis for before in items[:n])
+        used = sum(map(_width, items[n:] if hidden else items[:n]))
+        _check_mask(type_, item, type_.rank - used if hidden else used)
+        found += np.nonzero(_seen(item))
+    return found
+
+
+def is_mask(index: Index) -> bool:
+    """Whether an index is boolean."""
+    return index.dtype in (bool_, np.bool_)
+
+
+def _as_index(item: Any) -> Any:
+    if isinstance(item, list | tuple):
+        try:
+            made = np.asarray(item)
+        except ValueError:  # ragged
+            made = np.empty(1, object)
+        return made if made.size else made.astype(np.int64)
+    return np.asarray(item) if isinstance(item, bool | np.bool_) else item
+
+
+def _width(item: Any) -> int:
+    """Dimensions that an item of a key stands for."""
+    if item is None or item is Ellipsis:
+        return 0
+    return item.ndim if isinstance(item, Array | np.ndarray) and is_mask(item) else 1
+
+
+def _check_mask(type_: TensorType, mask: Index, start: int) -> None:
+    if not mask.ndim:
+        raise ArrayIndexError(
+            f"{type_} is indexed by a boolean mask without dimensions",
+            location=user_location(),
+            fix="for masks use where(mask, a, b); for a condition an if, or cond",
+        )
+    wanted = type_.shape[max(start, 0) : max(start, 0) + mask.ndim]
+    if tuple(mask.shape) != wanted:
+        raise ArrayIndexError(
+            f"a mask of shape {tuple(mask.shape)} does not fit {type_}, whose dimensions there"
+            f" are {wanted}",
+            location=user_location(),
+            fix="give the mask the sizes of the dimensions that it stands for",
+        )
+
+
+def _seen(mask: Index) -> Host:
+    return mask._host("how many are true in", _MASK_FIX) if isinstance(mask, Array) else mask
+
+
+# -- integers --------------------------------------------------------------------------------------
+
+
+def _without_dots(type_: TensorType, items: Sequence[Any]) -> list[Any]:
+    used = sum(item is not None and item is not Ellipsis for item in items)
+    dots = [i for i, item in enumerate(items) if item is Ellipsis]
+    if used > type_.rank or len(dots) > 1:
+        problem = "more than one '...'" if len(dots) > 1 else f"{used} indices"
+        raise ArrayIndexError(
+            f"{problem} for {type_}, which has rank {type_.rank}",
+            location=user_location(),
+            fix=f"give indices for at most {type_.rank} dimensions, and at most one '...'",
+        )
+    at = dots[0] if dots else len(items)
+    return [*items[:at], *[slice(None)] * (type_.rank - used), *items[at + 1 :]]
+
+
+def _from_start(item: Any, dim: int, type_: TensorType) -> Index:
+    """Indices that count from 0; those known here are checked."""
+    index = item if isinstance(item, Array) else np.asarray(item)
+    if not (index.dtype.is_integer if isinstance(index, Array) else index.dtype.kind in "iu"):
+        raise ArrayIndexError(
+            f"{item!r} does not index an array",
+            location=user_location(),
+            fix="use integers, slices, '...', None, integer arrays and boolean masks",
+        )
+    return from_start(index, dim, type_)
+
+
+def from_start(index: Index, dim: int, type_: TensorType) -> Index:
+    """Indices of a dimension with negative ones counted from 0.
+
+    Raises ArrayIndexError for indices known here that are out of range.
+    """
+    size = type_.shape[dim]
+    if isinstance(index, np.ndarray):
+        wrong = (index < -size) | (index >= size)
+        if wrong.any():
+            raise ArrayIndexError(
+                f"index {index[wrong].flat[0]} is out of range for dimension {dim} of {type_}",
+                location=user_location(),
+                fix=f"use {-size} … {size - 1}" if size else "the dimension is empty",
+            )
+        return np.where(index < 0, index + index.dtype.type(0) + size, index).astype(np.int64)
+    if not size and index.size:
+        raise ArrayIndexError(
+            f"dimension {dim} of {type_} is empty: no index is in range",
+            location=user_location(),
+            fix="give the dimension at least one element",
+        )
+    if index.dtype.kind == "uint":
+        return index
+    if size > np.iinfo(index.dtype.numpy).max:
+        index = convert(index, i32 if size < 2**31 else i64)
+    return where(less(index, 0), add(index, size), index)
+
+
+def _alike(indices: list[Index], type_: TensorType) -> tuple[Index, ...]:
+    """Indices of one shape and, where some are arrays of ours, all arrays of one dtype."""
+    shape = broadcast_shapes(*(tuple(index.shape) for index in indices))
+    if shape is None:
+        shapes = ", ".join(str(tuple(index.shape)) for index in indices)
+        raise ArrayIndexError(
+            f"index arrays of {type_} do not broadcast to one shape: {shapes}",
+            location=user_location(),
+            fix="make their sizes equal or 1, counted from the last dimension",
+        )
+    if all(isinstance(index, np.ndarray) for index in indices):
+        return tuple(np.broadcast_to(np.asarray(index), shape) for index in indices)
+    if len(indices) > 1:
+        indices = [_signed(index) for index in indices]
+    return tuple(spread(as_array(index), shape) for index in indices)
+
+
+def _signed(index: Index) -> Array:
+    index = as_array(index)
+    if index.dtype is u64:
+        index = minimum(index, 2**62)
+    return convert(index, i64)
+
+
+# -- reading and writing ---------------------------------------------------------------------------
+
+
+def numbers(x: Array, picked: Picks) -> tuple[Array, dict[str, Any]]:
+    """The indices as one array, and the dimension numbers of a gather or scatter at them."""
+    rank = len(picked.positions)
+    kept = x.ndim - len(picked.dims)
+    offset = tuple(d if d < picked.front else d + rank for d in range(kept))
+    attrs = {
+        "offset": offset,
+        "index_map": picked.dims,
+        "index_dim": rank,
+        "collapsed": picked.dims,
+    }
+    return _joined(x, picked), attrs
+
+
+def _joined(x: Array, picked: Picks) -> Array:
+    """The indices with components last, or alone if there is one."""
+    narrow = all(x.shape[d] < 2**31 for d in picked.dims)
+    hosts = [index for index in picked.indices if isinstance(index, np.ndarray)]
+    if len(hosts) == len(picked.indices):
+        host = np.stack(hosts, axis=-1) if len(hosts) > 1 else hosts[0]
+        return as_array(host.astype(np.int32 if narrow else np.int64), x._device)
+    arrays = [as_array(index) for index in picked.indices]
+    if len(arrays) == 1:
+        return arrays[0]
+    return concat([reshape(index, (*index.shape, 1)) for index in arrays], axis=-1)
+
+
+def zeros_of(type_: TensorType, like: Array) -> Array:
+    """An array of zeros on the device of another."""
+    return apply("reshape", (literal(0, type_),), {"shape": type_.shape}, device=like._device)
+
+
+def read(x: Array, picked: Picks) -> Array:
+    """The elements picked of an array that was sliced already."""
+    if not math.prod(picked.shape):
+        return zeros_of(TensorType(picked.shape, x.dtype), x)
+    indices, attrs = numbers(x, picked)
+    sizes = tuple(1 if d in picked.dims else n for d, n in enumerate(x.shape))
+    return reshape(apply("gather", (x, indices), {**attrs, "sizes": sizes}), picked.shape)
+
+
+def written(x: Array, picked: Picks, kind: str, values: Array) -> Array:
+    """An array that was sliced already with values, of the shape picked, combined into it.
+
+    kind: of the scatter.
+    """
+    if not values.size:
+        return x
+    indices, attrs = numbers(x, picked)
+    kept = [n for d, n in enumerate(x.shape) if d not in picked.dims]
+    shape = (*kept[: picked.front], *picked.positions, *kept[picked.front :])
+    return apply("scatter", (x, indices, reshape(values, shape)), {**attrs, "kind": kind})
