@@ -103,6 +103,14 @@ from bringup.api.floating import (
     tan,
     tanh,
 )
+from bringup.api.gathering import (
+    dynamic_slice,
+    dynamic_update_slice,
+    nonzero,
+    put_along_axis,
+    take,
+    take_along_axis,
+)
 from bringup.api.grad import grad, value_and_grad
 from bringup.api.info import API_VERSION as _API_VERSION
 from bringup.api.info import array_namespace_info as __array_namespace_info__
@@ -226,6 +234,8 @@ __all__ = [
     "device",
     "devices",
     "divide",
+    "dynamic_slice",
+    "dynamic_update_slice",
     "e",
     "empty",
     "empty_like",
@@ -286,6 +296,7 @@ __all__ = [
     "newaxis",
     "nextafter",
     "nn",
+    "nonzero",
     "not_equal",
     "ones",
     "ones_like",
@@ -295,6 +306,7 @@ __all__ = [
     "positive",
     "pow",
     "prod",
+    "put_along_axis",
     "random",
     "reciprocal",
     "remainder",
@@ -315,6 +327,8 @@ __all__ = [
     "std",
     "subtract",
     "sum",
+    "take",
+    "take_along_axis",
     "tan",
     "tanh",
     "tensordot",
