@@ -47,7 +47,7 @@ from bringup.dtypes import DType, as_dtype
 from bringup.errors import BackendError, BringupError, CompileError, UnsupportedError
 from bringup.kernel.form import Kernel
 from bringup.ops.table import OpDef, all_ops, find
-from bringup.program.program import KernelStep, OpStep, Program, Step
+from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, Step
 
 #: ``function(*operands: BufferView, out: BufferView | tuple[BufferView, ...], **attrs)``
 OpFunction = Callable[..., object]
@@ -99,6 +99,12 @@ class _StepsDevice(Device):
         return StepsExecutable(self, program, [self._bind(step) for step in program.steps])
 
     def _bind(self, step: Step) -> Call:
+        if isinstance(step, CONTROL_STEPS):
+            raise UnsupportedError(
+                f"{type(self).__name__} runs step by step, and the program holds a {step.name}",
+                location=step.location,
+                fix=f"leave {step.name!r} out of Capabilities.ops: core runs it on the device",
+            )
         return self._bind_op(step) if isinstance(step, OpStep) else self._bind_kernel(step)
 
     def _bind_op(self, step: OpStep) -> Call:

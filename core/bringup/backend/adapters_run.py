@@ -15,7 +15,7 @@ from bringup.backend.foreign import described, meant
 from bringup.errors import BringupError, Location
 from bringup.graph import Literal
 from bringup.graph.printer import format_attr
-from bringup.program.program import OpStep, Program, Slot, Step
+from bringup.program.program import KernelStep, OpStep, Program, Slot, Step
 from bringup.records import record
 
 _ATTRS_SHOWN = 200
@@ -91,7 +91,7 @@ class Call:
     def results(self) -> tuple[Slot, ...]:
         """The slots it writes."""
         step = self.step
-        if isinstance(step, OpStep):
+        if not isinstance(step, KernelStep):
             return step.results
         roles = [b.role for b in step.kernel.buffers if b.role != "tile"]
         return tuple(s for s, role in zip(step.slots, roles, strict=True) if role == "out")
@@ -202,14 +202,15 @@ def device_error(error: Exception, step: Step) -> Exception:
 
 def step_text(step: Step) -> str:
     """A step in one line: ``reduce(f32[4,8]) {kind="add", dims=(1,)} -> f32[4]``."""
-    if not isinstance(step, OpStep):
+    if isinstance(step, KernelStep):
         return f"kernel {step.name}({', '.join(str(s.type) for s in step.slots)})"
     operands = ", ".join(str(s.type) for s in step.operands)
     results = ", ".join(str(s.type) for s in step.results)
-    attrs = ", ".join(f"{name}={format_attr(value)}" for name, value in step.attrs.items())
+    held = step.attrs if isinstance(step, OpStep) else {}
+    attrs = ", ".join(f"{name}={format_attr(value)}" for name, value in held.items())
     if len(attrs) > _ATTRS_SHOWN:
         attrs = attrs[:_ATTRS_SHOWN] + "…"
-    return f"{step.op.name}({operands}){f' {{{attrs}}}' if attrs else ''} -> {results}"
+    return f"{step.name}({operands}){f' {{{attrs}}}' if attrs else ''} -> {results}"
 
 
 def dense_bytes(literal: Literal) -> memoryview:

@@ -118,9 +118,13 @@ class Capabilities:
     def available(self, instr: Instr) -> bool:
         """Whether the device can run this instruction in some way without decomposing it.
 
-        Constants need no claim: they are uploaded where they do not stand in kernels.
+        Constants need no claim: they are uploaded where they do not stand in kernels.  Nor do
+        loops and branches: core runs them, and their parts on the device.
         """
-        return self.fuses(instr) or self.runs_op(instr) or instr.op.name == "constant"
+        op = instr.op
+        assert isinstance(op, OpDef)
+        given = op.name == "constant" or op.kind is Kind.CONTROL
+        return given or self.fuses(instr) or self.runs_op(instr)
 
 
 def _claimed(claims: Claims, instr: Instr) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import cycle
 
-from bringup.backend.placement import Placement, Target, how, obstacle, unsupported
+from bringup.backend.placement import Placement, Target, how, is_driven, obstacle, unsupported
 from bringup.graph import Builder, Graph, Instr, Value
 from bringup.graph.printer import Numbering, format_instr
 from bringup.records import record
@@ -16,12 +17,14 @@ class Segment:
 
     graph: stands alone.
     inputs, outputs: the values of the whole graph that its inputs and outputs stand for, in order.
+    driven: it is one loop or branch that core runs for the device.
     """
 
     device: str
     graph: Graph
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
+    driven: bool = False
 
 
 @record
@@ -60,55 +63,74 @@ class Partition:
         return sum(t.nbytes for t in self.transfers)
 
 
-def partition(graph: Graph, device: Target, fallback: Target) -> Partition:
+def partition(graph: Graph, device: Target, fallback: Target | None = None) -> Partition:
     """Give ``device`` every instruction it can run and the rest to ``fallback``.
 
     graph: optimised, its composites decomposed as far as ``device`` needs.  Instructions are
-    gathered into as few alternations as a greedy schedule finds.  Constants are made anew where
-    they are read.
+    gathered into as few alternations as a greedy schedule finds; a loop or branch that core runs is
+    a segment by itself.  Constants are made anew where they are read.
     Raises UnsupportedError for what neither device runs.
     """
-    home = {instr: _choose(graph, instr, device, fallback) for instr in _scheduled(graph)}
-    parts = list(_gather(home, (device.name, fallback.name)))
-    segments = tuple(_segment(graph, name, instrs) for name, instrs in parts)
+    handed = {*graph.outputs, *_driven_operands(graph, device)}
+    home = {
+        instr: _choose(graph, instr, device, fallback)
+        for instr in graph.instrs
+        if not _is_constant(instr) or not handed.isdisjoint(instr.results)
+    }
+    names = (device.name, _DRIVEN, *(() if fallback is None else (fallback.name,)))
+    parts = list(_gather(home, names))
+    segments = tuple(_segment(graph, name, instrs, device.name, handed) for name, instrs in parts)
     transfers = tuple(_transfers(graph, segments, device.name))
-    report = tuple(_report(graph, parts, transfers, device, fallback))
+    report = tuple(_report(graph, segments, parts, transfers, device, fallback))
     return Partition(segments, transfers, report)
 
 
-def _scheduled(graph: Graph) -> Iterator[Instr]:
-    outputs = set(graph.outputs)
+#: Where what core runs is at home; no device has that name.
+_DRIVEN = ""
+
+
+def _driven_operands(graph: Graph, device: Target) -> Iterator[Value]:
+    """What core hands to the loops and branches that it runs."""
     for instr in graph.instrs:
-        if not _is_constant(instr) or outputs.intersection(instr.results):
-            yield instr
+        if is_driven(instr, device.capabilities):
+            yield from instr.operands
 
 
 def _is_constant(instr: Instr | None) -> bool:
     return instr is not None and instr.op.name == "constant"
 
 
-def _choose(graph: Graph, instr: Instr, device: Target, fallback: Target) -> str:
+def _choose(graph: Graph, instr: Instr, device: Target, fallback: Target | None) -> str:
+    driven = is_driven(instr, device.capabilities)
     first = obstacle(instr, device.capabilities)
     if first is None:
-        return device.name
+        return _DRIVEN if driven else device.name
+    if fallback is None:
+        raise unsupported(graph, instr, device.name, first)
     second = obstacle(instr, fallback.capabilities)
+    if second is None and not is_driven(instr, fallback.capabilities):
+        return fallback.name
+    if driven:  # parts of its parts go to the fallback
+        return _DRIVEN
     if second is None:
         return fallback.name
     both = f"{first}; nor on {fallback.name}: {second}"
     raise unsupported(graph, instr, device.name, both)
 
 
-def _gather(home: dict[Instr, str], names: tuple[str, str]) -> Iterator[tuple[str, list[Instr]]]:
+def _gather(home: dict[Instr, str], names: tuple[str, ...]) -> Iterator[tuple[str, list[Instr]]]:
     """Runs of instructions of one device, each as long as dependencies allow."""
     pending = list(home)
     done: set[Instr] = set()
-    here, other = names
+    turns = cycle(names)
     while pending:
+        here = next(turns)
         run: list[Instr] = []
         waiting: list[Instr] = []
         for instr in pending:
             needs = {v.producer for v in instr.operands if v.producer in home}
-            if home[instr] == here and needs <= done:
+            alone = here == _DRIVEN and bool(run)
+            if home[instr] == here and needs <= done and not alone:
                 run.append(instr)
                 done.add(instr)
             else:
@@ -116,10 +138,13 @@ def _gather(home: dict[Instr, str], names: tuple[str, str]) -> Iterator[tuple[st
         if run:
             yield here, run
         pending = waiting
-        here, other = other, here
 
 
-def _segment(graph: Graph, device: str, instrs: Sequence[Instr]) -> Segment:
+def _segment(
+    graph: Graph, name: str, instrs: Sequence[Instr], first: str, handed: Collection[Value]
+) -> Segment:
+    """first: the device for which core runs loops.  handed: values that never are made anew."""
+    driven = name == _DRIVEN
     builder = Builder()
     table: dict[Value, Value] = {}
     inputs: list[Value] = []
@@ -127,15 +152,16 @@ def _segment(graph: Graph, device: str, instrs: Sequence[Instr]) -> Segment:
         for value in instr.operands:
             if value in table:
                 continue
-            if value.producer is not None and _is_constant(value.producer):
+            if not driven and value.producer is not None and _is_constant(value.producer):
                 _copy(builder, value.producer, table)
             else:
                 table[value] = builder.input(value.type)
                 inputs.append(value)
         _copy(builder, instr, table)
-    outputs = tuple(_needed_later(graph, instrs))
-    name = f"{graph.name}.{device}"
-    return Segment(device, builder.build([table[v] for v in outputs], name), tuple(inputs), outputs)
+    outputs = tuple(_needed_later(graph, instrs, handed))
+    device = first if driven else name
+    part = builder.build([table[v] for v in outputs], f"{graph.name}.{device}")
+    return Segment(device, part, tuple(inputs), outputs, driven)
 
 
 def _copy(builder: Builder, instr: Instr, table: dict[Value, Value]) -> None:
@@ -144,13 +170,15 @@ def _copy(builder: Builder, instr: Instr, table: dict[Value, Value]) -> None:
     table.update(zip(instr.results, results, strict=True))
 
 
-def _needed_later(graph: Graph, instrs: Sequence[Instr]) -> Iterator[Value]:
+def _needed_later(
+    graph: Graph, instrs: Sequence[Instr], handed: Collection[Value]
+) -> Iterator[Value]:
     inside = set(instrs)
     users = graph.users()
     for instr in instrs:
         for value in instr.results:
             read_elsewhere = any(u not in inside for u in users[value])
-            if value in graph.outputs or (read_elsewhere and not _is_constant(instr)):
+            if value in handed or (read_elsewhere and not _is_constant(instr)):
                 yield value
 
 
@@ -173,19 +201,20 @@ def _moves(
 
 def _report(
     graph: Graph,
+    segments: Sequence[Segment],
     parts: Sequence[tuple[str, list[Instr]]],
     transfers: Sequence[Transfer],
     device: Target,
-    fallback: Target,
+    fallback: Target | None,
 ) -> Iterator[Placement]:
     names = Numbering(graph.inputs, graph.instrs)
-    for number, (where, instrs) in enumerate(parts):
+    for number, (segment, (_, instrs)) in enumerate(zip(segments, parts, strict=True)):
         due = {t.value: t.nbytes for t in transfers if t.before == number}
         for instr in instrs:
             moved = sum(due.pop(v, 0) for v in instr.operands)
             why = obstacle(instr, device.capabilities)
             reason = how(instr, device.capabilities) if why is None else f"{device.name}: {why}"
-            yield Placement(format_instr(instr, names), where, reason, moved)
+            yield Placement(format_instr(instr, names), segment.device, reason, moved)
     back = sum(t.nbytes for t in transfers if t.before == len(parts))
-    if back:
+    if back and fallback is not None:
         yield Placement("return", device.name, f"results made on {fallback.name}", back)

@@ -11,8 +11,9 @@ from bringup.dtypes import ALL, DType
 from bringup.errors import UnsupportedError
 from bringup.graph import Graph, Instr
 from bringup.graph.printer import Numbering, format_instr
+from bringup.graph.verify import subgraphs_of
 from bringup.ops.table import Kind, OpDef
-from bringup.program.program import KernelStep, Program, Step
+from bringup.program.program import CONTROL_STEPS, KernelStep, Program, Step
 from bringup.records import record
 
 
@@ -81,6 +82,13 @@ def placement(
     ]
 
 
+def is_driven(instr: Instr, capabilities: Capabilities) -> bool:
+    """Whether core has to run an instruction for the device, run by run of its sub-graphs."""
+    op = instr.op
+    assert isinstance(op, OpDef)
+    return op.kind is Kind.CONTROL and not capabilities.runs_op(instr)
+
+
 def can_run(instr: Instr, capabilities: Capabilities) -> bool:
     """Whether a device runs an instruction as it is; what decomposition asks."""
     return obstacle(instr, capabilities) is None
@@ -95,7 +103,7 @@ def obstacle(instr: Instr, capabilities: Capabilities) -> str | None:
         if value.type.size > limits.elements:
             return f"{value.type} is beyond its limit elements={limits.elements}"
     if capabilities.available(instr):
-        return None
+        return _obstacle_inside(instr, capabilities)
     op = instr.op
     assert isinstance(op, OpDef)
     claim = op.claim(instr.attrs)
@@ -111,8 +119,19 @@ def obstacle(instr: Instr, capabilities: Capabilities) -> str | None:
     return f"it claims {claim!r} for {_names(_sorted(claimed))}, not for {_names(absent)}"
 
 
+def _obstacle_inside(instr: Instr, capabilities: Capabilities) -> str | None:
+    for graph in subgraphs_of(instr):
+        for inner in graph.instrs:
+            missing = obstacle(inner, capabilities)
+            if missing is not None:
+                return f"inside {graph.name}, {inner.op.name}: {missing}"
+    return None
+
+
 def how(instr: Instr, capabilities: Capabilities) -> str:
     """In what form a device runs an instruction that it can run."""
+    if is_driven(instr, capabilities):
+        return "run by core, its parts on the device"
     if capabilities.runs_op(instr) and not capabilities.fuses(instr):
         return "claimed as an op"
     if not capabilities.fuses(instr):
@@ -124,6 +143,8 @@ def how(instr: Instr, capabilities: Capabilities) -> str:
 
 
 def _kind(step: Step) -> str:
+    if isinstance(step, CONTROL_STEPS):
+        return "control"
     return "kernel" if isinstance(step, KernelStep) else "op"
 
 

@@ -62,8 +62,13 @@ def verify(graph: Graph, spec: LevelSpec = ANY) -> None:
 def subgraphs(graph: Graph) -> Iterator[Graph]:
     """The graphs held directly by the attributes of a graph's instructions, in order."""
     for instr in graph.instrs:
-        for value in instr.attrs.values():
-            yield from _graphs_in(value)
+        yield from subgraphs_of(instr)
+
+
+def subgraphs_of(instr: Instr) -> Iterator[Graph]:
+    """The graphs held directly by an instruction's attributes, in order."""
+    for value in instr.attrs.values():
+        yield from _graphs_in(value)
 
 
 def _graphs_in(value: Any) -> Iterator[Graph]:

@@ -8,37 +8,34 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bringup.backend.capabilities import Capabilities
-from bringup.backend.device import Backend, Executable, KernelPass, Lowered
+from bringup.backend.device import Backend, Executable, Lowered
 from bringup.backend.foreign import REPORT, described, guarded
 from bringup.backend.partition import partition
-from bringup.backend.placement import Placement, check_placement, placement
+from bringup.backend.placement import Placement, check_placement, is_driven, placement
 from bringup.errors import BackendError, BringupError, CompileError, UnsupportedError
-from bringup.graph import Builder, Graph, Instr, Value, replay
-from bringup.graph.ir import Operation
+from bringup.graph import Graph, Instr
 from bringup.kernel.form import Kernel
-from bringup.kernel.fuse import Launch, fuse
-from bringup.kernel.narrow import narrow_concatenations
+from bringup.kernel.fuse import Launch
 from bringup.locks import ProcessLock
-from bringup.ops.table import lookup
 from bringup.passes.base import Pass
 from bringup.passes.check import terminates
 from bringup.passes.pipeline import passes_for
 from bringup.passes.run import PassContext, dump_folder, run_pipeline
 from bringup.program.check import check_program
 from bringup.program.cost import program_cost, sum_costs
-from bringup.program.plan import plan
 from bringup.program.program import Cost, Program
 from bringup.program.verify import verify_program
 from bringup.records import record
 from bringup.runtime import debug, timeline
 from bringup.runtime.devices import OpenDevice
+from bringup.runtime.driven import DrivenExecutable, PaperTarget, driven_pieces, lone
 from bringup.runtime.mixed import MixedExecutable
+from bringup.runtime.programs import fused_program, materialize_outputs, materialized, prepared
 
 _CACHE_SIZE = 4096
 
@@ -64,7 +61,8 @@ class Compiled:
 
     graph: as traced.
     optimized: after all passes.
-    programs: kernels, slots, arena; one, or one for each segment of a graph that two devices share.
+    programs: kernels, slots, arena; one, or one for each segment of a graph that two devices share,
+    and for each condition, body and branch that core runs for a device.
     executable: call it with handles; None when lowered without hardware.
     """
 
@@ -97,10 +95,12 @@ class Compiled:
 
     @property
     def program(self) -> Program:
-        """The one program.  Raises UnsupportedError where two devices share the graph."""
+        """The one program.  Raises UnsupportedError where two devices share the graph, or core runs
+        its loops.
+        """
         if len(self.programs) != 1:
             raise UnsupportedError(
-                f"{self.graph.name} is {len(self.programs)} programs on two devices",
+                f"{self.graph.name} is {len(self.programs)} programs",
                 fix="look at .programs, in order",
             )
         return self.programs[0]
@@ -189,10 +189,17 @@ def lower_graph(
     options: Options = DEFAULT,
 ) -> Compiled:
     """Compile for a target without hardware; the result has texts and costs but nothing to call."""
-    optimized, program = make_program(
-        graph, backend.capabilities(target), backend, donated=donated, options=options
-    )
-    return Compiled(graph, optimized, (program,), None, lambda: _lowered(backend, program, target))
+    capabilities = backend.capabilities(target)
+    optimized, context = _optimized(graph, capabilities.available, backend, options)
+    if not _drives(optimized, capabilities):
+        program = _program_of(graph, optimized, context, capabilities, backend, options, donated)
+        return Compiled(
+            graph, optimized, (program,), None, lambda: _lowered(backend, program, target)
+        )
+    pieces = driven_pieces(optimized, PaperTarget(backend.name, capabilities))
+    parts = [lower_graph(piece, backend, target, options=options) for piece in pieces]
+    programs = tuple(program for part in parts for program in part.programs)
+    return Compiled(graph, optimized, programs, None, partial(_joined, parts))
 
 
 def make_program(
@@ -205,26 +212,30 @@ def make_program(
 ) -> tuple[Graph, Program]:
     """The half that needs no device: the optimised graph and its program."""
     optimized, context = _optimized(graph, capabilities.available, backend, options)
-    ready = narrow_concatenations(
-        materialize_outputs(optimized), capabilities.limits, fuses=capabilities.fuses
+    return optimized, _program_of(
+        graph, optimized, context, capabilities, backend, options, donated
     )
+
+
+def _program_of(
+    graph: Graph,
+    optimized: Graph,
+    context: PassContext,
+    capabilities: Capabilities,
+    backend: Backend,
+    options: Options,
+    donated: frozenset[int],
+) -> Program:
+    ready = prepared(optimized, capabilities)
     check_placement(ready, capabilities, backend.name)
-    with timeline.span("fuse", "compile"):
-        launches = fuse(ready, capabilities.limits, fuses=capabilities.fuses, depth=options.fuse)
-    with timeline.span("plan", "compile"):
-        launches = [
-            _after_fusion(x, backend.passes_after_fusion()) for x in _constants_first(launches)
-        ]
-        program = plan(
-            ready,
-            launches,
-            alignment=capabilities.alignment,
-            donated=donated if capabilities.donation else frozenset(),
-        )
+    kernel_passes = backend.passes_after_fusion()
+    launches, program = fused_program(
+        ready, capabilities, kernel_passes, fused=options.fuse, donated=donated
+    )
     if context.dump is not None:
         _dump(context.dump, graph, program)
     _check(context.check, ready, launches, program)
-    return optimized, program
+    return program
 
 
 def _optimized(
@@ -251,9 +262,11 @@ def _compile(
 ) -> Compiled:
     debug.listen()
     start = time.perf_counter()
-    optimized, program = make_program(
-        graph, device.capabilities, device.backend, donated=donated, options=options
-    )
+    capabilities, backend = device.capabilities, device.backend
+    optimized, context = _optimized(graph, capabilities.available, backend, options)
+    if _drives(optimized, capabilities):
+        return _compile_parts(graph, optimized, device, None, options)
+    program = _program_of(graph, optimized, context, capabilities, backend, options, donated)
     with timeline.span("backend compile", "compile", program=program.name):
         executable = _executable(device, program)
     milliseconds = (time.perf_counter() - start) * 1e3
@@ -296,23 +309,47 @@ def _compile_mixed(
         return device.capabilities.available(instr) or fallback.capabilities.available(instr)
 
     optimized, _ = _optimized(graph, either, device.backend, options)
-    ready = materialize_outputs(optimized)
-    cut = partition(ready, device, fallback)
-    if all(segment.device == device.name for segment in cut.segments):
+    cut = partition(materialized(optimized), device, fallback)
+    if all(s.device == device.name and not s.driven for s in cut.segments):
         return _compile(graph, device, donated, options)
+    return _compile_parts(graph, optimized, device, fallback, options)
+
+
+def _compile_parts(
+    graph: Graph,
+    optimized: Graph,
+    device: OpenDevice,
+    fallback: OpenDevice | None,
+    options: Options,
+) -> Compiled:
+    """Compile a graph that no one program holds: for two devices, or with loops that core runs."""
     parts: list[Compiled] = []
 
     def compile_part(part: Graph, where: OpenDevice) -> Executable:
-        parts.append(compile_graph(part, where, options=options))
+        # A loop of the first device may hold what only the other one can run.
+        other = fallback if where is device else None
+        parts.append(compile_graph(part, where, options=options, fallback=other))
         executable = parts[-1].executable
         assert executable is not None
         return executable
 
-    executable = MixedExecutable(ready, cut, (device, fallback), compile_part)
+    ready = materialized(optimized)
+    cut = partition(ready, device, fallback)
+    executable: Executable
+    if lone(ready) is not None and cut.segments[0].driven:
+        executable = DrivenExecutable(ready, device, partial(compile_part, where=device))
+    else:
+        devices = (device,) if fallback is None else (device, fallback)
+        executable = MixedExecutable(ready, cut, devices, compile_part)
     programs = tuple(program for part in parts for program in part.programs)
     return Compiled(
         graph, optimized, programs, executable, partial(_joined, parts), lambda: cut.report
     )
+
+
+def _drives(graph: Graph, capabilities: Capabilities) -> bool:
+    """Whether core has to run some instruction of an optimised graph."""
+    return any(is_driven(instr, capabilities) for instr in graph.instrs)
 
 
 def _own_passes(backend: Backend) -> Sequence[Pass]:
@@ -343,48 +380,6 @@ def _record_pass(name: str, seconds: float) -> None:
     timeline.record(
         name, "compile", time.perf_counter_ns() - duration, duration, threading.get_native_id()
     )
-
-
-def materialize_outputs(graph: Graph) -> Graph:
-    """Outputs that are inputs, constants or repeated -> copies made by the graph, so that each is
-    written once.
-    """
-    reshape = lookup("reshape")
-    seen: set[Value] = set()
-    clean = True
-    for value in graph.outputs:
-        made = value.producer
-        clean = clean and value not in seen and made is not None and not _is_constant(made.op)
-        seen.add(value)
-    if clean:
-        return graph
-    builder = Builder()
-    outputs = list(replay(graph, builder=builder))
-    written: set[Value] = set()
-    with builder:
-        for i, value in enumerate(outputs):
-            made = value.producer
-            if made is None or _is_constant(made.op) or value in written:
-                outputs[i] = reshape(value, shape=value.shape)
-            written.add(outputs[i])
-    return builder.build(outputs, graph.name)
-
-
-def _is_constant(op: Operation) -> bool:
-    return op.name == "constant"
-
-
-def _after_fusion(launch: Launch, passes: Sequence[KernelPass]) -> Launch:
-    for change in passes if launch.kernel is not None else ():
-        assert launch.kernel is not None
-        launch = replace(launch, kernel=change(launch.kernel))
-    return launch
-
-
-def _constants_first(launches: list[Launch]) -> list[Launch]:
-    """Constants take no part in any lifetime."""
-    constants = [x for x in launches if x.instr is not None and _is_constant(x.instr.op)]
-    return constants + [x for x in launches if x.instr is None or not _is_constant(x.instr.op)]
 
 
 def _dump(folder: Path, graph: Graph, program: Program) -> None:

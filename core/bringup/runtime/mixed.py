@@ -1,4 +1,6 @@
-"""Running a graph on a device and its fallback: segments in order, values moved between."""
+"""Running a graph in segments, in order: on a device and its fallback, values moved between, or on
+one device around the loops that core runs for it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ class _Part:
 
 
 class MixedExecutable:
-    """An `Executable` of the first device whose segments run on both.
+    """An `Executable` of the first device whose segments run on all of them.
 
     compile_part: makes a segment's graph executable on a device.
     """
@@ -35,7 +37,7 @@ class MixedExecutable:
         self,
         graph: Graph,
         cut: Partition,
-        devices: tuple[OpenDevice, OpenDevice],
+        devices: tuple[OpenDevice, ...],
         compile_part: Callable[[Graph, OpenDevice], Executable],
     ) -> None:
         self._graph = graph
