@@ -80,6 +80,10 @@ class FastPath:
         if dispatcher is not None and described is not None and dispatcher.add(described):
             type.__setattr__(self._owner, "__call__", dispatcher.call)
 
+    def forget(self, entry: Entry) -> None:
+        """An entry that is given up: another may come to lie where it lay."""
+        self._served = {k: v for k, v in self._served.items() if k[0] != id(entry)}
+
     def _made(self, device: OpenDevice) -> Dispatcher | None:
         if self._device is None:
             self._device = device

@@ -48,6 +48,9 @@ from bringup.tracing.lazy import Leaf
 from bringup.tracing.pytree import Static, TreeDef, flatten, unflatten
 from bringup.types import TensorType
 
+#: How many signatures of one function are remembered; then the oldest is traced anew when needed.
+SIGNATURES = 4096
+
 
 @dataclass(slots=True, eq=False)
 class Entry:
@@ -157,7 +160,7 @@ class Jit:
         if entry is None:
             entry = self._trace(call, device)
             if not any(array.is_traced for array in entry.function.captured):
-                self._entries[key] = entry
+                self._remember(key, entry)
         if trace is not None:
             self._check_inlining(device)
             arrays = [_inlined(x, t) for x, t in zip(call.leaves, entry.types, strict=False)]
@@ -171,6 +174,14 @@ class Jit:
         if not kwargs and not call.static and not self._donated:
             self._fast.serve(entry, args, device)
         return unflatten(entry.function.result, outputs)
+
+    def _remember(self, key: Any, entry: Entry) -> None:
+        if len(self._entries) >= SIGNATURES:
+            oldest = next(iter(list(self._entries)))  # a copy: other threads add to it
+            forgotten = self._entries.pop(oldest, None)
+            if forgotten is not None:
+                self._fast.forget(forgotten)
+        self._entries[key] = entry
 
     def _taken_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         positions, names = self._static
