@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -11,13 +11,12 @@ import numpy as np
 from bringup.api.apply import inline
 from bringup.api.array import Array
 from bringup.api.creation import asarray, ones
-from bringup.api.traced import graph_name, leaf_type, trace_function
+from bringup.api.differentiable import Argnums, check_function, point_of
+from bringup.api.traced import graph_name
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 from bringup.tracing.autodiff import vjp_graph
-from bringup.tracing.pytree import flatten, unflatten
-
-Argnums = int | Sequence[int]
+from bringup.tracing.pytree import unflatten
 
 
 def value_and_grad(
@@ -38,12 +37,7 @@ def value_and_grad(
     >>> value.item(), gradient.tolist()
     (5.0, [2.0, 4.0])
     """
-    if not callable(fn):
-        raise OpTypeError(
-            f"grad: {type(fn).__name__} is no function",
-            location=user_location(),
-            fix="give a function first, then call the result with its arguments",
-        )
+    check_function("grad", fn)
     single = isinstance(argnums, int)
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
@@ -63,25 +57,13 @@ def _differentiate(
     kwargs: dict[str, Any],
 ) -> tuple[tuple[Any, Any], tuple[Any, ...]]:
     """``(value, aux), gradients`` of one call."""
-    chosen = _chosen(fn, args, positions)
-    leaves, treedef = flatten(chosen)
-    paths = [f"argument{path}" for path in treedef.paths()]
-    types = [leaf_type(x, path) for x, path in zip(leaves, paths, strict=True)]
-    arrays = [_differentiable(x, path) for x, path in zip(leaves, paths, strict=True)]
-
-    def call(traced: Sequence[Array]) -> Any:
-        replaced = list(args)
-        for position, value in zip(positions, unflatten(treedef, traced), strict=True):
-            replaced[position] = value
-        return _split(fn, fn(*replaced, **kwargs), has_aux)
-
-    device = next((x._device for x in arrays if x._device is not None), None)
-    traced = trace_function(call, types, name=graph_name(fn), device=device, known=arrays)
-    pullback = vjp_graph(traced.graph, range(len(arrays)), of=[0])
-    seed = ones((), dtype=traced.graph.outputs[0].dtype, device=device)
-    outputs = inline(pullback, [*arrays, *traced.captured, seed])
-    count = len(traced.graph.outputs)
-    return unflatten(traced.result, outputs[:count]), unflatten(treedef, outputs[count:])
+    point = point_of("grad", fn, args, kwargs, positions, lambda y: _split(fn, y, has_aux))
+    pullback = vjp_graph(point.graph, point.wrt, of=[0])
+    seed = ones((), dtype=point.graph.outputs[0].dtype, device=point.device)
+    outputs = inline(pullback, [*point.inputs, seed])
+    count = len(point.graph.outputs)
+    result = unflatten(point.function.result, outputs[:count])
+    return result, unflatten(point.treedef, outputs[count:])
 
 
 def grad(fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -98,37 +80,6 @@ def grad(fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) ->
         return (gradients, value[1]) if has_aux else gradients
 
     return gradient
-
-
-def _chosen(
-    fn: Callable[..., Any], args: tuple[Any, ...], positions: tuple[int, ...]
-) -> tuple[Any, ...]:
-    try:
-        chosen = tuple(args[i] for i in positions)
-    except IndexError:
-        raise OpTypeError(
-            f"grad: {graph_name(fn)} got {len(args)} positional arguments, argnums is {positions}",
-            location=user_location(),
-            fix="pass the arguments to differentiate by position",
-        ) from None
-    if len({i % len(args) for i in positions}) < len(positions):
-        raise OpTypeError(
-            f"grad: argnums {positions} name one argument twice",
-            location=user_location(),
-            fix="name each argument once",
-        )
-    return chosen
-
-
-def _differentiable(leaf: Any, path: str) -> Array:
-    array = leaf if isinstance(leaf, Array) else asarray(leaf)
-    if not array.dtype.is_float:
-        raise OpTypeError(
-            f"grad: {path} is {array.type}, and derivatives exist for floats only",
-            location=user_location(),
-            fix="convert it with astype(x, float32), or choose other arguments by argnums",
-        )
-    return array
 
 
 def _split(fn: Callable[..., Any], result: Any, has_aux: bool) -> tuple[Array, Any]:
