@@ -59,6 +59,26 @@ def test_training_is_the_same_on_every_device() -> None:
         assert losses("--device", device) == pytest.approx(expected, rel=1e-5)
 
 
+@needs_digits
+def test_lenet_learns_the_digits() -> None:
+    (share,) = re.findall(r"test accuracy +([\d.]+)%", run("lenet.py"))
+    assert float(share) >= 98
+
+
+def lenet_loss(*options: str) -> float:
+    (found,) = re.findall(r"-> ([\d.]+)", run("lenet.py", *options))
+    return float(found)
+
+
+@needs_digits
+def test_lenet_is_the_same_on_every_device() -> None:
+    default, *others = bu.devices()
+    expected = lenet_loss("--steps", "3", "--device", default)
+    assert expected == lenet_loss("--steps", "3", "--device", default)
+    for device in others:
+        assert lenet_loss("--steps", "3", "--device", device) == pytest.approx(expected, rel=1e-4)
+
+
 def test_one_line_is_one_kernel() -> None:
     size = 1 << 16
     text = run("fusion.py", "--size", str(size))
