@@ -118,7 +118,14 @@ def _cumulative(module: Module, step: OpStep, name: str, target: LoopTarget) -> 
     return emit_cumulative(module, step, name, target)
 
 
+def _sort(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+    from bringup.llvm.sorting import emit_sort
+
+    return emit_sort(module, step, name, target)
+
+
 #: One emitter per op that has a native function; each imports its module when it is needed.
 OP_EMITTERS: Mapping[str, StepEmitter] = {
     "cumulative": _cumulative,
+    "sort": _sort,
 }

@@ -1,0 +1,255 @@
+"""Lines longer than a block: sorted blocks, merged pair by pair, then written.
+
+All lines have equally many blocks; records behind all others fill the last one.  Each merge is a
+phase, whose units make stretches of its result: two binary searches' worth of comparisons find
+where a stretch begins in both halves, and then the halves flow through one vector of records that
+holds the largest so far.
+"""
+
+from __future__ import annotations
+
+from bringup.llvm import text as ir
+from bringup.llvm._network import Network, Record
+from bringup.llvm._records import Numbers
+from bringup.llvm._sorted_odd import Oddities
+from bringup.llvm.launches import NativeStep
+from bringup.llvm.loops import NativeKernel
+from bringup.llvm.sorting import Blocks, Job
+from bringup.llvm.text import Module, Val, const, const_vector
+
+#: Elements of a result that one unit makes.
+_STRETCH = 1 << 14
+_NOTE = 16
+
+
+class _Layout:
+    """The memory that the phases share: the records twice, then notes on what they do not keep.
+
+    block: records of one.  count: blocks of a line.  lines, total: of the step.
+    """
+
+    def __init__(self, job: Job, block: int) -> None:
+        self.block = block
+        self.count = -(-job.length // block)
+        self.lines = job.outer * job.inner
+        self.padded = self.count * block
+        self.total = self.lines * self.padded
+        self.half = job.bytes_of(self.total)
+        self.notes = 2 * self.half
+        self.nbytes = self.notes + _NOTE * self.lines * self.count
+
+
+def emit_merging(module: Module, job: Job, name: str, block: int) -> NativeStep:
+    """Emit the phases of a sort whose lines are several blocks."""
+    layout = _Layout(job, block)
+    phases = [_SortedBlocks(module, job, f"{name}.blocks", layout).emit()]
+    run, side = block, 0
+    while run < layout.padded:
+        merge = _Merge(module, job, f"{name}.merge{len(phases)}", layout)
+        phases.append(merge.emit(run, side))
+        run, side = 2 * run, 1 - side
+    phases.append(_Written(module, job, f"{name}.write", layout).emit(side))
+    return NativeStep(tuple(phases), layout.nbytes)
+
+
+class _Part(Blocks):
+    """A phase over the shared records."""
+
+    def __init__(self, module: Module, job: Job, name: str, layout: _Layout) -> None:
+        super().__init__(module, job, name)
+        self.layout = layout
+        self.keeps = not (isinstance(job.codec, Numbers) and job.codec.dtype.is_float)
+
+    def records(self, side: int) -> Val:
+        """One of the two halves of the shared memory."""
+        return self.b.gep(self.phase.shared, side * self.layout.half, ir.i8)
+
+    def note(self, line: Val, block: Val) -> Val:
+        """The counts of one block: of NaN, and of negative zeros."""
+        b, layout = self.b, self.layout
+        place = b.add(b.mul(line, const(ir.i64, layout.count)), block)
+        notes = b.gep(self.phase.shared, layout.notes, ir.i8)
+        return b.gep(notes, b.mul(place, const(ir.i64, _NOTE)), ir.i8)
+
+    def split(self, unit: Val, count: int) -> tuple[Val, Val]:
+        """The line of a unit and its number there."""
+        size = const(ir.i64, count)
+        return self.b.udiv(unit, size), self.b.urem(unit, size)
+
+
+class _SortedBlocks(_Part):
+    def emit(self) -> NativeKernel:
+        """Sort every block, and note what its records do not keep."""
+        b, job, layout = self.b, self.job, self.layout
+        network = job.network(self.module, self.name, layout.block)
+        (block,) = self.phase.scratch(job.bytes_of(layout.block))
+        with self.phase.units() as unit:
+            number, place = self.split(unit, layout.count)
+            line, first = self.line(number), b.mul(place, const(ir.i64, layout.block))
+            left = b.sub(const(ir.i64, job.length), first)
+            count = b.intrinsic("llvm.smin", ir.i64, (left, const(ir.i64, layout.block)))
+            odd = self.read(line, first, count, network, block)
+            network.sort_block(b, block, layout.block // job.lanes)
+            target = b.gep(self.records(0), b.mul(unit, const(ir.i64, layout.block)), network.type)
+            self.turn(network, block, target, layout.total)
+            if not self.keeps:
+                assert isinstance(job.codec, Numbers)
+                oddities = Oddities(self.phase, job.codec, line, job.length)
+                zero = const(ir.i64, 0)
+                counts = b.cond(
+                    odd,
+                    lambda: oddities.count(first, b.add(first, count)),
+                    lambda: (zero, zero),
+                )
+                note = self.note(number, place)
+                b.store(counts[0], note)
+                b.store(counts[1], b.gep(note, 8, ir.i8))
+        steps = layout.block.bit_length()
+        return self.phase.done(layout.lines * layout.count, layout.block * steps * steps // 8)
+
+
+class _Merge(_Part):
+    def emit(self, run: int, side: int) -> NativeKernel:
+        """Merge sorted runs of so many records, from one half of the memory to the other."""
+        b, job, layout = self.b, self.job, self.layout
+        network = job.network(self.module, self.name, layout.total)
+        stretch = min(_STRETCH, layout.block)
+        per_line = layout.padded // stretch
+        source, target = self.records(side), self.records(1 - side)
+        with self.phase.units() as unit:
+            number, place = self.split(unit, per_line)
+            base = b.mul(number, const(ir.i64, layout.padded))
+            at = b.mul(place, const(ir.i64, stretch))
+            start = b.and_(at, const(ir.i64, -2 * run))
+            bounds = [
+                b.intrinsic("llvm.smin", ir.i64, (b.add(start, const(ir.i64, n * run)),
+                                                  const(ir.i64, layout.padded)))
+                for n in (1, 2)
+            ]  # fmt: skip
+            middle, stop = (b.add(base, bound) for bound in bounds)
+            left = b.add(base, start)
+            taken = self._cut(network, source, left, middle, stop, b.sub(at, start))
+            right = b.add(middle, b.sub(b.sub(at, start), taken))
+            out = b.add(base, at)
+            self._merge(network, source, target, [b.add(left, taken), right], [middle, stop], out,
+                        stretch)  # fmt: skip
+        return self.phase.done(layout.lines * per_line, stretch * job.lanes.bit_length())
+
+    def _one(self, network: Network, records: Val, place: Val) -> Record:
+        """One record, as scalars."""
+        b, type_ = self.b, network.type
+        first = b.gep(records, place, type_)
+        return [b.load(type_, b.gep(first, n * network.apart, type_)) for n in range(network.words)]
+
+    def _cut(
+        self, network: Network, records: Val, left: Val, middle: Val, stop: Val, place: Val
+    ) -> Val:
+        """How many of the first ``place`` records of the result come from the left run."""
+        b, zero, one = self.b, const(ir.i64, 0), const(ir.i64, 1)
+        low = b.intrinsic("llvm.smax", ir.i64, (b.sub(place, b.sub(stop, middle)), zero))
+        high = b.intrinsic("llvm.smin", ir.i64, (place, b.sub(middle, left)))
+        with b.while_loop([low, high], lambda c: b.icmp("slt", c[0], c[1])) as loop:
+            bottom, top = loop.carried
+            centre = b.lshr(b.add(bottom, top), one)
+            x = self._one(network, records, b.add(left, centre))
+            other = b.sub(b.sub(place, one), centre)
+            y = self._one(network, records, b.add(middle, other))
+            later = network.before(b, y, x)
+            loop.next(b.select(later, bottom, b.add(centre, one)), b.select(later, centre, top))
+        return loop.carried[0]
+
+    def _vector(self, network: Network, records: Val, place: Val, stop: Val) -> Record:
+        """The records from a place on, and last ones from ``stop`` on."""
+        b, lanes = self.b, network.lanes
+        ahead = b.splat(b.sub(stop, place), lanes)
+        mask = b.icmp("slt", const_vector(ir.i64, list(range(lanes))), ahead)
+        first = b.gep(records, place, network.type)
+        return [
+            b.masked_load(
+                network.vector,
+                b.gep(first, n * network.apart, network.type),
+                mask,
+                last,
+                network.type.bits // 8,
+            )
+            for n, last in enumerate(self.job.codec.last(lanes))
+        ]
+
+    def _merge(
+        self,
+        network: Network,
+        source: Val,
+        target: Val,
+        heads: list[Val],
+        stops: list[Val],
+        out: Val,
+        count: int,
+    ) -> None:
+        """Write so many records of the merge of two runs."""
+        b, lanes = self.b, network.lanes
+        step = const(ir.i64, lanes)
+        both = [self._vector(network, source, h, s) for h, s in zip(heads, stops, strict=True)]
+        low, high = network.merged(b, *both)
+        self._put(network, low, target, out)
+        start = [*(b.add(h, step) for h in heads), *high]
+        with b.loop(step, const(ir.i64, count), lanes, start) as loop:
+            left, right, *held = loop.carried
+            x, y = (
+                self._head(network, source, place, stop)
+                for place, stop in zip((left, right), stops, strict=True)
+            )
+            later = network.before(b, y, x)
+            place, stop = b.select(later, right, left), b.select(later, stops[1], stops[0])
+            low, high = network.merged(b, list(held), self._vector(network, source, place, stop))
+            self._put(network, low, target, b.add(out, loop.index))
+            after = b.add(place, step)
+            loop.next(b.select(later, left, after), b.select(later, after, right), *high)
+
+    def _head(self, network: Network, records: Val, place: Val, stop: Val) -> Record:
+        """The first record left of a run; the last record there is if none is."""
+        b, one = self.b, const(ir.i64, 1)
+        inside = b.intrinsic("llvm.smin", ir.i64, (place, b.sub(stop, one)))
+        found = self._one(network, records, inside)
+        some = b.icmp("slt", place, stop)
+        last = self.job.codec.last(1)
+        return [b.select(some, x, y) for x, y in zip(found, last, strict=True)]
+
+    def _put(self, network: Network, record: Record, target: Val, place: Val) -> None:
+        b = self.b
+        first = b.gep(target, place, network.type)
+        for n, word in enumerate(record):
+            b.store(word, b.gep(first, n * network.apart, network.type), network.type.bits // 8)
+
+
+class _Written(_Part):
+    def emit(self, side: int) -> NativeKernel:
+        """Write the elements that the sorted records stand for."""
+        b, job, layout = self.b, self.job, self.layout
+        per_line = -(-job.length // _STRETCH)
+        type_ = job.codec.type
+        with self.phase.units() as unit:
+            number, place = self.split(unit, per_line)
+            line, first = self.line(number), b.mul(place, const(ir.i64, _STRETCH))
+            left = b.sub(const(ir.i64, job.length), first)
+            count = b.intrinsic("llvm.smin", ir.i64, (left, const(ir.i64, _STRETCH)))
+            at = b.add(b.mul(number, const(ir.i64, layout.padded)), first)
+            records = b.gep(self.records(side), at, type_)
+            self.write_all(line, first, count, records, layout.total)
+            if not self.keeps:
+                self._mend(number, first, b.add(first, count))
+        return self.phase.done(layout.lines * per_line, 4 * min(_STRETCH, job.length))
+
+    def _mend(self, number: Val, first: Val, stop: Val) -> None:
+        b, layout, zero = self.b, self.layout, const(ir.i64, 0)
+        assert isinstance(self.job.codec, Numbers)
+        with b.loop(zero, const(ir.i64, layout.count), carried=[zero, zero]) as loop:
+            note = self.note(number, loop.index)
+            nans, zeros = b.load(ir.i64, note), b.load(ir.i64, b.gep(note, 8, ir.i8))
+            loop.next(b.add(loop.carried[0], nans), b.add(loop.carried[1], zeros))
+        nans, zeros = loop.carried
+        oddities = Oddities(self.phase, self.job.codec, self.line(number), self.job.length)
+        with b.if_then(b.icmp("sgt", b.add(nans, zeros), zero), likely=False):
+            oddities.mend(nans, zeros, first, stop)
+
+
+__all__ = ["emit_merging"]
