@@ -19,7 +19,6 @@ from bringup.llvm.schedule import LoopTarget
 from bringup.llvm.text import Builder, Module, Val, const, const_vector, vec
 from bringup.program.program import OpStep
 from bringup.records import record
-from bringup.records import record
 
 #: Elements of a chunk, and how many chunks at most a row is cut into.
 _CHUNK = 1 << 15
