@@ -16,9 +16,12 @@ from bringup.backend import (
     Numerics,
     Shapes,
 )
+from bringup.dtypes import ALL
 from bringup.program.program import Program
 from bringup_cpu import host
 
+#: What becomes native loops and branches.
+_CONTROL = ("while", "scan", "case")
 #: Elements of a row that a kernel goes over several times: what stays in the second-level cache.
 _ROW_ELEMENTS = 1 << 18
 
@@ -67,7 +70,7 @@ def _capabilities(target: str) -> Capabilities:
 
     loops = find_target(target).loops
     return Capabilities(
-        ops=step_claims(),
+        ops={**step_claims(), **dict.fromkeys(_CONTROL, frozenset(ALL))},
         kernels=emitter_claims(),
         limits=Limits(row_elements=_ROW_ELEMENTS, memory_bytes=host.memory()),
         numerics=Numerics(longest_chain=LONGEST_CHAIN),

@@ -8,7 +8,7 @@ units; long ones are shared among threads through ``bringup_parallel``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from bringup.graph import Literal, attrs_key
 from bringup.kernel.form import Kernel
@@ -19,8 +19,9 @@ from bringup.llvm.launches import NativeStep, emit_step
 from bringup.llvm.loops import NativeKernel, emit_kernel
 from bringup.llvm.schedule import LoopTarget
 from bringup.llvm.text import Builder, Callee, Module, Param, Val, const
-from bringup.program.program import KernelStep, OpStep, Program, Slot
+from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, Slot
 from bringup.records import record
+from bringup_cpu.control import PROGRAM_PARAMS, Frame, emit_control
 from bringup_cpu.spans import emit_traced, record_bytes
 
 #: Elements one chunk of a long reduction folds; also bounds the serial chain of additions.
@@ -56,9 +57,27 @@ def generate(
     return _Generator(program, target, threads, traced).run()
 
 
+def _programs(program: Program) -> Iterator[Program]:
+    """A program and those that its steps run, each once."""
+    found = {id(program): program}
+    for step in program.steps:
+        if isinstance(step, CONTROL_STEPS):
+            found |= {id(p): p for inner in step.programs for p in _programs(inner)}
+    yield from found.values()
+
+
+def _constants(program: Program, first: int) -> Iterator[tuple[int, int]]:
+    """The number of the first constant of each program."""
+    for each in _programs(program):
+        yield id(each), first
+        first += len(each.constants)
+
+
 class _Generator:
     def __init__(self, program: Program, target: LoopTarget, threads: int, traced: bool) -> None:
         self.program = program
+        self.constants = dict(_constants(program, 0))
+        self.literals = [literal for p in _programs(program) for literal in p.constants]
         self.target = target
         self.threads = threads
         self.traced = traced
@@ -69,91 +88,114 @@ class _Generator:
         self.known: dict[str, NativeKernel] = {}
         self.known_steps: dict[str, NativeStep] = {}
         self.names: list[str] = []
+        self.functions: dict[int, str] = {}
 
     def run(self) -> NativeCode:
         params: list[Param] = [("buffers", ir.ptr, "nocapture readonly"), ("arena", ir.ptr)]
         function = self.module.function(self.entry, ir.void, params, attrs="nounwind")
         b = Builder(function.block("entry"))
-        for step in self.program.steps:
-            if isinstance(step, OpStep):
-                self._op_step(b, step)
-            else:
-                self._step(b, step)
-        b.ret()
+        buffers, arena = function.args
+        self._steps(Frame(b, self.program, buffers, buffers, arena, b.gep(arena, self.base, ir.i8)))
         bytes_needed = self.base + self.scratch_bytes
         return NativeCode(
             str(self.module),
             self.entry,
             bytes_needed,
-            self.program.constants,
+            tuple(self.literals),
             tuple(self.names),
             self.traced,
         )
 
-    def _address(self, b: Builder, slot: Slot) -> Val:
+    def _steps(self, frame: Frame) -> None:
+        """Emit the steps of a program, and the end of its function."""
+        for step in frame.program.steps:
+            if isinstance(step, OpStep):
+                self._op_step(frame, step)
+            elif isinstance(step, KernelStep):
+                self._step(frame, step)
+            else:
+                addresses = [self._address(frame, s) for s in step.slots]
+                emit_control(frame, step, addresses, self._function)
+        frame.b.ret()
+
+    def _function(self, program: Program) -> Callee:
+        """The function of a program that a step runs; see `bringup_cpu.control`."""
+        name = self.functions.get(id(program))
+        if name is None:
+            name = self.functions[id(program)] = f"{self.entry}.p{len(self.functions)}"
+            function = self.module.function(
+                name, ir.void, PROGRAM_PARAMS, attrs="nounwind", linkage="internal"
+            )
+            self._steps(Frame(Builder(function.block("entry")), program, *function.args))
+        return self.module.functions[name].callee
+
+    def _address(self, frame: Frame, slot: Slot) -> Val:
         if slot.space == "arena":
-            return b.gep(self.module.functions[self.entry].args[1], slot.offset, ir.i8)
-        counts = {"input": 0, "output": len(self.program.inputs)}
-        first = counts.get(slot.space, len(self.program.inputs) + len(self.program.outputs))
-        return self._buffer(b, first + slot.index)
+            return frame.b.gep(frame.arena, slot.offset, ir.i8)
+        if slot.space == "constant":
+            return self._shared(frame, self.constants[id(frame.program)] + slot.index)
+        first = len(frame.program.inputs) if slot.space == "output" else 0
+        return frame.b.load(ir.ptr, frame.b.gep(frame.buffers, first + slot.index, ir.ptr), 8)
 
-    def _buffer(self, b: Builder, place: int) -> Val:
-        return b.load(ir.ptr, b.gep(self.module.functions[self.entry].args[0], place, ir.ptr), 8)
+    def _shared(self, frame: Frame, place: int) -> Val:
+        """What follows the entry's inputs and outputs: constants, then records."""
+        first = len(self.program.inputs) + len(self.program.outputs)
+        return frame.b.load(ir.ptr, frame.b.gep(frame.top, first + place, ir.ptr), 8)
 
-    def _records(self, b: Builder) -> Val:
+    def _records(self, frame: Frame) -> Val:
         """Where the threads note when they worked on the launch being emitted."""
-        program = self.program
-        place = len(program.inputs) + len(program.outputs) + len(program.constants)
-        return b.gep(self._buffer(b, place), len(self.names) * record_bytes(self.threads), ir.i8)
+        records = self._shared(frame, len(self.literals))
+        return frame.b.gep(records, len(self.names) * record_bytes(self.threads), ir.i8)
 
-    def _step(self, b: Builder, step: KernelStep) -> None:
-        addresses = [self._address(b, s) for s in step.slots]
+    def _step(self, frame: Frame, step: KernelStep) -> None:
+        addresses = [self._address(frame, s) for s in step.slots]
         split = split_fold(step.kernel, chunk_elements=CHUNK_ELEMENTS, max_points=SPLIT_POINTS)
         if split is None:
-            self._launch(b, step.kernel, addresses, {}, 0)
+            self._launch(frame, step.kernel, addresses, {}, 0)
             return
         offset = 0
         partials: list[Val] = []
         for type_ in split.scratch:
-            partials.append(self._scratch(b, offset))
+            partials.append(self._scratch(frame, offset))
             offset += -(-type_.nbytes // _ALIGNMENT) * _ALIGNMENT
         self.scratch_bytes = max(self.scratch_bytes, offset)
-        self._launch(b, split.partial, addresses + partials, split.clips, offset)
-        self._launch(b, split.final, addresses + partials, {}, offset)
+        self._launch(frame, split.partial, addresses + partials, split.clips, offset)
+        self._launch(frame, split.final, addresses + partials, {}, offset)
 
-    def _op_step(self, b: Builder, step: OpStep) -> None:
+    def _op_step(self, frame: Frame, step: OpStep) -> None:
         native = self._native_step(step)
         used = -(-native.shared_bytes // _ALIGNMENT) * _ALIGNMENT
         self.scratch_bytes = max(self.scratch_bytes, used)
-        pointers = [*(self._address(b, s) for s in step.slots), self._scratch(b, 0)]
+        pointers = [*(self._address(frame, s) for s in step.slots), self._scratch(frame, 0)]
         for phase in native.phases:
-            self._run(b, phase, step.name, pointers, used)
+            self._run(frame, phase, step.name, pointers, used)
 
-    def _scratch(self, b: Builder, offset: int) -> Val:
-        return b.gep(self.module.functions[self.entry].args[1], self.base + offset, ir.i8)
+    def _scratch(self, frame: Frame, offset: int) -> Val:
+        return frame.b.gep(frame.scratch, offset, ir.i8)
 
     def _launch(
         self,
-        b: Builder,
+        frame: Frame,
         kernel: Kernel,
         addresses: Sequence[Val],
         clips: Mapping[Axis, Expr],
         used: int,
     ) -> None:
-        self._run(b, self._kernel(kernel, clips), kernel.name, addresses, used)
+        self._run(frame, self._kernel(kernel, clips), kernel.name, addresses, used)
 
     def _run(
-        self, b: Builder, native: NativeKernel, label: str, addresses: Sequence[Val], used: int
+        self, frame: Frame, native: NativeKernel, label: str, addresses: Sequence[Val], used: int
     ) -> None:
         """Call a function on ``addresses`` and its scratch, ``used`` bytes into the call's."""
         if not native.units:
             return
         self.scratch_bytes = max(self.scratch_bytes, used + native.tile_bytes * self.threads)
-        pointers = [*addresses, self._scratch(b, used)]
+        b = frame.b
+        pointers = [*addresses, self._scratch(frame, used)]
         function = self.module.functions[native.name].callee
         if self.traced:
             function = emit_traced(self.module, native.name, len(pointers))
-            pointers.append(self._records(b))
+            pointers.append(self._records(frame))
         self.names.append(label)
         context = b.alloca(ir.array(ir.ptr, len(pointers)), align=8)
         for n, pointer in enumerate(pointers):
