@@ -36,6 +36,7 @@ from bringup.api.creation import (
     zeros_like,
 )
 from bringup.api.datatypes import astype, can_cast, finfo, iinfo, isdtype, result_type
+from bringup.api.derivatives import hessian, jacfwd, jacrev, jvp, vjp
 from bringup.api.dlpack import from_dlpack
 from bringup.api.elementwise import (
     abs,
@@ -83,8 +84,12 @@ from bringup.api.elementwise import (
     where,
 )
 from bringup.api.floating import (
+    acos,
     acosh,
+    asin,
     asinh,
+    atan,
+    atan2,
     atanh,
     cos,
     cosh,
@@ -151,6 +156,8 @@ from bringup.api.traced import trace
 from bringup.api.vmap import vmap
 from bringup.dtypes import bf16 as bfloat16
 from bringup.dtypes import bool_ as bool
+from bringup.dtypes import c64 as complex64
+from bringup.dtypes import c128 as complex128
 from bringup.dtypes import f16 as float16
 from bringup.dtypes import f32 as float32
 from bringup.dtypes import f64 as float64
@@ -170,16 +177,25 @@ __version__ = "0.1.0"
 __array_api_version__ = _API_VERSION
 
 #: Namespaces that are imported when they are first asked for.
-_LATER = ("random",)
+_LATER = ("linalg", "optim", "random")
+
+#: Names that are imported when they are first asked for, and their modules.
+_NAMES_LATER = dict.fromkeys(
+    ("ComplexArray", "angle", "complex", "conj", "imag", "real"), "complex"
+)
 
 if _TYPE_CHECKING:
-    from bringup.api import random
+    from bringup.api import linalg, optim, random
+    from bringup.api.complex import ComplexArray, angle, complex, conj, imag, real
 
 if not _TYPE_CHECKING:  # a checker shall go on finding misspelt names
 
     def __getattr__(name: str) -> object:
         if name in _LATER:
             return _importlib.import_module(f"bringup.api.{name}")
+        if name in _NAMES_LATER:
+            home = _importlib.import_module(f"bringup.api.{_NAMES_LATER[name]}")
+            return globals().setdefault(name, getattr(home, name))
         if name.startswith("_"):
             raise AttributeError(f"module 'bringup' has no attribute {name!r}")
         from bringup.api.text import missing_function
@@ -196,22 +212,28 @@ newaxis = None
 __all__ = [
     "Array",
     "BringupError",
+    "ComplexArray",
     "TensorType",
     "__array_api_version__",
     "__array_namespace_info__",
     "__version__",
     "abs",
+    "acos",
     "acosh",
     "add",
     "all",
+    "angle",
     "any",
     "arange",
     "argmax",
     "argmin",
     "array",
     "asarray",
+    "asin",
     "asinh",
     "astype",
+    "atan",
+    "atan2",
     "atanh",
     "bfloat16",
     "bitwise_and",
@@ -226,7 +248,11 @@ __all__ = [
     "can_cast",
     "ceil",
     "clip",
+    "complex",
+    "complex64",
+    "complex128",
     "concat",
+    "conj",
     "copysign",
     "cos",
     "cosh",
@@ -257,8 +283,10 @@ __all__ = [
     "grad",
     "greater",
     "greater_equal",
+    "hessian",
     "hypot",
     "iinfo",
+    "imag",
     "inf",
     "int8",
     "int16",
@@ -268,9 +296,13 @@ __all__ = [
     "isfinite",
     "isinf",
     "isnan",
+    "jacfwd",
+    "jacrev",
     "jit",
+    "jvp",
     "less",
     "less_equal",
+    "linalg",
     "linspace",
     "log",
     "log1p",
@@ -300,6 +332,7 @@ __all__ = [
     "not_equal",
     "ones",
     "ones_like",
+    "optim",
     "outer",
     "permute_dims",
     "pi",
@@ -308,6 +341,7 @@ __all__ = [
     "prod",
     "put_along_axis",
     "random",
+    "real",
     "reciprocal",
     "remainder",
     "repeat",
@@ -346,6 +380,7 @@ __all__ = [
     "value_and_grad",
     "var",
     "vecdot",
+    "vjp",
     "vmap",
     "where",
     "zeros",

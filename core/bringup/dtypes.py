@@ -115,6 +115,9 @@ SIGNED_INTS: tuple[DType, ...] = (i8, i16, i32, i64)
 FLOATS: tuple[DType, ...] = (f16, bf16, f32, f64)
 NUMERIC: tuple[DType, ...] = INTS + FLOATS
 COMPLEX: tuple[DType, ...] = (c64, c128)
+#: What the parts of a complex dtype are, and the other way round.
+PART_OF: dict[DType, DType] = {c64: f32, c128: f64}
+COMPLEX_OF: dict[DType, DType] = {f32: c64, f64: c128}
 BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
 _BY_NUMPY: dict[np.dtype[Any], DType] = {d.numpy: d for d in ALL + COMPLEX}
 _BY_TEXT: dict[str, DType] = {name: d for d in ALL + COMPLEX for name in (d.name, d.long_name)}

@@ -125,10 +125,12 @@ def _stage(
     builder.location = user_location()
     values: list[Value] = []
     for operand in operands:
-        if isinstance(operand, Literal):
+        if type(operand) is Literal:
             values += builder.emit(lookup("constant"), (), {"value": operand})
-        else:
+        elif type(operand) is Array:
             values.append(lift(trace, operand))
+        else:
+            return [_on_parts(op, operands, attrs)]
     full = filled(op, tuple(v.type for v in values), attrs)
     return [staged(trace, value, weak) for value in builder.emit(op, values, full)]
 
@@ -144,7 +146,8 @@ def _defer(
         if type(operand) is Literal:
             sources.append(Scalar(operand))
             continue
-        assert isinstance(operand, Array)
+        if type(operand) is not Array:
+            return [_on_parts(op, operands, attrs)]
         sources.append(source(operand))
         if device is None:
             device = operand._device
@@ -153,6 +156,15 @@ def _defer(
     if device is None:
         device = place.get()
     return [_show(node, device) for node in record(op, tuple(sources), attrs)]
+
+
+def _on_parts(
+    op: Operation, operands: Sequence[Array | Literal], attrs: Mapping[str, Any]
+) -> Array:
+    """The result for complex operands: arrays of a class of their own."""
+    from bringup.api.pairs import apply_rule
+
+    return apply_rule(op.name, operands, attrs)
 
 
 def _show(node: Source, device: OpenDevice) -> Array:

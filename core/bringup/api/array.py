@@ -18,7 +18,7 @@ from bringup.tracing.lazy import Leaf, Node
 from bringup.types import TensorType
 
 Host = np.ndarray[Any, Any]
-Scalar = bool | int | float
+Scalar = bool | int | float | complex
 
 
 def _binary(name: str) -> Callable[[Array, Any], Array]:
@@ -396,7 +396,7 @@ class Array:
         return _linear.matmul(other, self) if isinstance(other, _EITHER) else NotImplemented
 
 
-_EITHER = (Array, bool, int, float, np.ndarray, np.generic)
+_EITHER = (Array, bool, int, float, complex, np.ndarray, np.generic)
 
 
 def _scalar(host: Host) -> Scalar:

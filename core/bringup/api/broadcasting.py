@@ -15,7 +15,7 @@ from bringup.errors import OpTypeError
 from bringup.graph import Literal, user_location
 from bringup.types import TensorType
 
-_PYTHON = (bool, int, float, np.generic)
+_PYTHON = (bool, int, float, complex, np.generic)
 
 
 def binary(
@@ -89,14 +89,20 @@ def as_array(x: Any, device: Any = None) -> Array:
 
 
 def as_float(x: Any) -> Array:
-    """`as_array` in a float dtype."""
+    """`as_array` in a float dtype, or in the complex one it has."""
     x = as_array(x)
-    return x if x.dtype.is_float else convert(x, DEFAULT_FLOAT, weak=is_weak(x))
+    return x if x.dtype.is_inexact else convert(x, DEFAULT_FLOAT, weak=is_weak(x))
 
 
 def convert(x: Array, dtype: DType, *, weak: bool = False) -> Array:
     """`x` in a dtype; itself if it has it."""
-    return x if x.dtype is dtype else apply("convert", (x,), {"dtype": dtype}, weak=weak)
+    if x.dtype is dtype:
+        return x
+    if dtype.is_complex and not x.dtype.is_complex:
+        from bringup.api.complex import from_real
+
+        return from_real(x, dtype)
+    return apply("convert", (x,), {"dtype": dtype}, weak=weak)
 
 
 def spread(x: Array, shape: tuple[int, ...]) -> Array:

@@ -82,6 +82,10 @@ def copy_of(x: Array) -> Array:
 def from_host(host: np.ndarray[Any, Any], device: DeviceSpec = None) -> Array:
     """An array with the content of a numpy array of a dtype of ours."""
     type_ = TensorType(host.shape, dtype_of(host.dtype))
+    if type_.dtype.is_complex:
+        from bringup.api.complex import ComplexArray
+
+        return ComplexArray(from_host(host.real, device), from_host(host.imag, device))
     trace = current()
     if trace is not None and host.size <= _SMALL:
         check_device(device)
@@ -101,7 +105,7 @@ def _uploaded(host: np.ndarray[Any, Any], type_: TensorType, device: OpenDevice)
 
 def _host(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
     """A numpy array of one of our dtypes."""
-    if isinstance(obj, bool | int | float) and not isinstance(obj, np.generic):
+    if isinstance(obj, bool | int | float | complex) and not isinstance(obj, np.generic):
         kind = dtype or default_dtype(kind_of(obj))
         return literal(obj, TensorType((), kind)).array()
     if isinstance(obj, np.ndarray | np.generic):
@@ -149,10 +153,16 @@ def _cast(host: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any, An
         raise ConversionError(
             f"numpy's {host.dtype} has no equivalent here",
             location=user_location(),
-            fix="give bools, integers or floats",
+            fix="give bools, integers, floats or complex numbers",
         ) from None
     if dtype is None or dtype is own:
         return host
+    if own.is_complex and not dtype.is_complex:
+        raise ConversionError(
+            f"numpy's {host.dtype} does not become {dtype} without losing a part",
+            location=user_location(),
+            fix="take its .real or its .imag",
+        )
     cast: np.ndarray[Any, Any] = lookup("convert").reference(host, dtype=dtype)
     return cast
 
@@ -171,6 +181,8 @@ def to_device(x: Array, device: DeviceSpec) -> Array:
     target = place.get(device)
     if x._device is target:
         return x
+    if x.dtype.is_complex:
+        return x.to(target)
     if x.is_traced:
         raise TraceError(
             f"a value of type {x.type} cannot move to {target} inside a traced function",
@@ -214,7 +226,12 @@ def full(
     # Not a constant but an operation on a scalar, so that a value that keeps changing compiles
     # once.
     attrs = {"shape": sizes}
-    return apply("reshape", (literal(_held(fill_value, type_), type_),), attrs, device=opened)
+    filling = literal(_held(fill_value, type_), type_)
+    if type_.dtype.is_complex:
+        from bringup.api.complex import from_literal
+
+        return from_literal(filling, opened)
+    return apply("reshape", (filling,), attrs, device=opened)
 
 
 def _held(value: Any, type_: TensorType) -> Any:

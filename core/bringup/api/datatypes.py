@@ -12,7 +12,7 @@ from bringup.api.broadcasting import as_array, convert
 from bringup.api.creation import check_device, to_device
 from bringup.api.place import DeviceSpec
 from bringup.api.promotion import common, dtype_of, promote, with_weak
-from bringup.dtypes import DType
+from bringup.dtypes import PART_OF, DType
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 from bringup.records import record
@@ -23,8 +23,8 @@ _KINDS = {
     "unsigned integer": ("uint",),
     "integral": ("int", "uint"),
     "real floating": ("float",),
-    "complex floating": (),
-    "numeric": ("int", "uint", "float"),
+    "complex floating": ("complex",),
+    "numeric": ("int", "uint", "float", "complex"),
 }
 
 
@@ -63,7 +63,7 @@ def result_type(*operands: Any) -> DType:
     strong: DType | None = None
     weak: list[Any] = []
     for x in operands:
-        if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
+        if isinstance(x, bool | int | float | complex) and not isinstance(x, np.generic):
             weak.append(x)
             continue
         own = x if isinstance(x, DType) else x.dtype if isinstance(x, Array) else _own_dtype(x)
@@ -138,12 +138,16 @@ class IInfo:
 
 
 def finfo(type: Any, /) -> FInfo:
-    """Limits of a float dtype, or of that of an array.  Raises OpTypeError for others.
+    """Limits of a float dtype, of the parts of a complex one, or of that of an array.
+
+    Raises OpTypeError for others.
 
     >>> bu.finfo(bu.float32).eps == 2**-23
     True
     """
     dtype = type.dtype if isinstance(type, Array) else dtype_of(type)
+    if dtype.is_complex:
+        dtype = PART_OF[dtype]
     if not dtype.is_float:
         raise OpTypeError(f"finfo: {dtype} is no float", location=user_location(), fix="use iinfo")
     info = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]

@@ -101,7 +101,7 @@ def ceil(x: Array) -> Array:
     [-1.0, 2.0]
     """
     x = as_array(x)
-    return x if not x.dtype.is_float else negative(floor(negative(x)))
+    return x if not x.dtype.is_inexact else negative(floor(negative(x)))
 
 
 def trunc(x: Array) -> Array:
@@ -111,7 +111,7 @@ def trunc(x: Array) -> Array:
     [-1.0, 1.0]
     """
     x = as_array(x)
-    return x if not x.dtype.is_float else copysign(floor(abs(x)), x)
+    return x if not x.dtype.is_inexact else copysign(floor(abs(x)), x)
 
 
 def round(x: Array) -> Array:
@@ -125,7 +125,7 @@ def round(x: Array) -> Array:
 
 def _integral(name: str, x: Array) -> Array:
     x = as_array(x)
-    return unary(name, x) if x.dtype.is_float else x
+    return unary(name, x) if x.dtype.is_inexact else x
 
 
 def add(x1: Operand, x2: Operand) -> Array:
@@ -162,7 +162,7 @@ def divide(x1: Operand, x2: Operand) -> Array:
     [0.25, 0.5]
     """
     dtype, _ = common((x1, x2))
-    return binary("div", x1, x2, dtype=None if dtype.is_float else DEFAULT_FLOAT)
+    return binary("div", x1, x2, dtype=None if dtype.is_inexact else DEFAULT_FLOAT)
 
 
 def floor_divide(x1: Operand, x2: Operand) -> Array:
@@ -225,6 +225,8 @@ def pow(x1: Operand, x2: Operand) -> Array:
     if type(x2) is int and isinstance(x1, Array):
         if x2 == 2 and x1.dtype is not bool_:
             return square(x1)
+        if x1.dtype.is_complex:
+            return integral_power(x1, x2)
         if x2 < 0 and not x1.dtype.is_float:
             raise ConversionError(
                 f"{x1.type} to the power {x2} is no integer",
@@ -232,6 +234,13 @@ def pow(x1: Operand, x2: Operand) -> Array:
                 fix="convert the base to a float dtype first, or write the exponent as a float",
             )
     return binary("pow", x1, x2)
+
+
+def integral_power(x: Array, exponent: int) -> Array:
+    """A complex array to a power that is an int."""
+    from bringup.api.pairs import power
+
+    return power(x, exponent)
 
 
 def maximum(x1: Operand, x2: Operand) -> Array:
@@ -508,6 +517,10 @@ def isinf(x: Array) -> Array:
     [False, True]
     """
     x = as_array(x)
+    if x.dtype.is_complex:
+        from bringup.api.complex import imag, real
+
+        return logical_or(isinf(real(x)), isinf(imag(x)))
     return equal(abs(x), float("inf")) if x.dtype.is_float else not_equal(x, x)
 
 
@@ -518,4 +531,6 @@ def isfinite(x: Array) -> Array:
     [True, False]
     """
     x = as_array(x)
+    if x.dtype.is_complex:
+        return equal(subtract(x, x), 0)  # inf - inf is NaN
     return less(abs(x), float("inf")) if x.dtype.is_float else equal(x, x)

@@ -1,8 +1,7 @@
 """Functions of floats: exponentials, logarithms, roots, trigonometry.
 
 Integers become the default float first.  Functions that are one op have the accuracy of its row.
-Those composed here (tan, the hyperbolic ones, hypot, logaddexp, log2, log10) are within a few ULP;
-f16 and bf16 are composed in f32.
+Those composed here (logaddexp, log2, log10) are within a few ULP; f16 and bf16 are composed in f32.
 """
 
 from __future__ import annotations
@@ -12,23 +11,18 @@ from collections.abc import Callable
 from functools import wraps
 
 from bringup.api.array import Array
-from bringup.api.broadcasting import as_float, convert, float_unary
+from bringup.api.broadcasting import as_float, binary, convert, float_unary
 from bringup.api.elementwise import (
     abs,
     add,
-    copysign,
     divide,
     equal,
-    less,
     maximum,
-    minimum,
-    multiply,
     negative,
-    not_equal,
     subtract,
     where,
 )
-from bringup.api.promotion import Operand, common, is_weak
+from bringup.api.promotion import DEFAULT_FLOAT, Operand, common, is_weak
 from bringup.dtypes import bf16, f16, f32
 
 
@@ -39,13 +33,19 @@ def _composed(function: Callable[..., Array]) -> Callable[..., Array]:
     def wrapper(*operands: Operand) -> Array:
         dtype, weak = common(operands)
         arrays = [as_float(x) for x in operands]
-        if not dtype.is_float:
+        if not dtype.is_inexact:
             dtype = arrays[0].dtype
         wide = f32 if dtype in (f16, bf16) else dtype
         result = function(*(convert(x, wide, weak=is_weak(x)) for x in arrays))
         return convert(result, dtype, weak=weak)
 
     return wrapper
+
+
+def _binary(name: str, x1: Operand, x2: Operand) -> Array:
+    """An elementwise op of two operands in a float dtype."""
+    dtype, _ = common((x1, x2))
+    return binary(name, x1, x2, dtype=None if dtype.is_inexact else DEFAULT_FLOAT)
 
 
 def exp(x: Array) -> Array:
@@ -134,21 +134,13 @@ def rsqrt(x: Array) -> Array:
     return float_unary("rsqrt", x)
 
 
-@_composed
-def hypot(x1: Array, x2: Array) -> Array:
+def hypot(x1: Operand, x2: Operand) -> Array:
     """``sqrt(x1² + x2²)`` without overflow on the way.
 
     >>> bu.hypot(bu.asarray([3.0]), bu.asarray([4.0])).tolist()
     [5.0]
     """
-    a, b = abs(x1), abs(x2)
-    large, small = maximum(a, b), minimum(a, b)
-    # 0/0 and inf/inf are kept out of the quotient, and out of its derivative.
-    plain = where(equal(large, 0), True, equal(large, math.inf))
-    ratio = divide(where(plain, 0.0, small), where(plain, 1.0, large))
-    result = multiply(large, sqrt(add(multiply(ratio, ratio), 1.0)))
-    infinite = where(equal(a, math.inf), True, equal(b, math.inf))
-    return where(infinite, math.inf, result)
+    return _binary("hypot", x1, x2)
 
 
 def sin(x: Array) -> Array:
@@ -169,40 +161,67 @@ def cos(x: Array) -> Array:
     return float_unary("cos", x)
 
 
-@_composed
 def tan(x: Array) -> Array:
     """The tangent of radians.
 
     >>> bu.tan(bu.asarray([0.0])).tolist()
     [0.0]
     """
-    return divide(sin(x), cos(x))
+    return float_unary("tan", x)
 
 
-@_composed
+def asin(x: Array) -> Array:
+    """The inverse sine in [−π/2, π/2]; NaN beyond ±1.
+
+    >>> bu.asin(bu.asarray([1.0])).item() == bu.pi / 2
+    True
+    """
+    return float_unary("asin", x)
+
+
+def acos(x: Array) -> Array:
+    """The inverse cosine in [0, π]; NaN beyond ±1.
+
+    >>> bu.acos(bu.asarray([1.0])).tolist()
+    [0.0]
+    """
+    return float_unary("acos", x)
+
+
+def atan(x: Array) -> Array:
+    """The inverse tangent in [−π/2, π/2].
+
+    >>> bu.atan(bu.asarray([bu.inf])).item() == bu.pi / 2
+    True
+    """
+    return float_unary("atan", x)
+
+
+def atan2(x1: Operand, x2: Operand) -> Array:
+    """The angle of the points (`x2`, `x1`) in [−π, π]; the sign of a zero tells its side.
+
+    >>> bu.atan2(bu.asarray([0.0, -0.0]), -1.0).tolist() == [bu.pi, -bu.pi]
+    True
+    """
+    return _binary("atan2", x1, x2)
+
+
 def sinh(x: Array) -> Array:
     """The hyperbolic sine.
 
     >>> bu.sinh(bu.asarray([0.0])).tolist()
     [0.0]
     """
-    a = abs(x)
-    near = expm1(minimum(a, 1.0))
-    small = multiply(add(near, divide(near, add(near, 1.0))), 0.5)
-    half = exp(multiply(a, 0.5))
-    large = subtract(multiply(multiply(half, 0.5), half), divide(divide(0.5, half), half))
-    return copysign(where(less(a, 1.0), small, large), x)
+    return float_unary("sinh", x)
 
 
-@_composed
 def cosh(x: Array) -> Array:
     """The hyperbolic cosine.
 
     >>> bu.cosh(bu.asarray([0.0])).tolist()
     [1.0]
     """
-    half = exp(multiply(abs(x), 0.5))
-    return add(multiply(multiply(half, 0.5), half), divide(divide(0.5, half), half))
+    return float_unary("cosh", x)
 
 
 def tanh(x: Array) -> Array:
@@ -214,45 +233,28 @@ def tanh(x: Array) -> Array:
     return float_unary("tanh", x)
 
 
-@_composed
 def asinh(x: Array) -> Array:
     """The inverse hyperbolic sine.
 
     >>> bu.asinh(bu.asarray([0.0])).tolist()
     [0.0]
     """
-    a = abs(x)
-    near = minimum(a, _HUGE)
-    square = multiply(near, near)
-    root = sqrt(add(square, 1.0))
-    small = log1p(add(near, divide(square, add(root, 1.0))))
-    return copysign(where(less(a, _HUGE), small, add(log(maximum(a, 1.0)), math.log(2))), x)
+    return float_unary("asinh", x)
 
 
-@_composed
 def acosh(x: Array) -> Array:
     """The inverse hyperbolic cosine; NaN below 1.
 
     >>> bu.acosh(bu.asarray([1.0])).tolist()
     [0.0]
     """
-    above = subtract(minimum(x, _HUGE), 1.0)
-    small = log1p(add(above, sqrt(multiply(above, add(above, 2.0)))))
-    result = where(less(x, _HUGE), small, add(log(maximum(x, 1.0)), math.log(2)))
-    # Below -1 the root is real again.
-    return where(less(x, 1.0), math.nan, where(not_equal(x, x), x, result))
+    return float_unary("acosh", x)
 
 
-@_composed
 def atanh(x: Array) -> Array:
     """The inverse hyperbolic tangent; NaN beyond ±1.
 
     >>> bu.atanh(bu.asarray([0.0])).tolist()
     [0.0]
     """
-    a = abs(x)
-    return copysign(multiply(log1p(divide(multiply(a, 2.0), subtract(1.0, a))), 0.5), x)
-
-
-# Beyond it x² + 1 rounds to x² in f32 and f64, and x² is still finite.
-_HUGE = 1e10
+    return float_unary("atanh", x)

@@ -8,8 +8,8 @@ from typing import Any
 from bringup.api import place
 from bringup.api.datatypes import isdtype
 from bringup.api.place import DeviceSpec, OpenDevice
-from bringup.api.promotion import DEFAULT_FLOAT, DEFAULT_INT
-from bringup.dtypes import ALL, DType
+from bringup.api.promotion import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT
+from bringup.dtypes import ALL, COMPLEX, COMPLEX_OF, DType
 from bringup.errors import ConversionError
 
 #: The version of the standard the names and semantics follow.
@@ -39,7 +39,12 @@ class NamespaceInfo:
 
     def default_dtypes(self, *, device: DeviceSpec = None) -> dict[str, DType]:
         """The dtypes of Python scalars and of indices."""
-        return {"real floating": DEFAULT_FLOAT, "integral": DEFAULT_INT, "indexing": DEFAULT_INT}
+        return {
+            "real floating": DEFAULT_FLOAT,
+            "complex floating": DEFAULT_COMPLEX,
+            "integral": DEFAULT_INT,
+            "indexing": DEFAULT_INT,
+        }
 
     def devices(self) -> tuple[str, ...]:
         """As `devices`."""
@@ -49,7 +54,9 @@ class NamespaceInfo:
         """The dtypes a device takes, by their long names."""
         claims = place.get(device).capabilities
         known = {d for table in (claims.ops, claims.kernels) for ds in table.values() for d in ds}
-        return {d.long_name: d for d in ALL if d in known and (kind is None or isdtype(d, kind))}
+        known |= {COMPLEX_OF[d] for d in known & COMPLEX_OF.keys()}
+        found = [d for d in ALL + COMPLEX if d in known]
+        return {d.long_name: d for d in found if kind is None or isdtype(d, kind)}
 
 
 def array_namespace_info() -> NamespaceInfo:

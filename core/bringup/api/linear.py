@@ -46,7 +46,7 @@ def matmul(x1: Operand, x2: Operand, /) -> Array:
 
 
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
-    """The dot product along one axis, the others broadcast.
+    """The dot product along one axis, the others broadcast; the conjugate of `x1` if complex.
 
     >>> bu.vecdot(bu.asarray([1, 2]), bu.asarray([3, 4])).tolist()
     11
@@ -58,7 +58,7 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     dim = axis_of("vecdot", axis, len(shape))
     if a.shape[axis] != b.shape[axis]:
         raise _wrong("vecdot", a, b, "axes of different sizes", "give vectors of equal lengths")
-    a, b = spread(a, shape), spread(b, shape)
+    a, b = spread(_conjugate(a), shape), spread(b, shape)
     batch = tuple(d for d in range(len(shape)) if d != dim)
     return _dot("vecdot", a, b, (batch, batch), ((dim,), (dim,)))
 
@@ -138,6 +138,14 @@ def _pair(name: str, x1: Operand, x2: Operand) -> tuple[Array, Array]:
     if dtype.kind == "bool":
         raise _wrong(name, a, b, "operands that are no numbers", "convert them first")
     return convert(a, dtype), convert(b, dtype)
+
+
+def _conjugate(x: Array) -> Array:
+    if not x.dtype.is_complex:
+        return x
+    from bringup.api.complex import conj
+
+    return conj(x)
 
 
 def _dot(name: str, a: Array, b: Array, batch: Any, contract: Any) -> Array:

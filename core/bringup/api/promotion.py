@@ -2,9 +2,10 @@
 
 Within a kind the tables of the array API standard hold.  What it leaves open is decided so: bool
 yields to every other dtype; an integer array yields to the dtype of a float array; f16 and bf16
-meet in f32; u64 and a signed integer meet nowhere and raise.  A Python scalar takes the dtype of
-the array it meets, unless its kind is higher: an int meets a bool array in the default integer, a
-float meets bool and integer arrays in the default float.
+meet in f32; u64 and a signed integer meet nowhere and raise; a complex array meets f64 in
+complex128 and every other dtype in its own.  A Python scalar takes the dtype of the array it meets,
+unless its kind is higher: an int meets a bool array in the default integer, a float meets bool and
+integer arrays in the default float, and a complex number makes float arrays complex.
 """
 
 from __future__ import annotations
@@ -16,7 +17,22 @@ import numpy as np
 
 from bringup.api.array import Array
 from bringup.api.place import at_user_line
-from bringup.dtypes import DType, as_dtype, bool_, f32, f64, i16, i32, i64, u8, u16, u32, u64
+from bringup.dtypes import (
+    DType,
+    as_dtype,
+    bool_,
+    c64,
+    c128,
+    f32,
+    f64,
+    i16,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+    u64,
+)
 from bringup.errors import ConversionError, OpTypeError
 from bringup.graph import Literal, user_location
 from bringup.tracing.context import Traced
@@ -25,13 +41,20 @@ from bringup.types import TensorType
 DEFAULT_INT = i64
 DEFAULT_UINT = u64
 DEFAULT_FLOAT = f64
+DEFAULT_COMPLEX = c128
 
-_RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2}
-_DEFAULT = {"bool": bool_, "int": DEFAULT_INT, "float": DEFAULT_FLOAT}
+_RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
+_DEFAULT = {"bool": bool_, "int": DEFAULT_INT, "float": DEFAULT_FLOAT, "complex": DEFAULT_COMPLEX}
 _ABOVE_UNSIGNED = {u8: i16, u16: i32, u32: i64}
 
 #: An operand: an array, a Python scalar, or a numpy array or scalar.
-Operand = Array | bool | int | float | np.generic | np.ndarray[Any, Any]
+Operand = Array | bool | int | float | complex | np.generic | np.ndarray[Any, Any]
+
+
+class ComplexLiteral(Literal):
+    """A complex constant.  No op takes it: `bringup.api.pairs` takes it apart."""
+
+    __slots__ = ()
 
 
 def promote(a: DType, b: DType) -> DType:
@@ -44,6 +67,8 @@ def promote(a: DType, b: DType) -> DType:
     if a is b:
         return a
     if _RANK[a.kind] != _RANK[b.kind]:
+        if f64 in (a, b) and c64 in (a, b):
+            return c128
         return a if _RANK[a.kind] > _RANK[b.kind] else b
     if a.kind == b.kind:
         if a.bits == b.bits:
@@ -61,20 +86,24 @@ def promote(a: DType, b: DType) -> DType:
     return _ABOVE_UNSIGNED[unsigned]
 
 
-def kind_of(scalar: bool | int | float) -> str:
-    """``bool``, ``int`` or ``float``: the kind of a Python scalar."""
+def kind_of(scalar: bool | int | float | complex) -> str:
+    """``bool``, ``int``, ``float`` or ``complex``: the kind of a Python scalar."""
     if isinstance(scalar, bool):
         return "bool"
+    if isinstance(scalar, complex):
+        return "complex"
     return "int" if isinstance(scalar, int) else "float"
 
 
 def with_weak(dtype: DType, kind: str) -> DType:
     """The dtype in which an array and a Python scalar of a kind meet."""
-    return dtype if _RANK[dtype.kind] >= _RANK[kind] else _DEFAULT[kind]
+    if _RANK[dtype.kind] >= _RANK[kind]:
+        return dtype
+    return c64 if kind == "complex" and dtype.is_float and dtype is not f64 else _DEFAULT[kind]
 
 
 def default_dtype(kind: str) -> DType:
-    """The dtype of Python scalars of a kind where nothing else decides: bool, i64, f64."""
+    """The dtype of Python scalars of a kind where nothing else decides: bool, i64, f64, c128."""
     return _DEFAULT[kind]
 
 
@@ -127,7 +156,7 @@ def literal(value: Any, type_: TensorType) -> Literal:
     """
     # Within one class, equality of the text is equality of the bits, which == is not for 0.0, -0.0
     # and NaN.
-    key = (type(value), repr(value) if isinstance(value, float) else value, type_)
+    key = (type(value), repr(value) if isinstance(value, float | complex) else value, type_)
     found = _literals.get(key)
     if found is None:
         found = exact_literal(value, type_)
@@ -151,6 +180,14 @@ def check_range(value: int, dtype: DType) -> None:
 def exact_literal(value: Any, type_: TensorType) -> Literal:
     """`literal` without the memory: for values that change from call to call."""
     dtype = type_.dtype
+    if dtype.is_complex:
+        return ComplexLiteral.splat(value, type_)
+    if isinstance(value, complex):
+        raise ConversionError(
+            f"{value!r} is complex and does not become {dtype}",
+            location=user_location(),
+            fix="use its real or its imaginary part",
+        )
     if isinstance(value, np.generic):
         with np.errstate(all="ignore"):
             return Literal(value.astype(dtype.numpy), type_)

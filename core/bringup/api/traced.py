@@ -14,7 +14,7 @@ from bringup.api.array import Array
 from bringup.api.creation import asarray
 from bringup.api.place import OpenDevice
 from bringup.api.promotion import default_dtype, is_weak, kind_of
-from bringup.dtypes import DType, as_dtype
+from bringup.dtypes import DType, as_dtype, c128
 from bringup.errors import ConversionError, OpTypeError, ParseError, TraceError
 from bringup.graph import Builder, Graph, Instr, Value, replay, user_location
 from bringup.records import record
@@ -48,22 +48,33 @@ def leaf_type(leaf: Any, path: str = "an argument") -> LeafType:
         return type(leaf)
     if isinstance(leaf, np.ndarray | np.generic):
         try:
-            return TensorType(leaf.shape, as_dtype(leaf.dtype))
+            return _real(TensorType(leaf.shape, as_dtype(leaf.dtype)), path)
         except OpTypeError as error:
             raise ConversionError(
                 f"{path}: {error.what}", location=user_location(), fix=error.fix
             ) from None
-    if isinstance(leaf, TensorType):
-        return leaf
-    if isinstance(leaf, DType):
-        return TensorType((), leaf)
+    if isinstance(leaf, TensorType | DType):
+        return _real(leaf if isinstance(leaf, TensorType) else TensorType((), leaf), path)
     if isinstance(leaf, bool | int | float):
         return _KINDS[kind_of(leaf)]
+    if isinstance(leaf, complex):
+        return _real(TensorType((), c128), path)
     raise ConversionError(
         f"{path} is a {type(leaf).__name__}, which is no array",
         location=user_location(),
         fix=_type_meant(leaf) or "pass an array, or make the argument of a jit static",
     )
+
+
+def _real(type_: TensorType, path: str) -> TensorType:
+    """The type, refused if it is complex: such arrays are containers of their parts."""
+    if type_.dtype.is_complex:
+        raise ConversionError(
+            f"{path} is {type_}, and graphs know real numbers only",
+            location=user_location(),
+            fix="pass bringup.asarray(…) of it, an array of two real parts",
+        )
+    return type_
 
 
 def _type_meant(leaf: Any) -> str | None:

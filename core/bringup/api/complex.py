@@ -1,0 +1,211 @@
+"""`ComplexArray`: a pair of real arrays that behaves as one complex array.
+
+Ops know real numbers only.  An op applied to a complex array is looked up in `bringup.api.pairs`,
+which says what it does to the parts; so every function made of such ops takes complex arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from bringup.api.apply import apply
+from bringup.api.array import Array, Host
+from bringup.api.broadcasting import aligned, as_array, as_float, convert
+from bringup.api.place import DeviceSpec
+from bringup.api.promotion import Operand
+from bringup.dtypes import COMPLEX_OF, PART_OF, DType, bf16, f16, f32
+from bringup.errors import ConversionError, OpTypeError
+from bringup.graph import Literal, user_location
+from bringup.tracing import pytree
+from bringup.tracing.context import Traced
+
+
+class ComplexArray(Array):
+    """A complex array: two real arrays of one shape, f32 for complex64 and f64 for complex128.
+
+    Made by `complex`, by `asarray` of complex numbers, and by operations.  It is a container of its
+    parts for `jit` and `grad`: the gradient of a real value by ``z`` is complex, its parts being
+    the derivatives by ``z.real`` and ``z.imag``.
+
+    >>> z = bu.asarray([1 + 2j, 3 - 1j])
+    >>> (z * z).tolist(), bu.abs(z * 2j).dtype
+    ([(-3+4j), (8-6j)], f64)
+    """
+
+    __slots__ = ("_imag", "_real")
+
+    _real: Array
+    _imag: Array
+
+    def __init__(self, real: Array, imag: Array) -> None:
+        assert real.type is imag.type, f"parts of types {real.type} and {imag.type}"
+        self._real = real
+        self._imag = imag
+        node = real._node if isinstance(real._node, Traced) else None
+        type_ = real.type.with_dtype(COMPLEX_OF[real.dtype])
+        super().__init__(type_, real._device, None, node)
+
+    @property
+    def real(self) -> Array:
+        """The real part."""
+        return self._real
+
+    @property
+    def imag(self) -> Array:
+        """The imaginary part."""
+        return self._imag
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the parts were donated to a call."""
+        return self._real.is_deleted or self._imag.is_deleted
+
+    def _concrete(self, what: str, fix: str | None = None) -> Array:
+        return ComplexArray(self._real._concrete(what, fix), self._imag._concrete(what, fix))
+
+    def _host(self, what: str, fix: str | None = None) -> Host:
+        host = np.empty(self.shape, self.dtype.numpy)
+        host.real = self._real._host(what, fix)
+        host.imag = self._imag._host(what, fix)
+        return host
+
+    def __getitem__(self, key: Any) -> ComplexArray:
+        return ComplexArray(self._real[key], self._imag[key])
+
+    def __iter__(self) -> Iterator[Array]:
+        return map(ComplexArray, self._real, self._imag)
+
+    def __float__(self) -> NoReturn:
+        raise self._not_real("float()")
+
+    def __int__(self) -> NoReturn:
+        raise self._not_real("int()")
+
+    def _not_real(self, what: str) -> ConversionError:
+        return ConversionError(
+            f"{what} of {self.type}, which is complex",
+            location=user_location(),
+            fix="take a part first: x.real, x.imag or abs(x)",
+        )
+
+    def to(self, device: DeviceSpec) -> ComplexArray:
+        """The array on another device; see `Array.to`."""
+        return ComplexArray(self._real.to(device), self._imag.to(device))
+
+    def to_device(self, device: DeviceSpec, /, *, stream: None = None) -> ComplexArray:
+        """`to`, under the name of the array API standard."""
+        return self.to(device)
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "_type"):
+            return f"ComplexArray(real={self._real!r}, imag={self._imag!r})"
+        return super().__repr__()
+
+
+def complex(real: Operand, imag: Operand = 0.0, /) -> ComplexArray:
+    """The complex array of two real parts, broadcast and promoted.
+
+    f64 parts make complex128, integers too; f32, f16 and bf16 make complex64.
+    Raises OpTypeError for complex parts.
+
+    >>> bu.complex(bu.asarray([1.0, 2.0]), bu.asarray([0.5, -1.0])).tolist()
+    [(1+0.5j), (2-1j)]
+    """
+    first = as_float(real)
+    (a, b), _ = aligned("complex", (first, imag))
+    if a.type.dtype.is_complex:
+        raise OpTypeError(
+            f"complex: the parts meet in {a.type}, which is complex already",
+            location=user_location(),
+            fix="pass real arrays",
+        )
+    return ComplexArray(*(_part(x, first) for x in (a, b)))
+
+
+def _part(x: Array | Literal, beside: Array) -> Array:
+    if isinstance(x, Literal):
+        x = apply("reshape", (x,), {"shape": x.type.shape}, device=beside._device)
+    return convert(x, f32 if x.dtype in (f16, bf16) else x.dtype)
+
+
+def real(x: Array) -> Array:
+    """The real part; a real array itself.
+
+    >>> bu.real(bu.asarray([1 + 2j])).tolist()
+    [1.0]
+    """
+    x = as_array(x)
+    return x._real if isinstance(x, ComplexArray) else x
+
+
+def imag(x: Array) -> Array:
+    """The imaginary part; zeros for a real array.
+
+    >>> bu.imag(bu.asarray([1 + 2j])).tolist()
+    [2.0]
+    """
+    x = as_array(x)
+    return x._imag if isinstance(x, ComplexArray) else _zeros(x)
+
+
+def conj(x: Array) -> Array:
+    """The complex conjugate; a real array itself.
+
+    >>> bu.conj(bu.asarray([1 + 2j])).tolist()
+    [(1-2j)]
+    """
+    x = as_array(x)
+    return ComplexArray(x._real, -x._imag) if isinstance(x, ComplexArray) else x
+
+
+def angle(x: Array) -> Array:
+    """The angle of complex numbers in radians, in [−π, π]; 0 or π for real ones.
+
+    >>> bu.angle(bu.asarray([1j, -2.0])).tolist() == [bu.pi / 2, bu.pi]
+    True
+    """
+    x = as_float(x)
+    parts = (x._real, x._imag) if isinstance(x, ComplexArray) else (x, _zeros(x))
+    return apply("atan2", (parts[1], parts[0]))
+
+
+def from_real(x: Array, dtype: DType) -> ComplexArray:
+    """A real array as the complex dtype."""
+    part = convert(x, PART_OF[dtype])
+    return ComplexArray(part, _zeros(part))
+
+
+def from_literal(x: Literal, device: Any) -> ComplexArray:
+    """A complex constant as an array: one operation on each of its scalars, not a constant."""
+    type_ = x.type.with_dtype(PART_OF[x.type.dtype])
+    attrs = {"shape": type_.shape}
+    made = [
+        apply("reshape", (Literal.splat(part, type_),), attrs, device=device)
+        for part in (x.scalar.real, x.scalar.imag)
+    ]
+    return ComplexArray(*made)
+
+
+def _zeros(x: Array) -> Array:
+    zero = Literal.splat(0, x.type)
+    return apply("reshape", (zero,), {"shape": x.shape}, device=x._device)
+
+
+def _split(x: ComplexArray) -> tuple[Sequence[Any], Sequence[str], Hashable]:
+    return (x._real, x._imag), (".real", ".imag"), None
+
+
+def _join(_rest: Hashable, children: Sequence[Any]) -> ComplexArray:
+    real, imag = children
+    if isinstance(real, Array) and isinstance(imag, Array):
+        return ComplexArray(real, imag)
+    made = object.__new__(ComplexArray)  # of leaves that stand for arrays: types, paths
+    made._real, made._imag = real, imag
+    return made
+
+
+pytree.register(ComplexArray, _split, _join)
+__all__ = ["ComplexArray", "angle", "complex", "conj", "imag", "real"]
