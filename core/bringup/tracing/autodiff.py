@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bringup.errors import OpTypeError, UnsupportedError
-from bringup.graph import Builder, Graph, Instr, Value, rebuild
+from bringup.graph import Builder, Graph, Instr, Value, rebuild, replay
+from bringup.ops._subgraphs import restricted
 from bringup.ops.build import zeros_like
 from bringup.ops.table import Kind, OpDef, lookup
 
@@ -43,6 +44,32 @@ def vjp_graph(graph: Graph, wrt: Sequence[int], of: Sequence[int] | None = None)
         builder.location = None
         gradients = [sweep.cotangent(graph.inputs[i]) for i in wrt]
     return builder.build([*(table[v] for v in graph.outputs), *gradients], f"vjp_{graph.name}")
+
+
+def jvp_graph(graph: Graph, wrt: Sequence[int], of: Sequence[int] | None = None) -> Graph:
+    """The graph that computes `graph` and pushes tangents of its inputs on to its outputs.
+
+    wrt, of: as for `vjp_graph`.
+    Returns a graph that takes the inputs of `graph`, then one tangent per entry of `wrt`, and
+    returns the outputs of `graph`, then one tangent per entry of `of`.
+
+    What a vjp makes of its cotangents is linear in them, so its own vjp by them is the jvp; the
+    cotangents themselves no longer matter, and what reads them goes.
+    """
+    of = range(len(graph.outputs)) if of is None else of
+    inputs, outputs = len(graph.inputs), len(graph.outputs)
+    pulled = vjp_graph(graph, wrt, of)
+    seeds = range(inputs, inputs + len(of))
+    twice = vjp_graph(pulled, seeds, range(outputs, outputs + len(wrt)))
+    builder = Builder()
+    given = [builder.input(v.type) for v in graph.inputs]
+    tangents = [builder.input(v.type) for v in twice.inputs[inputs + len(of) :]]
+    with builder:
+        zeros = [zeros_like(pulled.inputs[i]) for i in seeds]
+        found = replay(twice, arguments=[*given, *zeros, *tangents])
+    kept = (*found[:outputs], *found[outputs + len(wrt) :])
+    whole = builder.build(kept, f"jvp_{graph.name}")
+    return restricted(whole, range(len(whole.inputs)), range(len(kept)))
 
 
 #: Kinds whose ops move floats in ways a missing vjp cannot mean to ignore.
