@@ -124,8 +124,15 @@ def _sort(module: Module, step: OpStep, name: str, target: LoopTarget) -> Native
     return emit_sort(module, step, name, target)
 
 
+def _scatter(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+    from bringup.llvm.scattering import emit_scatter
+
+    return emit_scatter(module, step, name, target)
+
+
 #: One emitter per op that has a native function; each imports its module when it is needed.
 OP_EMITTERS: Mapping[str, StepEmitter] = {
     "cumulative": _cumulative,
+    "scatter": _scatter,
     "sort": _sort,
 }

@@ -1,0 +1,317 @@
+"""Scatter and dynamic_update_slice as native code: a copy of the array, unless the result has its
+memory, then every window in row-major order.
+
+Windows are walked in runs that lie side by side in the array and in the updates, which vectors
+cover.  Threads share columns of the runs or batches, so that updates of one element stay in order;
+where no two updates meet they share the windows themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from bringup.dtypes import DType, f32
+from bringup.llvm import text as ir
+from bringup.llvm.launches import NativeStep, Phase
+from bringup.llvm.loops import NativeKernel
+from bringup.llvm.scalar import combine, is_half, memory_type, narrow, widen
+from bringup.llvm.schedule import LoopTarget
+from bringup.llvm.text import Builder, Module, Val, const, const_vector, vec
+from bringup.ops._windows import Windows
+from bringup.ops.scattering import scatter_windows
+from bringup.program.program import OpStep
+from bringup.records import record
+
+Ints = tuple[int, ...]
+
+#: Bytes of the array that one unit copies.
+_COPIED = 1 << 17
+#: Bytes of a run from which on threads share it, and rows that a unit takes of unique windows.
+_SHARED_RUN = 512
+_ROWS = 256
+
+
+@record(eq=False)
+class _Write:
+    """What is written where.
+
+    shape: of the updates.  strides: of the array, by dimension of the updates.  run: trailing
+    dimensions of the updates that lie side by side in the array.  moves: a stride of the array and
+    the last place, by component of an index.  apart: whether no two updates meet.  batches: leading
+    dimensions of the updates in which no two updates meet.  operand: position of the updates.
+    """
+
+    kind: str
+    dtype: DType
+    shape: Ints
+    strides: Ints
+    run: int
+    moves: tuple[tuple[int, int], ...]
+    apart: bool
+    batches: int
+    operand: int
+
+    @property
+    def rows(self) -> Ints:
+        """Sizes of the dimensions that runs are walked in."""
+        return self.shape[: len(self.shape) - self.run]
+
+    @property
+    def width(self) -> int:
+        """Elements of a run."""
+        return math.prod(self.shape[len(self.shape) - self.run :])
+
+
+def emit_scatter(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+    """Emit a step of the row ``scatter``."""
+    x, indices, updates = (slot.type for slot in step.operands)
+    windows = scatter_windows(x, indices, updates, step.attrs)
+    strides = _array_strides(windows)
+    batch = {windows.between[d] for d in windows.batched}
+    write = _Write(
+        step.attrs["kind"],
+        x.dtype,
+        updates.shape,
+        strides,
+        _run(updates.shape, strides, windows.offset),
+        tuple(
+            (_stride(x.shape, d), last)
+            for d, last in zip(windows.index_map, windows.lasts, strict=True)
+        ),
+        step.attrs["unique"] or math.prod(windows.positions) == 1,
+        next((n for n in range(updates.rank) if n not in batch), updates.rank),
+        2,
+    )
+
+    def begin(phase: Phase, row: Sequence[Val]) -> tuple[Val, Val | None]:
+        place = [row[d] for d in windows.between]
+        return _indexed(phase, windows, write, indices.dtype, place)
+
+    return _emit(module, step, name, target, write, begin)
+
+
+def emit_update(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+    """Emit a step of the row ``dynamic_update_slice``."""
+    x, update, *starts = (slot.type for slot in step.operands)
+    strides = tuple(_stride(x.shape, d) for d in range(x.rank))
+    moves = tuple(
+        (stride, n - size) for stride, n, size in zip(strides, x.shape, update.shape, strict=True)
+    )
+    run = _run(update.shape, strides, range(x.rank))
+    write = _Write("set", x.dtype, update.shape, strides, run, moves, True, 0, 1)
+
+    def begin(phase: Phase, _row: Sequence[Val]) -> tuple[Val, Val | None]:
+        b, offset = phase.b, const(ir.i64, 0)
+        for address, type_, (stride, last) in zip(phase.operands[2:], starts, moves, strict=True):
+            start = _index(b, address, type_.dtype)
+            if type_.dtype.kind == "int":
+                start = b.intrinsic("llvm.smax", ir.i64, (start, const(ir.i64, 0)))
+            start = b.intrinsic("llvm.umin", ir.i64, (start, const(ir.i64, last)))
+            offset = b.add(offset, b.mul(start, const(ir.i64, stride)))
+        return offset, None
+
+    return _emit(module, step, name, target, write, begin)
+
+
+# -- geometry --------------------------------------------------------------------------------------
+
+
+def _stride(shape: Ints, dim: int) -> int:
+    return math.prod(shape[dim + 1 :])
+
+
+def _array_strides(windows: Windows) -> Ints:
+    """Strides of the array by dimension of the updates; 0 along positions that are no batch."""
+    strides = [0] * len(windows.result)
+    for d, at in zip(windows.kept, windows.offset, strict=True):
+        strides[at] = _stride(windows.shape, d)
+    for d, at in zip(windows.batch[0], windows.batched, strict=True):
+        strides[windows.between[at]] = _stride(windows.shape, d)
+    return tuple(strides)
+
+
+def _run(shape: Ints, strides: Ints, windows: Sequence[int]) -> int:
+    """Trailing dimensions, of windows alone, that lie in the array as they do in the updates."""
+    run, step = 0, 1
+    for d in reversed(range(len(shape))):
+        if d not in windows or (strides[d] != step and shape[d] != 1):
+            break
+        run, step = run + 1, step * shape[d]
+    return run
+
+
+def _index(b: Builder, address: Val, dtype: DType) -> Val:
+    """An index as i64; one of u64 keeps its bits."""
+    value = b.load(memory_type(dtype), address, dtype.itemsize)
+    if dtype.bits == 64:
+        return value
+    return b.sext(value, ir.i64) if dtype.kind == "int" else b.zext(value, ir.i64)
+
+
+def _indexed(
+    phase: Phase, windows: Windows, write: _Write, dtype: DType, place: Sequence[Val]
+) -> tuple[Val, Val | None]:
+    """Where the window of an index begins, and whether it lies inside."""
+    b, offset = phase.b, const(ir.i64, 0)
+    inside: Val | None = None
+    for c, (stride, last) in enumerate(write.moves):
+        whole = list(place)
+        if windows.index_dim < len(windows.indices):
+            whole.insert(windows.index_dim, const(ir.i64, c))
+        flat = const(ir.i64, 0)
+        for coordinate, n in zip(whole, windows.indices, strict=True):
+            flat = b.add(b.mul(flat, const(ir.i64, n)), coordinate)
+        start = _index(b, b.gep(phase.operands[1], flat, memory_type(dtype)), dtype)
+        fits = b.icmp("ule", start, const(ir.i64, last))
+        inside = fits if inside is None else b.and_(inside, fits)
+        offset = b.add(offset, b.mul(start, const(ir.i64, stride)))
+    return offset, inside
+
+
+# -- phases ----------------------------------------------------------------------------------------
+
+#: Given the row of the updates, the run's offset in the array, and whether it is written at all.
+_Begin = Callable[[Phase, Sequence[Val]], tuple[Val, Val | None]]
+
+
+def _emit(
+    module: Module,
+    step: OpStep,
+    name: str,
+    target: LoopTarget,
+    write: _Write,
+    begin: _Begin,
+) -> NativeStep:
+    copy = _emit_copy(module, step, f"{name}.copy")
+    if not math.prod(write.shape):
+        return NativeStep((copy,))
+    return NativeStep((copy, _emit_rows(module, step, name, target, write, begin)))
+
+
+def _emit_copy(module: Module, step: OpStep, name: str) -> NativeKernel:
+    """The array into the result's memory, unless it is the same."""
+    phase = Phase(module, step, name)
+    b, nbytes = phase.b, step.operands[0].type.nbytes
+    source, target = phase.operands[0], phase.results[0]
+    units = -(-nbytes // _COPIED)
+    apart = b.icmp("ne", b.ptrtoint(source, ir.i64), b.ptrtoint(target, ir.i64))
+    with phase.units() as unit, b.if_then(apart):
+        at = b.mul(unit, const(ir.i64, _COPIED))
+        left = b.sub(const(ir.i64, nbytes), at)
+        count = b.intrinsic("llvm.smin", ir.i64, (left, const(ir.i64, _COPIED)))
+        places = [b.gep(pointer, at, ir.i8) for pointer in (target, source)]
+        false = const(ir.i1, 0)
+        b.intrinsic("llvm.memcpy", ir.void, (*places, count, false), (ir.ptr, ir.ptr, ir.i64))
+    return phase.done(units, _COPIED // 8)
+
+
+def _emit_rows(
+    module: Module, step: OpStep, name: str, target: LoopTarget, write: _Write, begin: _Begin
+) -> NativeKernel:
+    phase = Phase(module, step, name)
+    b = phase.b
+    total = math.prod(write.rows)
+    if write.apart:
+        each, parts, width = min(_ROWS, total), 1, write.width
+        blocks = -(-total // each)
+    else:
+        blocks = math.prod(write.rows[: min(write.batches, len(write.rows))])
+        each = total // blocks
+        nbytes = write.width * write.dtype.itemsize
+        parts = max(1, min(8, nbytes // _SHARED_RUN))
+        width = -(-write.width // parts)
+    lanes = _lanes(target, write.dtype, width)
+    with phase.units() as unit:
+        block = b.binary("udiv", unit, const(ir.i64, parts))
+        first = b.mul(block, const(ir.i64, each))
+        last = b.add(first, const(ir.i64, each))
+        last = b.intrinsic("llvm.smin", ir.i64, (last, const(ir.i64, total)))
+        low = b.mul(b.binary("urem", unit, const(ir.i64, parts)), const(ir.i64, width))
+        high = b.add(low, const(ir.i64, width))
+        high = b.intrinsic("llvm.smin", ir.i64, (high, const(ir.i64, write.width)))
+        with b.loop(first, last) as loop:
+            _row(phase, write, begin, loop.index, (low, high), lanes)
+    return phase.done(blocks * parts, each * (width + 4))
+
+
+def _lanes(target: LoopTarget, dtype: DType, width: int) -> int:
+    lanes = target.vector_bits // max(dtype.bits, 16)
+    return min(lanes, 1 << max(width - 1, 0).bit_length())
+
+
+def _row(
+    phase: Phase, write: _Write, begin: _Begin, row: Val, span: tuple[Val, Val], lanes: int
+) -> None:
+    """One run: its place in the array, then its elements from ``span[0]`` to ``span[1]``."""
+    b, element = phase.b, memory_type(write.dtype)
+    at = _decoded(b, row, write.rows)
+    offset, inside = begin(phase, at)
+    for coordinate, stride in zip(at, write.strides, strict=False):
+        offset = b.add(offset, b.mul(coordinate, const(ir.i64, stride)))
+    updates = b.gep(phase.operands[write.operand], b.mul(row, const(ir.i64, write.width)), element)
+
+    def run() -> None:
+        _elements(b, write, (b.gep(phase.results[0], offset, element), updates), span, lanes)
+
+    if inside is None:
+        run()
+        return
+    with b.if_then(inside, likely=True):
+        run()
+
+
+def _decoded(b: Builder, flat: Val, shape: Ints) -> list[Val]:
+    """The coordinates of a row-major position."""
+    found: list[Val] = []
+    for n in reversed(shape[1:]):
+        found.append(b.binary("urem", flat, const(ir.i64, n)))
+        flat = b.binary("udiv", flat, const(ir.i64, n))
+    return [flat, *reversed(found)] if shape else []
+
+
+def _elements(
+    b: Builder, write: _Write, places: tuple[Val, Val], span: tuple[Val, Val], lanes: int
+) -> None:
+    """Combine the updates of a span into the array: whole vectors, then a masked one."""
+    low, high = span
+    if lanes == 1:
+        with b.loop(low, high) as loop:
+            _combine(b, write, places, loop.index, 1, None)
+        return
+    length = b.sub(high, low)
+    stop = b.sub(high, b.binary("urem", length, const(ir.i64, lanes)))
+    with b.loop(low, stop, lanes) as loop:
+        _combine(b, write, places, loop.index, lanes, None)
+    left = b.sub(high, stop)
+    with b.if_then(b.icmp("sgt", left, const(ir.i64, 0))):
+        count = b.splat(b.trunc(left, ir.i32), lanes)
+        mask = b.icmp("slt", const_vector(ir.i32, list(range(lanes))), count)
+        _combine(b, write, places, stop, lanes, mask)
+
+
+def _combine(
+    b: Builder, write: _Write, places: tuple[Val, Val], at: Val, lanes: int, mask: Val | None
+) -> None:
+    element, align = memory_type(write.dtype), write.dtype.itemsize
+    wide = vec(element, lanes)
+    target, source = (b.gep(place, at, element) for place in places)
+
+    def load(address: Val) -> Val:
+        if mask is None:
+            return b.load(wide, address, align)
+        return b.masked_load(wide, address, mask, ir.zero(wide), align)
+
+    new = load(source)
+    if write.kind != "set":
+        half = is_half(write.dtype)
+        dtype = f32 if half else write.dtype
+        both = combine(b, write.kind, dtype, widen(b, load(target)), widen(b, new))
+        new = narrow(b, both, write.dtype)
+    if mask is None:
+        b.store(new, target, align)
+    else:
+        b.masked_store(new, target, mask, align)
+
+
+__all__ = ["emit_scatter", "emit_update"]
