@@ -29,8 +29,7 @@ except ModuleNotFoundError:
 Params = dict[str, bu.Array]
 Data = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
-BATCH = 64
-MOMENTUM = 0.9
+RATE, MOMENTUM = 0.05, 0.9
 
 SHAPES = {
     "c1": (16, 1, 3, 3),
@@ -92,27 +91,28 @@ def shifted(x: np.ndarray[Any, Any], rng: np.random.Generator) -> np.ndarray[Any
     return wide[np.arange(len(x))[:, None, None], 0, row[:, :, None], column[:, None]][:, None]
 
 
-def batches(x: np.ndarray[Any, Any], label: np.ndarray[Any, Any], steps: int) -> Iterator[Data]:
+def batches(data: Data, size: int, steps: int) -> Iterator[Data]:
     """Batches of one size, epoch after epoch, shuffled and shifted anew in each."""
+    x, label = data
     rng = np.random.default_rng(1)
     made = 0
     while True:
         order = rng.permutation(len(x))
-        for start in range(0, len(x) - BATCH + 1, BATCH):
+        for start in range(0, len(x) - size + 1, size):
             if made == steps:
                 return
             made += 1
-            chosen = order[start : start + BATCH]
+            chosen = order[start : start + size]
             yield shifted(x[chosen], rng), label[chosen]
 
 
-def train(steps: int, rate: float, training: Data, test: Data) -> None:
+def train(steps: int, size: int, training: Data, test: Data) -> None:
     """Train, and print how well and how fast; the rate falls to nothing along half a cosine."""
-    params = init()
+    params, rate = init(), RATE * size / 64
     speed = bu.tree.tree_map(bu.zeros_like, params)
     first = last = None
     begin = time.perf_counter()
-    for i, batch in enumerate(batches(*training, steps)):
+    for i, batch in enumerate(batches(training, size, steps)):
         falling = rate * (1 + math.cos(math.pi * i / steps)) / 2
         params, speed, last = step(params, speed, *batch, falling)
         if first is None:
@@ -122,7 +122,7 @@ def train(steps: int, rate: float, training: Data, test: Data) -> None:
     assert last is not None
     final = float(last)  # waits for the device
     seconds = time.perf_counter() - begin
-    kernels = step.lower(params, speed, *next(batches(*training, 1)), rate).cost().kernels
+    kernels = step.lower(params, speed, *next(batches(training, size, 1)), rate).cost().kernels
     print(
         f"LeNet   loss {first:.3f} -> {final:.7f}   test accuracy"
         f" {float(accuracy(params, *test)):6.1%}   {kernels} kernels a step,"
@@ -135,6 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train LeNet on handwritten digits.")
     parser.add_argument("--device", help="as `bringup devices` lists it; by default the first")
     parser.add_argument("--steps", type=int, default=1500, help="of training, at least 1")
+    parser.add_argument("--batch", type=int, default=64, help="pictures in one step")
     options = parser.parse_args()
 
     digits = load_digits()
@@ -148,7 +149,7 @@ def main() -> None:
     )
     with bu.device(options.device) as device:
         print(f"{len(x_train)} digits to learn, {len(x_test)} to test, on {device}")
-        train(max(options.steps, 1), 0.05, (x_train, y_train), (x_test, y_test))
+        train(max(options.steps, 1), options.batch, (x_train, y_train), (x_test, y_test))
 
 
 if __name__ == "__main__":
