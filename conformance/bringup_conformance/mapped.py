@@ -20,6 +20,8 @@ from bringup_conformance.support import Support, reason_of, single
 
 #: Examples of a program.
 EXAMPLES = 3
+#: Dimensions that every device takes.
+RANK = 8
 #: Elements of the largest operand of one example.
 MOST = 700
 
@@ -40,28 +42,43 @@ def program_case(setting: Setting, level: str, seed: int, number: int) -> Case |
 def row_cases(
     support: Support, row: OpDef, dtype: DType, level: str, usable: Sequence[Instance], seed: int
 ) -> Iterator[Case | Unsupported]:
-    """A row with examples of some operands, for a few of its instances."""
+    """A row with examples of some operands, and with as many dimensions as arrays may have."""
     small = [i for i in usable if i.operands and all(t.size <= MOST for t in i.operands)]
-    chosen = [(n, small[n]) for n in sorted({seed % max(len(small), 1), 0}) if small]
-    if not chosen:
+    if not small:
         return
-    singles = [(n, single(row, i.operands, dict(i.attrs)), i) for n, i in chosen]
-    graph = side_by_side([(g, _flags(len(g.inputs), seed + n)) for n, g, _ in singles])
-    place = f"{level}/{row.name}/{dtype.name}/mapped"
-    reason = reason_of(graph, support)
-    if reason is not None:
-        yield Unsupported(place, level, row.name, dtype.name, reason)
-        return
-    yield Case(
-        place,
-        level,
-        row.name,
-        dtype.name,
-        graph,
-        (tuple(r for _, _, i in singles for r in _recipes(row, i, seed)),),
-        bitwise=row.kind is Kind.MOVEMENT or row.name == "select",
-        tags=(row.kind.value, "mapped"),
-    )
+    chosen = [small[n] for n in sorted({seed % len(small), 0})]
+    graphs = [single(row, i.operands, dict(i.attrs)) for i in chosen]
+    pairs = [(g, _flags(len(g.inputs), seed + n)) for n, g in enumerate(graphs)]
+    least = min(small, key=lambda i: sum(t.size for t in i.operands))
+    deep = lifted(single(row, least.operands, dict(least.attrs)), RANK)
+    for tag, graph, used in (("mapped", side_by_side(pairs), chosen), ("deep", deep, [least])):
+        place = f"{level}/{row.name}/{dtype.name}/{tag}"
+        reason = reason_of(graph, support)
+        if reason is not None:
+            yield Unsupported(place, level, row.name, dtype.name, reason)
+            continue
+        yield Case(
+            place,
+            level,
+            row.name,
+            dtype.name,
+            graph,
+            (tuple(r for i in used for r in _recipes(row, i, seed)),),
+            bitwise=row.kind is Kind.MOVEMENT or row.name == "select",
+            tags=(row.kind.value, tag),
+        )
+
+
+def lifted(graph: Graph, rank: int) -> Graph:
+    """A graph for examples of examples, until some array has that many dimensions."""
+    while _rank(graph) < rank:
+        graph, _ = batch_graph(graph, [True] * len(graph.inputs), 1 + _rank(graph) % 2)
+    return graph
+
+
+def _rank(graph: Graph) -> int:
+    made = [v for instr in graph.instrs for v in instr.results]
+    return max(len(v.shape) for v in (*graph.inputs, *made))
 
 
 def side_by_side(parts: Sequence[tuple[Graph, Sequence[bool]]]) -> Graph:

@@ -7,7 +7,7 @@ from bringup_conformance.cases import PROGRAMS, Case, Unsupported
 from bringup_conformance.levels import LEVELS, Unit
 
 # Words that a unit does not know before it is made.
-_LATER = ("special", "exact", "bounded", "pair", "mapped")
+_LATER = ("special", "exact", "bounded", "pair", "mapped", "deep")
 
 
 class Selection:
