@@ -18,6 +18,7 @@ from bringup.ops._numeric import Array
 from bringup.ops.batching import shifting
 from bringup.ops.build import rows
 from bringup.ops.table import Accuracy, Attrs, Kind, OpDef, Special, Trait, Types, define
+from bringup.ops.turns import turns
 
 Pair = tuple[Value, Value]
 
@@ -68,23 +69,11 @@ def _residual(
     return [("the transform", error, np.where(finite, allowed, np.inf))]
 
 
-def _turns(count: Array, n: int) -> tuple[Array, Array]:
-    """Cosine and −sine of ``count`` n-ths of a turn, exact where they are 0, ½ of roots or 1."""
-    octant, rest = np.divmod(8 * (count % n), n)
-    angle = np.where(octant % 2 == 1, n - rest, rest) * (2 * np.pi / 8) / np.longdouble(n)
-    cos, sin = np.cos(angle), np.sin(angle)
-    swapped = np.isin(octant, (1, 2, 5, 6))
-    cos, sin = np.where(swapped, sin, cos), np.where(swapped, cos, sin)
-    cos = np.where(np.isin(octant, (2, 3, 4, 5)), -cos, cos)
-    sin = np.where(octant >= 4, -sin, sin)
-    return cos, -sin
-
-
 @lru_cache(64)
 def _matrix(n: int) -> Array:
     """The transform of n numbers as real: [part of the result, k, part of the operand, j]."""
     j = np.arange(n)
-    cos, sin = _turns(np.multiply.outer(j, j), n)
+    cos, sin = turns(np.multiply.outer(j, j), n)
     return np.stack([np.stack([cos, -sin], axis=1), np.stack([sin, cos], axis=1)])
 
 
@@ -121,7 +110,7 @@ def _by_factors(x: Pair, radix: int) -> Pair:
     rest = n // radix
     split = [build.reshape(v, (*v.shape[:-1], radix, rest)) for v in x]
     re, im = _by_matrix((split[0], split[1]), len(split[0].shape) - 2)
-    cos, sin = _turns(np.multiply.outer(np.arange(radix), np.arange(rest)), n)
+    cos, sin = turns(np.multiply.outer(np.arange(radix), np.arange(rest)), n)
     turned = _times((re, im), cos, sin, 0, len(re.shape) - 1)
     re, im = (build.reshape(_to_back(v), x[0].shape) for v in _transform(*turned))
     return re, im
@@ -136,7 +125,7 @@ def _transform(re: Value, im: Value) -> Pair:
 def _chirp(n: int, size: int) -> tuple[Array, Array, Array, Array]:
     """e^(−iπk²/n) for k < n, and the transform of its conjugate, wrapped round ``size``."""
     k = np.arange(n, dtype=np.int64)
-    cos, sin = _turns(k * k % (2 * n), 2 * n)
+    cos, sin = turns(k * k % (2 * n), 2 * n)
     wrapped = np.zeros(size, np.clongdouble)
     wrapped[:n] = cos - 1j * sin
     wrapped[size - n + 1 :] = wrapped[1:n][::-1]
