@@ -177,7 +177,7 @@ __version__ = "0.1.0"
 __array_api_version__ = _API_VERSION
 
 #: Namespaces that are imported when they are first asked for.
-_LATER = ("linalg", "optim", "random")
+_LATER = ("fft", "linalg", "optim", "random")
 
 #: Names that are imported when they are first asked for, and their modules.
 _NAMES_LATER = dict.fromkeys(
@@ -185,7 +185,7 @@ _NAMES_LATER = dict.fromkeys(
 )
 
 if _TYPE_CHECKING:
-    from bringup.api import linalg, optim, random
+    from bringup.api import fft, linalg, optim, random
     from bringup.api.complex import ComplexArray, angle, complex, conj, imag, real
 
 if not _TYPE_CHECKING:  # a checker shall go on finding misspelt names
@@ -270,6 +270,7 @@ __all__ = [
     "expand_dims",
     "expm1",
     "eye",
+    "fft",
     "finfo",
     "flip",
     "float16",
