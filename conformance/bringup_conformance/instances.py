@@ -15,6 +15,7 @@ from bringup.ops.table import OpDef
 from bringup.types import TensorType
 from bringup_conformance.cases import Instance
 from bringup_conformance.choices import Stream, chance, pick
+from bringup_conformance.networks import MAKERS as NETWORKS
 from bringup_conformance.recipes import Recipe
 from bringup_conformance.sizes import LARGE, draw_shape, strata
 
@@ -377,4 +378,5 @@ _MAKERS: dict[str, _Make] = {
     "argmax": _position,
     "argmin": _position,
     "one_hot": _one_hot,
+    **NETWORKS,
 }
