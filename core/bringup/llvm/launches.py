@@ -130,9 +130,16 @@ def _scatter(module: Module, step: OpStep, name: str, target: LoopTarget) -> Nat
     return emit_scatter(module, step, name, target)
 
 
+def _update(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+    from bringup.llvm.scattering import emit_update
+
+    return emit_update(module, step, name, target)
+
+
 #: One emitter per op that has a native function; each imports its module when it is needed.
 OP_EMITTERS: Mapping[str, StepEmitter] = {
     "cumulative": _cumulative,
+    "dynamic_update_slice": _update,
     "scatter": _scatter,
     "sort": _sort,
 }

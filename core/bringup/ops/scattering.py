@@ -33,7 +33,7 @@ from bringup.ops._windows import (
 from bringup.ops.build import rows
 from bringup.ops.gathering import checked_starts, clamp_starts, inside_of, picked_rows
 from bringup.ops.reduction import identity
-from bringup.ops.table import EXACT, SUM, Attr, Attrs, Kind, OpDef, Special, Types, define
+from bringup.ops.table import EXACT, SUM, Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
 from bringup.types import TensorType
 
 Cotangents = tuple[Value | None, ...]
@@ -292,6 +292,7 @@ scatter = define(
             _cell("[INT_MAX]", "[0]", "[1]", "[INT_MIN]", "add"),
             _cell("[5]", "[]", "[]", "[5]", "set"),
         ),
+        traits=frozenset({Trait.IN_PLACE}),
         accuracy=SUM,
         variant_accuracy=dict.fromkeys(("set", "min", "max"), EXACT),
         decompose=_scatter_decompose,
@@ -390,6 +391,7 @@ dynamic_update_slice = define(
             _update_cell("[5, 6, 7]", "[1, 2]", "-1", "[1, 2, 7]", "int"),
             _update_cell("[5, 6, 7]", "[]", "1", "[5, 6, 7]"),
         ),
+        traits=frozenset({Trait.IN_PLACE}),
         accuracy=EXACT,
         decompose=_update_decompose,
         batch=batch_dynamic_update_slice,

@@ -63,6 +63,7 @@ class Trait(Enum):
     EVEN = "even"  # f(-x) = f(x) on floats
     POINTWISE = "pointwise"  # a composite whose element i comes from elements i: may join a kernel
     EXPENSIVE = "expensive"  # worth keeping rather than computing twice inside a kernel
+    IN_PLACE = "in place"  # on whole buffers the result may take the memory of operand 0
 
 
 class Required(Enum):

@@ -2,7 +2,8 @@
 lifetime allows.
 
 Intermediates share one arena.  A kernel that reads an element only where it writes the same element
-may write over a dying operand; so may an output over a donated input.  Offsets are assigned largest
+may write over a dying operand, and so may an op that changes its first one; likewise an output over
+a donated input.  Offsets are assigned largest
 block first, each at the lowest offset free during its lifetime.
 """
 
@@ -16,6 +17,7 @@ from bringup.graph import Graph, Instr, Literal, Value
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.kernel.index import Expr
+from bringup.program.in_place import replaces
 from bringup.program.nested import Inner, is_nested, nest
 from bringup.program.program import KernelStep, OpStep, Program, Slot, Step
 
@@ -134,12 +136,7 @@ class _Planner:
         last = self.lives.read.get(source, -1)
         if last < step:
             return True
-        launch = self.launches[step]
-        return (
-            last == step
-            and launch.kernel is not None
-            and overwrites(launch.kernel, _position(launch, source), _position(launch, value))
-        )
+        return last == step and _may_replace(self.launches[step], source, value)
 
     def _blocks(self) -> dict[Value, _Block]:
         blocks: dict[Value, _Block] = {}
@@ -170,8 +167,6 @@ class _Planner:
         self, launch: Launch, number: int, value: Value, blocks: Mapping[Value, _Block]
     ) -> _Block | None:
         """The block of an operand that this launch reads last and may write over."""
-        if launch.kernel is None:
-            return None
         for source in launch.reads:
             block = blocks.get(source)
             if (
@@ -179,7 +174,7 @@ class _Planner:
                 and block.last == number
                 and self.lives.read[source] == number
                 and source.type.nbytes == value.type.nbytes
-                and overwrites(launch.kernel, _position(launch, source), _position(launch, value))
+                and _may_replace(launch, source, value)
             ):
                 return block
         return None
@@ -207,6 +202,14 @@ class _Planner:
             for block, type_ in zip(self.places[number], nested.places, strict=True)
         )
         return nested.make(operands, results, held, launch.instr.location)
+
+
+def _may_replace(launch: Launch, source: Value, value: Value) -> bool:
+    """Whether a launch may write ``value`` over ``source``, which it reads last."""
+    if launch.kernel is not None:
+        return overwrites(launch.kernel, _position(launch, source), _position(launch, value))
+    assert launch.instr is not None
+    return source.type is value.type and replaces(launch.instr.op, launch.reads, source)
 
 
 def overwrites(kernel: Kernel, source: int, target: int) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from bringup.errors import GraphError, OpTypeError
 from bringup.kernel.form import Kernel
 from bringup.kernel.verify import verify_kernel
+from bringup.program.in_place import replaces
 from bringup.program.plan import overwrites
 from bringup.program.program import (
     CONTROL_STEPS,
@@ -201,6 +202,8 @@ def _in_place(program: Program) -> Iterator[tuple[int | None, str]]:
 
 def _may(step: Step, source: Slot, target: Slot, alias: dict[int, int]) -> bool:
     same = _place(source, alias) == _place(target, alias)
+    if same and isinstance(step, OpStep):
+        return source.type is target.type and replaces(step.op, step.operands, source)
     if not same or not isinstance(step, KernelStep):
         return False
     positions = _outside(step.kernel)
@@ -254,7 +257,9 @@ PROGRAM_RULES: tuple[ProgramRule, ...] = (
         "flow", "a step reads what was written and not written over; outputs once each", _flow
     ),
     ProgramRule(
-        "in place", "a kernel may write over an operand it reads only where it writes", _in_place
+        "in place",
+        "a kernel may write over what it reads only where it writes, an op over what it changes",
+        _in_place,
     ),
 )
 

@@ -12,6 +12,7 @@ from bringup.graph.ir import Operation
 from bringup.kernel.fuse import Launch, fuse
 from bringup.kernel.narrow import narrow_concatenations
 from bringup.ops.table import lookup
+from bringup.program.in_place import kept_whole
 from bringup.program.nested import forward_invariants
 from bringup.program.plan import plan
 from bringup.program.program import Program
@@ -45,15 +46,21 @@ def fused_program(
     def inner(graph: Graph) -> Program:
         return fused_program(prepared(graph, capabilities), capabilities, passes, fused=fused)[1]
 
+    owned = donated if capabilities.donation else frozenset[int]()
+    whole = kept_whole(ready, owned, capabilities.runs_op)
+
+    def fuses(instr: Instr) -> bool:
+        return instr not in whole and capabilities.fuses(instr)
+
     with timeline.span("fuse", "compile"):
-        launches = fuse(ready, capabilities.limits, fuses=capabilities.fuses, depth=fused)
+        launches = fuse(ready, capabilities.limits, fuses=fuses, depth=fused)
     with timeline.span("plan", "compile"):
         launches = [_after_fusion(x, passes) for x in _constants_first(launches)]
         program = plan(
             ready,
             launches,
             alignment=capabilities.alignment,
-            donated=donated if capabilities.donation else frozenset(),
+            donated=owned,
             inner=inner,
         )
     return launches, program

@@ -1,0 +1,56 @@
+"""Ops on whole buffers that change the memory of their first operand instead of copying it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from bringup.graph import Graph, Instr, Operation, Value
+from bringup.ops.table import OpDef, Trait
+
+#: An update this many times smaller than its array is worth a step of its own.
+_SMALL_PART = 4
+
+
+def replaces(op: Operation, reads: Sequence[object], source: object) -> bool:
+    """Whether the result of an op may take the memory of the operand ``source``: of the first one,
+    if no other is the same.
+    """
+    assert isinstance(op, OpDef)
+    return Trait.IN_PLACE in op.traits and reads[0] == source and list(reads).count(source) == 1
+
+
+def kept_whole(
+    graph: Graph, donated: frozenset[int], runs_op: Callable[[Instr], bool]
+) -> frozenset[Instr]:
+    """Instructions that write so little of memory they may have that no kernel should hold them: it
+    would read and write all of it.
+
+    donated: inputs whose memory may be overwritten.  runs_op: whether the device has the op.
+    """
+    found: set[Instr] = set()
+    changing = [i for i in graph.instrs if Trait.IN_PLACE in _traits(i)]
+    if not changing:
+        return frozenset()
+    users, outputs = graph.users(), set(graph.outputs)
+    free = {graph.inputs[i] for i in donated}
+    for instr in changing:
+        x = instr.operands[0]
+        dies = set(users[x]) == {instr} and instr.operands.count(x) == 1 and x not in outputs
+        theirs = x in free or (x.producer is not None and x.producer in found)
+        if dies and theirs and runs_op(instr) and _part(instr) * _SMALL_PART <= x.type.size:
+            found.add(instr)
+    return frozenset(found)
+
+
+def _traits(instr: Instr) -> frozenset[Trait]:
+    assert isinstance(instr.op, OpDef)
+    return instr.op.traits
+
+
+def _part(instr: Instr) -> int:
+    """The most elements an update has."""
+    values: Sequence[Value] = instr.operands[1:]
+    return max((v.type.size for v in values), default=0)
+
+
+__all__ = ["kept_whole", "replaces"]
