@@ -180,13 +180,22 @@ __array_api_version__ = _API_VERSION
 _LATER = ("fft", "linalg", "optim", "random")
 
 #: Names that are imported when they are first asked for, and their modules.
-_NAMES_LATER = dict.fromkeys(
-    ("ComplexArray", "angle", "complex", "conj", "imag", "real"), "complex"
-)
+_NAMES_LATER = {
+    **dict.fromkeys(("ComplexArray", "angle", "complex", "conj", "imag", "real"), "complex"),
+    **dict.fromkeys(("cummax", "cummin", "cumulative_prod", "cumulative_sum", "diff"), "prefixes"),
+    **dict.fromkeys(("unique_all", "unique_counts", "unique_inverse", "unique_values"), "sets"),
+    **dict.fromkeys(
+        ("argsort", "isin", "median", "quantile", "searchsorted", "sort", "top_k"), "sorting"
+    ),
+}
 
 if _TYPE_CHECKING:
     from bringup.api import fft, linalg, optim, random
     from bringup.api.complex import ComplexArray, angle, complex, conj, imag, real
+    from bringup.api.control import cond, fori_loop, scan, switch, while_loop
+    from bringup.api.prefixes import cummax, cummin, cumulative_prod, cumulative_sum, diff
+    from bringup.api.sets import unique_all, unique_counts, unique_inverse, unique_values
+    from bringup.api.sorting import argsort, isin, median, quantile, searchsorted, sort, top_k
 
 if not _TYPE_CHECKING:  # a checker shall go on finding misspelt names
 
@@ -227,6 +236,7 @@ __all__ = [
     "arange",
     "argmax",
     "argmin",
+    "argsort",
     "array",
     "asarray",
     "asin",
@@ -252,13 +262,19 @@ __all__ = [
     "complex64",
     "complex128",
     "concat",
+    "cond",
     "conj",
     "copysign",
     "cos",
     "cosh",
     "count_nonzero",
+    "cummax",
+    "cummin",
+    "cumulative_prod",
+    "cumulative_sum",
     "device",
     "devices",
+    "diff",
     "divide",
     "dynamic_slice",
     "dynamic_update_slice",
@@ -278,6 +294,7 @@ __all__ = [
     "float64",
     "floor",
     "floor_divide",
+    "fori_loop",
     "from_dlpack",
     "full",
     "full_like",
@@ -295,6 +312,7 @@ __all__ = [
     "int64",
     "isdtype",
     "isfinite",
+    "isin",
     "isinf",
     "isnan",
     "jacfwd",
@@ -319,6 +337,7 @@ __all__ = [
     "max",
     "maximum",
     "mean",
+    "median",
     "meshgrid",
     "min",
     "minimum",
@@ -341,6 +360,7 @@ __all__ = [
     "pow",
     "prod",
     "put_along_axis",
+    "quantile",
     "random",
     "real",
     "reciprocal",
@@ -351,10 +371,13 @@ __all__ = [
     "roll",
     "round",
     "rsqrt",
+    "scan",
+    "searchsorted",
     "sign",
     "signbit",
     "sin",
     "sinh",
+    "sort",
     "sqrt",
     "square",
     "squeeze",
@@ -362,12 +385,14 @@ __all__ = [
     "std",
     "subtract",
     "sum",
+    "switch",
     "take",
     "take_along_axis",
     "tan",
     "tanh",
     "tensordot",
     "tile",
+    "top_k",
     "trace",
     "tree",
     "tril",
@@ -377,6 +402,10 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
     "unstack",
     "value_and_grad",
     "var",
@@ -384,6 +413,7 @@ __all__ = [
     "vjp",
     "vmap",
     "where",
+    "while_loop",
     "zeros",
     "zeros_like",
 ]

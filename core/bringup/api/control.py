@@ -1,0 +1,332 @@
+"""Control flow on values that Python does not know: loops and branches as parts of the program.
+
+The functions given are traced, not called for each iteration.  What they use from outside becomes
+an operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bringup.api.apply import apply_all
+from bringup.api.array import Array
+from bringup.api.broadcasting import convert
+from bringup.api.closures import Closed, closed_over, graph_of, require_function, state_of
+from bringup.api.creation import asarray
+from bringup.api.elementwise import less, logical_or, where
+from bringup.dtypes import bool_, i32
+from bringup.errors import ConversionError, OpTypeError
+from bringup.graph import user_location
+from bringup.tracing.pytree import TreeDef, unflatten
+from bringup.types import TensorType
+
+
+def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
+    """Run `body` on a state as long as `cond` of it holds.
+
+    cond: takes the state, gives one bool.
+    body: takes the state, gives the next one: the same containers, types and shapes.
+    init: the state at first, a container of arrays.
+    Returns the last state, `init` if `cond` does not hold at first.
+
+    How often it runs may depend on values, so `grad` does not go through it: use `scan`, or
+    `fori_loop` with bounds that are Python ints.
+    Raises OpTypeError if the state changes its type, which the message names.
+
+    >>> bu.while_loop(lambda x: x < 100, lambda x: x * 2, bu.asarray(3)).item()
+    192
+    """
+    return _while("while_loop", cond, body, init, None)
+
+
+def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
+    """``state = body(i, state)`` for each i from `lower` up to, and without, `upper`.
+
+    lower, upper: Python ints, or 0-d integer arrays; with Python ints `grad` goes through the loop.
+    body: takes i and the state, gives the next one: the same containers, types and shapes.
+    Returns the last state.
+    Raises OpTypeError if the state changes its type, which the message names.
+
+    >>> bu.fori_loop(1, 5, lambda i, x: x * i, bu.asarray(1)).item()
+    24
+    """
+    require_function("fori_loop", body, "body")
+    if type(lower) is int and type(upper) is int:
+
+        def step(carry: Any, _row: None) -> Any:
+            return (carry[0] + 1, body(*carry)), None
+
+        length = max(0, upper - lower)
+        carry, _ = _scan("fori_loop", step, (lower, init), None, length, False, ("i", "state"))
+        return carry[1]
+    first, last = (_bound(each) for each in (lower, upper))
+    start = convert(first, last.dtype) if type(lower) is int else first
+    stop = convert(last, start.dtype)
+
+    def holds(state: Any) -> Any:
+        return less(state[0], stop)
+
+    def advance(state: Any) -> Any:
+        return state[0] + 1, body(*state)
+
+    return _while("fori_loop", holds, advance, (start, init), ("i", "state"))[1]
+
+
+def scan(
+    f: Callable[[Any, Any], Any],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+) -> tuple[Any, Any]:
+    """Run ``carry, y = f(carry, x)`` for each row of `xs`, and stack the ys.
+
+    f: takes the carry and one row of each array of `xs`; gives the next carry, of the same
+    containers, types and shapes, and a container of arrays to stack, or None.
+    init: the carry at first, a container of arrays.
+    xs: a container of arrays whose first dimensions are all the same, or None with a `length`.
+    reverse: from the last row to the first; the ys still stand where their rows do.
+    Returns the last carry, and the ys with one more first dimension.
+
+    `grad` goes through it: each carry is kept, and what an iteration computed from it is computed
+    again on the way back.
+    Raises OpTypeError if the carry changes its type, which the message names, or lengths differ.
+
+    >>> total, sums = bu.scan(lambda s, x: (s + x, s + x), bu.asarray(0), bu.asarray([1, 2, 3]))
+    >>> total.item(), sums.tolist()
+    (6, [1, 3, 6])
+    """
+    return _scan("scan", f, init, xs, length, reverse, None)
+
+
+def cond(
+    pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any
+) -> Any:
+    """``true_fn(*operands)`` if `pred` holds, else ``false_fn(*operands)``; one of them runs.
+
+    pred: a 0-d bool array, or a Python bool, which decides at once.
+    Both functions give the same containers, types and shapes.
+    Raises OpTypeError if they do not, or `pred` is no bool.
+
+    >>> x = bu.asarray(-3.0)
+    >>> bu.cond(x < 0, lambda x: -x, lambda x: x, x).item()
+    3.0
+    """
+    if isinstance(pred, bool | np.bool_):
+        return (true_fn if pred else false_fn)(*operands)
+    pred = asarray(pred)
+    if pred.type is not bool_[()]:
+        shaped = "reduce it with any or all, or choose element by element with where"
+        raise OpTypeError(
+            f"cond: the predicate is {pred.type}, not one bool",
+            location=user_location(),
+            fix=shaped if pred.shape else "compare it, as in x != 0",
+        )
+    index = convert(pred, i32)
+    return _switch("cond", index, (false_fn, true_fn), ("false_fn", "true_fn"), operands)
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """``branches[index](*operands)``; any index that is no branch runs the last one.
+
+    index: a 0-d integer array, or a Python int, which decides at once.
+    The branches give the same containers, types and shapes.
+    Raises OpTypeError if they do not, or `index` is no integer.
+
+    >>> steps = [lambda x: x + 1, lambda x: x * 10]
+    >>> bu.switch(bu.asarray(1), steps, bu.asarray(4)).item()
+    40
+    """
+    branches = tuple(branches)
+    if not branches:
+        raise OpTypeError(
+            "switch: there are no branches", location=user_location(), fix="give one at least"
+        )
+    if type(index) is int:
+        return branches[index if 0 <= index < len(branches) else -1](*operands)
+    number = _bound(index, "switch: the index")
+    if number.dtype is not i32:
+        # Beyond the ends of i32 a conversion would wrap to some other branch.
+        outside = logical_or(number < 0, number >= len(branches))
+        number = convert(where(outside, len(branches) - 1, number), i32)
+    names = [f"branch {n}" for n in range(len(branches))]
+    return _switch("switch", number, branches, names, operands)
+
+
+def _while(
+    name: str,
+    cond: Callable[[Any], Any],
+    body: Callable[[Any], Any],
+    init: Any,
+    labels: tuple[str, ...] | None,
+) -> Any:
+    require_function(name, cond, "cond")
+    require_function(name, body, "body")
+    state = state_of(name, init, "state", labels)
+    if not state.arrays:
+        raise OpTypeError(
+            f"{name}: the state holds no array", location=user_location(), fix="give it one"
+        )
+    run = state.settled(lambda given: closed_over(body, [given.treedef], given.types, given.wanted))
+    test = closed_over(cond, [state.treedef], state.types, None)
+    if [v.type for v in test.graph.outputs] != [bool_[()]]:
+        found = ", ".join(str(v.type) for v in test.graph.outputs) or "nothing"
+        raise OpTypeError(
+            f"{name}: cond gives {found}, not one bool",
+            location=user_location(),
+            fix="compare something, as in x != 0; any and all make one bool of several",
+        )
+    outer = list({id(x): x for x in (*test.captured, *run.captured)}.values())
+    attrs = {
+        "cond": graph_of(test, state.types, outer),
+        "body": graph_of(run, state.types, outer, passing=True),
+    }
+    results = apply_all("while", [*state.arrays, *outer], attrs)
+    return unflatten(state.treedef, results[: len(state.arrays)])
+
+
+def _scan(
+    name: str,
+    f: Callable[[Any, Any], Any],
+    init: Any,
+    xs: Any,
+    length: int | None,
+    reverse: bool,
+    labels: tuple[str, ...] | None,
+) -> tuple[Any, Any]:
+    require_function(name, f, "f")
+    carry = state_of(name, init, "carry", labels)
+    stacks = state_of(name, xs, "xs", None)
+    length = _length(name, [x.type for x in stacks.arrays], stacks.paths, length)
+    rows = [x.type.with_shape(x.shape[1:]) for x in stacks.arrays]
+
+    def trace(given: Any) -> Closed:
+        trees = [given.treedef, stacks.treedef]
+        return closed_over(f, trees, [*given.types, *rows], given.wanted, pair=name)
+
+    run = carry.settled(trace)
+    tail: TreeDef = run.result.children[1]
+    count = len(carry.arrays)
+    if not run.graph.outputs:
+        return init, unflatten(tail, [])
+    outer = list(run.captured) or ([] if carry.arrays or rows else [asarray(0)])
+    attrs = {
+        "body": graph_of(run, [*carry.types, *rows], outer, first=True),
+        "length": length,
+        "reverse": bool(reverse),
+        "consts": len(outer),
+        "carries": count,
+    }
+    results = apply_all("scan", [*outer, *carry.arrays, *stacks.arrays], attrs)
+    return unflatten(carry.treedef, results[:count]), unflatten(tail, results[count:])
+
+
+def _length(
+    name: str, types: Sequence[TensorType], paths: Sequence[str], length: int | None
+) -> int:
+    """How many rows there are.  Raises OpTypeError unless all agree."""
+    source = "length"
+    for type_, path in zip(types, paths, strict=True):
+        if not type_.shape:
+            raise OpTypeError(
+                f"{name}: {path} is {type_}, which has no rows",
+                location=user_location(),
+                fix="use what is the same for each row inside the function, not in xs",
+            )
+        if length is None:
+            length, source = type_.shape[0], path
+        elif length != type_.shape[0]:
+            raise OpTypeError(
+                f"{name}: {path} has {type_.shape[0]} rows, {source} says {length}",
+                location=user_location(),
+                fix="give all of them as many rows",
+            )
+    if length is None:
+        raise OpTypeError(
+            f"{name}: nothing says how often to run",
+            location=user_location(),
+            fix="give xs, or length=",
+        )
+    if type(length) is not int or length < 0:
+        raise OpTypeError(
+            f"{name}: length={length!r} is no count", location=user_location(), fix="pass an int"
+        )
+    return length
+
+
+def _switch(
+    name: str,
+    index: Array,
+    branches: Sequence[Callable[..., Any]],
+    names: Sequence[str],
+    operands: tuple[Any, ...],
+) -> Any:
+    for branch, label in zip(branches, names, strict=True):
+        require_function(name, branch, label)
+    given = state_of(name, operands, "operands", None)
+    trees = list(given.treedef.children)
+    made = [closed_over(branch, trees, given.types, None) for branch in branches]
+    wanted = _met(name, made, names)
+    if any(wanted != [v.type for v in each.graph.outputs] for each in made):
+        made = [closed_over(branch, trees, given.types, wanted) for branch in branches]
+    _check_alike(name, made, names)
+    if not made[0].graph.outputs:
+        return unflatten(made[0].result, [])
+    outer = list({id(x): x for each in made for x in each.captured}.values())
+    graphs = tuple(graph_of(each, given.types, outer) for each in made)
+    results = apply_all("case", [index, *given.arrays, *outer], {"branches": graphs})
+    return unflatten(made[0].result, results)
+
+
+def _met(name: str, made: Sequence[Closed], names: Sequence[str]) -> list[TensorType]:
+    """The types of the results: what no Python scalar decides, where some branch gives that.
+
+    Raises OpTypeError unless all branches give the same containers.
+    """
+    for other, label in zip(made[1:], names[1:], strict=True):
+        if other.result != made[0].result:
+            raise OpTypeError(
+                f"{name}: {names[0]} gives {made[0].result}, {label} gives {other.result}",
+                location=user_location(),
+                fix="make them give the same containers",
+            )
+    found = []
+    for place, value in enumerate(made[0].graph.outputs):
+        strong = (b.graph.outputs[place].type for b in made if not b.weak[place])
+        found.append(next(strong, value.type))
+    return found
+
+
+def _check_alike(name: str, made: Sequence[Closed], names: Sequence[str]) -> None:
+    paths = list(made[0].result.paths("the result"))
+    for other, label in zip(made[1:], names[1:], strict=True):
+        for path, one, two in zip(paths, made[0].graph.outputs, other.graph.outputs, strict=True):
+            if one.type is not two.type:
+                cast = f"convert one of them, as in astype(x, {one.dtype.long_name})"
+                raise OpTypeError(
+                    f"{name}: {path} is {one.type} from {names[0]}, {two.type} from {label}",
+                    location=user_location(),
+                    fix=cast if one.shape == two.shape else "make the shapes equal",
+                )
+
+
+def _bound(value: Any, what: str = "fori_loop: a bound") -> Array:
+    """A 0-d integer array."""
+    try:
+        found = asarray(value)
+    except ConversionError:
+        found = None
+    if found is None or found.shape or not found.dtype.is_integer:
+        shown = type(value).__name__ if found is None else str(found.type)
+        raise OpTypeError(
+            f"{what} is {shown}, not one integer",
+            location=user_location(),
+            fix="pass an int, or a 0-d array of integers",
+        )
+    return found
+
+
+__all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
