@@ -182,6 +182,7 @@ _LATER = ("fft", "linalg", "optim", "random")
 #: Names that are imported when they are first asked for, and their modules.
 _NAMES_LATER = {
     **dict.fromkeys(("ComplexArray", "angle", "complex", "conj", "imag", "real"), "complex"),
+    **dict.fromkeys(("cond", "fori_loop", "scan", "switch", "while_loop"), "control"),
     **dict.fromkeys(("cummax", "cummin", "cumulative_prod", "cumulative_sum", "diff"), "prefixes"),
     **dict.fromkeys(("unique_all", "unique_counts", "unique_inverse", "unique_values"), "sets"),
     **dict.fromkeys(
