@@ -14,7 +14,7 @@ import numpy as np
 from bringup.api import advanced
 from bringup.api.apply import apply
 from bringup.api.array import Array
-from bringup.api.broadcasting import aligned, as_array, convert, spread
+from bringup.api.broadcasting import aligned, as_array, broadcast_shapes, convert, spread
 from bringup.api.elementwise import add, maximum, minimum, multiply, where
 from bringup.api.manipulation import flip, reshape
 from bringup.api.promotion import Operand, literal
@@ -328,7 +328,7 @@ class _Masked(Update):
         x, mask = self._array, self._mask
         rest = x.shape[mask.ndim :]
         shape = value.shape if isinstance(value, Array | np.ndarray) else ()
-        if advanced.broadcast_shapes(tuple(shape), rest) != rest:
+        if broadcast_shapes(tuple(shape), rest) != rest:
             return _Picked(x, advanced.picks(x.type, mask))._update(kind, value)
         new = _COMBINE[kind](x, self._spread(value, x.shape))
         return where(reshape(mask, (*mask.shape, *(1 for _ in rest))), new, x)

@@ -12,8 +12,8 @@ from bringup.dtypes import DType, accumulator, i32, i64
 from bringup.graph import Builder, Instr, Literal, Value
 from bringup.kernel import ops as kops
 from bringup.kernel.index import Axis, Bound, Dyn, Element, Expr, flatten
-from bringup.kernel.indexed import Source, elements_in
-from bringup.kernel.movement import Index, is_movement, joined, needs_of, source_of
+from bringup.kernel.indexed import Index, Source, elements_in
+from bringup.kernel.movement import is_movement, joined, needs_of, source_of
 from bringup.ops._windows import clamped
 from bringup.ops.table import Kind, OpDef, Trait, lookup
 from bringup.types import TensorType
@@ -226,8 +226,9 @@ class Body(Walk):
             return expr, mask, []
 
         def leaf(atom: Axis | Dyn | Element) -> Expr | None:
-            known = isinstance(atom, Element)
-            return Expr.of(Dyn(numbers[atom], 0, atom.last)) if known else None
+            if not isinstance(atom, Element):
+                return None
+            return Expr.of(Dyn(numbers[atom], 0, atom.last))
 
         bounds = tuple(Bound(b.expr.rewrite(leaf), b.low, b.high) for b in mask)
         return expr.rewrite(leaf), bounds, [self._clamped(e) for e in numbers]

@@ -17,7 +17,7 @@ from bringup.graph import Graph, Instr, Value
 from bringup.kernel.axes import normalize_axes
 from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis
-from bringup.kernel.indexed import INDEXED
+from bringup.kernel.indexed import INDEXED, Index
 from bringup.kernel.limits import Limits
 from bringup.kernel.lower import (
     Region,
@@ -30,7 +30,7 @@ from bringup.kernel.lower import (
     opdef,
     shape_region,
 )
-from bringup.kernel.movement import Index, is_movement, needs_of
+from bringup.kernel.movement import is_movement, needs_of
 from bringup.ops.table import Kind
 from bringup.records import record
 

@@ -31,8 +31,9 @@ from bringup.kernel.evaluation import (
 )
 from bringup.kernel.form import BufferDecl, Fold, Kernel, Sink, Stage, Store
 from bringup.kernel.index import Axis, Div, Expr, Mod, flatten
+from bringup.kernel.indexed import Index
 from bringup.kernel.limits import Limits
-from bringup.kernel.movement import Index, is_movement, needs_of
+from bringup.kernel.movement import is_movement, needs_of
 from bringup.ops.table import Kind
 from bringup.records import record
 from bringup.types import TensorType
