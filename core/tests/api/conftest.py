@@ -17,11 +17,14 @@ from bringup.runtime import devices
 from bringup.runtime.devices import OpenDevice
 from bringup.types import TensorType
 
-# In the package keywords carry an underscore; ops that only kernels hold are not there.
+# In the package keywords carry an underscore; ops that only kernels hold are not there.  Core runs
+# what holds sub-graphs.
 ROWS = [
     row
     for row in all_ops()
-    if row.kind is not Kind.COMPOSITE and {row.name, f"{row.name}_"} & set(bringup.ops.__all__)
+    if row.kind is not Kind.COMPOSITE
+    and not row.holds_graphs
+    and {row.name, f"{row.name}_"} & set(bringup.ops.__all__)
 ]
 
 

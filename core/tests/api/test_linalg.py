@@ -1,0 +1,240 @@
+"""`bringup.linalg` against numpy, in value, shape, gradient and mistakes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bringup as bu
+from bringup.errors import OpTypeError
+
+STACKS = ((), (2,), (2, 1))
+
+
+def drawn(shape: tuple[int, ...], seed: int = 0) -> Any:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def definite(shape: tuple[int, ...], seed: int = 0) -> Any:
+    x = drawn(shape, seed)
+    return x @ np.swapaxes(x, -1, -2) + np.eye(shape[-1])
+
+
+def close(actual: Any, wanted: Any, bound: float = 1e-12) -> None:
+    actual, wanted = np.asarray(actual), np.asarray(wanted)
+    assert actual.shape == wanted.shape
+    assert np.abs(actual - wanted).max(initial=0) <= bound * (1 + np.abs(wanted).max(initial=0))
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("n", [1, 3, 8, 20])
+def test_factors(stack: tuple[int, ...], n: int) -> None:
+    a = definite((*stack, n, n), n)
+    factor = bu.linalg.cholesky(bu.asarray(a))
+    close(factor, np.linalg.cholesky(a))
+    close(bu.linalg.cholesky(bu.asarray(a), upper=True), np.swapaxes(np.linalg.cholesky(a), -1, -2))
+    x = drawn((*stack, n + 2, n), n)
+    for mode in ("reduced", "complete"):
+        found = bu.linalg.qr(bu.asarray(x), mode=mode)
+        for one, other in zip(found, np.linalg.qr(x, mode=mode), strict=True):
+            close(one, other, 1e-11)
+    order, lower, upper = map(np.asarray, bu.linalg.lu(bu.asarray(x)))
+    close(lower @ upper, np.take_along_axis(x, order[..., None], axis=-2))
+    assert np.array_equal(lower, np.tril(lower))
+    assert np.array_equal(upper, np.triu(upper))
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 30])
+def test_equations_inverses_and_determinants(n: int) -> None:
+    a, b = drawn((3, n, n), n), drawn((3, n, 4), 1)
+    close(bu.linalg.solve(bu.asarray(a), bu.asarray(b)), np.linalg.solve(a, b), 1e-9)
+    v = drawn((n,), 2)
+    wanted = np.linalg.solve(a, np.broadcast_to(v[:, None], (3, n, 1)))[..., 0]
+    close(bu.linalg.solve(bu.asarray(a), bu.asarray(v)), wanted, 1e-9)
+    close(bu.linalg.solve(bu.asarray(a[0]), bu.asarray(b)), np.linalg.solve(a[:1], b), 1e-9)
+    close(bu.linalg.inv(bu.asarray(a)), np.linalg.inv(a), 1e-9)
+    close(bu.linalg.det(bu.asarray(a)), np.linalg.det(a), 1e-10)
+    for one, other in zip(bu.linalg.slogdet(bu.asarray(a)), np.linalg.slogdet(a), strict=True):
+        close(one, other, 1e-10)
+
+
+def test_the_backward_error_of_solve_is_that_of_elimination() -> None:
+    for n in (16, 64):
+        a, b = drawn((4, n, n), n), drawn((4, n, 2), 3)
+        a[0, :, 0] *= 1e9
+        x = np.asarray(bu.linalg.solve(bu.asarray(a), bu.asarray(b)))
+        other = np.linalg.solve(a, b)
+
+        def backward(x: Any, a: Any = a, b: Any = b) -> Any:
+            wide = a.astype(np.longdouble) @ x - b
+            return float((np.abs(wide) / (np.abs(a) @ np.abs(x) + np.abs(b))).max())
+
+        assert backward(x) <= 4 * backward(other) + n * 2.0**-53
+
+
+def test_singular_and_indefinite_matrices() -> None:
+    zero = bu.zeros((2, 2))
+    assert bu.linalg.det(zero).tolist() == 0
+    assert [v.tolist() for v in bu.linalg.slogdet(zero)] == [0, -math.inf]
+    assert not np.isfinite(np.asarray(bu.linalg.inv(zero))).any()
+    factor = np.asarray(bu.linalg.cholesky(bu.asarray([[1.0, 2.0], [2.0, 1.0]])))
+    assert np.isnan(factor[np.tril_indices(2)]).all()
+    assert factor[0, 1] == 0
+    assert bu.linalg.matrix_rank(zero).tolist() == 0
+    assert bu.linalg.pinv(zero).tolist() == [[0, 0], [0, 0]]
+
+
+def test_triangular_systems() -> None:
+    a = drawn((2, 5, 5)) + 4 * np.eye(5)
+    b = drawn((2, 5, 3), 1)
+    for lower in (False, True):
+        triangle = np.tril(a) if lower else np.triu(a)
+        found = bu.linalg.solve_triangular(bu.asarray(a), bu.asarray(b), lower=lower)
+        close(found, np.linalg.solve(triangle, b))
+        turned = bu.linalg.solve_triangular(
+            bu.asarray(a), bu.asarray(np.swapaxes(b, -1, -2)), lower=lower, left=False
+        )
+        close(np.asarray(turned) @ triangle, np.swapaxes(b, -1, -2))
+    v = bu.linalg.solve_triangular(bu.asarray(a[0]), bu.asarray(b[0, :, 0]), unit_diagonal=True)
+    close(v, np.linalg.solve(np.triu(a[0], 1) + np.eye(5), b[0, :, 0]))
+
+
+@pytest.mark.parametrize("n", [1, 4, 9])
+def test_eigenvalues_and_singular_values(n: int) -> None:
+    a = drawn((3, n, n), n)
+    a = a + np.swapaxes(a, -1, -2)
+    values, vectors = bu.linalg.eigh(bu.asarray(a))
+    close(values, np.linalg.eigvalsh(a))
+    close(bu.linalg.eigvalsh(bu.asarray(a)), np.linalg.eigvalsh(a))
+    v = np.asarray(vectors)
+    close(a @ v, v * np.asarray(values)[..., None, :])
+    for shape in ((n + 3, n), (n, n + 2), (2, n, n)):
+        x = drawn(shape, n)
+        close(bu.linalg.svdvals(bu.asarray(x)), np.linalg.svdvals(x))
+        for full in (True, False):
+            u, s, vh = map(np.asarray, bu.linalg.svd(bu.asarray(x), full_matrices=full))
+            other = np.linalg.svd(x, full_matrices=full)
+            assert [v.shape for v in (u, s, vh)] == [v.shape for v in other]
+            k = s.shape[-1]
+            close((u[..., :k] * s[..., None, :]) @ vh[..., :k, :], x)
+        close(bu.linalg.pinv(bu.asarray(x)), np.linalg.pinv(x), 1e-9)
+
+
+def test_ranks() -> None:
+    x = drawn((2, 6, 2)) @ drawn((2, 2, 5), 1)
+    assert bu.linalg.matrix_rank(bu.asarray(x)).tolist() == [2, 2]
+    assert bu.linalg.matrix_rank(bu.asarray(np.diag([1, 0.2])), rtol=0.5).tolist() == 1
+    assert bu.linalg.matrix_rank(bu.zeros((0, 3))).tolist() == 0
+    pinv = bu.linalg.pinv(bu.asarray(x))
+    close(pinv, np.linalg.pinv(x), 1e-10)
+
+
+@pytest.mark.parametrize("ord", ["fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf])
+def test_matrix_norms(ord: Any) -> None:
+    x = drawn((2, 4, 3))
+    for keepdims in (False, True):
+        wanted = np.linalg.matrix_norm(x, ord=ord, keepdims=keepdims)
+        close(bu.linalg.matrix_norm(bu.asarray(x), ord=ord, keepdims=keepdims), wanted)
+
+
+@pytest.mark.parametrize("ord", [0, 1, 2, 3, 0.5, -1, math.inf, -math.inf])
+@pytest.mark.parametrize("axis", [None, 0, (0, 2)])
+def test_vector_norms(ord: Any, axis: Any) -> None:
+    x = drawn((2, 4, 3))
+    for keepdims in (False, True):
+        wanted = np.linalg.vector_norm(x, ord=ord, axis=axis, keepdims=keepdims)
+        close(bu.linalg.vector_norm(bu.asarray(x), ord=ord, axis=axis, keepdims=keepdims), wanted)
+    z = x + 1j
+    close(bu.linalg.vector_norm(bu.asarray(z)), np.linalg.vector_norm(z))
+
+
+@pytest.mark.parametrize("offset", [-4, -2, -1, 0, 1, 3, 5])
+def test_diagonals_and_traces(offset: int) -> None:
+    x = np.arange(24).reshape(2, 3, 4)
+    found = bu.linalg.diagonal(bu.asarray(x), offset=offset)
+    assert np.array_equal(np.asarray(found), np.linalg.diagonal(x, offset=offset))
+    trace = bu.linalg.trace(bu.asarray(x), offset=offset)
+    assert np.array_equal(np.asarray(trace), np.linalg.trace(x, offset=offset))
+    assert trace.dtype is bu.int64
+
+
+@pytest.mark.parametrize("power", [-3, -1, 0, 1, 2, 7])
+def test_powers(power: int) -> None:
+    x = drawn((2, 3, 3)) + 2 * np.eye(3)
+    found = bu.linalg.matrix_power(bu.asarray(x), power)
+    close(found, np.linalg.matrix_power(x, power), 1e-11)
+
+
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_vector_products(axis: int) -> None:
+    a, b = drawn((3, 3), 1), drawn((3, 3), 2)
+    close(
+        bu.linalg.cross(bu.asarray(a), bu.asarray(b), axis=axis), np.linalg.cross(a, b, axis=axis)
+    )
+    spread = bu.linalg.cross(bu.asarray(a), bu.asarray(b[0]))
+    close(spread, np.cross(a, b[0]))
+
+
+GRADIENTS = {
+    "cholesky": lambda x: bu.linalg.cholesky(x @ x.mT + bu.eye(4)),
+    "qr": lambda x: bu.linalg.qr(x).Q + 2 * bu.linalg.qr(x).R,
+    "solve": lambda x: bu.linalg.solve(x, bu.asarray(drawn((4, 2), 9))),
+    "inv": bu.linalg.inv,
+    "det": bu.linalg.det,
+    "slogdet": lambda x: bu.linalg.slogdet(x).logabsdet,
+    "eigvalsh": lambda x: bu.linalg.eigvalsh(x + x.mT),
+    "eigh": lambda x: bu.abs(bu.linalg.eigh(x + x.mT).eigenvectors),
+    "svdvals": bu.linalg.svdvals,
+    "svd": lambda x: bu.linalg.svd(x).U * bu.linalg.svd(x).S @ bu.linalg.svd(x).Vh * 2,
+    "pinv": bu.linalg.pinv,
+    "nuc": lambda x: bu.linalg.matrix_norm(x, ord="nuc"),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients(name: str) -> None:
+    function = GRADIENTS[name]
+    x, direction = drawn((4, 4), 5) + 2 * np.eye(4), drawn((4, 4), 6)
+    weights = bu.asarray(drawn(function(bu.asarray(x)).shape, 7))
+
+    def loss(x: Any) -> Any:
+        return bu.sum(function(x) * weights)
+
+    found = np.asarray(bu.jit(bu.grad(loss))(bu.asarray(x)))
+    step = 1e-5
+    ends = [float(loss(bu.asarray(x + sign * step * direction))) for sign in (1, -1)]
+    wanted = (ends[0] - ends[1]) / (2 * step)
+    assert abs((found * direction).sum() - wanted) <= 1e-6 * (1 + np.abs(found).sum())
+
+
+def test_functions_map() -> None:
+    a, b = definite((3, 2, 4, 4)), drawn((3, 2, 4))
+    mapped = bu.vmap(bu.vmap(bu.linalg.solve))(bu.asarray(a), bu.asarray(b))
+    close(mapped, np.linalg.solve(a, b[..., None])[..., 0], 1e-10)
+    close(bu.vmap(bu.linalg.cholesky)(bu.asarray(a)), np.linalg.cholesky(a))
+    shared = bu.vmap(lambda v: bu.linalg.solve(bu.asarray(a[0, 0]), v))(bu.asarray(b[:, 0]))
+    close(shared, np.linalg.solve(a[0, 0], b[:, 0].T).T, 1e-10)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: bu.linalg.cholesky(bu.ones((2, 3))), "cholesky: the matrices of .* not square"),
+        (lambda: bu.linalg.inv(bu.ones((3,))), "inv: .* fewer than two dimensions"),
+        (lambda: bu.linalg.solve(bu.ones((2, 2)), bu.ones((3,))), "solve: sizes do not fit"),
+        (lambda: bu.linalg.solve(bu.ones((2, 2, 2)), bu.ones((3, 2, 1))), "do not broadcast"),
+        (lambda: bu.linalg.qr(bu.ones((2, 2)), mode="raw"), "qr: mode 'raw'"),
+        (lambda: bu.linalg.det(bu.ones((2, 2)) * 1j), "det: does not take complex numbers"),
+        (lambda: bu.linalg.matrix_norm(bu.ones((2, 2)), ord=3), "matrix_norm: ord 3"),
+        (lambda: bu.linalg.cross(bu.ones((2,)), bu.ones((3,))), "cross: the vectors"),
+        (lambda: bu.linalg.diagonal(bu.ones((3,))), "diagonal: .* fewer than two"),
+    ],
+)
+def test_mistakes(call: Any, said: str) -> None:
+    with pytest.raises(OpTypeError, match=said) as caught:
+        call()
+    assert caught.value.fix
+    assert caught.value.location is not None
