@@ -12,8 +12,9 @@ from bringup.api.axes import axes_of, axis_of
 from bringup.api.broadcasting import as_array, as_float, fit, float_unary, unary
 from bringup.api.convolving import conv, conv_transpose
 from bringup.api.dropout import dropout
-from bringup.api.elementwise import where
-from bringup.api.manipulation import moveaxis
+from bringup.api.elementwise import isfinite, where
+from bringup.api.floating import exp, log
+from bringup.api.manipulation import moveaxis, reshape
 from bringup.api.norms import batch_norm, batch_norm_train, group_norm, instance_norm, rms_norm
 from bringup.api.pooling import avg_pool, max_pool
 from bringup.api.promotion import DEFAULT_FLOAT, common, dtype_of, literal
@@ -101,6 +102,22 @@ def log_softmax(x: Array, *, axis: Axis = -1) -> Array:
     [0.0]
     """
     return _over_axes("log_softmax", x, axis)
+
+
+def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Array:
+    """The logarithm of the sum of ``exp(x)`` over axes, without overflow; of nothing it is -inf.
+
+    >>> bu.nn.logsumexp(bu.asarray([1000.0])).tolist()
+    1000.0
+    """
+    x = as_float(x)
+    dims = axes_of("logsumexp", axis, x.ndim)
+    kept = [1 if d in dims else n for d, n in enumerate(x.shape)]
+    top = reshape(apply("reduce", (x,), {"kind": "max", "dims": dims}), kept)
+    # An infinite one is no offset: inf - inf is NaN.
+    top = where(isfinite(top), top, 0)
+    result = log(_sum(exp(x - top), axis=dims, keepdims=True)) + top
+    return result if keepdims else reshape(result, [n for d, n in enumerate(kept) if d not in dims])
 
 
 def _over_axes(name: str, x: Array, axis: Axis) -> Array:
@@ -193,6 +210,7 @@ __all__ = [
     "layer_norm",
     "log_softmax",
     "logistic",
+    "logsumexp",
     "max_pool",
     "one_hot",
     "relu",

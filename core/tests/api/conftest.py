@@ -54,12 +54,15 @@ class ReferenceDevice(OpsDevice):
         self.fail_on = ""
 
     def _function(self, row: OpDef) -> Callable[..., None]:
-        def call(*operands: BufferView, out: BufferView, **attrs: Any) -> None:
+        def call(*operands: BufferView, out: Any, **attrs: Any) -> None:
             if row.name == self.fail_on:
                 raise DeviceError(f"{row.name} failed on demand")
             self.ran.append(row.name)
             with np.errstate(all="ignore"):
-                dense(out)[...] = row.reference(*map(dense, operands), **attrs)
+                made = row.reference(*map(dense, operands), **attrs)
+            results, arrays = (out, made) if isinstance(out, tuple) else ((out,), (made,))
+            for view, array in zip(results, arrays, strict=True):
+                dense(view)[...] = array
 
         return call
 

@@ -1,0 +1,280 @@
+"""Sorting and what follows from it: the largest entries, searches, quantiles.
+
+NaN is above every number, as in numpy: last in ascending order, first in descending order.  −0
+equals +0.  All sorts are stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bringup.api.apply import apply, apply_all
+from bringup.api.array import Array
+from bringup.api.axes import axes_of, axis_of, integer_of
+from bringup.api.broadcasting import as_array, as_float, convert
+from bringup.api.creation import zeros
+from bringup.api.elementwise import equal, isnan, less, logical_and, logical_not, logical_or, where
+from bringup.api.gathering import take
+from bringup.api.manipulation import moveaxis, permute_dims, reshape, stack
+from bringup.api.promotion import DEFAULT_INT, Operand, common
+from bringup.api.reductions import any as _any
+from bringup.dtypes import i32, i64
+from bringup.errors import OpTypeError
+from bringup.graph import user_location
+from bringup.types import TensorType
+
+#: So many elements are compared with one by one instead of searched.
+_FEW = 32
+
+
+class TopK(NamedTuple):
+    """The largest or smallest entries in order, and where they stand."""
+
+    values: Array
+    indices: Array
+
+
+def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
+    """The elements in order along an axis.
+
+    x: any dtype but complex ones.  stable: every sort is.
+    Raises OpTypeError.
+
+    >>> bu.sort(bu.asarray([3, 1, 2]), descending=True).tolist()
+    [3, 2, 1]
+    """
+    x, dim = _line("sort", x, axis)
+    return _sorted((x,), dim, descending)[0]
+
+
+def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
+    """The positions of the elements in order along an axis, as i64.
+
+    >>> bu.argsort(bu.asarray([3, 1, 2])).tolist()
+    [1, 2, 0]
+    """
+    x, dim = _line("argsort", x, axis)
+    return _ordered(x, dim, descending)[1]
+
+
+def top_k(x: Array, k: int, /, *, axis: int = -1, mode: str = "largest") -> TopK:
+    """The ``k`` largest elements along an axis in descending order, and their positions as i64.
+
+    mode: ``"smallest"`` gives the smallest ones in ascending order.  Of equal elements the first
+    come first.
+    Raises OpTypeError.
+
+    >>> values, indices = bu.top_k(bu.asarray([3, 1, 4, 1, 5]), 2)
+    >>> values.tolist(), indices.tolist()
+    ([5, 4], [4, 2])
+    """
+    x, dim = _line("top_k", x, axis)
+    count = integer_of("top_k", "k", k)
+    if not 0 <= count <= x.shape[dim]:
+        raise OpTypeError(
+            f"top_k: k {count} of axis {dim} of {x.type}",
+            location=user_location(),
+            fix=f"use 0 <= k <= {x.shape[dim]}",
+        )
+    if mode not in ("largest", "smallest"):
+        raise OpTypeError(
+            f"top_k: mode {mode!r} is unknown",
+            location=user_location(),
+            fix='use mode="largest" or mode="smallest"',
+        )
+    values, indices = _ordered(x, dim, mode == "largest")
+    part = (*(slice(None),) * dim, slice(count))
+    return TopK(values[part], indices[part])
+
+
+def searchsorted(
+    x1: Array, x2: Operand, /, *, side: str = "left", sorter: Array | None = None
+) -> Array:
+    """Where the elements of ``x2`` would stand in ``x1``, which is sorted, as i64.
+
+    x1: 1-d.  side: before elements that equal it (``"left"``) or after them (``"right"``).
+    sorter: the positions that sort ``x1`` if it is not sorted.
+    Raises OpTypeError.
+
+    >>> bu.searchsorted(bu.asarray([1, 3, 3, 5]), bu.asarray([3, 4]), side="right").tolist()
+    [3, 3]
+    """
+    table, wanted = as_array(x1), as_array(x2)
+    if table.ndim != 1:
+        raise OpTypeError(
+            f"searchsorted: {table.type} is not 1-d",
+            location=user_location(),
+            fix="search one line at a time, with vmap for several",
+        )
+    if side not in ("left", "right"):
+        raise OpTypeError(
+            f"searchsorted: side {side!r} is unknown",
+            location=user_location(),
+            fix='use side="left" or side="right"',
+        )
+    dtype, _ = common([table, wanted])
+    table, wanted = convert(table, dtype), convert(wanted, dtype)
+    if sorter is not None:
+        table = take(table, sorter)
+    return _searched(table, wanted, side)
+
+
+def _searched(table: Array, wanted: Array, side: str) -> Array:
+    """A binary search for all at once: each step doubles or keeps what is known to lie before."""
+    size = table.shape[0]
+    found = zeros(wanted.shape, dtype=DEFAULT_INT, device=wanted._device)
+    if not size or not wanted.size:
+        return found
+    step = 1 << (size.bit_length() - 1)
+    while step:
+        probe = found + step
+        held = _entries(table, probe - 1)
+        passed = _below(held, wanted) if side == "left" else logical_not(_below(wanted, held))
+        found = where(logical_and(probe <= size, passed), probe, found)
+        step //= 2
+    return found
+
+
+def _entries(table: Array, index: Array) -> Array:
+    """Entries of a 1-d array at positions, which are kept inside."""
+    attrs = {
+        "offset": (),
+        "index_map": (0,),
+        "index_dim": index.ndim,
+        "collapsed": (0,),
+        "sizes": (1,),
+    }
+    return apply("gather", (table, index), attrs)
+
+
+def _below(x: Array, y: Array) -> Array:
+    """``x < y``, NaN being above every number."""
+    if not x.dtype.is_float:
+        return less(x, y)
+    return logical_or(less(x, y), logical_and(isnan(y), logical_not(isnan(x))))
+
+
+def isin(x: Operand, test_elements: Operand, /, *, invert: bool = False) -> Array:
+    """Whether each element occurs among others.  NaN equals nothing.
+
+    invert: whether it does not.
+
+    >>> bu.isin(bu.asarray([1, 2, 3]), bu.asarray([3, 1])).tolist()
+    [True, False, True]
+    """
+    given, others = as_array(x), reshape(as_array(test_elements), -1)
+    dtype, _ = common([given, others])
+    given, others = convert(given, dtype), convert(others, dtype)
+    if others.shape[0] <= _FEW:
+        hits = equal(reshape(given, (*given.shape, 1)), others)
+        found = _any(hits, axis=-1)
+    else:
+        table = sort(others)
+        found = equal(_entries(table, _searched(table, given, "left")), given)
+    return logical_not(found) if invert else found
+
+
+def quantile(
+    x: Array,
+    q: float | Sequence[float],
+    /,
+    *,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+) -> Array:
+    """The value below which a share of the elements lies, linear between neighbours.
+
+    q: between 0 and 1; a sequence gives a first axis.  Lines with NaN give NaN.
+    Raises OpTypeError, also for no elements.
+
+    >>> bu.quantile(bu.asarray([3.0, 1.0, 2.0, 4.0]), 0.5).tolist()
+    2.5
+    """
+    shares = np.asarray(q, np.float64)
+    if shares.ndim > 1 or not np.all((shares >= 0) & (shares <= 1)):
+        raise OpTypeError(
+            f"quantile: q {q!r} is no share",
+            location=user_location(),
+            fix="give numbers from 0 to 1",
+        )
+    return _quantiles("quantile", x, shares, axis, keepdims)
+
+
+def median(
+    x: Array, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False
+) -> Array:
+    """The middle element, or the mean of the two in the middle.  Lines with NaN give NaN.
+
+    >>> bu.median(bu.asarray([[1, 7, 3], [4, 4, 0]]), axis=1).tolist()
+    [3.0, 4.0]
+    """
+    return _quantiles("median", x, np.asarray(0.5), axis, keepdims)
+
+
+def _quantiles(
+    name: str,
+    x: Array,
+    shares: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+    axis: int | Sequence[int] | None,
+    keepdims: bool,
+) -> Array:
+    x = as_float(x)
+    dims = axes_of(name, axis, x.ndim)
+    others = [d for d in range(x.ndim) if d not in dims]
+    flat = reshape(permute_dims(x, (*others, *dims)), (*(x.shape[d] for d in others), -1))
+    size = flat.shape[-1]
+    if not size:
+        raise OpTypeError(
+            f"{name}: {x.type} has no elements along the axes",
+            location=user_location(),
+            fix="give it elements, or test x.size first",
+        )
+    line = sort(flat)
+    bad = isnan(line[..., -1])
+    shape = [1 if d in dims else n for d, n in enumerate(x.shape)]
+    found: list[Array] = []
+    for share in shares.reshape(-1).tolist():
+        place = share * (size - 1)
+        low = int(place)
+        value = line[..., low]
+        if place > low:
+            value = value + (line[..., low + 1] - value) * (place - low)
+        value = where(bad, float("nan"), value)
+        found.append(reshape(value, shape) if keepdims else value)
+    if shares.ndim == 0:
+        return found[0]
+    return stack(found)
+
+
+def _line(name: str, x: Array, axis: int) -> tuple[Array, int]:
+    x = as_array(x)
+    if not x.ndim:
+        raise OpTypeError(
+            f"{name}: {x.type} is 0-d: it has no axis",
+            location=user_location(),
+            fix="reshape it to (1,) first",
+        )
+    return x, axis_of(name, axis, x.ndim)
+
+
+def _sorted(operands: Sequence[Array], dim: int, descending: bool) -> list[Array]:
+    """Sorted by the first operand along the last dimension, whatever the dimension.
+
+    Lines that lie apart are brought together first: reading them one by one costs much more.
+    """
+    last = operands[0].ndim - 1
+    moved = [moveaxis(x, dim, last) for x in operands]
+    made = apply_all("sort", moved, {"dim": last, "descending": bool(descending)})
+    return [moveaxis(x, last, dim) for x in made]
+
+
+def _ordered(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
+    """The elements in order, and their positions."""
+    narrow = i32 if x.shape[dim] < 2**31 else i64
+    type_ = TensorType(x.shape, narrow)
+    places = apply("iota", (), {"type": type_, "dim": dim}, device=x._device)
+    values, found = _sorted((x, places), dim, descending)
+    return values, convert(found, DEFAULT_INT)
