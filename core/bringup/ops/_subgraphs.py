@@ -39,8 +39,8 @@ def check_types(name: str, what: str, found: Types, wanted: Types, source: str) 
     """Raise OpTypeError unless two lists of types are equal, naming the first that differs."""
     if len(found) != len(wanted):
         raise OpTypeError(
-            f"{name}: {what} {len(found)} values, {source} {len(wanted)}",
-            fix=f"make both {len(wanted)}",
+            f"{name}: {what} {_counted(found)}, {source} {_counted(wanted)}",
+            fix=f"make both {_counted(wanted)}",
         )
     for position, (one, other) in enumerate(zip(found, wanted, strict=True)):
         if one is not other:
@@ -48,6 +48,10 @@ def check_types(name: str, what: str, found: Types, wanted: Types, source: str) 
                 f"{name}: {what} {one} as value {position}, {source} {other}",
                 fix=f"make both {other}",
             )
+
+
+def _counted(types: Types) -> str:
+    return f"{len(types)} value{'' if len(types) == 1 else 's'}"
 
 
 def run(graph: Graph, arrays: Sequence[Any]) -> list[Array]:
