@@ -7,12 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from bringup.dtypes import f32, i32
+from bringup.dtypes import bool_, f32, i32
+from bringup.graph import Value
 from bringup.ops.table import OpDef
 from bringup_conformance.cases import Instance
 from bringup_conformance.choices import pick
 
 if TYPE_CHECKING:
+    from bringup_conformance.growing import Growing
     from bringup_conformance.instances import Drawing
 
 PRODUCTS = ("small", "signed", "ramp", "special")
@@ -139,6 +141,37 @@ def attention(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         if bias is not None:
             types.append(dtype[bias])
         yield _instance(types, {"scale": depth**-0.5, "causal": causal}, ("signed", "small"))
+
+
+def pooled(grow: Growing) -> Value | None:
+    """Windows along the last dimension, folded."""
+    x = grow.back(lambda v: bool(v.shape) and v.dtype is not bool_ and v.type.size > 0)
+    if x is None:
+        return None
+    choices, ahead = grow.choices, len(x.shape) - 1
+    kinds = ("max", "add", "min")
+    return grow.emit(
+        "reduce_window",
+        x,
+        kind=pick(choices, kinds),
+        window=(*(1,) * ahead, choices.integer(2, 3)),
+        strides=(*(1,) * ahead, choices.integer(1, 2)),
+        lo=(*(0,) * ahead, choices.integer(0, 1)),
+        hi=(*(0,) * ahead, choices.integer(-1, 1)),
+    )
+
+
+def convolved(grow: Growing) -> Value | None:
+    """A matrix as features of a line, convolved with a new input, perhaps back at its size."""
+    x = grow.back(lambda v: len(v.shape) == 2 and v.dtype is not bool_ and v.type.size > 0)
+    if x is None:
+        return None
+    features, made, size = x.shape[0], pick(grow.choices, (1, 2, x.shape[0])), 3
+    line = grow.emit("reshape", x, shape=(1, *x.shape))
+    w = grow.input(x.type.with_shape((made, features, size)))
+    around = grow.choices.integer(0, 1)
+    y = grow.emit("convolution", line, w, lo=(around,), hi=(around,))
+    return y and grow.emit("reshape", y, shape=y.shape[1:])
 
 
 MAKERS = {

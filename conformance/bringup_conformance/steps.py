@@ -8,6 +8,7 @@ from bringup.dtypes import BY_NAME, DType, bool_, f16, f32, f64, i8, i32, i64, u
 from bringup.graph import Value
 from bringup_conformance.choices import chance, pick, weighted
 from bringup_conformance.growing import Growing
+from bringup_conformance.networks import convolved, pooled
 
 Step = Callable[[Growing], Value | None]
 Weighted = tuple[tuple[int, str], ...]
@@ -264,17 +265,20 @@ def spread_back(
     return grow.emit("broadcast_in_dim", folded, shape=x.shape, dims=kept)
 
 
+#: Norms over rows, and how many rows scale and shift them.
+AFFINE = {"layer_norm": 2, "rms_norm": 1}
+
+
 def row_op(grow: Growing) -> Value | None:
     """A composite over rows."""
     x = grow.back(lambda v: bool(v.shape) and v.dtype.is_float and v.type.size > 0)
     if x is None or grow.setting.exact:
         return None
-    name = pick(grow.choices, ("softmax", "mean", "log_softmax", "var", "layer_norm"))
+    name = pick(grow.choices, ("softmax", "mean", "log_softmax", "var", *AFFINE))
     dims = (len(x.shape) - 1,)
-    if name != "layer_norm":
-        return grow.emit(name, x, dims=dims)
     row = x.type.with_shape(x.shape[-1:])
-    return grow.emit(name, x, grow.input(row), grow.input(row), dims=dims)
+    rows = [grow.input(row) for _ in range(AFFINE.get(name, 0))]
+    return grow.emit(name, x, *rows, dims=dims)
 
 
 def soft(grow: Growing) -> Value | None:
@@ -354,6 +358,8 @@ STEPS: tuple[tuple[int, Step], ...] = (
     (2, row_op),
     (2, soft),
     (4, dot),
+    (2, pooled),
+    (2, convolved),
     (2, against_constant),
     (3, nearly_identity),
 )
