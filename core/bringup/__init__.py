@@ -42,6 +42,7 @@ from bringup.api.elementwise import (
     abs,
     add,
     bitwise_and,
+    bitwise_count,
     bitwise_invert,
     bitwise_left_shift,
     bitwise_or,
@@ -50,6 +51,7 @@ from bringup.api.elementwise import (
     ceil,
     clip,
     copysign,
+    count_leading_zeros,
     divide,
     equal,
     floor,
@@ -91,6 +93,7 @@ from bringup.api.floating import (
     atan,
     atan2,
     atanh,
+    cbrt,
     cos,
     cosh,
     exp,
@@ -177,7 +180,7 @@ __version__ = "0.1.0"
 __array_api_version__ = _API_VERSION
 
 #: Namespaces that are imported when they are first asked for.
-_LATER = ("fft", "linalg", "optim", "random")
+_LATER = ("fft", "linalg", "optim", "random", "special")
 
 #: Names that are imported when they are first asked for, and their modules.
 _NAMES_LATER = {
@@ -191,7 +194,7 @@ _NAMES_LATER = {
 }
 
 if _TYPE_CHECKING:
-    from bringup.api import fft, linalg, optim, random
+    from bringup.api import fft, linalg, optim, random, special
     from bringup.api.complex import ComplexArray, angle, complex, conj, imag, real
     from bringup.api.control import cond, fori_loop, scan, switch, while_loop
     from bringup.api.prefixes import cummax, cummin, cumulative_prod, cumulative_sum, diff
@@ -248,6 +251,7 @@ __all__ = [
     "atanh",
     "bfloat16",
     "bitwise_and",
+    "bitwise_count",
     "bitwise_invert",
     "bitwise_left_shift",
     "bitwise_or",
@@ -257,6 +261,7 @@ __all__ = [
     "broadcast_arrays",
     "broadcast_to",
     "can_cast",
+    "cbrt",
     "ceil",
     "clip",
     "complex",
@@ -268,6 +273,7 @@ __all__ = [
     "copysign",
     "cos",
     "cosh",
+    "count_leading_zeros",
     "count_nonzero",
     "cummax",
     "cummin",
@@ -379,6 +385,7 @@ __all__ = [
     "sin",
     "sinh",
     "sort",
+    "special",
     "sqrt",
     "square",
     "squeeze",

@@ -23,7 +23,7 @@ from bringup.api.broadcasting import (
     unary,
 )
 from bringup.api.promotion import DEFAULT_FLOAT, Operand, common
-from bringup.dtypes import bool_, i8, i16, i32, i64
+from bringup.dtypes import bool_, i8, i16, i32, i64, u8
 from bringup.errors import ConversionError, OpTypeError
 from bringup.graph import Literal, user_location
 from bringup.types import TensorType
@@ -499,6 +499,24 @@ def bitwise_right_shift(x1: Operand, x2: Operand) -> Array:
     """
     dtype, _ = common((x1, x2))
     return binary("shr", x1, x2, {"kind": "logical" if dtype.kind == "uint" else "arithmetic"})
+
+
+def bitwise_count(x: Array) -> Array:
+    """How many bits of integers are set, as u8; negative ones as their bits.
+
+    >>> bu.bitwise_count(bu.asarray([0, 7, -1])).tolist()
+    [0, 3, 64]
+    """
+    return convert(unary("popcount", x), u8)
+
+
+def count_leading_zeros(x: Array) -> Array:
+    """How many zero bits come before the highest set one, as u8; all of them for 0.
+
+    >>> bu.count_leading_zeros(bu.asarray([0, 1, -1])).tolist()
+    [64, 63, 0]
+    """
+    return convert(unary("clz", x), u8)
 
 
 def isnan(x: Array) -> Array:

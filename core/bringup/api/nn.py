@@ -62,8 +62,25 @@ def silu(x: Array) -> Array:
     >>> bu.nn.silu(bu.asarray([0.0])).tolist()
     [0.0]
     """
-    x = as_float(x)
-    return x * logistic(x)
+    return float_unary("silu", x)
+
+
+def softplus(x: Array) -> Array:
+    """``log(1 + exp(x))`` without overflow.
+
+    >>> bu.nn.softplus(bu.asarray([-bu.inf, 1e9])).tolist()
+    [0.0, 1000000000.0]
+    """
+    return float_unary("softplus", x)
+
+
+def log_sigmoid(x: Array) -> Array:
+    """``log(logistic(x))``, precise where that rounds to 0 or 1.
+
+    >>> bu.nn.log_sigmoid(bu.asarray([-1000.0])).tolist()
+    [-1000.0]
+    """
+    return float_unary("log_sigmoid", x)
 
 
 def gelu(x: Array, *, approximate: bool = False) -> Array:

@@ -24,7 +24,7 @@ _U = (
     4.92673942608635921086e4,
 )
 # erfc(x) = exp(−x²) · P(x) / Q(x) for 1 <= x <= 8.
-_P = (
+P = (
     2.46196981473530512524e-10,
     5.64189564831068821977e-1,
     7.46321056442269912687e0,
@@ -35,7 +35,7 @@ _P = (
     1.02755188689515710272e3,
     5.57535335369399327526e2,
 )
-_Q = (
+Q = (
     1.0,
     1.32281951154744992508e1,
     8.67072140885989742329e1,
@@ -48,14 +48,18 @@ _Q = (
 )
 
 
+def erf_near(x: Value) -> Value:
+    """Erf of an f32 or f64 value up to 1 in size; anything beyond."""
+    square = rows.mul(x, x)
+    return rows.mul(x, rows.div(build.polynomial(square, _T), build.polynomial(square, _U)))
+
+
 def erf_decompose(x: Value) -> Value:
     """Erf of an f32 or f64 value."""
-    square = rows.mul(x, x)
-    ratio = rows.div(build.polynomial(square, _T), build.polynomial(square, _U))
-    near = rows.mul(x, ratio)
+    near = erf_near(x)
     # Beyond 8 the complement is below half a unit in the last place of 1.
     size = rows.min(rows.abs(x), like(x, 8.0))
-    ratio = rows.div(build.polynomial(size, _P), build.polynomial(size, _Q))
+    ratio = rows.div(build.polynomial(size, P), build.polynomial(size, Q))
     complement = rows.mul(rows.exp(rows.neg(rows.mul(size, size))), ratio)
     far = copy_sign(rows.sub(build.ones_like(x), complement), x)
     return rows.select(build.compare("lt", size, build.ones_like(x)), near, far)

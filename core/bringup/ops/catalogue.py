@@ -39,7 +39,9 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "while",
     ),
     "convolutions": ("convolution",),
+    "counting": ("clz", "popcount"),
     "eigen": ("eigh",),
+    "error_functions": ("erfc", "erfinv"),
     "factors": ("lu", "qr"),
     "fourier": ("fft",),
     "functions": (
@@ -52,6 +54,8 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "sign",
         "square",
     ),
+    "gamma": ("digamma", "lgamma"),
+    "gates": ("log_sigmoid", "logaddexp", "silu", "softplus"),
     "gathering": (
         "dynamic_slice",
         "gather",
@@ -91,7 +95,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     ),
     "reduction": ("reduce",),
     "remainder": ("rem",),
-    "roots": ("hypot",),
+    "roots": ("cbrt", "hypot"),
     "scans": ("scan",),
     "scattering": (
         "dynamic_update_slice",

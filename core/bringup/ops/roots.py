@@ -8,6 +8,7 @@ from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._composite import composite
 from bringup.ops._numeric import Array, via_wider
+from bringup.ops._pairs import copy_sign, format_of, two_product
 from bringup.ops.build import compare, in_f32, like, rows
 from bringup.ops.table import Special, Trait, within
 
@@ -73,4 +74,77 @@ hypot = composite(
     # Half of 1.5 roundings of the sum of squares, that of the root, and of a subnormal result.
     accuracy=within(2.0),
     decompose=_hypot_decompose,
+)
+
+# A cubic near the root of 1 <= x <= 8, by ``core/tests/llvm/derive.py`` (cbrt).
+_START = (0.0023130325, -0.04330733, 0.3645163, 0.6816972)
+# By width: a factor that makes subnormals normal, the root of its inverse, the rest of the bias
+# by 3, and how often the start is improved.
+_LIFT = {32: (2.0**24, 2.0**-8, 2, 1), 64: (2.0**54, 2.0**-18, 0, 2)}
+
+
+def _halley(y: Value, x: Value) -> Value:
+    """A better cube root: an error e becomes 2/3 e³."""
+    cube = rows.mul(rows.mul(y, y), y)
+    twice = rows.add(x, x)
+    return rows.mul(y, rows.div(rows.add(cube, twice), rows.add(rows.add(cube, cube), x)))
+
+
+def _polished(y: Value, x: Value) -> Value:
+    """One step of Newton's with an exact residue: all but correctly rounded."""
+    square, error = two_product(y, y)
+    cube, low = two_product(square, y)
+    residue = rows.sub(rows.sub(rows.sub(x, cube), low), rows.mul(error, y))
+    return rows.add(y, rows.div(residue, rows.mul(square, like(x, 3.0))))
+
+
+def _cbrt_vjp(ct: Value, result: Value, _x: Value) -> Cotangents:
+    return (rows.div(ct, rows.mul(rows.mul(result, result), like(result, 3.0))),)
+
+
+@in_f32
+def _cbrt_decompose(x: Value) -> Value:
+    """X = 8^q m with 1 <= m < 8, and the root of m by iteration."""
+    layout, bits = format_of(x), build.unsigned(x.dtype)
+    lift, unlift, rest, times = _LIFT[x.dtype.bits]
+    size, one = rows.abs(x), build.ones_like(x)
+    least = compare("lt", size, like(x, 2.0 ** (1 - layout.bias)))
+    raised = build.bitcast(rows.mul(size, rows.select(least, like(x, lift), one)), bits)
+    stored = like(raised, layout.stored)
+    exponent = rows.shr(raised, stored, kind="logical")
+    # q plus an offset that keeps it from being negative.
+    thirds = rows.div(rows.add(exponent, like(exponent, rest)), like(exponent, 3))
+    offset = (layout.bias + rest) // 3
+    taken = rows.shl(rows.sub(rows.mul(thirds, like(thirds, 3)), like(thirds, 3 * offset)), stored)
+    m = build.bitcast(rows.sub(raised, taken), x.dtype)
+    y = build.polynomial(m, _START)
+    for _ in range(times):
+        y = _halley(y, m)
+    y = build.bitcast(_polished(y, m), bits)
+    back = rows.shl(rows.sub(thirds, like(thirds, offset)), stored)
+    root = build.bitcast(rows.add(y, back), x.dtype)
+    root = rows.mul(root, rows.select(least, like(x, unlift), one))
+    plain = rows.or_(
+        compare("eq", x, build.zeros_like(x)), build.not_(compare("lt", size, like(x, np.inf)))
+    )
+    return rows.select(plain, x, copy_sign(root, x))
+
+
+cbrt = composite(
+    "cbrt",
+    doc="The real cube root. cbrt(±0) is ±0, cbrt(±inf) is ±inf, NaN gives NaN.",
+    reference=via_wider(np.cbrt),
+    vjp=_cbrt_vjp,
+    special=(
+        Special(("0.0",), "0.0"),
+        Special(("-0.0",), "-0.0"),
+        Special(("-8",), "-2"),
+        Special(("27",), "3"),
+        Special(("inf",), "inf"),
+        Special(("-inf",), "-inf"),
+        Special(("nan",), "nan"),
+    ),
+    traits=frozenset({Trait.ODD, Trait.MONOTONE, Trait.EXPENSIVE}),
+    accuracy=within(1.0),
+    decompose=_cbrt_decompose,
 )

@@ -1,4 +1,4 @@
-"""Derive the polynomial coefficients of ``bringup.llvm.math`` and ``bringup.ops``: minimax by Remez.
+"""Derive the polynomials of ``bringup.llvm.math`` and ``bringup.ops``: minimax by Remez's exchange.
 
 Needs mpmath.  ``python derive.py [name …]`` prints, for f32 and f64, the coefficients from the
 lowest power up and the weighted error as a power of two.  Coefficients are rounded to the working
@@ -145,6 +145,17 @@ def _over_odd(function: Function) -> Function:
     return lambda z: z * mp.sqrt(z) / function(mp.sqrt(z))
 
 
+def _erfcx(u: Real) -> Real:
+    """``exp(x^2) erfc(x)`` at x = u + 1/2."""
+    return mp.exp((u + mpf(1) / 2) ** 2) * mp.erfc(u + mpf(1) / 2)
+
+
+def _stirling(x: Real) -> Real:
+    """What Stirling's formula lacks, times x."""
+    head = (x - mpf(1) / 2) * (mp.log(x) - 1) + (mp.log(2 * mp.pi) - 1) / 2
+    return (mp.loggamma(x) - head) * x
+
+
 _R = mp.log(2) / 2 * mpf("1.0001")
 _Q = mp.pi / 4 * mpf("1.0001")
 _S = (3 - 2 * mp.sqrt(2)) ** 2 * mpf("1.0001")
@@ -224,21 +235,36 @@ FITS = {
         lambda u: mp.log(mp.erfc(u + 1)), lambda u: mp.erfc(u + 1), mpf(0), mpf(5), {"f64": 18}
     ),
     # f t = t + t z p(z), z = t^2: |t| <= tan(pi/8), 1/2, 1, 1/2, 1/2
-    "atan": Fit(
-        _odd(mp.atan), _over_odd(mp.atan), _TINY, mpf(".171573"), {"f32": 4, "f64": 10}
-    ),
+    "atan": Fit(_odd(mp.atan), _over_odd(mp.atan), _TINY, mpf(".171573"), {"f32": 4, "f64": 10}),
     "asin": Fit(_odd(mp.asin), _over_odd(mp.asin), _TINY, mpf(".25"), {"f32": 4, "f64": 12}),
     "sinh": Fit(_odd(mp.sinh), _over_odd(mp.sinh), _TINY, mpf(1), {"f32": 3, "f64": 7}),
     "asinh": Fit(_odd(mp.asinh), _over_odd(mp.asinh), _TINY, mpf(".25"), {"f32": 4, "f64": 12}),
-    "atanh_wide": Fit(_odd(mp.atanh), _over_odd(mp.atanh), _TINY, mpf(".25"), {"f32": 5, "f64": 13}),
-    # log gamma(2 + s) = s (1 - euler) + s^2 p(s), |s| <= 1/2
-    "lgamma": Fit(
-        lambda s: (mp.loggamma(2 + s) - s * (1 - mp.euler)) / s**2,
-        lambda s: s**2 / mp.loggamma(2 + s),
-        mpf("-.5001"),
-        mpf(".5001"),
-        {"f32": 8, "f64": 18},
+    "atanh_wide": Fit(
+        _odd(mp.atanh), _over_odd(mp.atanh), _TINY, mpf(".25"), {"f32": 5, "f64": 13}
     ),
+    # log gamma(2 + s) = s (1 - euler) + s^2 p(s + 1/2), |s| <= 1/2
+    "lgamma": Fit(
+        lambda t: (
+            (mp.loggamma(t + mpf(3) / 2) - (t - mpf(1) / 2) * (1 - mp.euler))
+            / (t - mpf(1) / 2) ** 2
+        ),
+        lambda t: (t - mpf(1) / 2) ** 2 / mp.loggamma(t + mpf(3) / 2),
+        mpf(0),
+        mpf(1),
+        {"f32": 7, "f64": 16},
+    ),
+    # log gamma x = (x - 1/2) (log x - 1) + (log 2 pi - 1)/2 + p(z) / x, z = 1/x^2, x >= 8
+    "stirling": Fit(
+        lambda z: _stirling(1 / mp.sqrt(z)),
+        lambda z: mp.sqrt(z) / mp.loggamma(1 / mp.sqrt(z)),
+        mpf("1e-8"),
+        mpf(1) / 64,
+        {"f32": 1, "f64": 6},
+    ),
+    # erfc x = exp(-x^2) p(x - 1/2), 1/2 <= x <= 1
+    "erfcx": Fit(_erfcx, lambda u: 1 / _erfcx(u), mpf(0), mpf(".5001"), {"f32": 7, "f64": 14}),
+    # The cube root of 1 <= x <= 8, where an iteration starts.
+    "cbrt": Fit(mp.cbrt, lambda x: 1 / mp.cbrt(x), mpf(1), mpf(8), {"f32": 3}),
 }
 
 

@@ -127,6 +127,8 @@ POSITIVE = {"log", "sqrt", "rsqrt", "pow", "log1p"}
 NO_GRADIENT = {"floor", "compare", "sign", "round", "argmax", "argmin", "one_hot", "bitcast"} | {
     "threefry2x32",
     "philox4x32",
+    "popcount",
+    "clz",
 }
 
 
