@@ -40,9 +40,9 @@ def require_function(name: str, fn: Any, what: str) -> None:
     """Raise OpTypeError unless `fn` can be called."""
     if not callable(fn):
         raise OpTypeError(
-            f"{name}: {what} is a {type(fn).__name__}, no function",
+            f"{name}: {what} is of type {type(fn).__name__}, no function",
             location=user_location(),
-            fix="give a function",
+            fix="give a function, such as lambda x: x",
         )
 
 
@@ -69,7 +69,7 @@ def closed_over(
         result = fn(*given)
         if pair and not (isinstance(result, tuple) and len(result) == 2):
             raise OpTypeError(
-                f"{pair}: {graph_name(fn)} gives a {type(result).__name__}, not (carry, y)",
+                f"{pair}: {graph_name(fn)} gives one {type(result).__name__}, not (carry, y)",
                 location=user_location(),
                 fix="return two things, the second None if there is nothing to stack",
             )
@@ -105,7 +105,8 @@ def _yielding(leaf: Any, type_: TensorType) -> Any:
 class State:
     """What goes from iteration to iteration.
 
-    name: who needs it.  label: what messages call it.
+    name: who needs it.  label: what messages call it.  part: what they call its last part, if that
+    alone is the user's.
     types: of the leaves; a Python type where a Python scalar stood.
     """
 
@@ -115,6 +116,7 @@ class State:
     types: list[LeafType]
     treedef: TreeDef
     paths: list[str]
+    part: str = ""
 
     @property
     def wanted(self) -> list[TensorType]:
@@ -130,9 +132,10 @@ class State:
             made = trace(self)
             after = made.result if self.label == "state" else made.result.children[0]
             if after != self.treedef:
+                before, after = map(self._own, (self.treedef, after))
                 raise OpTypeError(
-                    f"{self.name}: the {self.label} is {self.treedef} before an iteration and "
-                    f"{after} after it",
+                    f"{self.name}: the {self.part or self.label} is {before} before an iteration "
+                    f"and {after} after it",
                     location=user_location(),
                     fix="return the same containers",
                 )
@@ -140,6 +143,9 @@ class State:
                 break
         self._check([v.type for v in made.graph.outputs])
         return made
+
+    def _own(self, tree: TreeDef) -> TreeDef:
+        return tree.children[-1] if self.part else tree
 
     def _adopt(self, found: Sequence[TensorType]) -> bool:
         """Give Python scalars the dtype that they have after an iteration."""
@@ -160,12 +166,11 @@ class State:
         for before, after, path in zip(self.wanted, found, self.paths, strict=False):
             if before is after:
                 continue
-            cast = f"convert it, as in astype(x, {before.dtype.long_name})"
-            fix = cast if before.shape == after.shape else "keep its shape"
+            cast = f"convert it, as in astype(x, {before.dtype.long_name}), or start with {after}"
             raise OpTypeError(
                 f"{self.name}: {path} is {before} before an iteration and {after} after it",
                 location=user_location(),
-                fix=f"{fix}, or start with {after}",
+                fix=cast if before.shape == after.shape else "make the function keep its shape",
             )
 
 
@@ -182,7 +187,8 @@ def state_of(name: str, tree: Any, label: str, labels: Sequence[str] | None) -> 
         paths = [path for part, child in parts for path in child.paths(part)]
     types = [leaf_type(x, f"{name}: {path}") for x, path in zip(leaves, paths, strict=True)]
     arrays = [_as_typed(x, array_type(t)) for x, t in zip(leaves, types, strict=True)]
-    return State(name, label, arrays, types, treedef, paths)
+    part = "" if labels is None else labels[-1]
+    return State(name, label, arrays, types, treedef, paths, part)
 
 
 def _as_typed(leaf: Any, type_: TensorType) -> Array:

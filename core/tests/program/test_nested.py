@@ -1,4 +1,4 @@
-"""Programs with loops and branches: planned, verified, counted and evaluated with what is inside."""
+"""Programs with loops and branches: planned, verified, counted and run with what is inside."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_the_verifier_looks_inside() -> None:
     step = only_step(program, ScanStep)
     for message, changes in (
         ("is never written", {"body": replace(step.body, steps=step.body.steps[:-1])}),
-        ("which overlap", {"spare": step.results[:1]}),
+        ("which it still reads", {"spare": step.operands[1:2]}),
         ("is due", {"length": 5}),
         ("takes inputs for itself", {"body": replace(step.body, donated=frozenset({0}))}),
     ):
