@@ -143,6 +143,21 @@ def attention(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         yield _instance(types, {"scale": depth**-0.5, "causal": causal}, ("signed", "small"))
 
 
+def resize(row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """Sizes that grow, shrink, and do both, dividing each other or not."""
+    dtype, w = draw.dtype, draw.vector
+    for method in ("nearest", "linear", "cubic"):
+        for shape, target in (
+            ((1, 2, 4, w), (1, 2, 8, 2 * w)),
+            ((2, 2 * w, 6), (2, w, 3)),
+            ((w + 1, 7), (5, 2 * w + 1)),
+            ((3, 0), (5, 0)),
+        ):
+            for antialias in (False, True):
+                attrs = {"shape": target, "method": method, "antialias": antialias}
+                yield _instance([dtype[shape]], attrs, ("signed", "ramp", "special"))
+
+
 def pooled(grow: Growing) -> Value | None:
     """Windows along the last dimension, folded."""
     x = grow.back(lambda v: bool(v.shape) and v.dtype is not bool_ and v.type.size > 0)
@@ -180,5 +195,6 @@ MAKERS = {
     "convolution": convolution,
     "group_norm": by_feature,
     "reduce_window": reduce_window,
+    "resize": resize,
     "rms_norm": rms_norm,
 }

@@ -20,6 +20,7 @@ from bringup.api.pooling import avg_pool, max_pool
 from bringup.api.promotion import DEFAULT_FLOAT, common, dtype_of, literal
 from bringup.api.reductions import Axis
 from bringup.api.reductions import sum as _sum
+from bringup.api.resizing import resize
 from bringup.dtypes import bool_
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
@@ -231,6 +232,7 @@ __all__ = [
     "max_pool",
     "one_hot",
     "relu",
+    "resize",
     "rms_norm",
     "sigmoid",
     "silu",

@@ -96,6 +96,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     "reduction": ("reduce",),
     "remainder": ("rem",),
     "roots": ("cbrt", "hypot"),
+    "resizing": ("resize",),
     "scans": ("scan",),
     "scattering": (
         "dynamic_update_slice",

@@ -209,6 +209,19 @@ def test_cross_entropy() -> None:
     assert sure.tolist() == [0.0], "a class ruled out costs nothing where it is not asked for"
 
 
+def test_resampling() -> None:
+    x = numbers(2, 5)
+    a = bu.asarray(x)
+    close(nn.resize(a, (4, 10), method="nearest"), x.repeat(2, 0).repeat(2, 1))
+    close(nn.resize(a, (10,), axis=(-1,))[:, 1:-1:2], x[:, :-1] * 0.75 + x[:, 1:] * 0.25)
+    line = bu.asarray(np.arange(8.0))
+    close(nn.resize(line, (16,), method="cubic")[8:10], [3.75, 4.25])
+    close(nn.resize(line, (4,)), [0.5, 2.5, 4.5, 6.5])
+    smooth = np.asarray(nn.resize(line, (4,), antialias=True))
+    close(smooth[1:3], [2.5, 4.5])
+    assert nn.resize(bu.arange(3), (5,), method="nearest").tolist() == [0, 0, 1, 2, 2]
+
+
 ONE = bu.ones((1, 1, 4))
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "layout": (lambda: nn.conv(ONE, ONE, layout="NHWC"), "use NCW or NWC"),
@@ -223,6 +236,8 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "labels": (lambda: nn.cross_entropy(ONE, ONE), "without axis 2"),
     "mask": (lambda: nn.attention(ONE, ONE, ONE, mask=ONE), "floats as bias"),
     "heads": (lambda: nn.attention(ONE, ONE, bu.ones((1, 4))), "depth"),
+    "sizes": (lambda: nn.resize(ONE, (2,)), "one size for each axis"),
+    "method": (lambda: nn.resize(ONE, (1, 1, 2), method="best"), "nearest, linear, cubic"),
     "gain": (lambda: nn.group_norm(ONE, 1, bu.ones(3)), "give it shape (1,)"),
     "features": (lambda: nn.batch_norm(ONE, bu.ones(4), bu.ones(1)), "give it shape (1,)"),
 }

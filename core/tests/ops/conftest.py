@@ -367,6 +367,16 @@ def _reduce_window(_row: OpDef, dtype: DType) -> Cases:
         yield (dtype[()],), {"kind": kind, "window": ()}
 
 
+def _resize(_row: OpDef, dtype: DType) -> Cases:
+    for method in ("nearest", "linear", "cubic") if dtype.is_float else ("nearest",):
+        yield (dtype[5, 4],), {"shape": (7, 2), "method": method}
+        yield (dtype[6, 3],), {"shape": (3, 6), "method": method, "antialias": True}
+        yield (dtype[7],), {"shape": (1,), "method": method}
+        yield (dtype[1, 2],), {"shape": (3, 2), "method": method}
+        yield (dtype[0, 3],), {"shape": (0, 2), "method": method}
+        yield (dtype[()],), {"shape": (), "method": method}
+
+
 def _rms_norm(_row: OpDef, dtype: DType) -> Cases:
     for types, attrs in _layer_norm(_row, dtype):
         yield types[:2], attrs
@@ -426,6 +436,7 @@ CASES: dict[str, Callable[[OpDef, DType], Cases]] = {
     "attention": _attention,
     "convolution": _convolution,
     "reduce_window": _reduce_window,
+    "resize": _resize,
     "argmax": _arg,
     "argmin": _arg,
     "one_hot": _one_hot,

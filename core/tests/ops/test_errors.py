@@ -131,6 +131,8 @@ WRONG: dict[str, tuple[OpDef, tuple[TensorType, ...], dict[str, Any]]] = {
         (v("f32[4]"),),
         {"kind": "max", "window": (2,), "lo": (-5,)},
     ),
+    "resize of nothing": (ops.resize, (v("f32[0]"),), {"shape": (3,), "method": "nearest"}),
+    "resize of integers": (ops.resize, (v("i32[4]"),), {"shape": (3,), "method": "linear"}),
     "attention operands": (ops.attention, (v("f32[3,4]"), v("f32[3,4]")), {"scale": 1.0}),
     "attention shapes": (
         ops.attention,
@@ -196,7 +198,7 @@ def test_every_row_rejects_dtypes_it_does_not_take(kit, any_row: OpDef) -> None:
             "dims": (0,), "dim": 0, "size": 3, "dtype": f32, "kind": "add",
             "batch": ((), ()), "contract": ((), ()), "approximate": "none", "epsilon": 0.1,
             "correction": 0.0, "direction": "eq", "branches": (), "window": (2,), "scale": 1.0,
-            "groups": 1,
+            "groups": 1, "shape": (3,), "method": "nearest",
         }  # fmt: skip
         if any_row.name == "shr":
             attrs["kind"] = "logical"
