@@ -26,7 +26,7 @@ def dropout(x: Array, key: Key, rate: float | Array) -> Array:
     >>> sorted(set(x.tolist())), 750 < float(bu.sum(x != 0)) < 850
     ([0.0, 1.25], True)
     """
-    from bringup.api.random import bernoulli
+    from bringup.api.samplers import bernoulli
 
     x = as_float(x)
     if isinstance(rate, Array):

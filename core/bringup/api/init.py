@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from bringup.api.array import Array
 from bringup.api.axes import axis_of, shape_of
 from bringup.api.keys import Key
-from bringup.api.random import normal, uniform
+from bringup.api.samplers import normal, uniform
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 

@@ -3,300 +3,47 @@
 A key is a value: the same key gives the same numbers, on every device, fused or not, in `jit` or
 outside.  So it must be used once: `split` it, or `fold_in` the number of a step, for more.
 
-Samplers compute element i from the key and i alone.  They fuse into what reads them, and their bits
-never reach memory unless they are asked for.  Only `truncated_normal` between arrays, `categorical`
-and what follows it use functions that devices may round differently.
+Samplers fuse into what reads them, and their bits never reach memory unless they are asked for.
+Arithmetic that devices may round differently is kept out of them.  Where it is not, numbers may
+differ in their last digits: `truncated_normal` between arrays, `dirichlet`, and what is compared
+with a sum or a logarithm of arguments: `categorical` and `choice` with weights.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
-import numpy as np
-
-from bringup.api.array import Array
-from bringup.api.axes import axis_of
-from bringup.api.broadcasting import as_array, as_float, convert, spread
-from bringup.api.elementwise import clip, less, minimum, nextafter, where
-from bringup.api.keys import Key, Shape, bits, checked, fold_in, generate, key, split
-from bringup.api.manipulation import expand_dims, moveaxis
-from bringup.api.promotion import DEFAULT_INT, check_range, dtype_of
-from bringup.api.quantiles import log, normal_quantile, upper_quantile
-from bringup.api.reductions import argmax
-from bringup.api.sampling import (
-    float_of,
-    fraction,
-    scaled_down,
-    signed,
-    sizes_of,
-    tails,
-    working,
+from bringup.api.choosing import choice, permutation, shuffle
+from bringup.api.keys import Key, bits, fold_in, key, split
+from bringup.api.rejection import beta, dirichlet, gamma
+from bringup.api.samplers import (
+    bernoulli,
+    categorical,
+    exponential,
+    gumbel,
+    laplace,
+    normal,
+    randint,
+    truncated_normal,
+    uniform,
 )
-from bringup.dtypes import DType, u32, u64
-from bringup.errors import OpTypeError
-from bringup.graph import user_location
-
-Bound = float | Array
-
-
-def uniform(
-    key: Key,
-    shape: Shape = (),
-    *,
-    dtype: object = None,
-    low: Bound = 0.0,
-    high: Bound = 1.0,
-) -> Array:
-    """Numbers of ``[low, high)``, f64 by default.
-
-    Between 0 and 1 they are the multiples of half the dtype's epsilon, all equally likely: 2**53 of
-    f64, 2**24 of f32, 2**11 of f16, 2**8 of bf16.
-    low, high: numbers, or arrays that broadcast to the shape.  Raises OpTypeError if high < low.
-
-    >>> x = bu.random.uniform(bu.random.key(0), 1000)
-    >>> 0 <= float(bu.min(x)) < float(bu.max(x)) < 1
-    True
-    """
-    one, own = checked("uniform", key), float_of("uniform", dtype)
-    sizes = sizes_of("uniform", shape)
-    x = fraction(one, sizes, own)
-    if _is(low, 0.0) and _is(high, 1.0):
-        return x
-    if not isinstance(low, Array) and not isinstance(high, Array):
-        _check_order("uniform", low, high)
-        below = float(np.nextafter(own.numpy.type(high), own.numpy.type(low)))
-        return minimum(x * (high - low) + low, below)
-    first, last = (_parameter(bound, own, sizes, one) for bound in (low, high))
-    return minimum(x * (last - first) + first, nextafter(last, first))
-
-
-def _is(bound: Any, value: float) -> bool:
-    return isinstance(bound, int | float) and bound == value
-
-
-def _check_order(name: str, low: float, high: float) -> None:
-    if not low <= high:
-        raise OpTypeError(
-            f"{name}: low={low} is above high={high}",
-            location=user_location(),
-            fix="give low <= high",
-        )
-
-
-def _parameter(value: Any, dtype: DType, shape: tuple[int, ...], key: Key) -> Array:
-    """A parameter of a distribution as an array of the result's type."""
-    array = as_array(value, key.data._device)
-    return spread(convert(array, dtype), shape)
-
-
-def normal(key: Key, shape: Shape = (), *, dtype: object = None) -> Array:
-    """Numbers of the standard normal distribution, f64 by default.
-
-    By inversion of 31 or, in f64, 63 random bits and a sign, so out to 6.2 or 9.1; the quantile
-    function is M. Wichura's, its relative error below 4e-7 in f32 and 1e-15 in f64.  f16 and bf16
-    are f32's numbers rounded.
-
-    >>> x = bu.random.normal(bu.random.key(0), 10_000)
-    >>> abs(float(bu.mean(x))) < 0.05, abs(float(bu.std(x)) - 1) < 0.05
-    (True, True)
-    """
-    one, own = checked("normal", key), float_of("normal", dtype)
-    lower, upper, sign = tails(one, sizes_of("normal", shape), working(own))
-    # One tail of both signs: half of either probability, and the distance of that from 1/2.
-    return convert(signed(upper_quantile(lower * 0.5, upper * 0.5), sign), own)
-
-
-def truncated_normal(
-    key: Key, low: Bound, high: Bound, shape: Shape | None = None, *, dtype: object = None
-) -> Array:
-    """Numbers of the standard normal distribution between bounds, f64 by default.
-
-    low, high: numbers, which may be infinite, or arrays, to whose shape `shape` defaults.
-
-    >>> x = bu.random.truncated_normal(bu.random.key(0), -2.0, 2.0, 1000)
-    >>> float(bu.max(bu.abs(x))) <= 2
-    True
-    """
-    one, own = checked("truncated_normal", key), float_of("truncated_normal", dtype)
-    sizes, wide = sizes_of("truncated_normal", shape, (low, high)), working(own)
-    lower, upper, _ = tails(one, sizes, wide)
-    ends: list[tuple[Any, Any]]
-    if isinstance(low, Array) or isinstance(high, Array):
-        from bringup.api.nn import erf  # which imports this for dropout
-
-        low, high = (_parameter(bound, wide, sizes, one) for bound in (low, high))
-        root = math.sqrt(0.5)
-        ends = [(0.5 + 0.5 * erf(x * root), 0.5 - 0.5 * erf(x * root)) for x in (low, high)]
-    else:
-        _check_order("truncated_normal", low, high)
-        ends = [(_below(low), _below(-low)), (_below(high), _below(-high))]
-    # The share of the mass between the bounds, told from below and from above.
-    (from_below, from_above), (to_below, to_above) = ends
-    least = float(np.finfo(wide.numpy).tiny)
-    chance = [
-        from_below + lower * (to_below - from_below),
-        to_above + upper * (from_above - to_above),
-    ]
-    x = normal_quantile(*(clip(p, least, 1.0) for p in chance))
-    return convert(clip(x, low, high), own)
-
-
-def _below(x: float) -> float:
-    return 0.5 * math.erfc(-x * math.sqrt(0.5))
-
-
-def exponential(key: Key, shape: Shape = (), *, dtype: object = None) -> Array:
-    """Numbers of the exponential distribution of mean 1, f64 by default; never 0.
-
-    >>> x = bu.random.exponential(bu.random.key(0), 10_000)
-    >>> abs(float(bu.mean(x)) - 1) < 0.05
-    True
-    """
-    one, own = checked("exponential", key), float_of("exponential", dtype)
-    return convert(_exponential(one, sizes_of("exponential", shape), own), own)
-
-
-def _exponential(key: Key, shape: tuple[int, ...], dtype: DType) -> Array:
-    lower, upper, _ = tails(key, shape, working(dtype))
-    return -log(lower, upper)
-
-
-def gumbel(key: Key, shape: Shape = (), *, dtype: object = None) -> Array:
-    """Numbers of the standard Gumbel distribution, ``-log(exponential)``; f64 by default.
-
-    >>> bu.random.gumbel(bu.random.key(0), (2, 3)).shape
-    (2, 3)
-    """
-    one, own = checked("gumbel", key), float_of("gumbel", dtype)
-    return convert(-log(_exponential(one, sizes_of("gumbel", shape), own)), own)
-
-
-def laplace(key: Key, shape: Shape = (), *, dtype: object = None) -> Array:
-    """Numbers of the Laplace distribution of mean 0 and scale 1, f64 by default.
-
-    >>> bu.random.laplace(bu.random.key(0), (2, 3)).shape
-    (2, 3)
-    """
-    one, own = checked("laplace", key), float_of("laplace", dtype)
-    lower, upper, sign = tails(one, sizes_of("laplace", shape), working(own))
-    return convert(signed(-log(lower, upper), sign), own)
-
-
-def bernoulli(key: Key, p: Bound = 0.5, shape: Shape | None = None) -> Array:
-    """Booleans that are true with probability `p`.
-
-    p: a number, met to 2**-32, or an array, met to half the epsilon of its dtype, to whose shape
-    `shape` defaults.
-
-    >>> x = bu.random.bernoulli(bu.random.key(0), 0.3, 10_000)
-    >>> abs(float(bu.mean(bu.astype(x, bu.float64))) - 0.3) < 0.02
-    True
-    """
-    one, sizes = checked("bernoulli", key), sizes_of("bernoulli", shape, (p,))
-    if isinstance(p, Array):
-        p = as_float(p)
-        return less(fraction(one, sizes, p.dtype), spread(p, sizes))
-    if not 0 <= p <= 1:
-        raise OpTypeError(
-            f"bernoulli: p={p} is no probability", location=user_location(), fix="give 0 <= p <= 1"
-        )
-    # The last word is as good as the first that is too large, and p=1 must have them all.
-    (word,) = generate(one, sizes, 1)
-    count = math.ceil(p * 2.0**32)
-    return word < count if count < 1 << 32 else word >= 0
-
-
-def randint(
-    key: Key, shape: Shape, low: int | Array, high: int | Array, *, dtype: object = None
-) -> Array:
-    """Integers of ``[low, high)``, i64 by default.
-
-    No integer's probability is off by more than 2**-64 where the range holds less than 2**32, nor
-    by more than 2**-128 where it holds more.
-    low, high: ints, or arrays that broadcast to the shape; where ``high <= low`` these give `low`.
-    Raises OpTypeError for ints with high <= low.
-
-    >>> sorted(set(bu.random.randint(bu.random.key(0), 100, 0, 3).tolist()))
-    [0, 1, 2]
-    """
-    one, sizes = checked("randint", key), sizes_of("randint", shape)
-    own = DEFAULT_INT if dtype is None else dtype_of(dtype)
-    if not own.is_integer:
-        raise OpTypeError(
-            f"randint: {own} is no integer dtype",
-            location=user_location(),
-            fix="use uniform for floats and bernoulli for booleans",
-        )
-    if isinstance(low, Array) or isinstance(high, Array):
-        return _between(one, *(_parameter(bound, own, sizes, one) for bound in (low, high)))
-    if not low < high:
-        raise OpTypeError(
-            f"randint: no integer is in [{low}, {high})",
-            location=user_location(),
-            fix="give low < high",
-        )
-    check_range(low, own)
-    check_range(high - 1, own)
-    return convert(_below_span(one, sizes, high - low), own) + low
-
-
-def _below_span(key: Key, shape: tuple[int, ...], span: int) -> Array:
-    """Words below `span`."""
-    if span <= 1 << 32:
-        high, low = generate(key, shape, 2)
-        return high if span == 1 << 32 else scaled_down(high, low, span)
-    high, low = (bits(part, shape, dtype=u64) for part in split(key))
-    return high if span == 1 << 64 else scaled_down(high, low, span)
-
-
-def _between(key: Key, low: Array, high: Array) -> Array:
-    span = where(low < high, high - low, 1)
-    unsigned = u64 if low.dtype.bits == 64 else u32
-    # Differences wrap in their own width, and are right there as unsigned ones.
-    mask = (1 << low.dtype.bits) - 1
-    count = convert(span, unsigned) & mask
-    if unsigned is u64:
-        first, second = (bits(part, low.shape, dtype=u64) for part in split(key))
-    else:
-        first, second = generate(key, low.shape, 2)
-    return convert(scaled_down(first, second, count), low.dtype) + low
-
-
-def categorical(key: Key, logits: Array, *, axis: int = -1, shape: Shape | None = None) -> Array:
-    """Positions along an axis, drawn with probability ``softmax(logits)``; i64.
-
-    By the maximum of logits and Gumbel numbers.
-    shape: of the result, to which that of `logits` without the axis broadcasts, and is the default.
-
-    >>> logits = bu.asarray([0.0, -bu.inf, 0.0])
-    >>> sorted(set(bu.random.categorical(bu.random.key(0), logits, shape=50).tolist()))
-    [0, 2]
-    """
-    one, logits = checked("categorical", key), as_float(logits)
-    at = axis_of("categorical", axis, logits.ndim)
-    rest = tuple(n for d, n in enumerate(logits.shape) if d != at)
-    sizes = rest if shape is None else sizes_of("categorical", shape)
-    wide = convert(logits, working(logits.dtype))
-    # The axis goes last, where the result has none.
-    order = expand_dims(moveaxis(wide, at, -1), tuple(range(len(sizes) - len(rest))))
-    full = (*sizes, logits.shape[at])
-    noise = gumbel(one, full, dtype=wide.dtype)
-    return argmax(spread(order, full) + noise, axis=-1)
-
 
 __all__ = [
     "Key",
     "bernoulli",
+    "beta",
     "bits",
     "categorical",
+    "choice",
+    "dirichlet",
     "exponential",
     "fold_in",
+    "gamma",
     "gumbel",
     "key",
     "laplace",
     "normal",
+    "permutation",
     "randint",
+    "shuffle",
     "split",
     "truncated_normal",
     "uniform",
