@@ -23,7 +23,7 @@ from bringup.ops.evaluate import run_instr
 from bringup.ops.table import Kind
 from bringup.passes.decompose import expand
 from bringup_conformance import elementwise as spread
-from bringup_conformance import sums
+from bringup_conformance import orders, sums
 from bringup_conformance.elementwise import MONOTONE, opdef
 from bringup_conformance.numbers import Array
 from bringup_conformance.span import Span, spanning
@@ -82,6 +82,8 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
         ]
     if row.name in MONOTONE or accuracy.ulp:
         return [spread.computed(instr, operands, numerics)]
+    if row.kind is Kind.ORDER:
+        return orders.sorted_spans(instr, operands)
     if row.decompose is not None:
         spans = run(_expansion(instr), operands, numerics)
         own = run_instr(instr, [x.middle for x in operands])
@@ -147,4 +149,6 @@ class _Held:
 
 @lru_cache(_EXPANSIONS)
 def _expand(_key: tuple[Any, ...], held: _Held) -> Graph:
-    return expand(held.instr)
+    """The decomposition; of running folds another one, since theirs is better than they need be."""
+    running = held.instr.op.name == "cumulative"
+    return orders.prefixes(held.instr) if running else expand(held.instr)

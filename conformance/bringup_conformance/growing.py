@@ -16,6 +16,7 @@ from bringup.dtypes import DType, bool_
 from bringup.errors import OpTypeError
 from bringup.graph import Builder, Graph, Literal, Value
 from bringup.ops.table import lookup
+from bringup.passes.base import as_results
 from bringup.types import TensorType
 from bringup_conformance.bounds import propagate
 from bringup_conformance.choices import Choices, chance, pick, weighted
@@ -91,26 +92,28 @@ class Growing:
             return None
         try:
             with self.builder:
-                result: Value = row(*given, **attrs)
+                results = as_results(row(*given, **attrs))
         except OpTypeError:
             return None
-        return self._kept(result)
+        return self._kept(results)
 
-    def _kept(self, result: Value) -> Value | None:
-        instr = result.producer
+    def _kept(self, results: tuple[Value, ...]) -> Value | None:
+        """The last of the results of an instruction, if all of them are worth comparing."""
+        instr = results[0].producer
         assert instr is not None
-        if result.type.size > 4 * self.setting.limit:
+        if any(v.type.size > 4 * self.setting.limit for v in results):
             return None
         operands = [self.spans[v] for v in instr.operands]
         with np.errstate(all="ignore"):
-            (span,) = propagate(instr, operands, self.setting.numerics)
-        if self.setting.exact and not span.exact:
+            spans = propagate(instr, operands, self.setting.numerics)
+        if self.setting.exact and not all(span.exact for span in spans):
             return None
-        if lost(span) > MOST_LOST and all(lost(x) <= MOST_LOST for x in operands):
+        had = all(lost(x) <= MOST_LOST for x in operands)
+        if had and any(lost(span) > MOST_LOST for span in spans):
             return None
-        self.spans[result] = span
-        self.values.append(result)
-        return result
+        self.spans.update(zip(results, spans, strict=True))
+        self.values += results
+        return results[-1]
 
     def constant(self, type_: TensorType, number: float | None = None) -> Value | None:
         """A splat; drawn if no number is given."""

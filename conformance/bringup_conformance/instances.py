@@ -16,6 +16,7 @@ from bringup.types import TensorType
 from bringup_conformance.cases import Instance
 from bringup_conformance.choices import Stream, chance, pick
 from bringup_conformance.networks import MAKERS as NETWORKS
+from bringup_conformance.orders import MAKERS as ORDERS
 from bringup_conformance.recipes import Recipe
 from bringup_conformance.sizes import LARGE, draw_shape, strata
 
@@ -379,4 +380,5 @@ _MAKERS: dict[str, _Make] = {
     "argmin": _position,
     "one_hot": _one_hot,
     **NETWORKS,
+    **ORDERS,
 }

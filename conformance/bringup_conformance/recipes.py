@@ -175,6 +175,11 @@ def _ramp(draw: _Drawing) -> Array:
     return draw.either(lambda: count.astype(np.float64), lambda: count)
 
 
+def _falling(draw: _Drawing) -> Array:
+    """A ramp from its end to its beginning."""
+    return _ramp(draw)[::-1].copy()
+
+
 def _signed(draw: _Drawing) -> Array:
     """Both signs, full significands, magnitudes of order one; all values of an integer dtype."""
     return draw.either(lambda: draw.uniform(-4.0, 4.0), lambda: draw.words().view(np.int64))
@@ -252,6 +257,7 @@ def _constant(draw: _Drawing) -> Array:
 
 KINDS: dict[str, Callable[[_Drawing], Array]] = {
     "ramp": _ramp,
+    "falling": _falling,
     "signed": _signed,
     "negative": _negative,
     "positive": _positive,

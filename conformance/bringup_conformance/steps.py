@@ -9,6 +9,7 @@ from bringup.graph import Value
 from bringup_conformance.choices import chance, pick, weighted
 from bringup_conformance.growing import Growing
 from bringup_conformance.networks import convolved, pooled
+from bringup_conformance.orders import ordered, running
 
 Step = Callable[[Growing], Value | None]
 Weighted = tuple[tuple[int, str], ...]
@@ -360,6 +361,8 @@ STEPS: tuple[tuple[int, Step], ...] = (
     (4, dot),
     (2, pooled),
     (2, convolved),
+    (2, ordered),
+    (2, running),
     (2, against_constant),
     (3, nearly_identity),
 )
