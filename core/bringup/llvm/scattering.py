@@ -58,6 +58,16 @@ class _Write:
         return self.shape[: len(self.shape) - self.run]
 
     @property
+    def wide(self) -> bool:
+        """Whether half floats are summed up in f32, of which the result is rounded once."""
+        return is_half(self.dtype) and self.kind in ("add", "mul") and not self.apart
+
+    @property
+    def kept(self) -> DType:
+        """The dtype of the array while it is written to."""
+        return f32 if self.wide else self.dtype
+
+    @property
     def width(self) -> int:
         """Elements of a run."""
         return math.prod(self.shape[len(self.shape) - self.run :])
@@ -183,10 +193,15 @@ def _emit(
     write: _Write,
     begin: _Begin,
 ) -> NativeStep:
-    copy = _emit_copy(module, step, f"{name}.copy")
     if not math.prod(write.shape):
-        return NativeStep((copy,))
-    return NativeStep((copy, _emit_rows(module, step, name, target, write, begin)))
+        return NativeStep((_emit_copy(module, step, name),))
+    rows = _emit_rows(module, step, name, target, write, begin)
+    if not write.wide:
+        return NativeStep((_emit_copy(module, step, f"{name}.copy"), rows))
+    lanes = target.vector_bits // 32
+    first = _emit_conversion(module, step, f"{name}.widen", lanes, True)
+    last = _emit_conversion(module, step, f"{name}.narrow", lanes, False)
+    return NativeStep((first, rows, last), step.operands[0].type.size * 4)
 
 
 def _emit_copy(module: Module, step: OpStep, name: str) -> NativeKernel:
@@ -204,6 +219,34 @@ def _emit_copy(module: Module, step: OpStep, name: str) -> NativeKernel:
         false = const(ir.i1, 0)
         b.intrinsic("llvm.memcpy", ir.void, (*places, count, false), (ir.ptr, ir.ptr, ir.i64))
     return phase.done(units, _COPIED // 8)
+
+
+def _emit_conversion(
+    module: Module, step: OpStep, name: str, lanes: int, widening: bool
+) -> NativeKernel:
+    """The array into shared memory as f32, or that into the result."""
+    phase = Phase(module, step, name)
+    b, type_ = phase.b, step.operands[0].type
+    half, each = memory_type(type_.dtype), _COPIED // 4
+    source = phase.operands[0] if widening else phase.shared
+    target = phase.shared if widening else phase.results[0]
+    taken, given = (half, ir.f32) if widening else (ir.f32, half)
+
+    def convert(at: Val, count: int) -> None:
+        x = b.load(vec(taken, count), b.gep(source, at, taken), taken.bits // 8)
+        made = widen(b, x) if widening else narrow(b, x, type_.dtype)
+        b.store(made, b.gep(target, at, given), given.bits // 8)
+
+    with phase.units() as unit:
+        low = b.mul(unit, const(ir.i64, each))
+        high = b.add(low, const(ir.i64, each))
+        high = b.intrinsic("llvm.smin", ir.i64, (high, const(ir.i64, type_.size)))
+        stop = b.sub(high, b.binary("urem", b.sub(high, low), const(ir.i64, lanes)))
+        with b.loop(low, stop, lanes) as loop:
+            convert(loop.index, lanes)
+        with b.loop(stop, high) as loop:
+            convert(loop.index, 1)
+    return phase.done(-(-type_.size // each), each // 4)
 
 
 def _emit_rows(
@@ -251,8 +294,11 @@ def _row(
         offset = b.add(offset, b.mul(coordinate, const(ir.i64, stride)))
     updates = b.gep(phase.operands[write.operand], b.mul(row, const(ir.i64, write.width)), element)
 
+    array = phase.shared if write.wide else phase.results[0]
+
     def run() -> None:
-        _elements(b, write, (b.gep(phase.results[0], offset, element), updates), span, lanes)
+        target = b.gep(array, offset, memory_type(write.kept))
+        _elements(b, write, (target, updates), span, lanes)
 
     if inside is None:
         run()
@@ -293,25 +339,24 @@ def _elements(
 def _combine(
     b: Builder, write: _Write, places: tuple[Val, Val], at: Val, lanes: int, mask: Val | None
 ) -> None:
-    element, align = memory_type(write.dtype), write.dtype.itemsize
-    wide = vec(element, lanes)
-    target, source = (b.gep(place, at, element) for place in places)
+    target = b.gep(places[0], at, memory_type(write.kept))
+    source = b.gep(places[1], at, memory_type(write.dtype))
 
-    def load(address: Val) -> Val:
+    def load(address: Val, dtype: DType) -> Val:
+        wide = vec(memory_type(dtype), lanes)
         if mask is None:
-            return b.load(wide, address, align)
-        return b.masked_load(wide, address, mask, ir.zero(wide), align)
+            return b.load(wide, address, dtype.itemsize)
+        return b.masked_load(wide, address, mask, ir.zero(wide), dtype.itemsize)
 
-    new = load(source)
+    new = load(source, write.dtype)
     if write.kind != "set":
-        half = is_half(write.dtype)
-        dtype = f32 if half else write.dtype
-        both = combine(b, write.kind, dtype, widen(b, load(target)), widen(b, new))
-        new = narrow(b, both, write.dtype)
+        dtype = f32 if is_half(write.dtype) else write.dtype
+        both = combine(b, write.kind, dtype, widen(b, load(target, write.kept)), widen(b, new))
+        new = narrow(b, both, write.kept)
     if mask is None:
-        b.store(new, target, align)
+        b.store(new, target, write.kept.itemsize)
     else:
-        b.masked_store(new, target, mask, align)
+        b.masked_store(new, target, mask, write.kept.itemsize)
 
 
 __all__ = ["emit_scatter", "emit_update"]
