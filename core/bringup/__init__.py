@@ -38,6 +38,7 @@ from bringup.api.creation import (
 from bringup.api.datatypes import astype, can_cast, finfo, iinfo, isdtype, result_type
 from bringup.api.derivatives import hessian, jacfwd, jacrev, jvp, vjp
 from bringup.api.dlpack import from_dlpack
+from bringup.api.einsum import einsum
 from bringup.api.elementwise import (
     abs,
     add,
@@ -286,6 +287,7 @@ __all__ = [
     "dynamic_slice",
     "dynamic_update_slice",
     "e",
+    "einsum",
     "empty",
     "empty_like",
     "equal",
