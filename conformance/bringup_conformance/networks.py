@@ -58,20 +58,21 @@ def _drawn_convolution(draw: Drawing) -> Instance:
 
     groups, taken, made = (choices.integer(1, 3) for _ in range(3))
     sizes = each(0, 1, 3, 5, draw.vector + 1 if rank == 1 else 6)
+    dims = order(), order()
     attrs = {
         "strides": each(1, 1, 2, 3),
         "lo": each(-1, 0, 1, 3),
         "hi": each(-1, 0, 1, 3),
         "lhs_dilation": each(1, 1, 2, 3),
         "rhs_dilation": each(1, 1, 2, 3),
-        "lhs_dims": order(),
-        "rhs_dims": order(),
+        "lhs_dims": dims[0],
+        "rhs_dims": dims[1],
         "out_dims": order(),
         "groups": groups,
     }
-    lhs = dict(zip(attrs["lhs_dims"], (2, groups * taken, *sizes), strict=True))
+    lhs = dict(zip(dims[0], (2, groups * taken, *sizes), strict=True))
     window = each(1, 2, 3)
-    rhs = dict(zip(attrs["rhs_dims"], (groups * made, taken, *window), strict=True))
+    rhs = dict(zip(dims[1], (groups * made, taken, *window), strict=True))
     shapes = [tuple(table[d] for d in range(rank + 2)) for table in (lhs, rhs)]
     return _instance([draw.dtype[shape] for shape in shapes], attrs, PRODUCTS)
 

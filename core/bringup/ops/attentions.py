@@ -71,7 +71,7 @@ def _reference(
         scores = np.where(seen, scores, scores.dtype.type(-np.inf))
     top = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
     powers = np.exp(scores - top)
-    return np.matmul(powers / np.sum(powers, axis=-1, keepdims=True), value)
+    return np.asarray(np.matmul(powers / np.sum(powers, axis=-1, keepdims=True), value))
 
 
 def _product(a: Value, b: Value, over: tuple[int, int]) -> Value:

@@ -205,8 +205,9 @@ def _reference(lhs: Array, rhs: Array, *, accumulate: DType, result: DType, **at
                 for s, count, step in zip(starts, counts, at.strides, strict=True)
             ]
             part = x[(slice(None), slice(None), *spans)]
+            index: Any = (..., *place)
             part = part.reshape(n, at.groups, taken, math.prod(counts))
-            total += np.matmul(w[(..., *place)].reshape(at.groups, made // at.groups, taken), part)
+            total += np.matmul(w[index].reshape(at.groups, made // at.groups, taken), part)
     out = np.transpose(total.reshape(n, made, *counts), np.argsort(at.out_dims))
     if floats:
         return round_to(out, max(result.numpy, lhs.dtype, key=_width))

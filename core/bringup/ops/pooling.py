@@ -105,12 +105,12 @@ def _reference(x: Array, *, kind: str, **attrs: Any) -> Array:
     padded = padded[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, a, b in kept)]
     counts = at.counts(x.shape)
     total = np.full(counts, edge, wide.dtype)
-    fold = {"add": np.add, "max": total_max, "min": total_min}[kind]
+    folds: dict[str, Any] = {"add": np.add, "max": total_max, "min": total_min}
     with np.errstate(all="ignore"):
         for place in itertools.product(*map(range, at.window)):
             table2 = zip(place, at.dilation, counts, at.strides, strict=True)
             spans = [slice(k * d, k * d + spread_size(n, s), s) for k, d, n, s in table2]
-            total = fold(total, padded[tuple(spans)])
+            total = folds[kind](total, padded[tuple(spans)])
     return round_to(total, x.dtype) if summed else np.asarray(total)
 
 

@@ -75,7 +75,7 @@ def _kernel(method: str, at: Array) -> Array:
     """The weight at a distance: a triangle, or the cubic of Keys with a = −1/2."""
     at = np.abs(at)
     if method == "linear":
-        return np.maximum(1 - at, 0)
+        return np.asarray(np.maximum(1 - at, 0))
     near = (1.5 * at - 2.5) * at * at + 1
     far = ((-0.5 * at + 2.5) * at - 4) * at + 2
     return np.where(at < 1, near, np.where(at < 2, far, 0.0))
