@@ -324,7 +324,16 @@ class Array:
         return _linear.matrix_transpose(self)
 
     def __getitem__(self, key: Any) -> Array:
-        """Basic indexing: integers, slices with any step, ``...`` and None."""
+        """Indexing as numpy's: by integers, slices, ``...``, None, integer arrays and masks.
+
+        Negative indices count from the end.  Indices known here are checked; those in an array are
+        data, and kept in range.  The elements that a mask selects are counted, so its values are
+        looked at, which a traced function cannot do.
+
+        >>> x = bu.asarray([[1, 2, 3], [4, 5, 6]])
+        >>> x[:, bu.asarray([2, 0])].tolist(), x[x > 4].tolist()
+        ([[3, 1], [6, 4]], [5, 6])
+        """
         return _indexing.getitem(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:

@@ -30,8 +30,10 @@ class NamespaceInfo:
     """The answers of ``__array_namespace_info__()``."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Neither boolean masks nor shapes that depend on data; dimensions as a device takes."""
-        return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": None}
+        """Boolean masks and shapes that depend on data, outside traced functions; dimensions as a
+        device takes.
+        """
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
 
     def default_device(self) -> OpenDevice:
         """The device of arrays made without ``device=``."""

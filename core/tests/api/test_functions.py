@@ -332,7 +332,7 @@ def test_constants_and_inspection() -> None:
     assert (bu.pi, bu.e, bu.inf, bu.newaxis) == (np.pi, np.e, np.inf, None)
     assert np.isnan(bu.nan)
     info = bu.__array_namespace_info__()
-    assert info.capabilities()["boolean indexing"] is False
+    assert info.capabilities()["boolean indexing"] is True
     assert info.default_device().name == "reference"
     assert info.default_dtypes()["real floating"] is bu.float64
     assert set(info.dtypes(kind="unsigned integer")) == {"uint8", "uint16", "uint32", "uint64"}
