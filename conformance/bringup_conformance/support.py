@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bringup.errors import OpTypeError
-from bringup.graph import Builder, Graph
+from bringup.graph import Builder, Graph, attrs_key
 from bringup.ops.table import OpDef, lookup
 from bringup.types import TensorType
 
@@ -36,7 +36,8 @@ class Support:
         """
         graph = single(row, operands, attrs)
         dtypes = tuple(v.dtype for v in (*graph.inputs, *graph.outputs))
-        key = (row.claim(graph.instrs[-1].attrs), dtypes)
+        bound = graph.instrs[-1].attrs
+        key = (row.claim(bound), dtypes, attrs_key(bound) if row.holds_graphs else ())
         if key not in self._known:
             self._known[key] = self._missing(graph)
         return self._known[key]
