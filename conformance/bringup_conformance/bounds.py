@@ -29,6 +29,8 @@ from bringup_conformance.numbers import Array
 from bringup_conformance.span import Span, spanning
 
 _EXPANSIONS = 4096
+#: Rows that only move elements, and where their indices begin among the operands.
+_INDICES = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
 
 
 def analyse(graph: Graph, inputs: Sequence[Array], numerics: Numerics) -> list[Span]:
@@ -69,6 +71,9 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
     accuracy = row.accuracy_for(instr.attrs)
     if row.kind in (Kind.ELEMENTWISE, Kind.SOURCE, Kind.MOVEMENT):
         return [_simple(instr, operands, numerics)]
+    indices = _INDICES.get(row.name)
+    if indices is not None and all(x.exact for x in operands[indices:]):
+        return [spread.movement(instr, operands)]
     if row.kind is Kind.REDUCTION:
         return [_reduction(instr, operands[0], numerics)]
     if row.kind is Kind.CONTRACTION and instr.result.dtype.is_float:

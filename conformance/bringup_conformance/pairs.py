@@ -13,6 +13,7 @@ from bringup.graph import Builder, Literal, Value
 from bringup.ops.table import lookup
 from bringup.types import TensorType
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported
+from bringup_conformance.indexed import READS as INDEXED_READS
 from bringup_conformance.recipes import Recipe
 from bringup_conformance.sizes import LARGE
 from bringup_conformance.support import Support, reason_of
@@ -102,7 +103,7 @@ def _joined(builder: Builder, dtype: DType, shape: Shape) -> Value:
 READS: dict[str, Read] = {
     "scalar": _scalar, "row": _row, "column": _column, "iota": _counted, "strided": _strided,
     "reversed": _reversed, "transposed": _turned, "reshaped": _folded, "padded": _padded,
-    "joined": _joined,
+    "joined": _joined, **INDEXED_READS,
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from bringup.dtypes import BY_NAME, DType, bool_, f16, f32, f64, i8, i32, i64, u
 from bringup.graph import Value
 from bringup_conformance.choices import chance, pick, weighted
 from bringup_conformance.growing import Growing
+from bringup_conformance.indexed import gathered, scattered, windowed
 from bringup_conformance.networks import convolved, pooled
 from bringup_conformance.orders import ordered, running
 
@@ -359,6 +360,9 @@ STEPS: tuple[tuple[int, Step], ...] = (
     (2, row_op),
     (2, soft),
     (4, dot),
+    (2, gathered),
+    (1, windowed),
+    (1, scattered),
     (2, pooled),
     (2, convolved),
     (2, ordered),
