@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bringup.dtypes import ALL, INTS, i32, i64
+from bringup.dtypes import INTS, STORED, bool_, i32, i64
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
@@ -114,27 +114,31 @@ def _gather_decompose(x: Value, indices: Value, *, mode: str, sizes: Ints, **att
 
 
 def picked_rows(x: Value, at: Value) -> Value:
-    """``x[batch, place, row]`` at places ``at[batch, window]``, as ``[batch, window, row]``.
+    """``x[batch, place, row]`` at places ``at[batch, window]``, as ``[batch, window, row]``."""
+    batch, places, width = x.shape
+    shape = (batch, at.shape[1], width)
+    if not x.type.size:
+        return build.splat(0, x.type.with_shape(shape))
+    if places == 1:
+        return build.broadcast_to(x, shape, (0, 1, 2))
+    spread = build.broadcast_to(at, (*at.shape, places), (0, 1))
+    return one_of_rows(x, build.compare("eq", spread, rows.iota(type=spread.type, dim=2)))
+
+
+def one_of_rows(x: Value, hot: Value) -> Value:
+    """``[batch, result, row]`` of ``x[batch, place, row]`` at the place where ``hot[batch, result,
+    place]`` is true, of which there is one at most; unspecified without.
 
     A maximum over all places, of which one alone is not the least value of the dtype.
     """
-    batch, places, width = x.shape
-    if x.dtype.name == "bool":
-        wide = picked_rows(build.convert(x, i32), at)
+    if x.dtype is bool_:
+        wide = one_of_rows(build.convert(x, i32), hot)
         return build.compare("ne", wide, build.zeros_like(wide))
-    count = at.shape[1]
-    if places == 1 or not x.type.size:
-        return (
-            build.broadcast_to(x, (batch, count, width), (0, 1, 2))
-            if places == 1
-            else (build.splat(0, x.type.with_shape((batch, count, width))))
-        )
-    shape = (batch, places, count, width)
-    spread = build.broadcast_to(at, shape, (0, 2))
-    hit = build.compare("eq", spread, rows.iota(type=spread.type, dim=1))
-    values = build.broadcast_to(x, shape, (0, 1, 3))
+    shape = (*hot.shape, x.shape[2])
+    values = build.broadcast_to(x, shape, (0, 2, 3))
     least = build.like(values, identity("max", x.dtype))
-    return build.reduce("max", rows.select(hit, values, least), (1,))
+    hot = build.broadcast_to(hot, shape, (0, 1, 2))
+    return build.reduce("max", rows.select(hot, values, least), (2,))
 
 
 def _cell(
@@ -167,7 +171,7 @@ gather = define(
         infer=_infer_gather,
         reference=_gather_reference,
         vjp=_gather_vjp,
-        dtypes=ALL,
+        dtypes=STORED,
         special=(
             _cell("[5, 6, 7]", "[2, 0, 0]", "[7, 5, 5]"),
             _cell("[5, 6, 7]", "[3, INT_MAX]", "[7, 7]"),
@@ -261,7 +265,7 @@ dynamic_slice = define(
         infer=_infer_dynamic_slice,
         reference=_dynamic_slice_reference,
         vjp=_dynamic_slice_vjp,
-        dtypes=ALL,
+        dtypes=STORED,
         special=(
             _slice_cell("[5, 6, 7]", "1", "[6, 7]"),
             _slice_cell("[5, 6, 7]", "2", "[6, 7]"),

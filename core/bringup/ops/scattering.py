@@ -31,7 +31,7 @@ from bringup.ops._windows import (
     windows_of,
 )
 from bringup.ops.build import rows
-from bringup.ops.gathering import checked_starts, clamp_starts, inside_of, picked_rows
+from bringup.ops.gathering import checked_starts, clamp_starts, inside_of, one_of_rows
 from bringup.ops.reduction import identity
 from bringup.ops.table import EXACT, SUM, Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
 from bringup.types import TensorType
@@ -210,7 +210,15 @@ def _scatter_decompose(
     if found.inside is not None:
         at = rows.select(_inside_rows(windows, found.inside, at), at, build.like(at, -1))
     old, new = array_rows(windows, x), window_rows(windows, updates)
-    return array_of(windows, _combined(kind, old, at, new))
+    return array_of(windows, _combined(kind, old, at, new, _order(windows, updates)))
+
+
+def _order(windows: Windows, updates: Value) -> Value:
+    """The place in row-major order of the updates of the first element of each row."""
+    dtype = i32 if updates.type.size < 2**31 else i64
+    flat = rows.iota(type=TensorType((updates.type.size,), dtype), dim=0)
+    numbers = window_rows(windows, build.reshape(flat, updates.shape))
+    return build.reshape(build.slice_dim(numbers, 2, 0, 1), numbers.shape[:2])
 
 
 def _inside_rows(windows: Windows, inside: Value, at: Value) -> Value:
@@ -224,21 +232,20 @@ def _inside_rows(windows: Windows, inside: Value, at: Value) -> Value:
     return build.reshape(build.broadcast_to(flat, (*flat.shape[:2], each), (0, 1, 2)), at.shape)
 
 
-def _combined(kind: str, old: Value, at: Value, new: Value) -> Value:
+def _combined(kind: str, old: Value, at: Value, new: Value, order: Value) -> Value:
     """``old[batch, place, row]`` combined with ``new[batch, window, row]`` at ``at``."""
     batch, places, width = old.shape
-    count = at.shape[1]
-    flat = (batch, places, count)
+    flat = (batch, places, at.shape[1])
     spread = build.broadcast_to(at, flat, (0, 2))
     hit = build.compare("eq", spread, rows.iota(type=spread.type, dim=1))
-    number = rows.iota(type=TensorType(flat, i32), dim=2)
+    number = build.broadcast_to(order, flat, (0, 2))
     last = build.reduce("max", rows.select(hit, number, build.like(number, -1)), (2,))
     touched = build.compare("ge", last, build.zeros_like(last))
     touched = build.broadcast_to(touched, old.shape, (0, 1))
     if kind == "set":
-        found = picked_rows(new, clamped(last, count - 1))
-        return rows.select(touched, found, old)
-    shape = (batch, places, count, width)
+        final = build.compare("eq", number, build.broadcast_to(last, flat, (0, 1)))
+        return rows.select(touched, one_of_rows(new, rows.and_(hit, final)), old)
+    shape = (*flat, width)
     values = build.broadcast_to(new, shape, (0, 2, 3))
     neutral = -0.0 if kind == "add" and old.dtype.is_float else identity(kind, old.dtype)
     hit = build.broadcast_to(hit, shape, (0, 1, 2))
