@@ -198,7 +198,8 @@ def test_every_row_rejects_dtypes_it_does_not_take(kit, any_row: OpDef) -> None:
             "dims": (0,), "dim": 0, "size": 3, "dtype": f32, "kind": "add",
             "batch": ((), ()), "contract": ((), ()), "approximate": "none", "epsilon": 0.1,
             "correction": 0.0, "direction": "eq", "branches": (), "window": (2,), "scale": 1.0,
-            "groups": 1, "shape": (3,), "method": "nearest",
+            "groups": 1, "shape": (3,), "method": "nearest", "offset": (), "index_map": (0,),
+            "index_dim": 1,
         }  # fmt: skip
         if any_row.name == "shr":
             attrs["kind"] = "logical"
