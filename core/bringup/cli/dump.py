@@ -22,6 +22,7 @@ from bringup.cli.output import document, heading, line
 from bringup.errors import BringupError, UnsupportedError
 from bringup.graph.parser import parse_graph
 from bringup.ops import find
+from bringup.passes.run import dump_folder
 from bringup.runtime.compiler import Compiled, lower_graph
 from bringup.types import TensorType
 
@@ -48,11 +49,13 @@ def show(
     load(target.partition(":")[0])  # a wrong name is no error of the function
     with TemporaryDirectory() as folder, _dumping_to(folder):
         compiled = _compile(subject, types, target)
-        files = {f.stem: f.read_text(encoding="utf-8") for f in Path(folder).rglob("*.txt")}
+        # Bodies of loops that core runs are dumped beside it.
+        own = dump_folder(Path(folder), compiled.graph, compiled.graph.name)
+        files = {f.stem: f.read_text(encoding="utf-8") for f in own.glob("*.txt")}
     passes = {k: v for k, v in sorted(files.items()) if k < _FIRST_AFTER_PASSES}
     shown: dict[str, Callable[[], Any]] = {
         "passes": lambda: passes,
-        "program": lambda: str(compiled.program),
+        "program": lambda: "\n\n".join(map(str, compiled.programs)),
         "kernels": lambda: [str(k) for k in compiled.kernels],
         "source": lambda: _text(lambda: compiled.source),
         "asm": lambda: _text(lambda: compiled.asm),

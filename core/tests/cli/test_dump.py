@@ -40,6 +40,9 @@ import bringup as bu
 
 def forward(x, y):
     return bu.exp(x + y) + x
+
+def chosen(k, x):
+    return bu.switch(k, [lambda v: v + v, bu.exp], x)
 """
 IR = """graph twice(%0: f32[4]) {
   %1: f32[4] = add(%0, %0)
@@ -120,3 +123,12 @@ def test_what_cannot_be_shown(arguments: list[str], message: str) -> None:
     assert isinstance(result.exception, BringupError)
     assert message in str(result.exception)
     assert result.exception.fix
+
+
+def test_branches_that_core_chooses_are_programs_of_their_own() -> None:
+    """The passes shown are those of the function itself."""
+    result = dump("model_of_test.py:chosen", "i32[]", "f32[4]", "--json")
+    found = json.loads(result.stdout)
+    assert "case(%0, %1)" in found["passes"]["00-input"]
+    assert found["program"].count("program ") == 2
+    assert found["cost"]["kernels"] == 2
