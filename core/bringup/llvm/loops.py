@@ -155,9 +155,7 @@ class _KernelEmitter:
             self._split_tiles([t for t in (self.plan.rows, self.plan.cross) if t is not None], [])
 
     def _split_tiles(self, todo: list[Tile], done: list[Tile]) -> None:
-        """Run the unit's tile at full size where it fits, else point by point along the axis that
-        does not.
-        """
+        """Run the unit's tile at full size, or at what is left of the axis in its last unit."""
         if not todo:
             self._columns(done)
             return
@@ -170,14 +168,12 @@ class _KernelEmitter:
         def whole() -> None:
             self._split_tiles(more, [*done, tile])
 
-        def single() -> None:
-            with self.b.loop(base, const(ir.i64, tile.axis.size)) as loop:
-                self.bases[tile.axis] = loop.index
-                self._split_tiles(more, [*done, Tile(tile.axis, 1, 1)])
-            self.bases[tile.axis] = base
+        def rest() -> None:
+            left = tile.axis.size % tile.count
+            self._split_tiles(more, [*done, Tile(tile.axis, left, tile.step)])
 
         fits = self.b.icmp("sle", base, const(ir.i64, tile.axis.size - tile.count))
-        self.b.cond(fits, whole, single)
+        self.b.cond(fits, whole, rest)
 
     def _columns(self, tiles: list[Tile]) -> None:
         """Run the stages on a register tile; with grid lanes, masked where the block hangs over the

@@ -199,9 +199,9 @@ def _grid_schedule(
         return Schedule(
             _grid_with_last(kernel, lane), lanes, lane, columns, None, None, lanes * columns
         )
-    columns = min(2, vectors)
-    room = (target.registers - columns - 2) // columns
-    rows = Tile(row, _divide(row.size, min(room, 14)), 1)
+    # Up to four vectors that do not pair up make one masked body rather than two.
+    columns = vectors if vectors <= 4 and lane.size % (2 * lanes) else min(2, vectors)
+    rows = Tile(row, _rows(row.size, columns, target.registers), 1)
     return Schedule(
         _grid_with_last(kernel, lane), lanes, lane, columns, rows, None, lanes * columns
     )
@@ -211,6 +211,17 @@ def _only_folds(kernel: Kernel) -> bool:
     """One loop per grid point that only folds: the form a register tile over the grid pays for."""
     looping = [s for s in kernel.stages if s.axes]
     return len(looping) == 1 and not looping[0].stores
+
+
+def _rows(size: int, columns: int, registers: int) -> int:
+    """How many rows a register tile has: a number that divides them if that is large enough, so
+    that there is one body; where a second takes the rest, both must leave registers free, or
+    compilers spill.
+    """
+    most = min((registers - columns - 2) // columns, 14)
+    usual = min(registers * 3 // 4 // columns, 14)
+    even = [n for n in range(most, (usual * 3 - 1) // 4, -1) if size % n == 0]
+    return even[0] if even else _divide(size, usual)
 
 
 def _divide(size: int, most: int) -> int:
