@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from bringup.backend.capabilities import Numerics
-from bringup.dtypes import bool_
+from bringup.dtypes import DType, bool_
 from bringup.graph import Graph, Instr, Value, attrs_key
 from bringup.ops.evaluate import run_instr
 from bringup.ops.table import Kind
 from bringup.passes.decompose import expand
+from bringup_conformance import control, orders, sums
 from bringup_conformance import elementwise as spread
-from bringup_conformance import orders, sums
 from bringup_conformance.elementwise import MONOTONE, opdef
 from bringup_conformance.numbers import Array
 from bringup_conformance.span import Span, spanning
@@ -69,6 +69,8 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
     """The spans of one instruction's results."""
     row = opdef(instr)
     accuracy = row.accuracy_for(instr.attrs)
+    if row.holds_graphs:
+        return control.spans(instr, operands, lambda graph, x: run(graph, x, numerics))
     if row.kind in (Kind.ELEMENTWISE, Kind.SOURCE, Kind.MOVEMENT):
         return [_simple(instr, operands, numerics)]
     indices = _INDICES.get(row.name)
@@ -78,6 +80,8 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
         return [_reduction(instr, operands[0], numerics)]
     if row.kind is Kind.CONTRACTION and instr.result.dtype.is_float:
         return [sums.dot(instr, operands, numerics)]
+    if accuracy.residual is not None:
+        return [_anything(x, v.dtype) for x, v in _pairs_of(instr, operands)]
     if accuracy.exact and all(x.exact for x in operands):
         results = run_instr(instr, [x.middle for x in operands])
         pairs = zip(results, instr.results, strict=True)
@@ -94,6 +98,16 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
         own = run_instr(instr, [x.middle for x in operands])
         return [spread.including(x, y) for x, y in zip(spans, own, strict=True)]
     return [spread.known_only(instr, operands)]
+
+
+def _pairs_of(instr: Instr, operands: Sequence[Span]) -> list[tuple[Array, Value]]:
+    middles = run_instr(instr, [x.middle for x in operands])
+    return list(zip(middles, instr.results, strict=True))
+
+
+def _anything(middle: Array, dtype: DType) -> Span:
+    """The span of a result that is judged as a whole (see `residuals`)."""
+    return spanning(dtype, middle, middle, middle, np.ones(middle.shape, np.bool_))
 
 
 def _simple(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span:

@@ -15,7 +15,9 @@ from bringup.ops.table import OpDef
 from bringup.types import TensorType
 from bringup_conformance.cases import Instance
 from bringup_conformance.choices import Stream, chance, pick
+from bringup_conformance.control import MAKERS as CONTROL
 from bringup_conformance.indexed import MAKERS as INDEXED
+from bringup_conformance.matrices import MAKERS as MATRICES
 from bringup_conformance.networks import MAKERS as NETWORKS
 from bringup_conformance.orders import MAKERS as ORDERS
 from bringup_conformance.recipes import Recipe
@@ -380,7 +382,9 @@ _MAKERS: dict[str, _Make] = {
     "argmax": _position,
     "argmin": _position,
     "one_hot": _one_hot,
+    **CONTROL,
     **INDEXED,
     **NETWORKS,
     **ORDERS,
+    **MATRICES,
 }

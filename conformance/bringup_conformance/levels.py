@@ -244,9 +244,8 @@ def _data(plan: Plan, row: OpDef, group: Sequence[Instance], number: int) -> tup
             kind = kinds[(number + which + position * (1 + number % 2)) % len(kinds)]
             layout = LAYOUTS[choices.integer(0, 4)] if choices.integer(0, 7) == 7 else "dense"
             interval = domain.intervals[min(position, len(domain.intervals) - 1)]
-            recipes.append(
-                Recipe(kind, first + number, (), layout, interval, position in domain.nonzero)
-            )
+            nonzero, matrix = position in domain.nonzero, domain.matrix(position)
+            recipes.append(Recipe(kind, first + number, (), layout, interval, nonzero, matrix))
     return tuple(recipes)
 
 

@@ -130,4 +130,5 @@ def _recipes(row: OpDef, instance: Instance, seed: int) -> Iterator[Recipe]:
     for position in range(len(instance.operands)):
         interval = domain.intervals[min(position, len(domain.intervals) - 1)]
         kind = kinds[position % len(kinds)]
-        yield Recipe(kind, seed, (), "dense", interval, position in domain.nonzero)
+        nonzero, matrix = position in domain.nonzero, domain.matrix(position)
+        yield Recipe(kind, seed, (), "dense", interval, nonzero, matrix)

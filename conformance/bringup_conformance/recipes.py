@@ -15,6 +15,7 @@ import numpy as np
 
 from bringup.dtypes import DType, bool_
 from bringup.ops.special import special_value
+from bringup.ops.structures import STRUCTURES
 from bringup.types import TensorType
 from bringup_conformance.choices import derive
 from bringup_conformance.numbers import Array, format_of, nearest
@@ -36,7 +37,8 @@ class Recipe:
     kind: a name of `KINDS`.  overrides: (flat index, text of `bringup.ops.special`) pairs; indices
     beyond the array are ignored.  layout: a name of `LAYOUTS`: how the array lies in the host's
     memory, its values being the same.
-    interval, nonzero: the values an operand may have, as in a row's domain.
+    interval, nonzero: the values an operand may have, as in a row's domain.  matrix: the name of a
+    structure that the matrices of the last two dimensions have, as there.
     """
 
     kind: str = "ramp"
@@ -45,6 +47,7 @@ class Recipe:
     layout: str = "dense"
     interval: Interval | None = None
     nonzero: bool = False
+    matrix: str = ""
 
     def make(self, type_: TensorType) -> Array:
         """The array.
@@ -54,6 +57,9 @@ class Recipe:
         array([1., 2., 3., 4.], dtype=float32)
         """
         array = KINDS[self.kind](_Drawing(self, type_))
+        if self.matrix:
+            wide = np.asarray(array, np.float64).reshape(type_.shape)
+            array = nearest(STRUCTURES[self.matrix](wide), type_.dtype)
         flat = np.ascontiguousarray(array).reshape(-1)
         for index, text in self.overrides:
             if index < flat.size:

@@ -74,9 +74,10 @@ def _replaced(
     builder = Builder()
     table: dict[Value, Value] = {v: builder.input(v.type) for v in graph.inputs}
     for instr in graph.instrs:
-        if instr is not at:
+        if instr is not at or len(at.results) > 1:  # its other results may have readers
             results = builder.emit(instr.op, [table[v] for v in instr.operands], instr.attrs)
             table.update(zip(instr.results, results, strict=True))
+        if instr is not at:
             continue
         result = at.results[0]
         if stand_in is None:

@@ -13,6 +13,7 @@ from bringup.dtypes import BY_NAME
 from bringup_conformance.bounds import analyse
 from bringup_conformance.cases import Case, Outcome, Problem
 from bringup_conformance.numbers import Array, same_bits
+from bringup_conformance.residuals import judge_residuals
 from bringup_conformance.span import Span
 from bringup_conformance.special import judge_cells, operands
 from bringup_conformance.targets import Runnable, Target
@@ -78,9 +79,10 @@ def judged(
     """The verdict on all outputs of one call."""
     spans = analyse(case.graph, inputs, target.capabilities.numerics)
     compare = _bitwise if case.bitwise else judge
-    total = Verdict()
+    total, whole = judge_residuals(case.graph, results, inputs)
     for output, (actual, span) in enumerate(zip(results, spans, strict=True)):
-        total = total + compare(actual, span, output)
+        if output not in whole:
+            total = total + compare(actual, span, output)
     return total
 
 

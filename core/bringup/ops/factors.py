@@ -247,17 +247,19 @@ def _qr_reference(a: Array, *, complete: bool) -> tuple[Array, Array]:
 
 def _reflector(x: Array) -> tuple[Array, Array, Array]:
     """The vector with first element 1, the scale, and the first element of the image of `x`."""
-    head, tail = x[..., 0], x[..., 1:]
     large = np.abs(x).max(axis=-1, initial=0)
     large = np.where(large > 0, large, 1)
-    norm = large * np.sqrt(((x / large[..., None]) ** 2).sum(axis=-1))
+    # What is left of dependent columns may be subnormal, of few bits.
+    x = x / large[..., None]
+    head, tail = x[..., 0], x[..., 1:]
+    norm = np.sqrt((x**2).sum(axis=-1))
     flat = (tail == 0).all(axis=-1)
     image = np.where(flat, head, np.where(head < 0, norm, -norm))
     scale = np.where(flat, 0, (image - head) / np.where(flat, 1, image))
     v = x / np.where(flat, 1, head - image)[..., None]
     v[..., 1:][flat] = 0
     v[..., 0] = 1
-    return v, scale, image
+    return v, scale, image * large
 
 
 def _qr_residual(
@@ -291,21 +293,21 @@ def _reflector_value(x: Value, j: Index) -> tuple[Value, Value, Value]:
     last, stack = (rank - 1,), range(rank - 1)
     zero = build.zeros_like(x)
     x = rows.select(la.at(x.shape, -1, "ge", j), x, zero)
-    head = la.column(x, j)
-    tail = rows.select(la.at(x.shape, -1, "gt", j), x, zero)
-    flat = build.compare("eq", build.reduce("max", rows.abs(tail), last), build.zeros_like(head))
     large = build.reduce("max", rows.abs(x), last)
     one = build.ones_like(large)
     large = rows.select(build.compare("gt", large, build.zeros_like(large)), large, one)
-    scaled = rows.div(x, build.broadcast_to(large, x.shape, stack))
-    norm = rows.mul(large, rows.sqrt(build.sum_(rows.mul(scaled, scaled), last)))
+    x = rows.div(x, build.broadcast_to(large, x.shape, stack))
+    head = la.column(x, j)
+    tail = rows.select(la.at(x.shape, -1, "gt", j), x, zero)
+    flat = build.compare("eq", build.reduce("max", rows.abs(tail), last), build.zeros_like(head))
+    norm = rows.sqrt(build.sum_(rows.mul(x, x), last))
     down = build.compare("lt", head, build.zeros_like(head))
     image = rows.select(flat, head, rows.select(down, norm, rows.neg(norm)))
     scale = rows.div(rows.sub(image, head), rows.select(flat, one, image))
     scale = rows.select(flat, build.zeros_like(scale), scale)
     over = rows.select(flat, one, rows.sub(head, image))
     v = rows.div(tail, build.broadcast_to(over, x.shape, stack))
-    return la.place(v, -1, j, one), scale, image
+    return la.place(v, -1, j, one), scale, rows.mul(image, large)
 
 
 def _reflected(x: Value, v: Value, scale: Value) -> Value:

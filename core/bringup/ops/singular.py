@@ -73,6 +73,8 @@ def _tall_svd(a: Array, complete: bool) -> tuple[Array, Array, Array]:
     v = np.broadcast_to(np.eye(x.shape[-1], dtype=a.dtype), x.shape).copy()
     order, rounds = jacobi.players(x.shape[-1]), max(x.shape[-1] - 1, 1)
     half, busy = x.shape[-1] // 2, True
+    eps = np.finfo(a.dtype).eps
+    floor = eps**2 * (x**2).sum(axis=(-2, -1))[..., None]
     for turn in range(jacobi.SWEEPS * rounds):
         if turn % rounds == 0:
             if not busy:
@@ -82,7 +84,7 @@ def _tall_svd(a: Array, complete: bool) -> tuple[Array, Array, Array]:
         low, high, cross = (
             (p * o).sum(axis=-2) for p, o in ((first, first), (second, second), (first, second))
         )
-        limit = np.finfo(a.dtype).eps * np.sqrt(low * high)
+        limit = eps * np.sqrt(low * high) + floor
         busy |= bool((np.abs(cross) > limit).any())
         c, s = jacobi.angles(low, high, cross)
         x, v = jacobi.rotated(x, c, s)[..., order], jacobi.rotated(v, c, s)[..., order]

@@ -136,7 +136,8 @@ class Special:
     operands: such as ``nan``, ``-0.0``, ``inf``, ``INT_MIN``, ``2.5``; `bringup.ops.special` reads
     them.
     result: text of the same kind, a tuple of allowed ones, or ``unspecified``.
-    kinds: the dtype kinds, or names of dtypes, of the leading operand it holds for.
+    kinds: the dtype kinds, or names of dtypes, of the leading operand it holds for; floats to store
+    are meant by their names alone.
     """
 
     operands: tuple[str, ...]
@@ -146,7 +147,8 @@ class Special:
 
     def holds_for(self, dtype: DType) -> bool:
         """Whether the cell is about operands of `dtype`."""
-        return dtype.kind in self.kinds or dtype.name in self.kinds
+        general = dtype.kind in self.kinds and not dtype.is_storage
+        return general or dtype.name in self.kinds
 
 
 @record
@@ -162,6 +164,10 @@ class Domain:
     intervals: tuple[tuple[float, float] | None, ...] = (None,)
     nonzero: tuple[int, ...] = ()
     matrices: tuple[str, ...] = ()
+
+    def matrix(self, position: int) -> str:
+        """The structure of the matrices of one operand, or nothing."""
+        return self.matrices[position] if position < len(self.matrices) else ""
 
 
 EVERYWHERE = Domain()
