@@ -162,6 +162,8 @@ from bringup.dtypes import bf16 as bfloat16
 from bringup.dtypes import bool_ as bool
 from bringup.dtypes import c64 as complex64
 from bringup.dtypes import c128 as complex128
+from bringup.dtypes import f8e4m3fn as float8_e4m3fn
+from bringup.dtypes import f8e5m2 as float8_e5m2
 from bringup.dtypes import f16 as float16
 from bringup.dtypes import f32 as float32
 from bringup.dtypes import f64 as float64
@@ -298,6 +300,8 @@ __all__ = [
     "fft",
     "finfo",
     "flip",
+    "float8_e4m3fn",
+    "float8_e5m2",
     "float16",
     "float32",
     "float64",

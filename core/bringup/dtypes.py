@@ -47,6 +47,11 @@ class DType:
         return self.kind == "float"
 
     @property
+    def is_storage(self) -> bool:
+        """Whether it is a float that ops only move, choose and convert."""
+        return self.kind == "float" and self.bits == 8
+
+    @property
     def is_complex(self) -> bool:
         """Whether it is a pair of floats, which arrays have and ops do not."""
         return self.kind == "complex"
@@ -105,6 +110,10 @@ bf16 = DType("bf16", "bfloat16", "float", 16, np.dtype(ml_dtypes.bfloat16))
 f32 = DType("f32", "float32", "float", 32, np.dtype(np.float32))
 f64 = DType("f64", "float64", "float", 64, np.dtype(np.float64))
 
+# To keep numbers in, not to compute with: rows take them that move, choose and convert.
+f8e4m3fn = DType("f8e4m3fn", "float8_e4m3fn", "float", 8, np.dtype(ml_dtypes.float8_e4m3fn))
+f8e5m2 = DType("f8e5m2", "float8_e5m2", "float", 8, np.dtype(ml_dtypes.float8_e5m2))
+
 # Of arrays alone: no op takes them; see `bringup.api.complex`.
 c64 = DType("c64", "complex64", "complex", 64, np.dtype(np.complex64))
 c128 = DType("c128", "complex128", "complex", 128, np.dtype(np.complex128))
@@ -118,9 +127,12 @@ COMPLEX: tuple[DType, ...] = (c64, c128)
 #: What the parts of a complex dtype are, and the other way round.
 PART_OF: dict[DType, DType] = {c64: f32, c128: f64}
 COMPLEX_OF: dict[DType, DType] = {f32: c64, f64: c128}
-BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
-_BY_NUMPY: dict[np.dtype[Any], DType] = {d.numpy: d for d in ALL + COMPLEX}
-_BY_TEXT: dict[str, DType] = {name: d for d in ALL + COMPLEX for name in (d.name, d.long_name)}
+STORAGE: tuple[DType, ...] = (f8e4m3fn, f8e5m2)
+#: What can be moved and converted: `ALL` and the floats of 8 bits.
+STORED: tuple[DType, ...] = ALL + STORAGE
+BY_NAME: dict[str, DType] = {d.name: d for d in STORED}
+_BY_NUMPY: dict[np.dtype[Any], DType] = {d.numpy: d for d in STORED + COMPLEX}
+_BY_TEXT: dict[str, DType] = {name: d for d in STORED + COMPLEX for name in (d.name, d.long_name)}
 
 
 def as_dtype(spec: object) -> DType:
@@ -142,12 +154,12 @@ def as_dtype(spec: object) -> DType:
     try:
         return _BY_NUMPY[np.dtype(spec)]  # type: ignore[call-overload]
     except (TypeError, KeyError):
-        fix = f"use one of {', '.join(d.name for d in ALL)}"
+        fix = f"use one of {', '.join(d.name for d in STORED)}"
         if isinstance(spec, np.dtype) and not spec.isnative:
             fix = 'swap the bytes first: a.astype(a.dtype.newbyteorder("="))'
         raise OpTypeError(f"no dtype is meant by {spec!r}", fix=fix) from None
 
 
 def accumulator(dtype: DType) -> DType:
-    """The dtype in which sums and dots accumulate: f32 for f16 and bf16, else `dtype` itself."""
-    return f32 if dtype in (f16, bf16) else dtype
+    """The dtype in which sums and dots accumulate: f32 for narrower floats, else `dtype` itself."""
+    return f32 if dtype.is_float and dtype.bits < 32 else dtype

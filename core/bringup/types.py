@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from bringup.dtypes import BY_NAME, DType, as_dtype
 from bringup.errors import OpTypeError, ParseError
 
-_TEXT = re.compile(r"([a-z]+[0-9]*)\[([0-9, ]*)\]")
+_TEXT = re.compile(r"([a-z][a-z0-9]*)\[([0-9, ]*)\]")
 
 
 class TensorType:

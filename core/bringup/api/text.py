@@ -92,8 +92,8 @@ def missing_function(name: str, names: Sequence[str]) -> MissingAttributeError:
 
 def _values(x: Array, *, separator: str, prefix: str) -> str:
     host: np.ndarray[Any, Any] = x._host("the text of")
-    if x.dtype.is_float and host.dtype.kind == "V":
-        host = host.astype(f32.numpy)  # numpy lays out no bfloat16
+    if x.dtype.is_storage or (x.dtype.is_float and host.dtype.kind == "V"):
+        host = host.astype(f32.numpy)  # numpy lays out none of ml_dtypes
     if not host.ndim and separator == " ":
         return str(host[()])
     return np.array2string(host, separator=separator, prefix=prefix)

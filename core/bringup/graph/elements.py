@@ -11,9 +11,16 @@ import numpy as np
 from bringup.dtypes import DType, bool_
 
 _DOUBLE_NAN = 0x7FF8_0000_0000_0000
-_QUIET_NAN = {"f16": 0x7E00, "bf16": 0x7FC0, "f32": 0x7FC0_0000, "f64": _DOUBLE_NAN}
+_QUIET_NAN = {
+    "f8e4m3fn": 0x7F,
+    "f8e5m2": 0x7E,
+    "f16": 0x7E00,
+    "bf16": 0x7FC0,
+    "f32": 0x7FC0_0000,
+    "f64": _DOUBLE_NAN,
+}
 # Decimal digits that tell all values apart: 8 significant bits need 4, 11 bits need 5.
-_MOST_DIGITS = {"bf16": 4, "f16": 5}
+_MOST_DIGITS = {"f8e4m3fn": 3, "f8e5m2": 2, "bf16": 4, "f16": 5}
 
 
 def bits_of(element: Any) -> int:

@@ -14,7 +14,18 @@ from bringup.dtypes import DType
 from bringup.errors import UnsupportedError
 from bringup.graph import Instr
 from bringup.llvm import text as ir
-from bringup.llvm.math import MATH, bf16_to_f32, f32_to_bf16, f64_to_bf16, f64_to_f16
+from bringup.llvm.math import (
+    MATH,
+    bf16_to_f32,
+    f8e4m3fn_to_f32,
+    f8e5m2_to_f32,
+    f32_to_bf16,
+    f32_to_f8e4m3fn,
+    f32_to_f8e5m2,
+    f64_to_bf16,
+    f64_to_f16,
+    f64_to_f32_odd,
+)
 from bringup.llvm.text import Builder, Type, Val, const, vec
 
 Attrs = Mapping[str, Any]
@@ -23,10 +34,13 @@ Render = Callable[[Builder, tuple[Val, ...], Attrs, DType, DType], Val]
 # Registers hold bf16 as its bits, told from integers by identity: no instruction here computes in
 # bfloat, and LLVM's x86 code generator aborts on chains of selects of it.
 _BF16 = Type("i16", "i16", 16, is_int=True)
+_E4M3FN = Type("i8", "i8", 8, is_int=True)
+_E5M2 = Type("i8", "i8", 8, is_int=True)
 
 _TYPES: dict[str, Type] = {
     "bool": ir.i1, "i8": ir.i8, "i16": ir.i16, "i32": ir.i32, "i64": ir.i64,
     "u8": ir.i8, "u16": ir.i16, "u32": ir.i32, "u64": ir.i64,
+    "f8e4m3fn": _E4M3FN, "f8e5m2": _E5M2,
     "f16": ir.f16, "bf16": _BF16, "f32": ir.f32, "f64": ir.f64,
 }  # fmt: skip
 
@@ -61,36 +75,44 @@ def literal(value: Any, dtype: DType) -> Val:
     bits = int.from_bytes(value.tobytes(), "little")
     if dtype.name in ("f32", "f64"):
         return ir.const_bits(register_type(dtype), bits)
-    if dtype.name == "bf16":
-        return const(_BF16, bits)
+    if register_type(dtype).is_int:
+        return const(register_type(dtype), bits)
     return Val(f"0xH{bits:04X}", ir.f16)
 
 
 def is_half(dtype: DType) -> bool:
-    """Whether a float dtype is computed in f32 and rounded."""
-    return dtype.is_float and dtype.bits == 16
+    """Whether a float dtype is computed in f32, or only converted by way of it, and rounded."""
+    return dtype.is_float and dtype.bits <= 16
 
 
 def widen(b: Builder, x: Val) -> Val:
-    """f16 or bf16 as f32; others unchanged."""
+    """Floats narrower than f32 as f32; others unchanged."""
     if x.type.scalar is ir.f16:
         return b.fpext(x, ir.f32)
     if x.type.scalar is _BF16:
         return bf16_to_f32(b, x)
-    return x
+    if x.type.scalar is _E4M3FN:
+        return f8e4m3fn_to_f32(b, x)
+    return f8e5m2_to_f32(b, x) if x.type.scalar is _E5M2 else x
 
 
 def narrow(b: Builder, x: Val, dtype: DType) -> Val:
-    """f32 rounded to f16 or bf16; others unchanged."""
+    """f32 rounded to a narrower float; others unchanged."""
     if dtype.name == "f16":
         return b.fptrunc(x, ir.f16)
-    if dtype.name == "bf16":
-        return _as_register(b, f32_to_bf16(b, x))
-    return x
+    rounding = _ROUNDINGS.get(dtype.name)
+    return _as_register(b, rounding(b, x), dtype) if rounding is not None else x
 
 
-def _as_register(b: Builder, x: Val) -> Val:
-    return b.cast("bitcast", x, vec(_BF16, x.type.lanes))
+_ROUNDINGS: dict[str, Callable[[Builder, Val], Val]] = {
+    "bf16": f32_to_bf16,
+    "f8e4m3fn": f32_to_f8e4m3fn,
+    "f8e5m2": f32_to_f8e5m2,
+}
+
+
+def _as_register(b: Builder, x: Val, dtype: DType) -> Val:
+    return b.cast("bitcast", x, vec(register_type(dtype), x.type.lanes))
 
 
 def _float(op: str) -> Render:
@@ -314,8 +336,10 @@ def _sticky(b: Builder, x: Val, signed: bool) -> Val:
 
 
 def _narrow_f64(b: Builder, x: Val, to: DType) -> Val:
-    """f64 rounded once to a half type."""
-    return f64_to_f16(b, x) if to.name == "f16" else _as_register(b, f64_to_bf16(b, x))
+    """f64 rounded once to a float narrower than f32."""
+    if to.is_storage:
+        return narrow(b, f64_to_f32_odd(b, x), to)
+    return f64_to_f16(b, x) if to.name == "f16" else _as_register(b, f64_to_bf16(b, x), to)
 
 
 def _from_float(b: Builder, x: Val, source: DType, to: DType) -> Val:

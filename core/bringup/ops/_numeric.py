@@ -11,36 +11,40 @@ from typing import Any
 
 import numpy as np
 
-from bringup.dtypes import bf16, f16
+from bringup.dtypes import STORAGE, bf16, f16
 
 Array = np.ndarray[Any, Any]
 NpDType = np.dtype[Any]
 
 BFLOAT16 = bf16.numpy
 HALVES = (f16.numpy, bf16.numpy)
+BYTES = tuple(d.numpy for d in STORAGE)
 _F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 def is_float(dtype: NpDType) -> bool:
     """Whether a numpy dtype is a float; numpy itself does not know that bfloat16 is one."""
-    return dtype.kind == "f" or dtype == BFLOAT16
+    return dtype.kind == "f" or dtype == BFLOAT16 or dtype in BYTES
 
 
 def wider(dtype: NpDType) -> NpDType:
     """The dtype in which a function of `dtype` is evaluated before it is rounded once."""
-    return _F64 if dtype in HALVES or dtype == _F32 else dtype
+    return _F64 if dtype in HALVES or dtype == _F32 or dtype in BYTES else dtype
 
 
 def round_to(array: Array, dtype: NpDType) -> Array:
     """Round floats or integers to a float dtype, once, to nearest even; overflow gives infinity.
 
-    ml_dtypes goes through float32 on the way to bfloat16, which rounds twice; rounding to odd
+    ml_dtypes goes through float32 on the way to its dtypes, which rounds twice; rounding to odd
     there first keeps the information that the second rounding needs.
     """
     with np.errstate(all="ignore"):
         if dtype == array.dtype:
             return array
-        if dtype != BFLOAT16 or array.dtype in (_F32, *HALVES) or array.dtype == np.bool_:
+        if array.dtype in BYTES:
+            return array.astype(_F32).astype(dtype)
+        direct = array.dtype in (_F32, *HALVES) or array.dtype == np.bool_
+        if direct or not (dtype == BFLOAT16 or dtype in BYTES):
             return array.astype(dtype)
         return np.asarray(_to_odd_f32(array).astype(dtype))
 

@@ -7,9 +7,12 @@ import numpy as np
 from bringup.dtypes import (
     INTS,
     NUMERIC,
+    STORAGE,
     DType,
     bf16,
     bool_,
+    f8e4m3fn,
+    f8e5m2,
     f16,
     f32,
     f64,
@@ -194,7 +197,7 @@ def _infer_bitcast(operands: Types, attrs: Attrs) -> TensorType:
     (operand,) = operands
     dtype = dtype_attr("bitcast", attrs, "dtype")
     result = operand.with_dtype(dtype)
-    one_of("bitcast", result, NUMERIC, "the result")
+    one_of("bitcast", result, NUMERIC + STORAGE, "the result")
     if dtype.bits != operand.dtype.bits:
         raise OpTypeError(
             f"bitcast: widths differ: {operand} to {result}",
@@ -223,7 +226,7 @@ bitcast = define(
         attrs=(Attr("dtype", "dtype", "dtype of the result"),),
         infer=_infer_bitcast,
         reference=_bitcast_reference,
-        dtypes=NUMERIC,
+        dtypes=NUMERIC + STORAGE,
         special=(
             _bitcast_cell("-0.0", f32, "INT_MIN", i32),
             _bitcast_cell("inf", f32, "2139095040", u32),
@@ -235,6 +238,9 @@ bitcast = define(
             _bitcast_cell("1", f16, "0.0078125", bf16),
             _bitcast_cell("-inf", bf16, "65408", u16),
             _bitcast_cell("INT_MIN", i64, "-0.0", f64),
+            _bitcast_cell("nan", f8e4m3fn, "127", u8),
+            _bitcast_cell("MAX", f8e4m3fn, "126", i8),
+            _bitcast_cell("-inf", f8e5m2, "252", u8),
         ),
         accuracy=EXACT,
         tier=0,

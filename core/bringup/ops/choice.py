@@ -9,9 +9,12 @@ import numpy as np
 
 from bringup.dtypes import (
     ALL,
+    STORED,
     DType,
     bf16,
     bool_,
+    f8e4m3fn,
+    f8e5m2,
     f16,
     f32,
     f64,
@@ -150,7 +153,7 @@ select = define(
 
 def _infer_convert(operands: Types, attrs: Attrs) -> TensorType:
     result = operands[0].with_dtype(dtype_attr("convert", attrs, "dtype"))
-    one_of("convert", result, ALL, "the result")
+    one_of("convert", result, STORED, "the result")
     return result
 
 
@@ -218,6 +221,26 @@ _CASTS = (
     _cast("1077936129", bf16, "1082130432", "i32", "i64", "u64"),
     _cast("INT_MAX", f32, "18446744073709551616", "u64"),
     _cast("INT_MAX", f64, "18446744073709551616", "u64"),
+    _cast("464", f8e4m3fn, "448", "f16", "f32", "f64", "i32"),
+    _cast("465", f8e4m3fn, "nan", "f32", "f64", "i32"),
+    _cast("-inf", f8e4m3fn, "nan"),
+    _cast("nan", f8e4m3fn, "nan"),
+    _cast("-0.0", f8e4m3fn, "-0.0"),
+    _cast("0.0009765625", f8e4m3fn, "0.0", "f16", "f32", "f64"),
+    _cast("0.00292968750001", f8e4m3fn, "0.00390625", "f64"),
+    _cast("0.0029296875", f8e4m3fn, "0.00390625", "f32", "f64"),
+    _cast("61439", f8e5m2, "57344", "f32", "f64", "i32"),
+    _cast("61440", f8e5m2, "inf", "f16", "f32", "f64", "i32"),
+    _cast("-inf", f8e5m2, "-inf"),
+    _cast("nan", f8e5m2, "nan"),
+    _cast("1.12500000000001", f8e5m2, "1.25", "f64"),
+    _cast("inf", f32, "inf", "f8e5m2"),
+    _cast("nan", i8, "0", "f8e4m3fn", "f8e5m2"),
+    _cast("MAX", i8, "127", "f8e4m3fn"),
+    _cast("SUBNORMAL", f16, "0.001953125", "f8e4m3fn"),
+    _cast("-SUBNORMAL", f8e4m3fn, "-0.0", "f8e5m2"),
+    _cast("MAX", f8e4m3fn, "nan", "f8e5m2"),
+    _cast("0.0", bool_, "false", "f8e4m3fn", "f8e5m2"),
 )
 
 convert = define(
@@ -227,15 +250,16 @@ convert = define(
         kind=Kind.ELEMENTWISE,
         doc=(
             "The value in another dtype. To a float: rounded once, to nearest even, with infinity "
-            "beyond the range. Float to integer: truncated towards zero, then saturated; NaN gives "
-            "0. Integer to integer wraps: the low bits are kept, and a signed source is extended "
-            "by its sign. To bool: whether x ≠ 0, so true for NaN. From bool: 0 or 1."
+            "beyond the range, or NaN in f8e4m3fn, which has no infinity. Float to integer: "
+            "truncated towards zero, then saturated; NaN gives 0. Integer to integer wraps: the "
+            "low bits are kept, and a signed source is extended by its sign. To bool: whether "
+            "x ≠ 0, so true for NaN. From bool: 0 or 1."
         ),
         attrs=(Attr("dtype", "dtype", "dtype of the result"),),
         infer=_infer_convert,
         reference=_convert_reference,
         vjp=_convert_vjp,
-        dtypes=ALL,
+        dtypes=STORED,
         special=_CASTS,
         accuracy=EXACT,
         tier=0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bringup.dtypes import ALL, bool_
+from bringup.dtypes import STORED, bool_
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
@@ -71,7 +71,7 @@ concatenate = define(
         infer=_infer_concatenate,
         reference=_concatenate_reference,
         vjp=_concatenate_vjp,
-        dtypes=ALL,
+        dtypes=STORED,
         special=(
             Special(("[1, -nan]", "[]", "[-0.0]"), "[1, -nan, -0.0]", attrs=(("dim", 0),)),
             Special(("[]", "[]"), "[]", attrs=(("dim", 0),)),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bringup.dtypes import ALL, bool_
+from bringup.dtypes import STORED, bool_
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
@@ -66,7 +66,7 @@ reshape = define(
         reference=_reshape_reference,
         vjp=_reshape_vjp,
         batch=_reshape_batch,
-        dtypes=ALL,
+        dtypes=STORED,
         special=(
             Special(("-nan",), "[-nan]", attrs=(("shape", (1,)),)),
             Special(("[-0.0, 1]",), "[-0.0, 1]", attrs=(("shape", (2,)),)),
@@ -113,7 +113,7 @@ transpose = define(
         reference=_transpose_reference,
         vjp=_transpose_vjp,
         batch=_transpose_batch,
-        dtypes=ALL,
+        dtypes=STORED,
         special=(Special(("[-nan, -0.0]",), "[-nan, -0.0]", attrs=(("permutation", (0,)),)),),
         accuracy=EXACT,
         tier=0,
@@ -173,7 +173,7 @@ broadcast_in_dim = define(
         reference=_broadcast_reference,
         vjp=_broadcast_vjp,
         batch=_broadcast_batch,
-        dtypes=ALL,
+        dtypes=STORED,
         special=(
             Special(("-nan",), "[-nan, -nan]", attrs=(("shape", (2,)), ("dims", ()))),
             Special(("[-0.0]",), "[-0.0, -0.0]", attrs=(("shape", (2,)), ("dims", (0,)))),
@@ -275,7 +275,7 @@ slice_ = define(
         reference=_slice_reference,
         vjp=_slice_vjp,
         batch=_slice_batch,
-        dtypes=ALL,
+        dtypes=STORED,
         special=(
             _slice_cell("[1, 2, 3, 4, 5]", "[2, 4]", 1, 5, 2),
             _slice_cell("[1, 2, 3, 4, 5]", "[1, 3]", 0, 4, 2),
@@ -393,7 +393,7 @@ pad = define(
         reference=_pad_reference,
         vjp=_pad_vjp,
         batch=_pad_batch,
-        dtypes=ALL,
+        dtypes=STORED,
         special=(
             _pad_cell("[1, 2]", "9", "[9, 1, 9, 9, 2, 9, 9]", 1, 2, 2),
             _pad_cell("[1, 2, 3]", "9", "[9, 2, 9]", -1, -1, 1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bringup.dtypes import ALL, FLOATS, i32
+from bringup.dtypes import FLOATS, STORED, i32
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
@@ -217,7 +217,7 @@ resize = define(
         infer=_infer,
         reference=_reference,
         vjp=_vjp,
-        dtypes=ALL,
+        dtypes=STORED,
         special=(
             _cell("[1, nan]", "[1, 1, nan, nan]", "nearest", size=4),
             _cell("[1, 2, 3, 4]", "[2, 4]", "nearest", "float", "int", "uint", size=2),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bringup.dtypes import NUMERIC
+from bringup.dtypes import NUMERIC, STORED
 from bringup.errors import OpTypeError
 from bringup.graph import Literal
 from bringup.ops._checks import dim_of, one_of
@@ -36,6 +36,7 @@ constant = define(
         attrs=(Attr("value", "literal", "the content"),),
         infer=_infer_constant,
         reference=_constant_reference,
+        dtypes=STORED,
         accuracy=EXACT,
         tier=0,
     )

@@ -12,7 +12,7 @@ from dataclasses import field
 from enum import Enum
 from typing import Any
 
-from bringup.dtypes import ALL, DType
+from bringup.dtypes import STORED, DType
 from bringup.errors import OpTypeError
 from bringup.graph import Graph, Value, current_builder
 from bringup.ops.catalogue import MODULE_OF
@@ -235,7 +235,7 @@ class OpDef:
     reference: Reference
     attrs: tuple[Attr, ...] = ()
     vjp: Vjp | None = None
-    dtypes: tuple[DType, ...] = ALL
+    dtypes: tuple[DType, ...] = STORED
     domain: Domain = EVERYWHERE
     special: tuple[Special, ...] = ()
     traits: frozenset[Trait] = frozenset()

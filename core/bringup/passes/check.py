@@ -24,7 +24,7 @@ SEEDS = range(3)
 STRICT_SEEDS = range(8)  # the first without special values
 # Relative to the largest magnitude of an output.  Wide on purpose: a wrong rewrite is wrong by
 # more, and a reordered sum or another decomposition is not wrong.
-_TOLERANCE = {"f16": 5e-2, "bf16": 2e-1, "f32": 1e-3, "f64": 1e-9}
+_TOLERANCE = {"f8e4m3fn": 2.0, "f8e5m2": 2.0, "f16": 5e-2, "bf16": 2e-1, "f32": 1e-3, "f64": 1e-9}
 
 
 def generated_inputs(graph: Graph, seed: int, *, special: bool) -> list[Array]:

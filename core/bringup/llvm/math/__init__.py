@@ -11,11 +11,16 @@ from collections.abc import Callable
 
 from bringup.llvm.math.convert import (
     bf16_to_f32,
+    f8e4m3fn_to_f32,
+    f8e5m2_to_f32,
     f16_to_f32,
     f32_to_bf16,
+    f32_to_f8e4m3fn,
+    f32_to_f8e5m2,
     f32_to_f16,
     f64_to_bf16,
     f64_to_f16,
+    f64_to_f32_odd,
 )
 from bringup.llvm.math.errorfunction import erf
 from bringup.llvm.math.exponential import exp, exp2, expm1
@@ -28,11 +33,16 @@ from bringup.llvm.text import Builder, Val
 __all__ = [
     "MATH",
     "bf16_to_f32",
+    "f8e4m3fn_to_f32",
+    "f8e5m2_to_f32",
     "f16_to_f32",
     "f32_to_bf16",
+    "f32_to_f8e4m3fn",
+    "f32_to_f8e5m2",
     "f32_to_f16",
     "f64_to_bf16",
     "f64_to_f16",
+    "f64_to_f32_odd",
 ]
 
 

@@ -228,8 +228,10 @@ def bitcast_twice(x: Value, *, dtype: DType) -> Value | None:
 
 
 # Significant bits of the floats; the exponents of bf16, f32 and f64 hold those before them.
-_DIGITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
+_DIGITS = {"f8e4m3fn": 4, "f8e5m2": 3, "f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 _FLOATS_WITHIN = {
+    "f8e4m3fn": ("f8e4m3fn", "f16", "bf16", "f32", "f64"),
+    "f8e5m2": ("f8e5m2", "f16", "bf16", "f32", "f64"),
     "f16": ("f16", "f32", "f64"),
     "bf16": ("bf16", "f32", "f64"),
     "f32": ("f32", "f64"),
