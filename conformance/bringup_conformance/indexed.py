@@ -101,6 +101,10 @@ def dynamic(row: OpDef, draw: Drawing) -> Iterator[Instance]:
 # -- steps of programs -----------------------------------------------------------------------------
 
 
+#: Elements that a decomposition may look at: each place for each index.
+_MOST = 1 << 20
+
+
 def _indices(grow: Growing, shape: Shape) -> Value | None:
     return grow.input(pick(grow.choices, (i32, i32, i64, u8))[shape])
 
@@ -112,7 +116,7 @@ def gathered(grow: Growing) -> Value | None:
         return None
     dim = grow.choices.integer(0, len(x.shape) - 1)
     count = pick(grow.choices, (1, 3, x.shape[dim], grow.setting.shapes.vector + 1))
-    at = _indices(grow, (count,))
+    at = _indices(grow, (count,)) if x.type.size * count <= _MOST else None
     return at and grow.emit(
         "gather",
         x,
@@ -132,6 +136,8 @@ def windowed(grow: Growing) -> Value | None:
     if x is None:
         return None
     sizes = tuple(max(1, n - grow.choices.integer(0, 2)) for n in x.shape)
+    if x.type.size * max(sizes) > _MOST:
+        return None
     start = _indices(grow, ())
     if start is None:
         return None
@@ -147,6 +153,8 @@ def scattered(grow: Growing) -> Value | None:
     if x is None:
         return None
     count = pick(grow.choices, (1, 3, x.shape[0]))
+    if x.type.size * count > _MOST:
+        return None
     at, new = _indices(grow, (count,)), grow.input(x.type.with_shape((count, *x.shape[1:])))
     kinds = ("set", "max", "min") if grow.setting.exact else ("set", "add", "max", "min")
     kind = "set" if x.dtype is bool_ else pick(grow.choices, kinds)
