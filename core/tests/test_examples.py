@@ -80,6 +80,26 @@ def test_lenet_is_the_same_on_every_device() -> None:
         assert lenet_loss(*few, device) == pytest.approx(expected, rel=1e-5)
 
 
+@needs_digits
+def test_an_lstm_learns_the_digits() -> None:
+    (share,) = re.findall(r"test accuracy +([\d.]+)%", run("lstm.py"))
+    assert float(share) >= 96
+
+
+def lstm_loss(device: str) -> float:
+    few = ("--epochs", "1", "--batches", "2", "--batch", "4", "--device")
+    (found,) = re.findall(r"-> ([\d.]+)", run("lstm.py", *few, device))
+    return float(found)
+
+
+@needs_digits
+def test_the_lstm_is_the_same_on_every_device() -> None:
+    default, *others = bu.devices()
+    expected = lstm_loss(default)
+    for device in (name for name in others if ":" not in name):  # one of each kind
+        assert lstm_loss(device) == pytest.approx(expected, rel=1e-5)
+
+
 def test_one_line_is_one_kernel() -> None:
     size = 1 << 16
     text = run("fusion.py", "--size", str(size))
