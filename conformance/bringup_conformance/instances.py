@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bringup.backend.capabilities import Shapes
-from bringup.dtypes import ALL, DType, bool_, f32, i32, i64, u8, u32
+from bringup.dtypes import STORED, DType, bool_, f32, i32, i64, u8, u32
 from bringup.errors import OpTypeError
 from bringup.graph import Builder, Literal
 from bringup.ops.table import OpDef
@@ -121,7 +121,7 @@ def _instance(
 
 
 def _select(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
-    for dtype in ALL:
+    for dtype in STORED:
         size = pick(draw.choices, draw.sizes(5))
         yield _instance([draw.dtype[size], dtype[size], dtype[size]], {}, MOVES)
 
@@ -133,7 +133,10 @@ def _compare(row: OpDef, draw: Drawing) -> Iterator[Instance]:
 
 
 def _convert(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
-    for target in ALL:
+    short = draw.dtype.bits == 8 or (draw.dtype.is_float and draw.dtype.bits == 16)
+    for target in STORED:
+        if short and draw.dtype is not bool_ and not (draw.few and draw.dtype.bits > 8):
+            yield _instance([draw.dtype[1 << draw.dtype.bits]], {"dtype": target}, ("every",))
         size = pick(draw.choices, draw.sizes(5))
         yield _instance(
             [draw.dtype[size]], {"dtype": target}, ("signed", "wide", "special", "small", "ramp")
@@ -141,7 +144,7 @@ def _convert(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
 
 
 def _bitcast(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
-    for target in ALL:
+    for target in STORED:
         size = pick(draw.choices, draw.sizes(5))
         yield _instance([draw.dtype[size]], {"dtype": target}, ("signed", "special"))
 

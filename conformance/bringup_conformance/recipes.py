@@ -254,6 +254,15 @@ def _special(draw: _Drawing) -> Array:
     return np.where(at < len(texts), values[np.minimum(at, len(texts) - 1)], made)
 
 
+def _every(draw: _Drawing) -> Array:
+    """Every bit pattern of a dtype of up to 16 bits in order, and over again; random ones else."""
+    if draw.dtype is bool_ or draw.recipe.interval is not None:
+        return _signed(draw)
+    word = np.dtype(f"u{draw.dtype.itemsize}")
+    patterns = draw.count() if draw.dtype.bits <= 16 else draw.words()
+    return np.asarray(patterns.astype(word).view(draw.dtype.numpy))
+
+
 def _constant(draw: _Drawing) -> Array:
     """One value everywhere, which depends on the seed."""
     value = (1, 2, 0, -1, 3)[draw.recipe.seed % 5]
@@ -274,6 +283,7 @@ KINDS: dict[str, Callable[[_Drawing], Array]] = {
     "onehot": _onehot,
     "special": _special,
     "constant": _constant,
+    "every": _every,
 }
 
 

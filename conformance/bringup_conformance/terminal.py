@@ -120,7 +120,7 @@ def _show_kind(
     console: Console, kind: str, rows: Sequence[tuple[str, dict[str, Tally], dict[str, str]]]
 ) -> None:
     present = {name for _, tallies, reasons in rows for name in (*tallies, *reasons)}
-    names = [d.name for d in dtypes.ALL if d.name in present]
+    names = [d.name for d in dtypes.STORED if d.name in present]
     body = []
     for op, tallies, reasons in rows:
         every = tallies.values()
