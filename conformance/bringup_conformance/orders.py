@@ -45,12 +45,10 @@ def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         ((w + 1,), 0),
         ((5, 2 * w + 3), 1),
         ((2 * w + 1, 3), 0),
-        ((2, 7, w + 1), 1),
-        ((w * w + 1,), 0),
-        ((1, 1), 1),
         ((0, 3), 0),
     ]
     if not draw.few:
+        sites += [((2, 7, w + 1), 1), ((w * w + 1,), 0), ((1, 1), 1)]
         sites += [((block + 1,), 0), ((3, 2 * block - 1), 1), ((block, 3), 0)]
     for number, (shape, dim) in enumerate(sites):
         attrs = {"dim": dim, "descending": bool(number % 2)}

@@ -1,0 +1,95 @@
+"""Running folds as native code: all directions, dimensions and dtypes, at the sizes of vectors."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bringup import ops
+from bringup.dtypes import NUMERIC, DType, bf16, f16, f32, f64, i8, i64
+from bringup.llvm.launches import emit_step
+from bringup.llvm.schedule import LoopTarget
+from bringup.llvm.text import Module
+from bringup.ops.table import lookup
+from bringup.program.program import OpStep, Slot
+from bringup.types import TensorType
+
+KINDS = ("add", "mul", "max", "min")
+WAYS = list(itertools.product((False, True), repeat=2))
+
+
+def running(kind: str, dim: int, reverse: bool, exclusive: bool) -> Any:
+    return lambda x: ops.cumulative(x, kind=kind, dim=dim, reverse=reverse, exclusive=exclusive)
+
+
+def values(kit: Any, kind: str, dtype: DType, shape: tuple[int, ...]) -> Any:
+    """Numbers whose folds are exact; products are of ones and minus ones."""
+    x = kit.values(dtype, shape, 3)
+    if kind != "mul":
+        return x
+    return np.where(x.astype(np.float32) < 0, -1, 1).astype(dtype.numpy)
+
+
+@pytest.mark.parametrize("dtype", NUMERIC, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_whole_numbers_are_exact_in_every_dtype(kit: Any, kind: str, dtype: DType) -> None:
+    for shape, dim in (((37,), 0), ((3, 40), 1), ((21, 18), 0), ((2, 5, 70), 1), ((0, 3), 0)):
+        x = values(kit, kind, dtype, shape)
+        reverse, exclusive = WAYS[len(shape) % 4]
+        kit.equal(running(kind, dim, reverse, exclusive), x)
+        kit.equal(running(kind, dim, not reverse, not exclusive), x)
+
+
+@pytest.mark.parametrize(("reverse", "exclusive"), WAYS)
+@pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 31, 32, 33, 64, 100])
+def test_every_length_round_a_vector(kit: Any, size: int, reverse: bool, exclusive: bool) -> None:
+    for kind in KINDS:
+        kit.equal(running(kind, 0, reverse, exclusive), values(kit, kind, f32, (size,)))
+        kit.equal(running(kind, 1, reverse, exclusive), values(kit, kind, i8, (3, size)))
+        kit.equal(running(kind, 0, reverse, exclusive), values(kit, kind, f64, (4, size)))
+
+
+@pytest.mark.parametrize(("reverse", "exclusive"), WAYS)
+@pytest.mark.parametrize("shape", [(100_001,), (2, 70_000)], ids=str)
+def test_long_lines_are_scanned_in_chunks(
+    kit: Any, shape: tuple[int, ...], reverse: bool, exclusive: bool
+) -> None:
+    for kind, dtype in (("add", i64), ("max", f32), ("add", bf16)):
+        x = values(kit, kind, dtype, shape) if dtype is not bf16 else np.zeros(shape, bf16.numpy)
+        if dtype is bf16:
+            x[..., ::1000] = 1  # the sums stay below 2^8, where bf16 holds them
+        kit.equal(running(kind, len(shape) - 1, reverse, exclusive), x)
+
+
+def test_half_floats_accumulate_in_f32(kit: Any) -> None:
+    x = np.full(6000, 0.125, np.float16)
+    (actual,), _ = kit.both(running("add", 0, False, False), x)
+    assert actual[-1] == 750  # in f16 the sum would stop at 256
+    assert kit.both(running("add", 0, False, False), x.astype(bf16.numpy))[0][0][-1] == 752
+
+
+def test_special_values_on_the_way(kit: Any) -> None:
+    x = np.array([1, -0.0, np.inf, 2, np.nan, -np.inf, 0] * 9, np.float32)
+    for kind, (reverse, exclusive) in itertools.product(KINDS, WAYS):
+        for dim, shape in ((0, (63,)), (0, (9, 7)), (1, (7, 9))):
+            kit.equal(running(kind, dim, reverse, exclusive), x.reshape(shape))
+            kit.equal(running(kind, dim, reverse, exclusive), x.astype(f16.numpy).reshape(shape))
+
+
+def test_a_long_line_is_many_units() -> None:
+    slot = Slot("input", 0, 0, TensorType((1 << 20,), f32))
+    attrs = {"kind": "add", "dim": 0, "reverse": False, "exclusive": False}
+    step = OpStep(lookup("cumulative"), attrs, (slot,), (slot,))
+    totals, rows = emit_step(Module(), step, "long", LoopTarget(512, 32)).phases
+    assert totals.units == rows.units == 32
+
+
+def test_a_scan_stands_between_kernels(kit: Any) -> None:
+    def build(x: Any) -> Any:
+        made = ops.cumulative(ops.mul(x, x), kind="add", dim=1)
+        return ops.reduce(ops.neg(made), kind="max", dims=(0,))
+
+    kit.exact(build, kit.values(f32, (20, 100), 1))
