@@ -112,6 +112,12 @@ def step_claims() -> dict[str, frozenset[DType]]:
     return {claim: frozenset(ALL) for name in OP_EMITTERS for claim in lookup(name).claims}
 
 
+def _attention(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+    from bringup.llvm.attending import emit_attention
+
+    return emit_attention(module, step, name, target)
+
+
 def _cumulative(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
     from bringup.llvm.cumulative import emit_cumulative
 
@@ -138,6 +144,7 @@ def _update(module: Module, step: OpStep, name: str, target: LoopTarget) -> Nati
 
 #: One emitter per op that has a native function; each imports its module when it is needed.
 OP_EMITTERS: Mapping[str, StepEmitter] = {
+    "attention": _attention,
     "cumulative": _cumulative,
     "dynamic_update_slice": _update,
     "scatter": _scatter,

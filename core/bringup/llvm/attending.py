@@ -1,0 +1,515 @@
+"""Attention as native code: queries go along the keys once, with the greatest score and the sum of
+powers so far; the scores of a block of keys live in cache alone.
+
+The keys are first turned, block by block, so that one vector holds neighbouring keys; for no more
+queries than a tile has that does not pay, and vectors go along the depth.  A tile of queries times
+four vectors of keys, and of queries times four vectors of values, stays in registers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from bringup.dtypes import DType, f32
+from bringup.llvm import text as ir
+from bringup.llvm.launches import NativeStep, Phase
+from bringup.llvm.loops import NativeKernel
+from bringup.llvm.math import MATH
+from bringup.llvm.scalar import is_half, memory_type, narrow, widen
+from bringup.llvm.schedule import LoopTarget
+from bringup.llvm.text import Builder, Module, Type, Val, const, const_vector, vec
+from bringup.program.program import OpStep
+from bringup.records import record
+
+#: Vectors of keys in a block, and of values in a register tile.
+_COLUMNS = 4
+#: Tiles of queries that go along the keys together.
+_TILES = 8
+
+_Fold = Callable[[Builder, Val, Val], Val]
+
+
+@record
+class _Form:
+    """The sizes of one step.
+
+    wide: the dtype of scores and sums.  lanes: of a vector.  rows: queries in a register tile.
+    bias: shape of the bias, None if there is none.
+    """
+
+    dtype: DType
+    wide: DType
+    lead: tuple[int, ...]
+    queries: int
+    keys: int
+    depth: int
+    values: int
+    scale: float
+    causal: bool
+    bias: tuple[int, ...] | None
+    lanes: int
+    rows: int
+
+    @property
+    def few(self) -> bool:
+        """One tile has all queries: keys are read once, as they lie."""
+        return self.queries <= self.rows
+
+    @property
+    def batch(self) -> int:
+        return math.prod(self.lead)
+
+    @property
+    def block(self) -> int:
+        """Keys of a block."""
+        return self.lanes * _COLUMNS
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.keys // self.block)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles that cover the queries of one member of the batch; the last may overlap."""
+        return -(-self.queries // self.rows)
+
+    @property
+    def chunks(self) -> int:
+        """Units of one member of the batch."""
+        return -(-self.tiles // _TILES)
+
+    @property
+    def spread(self) -> int:
+        """Values of a query, filled up to whole vectors."""
+        return -(-self.values // self.lanes) * self.lanes
+
+    @property
+    def number(self) -> Type:
+        """The LLVM type of scores and sums."""
+        return memory_type(self.wide)
+
+    @property
+    def vector(self) -> Type:
+        return vec(self.number, self.lanes)
+
+    def load(self, b: Builder, base: Val, index: Val, mask: Val | None = None) -> Val:
+        """A vector of operand elements, in the wide dtype; 0 where the mask does not hold."""
+        element = memory_type(self.dtype)
+        address, to = b.gep(base, index, element), vec(element, self.lanes)
+        if mask is None:
+            return widen(b, b.load(to, address, self.dtype.itemsize))
+        zero = ir.zero(to)
+        return widen(b, b.masked_load(to, address, mask, zero, self.dtype.itemsize))
+
+    def spread_one(self, b: Builder, base: Val, index: Val) -> Val:
+        """One operand element in every lane."""
+        element = memory_type(self.dtype)
+        one = widen(b, b.load(element, b.gep(base, index, element), self.dtype.itemsize))
+        return b.splat(one, self.lanes)
+
+    def get(self, b: Builder, base: Val, index: Val, lanes: int) -> Val:
+        """Scores or sums in scratch."""
+        address = b.gep(base, index, self.number)
+        return b.load(vec(self.number, lanes), address, self.wide.itemsize)
+
+    def put(self, b: Builder, value: Val, base: Val, index: Val) -> None:
+        """Write scores or sums to scratch."""
+        b.store(value, b.gep(base, index, self.number), self.wide.itemsize)
+
+
+def emit_attention(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+    """Emit a step of the row ``attention``."""
+    form = _form_of(step, target)
+    if not form.keys:
+        return NativeStep((_emit_zeros(module, step, name, form),))
+    if form.few:
+        return NativeStep((_Main(module, step, name, form).run(),))
+    shared = form.batch * form.blocks * form.depth * form.block * form.wide.itemsize
+    turned = _emit_turned(module, step, f"{name}.keys", form)
+    return NativeStep((turned, _Main(module, step, name, form).run()), shared)
+
+
+def _form_of(step: OpStep, target: LoopTarget) -> _Form:
+    query, key, value, *bias = (slot.type for slot in step.operands)
+    wide = f32 if is_half(query.dtype) else query.dtype
+    queries = query.shape[-2]
+    return _Form(
+        dtype=query.dtype,
+        wide=wide,
+        lead=query.shape[:-2],
+        queries=queries,
+        keys=key.shape[-2],
+        depth=query.shape[-1],
+        values=value.shape[-1],
+        scale=step.attrs["scale"],
+        causal=step.attrs["causal"],
+        bias=bias[0].shape if bias else None,
+        lanes=target.vector_bits // wide.bits,
+        rows=min(queries, max(1, target.registers * 3 // 4 // _COLUMNS)),
+    )
+
+
+def _emit_zeros(module: Module, step: OpStep, name: str, form: _Form) -> NativeKernel:
+    """Without keys every sum is empty."""
+    phase = Phase(module, step, name)
+    element = memory_type(form.dtype)
+    with phase.units() as unit:
+        phase.b.store(
+            ir.zero(element), phase.b.gep(phase.results[0], unit, element), form.dtype.itemsize
+        )
+    return phase.done(form.batch * form.queries * form.values, 1)
+
+
+def _emit_turned(module: Module, step: OpStep, name: str, form: _Form) -> NativeKernel:
+    """Keys as (batch, block, depth, key of the block) in the wide dtype; 0 beyond the last."""
+    phase = Phase(module, step, name)
+    b, element = phase.b, memory_type(form.dtype)
+    with phase.units() as unit:
+        member, number = _parts(b, unit, form.blocks)
+        first = b.mul(number, const(ir.i64, form.block))
+        start = b.mul(
+            b.add(b.mul(member, const(ir.i64, form.keys)), first), const(ir.i64, form.depth)
+        )
+        target = b.mul(unit, const(ir.i64, form.depth * form.block))
+        left = b.sub(const(ir.i64, form.keys), first)
+        steps = const_vector(ir.i64, [n * form.depth for n in range(form.lanes)])
+        with b.loop(const(ir.i64, 0), const(ir.i64, form.depth)) as loop:
+            for column in range(_COLUMNS):
+                skipped = column * form.lanes
+                mask = _below(b, b.sub(left, const(ir.i64, skipped)), form.lanes)
+                here = b.add(b.add(start, loop.index), const(ir.i64, skipped * form.depth))
+                places = b.add(b.splat(here, form.lanes), steps)
+                addresses = b.gep(phase.operands[1], places, element, flags="")
+                to = vec(element, form.lanes)
+                found = b.masked_gather(to, addresses, mask, ir.zero(to), form.dtype.itemsize)
+                row = b.add(target, b.mul(loop.index, const(ir.i64, form.block)))
+                form.put(b, widen(b, found), phase.shared, b.add(row, const(ir.i64, skipped)))
+    return phase.done(form.batch * form.blocks, form.depth * form.block)
+
+
+class _Main:
+    """The phase that goes along the keys."""
+
+    def __init__(self, module: Module, step: OpStep, name: str, form: _Form) -> None:
+        self.form = form
+        self.phase = Phase(module, step, name)
+        self.b = self.phase.b
+        size, slots = form.wide.itemsize, _TILES * form.rows
+        self.sums, self.scores, self.tops, self.totals, self.factors = self.phase.scratch(
+            slots * form.spread * size,
+            form.rows * form.block * size,
+            slots * size,
+            slots * size,
+            form.rows * size,
+        )
+
+    def run(self) -> NativeKernel:
+        form, b = self.form, self.b
+        with self.phase.units() as unit:
+            self.member, chunk = _parts(b, unit, form.chunks)
+            self.first = b.mul(chunk, const(ir.i64, _TILES))
+            left = b.sub(const(ir.i64, form.tiles), self.first)
+            self.count = b.intrinsic("llvm.smin", ir.i64, (left, const(ir.i64, _TILES)))
+            self.bias = self._bias_start()
+            self._start()
+            with b.loop(const(ir.i64, 0), self._blocks_seen()) as blocks:
+                self._block(blocks.index)
+            self._finish()
+        work = _TILES * form.rows * form.keys * (form.depth + form.values)
+        return self.phase.done(form.batch * form.chunks, work)
+
+    def _bias_start(self) -> Val:
+        """Where the bias of the member begins; dimensions of size 1 do not move it."""
+        b, form = self.b, self.form
+        place, rest = const(ir.i64, 0), self.member
+        if form.bias is None:
+            return place
+        step = form.bias[-1] * form.bias[-2]
+        for n, size in zip(form.lead[::-1], form.bias[-3::-1], strict=True):
+            rest, at = _parts(b, rest, n)
+            if size != 1:
+                place = b.add(place, b.mul(at, const(ir.i64, step)))
+            step *= size
+        return place
+
+    def _start(self) -> None:
+        b, form = self.b, self.form
+        lowest = const(form.number, -math.inf)
+        with b.loop(const(ir.i64, 0), b.mul(self.count, const(ir.i64, form.rows))) as slots:
+            form.put(b, lowest, self.tops, slots.index)
+            form.put(b, ir.zero(form.number), self.totals, slots.index)
+            row = b.mul(slots.index, const(ir.i64, form.spread))
+            with b.loop(const(ir.i64, 0), const(ir.i64, form.spread), form.lanes) as columns:
+                form.put(b, ir.zero(form.vector), self.sums, b.add(row, columns.index))
+
+    def _blocks_seen(self) -> Val:
+        """How many blocks of keys any query of the unit sees."""
+        b, form = self.b, self.form
+        if not form.causal:
+            return const(ir.i64, form.blocks)
+        rows = b.mul(b.add(self.first, self.count), const(ir.i64, form.rows))
+        rows = b.intrinsic("llvm.smin", ir.i64, (rows, const(ir.i64, form.queries)))
+        seen = b.add(rows, const(ir.i64, form.keys - form.queries))
+        seen = b.intrinsic("llvm.smax", ir.i64, (seen, const(ir.i64, 0)))
+        return b.udiv(b.add(seen, const(ir.i64, form.block - 1)), const(ir.i64, form.block))
+
+    def _row(self, tile: Val) -> Val:
+        """The first query of a tile; the last tile begins early enough to be whole."""
+        b, form = self.b, self.form
+        row = b.mul(b.add(self.first, tile), const(ir.i64, form.rows))
+        last = const(ir.i64, form.queries - form.rows)
+        return b.intrinsic("llvm.smin", ir.i64, (row, last))
+
+    def _block(self, block: Val) -> None:
+        with self.b.loop(const(ir.i64, 0), self.count) as tiles:
+            self._tile(block, tiles.index)
+
+    def _tile(self, block: Val, tile: Val) -> None:
+        b, form = self.b, self.form
+        row, key = self._row(tile), b.mul(block, const(ir.i64, form.block))
+
+        def run() -> None:
+            (self._score_few if form.few else self._score)(row, block)
+            slot = b.mul(tile, const(ir.i64, form.rows))
+            with b.loop(const(ir.i64, 0), const(ir.i64, form.rows)) as rows:
+                self._weigh(b.add(row, rows.index), rows.index, b.add(slot, rows.index), key)
+            self._collect(slot, key)
+
+        if not form.causal:
+            run()
+            return
+        last = b.add(row, const(ir.i64, form.rows - 1 + form.keys - form.queries))
+        with b.if_then(b.icmp("sle", key, last)):
+            run()
+
+    # -- scores ------------------------------------------------------------------------------------
+
+    def _score(self, row: Val, block: Val) -> None:
+        """Products of a tile of queries with a block of keys."""
+        b, form = self.b, self.form
+        width = const(ir.i64, form.block)
+        start = b.add(b.mul(self.member, const(ir.i64, form.blocks)), block)
+        start = b.mul(start, const(ir.i64, form.depth * form.block))
+        query = b.add(b.mul(self.member, const(ir.i64, form.queries)), row)
+        query = b.mul(query, const(ir.i64, form.depth))
+        zeros = [ir.zero(form.vector)] * (form.rows * _COLUMNS)
+        with b.loop(const(ir.i64, 0), const(ir.i64, form.depth), carried=zeros) as loop:
+            here = b.add(start, b.mul(loop.index, width))
+            keys = [
+                form.get(b, self.phase.shared, b.add(here, const(ir.i64, n)), form.lanes)
+                for n in range(0, form.block, form.lanes)
+            ]
+            after: list[Val] = []
+            for r in range(form.rows):
+                place = b.add(b.add(query, const(ir.i64, r * form.depth)), loop.index)
+                factor = form.spread_one(b, self.phase.operands[0], place)
+                after += [
+                    b.fma(factor, k, loop.carried[r * _COLUMNS + n]) for n, k in enumerate(keys)
+                ]
+            loop.next(*after)
+        for n, total in enumerate(loop.carried):
+            form.put(b, total, self.scores, const(ir.i64, n * form.lanes))
+
+    def _score_few(self, row: Val, block: Val) -> None:
+        """The same, key by key; what lies beyond the last key is never looked at."""
+        b, form = self.b, self.form
+        first = b.mul(block, const(ir.i64, form.block))
+        start = b.add(b.mul(self.member, const(ir.i64, form.keys)), first)
+        query = b.add(b.mul(self.member, const(ir.i64, form.queries)), row)
+        query = b.mul(query, const(ir.i64, form.depth))
+        left = b.sub(const(ir.i64, form.keys), first)
+        count = b.intrinsic("llvm.smin", ir.i64, (left, const(ir.i64, form.block)))
+        with b.loop(const(ir.i64, 0), count) as keys:
+            key = b.mul(b.add(start, keys.index), const(ir.i64, form.depth))
+            for r, total in enumerate(self._along_depth(query, key)):
+                place = b.add(const(ir.i64, r * form.block), keys.index)
+                form.put(b, _across(b, [total], _sum), self.scores, place)
+
+    def _along_depth(self, query: Val, key: Val) -> Sequence[Val]:
+        """Products of a tile of queries with one key, summed but for the lanes of a vector."""
+        b, form = self.b, self.form
+        whole = form.depth // form.lanes * form.lanes
+
+        def step(sums: Sequence[Val], column: Val, mask: Val | None) -> list[Val]:
+            factor = form.load(b, self.phase.operands[1], b.add(key, column), mask)
+            after: list[Val] = []
+            for r, total in enumerate(sums):
+                place = b.add(b.add(query, const(ir.i64, r * form.depth)), column)
+                mine = form.load(b, self.phase.operands[0], place, mask)
+                after.append(b.fma(mine, factor, total))
+            return after
+
+        sums: Sequence[Val] = [ir.zero(form.vector)] * form.rows
+        with b.loop(const(ir.i64, 0), const(ir.i64, whole), form.lanes, sums) as loop:
+            loop.next(*step(loop.carried, loop.index, None))
+        sums = loop.carried
+        if whole < form.depth:
+            sums = step(sums, const(ir.i64, whole), _edge(whole, form.depth, form.lanes))
+        return sums
+
+    def _weigh(self, row: Val, at: Val, slot: Val, key: Val) -> None:
+        """The scores of one query become powers; its sums so far are told by how much to shrink."""
+        b, form = self.b, self.form
+        place = b.mul(at, const(ir.i64, form.block))
+        bound = const(ir.i64, form.keys)
+        if form.causal:
+            past = b.add(row, const(ir.i64, form.keys - form.queries + 1))
+            bound = b.intrinsic("llvm.smin", ir.i64, (bound, past))
+        left = b.sub(bound, key)
+        scores: list[Val] = []
+        for n in range(0, form.block, form.lanes):
+            seen = _below(b, b.sub(left, const(ir.i64, n)), form.lanes)
+            score = form.get(b, self.scores, b.add(place, const(ir.i64, n)), form.lanes)
+            score = b.fmul(score, const(form.vector, form.scale))
+            if form.bias is not None:
+                score = b.fadd(score, self._bias(row, b.add(key, const(ir.i64, n)), seen))
+            scores.append(b.select(seen, score, const(form.vector, -math.inf)))
+        before = form.get(b, self.tops, slot, 1)
+        top = _greater(b, before, _across(b, scores, _greater))
+        lowest = b.fcmp("oeq", top, const(form.number, -math.inf))
+        level = b.select(lowest, ir.zero(form.number), top)  # −inf − −inf would be NaN
+        powers = [MATH["exp"](b, b.fsub(s, b.splat(level, form.lanes))) for s in scores]
+        for n, power in enumerate(powers):
+            form.put(b, power, self.scores, b.add(place, const(ir.i64, n * form.lanes)))
+        factor = MATH["exp"](b, b.fsub(before, level))
+        total = b.fma(form.get(b, self.totals, slot, 1), factor, _across(b, powers, _sum))
+        form.put(b, top, self.tops, slot)
+        form.put(b, total, self.totals, slot)
+        form.put(b, factor, self.factors, at)
+
+    def _bias(self, row: Val, key: Val, seen: Val) -> Val:
+        b, form = self.b, self.form
+        assert form.bias is not None
+        place = self.bias
+        if form.bias[-2] != 1:
+            place = b.add(place, b.mul(row, const(ir.i64, form.bias[-1])))
+        if form.bias[-1] == 1:
+            return form.spread_one(b, self.phase.operands[3], place)
+        return form.load(b, self.phase.operands[3], b.add(place, key), seen)
+
+    # -- values ------------------------------------------------------------------------------------
+
+    def _collect(self, slot: Val, key: Val) -> None:
+        """Add the values of a block of keys, weighed, to the sums of a tile of queries."""
+        b, form = self.b, self.form
+        width = form.lanes * _COLUMNS
+        whole = form.values // width * width
+        left = b.sub(const(ir.i64, form.keys), key)
+        count = b.intrinsic("llvm.smin", ir.i64, (left, const(ir.i64, form.block)))
+        if whole:
+            with b.loop(const(ir.i64, 0), const(ir.i64, whole), width) as columns:
+                self._columns(slot, key, count, columns.index, [None] * _COLUMNS)
+        if whole < form.values:
+            rest = form.values - whole
+            masks = [_edge(n, rest, form.lanes) for n in range(0, rest, form.lanes)]
+            self._columns(slot, key, count, const(ir.i64, whole), masks)
+
+    def _columns(
+        self, slot: Val, key: Val, count: Val, column: Val, masks: Sequence[Val | None]
+    ) -> None:
+        b, form = self.b, self.form
+        start = b.add(b.mul(self.member, const(ir.i64, form.keys)), key)
+        places = [self._sum_at(b.add(slot, const(ir.i64, r)), column) for r in range(form.rows)]
+        carried: list[Val] = []
+        for r, place in enumerate(places):
+            factor = b.splat(form.get(b, self.factors, const(ir.i64, r), 1), form.lanes)
+            for n in range(len(masks)):
+                at = b.add(place, const(ir.i64, n * form.lanes))
+                carried.append(b.fmul(form.get(b, self.sums, at, form.lanes), factor))
+        with b.loop(const(ir.i64, 0), count, carried=carried) as loop:
+            row = b.mul(b.add(start, loop.index), const(ir.i64, form.values))
+            row = b.add(row, column)
+            values = [
+                form.load(b, self.phase.operands[2], b.add(row, const(ir.i64, n * form.lanes)), m)
+                for n, m in enumerate(masks)
+            ]
+            after: list[Val] = []
+            for r in range(form.rows):
+                at = b.add(loop.index, const(ir.i64, r * form.block))
+                weight = b.splat(form.get(b, self.scores, at, 1), form.lanes)
+                for n, value in enumerate(values):
+                    after.append(b.fma(weight, value, loop.carried[r * len(masks) + n]))
+            loop.next(*after)
+        for r, place in enumerate(places):
+            for n in range(len(masks)):
+                at = b.add(place, const(ir.i64, n * form.lanes))
+                form.put(b, loop.carried[r * len(masks) + n], self.sums, at)
+
+    def _sum_at(self, slot: Val, column: Val) -> Val:
+        return self.b.add(self.b.mul(slot, const(ir.i64, self.form.spread)), column)
+
+    def _finish(self) -> None:
+        """Divide by the sums of powers and write the results."""
+        b, form = self.b, self.form
+        with b.loop(const(ir.i64, 0), self.count) as tiles:
+            row = b.add(b.mul(self.member, const(ir.i64, form.queries)), self._row(tiles.index))
+            slot = b.mul(tiles.index, const(ir.i64, form.rows))
+            with b.loop(const(ir.i64, 0), const(ir.i64, form.rows)) as rows:
+                at = b.add(slot, rows.index)
+                total = b.splat(form.get(b, self.totals, at, 1), form.lanes)
+                start = b.mul(b.add(row, rows.index), const(ir.i64, form.values))
+                self._write(at, total, start)
+
+    def _write(self, slot: Val, total: Val, start: Val) -> None:
+        b, form = self.b, self.form
+        whole = form.values // form.lanes * form.lanes
+        element = memory_type(form.dtype)
+
+        def one(column: Val, mask: Val | None) -> None:
+            sums = form.get(b, self.sums, self._sum_at(slot, column), form.lanes)
+            result = narrow(b, b.fdiv(sums, total), form.dtype)
+            address = b.gep(self.phase.results[0], b.add(start, column), element)
+            if mask is None:
+                b.store(result, address, form.dtype.itemsize)
+            else:
+                b.masked_store(result, address, mask, form.dtype.itemsize)
+
+        if whole:
+            with b.loop(const(ir.i64, 0), const(ir.i64, whole), form.lanes) as columns:
+                one(columns.index, None)
+        if whole < form.values:
+            one(const(ir.i64, whole), _edge(whole, form.values, form.lanes))
+
+
+def _edge(start: int, stop: int, lanes: int) -> Val | None:
+    """The lanes of a vector at ``start`` that lie before ``stop``; None for all."""
+    if stop - start >= lanes:
+        return None
+    return const_vector(ir.i1, [n < stop - start for n in range(lanes)])
+
+
+def _greater(b: Builder, x: Val, y: Val) -> Val:
+    return b.select(b.fcmp("ogt", x, y), x, y)
+
+
+def _sum(b: Builder, x: Val, y: Val) -> Val:
+    return b.fadd(x, y)
+
+
+def _across(b: Builder, vectors: Sequence[Val], fold: _Fold) -> Val:
+    """All lanes of all vectors folded into one."""
+    live = list(vectors)
+    while len(live) > 1:
+        live = [fold(b, x, y) for x, y in zip(live[::2], live[1::2], strict=True)]
+    total = live[0]
+    while (half := total.type.lanes // 2) > 0:
+        low = b.shufflevector(total, None, list(range(half)))
+        total = fold(b, low, b.shufflevector(total, None, list(range(half, 2 * half))))
+    return total
+
+
+def _parts(b: Builder, unit: Val, count: int) -> tuple[Val, Val]:
+    """Quotient and remainder of a number that is not negative."""
+    if count == 1:
+        return unit, const(ir.i64, 0)
+    size = const(ir.i64, count)
+    return b.binary("udiv", unit, size), b.binary("urem", unit, size)
+
+
+def _below(b: Builder, left: Val, lanes: int) -> Val:
+    """Lanes below ``left``, which may be negative."""
+    clamped = b.intrinsic("llvm.smin", ir.i64, (left, const(ir.i64, lanes)))
+    clamped = b.intrinsic("llvm.smax", ir.i64, (clamped, const(ir.i64, 0)))
+    count = b.splat(b.trunc(clamped, ir.i32), lanes)
+    return b.icmp("slt", const_vector(ir.i32, list(range(lanes))), count)
