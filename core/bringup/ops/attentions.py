@@ -155,7 +155,7 @@ attention = define(
             "softmax(scale · query·keyᵀ + bias)·value over the last two dimensions, the others "
             "running together; a bias of size 1 in a dimension stretches. causal: query i sees the "
             "keys up to i + (keys − queries), so the last query sees all. f16 and bf16 work in f32 "
-            "and are rounded once. A query that sees no key gives NaN, where there are keys, else 0. "
+            "and are rounded once. A query that sees no key gives NaN, or 0 where there is no key. "
             "What a hidden key's value of NaN or ±inf does is unspecified."
         ),
         attrs=(
