@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bringup.dtypes import ALL, DType, bool_, i32
+from bringup.dtypes import ALL, DType, bool_, i32, u8
 from bringup.graph import Builder, Graph, Instr, Value
-from bringup.ops.build import rows, splat
+from bringup.ops.build import bitcast, rows, splat
 from bringup.ops.control import chosen
 from bringup.ops.evaluate import run_instr
 from bringup.ops.table import OpDef
@@ -112,6 +112,9 @@ def _mixed(choices: Choices, x: Value, y: Value) -> Value:
     if x.dtype is bool_:
         bits = pick(choices, (rows.xor, rows.and_, rows.or_))
         return bits(x, y)
+    if x.dtype.is_storage:
+        least = rows.compare(bitcast(x, u8), bitcast(y, u8), direction="lt")
+        return rows.select(least, x, y)
     way = choices.integer(0, 3)
     if way == 0:
         return rows.max(x, y)

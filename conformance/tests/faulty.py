@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bringup.backend.capabilities import Capabilities, Shapes
-from bringup.dtypes import ALL
+from bringup.dtypes import STORED
 from bringup.graph import Graph, Instr, Value
 from bringup.ops.evaluate import run_instr
 from bringup.ops.table import all_ops
@@ -48,7 +48,7 @@ class Reference:
     compiled: int = 0
     capabilities: Capabilities = field(
         default_factory=lambda: Capabilities(
-            ops={claim: frozenset(ALL) for row in all_ops() for claim in row.claims},
+            ops={claim: frozenset(STORED) for row in all_ops() for claim in row.claims},
             shapes=Shapes(vector=VECTOR, block=64),
             simulated=True,
         )

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bringup.dtypes import ALL, BY_NAME, DType, bool_, f16, f32, i8, u8
+from bringup.dtypes import BY_NAME, STORED, DType, bool_, f16, f32, i8, u8
 from bringup_conformance.recipes import KINDS, LAYOUTS, Recipe
 
-dtypes = st.sampled_from(ALL)
+dtypes = st.sampled_from(STORED)
 shapes = st.lists(st.integers(0, 7), max_size=3).map(tuple)
 recipes = st.builds(
     Recipe,
@@ -78,10 +78,11 @@ def test_the_bytes_of_a_recipe_never_change(kind: str, dtype: str) -> None:
     assert hashlib.sha256(made.tobytes()).hexdigest()[:16] == GOLDEN[kind, dtype]
 
 
-@pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)
+@pytest.mark.parametrize("dtype", STORED, ids=lambda d: d.name)
 def test_elements_of_random_kinds_differ(dtype: DType) -> None:
     made = Recipe("signed", 3).make(dtype[200]).astype(np.float64)
-    assert len(set(made.tolist())) == 2 if dtype is bool_ else len(set(made.tolist())) > 85
+    found = len(set(made.tolist()))
+    assert found == 2 if dtype is bool_ else found > (35 if dtype.is_storage else 85)
 
 
 def test_seeds_and_types_tell_arrays_apart() -> None:

@@ -32,7 +32,7 @@ AttrReader = Callable[[str], Any]
 
 _BLANK = re.compile(r"(?:\s|#[^\n]*)*")
 _VALUE = re.compile(r"%[A-Za-z0-9_]+")
-_TYPE = re.compile(r"[a-z]+[0-9]*\[[0-9, ]*\]")
+_TYPE = re.compile(r"[a-z][a-z0-9]*\[[0-9, ]*\]")
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _NUMBER = re.compile(r"0x[0-9a-f]{16}|-inf|-?[0-9]+(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?")
 _ELEMENT = re.compile(r"[-+.A-Za-z0-9]+")
