@@ -254,7 +254,7 @@ def too_many_indices() -> None:
 
 @mistake
 def a_list_of_indices() -> None:
-    ones(3)[[0, 1]]  # here
+    ones(3)[[0, 3]]  # here
 
 
 @mistake
