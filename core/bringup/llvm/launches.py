@@ -142,11 +142,39 @@ def _update(module: Module, step: OpStep, name: str, target: LoopTarget) -> Nati
     return emit_update(module, step, name, target)
 
 
+def _triangular_solve(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+    from bringup.llvm.factoring import emit_triangular_solve
+
+    return emit_triangular_solve(module, step, name, target)
+
+
+def _cholesky(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+    from bringup.llvm.factoring import emit_cholesky
+
+    return emit_cholesky(module, step, name, target)
+
+
+def _lu(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+    from bringup.llvm.factoring import emit_lu
+
+    return emit_lu(module, step, name, target)
+
+
+def _qr(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+    from bringup.llvm.reflecting import emit_qr
+
+    return emit_qr(module, step, name, target)
+
+
 #: One emitter per op that has a native function; each imports its module when it is needed.
 OP_EMITTERS: Mapping[str, StepEmitter] = {
     "attention": _attention,
+    "cholesky": _cholesky,
     "cumulative": _cumulative,
     "dynamic_update_slice": _update,
+    "lu": _lu,
+    "qr": _qr,
     "scatter": _scatter,
     "sort": _sort,
+    "triangular_solve": _triangular_solve,
 }

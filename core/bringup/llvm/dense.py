@@ -1,0 +1,228 @@
+"""Dense matrices in native code: an update ``C −= A B`` in register tiles, and substitution on it.
+
+The functions are emitted once per module and element type.  Matrices are f32 or f64, rows of
+contiguous elements a leading dimension apart; A may be read with any two strides, so transposed as
+well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from bringup.llvm import text as ir
+from bringup.llvm.schedule import LoopTarget
+from bringup.llvm.text import Builder, Callee, Module, Param, Type, Val, const, const_vector, vec
+
+#: Rows that substitution solves one by one before it updates those below with all of them.
+BLOCK = 32
+_COLUMNS = 2
+
+#: A matrix with contiguous rows: its address and leading dimension.  One read with two strides.
+Rows = tuple[Val, Val]
+View = tuple[Val, Val, Val]
+
+
+def number(value: int) -> Val:
+    """An i64."""
+    return const(ir.i64, value)
+
+
+def element(b: Builder, base: Val, type_: Type, stride: Val, row: Val, column: Val) -> Val:
+    """The address of an element of a matrix."""
+    return b.gep(base, b.add(b.mul(row, stride), column), type_)
+
+
+class Dense:
+    """The functions for one element type.
+
+    type: ir.f32 or ir.f64.  lanes: of a vector.  rows: of a register tile.
+    """
+
+    def __init__(self, module: Module, type_: Type, target: LoopTarget) -> None:
+        self.module = module
+        self.type = type_
+        self.bytes = 4 if type_ is ir.f32 else 8
+        self.lanes = max(1, target.vector_bits // (8 * self.bytes))
+        self.rows = 8 if target.registers >= 32 else 4
+        self._suffix = f"{'f32' if type_ is ir.f32 else 'f64'}.{self.lanes}.{self.rows}"
+
+    @property
+    def width(self) -> int:
+        """Columns of a register tile."""
+        return self.lanes * _COLUMNS
+
+    def padded(self, columns: int) -> int:
+        """A leading dimension: no power of two, at which rows would share the sets of a cache."""
+        count = -(-columns // self.lanes) * self.lanes
+        return count + self.lanes if columns > self.width else count
+
+    def at(self, b: Builder, base: Val, stride: int | Val, row: Val, column: Val) -> Val:
+        """The address of an element."""
+        by = number(stride) if isinstance(stride, int) else stride
+        return element(b, base, self.type, by, row, column)
+
+    def _function(
+        self, name: str, params: Sequence[Param], fill: Callable[[Builder, list[Val]], None]
+    ) -> Callee:
+        full = f"bringup.{name}.{self._suffix}"
+        found = self.module.functions.get(full)
+        if found is None:
+            found = self.module.function(
+                full, ir.void, params, attrs="nounwind", linkage="internal"
+            )
+            b = Builder(found.block("entry"))
+            fill(b, list(found.args))
+            b.ret()
+        return found.callee
+
+    # -- C −= A B
+
+    def update(self, b: Builder, c: Rows, a: View, x: Rows, sizes: tuple[Val, Val, Val]) -> None:
+        """Emit ``C[m × n] −= A[m × k] X[k × n]``.  sizes: m, n, k."""
+        params: list[Param] = [("c", ir.ptr), ("ldc", ir.i64), ("a", ir.ptr), ("ar", ir.i64)]
+        params += [("ac", ir.i64), ("x", ir.ptr), ("ldx", ir.i64)]
+        params += [("m", ir.i64), ("n", ir.i64), ("k", ir.i64)]
+        b.call(self._function("update", params, self._fill_update), [*c, *a, *x, *sizes])
+
+    def _fill_update(self, b: Builder, args: list[Val]) -> None:
+        n = args[8]
+        with b.loop(number(0), n, self.width) as columns:
+            left = b.sub(n, columns.index)
+
+            def whole() -> None:
+                self._tiles(b, args, columns.index, [None] * _COLUMNS)
+
+            def partial() -> None:
+                masks = [self.mask(b, b.sub(left, number(v * self.lanes))) for v in range(_COLUMNS)]
+                self._tiles(b, args, columns.index, masks)
+
+            b.cond(b.icmp("sge", left, number(self.width)), whole, partial)
+
+    def mask(self, b: Builder, count: Val) -> Val:
+        """The lanes below a count."""
+        places = const_vector(ir.i64, list(range(self.lanes)))
+        return b.icmp("slt", places, b.splat(count, self.lanes))
+
+    def _tiles(self, b: Builder, args: list[Val], j: Val, masks: Sequence[Val | None]) -> None:
+        m = args[7]
+        whole = b.sub(m, b.urem(m, number(self.rows)))
+        with b.loop(number(0), whole, self.rows) as rows:
+            self._tile(b, args, rows.index, j, self.rows, masks)
+        with b.loop(whole, m) as rows:
+            self._tile(b, args, rows.index, j, 1, masks)
+
+    def _tile(
+        self, b: Builder, args: list[Val], i: Val, j: Val, rows: int, masks: Sequence[Val | None]
+    ) -> None:
+        c, ldc, a, by_row, by_column, x, ldx, _, _, k = args
+        zero = ir.zero(vec(self.type, self.lanes))
+        heads = [b.gep(a, b.mul(b.add(i, number(r)), by_row), self.type) for r in range(rows)]
+        with b.loop(number(0), k, carried=[zero] * (rows * len(masks))) as terms:
+            start = self.at(b, x, ldx, terms.index, j)
+            step = b.mul(terms.index, by_column)
+            vectors = [self._load(b, start, v, mask) for v, mask in enumerate(masks)]
+            sums: list[Val] = []
+            for r in range(rows):
+                factor = b.load(self.type, b.gep(heads[r], step, self.type), self.bytes)
+                spread = b.splat(factor, self.lanes)
+                for v, vector in enumerate(vectors):
+                    before = terms.carried[r * len(masks) + v]
+                    sums.append(b.intrinsic("llvm.fmuladd", vector.type, (spread, vector, before)))
+            terms.next(*sums)
+        for r in range(rows):
+            start = self.at(b, c, ldc, b.add(i, number(r)), j)
+            for v, mask in enumerate(masks):
+                before = self._load(b, start, v, mask)
+                total = terms.carried[r * len(masks) + v]
+                self._store(b, b.fsub(before, total), start, v, mask)
+
+    def _load(self, b: Builder, start: Val, v: int, mask: Val | None) -> Val:
+        address, kind = b.gep(start, v * self.lanes, self.type), vec(self.type, self.lanes)
+        if mask is None:
+            return b.load(kind, address, self.bytes)
+        return b.masked_load(kind, address, mask, align=self.bytes)
+
+    def _store(self, b: Builder, value: Val, start: Val, v: int, mask: Val | None) -> None:
+        address = b.gep(start, v * self.lanes, self.type)
+        if mask is None:
+            b.store(value, address, self.bytes)
+        else:
+            b.masked_store(value, address, mask, self.bytes)
+
+    # -- rows
+
+    def across(self, b: Builder, n: Val, body: Callable[[Val, Val], None]) -> None:
+        """Emit a loop over vectors of columns; the body gets the first column and the mask."""
+        with b.loop(number(0), n, self.lanes) as loop:
+            body(loop.index, self.mask(b, b.sub(n, loop.index)))
+
+    def divide(self, b: Builder, row: Val, divisor: Val, n: Val) -> None:
+        """Emit the division of a row by a number."""
+        params: list[Param] = [("row", ir.ptr), ("by", self.type), ("n", ir.i64)]
+        b.call(self._function("divide", params, self._fill_divide), [row, divisor, n])
+
+    def _fill_divide(self, b: Builder, args: list[Val]) -> None:
+        row, divisor, n = args
+        spread = b.splat(divisor, self.lanes)
+
+        def body(j: Val, mask: Val) -> None:
+            start = b.gep(row, j, self.type)
+            self._store(b, b.fdiv(self._load(b, start, 0, mask), spread), start, 0, mask)
+
+        self.across(b, n, body)
+
+    def swap(self, b: Builder, one: Val, other: Val, n: Val) -> None:
+        """Emit the exchange of two rows."""
+        params: list[Param] = [("one", ir.ptr), ("other", ir.ptr), ("n", ir.i64)]
+        b.call(self._function("swap", params, self._fill_swap), [one, other, n])
+
+    def _fill_swap(self, b: Builder, args: list[Val]) -> None:
+        def body(j: Val, mask: Val) -> None:
+            starts = [b.gep(row, j, self.type) for row in args[:2]]
+            first, second = (self._load(b, start, 0, mask) for start in starts)
+            self._store(b, second, starts[0], 0, mask)
+            self._store(b, first, starts[1], 0, mask)
+
+        self.across(b, args[2], body)
+
+    # -- T X = B
+
+    def substitute(
+        self, b: Builder, t: Rows, x: Rows, n: Val, m: Val, *, unit: bool = False
+    ) -> None:
+        """Emit the solution in place of ``T X = B`` for lower triangular T, X being n × m."""
+        params: list[Param] = [("t", ir.ptr), ("ldt", ir.i64), ("x", ir.ptr), ("ldx", ir.i64)]
+        params += [("n", ir.i64), ("m", ir.i64)]
+        name = "substitute.unit" if unit else "substitute"
+        fill = self._fill_substitute_unit if unit else self._fill_substitute
+        b.call(self._function(name, params, fill), [*t, *x, n, m])
+
+    def _fill_substitute_unit(self, b: Builder, args: list[Val]) -> None:
+        self._solve(b, args, unit=True)
+
+    def _fill_substitute(self, b: Builder, args: list[Val]) -> None:
+        self._solve(b, args, unit=False)
+
+    def _solve(self, b: Builder, args: list[Val], *, unit: bool) -> None:
+        t, ldt, x, ldx, n, m = args
+        one = number(1)
+        with b.loop(number(0), n, BLOCK) as blocks:
+            first = blocks.index
+            count = smaller(b, b.sub(n, first), number(BLOCK))
+            head = self.at(b, x, ldx, first, number(0))
+            left = self.at(b, t, ldt, first, number(0))
+            self.update(b, (head, ldx), (left, ldt, one), (x, ldx), (count, m, first))
+            with b.loop(number(0), count) as rows:
+                i = b.add(first, rows.index)
+                row = self.at(b, x, ldx, i, number(0))
+                own = self.at(b, t, ldt, i, first)
+                sizes = (one, m, rows.index)
+                self.update(b, (row, ldx), (own, ldt, one), (head, ldx), sizes)
+                if not unit:
+                    pivot = b.load(self.type, self.at(b, t, ldt, i, i), self.bytes)
+                    self.divide(b, row, pivot, m)
+
+
+def smaller(b: Builder, x: Val, y: Val) -> Val:
+    """The smaller of two signed integers."""
+    return b.select(b.icmp("slt", x, y), x, y)
