@@ -69,6 +69,8 @@ class Schedule:
 
 #: Lanes of a unit that crosses memory: so many cache lines stay in the first-level cache.
 _CROSS_BLOCK = 64
+#: Rows of a register tile.
+_MOST_ROWS = 14
 
 
 def schedule(
@@ -172,20 +174,20 @@ def _crossing_axis(kernel: Kernel, lane: Axis) -> Axis | None:
 
 def _row_axis(kernel: Kernel, lane: Axis, shared: Sequence[Axis]) -> Axis | None:
     """A grid axis some inner load does not depend on while it depends on the lanes: worth a
-    register tile.
+    register tile, the more so the more rows it has.
     """
     if not _only_folds(kernel):
         return None
-    for axis in reversed(shared):
-        if axis == lane:
-            continue
-        for stage in kernel.stages:
-            data = stage.data_axes()
-            for instr in stage.loads() if stage.axes else ():
-                used = instr.attrs["index"].axes() | data.get(instr, frozenset())
-                if lane in used and axis not in used and used & set(stage.axes):
-                    return axis
-    return None
+    stage = next(s for s in kernel.stages if s.axes)
+    data = stage.data_axes()
+    used = [i.attrs["index"].axes() | data.get(i, frozenset()) for i in stage.loads()]
+    moving = [axes for axes in used if lane in axes and axes & set(stage.axes)]
+    fitting = [
+        axis
+        for axis in reversed(shared)
+        if axis != lane and any(axis not in axes for axes in moving)
+    ]
+    return max(fitting, key=lambda axis: min(axis.size, _MOST_ROWS), default=None)
 
 
 def _grid_schedule(
@@ -218,8 +220,8 @@ def _rows(size: int, columns: int, registers: int) -> int:
     that there is one body; where a second takes the rest, both must leave registers free, or
     compilers spill.
     """
-    most = min((registers - columns - 2) // columns, 14)
-    usual = min(registers * 3 // 4 // columns, 14)
+    most = min((registers - columns - 2) // columns, _MOST_ROWS)
+    usual = min(registers * 3 // 4 // columns, _MOST_ROWS)
     even = [n for n in range(most, (usual * 3 - 1) // 4, -1) if size % n == 0]
     return even[0] if even else _divide(size, usual)
 
