@@ -7,10 +7,12 @@ from collections.abc import Callable
 from bringup.dtypes import BY_NAME, DType, bool_, f16, f32, f64, i8, i32, i64, u8
 from bringup.graph import Value
 from bringup_conformance.choices import chance, pick, weighted
+from bringup_conformance.control import looped
 from bringup_conformance.growing import Growing
 from bringup_conformance.indexed import gathered, scattered, windowed
 from bringup_conformance.networks import convolved, pooled
 from bringup_conformance.orders import ordered, running
+from bringup_conformance.sampled import sampled
 
 Step = Callable[[Growing], Value | None]
 Weighted = tuple[tuple[int, str], ...]
@@ -367,6 +369,8 @@ STEPS: tuple[tuple[int, Step], ...] = (
     (2, convolved),
     (2, ordered),
     (2, running),
+    (2, looped),
+    (2, sampled),
     (2, against_constant),
     (3, nearly_identity),
 )
