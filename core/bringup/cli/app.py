@@ -70,12 +70,27 @@ def doctor(json: Json = False) -> None:
 @app.command()
 def ops(
     name: Annotated[str, typer.Argument(help="Show everything about this op.")] = "",
+    coverage: Annotated[
+        bool,
+        typer.Option(
+            "--coverage",
+            help="What is there for each dtype: reference, device, gradient, conformance cases.",
+        ),
+    ] = False,
+    backend: Annotated[
+        str, typer.Option(help="The device of --coverage; the default one if left out.")
+    ] = "",
     json: Json = False,
 ) -> None:
     """List the ops, or show all about one."""
+    from bringup.cli import coverage as table
     from bringup.cli import ops as command
 
-    command.show(name, as_json=json)
+    if coverage:
+        command.row_of(name)
+        table.show(backend, name, as_json=json)
+    else:
+        command.show(name, as_json=json)
 
 
 @app.command()

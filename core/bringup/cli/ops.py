@@ -27,20 +27,25 @@ _GROUPS: tuple[tuple[str, tuple[DType, ...]], ...] = (
 
 def show(name: str, *, as_json: bool) -> None:
     """Print the table, or one op.  Raises BringupError for an unknown name."""
-    if not name:
-        _all(as_json)
-        return
-    row = find(name)
+    row = row_of(name)
     if row is None:
+        _all(as_json)
+    elif as_json:
+        document(facts(row))
+    else:
+        _one(row)
+
+
+def row_of(name: str) -> OpDef | None:
+    """The op of that name, None for no name.  Raises BringupError for an unknown one."""
+    row = find(name)
+    if row is None and name:
         close = difflib.get_close_matches(name, [op.name for op in all_ops()], n=3)
         raise BringupError(
             f"no op is named {name!r}",
             fix=f"try one of: {', '.join(close)}" if close else "list them: bringup ops",
         )
-    if as_json:
-        document(facts(row))
-    else:
-        _one(row)
+    return row
 
 
 def _all(as_json: bool) -> None:

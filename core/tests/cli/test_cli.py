@@ -181,6 +181,49 @@ def test_one_op() -> None:
     assert "max: exact" in fact["accuracy"]
 
 
+class Suite:
+    """An entry point of a suite that knows two ops."""
+
+    @staticmethod
+    def load() -> Callable[[str], list[dict[str, str]]]:
+        def coverage(backend: str) -> list[dict[str, str]]:
+            names = ("reference", "device", "gradient", "conformance")
+            there = dict.fromkeys(names, "")
+            return [
+                {"op": "exp", "dtype": "f32", **there},
+                {"op": "exp", "dtype": "f64", **there, "device": f"{backend} has no f64"},
+                {"op": "iota", "dtype": "i8", **there, "gradient": "integers have none"},
+            ]
+
+        return coverage
+
+
+def test_what_is_covered_and_why_the_rest_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bringup.cli.coverage.entry_points", lambda group: [Suite])
+    lines = bringup("ops", "--coverage", "--backend", "small").stdout.splitlines()
+    marks = {words[0]: words[1:] for words in map(str.split, lines) if len(words) == 16}
+    columns = [word.lower() for word in marks["OP"]]
+    assert dict(zip(columns, marks["exp"], strict=True))["f32"] == "RDGC"
+    assert dict(zip(columns, marks["exp"], strict=True))["f64"] == "R.GC"
+    assert dict(zip(columns, marks["exp"], strict=True))["i8"] == "-"
+    assert dict(zip(columns, marks["iota"], strict=True))["i8"] == "RD.C"
+    gaps = [line.split("  ") for line in lines[lines.index("Gaps") + 2 :]]
+    assert [[word.strip() for word in gap if word] for gap in gaps] == [
+        ["device", "small has no f64", "exp (f64)"],
+        ["gradient", "integers have none", "iota (i8)"],
+    ]
+    facts = json.loads(bringup("ops", "iota", "--coverage", "--json").stdout)
+    assert [each["dtype"] for each in facts] == ["i8"]
+
+
+def test_without_a_suite_nothing_is_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bringup.cli.coverage.entry_points", lambda group: [])
+    assert fails("ops", "--coverage", monkeypatch=monkeypatch) == 1
+    assert "no suite is installed" in capsys.readouterr().err
+
+
 def test_an_unknown_op_fails_with_close_names(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
