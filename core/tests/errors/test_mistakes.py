@@ -28,8 +28,12 @@ from bringup.backend import (
 from bringup.errors import BringupError, OutOfMemoryError
 from bringup.runtime import devices
 
+from . import loops
+
 Mistake = Callable[[], Any]
-MISTAKES: dict[str, Mistake] = {}
+MISTAKES: dict[str, Mistake] = {**loops.MISTAKES}
+#: Where the faulty lines stand.
+FILES = (__file__, loops.__file__)
 
 
 def mistake(function: Mistake) -> Mistake:
@@ -39,87 +43,6 @@ def mistake(function: Mistake) -> Mistake:
 
 def ones(*shape: int, dtype: object = bu.float32) -> bu.Array:
     return bu.asarray(np.ones(shape, np.float32), dtype=dtype)
-
-
-# ---- loops and branches
-
-
-@mistake
-def a_state_that_changes_its_shape() -> None:
-    bu.fori_loop(0, 3, lambda _, s: {"w": bu.concat([s["w"], s["w"]])}, {"w": ones(4)})  # here
-
-
-@mistake
-def a_state_that_changes_its_dtype() -> None:
-    bu.while_loop(lambda x: bu.sum(x) < 9, lambda x: x * ones(4, dtype=bu.float64), ones(4))  # here
-
-
-@mistake
-def a_state_that_changes_its_containers() -> None:
-    bu.fori_loop(0, 3, lambda _, s: (s, s), ones(4))  # here
-
-
-@mistake
-def a_carry_that_changes_its_dtype() -> None:
-    bu.scan(lambda c, x: (c + x, None), ones(2, dtype=bu.int32), ones(3, 2))  # here
-
-
-@mistake
-def a_step_that_gives_one_thing() -> None:
-    bu.scan(lambda c, x: c + x, ones(2), ones(3, 2))  # here
-
-
-@mistake
-def rows_of_different_counts() -> None:
-    bu.scan(lambda c, x: (c, x[0]), ones(2), (ones(3, 2), ones(4, 2)))  # here
-
-
-@mistake
-def a_scan_over_a_number() -> None:
-    bu.scan(lambda c, x: (c, x), ones(2), {"x": ones()})  # here
-
-
-@mistake
-def a_scan_of_unknown_length() -> None:
-    bu.scan(lambda c, _: (c, c), ones(2))  # here
-
-
-@mistake
-def a_condition_of_a_loop_that_is_an_array() -> None:
-    bu.while_loop(lambda x: x < 9, lambda x: x * 2, ones(4))  # here
-
-
-@mistake
-def a_bound_that_is_a_float() -> None:
-    bu.fori_loop(0, 2.5, lambda _, s: s, ones(4))  # here
-
-
-@mistake
-def a_predicate_that_is_an_array() -> None:
-    bu.cond(ones(3) > 0, lambda x: x, lambda x: -x, ones(3))  # here
-
-
-@mistake
-def branches_of_different_shapes() -> None:
-    bu.cond(bu.any(ones(3) > 0), lambda x: x, lambda x: bu.sum(x), ones(3))  # here
-
-
-@mistake
-def branches_of_different_containers() -> None:
-    bu.switch(bu.asarray(1), [lambda x: x, lambda x: (x, x)], ones(3))  # here
-
-
-@mistake
-def a_branch_that_is_no_function() -> None:
-    bu.cond(bu.any(ones(3) > 0), ones(3), ones(3))  # here
-
-
-@mistake
-def the_gradient_of_a_loop_of_unknown_length() -> None:
-    def run(x: bu.Array) -> bu.Array:
-        return bu.while_loop(lambda v: v < 9, lambda v: v * x, x)  # here
-
-    bu.grad(run)(bu.asarray(2.0))
 
 
 # ---- types and shapes
@@ -552,10 +475,10 @@ def told(error: BringupError) -> str:
     """The message, with the text of a line in place of its file and number."""
 
     def line(match: re.Match[str]) -> str:
-        return f"`{linecache.getline(__file__, int(match[1])).split('  #')[0].strip()}`"
+        return f"`{linecache.getline(match[1], int(match[2])).split('  #')[0].strip()}`"
 
     text = f"{type(error).__name__}: {error}"
-    text = re.sub(re.escape(__file__) + r":(\d+) \((?:\w+|<lambda>)\)", line, text)
+    text = re.sub(rf"({'|'.join(map(re.escape, FILES))}):(\d+) \((?:\w+|<lambda>)\)", line, text)
     default = devices.get().name
     text = re.sub(r"installed: .*", "installed: …", text)
     return text.replace(f" {default}", " DEFAULT").replace(f'"{default}"', '"DEFAULT"')
@@ -568,8 +491,9 @@ def test_the_message_has_four_facts(name: str, snapshot: SnapshotAssertion) -> N
     error = caught.value
     assert error.what
     assert error.location is not None, error
-    assert error.location.file == __file__
-    assert linecache.getline(__file__, error.location.line).rstrip().endswith("# here"), error
+    assert error.location.file in FILES
+    faulty = linecache.getline(error.location.file, error.location.line)
+    assert faulty.rstrip().endswith("# here"), error
     assert error.fix
     assert told(error) == snapshot
 
