@@ -58,7 +58,6 @@ class _Part(Blocks):
     def __init__(self, module: Module, job: Job, name: str, layout: _Layout) -> None:
         super().__init__(module, job, name)
         self.layout = layout
-        self.keeps = not (isinstance(job.codec, Numbers) and job.codec.dtype.is_float)
 
     def records(self, side: int) -> Val:
         """One of the two halves of the shared memory."""
@@ -92,7 +91,7 @@ class _SortedBlocks(_Part):
             network.sort_block(b, block, layout.block // job.lanes)
             target = b.gep(self.records(0), b.mul(unit, const(ir.i64, layout.block)), network.type)
             self.turn(network, block, target, layout.total)
-            if not self.keeps:
+            if odd is not None:
                 assert isinstance(job.codec, Numbers)
                 oddities = Oddities(self.phase, job.codec, line, job.length)
                 zero = const(ir.i64, 0)
@@ -235,7 +234,7 @@ class _Written(_Part):
             at = b.add(b.mul(number, const(ir.i64, layout.padded)), first)
             records = b.gep(self.records(side), at, type_)
             self.write_all(line, first, count, records, layout.total)
-            if not self.keeps:
+            if self.loses:
                 self._mend(number, first, b.add(first, count))
         return self.phase.done(layout.lines * per_line, 4 * min(_STRETCH, job.length))
 

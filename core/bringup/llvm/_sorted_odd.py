@@ -56,6 +56,11 @@ class Oddities:
         nans, zeros = self._tally(first, stop, test)
         return nans, zeros
 
+    def mend_all(self) -> None:
+        """Count, and mend the whole line."""
+        first, stop = const(ir.i64, 0), const(ir.i64, self.length)
+        self.mend(*self.count(first, stop), first, stop)
+
     def mend(self, nans: Val, zeros: Val, first: Val, stop: Val) -> None:
         """Put the line's NaN and its zeros where they belong in a stretch of the result.
 

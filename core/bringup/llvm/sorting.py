@@ -63,10 +63,10 @@ class Job:
 
 def emit_sort(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
     """Emit a step of the row ``sort``."""
-    side = _job(step, target, side=True)
-    if _lies_side_by_side(side):
-        return NativeStep((_SideBySide(module, side, name).emit(),))
-    job = _job(step, target, side=False)
+    job = _job(step, target)
+    if _lies_side_by_side(job):
+        way = _SideBySide if job.inner > 1 else _ShortLines
+        return NativeStep((way(module, job, name).emit(),))
     block = max(job.lanes**2, 1 << (job.length - 1).bit_length())
     if job.bytes_of(block) <= _BLOCK_BYTES:
         return NativeStep((_Blocks(module, job, name, block).emit(),))
@@ -77,13 +77,12 @@ def emit_sort(module: Module, step: OpStep, name: str, target: LoopTarget) -> Na
     return emit_merging(module, job, name, block)
 
 
-def _job(step: OpStep, target: LoopTarget, *, side: bool) -> Job:
+def _job(step: OpStep, target: LoopTarget) -> Job:
     type_, attrs = step.operands[0].type, step.attrs
     dim, descending = attrs["dim"], attrs["descending"]
     length = type_.shape[dim]
     codec: Numbers | Places = Numbers(type_.dtype, descending)
-    # Lines side by side have no passes of their own for what numbers do not keep.
-    if len(step.operands) > 1 or (side and type_.dtype.is_float):
+    if len(step.operands) > 1:
         keys = tuple(slot.type.dtype for slot in step.operands[: attrs["num_keys"]])
         codec = Places(keys, descending, length)
     levels = max(1, 5 - codec.words if target.registers >= 32 else 4 - codec.words)
@@ -141,6 +140,25 @@ class Emission:
             value = line.load(b, self.phase.operands[n], dtype, came, job.lanes, mask)
             line.store(b, value, self.phase.results[n], dtype, place, mask)
 
+    def flags(self, network: Network) -> Val:
+        """No lane whose element the records do not keep; only numbers do not keep all."""
+        return ir.zero(vec(ir.integer(network.type.bits), self.job.lanes))
+
+    def flagged(self, flag: Val, odd: Val | None) -> Val:
+        """Flags with more lanes."""
+        return flag if odd is None else self.b.or_(flag, self.b.sext(odd, flag.type.scalar))
+
+    def raised(self, flag: Val) -> Val | None:
+        """Whether any lane is flagged; None if none can be."""
+        if not self.loses:
+            return None
+        return self.b.icmp("ne", self.b.reduce("or", flag), const(flag.type.scalar, 0))
+
+    @property
+    def loses(self) -> bool:
+        """Whether records may not keep their elements."""
+        return isinstance(self.job.codec, Numbers) and self.job.codec.dtype.is_float
+
     def below(self, left: Val) -> Val:
         """Lanes below ``left``."""
         b, lanes = self.b, self.job.lanes
@@ -148,7 +166,7 @@ class Emission:
 
 
 class _SideBySide(Emission):
-    """Lanes are lines."""
+    """Lanes are lines, whose elements of one place lie next to each other."""
 
     def emit(self) -> NativeKernel:
         """Emit the one phase."""
@@ -156,32 +174,134 @@ class _SideBySide(Emission):
         rows = 1 << (job.length - 1).bit_length()
         network = job.network(self.module, self.name, rows * job.lanes)
         (block,) = self.phase.scratch(job.bytes_of(rows * job.lanes))
-        lines = job.inner if job.inner > 1 else job.outer
+        lines = self.lines
         groups = -(-lines // job.lanes)
         with self.phase.units() as unit:
-            line, left = self._line(unit, lines, groups)
-            mask = self.below(left) if lines % job.lanes else None
-            with b.loop(const(ir.i64, 0), const(ir.i64, job.length)) as loop:
-                network.store(b, self.encode(line, loop.index, mask)[0], block, loop.index)
-            with b.loop(const(ir.i64, job.length), const(ir.i64, rows)) as loop:
-                network.store(b, job.codec.last(job.lanes), block, loop.index)
+            start, left = self.first(unit, groups)
+            odd = self.read(start, left, network, block, rows)
             network.sort_columns(b, block, rows)
-            with b.loop(const(ir.i64, 0), const(ir.i64, job.length)) as loop:
-                self.write(line, network.load(b, block, loop.index), loop.index, mask)
+            self.put(start, left, network, block, rows)
+            if odd is not None:
+                with b.if_then(odd, likely=False):
+                    self.mend(start, left)
         units = groups * (job.outer if job.inner > 1 else 1)
         return self.phase.done(units, job.lanes * job.length * (2 + rows.bit_length()))
 
-    def _line(self, unit: Val, lines: int, groups: int) -> tuple[Line, Val]:
-        """The lines of a unit, and how many there are from its first on."""
+    @property
+    def lines(self) -> int:
+        """How many lines lie side by side."""
+        return self.job.inner
+
+    @property
+    def apart(self) -> int:
+        """Elements from one line to the next."""
+        return 1
+
+    def first(self, unit: Val, groups: int) -> tuple[Val, Val]:
+        """Where the first line of a unit begins, and how many there are from it on."""
         b, job = self.b, self.job
-        outer, group = b.udiv(unit, const(ir.i64, groups)), b.urem(unit, const(ir.i64, groups))
-        first = b.mul(group, const(ir.i64, job.lanes))
-        left = b.sub(const(ir.i64, lines), first)
-        if job.inner == 1:
-            start = b.mul(first, const(ir.i64, job.length))
-            return Line(start, job.length, 1, places=False), left
-        start = b.add(b.mul(outer, const(ir.i64, job.length * job.inner)), first)
-        return Line(start, 1, job.inner, places=False), left
+        size = const(ir.i64, groups)
+        first = b.mul(b.urem(unit, size), const(ir.i64, job.lanes))
+        length = const(ir.i64, job.length * job.inner)
+        start = b.add(b.mul(b.udiv(unit, size), length), first)
+        return start, b.sub(const(ir.i64, self.lines), first)
+
+    def _mask(self, left: Val) -> Val | None:
+        return self.below(left) if self.lines % self.job.lanes else None
+
+    def read(self, start: Val, left: Val, network: Network, block: Val, rows: int) -> Val | None:
+        """Fill a block; returns whether some record does not keep its element."""
+        b, job = self.b, self.job
+        line, mask = Line(start, 1, job.inner, places=False), self._mask(left)
+        flags = self.flags(network)
+        with b.loop(const(ir.i64, 0), const(ir.i64, job.length), carried=[flags]) as loop:
+            record, odd = self.encode(line, loop.index, mask)
+            network.store(b, record, block, loop.index)
+            loop.next(self.flagged(loop.carried[0], odd))
+        with b.loop(const(ir.i64, job.length), const(ir.i64, rows)) as rest:
+            network.store(b, job.codec.last(job.lanes), block, rest.index)
+        return self.raised(loop.carried[0])
+
+    def put(self, start: Val, left: Val, network: Network, block: Val, rows: int) -> None:
+        """Write what a sorted block stands for."""
+        b, job = self.b, self.job
+        line, mask = Line(start, 1, job.inner, places=False), self._mask(left)
+        with b.loop(const(ir.i64, 0), const(ir.i64, job.length)) as loop:
+            self.write(line, network.load(b, block, loop.index), loop.index, mask)
+
+    def mend(self, start: Val, left: Val) -> None:
+        """Put NaN and zeros of every line where they belong."""
+        b, job, zero = self.b, self.job, const(ir.i64, 0)
+        assert isinstance(job.codec, Numbers)
+        count = b.intrinsic("llvm.smin", ir.i64, (left, const(ir.i64, job.lanes)))
+        with b.loop(zero, count) as loop:
+            place = b.add(start, b.mul(loop.index, const(ir.i64, self.apart)))
+            line = Line(place, job.inner, job.inner, places=True)
+            Oddities(self.phase, job.codec, line, job.length).mend_all()
+
+
+class _ShortLines(_SideBySide):
+    """Lanes are lines, each of which is contiguous: squares of them are turned on the way."""
+
+    @property
+    def lines(self) -> int:
+        """How many lines there are."""
+        return self.job.outer
+
+    @property
+    def apart(self) -> int:
+        """Elements from one line to the next."""
+        return self.job.length
+
+    def first(self, unit: Val, groups: int) -> tuple[Val, Val]:
+        """Where the first line of a unit begins, and how many there are from it on."""
+        b = self.b
+        number = b.mul(unit, const(ir.i64, self.job.lanes))
+        left = b.sub(const(ir.i64, self.lines), number)
+        return b.mul(number, const(ir.i64, self.apart)), left
+
+    def _line(self, start: Val, left: Val, lane: int, place: Val) -> tuple[Line, Val | None]:
+        """A line of a group, and which of its places from one on exist."""
+        b, job = self.b, self.job
+        line = Line(b.add(start, const(ir.i64, lane * self.apart)), 1, 1, places=True)
+        size = const(ir.i64, job.length)
+        if self.lines % job.lanes:
+            size = b.select(b.icmp("sgt", left, const(ir.i64, lane)), size, const(ir.i64, 0))
+        elif job.length % job.lanes == 0:
+            return line, None
+        return line, self.below(b.sub(size, place))
+
+    def read(self, start: Val, left: Val, network: Network, block: Val, rows: int) -> Val | None:
+        """Fill a block; returns whether some record does not keep its element."""
+        b, lanes = self.b, self.job.lanes
+        flags = self.flags(network)
+        with b.loop(const(ir.i64, 0), const(ir.i64, rows), lanes, [flags]) as loop:
+            flag: Val = loop.carried[0]
+            held: list[list[Val]] = []
+            for lane in range(lanes):
+                line, mask = self._line(start, left, lane, loop.index)
+                record, odd = self.encode(line, loop.index, mask)
+                held.append(record)
+                flag = self.flagged(flag, odd)
+            turned = [transposed(b, list(words)) for words in zip(*held, strict=True)]
+            for n in range(min(rows, lanes)):
+                place = b.add(loop.index, const(ir.i64, n))
+                network.store(b, [words[n] for words in turned], block, place)
+            loop.next(flag)
+        return self.raised(loop.carried[0])
+
+    def put(self, start: Val, left: Val, network: Network, block: Val, rows: int) -> None:
+        """Write what a sorted block stands for."""
+        b, lanes = self.b, self.job.lanes
+        with b.loop(const(ir.i64, 0), const(ir.i64, rows), lanes) as loop:
+            held = [
+                network.load(b, block, b.add(loop.index, const(ir.i64, n % rows)))
+                for n in range(lanes)
+            ]
+            turned = [transposed(b, list(words)) for words in zip(*held, strict=True)]
+            for lane in range(lanes):
+                line, mask = self._line(start, left, lane, loop.index)
+                self.write(line, [words[lane] for words in turned], loop.index, mask)
 
 
 class Blocks(Emission):
@@ -196,22 +316,21 @@ class Blocks(Emission):
         start = b.add(b.mul(outer, const(ir.i64, self.job.length * inner)), place)
         return Line(start, inner, inner, places=True)
 
-    def read(self, line: Line, first: Val, count: Val, network: Network, block: Val) -> Val:
+    def read(self, line: Line, first: Val, count: Val, network: Network, block: Val) -> Val | None:
         """Fill a block of ``network.apart`` records from ``count`` elements at a place on.
 
         Returns whether the records do not keep some element.
         """
         b, lanes = self.b, self.job.lanes
-        flags = vec(ir.integer(network.type.bits), lanes)
         full = b.lshr(count, const(ir.i64, lanes.bit_length() - 1))
 
         def row(index: Val, flag: Val, mask: Val | None) -> Val:
             place = b.add(first, b.mul(index, const(ir.i64, lanes)))
             record, odd = self.encode(line, place, mask)
             network.store(b, record, block, index)
-            return flag if odd is None else b.or_(flag, b.sext(odd, flags.scalar))
+            return self.flagged(flag, odd)
 
-        with b.loop(const(ir.i64, 0), full, carried=[ir.zero(flags)]) as loop:
+        with b.loop(const(ir.i64, 0), full, carried=[self.flags(network)]) as loop:
             loop.next(row(loop.index, loop.carried[0], None))
         done = b.mul(full, const(ir.i64, lanes))
         left = b.sub(count, done)
@@ -222,7 +341,7 @@ class Blocks(Emission):
         begin = b.add(full, b.zext(some, ir.i64))
         with b.loop(begin, const(ir.i64, network.apart // lanes)) as rest:
             network.store(b, self.job.codec.last(lanes), block, rest.index)
-        return b.icmp("ne", b.reduce("or", flag), const(flags.scalar, 0))
+        return self.raised(flag)
 
     def turn(self, network: Network, block: Val, to: Val, apart: int) -> None:
         """Write a sorted block in order of its elements; ``apart`` as in `Network`, of ``to``."""
@@ -281,11 +400,10 @@ class _Blocks(Blocks):
             network.sort_block(b, block, self.block // job.lanes)
             self.turn(network, block, ordered, self.block)
             self.write_all(line, zero, count, ordered, self.block)
-            if isinstance(job.codec, Numbers) and job.codec.dtype.is_float:
+            if odd is not None:
+                assert isinstance(job.codec, Numbers)
                 with b.if_then(odd, likely=False):
-                    oddities = Oddities(self.phase, job.codec, line, job.length)
-                    nans, zeros = oddities.count(zero, count)
-                    oddities.mend(nans, zeros, zero, count)
+                    Oddities(self.phase, job.codec, line, job.length).mend_all()
         steps = self.block.bit_length()
         return self.phase.done(job.outer * job.inner, job.length * steps * steps // 8)
 
