@@ -91,7 +91,8 @@ class _Planner:
         self.places: dict[int, list[_Block]] = {}
 
     def run(self) -> Program:
-        aliases = self._alias_outputs()
+        firsts = {o: self._first_tenant(o) for o in self.graph.outputs}
+        aliases = self._alias_outputs(firsts)
         blocks = self._blocks()
         # Each once, in an order that every process finds again.
         held = [block for places in self.places.values() for block in places]
@@ -117,10 +118,28 @@ class _Planner:
         self.constants.append(instr.attrs["value"])
         return True
 
-    def _alias_outputs(self) -> tuple[tuple[int, int], ...]:
+    def _first_tenant(self, value: Value) -> Value:
+        """Give what becomes an output by changes in place the output's memory from the start; the
+        value that is written there first.
+        """
+        slot = self.slots[value]
+        while True:
+            step = self.lives.written.get(value, -1)
+            launch = self.launches[step] if step >= 0 else None
+            if launch is None or launch.instr is None or step in self.nested:
+                return value
+            before = launch.reads[0] if launch.reads else None
+            if before is None or before in self.slots or self.lives.read[before] != step:
+                return value
+            made = self.lives.written[before]
+            if made in self.nested or not _may_replace(launch, before, value):
+                return value
+            self.slots[before], value = slot, before
+
+    def _alias_outputs(self, firsts: Mapping[Value, Value]) -> tuple[tuple[int, int], ...]:
         taken: set[int] = set()
         pairs: list[tuple[int, int]] = []
-        for o, value in enumerate(self.graph.outputs):
+        for o, value in enumerate(map(firsts.__getitem__, self.graph.outputs)):
             step = self.lives.written.get(value, -1)
             for i in sorted(self.donated - taken):
                 source = self.graph.inputs[i]

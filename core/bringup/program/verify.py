@@ -173,7 +173,8 @@ def _flow(program: Program) -> Iterator[tuple[int | None, str]]:
                 yield number, f"{step.name} reads {slot}, but {why}"
         for slot in _writes(step):
             place = _place(slot, alias)
-            if slot.space == "output" and slot.index in written:
+            changes = isinstance(step, OpStep) and slot in _reads(step)
+            if slot.space == "output" and slot.index in written and not changes:
                 yield number, f"{step.name} writes {slot} again"
             if slot.space in ("input", "constant"):
                 yield number, f"{step.name} writes {slot}"

@@ -89,6 +89,48 @@ def test_a_dying_intermediate_is_changed_in_place() -> None:
     np.testing.assert_allclose(found, np.exp(wanted), rtol=1e-5)
 
 
+def test_what_becomes_an_output_in_place_has_its_memory_from_the_start() -> None:
+    def summed(i: Any, u: Any) -> Any:
+        return bu.zeros((64,), dtype=bu.float32).at[i].add(u).at[i].max(u)
+
+    made = program_of(summed, i32[8], f32[8])
+    fill, *rest = [step for step in made.steps if f32[64] in [s.type for s in step.slots]]
+    assert fill.slots[-1].space == "output"
+    assert all(s.operands[0] == s.results[0] == fill.slots[-1] for s in rest)
+    assert made.arena_bytes < 64 * 4
+    i, u = np.arange(8, dtype=np.int32) % 3, np.ones(8, np.float32)
+    (found,) = evaluate_program(made, [i, u])
+    assert found[:4].tolist() == [3, 3, 2, 0]
+
+
+def test_a_chain_of_changes_keeps_to_donated_memory() -> None:
+    def chain(x: Any, i: Any, u: Any) -> Any:
+        return x.at[i].add(u).at[i].multiply(u)
+
+    made = program_of(chain, f32[64], i32[8], f32[8], donated=(0,))
+    assert made.aliases == ((0, 0),)
+    kept = program_of(chain, f32[64], i32[8], f32[8])
+    for program in (made, kept):
+        assert not any(
+            s.type is f32[64] and s.space == "arena" for t in program.steps for s in t.slots
+        )
+        x, i, u = np.ones(64, np.float32), np.arange(8, dtype=np.int32), np.full(8, 2, np.float32)
+        (found,) = evaluate_program(program, [x, i, u])
+        assert found.tolist() == [6.0] * 8 + [1.0] * 56
+
+
+def test_an_output_that_others_read_before_its_change_is_copied() -> None:
+    def both(i: Any, u: Any) -> Any:
+        x = bu.exp(bu.ones((64,), dtype=bu.float32) * u[0])
+        return x.at[i].add(u), x * 2 + bu.sum(x)
+
+    made = program_of(both, i32[8], f32[8])
+    i, u = np.arange(8, dtype=np.int32), np.ones(8, np.float32)
+    changed, twice = evaluate_program(made, [i, u])
+    np.testing.assert_allclose(changed[8:], np.e, rtol=1e-5)
+    np.testing.assert_allclose(twice, 66 * np.e, rtol=1e-5)
+
+
 def test_a_program_that_changes_what_it_still_reads_is_refused() -> None:
     made = program_of(lambda x, i, u: bu.sin(x).at[i].add(u), f32[8], i32[8], f32[8])
     step = made.steps[-1]
