@@ -9,7 +9,7 @@ from bringup.api import place
 from bringup.api.datatypes import isdtype
 from bringup.api.place import DeviceSpec, OpenDevice
 from bringup.api.promotion import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT
-from bringup.dtypes import ALL, COMPLEX, COMPLEX_OF, DType
+from bringup.dtypes import COMPLEX, COMPLEX_OF, STORED, DType
 from bringup.errors import ConversionError
 
 #: The version of the standard the names and semantics follow.
@@ -57,7 +57,7 @@ class NamespaceInfo:
         claims = place.get(device).capabilities
         known = {d for table in (claims.ops, claims.kernels) for ds in table.values() for d in ds}
         known |= {COMPLEX_OF[d] for d in known & COMPLEX_OF.keys()}
-        found = [d for d in ALL + COMPLEX if d in known]
+        found = [d for d in STORED + COMPLEX if d in known]
         return {d.long_name: d for d in found if kind is None or isdtype(d, kind)}
 
 

@@ -201,7 +201,7 @@ def exact_literal(value: Any, type_: TensorType) -> Literal:
         )
     try:
         return Literal.splat(value, type_)
-    except OverflowError:
+    except (OverflowError, TypeError):  # the second by ml_dtypes
         raise ConversionError(
             f"{_text(value)} is too large for {dtype}",
             location=user_location(),

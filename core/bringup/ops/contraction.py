@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bringup.dtypes import NUMERIC, DType, accumulator
+from bringup.dtypes import NUMERIC, STORAGE, DType, accumulator, f16, f32
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
@@ -73,7 +73,8 @@ def _check_dtypes(operands: Types, attrs: Attrs) -> DType:
             fix=f"convert operand 1 to {dtype}",
         )
     result, wide = (dtype_attr("dot_general", attrs, key) for key in ("result", "accumulate"))
-    floor = {"result": dtype, "accumulate": max(accumulator(dtype), result, key=lambda d: d.bits)}
+    least = f16 if dtype.is_storage else dtype
+    floor = {"result": least, "accumulate": max(accumulator(dtype), result, key=lambda d: d.bits)}
     for key, given in (("result", result), ("accumulate", wide)):
         if given.kind == "bool" or given.is_float != dtype.is_float or given.bits < floor[key].bits:
             raise OpTypeError(
@@ -86,7 +87,7 @@ def _check_dtypes(operands: Types, attrs: Attrs) -> DType:
 def _infer_dot(operands: Types, attrs: Attrs) -> TensorType:
     batch, contract = _pair(attrs, "batch"), _pair(attrs, "contract")
     result = _check_dtypes(operands, attrs)
-    one_of("dot_general", operands[0], NUMERIC)
+    one_of("dot_general", operands[0], NUMERIC + STORAGE)
     _check_dims(operands, batch, contract)
     shape = tuple(operands[0].shape[d] for d in batch[0])
     for operand, b, c in zip(operands, batch, contract, strict=True):
@@ -96,7 +97,7 @@ def _infer_dot(operands: Types, attrs: Attrs) -> TensorType:
 
 def _dot_fill(operands: Types, attrs: Attrs) -> Attrs:
     dtype = operands[0].dtype
-    result = attrs.get("result") or dtype
+    result = attrs.get("result") or (f32 if dtype.is_storage else dtype)
     wide = attrs.get("accumulate") or max(accumulator(dtype), result, key=lambda d: d.bits)
     return {"result": result, "accumulate": wide}
 
@@ -242,16 +243,16 @@ dot_general = define(
             Attr(
                 "accumulate",
                 "dtype",
-                "dtype of products and sums; if left out, f32 for f16 and bf16, else the result's",
+                "dtype of products and sums; if left out, f32 for floats below, else the result's",
             ),
-            Attr("result", "dtype", "dtype of the result; the operands' if left out"),
+            Attr("result", "dtype", "dtype of the result; if left out the operands', f32 for f8"),
         ),
         infer=_infer_dot,
         fill=_dot_fill,
         reference=_dot_reference,
         vjp=_dot_vjp,
         batch=_dot_batch,
-        dtypes=NUMERIC,
+        dtypes=NUMERIC + STORAGE,
         special=(
             _cell("[]", "[]", "0.0", ("float",)),
             _cell("[0.0, 1]", "[inf, 1]", "nan", ("float",)),

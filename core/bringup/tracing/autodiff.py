@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bringup.dtypes import accumulator
 from bringup.errors import OpTypeError, UnsupportedError
 from bringup.graph import Builder, Graph, Instr, Value, rebuild, replay
 from bringup.ops._subgraphs import restricted
-from bringup.ops.build import zeros_like
+from bringup.ops.build import convert, zeros_like
 from bringup.ops.table import Kind, OpDef, lookup
 
 
@@ -76,6 +77,12 @@ def jvp_graph(graph: Graph, wrt: Sequence[int], of: Sequence[int] | None = None)
 _OPAQUE = (Kind.INDEXED, Kind.ORDER, Kind.CONTROL)
 
 
+def _sum(x: Value, y: Value) -> Value:
+    """X + y; floats that are only stored meet in f32."""
+    wide = accumulator(x.dtype) if x.dtype.is_storage else x.dtype
+    return convert(lookup("add")(convert(x, wide), convert(y, wide)), x.dtype)
+
+
 class _Sweep:
     """The way back: cotangents by value of the original graph, emitted after its replay."""
 
@@ -88,7 +95,7 @@ class _Sweep:
         """Sum a further cotangent of a value."""
         assert cotangent.type is value.type, f"cotangent {cotangent.type} of {value.type}"
         before = self._cotangents.get(value)
-        total = cotangent if before is None else lookup("add")(before, cotangent)
+        total = cotangent if before is None else _sum(before, cotangent)
         self._cotangents[value] = total
 
     def cotangent(self, value: Value) -> Value:
