@@ -12,6 +12,7 @@ from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.axes import axes_of, axis_of, integer_of, shape_of
 from bringup.api.broadcasting import as_array, common_shape, convert, spread
+from bringup.api.broadcasting import broadcast_shapes as shape_in_common
 from bringup.api.promotion import common
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
@@ -200,6 +201,23 @@ def broadcast_to(x: Array, /, shape: int | Sequence[int]) -> Array:
     [[1, 2], [1, 2]]
     """
     return spread(as_array(x), shape_of("broadcast_to", shape))
+
+
+def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
+    """The shape to which arrays of these shapes broadcast.  Raises OpTypeError if they do not.
+
+    >>> bu.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
+    sizes = [shape_of("broadcast_shapes", shape) for shape in shapes]
+    found = shape_in_common(*sizes)
+    if found is None:
+        raise OpTypeError(
+            f"broadcast_shapes: {' and '.join(map(str, sizes))} do not broadcast",
+            location=user_location(),
+            fix="make sizes equal or 1, counted from the last dimension",
+        )
+    return found
 
 
 def broadcast_arrays(*arrays: Array) -> list[Array]:

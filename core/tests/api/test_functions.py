@@ -166,6 +166,13 @@ def test_manipulation(name: str) -> None:
     same(bu.jit(ours)(bu.asarray(X)), numpys(X))
 
 
+def test_shapes_in_common() -> None:
+    assert bu.broadcast_shapes() == ()
+    assert bu.broadcast_shapes(3, (2, 1), (1, 1, 1)) == (1, 2, 3)
+    with pytest.raises(OpTypeError, match=r"\(2,\) and \(3,\) do not broadcast"):
+        bu.broadcast_shapes((2,), (3,))
+
+
 def test_concat_promotes() -> None:
     assert bu.concat([bu.asarray([1]), bu.asarray([0.5])]).dtype is bu.float64
     same(bu.broadcast_arrays(bu.asarray([1]), bu.zeros((2, 1)))[0], np.array([[1], [1]]))
