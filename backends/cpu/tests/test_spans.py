@@ -85,6 +85,15 @@ def test_transfers_are_there(traced: tuple[Path, list[str]]) -> None:
     assert uploads[0]["args"] == {"bytes": 4 << 20}
 
 
+def test_the_phases_of_an_op_are_there_under_its_name(
+    python: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.json"
+    code = "import bringup as bu; bu.cumulative_sum(bu.ones(1 << 20) * 2)[-1].tolist()"
+    python(code, BRINGUP_THREADS="1", BRINGUP_TRACE=str(path))
+    assert [e["name"] for e in spans(path, "kernel")].count("cumulative") == 2
+
+
 def test_every_kernel_is_there_on_every_thread_that_ran_a_part(
     traced: tuple[Path, list[str]],
 ) -> None:
