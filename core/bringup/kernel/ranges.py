@@ -118,6 +118,7 @@ def expr_value(expr: Expr, axes: Mapping[Axis, Array], operands: Sequence[Array]
         elif isinstance(atom, Div):
             part = expr_value(atom.of, axes, operands) // atom.by
         else:
+            assert isinstance(atom, Mod), f"{atom} stands in no kernel"
             part = expr_value(atom.of, axes, operands) % atom.by
         total = total + c * part
     return total

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import host_simt
 import numpy as np
 import pytest
 
@@ -55,19 +56,23 @@ def drawn(type_: TensorType, seed: int) -> Any:
 
 
 def fused(fn: Fn, *types: TensorType) -> list[Launch]:
-    """Launches that verify, read back from their text, and give the graph's values."""
+    """Launches that verify, read back from their text, and give the graph's values, on threads of a
+    machine with one per lane too.
+    """
     graph = graph_of(fn, types)
     made = fuse(graph, Limits())
     for launch in made:
         assert launch.kernel is not None
         verify_kernel(launch.kernel)
         assert str(parse_kernel(str(launch.kernel))) == str(launch.kernel)
+    threads = host_simt.Launches(graph, made)
     for seed in range(3):
         inputs = [drawn(t, 10 * seed + n) for n, t in enumerate(types)]
         wanted = evaluate(graph, inputs)
-        for a, b in zip(wanted, evaluate_launches(graph, made, inputs), strict=True):
-            assert (a.shape, a.dtype) == (b.shape, b.dtype)
-            np.testing.assert_allclose(a, b, rtol=1e-6)
+        for found in (evaluate_launches(graph, made, inputs), threads(inputs)):
+            for a, b in zip(wanted, found, strict=True):
+                assert (a.shape, a.dtype) == (b.shape, b.dtype)
+                np.testing.assert_allclose(a, b, rtol=1e-6)
     return made
 
 
