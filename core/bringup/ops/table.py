@@ -135,7 +135,8 @@ class Special:
 
     operands: such as ``nan``, ``-0.0``, ``inf``, ``INT_MIN``, ``2.5``; `bringup.ops.special` reads
     them.
-    result: text of the same kind, a tuple of allowed ones, or ``unspecified``.
+    result: text of the same kind, a tuple of allowed ones, or ``unspecified``; of several results
+    it tells the first.
     kinds: the dtype kinds, or names of dtypes, of the leading operand it holds for; floats to store
     are meant by their names alone.
     """
