@@ -17,14 +17,20 @@ class Segment:
 
     graph: stands alone.
     inputs, outputs: the values of the whole graph that its inputs and outputs stand for, in order.
-    driven: it is one loop or branch that core runs for the device.
+    loop: the instruction of the whole graph that it is, if that is a loop or branch which core runs
+    for the device.
     """
 
     device: str
     graph: Graph
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
-    driven: bool = False
+    loop: Instr | None = None
+
+    @property
+    def driven(self) -> bool:
+        """Whether core runs it."""
+        return self.loop is not None
 
 
 @record
@@ -161,7 +167,7 @@ def _segment(
     outputs = tuple(_needed_later(graph, instrs, handed))
     device = first if driven else name
     part = builder.build([table[v] for v in outputs], f"{graph.name}.{device}")
-    return Segment(device, part, tuple(inputs), outputs, driven)
+    return Segment(device, part, tuple(inputs), outputs, instrs[0] if driven else None)
 
 
 def _copy(builder: Builder, instr: Instr, table: dict[Value, Value]) -> None:

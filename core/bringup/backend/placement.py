@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from bringup.backend.adapters_run import step_text
@@ -75,11 +75,17 @@ def placement(
 
         return list(partition(what, device, fallback).report)
     check_placement(what, device.capabilities, device.name)
-    names = Numbering(what.inputs, what.instrs)
-    return [
-        Placement(format_instr(i, names), device.name, how(i, device.capabilities))
-        for i in what.instrs
-    ]
+    return list(_rows(what, device, ""))
+
+
+def _rows(graph: Graph, device: Target, prefix: str) -> Iterator[Placement]:
+    """A row per instruction, those inside loops and branches after their own."""
+    names = Numbering(graph.inputs, graph.instrs)
+    for instr in graph.instrs:
+        text = prefix + format_instr(instr, names)
+        yield Placement(text, device.name, how(instr, device.capabilities))
+        for inner in subgraphs_of(instr):
+            yield from _rows(inner, device, f"{prefix}{inner.name}: ")
 
 
 def is_driven(instr: Instr, capabilities: Capabilities) -> bool:

@@ -11,6 +11,7 @@ from bringup.graph import Builder, Instr, Operation, Value
 from bringup.kernel.form import Kernel, Stage
 from bringup.kernel.index import Axis, Dyn, Expr
 from bringup.kernel.ranges import Mask, span
+from bringup.ops.control import known_trips
 from bringup.ops.table import Kind, OpDef, Trait
 from bringup.program.program import (
     CONTROL_STEPS,
@@ -52,15 +53,38 @@ def program_cost(program: Program) -> Cost:
 
 
 def _nested_cost(step: ControlStep) -> Cost:
-    """Of a loop as often as it runs, once if that is not known; of branches the most of each."""
-    costs = [_fields(program_cost(program)) for program in step.programs]
+    costs = [program_cost(program) for program in step.programs]
     if isinstance(step, CaseStep):
-        return Cost(*map(max, zip(*costs, strict=True)))
-    trips = step.length if isinstance(step, ScanStep) else step.trips
-    times = 1 if trips is None else trips
-    # The condition holds once less often than it is asked.
-    counts = [times] if isinstance(step, ScanStep) else [times + (trips is not None), times]
-    return Cost(*(sum(map(mul, counts, column)) for column in zip(*costs, strict=True)))
+        return _largest(costs)
+    if isinstance(step, ScanStep):
+        return _repeated(costs, [step.length])
+    return _while_cost(costs, step.trips)
+
+
+def loop_cost(instr: Instr, costs: Sequence[Cost]) -> Cost:
+    """The cost of a while or case that core runs.
+
+    costs: of condition and body, or of the branches.
+    """
+    if instr.op.name == "case":
+        return _largest(costs)
+    return _while_cost(costs, known_trips(instr.operands, **instr.attrs))
+
+
+def _while_cost(costs: Sequence[Cost], trips: int | None) -> Cost:
+    """As often as it runs, once if that is not known; the condition is asked once more."""
+    return _repeated(costs, [1, 1] if trips is None else [trips + 1, trips])
+
+
+def _largest(costs: Sequence[Cost]) -> Cost:
+    return Cost(*map(max, zip(*map(_fields, costs), strict=True)))
+
+
+def _repeated(costs: Sequence[Cost], times: Sequence[int]) -> Cost:
+    """Programs that run several times, each in the same arena."""
+    *counted, arenas = zip(*map(_fields, costs), strict=True)
+    totals = [sum(map(mul, times, column)) for column in counted]
+    return Cost(*[*totals, sum(arenas)])
 
 
 def sum_costs(costs: Iterable[Cost]) -> Cost:

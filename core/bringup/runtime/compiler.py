@@ -16,10 +16,9 @@ from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, Executable, Lowered
 from bringup.backend.foreign import REPORT, described, guarded
 from bringup.backend.partition import partition
-from bringup.backend.placement import Placement, check_placement, is_driven, placement
+from bringup.backend.placement import check_placement, is_driven, placement
 from bringup.errors import BackendError, BringupError, CompileError, UnsupportedError
 from bringup.graph import Graph, Instr
-from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.locks import ProcessLock
 from bringup.passes.base import Pass
@@ -27,11 +26,11 @@ from bringup.passes.check import terminates
 from bringup.passes.pipeline import passes_for
 from bringup.passes.run import PassContext, dump_folder, run_pipeline
 from bringup.program.check import check_program
-from bringup.program.cost import program_cost, sum_costs
-from bringup.program.program import Cost, Program
+from bringup.program.program import Program
 from bringup.program.verify import verify_program
 from bringup.records import record
 from bringup.runtime import debug, timeline
+from bringup.runtime.compiled import Compiled, CompiledParts, Part
 from bringup.runtime.devices import OpenDevice
 from bringup.runtime.driven import DrivenExecutable, PaperTarget, driven_pieces, lone
 from bringup.runtime.mixed import MixedExecutable
@@ -54,92 +53,6 @@ class Options:
 
 
 DEFAULT = Options()
-
-
-class Compiled:
-    """A compiled graph and everything that was made on the way.
-
-    graph: as traced.
-    optimized: after all passes.
-    programs: kernels, slots, arena; one, or one for each segment of a graph that two devices share,
-    and for each condition, body and branch that core runs for a device.
-    executable: call it with handles; None when lowered without hardware.
-    """
-
-    __slots__ = (
-        "_lower",
-        "_lowered",
-        "_placement",
-        "executable",
-        "graph",
-        "optimized",
-        "programs",
-    )
-
-    def __init__(
-        self,
-        graph: Graph,
-        optimized: Graph,
-        programs: tuple[Program, ...],
-        executable: Executable | None,
-        lower: Callable[[], Lowered],
-        placement: Callable[[], Sequence[Placement]] = tuple,
-    ) -> None:
-        self.graph = graph
-        self.optimized = optimized
-        self.programs = programs
-        self.executable = executable
-        self._lower = lower
-        self._lowered: Lowered | None = None
-        self._placement = placement
-
-    @property
-    def program(self) -> Program:
-        """The one program.  Raises UnsupportedError where two devices share the graph, or core runs
-        its loops.
-        """
-        if len(self.programs) != 1:
-            raise UnsupportedError(
-                f"{self.graph.name} is {len(self.programs)} programs",
-                fix="look at .programs, in order",
-            )
-        return self.programs[0]
-
-    @property
-    def donated(self) -> frozenset[int]:
-        """Positions of the inputs that a run takes for itself."""
-        return self.programs[0].donated if len(self.programs) == 1 else frozenset()
-
-    @property
-    def kernels(self) -> tuple[Kernel, ...]:
-        """The fused kernels, in order of launch."""
-        return tuple(kernel for program in self.programs for kernel in program.kernels)
-
-    def cost(self) -> Cost:
-        """Exact counts of one run; see `Cost`.  What moves between devices is in `placement`."""
-        return sum_costs(program_cost(program) for program in self.programs)
-
-    def placement(self) -> tuple[Placement, ...]:
-        """Each instruction of the optimised graph: its device, the reason, the bytes moved for it.
-
-        Empty when lowered without hardware.
-        """
-        return tuple(self._placement())
-
-    @property
-    def source(self) -> str:
-        """What the backend's renderer wrote.  Raises UnsupportedError if it shows none."""
-        return self._texts().source
-
-    @property
-    def asm(self) -> str:
-        """What the backend's compiler made of it.  Raises UnsupportedError if it shows none."""
-        return self._texts().asm
-
-    def _texts(self) -> Lowered:
-        if self._lowered is None:
-            self._lowered = self._lower()
-        return self._lowered
 
 
 _cache: OrderedDict[tuple[Any, ...], Compiled] = OrderedDict()
@@ -197,9 +110,10 @@ def lower_graph(
             graph, optimized, (program,), None, lambda: _lowered(backend, program, target)
         )
     pieces = driven_pieces(optimized, PaperTarget(backend.name, capabilities))
-    parts = [lower_graph(piece, backend, target, options=options) for piece in pieces]
-    programs = tuple(program for part in parts for program in part.programs)
-    return Compiled(graph, optimized, programs, None, partial(_joined, parts))
+    parts = [
+        Part(lower_graph(piece, backend, target, options=options), loop) for piece, loop in pieces
+    ]
+    return CompiledParts(graph, optimized, parts, None, lone(materialized(optimized)))
 
 
 def make_program(
@@ -323,28 +237,29 @@ def _compile_parts(
     options: Options,
 ) -> Compiled:
     """Compile a graph that no one program holds: for two devices, or with loops that core runs."""
-    parts: list[Compiled] = []
+    compiled: list[Compiled] = []
 
     def compile_part(part: Graph, where: OpenDevice) -> Executable:
         # A loop of the first device may hold what only the other one can run.
-        other = fallback if where is device else None
-        parts.append(compile_graph(part, where, options=options, fallback=other))
-        executable = parts[-1].executable
+        loops = instr is not None or _drives(part, device.capabilities)
+        other = fallback if loops and where is device else None
+        compiled.append(compile_graph(part, where, options=options, fallback=other))
+        executable = compiled[-1].executable
         assert executable is not None
         return executable
 
     ready = materialized(optimized)
     cut = partition(ready, device, fallback)
+    instr = lone(ready) if cut.segments[0].driven else None
     executable: Executable
-    if lone(ready) is not None and cut.segments[0].driven:
+    if instr is not None:
         executable = DrivenExecutable(ready, device, partial(compile_part, where=device))
     else:
         devices = (device,) if fallback is None else (device, fallback)
         executable = MixedExecutable(ready, cut, devices, compile_part)
-    programs = tuple(program for part in parts for program in part.programs)
-    return Compiled(
-        graph, optimized, programs, executable, partial(_joined, parts), lambda: cut.report
-    )
+    loops = [None] * len(compiled) if instr is not None else [s.loop for s in cut.segments]
+    parts = [Part(each, loop) for each, loop in zip(compiled, loops, strict=True)]
+    return CompiledParts(graph, optimized, parts, executable, instr, cut.report)
 
 
 def _drives(graph: Graph, capabilities: Capabilities) -> bool:
@@ -368,11 +283,6 @@ def _lowered(backend: Backend, program: Program, *target: str) -> Lowered:
         what = f"{type(backend).__name__}.lower gave {type(found).__name__}, no Lowered"
         raise BackendError(what, fix=REPORT)
     return found
-
-
-def _joined(parts: Sequence[Compiled]) -> Lowered:
-    sources, asms = "\n".join(p.source for p in parts), "\n".join(p.asm for p in parts)
-    return Lowered(sources, asms)
 
 
 def _record_pass(name: str, seconds: float) -> None:

@@ -31,13 +31,15 @@ class PaperTarget:
     capabilities: Capabilities
 
 
-def driven_pieces(optimized: Graph, target: PaperTarget) -> list[Graph]:
-    """What of a graph is compiled by itself, in order, if core runs its loops and branches."""
+def driven_pieces(optimized: Graph, target: PaperTarget) -> list[tuple[Graph, Instr | None]]:
+    """What of a graph is compiled by itself, in order, if core runs its loops and branches; with
+    the instruction, if a piece is one of these.
+    """
     ready = materialized(optimized)
     instr = lone(ready)
     if instr is not None:
-        return list(parts_of(instr))
-    return [segment.graph for segment in partition(ready, target).segments]
+        return [(part, None) for part in parts_of(instr)]
+    return [(segment.graph, segment.loop) for segment in partition(ready, target).segments]
 
 
 def lone(graph: Graph) -> Instr | None:

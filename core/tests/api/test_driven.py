@@ -73,12 +73,23 @@ def test_a_loop_that_does_not_run_gives_copies(reference: ReferenceDevice) -> No
 def test_placement_says_who_runs_what(reference: ReferenceDevice) -> None:
     lowered = bu.jit(halve).lower(f64[4])
     reasons = {row.node.split(" = ")[1].split("(")[0]: row.reason for row in lowered.placement()}
+    assert any(row.node.startswith("body: ") and "mul(" in row.node for row in lowered.placement())
     assert reasons["while"] == "run by core, its parts on the device"
     assert reasons["add"] == "claimed as an op"
     assert len(lowered.programs) == 3, "what stands round it, condition, body"
     with pytest.raises(UnsupportedError, match="is 3 programs"):
         _ = lowered.program
     assert lowered.cost().kernels >= 7
+
+
+def test_costs_count_the_runs_that_are_known(reference: ReferenceDevice) -> None:
+    def cost(trips: int) -> Any:
+        return bu.jit(lambda x: bu.fori_loop(0, trips, lambda _, v: bu.sin(v), x)).lower(f64[9])
+
+    assert cost(2).cost().flops == 18
+    assert cost(40).cost().flops == 360
+    branches = bu.jit(lambda p, x: bu.cond(p, lambda v: bu.sin(v) + v, bu.sin, x))
+    assert branches.lower(bu.bool, f64[9]).cost().flops == 18
 
 
 def test_only_the_branch_taken_runs(reference: ReferenceDevice) -> None:
@@ -102,6 +113,9 @@ def test_a_fallback_helps_inside_a_loop(limited: LimitedDevice, second: OpenDevi
     while x.sum() < 20:
         x = np.exp(x) * 0.5 + 1
     assert np.allclose(found, x)
+    rows = bu.jit(run, fallback=second).lower(f64[3]).placement()
+    (row,) = [row for row in rows if "exp(" in row.node]
+    assert (row.device, row.bytes_moved) == (second.name, 24)
     helper: Any = second.device
     assert set(helper.ran) == {"exp"}
     assert "exp" not in limited.ran
