@@ -45,7 +45,7 @@ class Growth:
         x = self.pick()
         makers = (
             self.unary, self.binary, self.binary, self.move, self.move, self.move, self.fold,
-            self.row, self.row, self.dot, self.choose, self.count,
+            self.row, self.row, self.dot, self.choose, self.count, self.read, self.read,
         )  # fmt: skip
         return makers[self.below(len(makers))](x)
 
@@ -127,6 +127,37 @@ class Growth:
         if choice == 6 and rank and x.type.size % 2 == 0 and x.type.size:
             return rows.reshape(x, shape=(x.type.size // 2, 2))
         return x
+
+    def read(self, x: Value) -> Value:
+        """Entries of a dimension, or a window, at indices that are data."""
+        rank, shape = len(x.shape), x.shape
+        if not rank or not x.type.size:
+            return x
+        at = self.indices()
+        if self.below(2):
+            start = rows.reshape(rows.slice(at, start=(0,), limit=(1,)), shape=())
+            sizes = tuple(max(1, n - self.below(3)) for n in shape)
+            if self.below(2):
+                return rows.dynamic_slice(x, *[start] * rank, sizes=sizes)
+            part = rows.slice(self.pick(x), start=(0,) * rank, limit=sizes)
+            return rows.dynamic_update_slice(x, part, *[start] * rank)
+        dim = self.below(rank)
+        if x.type.size // shape[dim] * at.type.size > _MOST_ELEMENTS:
+            return x
+        offset = tuple(d for d in range(rank) if d != dim)
+        sizes = tuple(1 if d == dim else n for d, n in enumerate(shape))
+        numbers = {"offset": offset, "index_map": (dim,), "index_dim": 1, "collapsed": (dim,)}
+        return rows.gather(x, at, sizes=sizes, mode=("clip", "fill")[self.below(2)], **numbers)
+
+    def indices(self) -> Value:
+        """An input's integers, or counters; some lie outside."""
+        known = [v for v in self.values if v.producer is None and v.dtype.is_integer]
+        known = [v for v in known if v.type.size]
+        if known and self.below(3):
+            x = known[self.below(len(known))]
+            return rows.reshape(x, shape=(x.type.size,))
+        counts = rows.iota(type=i32[1 + self.below(6)], dim=0)
+        return rows.add(rows.mul(counts, splat(self.below(3), counts.type)), splat(-1, counts.type))
 
     def cut(self, x: Value) -> Value:
         start, limit, stride = [], [], []
