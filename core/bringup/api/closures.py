@@ -195,26 +195,51 @@ def _as_typed(leaf: Any, type_: TensorType) -> Array:
     return leaf if isinstance(leaf, Array) else asarray(leaf, dtype=type_.dtype)
 
 
+def unchanged(graph: Graph, count: int) -> list[int]:
+    """Which of the first `count` inputs are the outputs at their places."""
+    pairs = zip(graph.inputs[:count], graph.outputs, strict=False)
+    return [n for n, (before, after) in enumerate(pairs) if before is after]
+
+
 def graph_of(
-    made: Closed,
-    types: Sequence[LeafType],
-    outer: Sequence[Array],
-    *,
-    passing: bool = False,
-    first: bool = False,
+    made: Closed, types: Sequence[LeafType], outer: Sequence[Array], *, passing: bool = False
 ) -> Graph:
     """The graph of a function that takes all of `outer`, whether it uses them or not.
 
-    passing: it also returns them.  first: it takes them before the others.
+    passing: it also returns them.
     """
     builder = Builder()
-    before = [builder.input(x.type) for x in outer if first]
     given = [builder.input(array_type(t)) for t in types]
-    held = before or [builder.input(x.type) for x in outer]
+    held = [builder.input(x.type) for x in outer]
     places = {id(x): value for x, value in zip(outer, held, strict=True)}
     arguments = [*given, *(places[id(x)] for x in made.captured)]
     results = replay(made.graph, builder=builder, arguments=arguments)
     return builder.build((*results, *(held if passing else ())), made.graph.name)
 
 
-__all__ = ["Closed", "State", "closed_over", "graph_of", "require_function", "state_of"]
+def body_of(
+    made: Closed, types: Sequence[LeafType], held: Sequence[int], outer: Sequence[Array]
+) -> Graph:
+    """The graph of a function that takes `outer` first: the arguments at the places `held`, which
+    it does not return, then what it captured.
+    """
+    builder = Builder()
+    first = [builder.input(x.type) for x in outer]
+    own = dict(zip(held, first, strict=False))
+    given = [own[n] if n in own else builder.input(array_type(t)) for n, t in enumerate(types)]
+    captured = first[len(held) :][: len(made.captured)]
+    results = replay(made.graph, builder=builder, arguments=[*given, *captured])
+    kept = [value for n, value in enumerate(results) if n not in own]
+    return builder.build(kept, made.graph.name)
+
+
+__all__ = [
+    "Closed",
+    "State",
+    "body_of",
+    "closed_over",
+    "graph_of",
+    "require_function",
+    "state_of",
+    "unchanged",
+]

@@ -14,7 +14,15 @@ import numpy as np
 from bringup.api.apply import apply_all
 from bringup.api.array import Array
 from bringup.api.broadcasting import convert
-from bringup.api.closures import Closed, closed_over, graph_of, require_function, state_of
+from bringup.api.closures import (
+    Closed,
+    body_of,
+    closed_over,
+    graph_of,
+    require_function,
+    state_of,
+    unchanged,
+)
 from bringup.api.creation import asarray
 from bringup.api.elementwise import less, logical_or, where
 from bringup.dtypes import bool_, i32
@@ -184,8 +192,10 @@ def _while(
         "cond": graph_of(test, state.types, outer),
         "body": graph_of(run, state.types, outer, passing=True),
     }
-    results = apply_all("while", [*state.arrays, *outer], attrs)
-    return unflatten(state.treedef, results[: len(state.arrays)])
+    results = apply_all("while", [*state.arrays, *outer], attrs)[: len(state.arrays)]
+    for n in unchanged(run.graph, len(results)):
+        results[n] = state.arrays[n]
+    return unflatten(state.treedef, results)
 
 
 def _scan(
@@ -212,16 +222,25 @@ def _scan(
     count = len(carry.arrays)
     if not run.graph.outputs:
         return init, unflatten(tail, [])
-    outer = list(run.captured) or ([] if carry.arrays or rows else [asarray(0)])
+    # What f returns as it got it is no carry, of which a gradient would keep a copy for each row.
+    held = unchanged(run.graph, count)
+    moving = [n for n in range(count) if n not in held]
+    outer = [*(carry.arrays[n] for n in held), *run.captured]
+    if not (outer or moving or rows):
+        outer = [asarray(0)]
+    operands = [*outer, *(carry.arrays[n] for n in moving), *stacks.arrays]
     attrs = {
-        "body": graph_of(run, [*carry.types, *rows], outer, first=True),
+        "body": body_of(run, [*carry.types, *rows], held, outer),
         "length": length,
         "reverse": bool(reverse),
         "consts": len(outer),
-        "carries": count,
+        "carries": len(moving),
     }
-    results = apply_all("scan", [*outer, *carry.arrays, *stacks.arrays], attrs)
-    return unflatten(carry.treedef, results[:count]), unflatten(tail, results[count:])
+    results = apply_all("scan", operands, attrs) if len(held) < len(run.graph.outputs) else []
+    last = list(carry.arrays)
+    for n, x in zip(moving, results, strict=False):
+        last[n] = x
+    return unflatten(carry.treedef, last), unflatten(tail, results[len(moving) :])
 
 
 def _length(

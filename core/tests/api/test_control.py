@@ -335,3 +335,29 @@ def test_rows_that_nobody_reads_are_not_made() -> None:
     smaller = eliminate_inside(graph)
     back = [instr for instr in smaller.instrs if instr.op.name == "scan"][-1]
     assert (5, 3) not in [v.shape for v in back.results]
+
+
+def test_what_no_iteration_changes_is_kept_once() -> None:
+    """Parameters that a carry holds: their gradient needs no copy for each row."""
+
+    def run(w: Any, xs: Any) -> Any:
+        (_, last), _ = bu.scan(lambda c, x: ((c[0], bu.tanh(c[0] * c[1] + x)), None), (w, w), xs)
+        return bu.sum(last)
+
+    graph = eliminate_inside(bu.trace(bu.grad(run), f32[3], f32[5, 3]))
+    first, back = (instr for instr in graph.instrs if instr.op.name == "scan")
+    assert [v.shape for v in first.results].count((5, 3)) == 1
+    assert (first.attrs["consts"], first.attrs["carries"]) == (1, 1)
+    w = np.array([0.3, -0.7, 1.1])
+    xs = bu.asarray(np.linspace(-1, 1, 15).reshape(5, 3))
+    found = bu.grad(run)(bu.asarray(w), xs)
+    assert near(found, slope(lambda v: run(v, xs), w), 1e-7)
+    assert len(back.results) == 2
+
+
+def test_a_carry_that_stays_is_the_array_itself() -> None:
+    x = bu.ones(3)
+    (a, _), _ = bu.scan(lambda c, _: ((c[0], c[1] + 1), None), (x, x), None, length=2)
+    assert a is x
+    assert bu.while_loop(lambda s: bu.sum(s[1]) < 9, lambda s: (s[0], s[1] * 2), (x, x))[0] is x
+    assert bu.scan(lambda c, _: (c, None), x, None, length=2)[0] is x
