@@ -271,6 +271,15 @@ def _select(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, _dtype: DType, _to: 
     return b.select(*xs)
 
 
+def _popcount(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, _dtype: DType, _to: DType) -> Val:
+    return b.intrinsic("llvm.ctpop", xs[0].type, xs)
+
+
+def _clz(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, _dtype: DType, _to: DType) -> Val:
+    x = xs[0]
+    return b.intrinsic("llvm.ctlz", x.type, (x, const(ir.i1, 0)), (x.type,))
+
+
 def _bitcast(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, _dtype: DType, to: DType) -> Val:
     x = xs[0]
     return b.cast("bitcast", x, vec(register_type(to), x.type.lanes))
@@ -361,7 +370,10 @@ def _convert(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, to: D
 
 
 #: Ops rendered for float dtypes alone.
-FLOAT_ONLY = ("exp", "log", "sin", "cos", "tanh", "pow", "erf", "log1p", "expm1", "logistic")
+FLOAT_ONLY = (
+    "exp", "log", "sin", "cos", "tan", "tanh", "pow", "erf", "log1p", "expm1", "logistic", "atan",
+    "atan2",
+)  # fmt: skip
 
 RENDER: dict[str, Render] = {
     "neg": _neg,
@@ -385,6 +397,8 @@ RENDER: dict[str, Render] = {
     "select": _select,
     "convert": _convert,
     "bitcast": _bitcast,
+    "popcount": _popcount,
+    "clz": _clz,
     **{name: _math(name) for name in FLOAT_ONLY},
 }
 

@@ -62,7 +62,12 @@ def _logistic(x: Array) -> Array:
     return np.asarray(np.where(x < 0, e, 1) / (1 + e))
 
 
+#: Functions of two operands.
+BINARY = {"atan2", "pow"}
+
 REFERENCE: dict[str, Callable[..., Array]] = {
+    "atan": np.arctan,
+    "atan2": np.arctan2,
     "cos": np.cos,
     "erf": _erf,
     "exp": np.exp,
@@ -75,5 +80,6 @@ REFERENCE: dict[str, Callable[..., Array]] = {
     "pow": np.power,
     "sin": np.sin,
     "sqrt": np.sqrt,
+    "tan": np.tan,
     "tanh": np.tanh,
 }

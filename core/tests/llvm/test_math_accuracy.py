@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from accuracy import REFERENCE, ulp_error
+from accuracy import BINARY, REFERENCE, ulp_error
 from jit_helper import Array, Elementwise, elementwise
 
 from bringup.llvm.math import MATH
 
-UNARY = sorted(set(MATH) - {"pow"})
+UNARY = sorted(set(MATH) - BINARY)
 # Largest errors allowed, in ULPs; what was measured over all 2^32 floats is a little less.
 LIMIT_32 = {
+    "atan": 0.9,
+    "atan2": 1.1,
     "cos": 0.85,
     "erf": 1.0,
     "exp": 0.95,
@@ -27,9 +29,12 @@ LIMIT_32 = {
     "pow": 1.0,
     "sin": 0.85,
     "sqrt": 0.5,
+    "tan": 2.2,
     "tanh": 1.1,
 }
 LIMIT_64 = {
+    "atan": 0.9,
+    "atan2": 1.1,
     "cos": 0.9,
     "erf": 1.1,
     "exp": 1.0,
@@ -42,6 +47,7 @@ LIMIT_64 = {
     "pow": 1.1,
     "sin": 0.9,
     "sqrt": 0.501,
+    "tan": 2.3,
     "tanh": 1.3,
 }
 needs_extended = pytest.mark.skipif(
@@ -51,7 +57,7 @@ needs_extended = pytest.mark.skipif(
 
 @cache
 def compiled(name: str, dtype: str, lanes: int) -> Elementwise:
-    return elementwise(MATH[name], dtype, lanes, operands=2 if name == "pow" else 1)
+    return elementwise(MATH[name], dtype, lanes, operands=2 if name in BINARY else 1)
 
 
 def worst(name: str, *operands: Array, wide: Any, lanes: int) -> tuple[float, str]:
@@ -169,6 +175,29 @@ def test_pow_f32() -> None:
 def test_pow_f64() -> None:
     error, what = worst("pow", *_power_operands(np.float64, 60_000), wide=np.longdouble, lanes=8)
     assert error <= LIMIT_64["pow"], what
+
+
+def _angle_operands(dtype: Any, n: int) -> tuple[Array, Array]:
+    """Random bits; sides of like size; sides beside the diagonals and the octants' edges."""
+    rng = np.random.default_rng(13)
+    bits = f"u{np.dtype(dtype).itemsize}"
+    patterns = [rng.integers(0, np.iinfo(bits).max, n, dtype=bits).view(dtype) for _ in range(2)]
+    like = rng.normal(size=n).astype(dtype), rng.normal(size=n).astype(dtype)
+    run = np.exp2(rng.uniform(-150 if dtype is np.float32 else -1070, 100, n)).astype(dtype)
+    slopes = rng.choice([1.0, 2**0.5 - 1, 2**0.5 + 1], n) * rng.choice([-1, 1], n)
+    rise = (run * slopes * (1 + rng.normal(size=n) * 1e-5)).astype(dtype)
+    return np.concatenate([patterns[0], like[0], rise]), np.concatenate([patterns[1], like[1], run])
+
+
+def test_atan2_f32() -> None:
+    error, what = worst("atan2", *_angle_operands(np.float32, 2**19), wide=np.float64, lanes=16)
+    assert error <= LIMIT_32["atan2"], what
+
+
+@needs_extended
+def test_atan2_f64() -> None:
+    error, what = worst("atan2", *_angle_operands(np.float64, 60_000), wide=np.longdouble, lanes=8)
+    assert error <= LIMIT_64["atan2"], what
 
 
 def test_the_measure_sees_one_ulp() -> None:

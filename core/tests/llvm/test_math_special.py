@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from accuracy import BINARY
 from jit_helper import Array, elementwise
 
 from bringup.llvm.math import MATH
@@ -39,6 +40,8 @@ EXACT: dict[str, list[tuple[float, float]]] = {
     "sin": [(0.0, 0.0), (-0.0, -0.0), (INF, NAN), (-INF, NAN)],
     "cos": [(0.0, 1.0), (-0.0, 1.0), (INF, NAN), (-INF, NAN)],
     "tanh": [(0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (1e30, 1.0)],
+    "atan": [(0.0, 0.0), (-0.0, -0.0), (INF, np.pi / 2), (-INF, -np.pi / 2), (1e30, np.pi / 2)],
+    "tan": [(0.0, 0.0), (-0.0, -0.0), (INF, NAN), (-INF, NAN)],
     "erf": [(0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (-1e30, -1.0)],
     "logistic": [(0.0, 0.5), (-0.0, 0.5), (INF, 1.0), (-INF, 0.0), (1e30, 1.0), (-1e30, 0.0)],
     "floor": [(0.0, 0.0), (-0.0, -0.0), (-0.5, -1.0), (INF, INF), (-INF, -INF)],
@@ -62,11 +65,11 @@ def test_exact_values_and_nan(name: str, dtype: Any) -> None:
 
 
 def test_every_unary_function_has_exact_values() -> None:
-    assert set(EXACT) == set(MATH) - {"pow"}
+    assert set(EXACT) == set(MATH) - BINARY
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["expm1", "log1p", "sin", "tanh"])
+@pytest.mark.parametrize("name", ["atan", "expm1", "log1p", "sin", "tan", "tanh"])
 def test_identity_on_subnormals(name: str, dtype: Any) -> None:
     """These functions are x near 0: a flushed subnormal would give 0."""
     tiny = SMALLEST[dtype] * np.array([1, -1, 2, 3, -1000, 2**20], np.float64)
@@ -142,7 +145,7 @@ def test_every_lane_count_gives_the_same_bits(name: str, dtype: Any) -> None:
     """Large and small arguments mixed, so that the branches are taken for some lanes."""
     rng = np.random.default_rng(3)
     x = (rng.normal(size=480) * 10.0 ** rng.uniform(-5, 20, 480)).astype(dtype)
-    operands = [x, rng.normal(size=480).astype(dtype)][: 2 if name == "pow" else 1]
+    operands = [x, rng.normal(size=480).astype(dtype)][: 2 if name in BINARY else 1]
     results = [
         elementwise(MATH[name], dtype, lanes, operands=len(operands))(*operands)
         for lanes in (1, 3, 16)

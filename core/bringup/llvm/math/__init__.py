@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bringup.llvm.math.arctangent import atan, atan2
 from bringup.llvm.math.convert import (
     bf16_to_f32,
     f8e4m3fn_to_f32,
@@ -27,7 +28,7 @@ from bringup.llvm.math.exponential import exp, exp2, expm1
 from bringup.llvm.math.hyperbolic import logistic, tanh
 from bringup.llvm.math.logarithm import log, log1p
 from bringup.llvm.math.power import power
-from bringup.llvm.math.trigonometric import cos, sin
+from bringup.llvm.math.trigonometric import cos, sin, tan
 from bringup.llvm.text import Builder, Val
 
 __all__ = [
@@ -55,6 +56,8 @@ def _sqrt(b: Builder, x: Val) -> Val:
 
 
 MATH: dict[str, Callable[..., Val]] = {
+    "atan": atan,
+    "atan2": atan2,
     "cos": cos,
     "erf": erf,
     "exp": exp,
@@ -67,6 +70,7 @@ MATH: dict[str, Callable[..., Val]] = {
     "pow": power,
     "sin": sin,
     "sqrt": _sqrt,
+    "tan": tan,
     "tanh": tanh,
 }
 """The emitter of each operation, by its name in the op table."""

@@ -106,6 +106,22 @@ def _circular(b: Builder, x: Val, quarter: int) -> Val:
     return m.select(m.test("one", size, m.c(math.inf)), value, m.sub(x, x))
 
 
+def tan(b: Builder, x: Val) -> Val:
+    """Tangent of x in radians; NaN at ±infinity."""
+    m = Lanes(b, x.type)
+    size = m.abs(x)
+    n, r, low = _reduce(m, size)
+    z = m.mul(r, r)
+    sine, cosine = _sine(m, r, low, z), _cosine(m, r, low, z)
+    odd = b.icmp("ne", b.and_(n, m.i(1)), m.i(0))
+    value = b.fdiv(m.select(odd, cosine, sine), m.select(odd, sine, cosine))
+    # tan(r + π/2) = −cos r / sin r
+    width = m.int.bits
+    sign = b.xor(b.shl(b.and_(n, m.i(1)), m.i(width - 1)), b.and_(m.bits(x), m.i(1 << (width - 1))))
+    value = m.from_bits(b.xor(m.bits(value), sign))
+    return m.select(m.test("one", size, m.c(math.inf)), value, m.sub(x, x))
+
+
 def sin(b: Builder, x: Val) -> Val:
     """Sine of x in radians; NaN at ±infinity."""
     return _circular(b, x, 0)
