@@ -11,6 +11,7 @@ from bringup.errors import OpTypeError
 from bringup.graph import Builder, Graph, Value, replay
 from bringup.ops._numeric import Array
 from bringup.ops.table import Attrs, OpDef, Types
+from bringup.records import record
 from bringup.types import TensorType
 
 
@@ -88,14 +89,6 @@ def restricted(graph: Graph, inputs: Iterable[int], outputs: Iterable[int]) -> G
     return builder.build(replay(part, builder=builder), graph.name)
 
 
-def invariant(body: Graph, carried: Sequence[tuple[int, int]]) -> frozenset[int]:
-    """The outputs of a loop's body that are its own inputs, from iteration to iteration.
-
-    carried: pairs of an input and the output that follows it.
-    """
-    return frozenset(o for i, o in carried if body.outputs[o] is body.inputs[i])
-
-
 def is_zero(value: Value) -> bool:
     """Whether a value is known to be zeros."""
     made = value.producer
@@ -113,3 +106,55 @@ def rows_of(type_: TensorType, name: str, length: int, position: int) -> TensorT
             fix="stack the rows along the first dimension",
         )
     return type_.with_shape(type_.shape[1:])
+
+
+def known_trips(state: Sequence[Value], cond: Graph, body: Graph) -> int | None:
+    """How often a while runs its body, if it only counts up by one from and to constants."""
+    test = cond.outputs[0].producer
+    if test is None or test.op.name != "compare" or test.attrs["direction"] != "lt":
+        return None
+    counter, limit = test.operands
+    if counter not in cond.inputs or counter.dtype.is_float:
+        return None
+    place = cond.inputs.index(counter)
+    after = body.outputs[place].producer
+    if after is None or after.op.name != "add" or after.operands[0] is not body.inputs[place]:
+        return None
+    known = [_number(v) for v in (state[place], limit, after.operands[1])]
+    start, stop, step = known
+    if start is None or stop is None or step != 1:
+        return None
+    return max(0, stop - start)
+
+
+def _number(value: Value) -> int | None:
+    made = value.producer
+    if made is None or made.op.name != "constant" or value.shape:
+        return None
+    return int(made.attrs["value"].scalar)
+
+
+def chosen(index: int, branches: int) -> int:
+    """The branch that an index selects."""
+    return index if 0 <= index < branches else branches - 1
+
+
+@record
+class Parts:
+    """How operands, and the inputs and outputs of the body, divide.
+
+    consts, carries: how many of the operands they are; the rest are the stacks read row by row.
+    """
+
+    consts: int
+    carries: int
+
+    @property
+    def first_stack(self) -> int:
+        """The position of the first stack among the operands."""
+        return self.consts + self.carries
+
+    @property
+    def carried(self) -> tuple[tuple[int, int], ...]:
+        """Each input of the body that carries, and the output that follows it."""
+        return tuple((self.consts + i, i) for i in range(self.carries))

@@ -6,7 +6,6 @@ is a part of the state that the body returns as it got it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,10 @@ from bringup.ops._numeric import Array
 from bringup.ops._subgraphs import (
     as_tuple,
     check_types,
+    chosen,
     graph_attr,
     is_zero,
+    known_trips,
     reached,
     restricted,
     run,
@@ -117,32 +118,6 @@ while_ = define(
 )
 
 
-def known_trips(state: Sequence[Value], cond: Graph, body: Graph) -> int | None:
-    """How often a while runs its body, if it only counts up by one from and to constants."""
-    test = cond.outputs[0].producer
-    if test is None or test.op.name != "compare" or test.attrs["direction"] != "lt":
-        return None
-    counter, limit = test.operands
-    if counter not in cond.inputs or counter.dtype.is_float:
-        return None
-    place = cond.inputs.index(counter)
-    after = body.outputs[place].producer
-    if after is None or after.op.name != "add" or after.operands[0] is not body.inputs[place]:
-        return None
-    known = [_number(v) for v in (state[place], limit, after.operands[1])]
-    start, stop, step = known
-    if start is None or stop is None or step != 1:
-        return None
-    return max(0, stop - start)
-
-
-def _number(value: Value) -> int | None:
-    made = value.producer
-    if made is None or made.op.name != "constant" or value.shape:
-        return None
-    return int(made.attrs["value"].scalar)
-
-
 def _infer_case(operands: Types, attrs: Attrs) -> Types:
     index, *rest = operands
     if index.shape:
@@ -163,11 +138,6 @@ def _infer_case(operands: Types, attrs: Attrs) -> Types:
     if not results:
         raise OpTypeError("case: the branches give nothing", fix="give at least one value")
     return results
-
-
-def chosen(index: int, branches: int) -> int:
-    """The branch that an index selects."""
-    return index if 0 <= index < branches else branches - 1
 
 
 def _case_reference(index: Any, *operands: Any, branches: tuple[Graph, ...]) -> Any:
@@ -236,3 +206,5 @@ case = define(
         accuracy=EXACT,
     )
 )
+
+__all__ = ["case", "chosen", "known_trips", "while_"]

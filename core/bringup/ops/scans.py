@@ -15,6 +15,7 @@ from bringup.ops._batch_control import batch_scan
 from bringup.ops._checks import is_int
 from bringup.ops._numeric import Array
 from bringup.ops._subgraphs import (
+    Parts,
     as_tuple,
     check_types,
     graph_attr,
@@ -38,31 +39,9 @@ from bringup.ops.table import (
     Types,
     define,
 )
-from bringup.records import record
 from bringup.types import TensorType
 
 Values = tuple[Value, ...]
-
-
-@record
-class Parts:
-    """How operands, and the inputs and outputs of the body, divide.
-
-    consts, carries: how many of the operands they are; the rest are the stacks read row by row.
-    """
-
-    consts: int
-    carries: int
-
-    @property
-    def first_stack(self) -> int:
-        """The position of the first stack among the operands."""
-        return self.consts + self.carries
-
-    @property
-    def carried(self) -> tuple[tuple[int, int], ...]:
-        """Each input of the body that carries, and the output that follows it."""
-        return tuple((self.consts + i, i) for i in range(self.carries))
 
 
 def _count(attrs: Attrs, key: str) -> int:
@@ -341,3 +320,5 @@ scan = define(
         decompose=_decompose,
     )
 )
+
+__all__ = ["Parts", "scan"]

@@ -12,7 +12,7 @@ from bringup.errors import GraphError
 from bringup.graph import Graph, Instr
 from bringup.graph.printer import print_graph
 from bringup.graph.verify import subgraphs
-from bringup.ops.control import known_trips
+from bringup.ops._subgraphs import known_trips
 from bringup.ops.evaluate import evaluate
 from bringup.passes.base import opdef
 from bringup.types import TensorType

@@ -32,7 +32,6 @@ from bringup.records import record
 from bringup.runtime import debug, timeline
 from bringup.runtime.compiled import Compiled, CompiledParts, Part
 from bringup.runtime.devices import OpenDevice
-from bringup.runtime.driven import DrivenExecutable, PaperTarget, driven_pieces, lone
 from bringup.runtime.mixed import MixedExecutable
 from bringup.runtime.programs import fused_program, materialize_outputs, materialized, prepared
 
@@ -109,6 +108,8 @@ def lower_graph(
         return Compiled(
             graph, optimized, (program,), None, lambda: _lowered(backend, program, target)
         )
+    from bringup.runtime.driven import PaperTarget, driven_pieces, lone  # few programs need it
+
     pieces = driven_pieces(optimized, PaperTarget(backend.name, capabilities))
     parts = [
         Part(lower_graph(piece, backend, target, options=options), loop) for piece, loop in pieces
@@ -237,6 +238,8 @@ def _compile_parts(
     options: Options,
 ) -> Compiled:
     """Compile a graph that no one program holds: for two devices, or with loops that core runs."""
+    from bringup.runtime.driven import DrivenExecutable, lone  # few programs need it
+
     compiled: list[Compiled] = []
 
     def compile_part(part: Graph, where: OpenDevice) -> Executable:

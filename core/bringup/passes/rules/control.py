@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from bringup.graph import Graph, Value, replay
+from bringup.ops._subgraphs import Parts, chosen, known_trips
 from bringup.ops.build import reshape, rows
-from bringup.ops.control import chosen, known_trips
-from bringup.ops.scans import Parts
 from bringup.passes.base import literal_of
 from bringup.passes.rewrite import Rule, rule
 
