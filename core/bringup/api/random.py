@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bringup.api.choosing import choice, permutation, shuffle
 from bringup.api.keys import Key, bits, fold_in, key, split
+from bringup.api.poisson import poisson
 from bringup.api.rejection import beta, dirichlet, gamma
 from bringup.api.samplers import (
     bernoulli,
@@ -42,6 +43,7 @@ __all__ = [
     "laplace",
     "normal",
     "permutation",
+    "poisson",
     "randint",
     "shuffle",
     "split",
