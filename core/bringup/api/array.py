@@ -228,7 +228,8 @@ class Array:
                 location=user_location(),
                 fix="convert it to int",
             )
-        return int(self._zero_d("the integer of"))
+        fix = "for a window use dynamic_slice(x, starts, sizes), or make the argument static"
+        return int(self._zero_d("the integer of", fix))
 
     def _zero_d(self, what: str, fix: str | None = None) -> Scalar:
         if self.shape:
