@@ -71,10 +71,11 @@ def oblong(row: OpDef, draw: Drawing) -> Iterator[Instance]:
         yield _instance([shape], chosen, draw)
 
 
-def _moderate(make: Any, limit: int) -> Any:
-    """Rows whose time grows with the fourth power of the size: none of the larger ones."""
+def _moderate(make: Any) -> Any:
+    """Rows that take many sweeps over a matrix: none of the larger ones."""
 
     def maker(row: OpDef, draw: Drawing) -> Iterator[Instance]:
+        limit = 5 if draw.few else 20
         for instance in make(row, draw):
             if max(instance.operands[0].shape[-2:]) <= limit:
                 yield Instance(instance.operands, instance.attrs, SPECTRA)
@@ -102,7 +103,7 @@ MAKERS = {
     "triangular_solve": triangular,
     "lu": oblong,
     "qr": oblong,
-    "eigh": _moderate(square, 20),
-    "svd": _moderate(oblong, 20),
+    "eigh": _moderate(square),
+    "svd": _moderate(oblong),
     "fft": transforms,
 }

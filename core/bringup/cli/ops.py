@@ -167,6 +167,8 @@ def _accuracy(accuracy: Accuracy) -> str:
         return "exact"
     if accuracy.accumulates:
         return "grows with the number of terms"
+    if accuracy.residual is not None:
+        return "backward stable, by its residual"
     if not accuracy.ulp:
         return "that of its decomposition"
     return ", ".join(f"{name} {ulp:g} ULP" for name, ulp in accuracy.ulp.items())

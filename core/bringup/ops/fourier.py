@@ -60,7 +60,7 @@ def _residual(
     if operands[0].size == 0:
         return []
     unit, rounding, least = la.units(dtype)
-    growth = (16 * np.log2(n) + 8) * unit + 2 * rounding if n > 1 else 0.0
+    growth = (4 * np.log2(n) + 8) * unit + 2 * rounding if n > 1 else 0.0
     size = np.hypot(*(np.linalg.norm(x, axis=-1) for x in references))
     off = [x - y for x, y in zip(results, references, strict=True)]
     error = np.hypot(*(np.linalg.norm(x, axis=-1) for x in off))
