@@ -6,8 +6,9 @@ from bringup.dtypes import BY_NAME
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported
 from bringup_conformance.levels import LEVELS, Unit
 
-# Words that a unit does not know before it is made.
-_LATER = ("special", "exact", "bounded", "pair", "mapped", "deep")
+# Words that a unit does not know before it is made: those of rows, and those of programs.
+_OF_ROWS = ("special", "mapped", "deep")
+_OF_PROGRAMS = ("exact", "bounded", "pair")
 
 
 class Selection:
@@ -46,4 +47,5 @@ def _may_be(word: str, unit: Unit) -> bool:
         return word not in LEVELS and word not in BY_NAME
     if word in BY_NAME:
         return not unit.dtype
-    return word in _LATER or (word.isdigit() and not unit.number)
+    later = _OF_PROGRAMS if unit.op == PROGRAMS else _OF_ROWS
+    return word in (*later, *unit.number.split("-")) or (word.isdigit() and not unit.number)
