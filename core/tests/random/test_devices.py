@@ -61,6 +61,13 @@ def test_the_same_bits_everywhere(name: str, impl: str) -> None:
         assert content(draw(key)) == wanted, f"deferred on {device}"
 
 
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_keys_mapped_over_give_what_each_gives(name: str) -> None:
+    draw, keys = SAMPLERS[name], R.split(R.key(7), 3)
+    mapped = np.asarray(bu.vmap(draw)(keys))
+    assert content(mapped) == content(np.stack([np.asarray(draw(k)) for k in keys]))
+
+
 def test_a_program_around_changes_no_bits() -> None:
     """Also where the numbers are read in another order, or twice, or only in part."""
     key = R.key(1)
