@@ -109,7 +109,8 @@ def emit_step(module: Module, step: OpStep, name: str, target: LoopTarget) -> Na
 
 def step_claims() -> dict[str, frozenset[DType]]:
     """Claims for `Capabilities.ops` of a backend that runs op steps through `emit_step`."""
-    return {claim: frozenset(ALL) for name in OP_EMITTERS for claim in lookup(name).claims}
+    rows = map(lookup, OP_EMITTERS)
+    return {claim: frozenset((*ALL, *row.dtypes)) for row in rows for claim in row.claims}
 
 
 def _attention(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bringup.dtypes import INTS, STORED, bool_, i32, i64
+from bringup.dtypes import INTS, STORAGE, STORED, bool_, f32, i32, i64
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
@@ -134,6 +134,8 @@ def one_of_rows(x: Value, hot: Value) -> Value:
     if x.dtype is bool_:
         wide = one_of_rows(build.convert(x, i32), hot)
         return build.compare("ne", wide, build.zeros_like(wide))
+    if x.dtype in STORAGE:  # no op orders them
+        return build.convert(one_of_rows(build.convert(x, f32), hot), x.dtype)
     shape = (*hot.shape, x.shape[2])
     values = build.broadcast_to(x, shape, (0, 2, 3))
     least = build.like(values, identity("max", x.dtype))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bringup.dtypes import ALL, NUMERIC, STORED, i32, i64
+from bringup.dtypes import NUMERIC, STORED, i32, i64
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
@@ -286,7 +286,7 @@ scatter = define(
         infer=_infer_scatter,
         reference=_scatter_reference,
         vjp=_scatter_vjp,
-        dtypes=ALL,
+        dtypes=STORED,
         special=(
             _cell("[5, 6, 7]", "[2, 0]", "[1, 2]", "[2, 6, 1]", "set"),
             _cell("[5, 6, 7]", "[1, 1, 1]", "[3, 4, 2]", "[5, 2, 7]", "set"),
