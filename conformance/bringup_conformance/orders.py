@@ -29,6 +29,8 @@ SUMS = ("small", "signed", "ramp", "negative", "onehot", "special")
 FOLDS = {"add": SUMS, "mul": ("units", "positive", "onehot", "special")}
 EXTREMES = ("negative", "signed", "ties", "special", "onehot", "falling")
 KEYS = ("signed", "special", "ties", "ramp", "falling", "constant", "wide")
+#: Elements times the length of the dimension of a running fold in a random program.
+_MOST_FOLDED = 1 << 22
 
 
 def _instance(types: list[Any], attrs: dict[str, Any], kinds: tuple[str, ...]) -> Instance:
@@ -109,11 +111,15 @@ def running(grow: Growing) -> Value | None:
     x = grow.back(lambda v: bool(v.shape) and v.dtype is not bool_)
     if x is None:
         return None
+    # What is allowed is quadratic in the dimension.
+    dims = [d for d, n in enumerate(x.shape) if n * x.type.size <= _MOST_FOLDED]
+    if not dims:
+        return None
     return grow.emit(
         "cumulative",
         x,
         kind=pick(grow.choices, ("add", "max", "min", "add", "mul")),
-        dim=grow.choices.integer(0, len(x.shape) - 1),
+        dim=pick(grow.choices, dims),
         reverse=chance(grow.choices, 1, 3),
         exclusive=chance(grow.choices, 1, 4),
     )
