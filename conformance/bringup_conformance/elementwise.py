@@ -50,10 +50,18 @@ MONOTONE = frozenset(
         "pow",
         "abs",
         "square",
+        "atan",
+        "sinh",
+        "cosh",
+        "asinh",
+        "cbrt",
+        "erfc",
+        "softplus",
+        "log_sigmoid",
     ]
 )
 #: Of those, the ones that turn at 0 instead, so that 0 counts as a corner where it lies inside.
-TURN_AT_ZERO = frozenset({"abs", "square"})
+TURN_AT_ZERO = frozenset({"abs", "square", "cosh"})
 #: The operand in which a zero is a pole, whose sign decides between two infinities.
 POLE = {"div": 1, "reciprocal": 0, "rsqrt": 0}
 #: Integer ops that never wrap.

@@ -21,10 +21,13 @@ _FLOAT_UNARY = (
     (3, "neg"), (2, "abs"), (2, "tanh"), (2, "exp"), (2, "sin"), (1, "cos"), (2, "relu"),
     (1, "floor"), (1, "sqrt"), (1, "log"), (1, "logistic"), (1, "round"), (1, "sign"),
     (1, "square"), (1, "rsqrt"), (1, "expm1"), (1, "log1p"), (1, "gelu"), (1, "reciprocal"),
-    (1, "erf"),
+    (1, "erf"), (1, "atan"), (1, "sinh"), (1, "asinh"), (1, "cbrt"), (1, "erfc"), (1, "silu"),
+    (1, "softplus"),
 )  # fmt: skip
 _EXACT_UNARY = ((3, "neg"), (2, "abs"), (1, "relu"), (1, "floor"), (1, "sign"), (1, "round"))
-_INTEGER_UNARY = ((3, "neg"), (2, "abs"), (1, "relu"), (1, "sign"), (1, "square"))
+_INTEGER_UNARY = (
+    (3, "neg"), (2, "abs"), (1, "relu"), (1, "sign"), (1, "square"), (1, "popcount"), (1, "clz"),
+)  # fmt: skip
 _FLOAT_BINARY = (
     (5, "add"),
     (5, "sub"),
