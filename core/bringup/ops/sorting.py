@@ -143,7 +143,8 @@ def _exchange(
 def _network(values: list[Value], count: int) -> list[Value]:
     """Sort a power of two of places along the last dimension by the first ``count`` values."""
     n = values[0].shape[-1]
-    place = rows.iota(type=values[0].type.with_dtype(i32), dim=len(values[0].shape) - 1)
+    places = values[0].type.with_dtype(i64 if n > 1 << 31 else i32)
+    place = rows.iota(type=places, dim=len(places.shape) - 1)
     size = 2
     while size <= n:
         values = _exchange(values, count, place, size, mirrored=True)
