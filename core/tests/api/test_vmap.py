@@ -186,6 +186,82 @@ def test_names_and_texts_stay() -> None:
     assert bu.vmap(loss).__name__ == "loss"
 
 
+# ---- with loops, indices and keys
+
+
+def root(x: bu.Array) -> bu.Array:
+    """Newton's method; how many steps it takes depends on the number."""
+
+    def better(state: tuple[bu.Array, bu.Array]) -> tuple[bu.Array, bu.Array]:
+        guess, _ = state
+        after = (guess + x / guess) / 2
+        return after, bu.abs(after - guess)
+
+    first = (x, bu.ones((), dtype=x.dtype))
+    found: bu.Array = bu.while_loop(lambda state: state[1] > 1e-12, better, first)[0]
+    return found
+
+
+def decayed(w: bu.Array, xs: bu.Array) -> bu.Array:
+    zero = bu.zeros((), dtype=xs.dtype)
+    found: bu.Array = bu.scan(lambda c, x: (c * w + x, None), zero, xs)[0]
+    return found
+
+
+def test_each_example_loops_as_long_as_it_needs() -> None:
+    xs = bu.asarray([1.0, 2.0, 9.0, 1e6])
+    for mapped in (bu.vmap(root), bu.jit(bu.vmap(root))):
+        np.testing.assert_allclose(mapped(xs).tolist(), [1.0, 2.0**0.5, 3.0, 1000.0])
+
+
+def test_scans_and_their_gradients() -> None:
+    w, xs = bu.asarray(0.5), bu.asarray(RNG.normal(size=(3, 5)))
+    same(bu.vmap(decayed, (None, 0))(w, xs), looped(lambda x: decayed(w, x), xs))
+    each = bu.vmap(bu.grad(decayed), (None, 0))(w, xs)
+    same(each, looped(lambda x: bu.grad(decayed)(w, x), xs))
+    total = bu.grad(lambda w: bu.sum(bu.vmap(decayed, (None, 0))(w, xs)))(w)
+    same(total, bu.sum(each))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_choices(shared: bool) -> None:
+    xs, signs = array(3, 2), bu.asarray([1.0, -1.0, 2.0])
+
+    def fn(x: bu.Array, sign: bu.Array) -> bu.Array:
+        found: bu.Array = bu.cond(sign > 0, lambda a: a * 2, lambda a: -a, x)
+        return found
+
+    if shared:
+        same(bu.vmap(fn, (0, None))(xs, signs[0]), xs * 2)
+    else:
+        same(bu.vmap(fn)(xs, signs), bu.where(signs[:, None] > 0, xs * 2, -xs))
+
+
+def test_indices_per_example() -> None:
+    table, rows = array(4, 3), bu.asarray([[0, 2], [1, 1], [3, 0]])
+    same(bu.vmap(lambda i: bu.take(table, i, axis=0))(rows), bu.take(table, rows, axis=0))
+    places = bu.asarray([0, 1, 2, 0])
+    same(bu.vmap(lambda row, j: row[j])(table, places), looped(lambda r, j: r[j], table, places))
+
+
+def test_keys_per_example_give_what_each_key_gives() -> None:
+    keys = bu.random.split(bu.random.key(0), 4)
+    found = bu.vmap(lambda key: bu.random.normal(key, (3,)))(keys)
+    wanted = [bu.random.normal(keys[i], (3,)).tolist() for i in range(4)]
+    assert found.tolist() == wanted
+
+
+def test_convolutions_and_their_gradients_per_example() -> None:
+    x, w = array(3, 2, 6, 6), array(4, 2, 3, 3)
+
+    def energy(x: bu.Array, w: bu.Array) -> bu.Array:
+        return bu.mean(bu.nn.conv(x[None], w) ** 2)
+
+    for argnum in (0, 1):
+        slope = bu.grad(energy, argnums=argnum)
+        same(bu.vmap(slope, (0, None))(x, w), looped(lambda x, s=slope: s(x, w), x), rtol=1e-4)
+
+
 # ---- errors
 
 
