@@ -206,13 +206,18 @@ def unit(x: Value) -> float:
     return float(np.finfo(x.dtype.numpy).eps) / 2
 
 
-def differences(w: Value) -> Value:
-    """1 / (w[j] − w[i]), and 0 on the diagonal."""
-    shape = (*w.shape, w.shape[-1])
-    gap = rows.sub(la.along(w, shape, -1), la.along(w, shape, -2))
-    own = la.diagonal(shape, "eq")
-    gap = rows.select(own, build.ones_like(gap), gap)
-    return rows.select(own, build.zeros_like(gap), rows.div(build.ones_like(gap), gap))
+def over_gaps(x: Value, w: Value) -> Value:
+    """``x[i, j] / (w[j] − w[i])``; 0 for 0, so that equal values of `w` harm nobody who does not
+    ask for their vectors.
+    """
+    gap = rows.sub(la.along(w, x.shape, -1), la.along(w, x.shape, -2))
+    return over(x, rows.select(la.diagonal(x.shape, "eq"), like(gap, np.inf), gap))
+
+
+def over(x: Value, y: Value) -> Value:
+    """X / y, but 0 for x = 0."""
+    zero = build.zeros_like(x)
+    return rows.select(build.compare("eq", x, zero), zero, rows.div(x, y))
 
 
 def as_diagonal(v: Value) -> Value:

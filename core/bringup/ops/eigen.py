@@ -136,7 +136,7 @@ def _eigh_decompose(a: Value) -> tuple[Value, ...]:
 def _eigh_vjp(cts: tuple[Value, ...], results: tuple[Value, ...], _a: Value) -> Cotangents:
     """M. Giles, Collected matrix derivative results (2008), section 3.1."""
     (by_w, by_v), (w, v) = cts, results
-    inner = rows.mul(jacobi.differences(w), la.matmul(la.t_(v), by_v))
+    inner = jacobi.over_gaps(la.matmul(la.t_(v), by_v), w)
     inner = rows.add(inner, jacobi.as_diagonal(by_w))
     whole = la.matmul(la.matmul(v, inner), la.t_(v))
     return (la.reads_lower(whole),)

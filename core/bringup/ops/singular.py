@@ -200,27 +200,26 @@ def _svd_vjp(
         )
     (by_u, by_s, by_vt), (u, s, vt) = cts, results
     v, by_v = la.t_(vt), la.t_(by_vt)
-    gaps = jacobi.differences(rows.mul(s, s))
-    left, right = (_skew_part(gaps, x, by) for x, by in ((u, by_u), (v, by_v)))
+    squares = rows.mul(s, s)
+    left, right = (_skew_part(squares, x, by) for x, by in ((u, by_u), (v, by_v)))
     shape = left.shape
     inner = rows.add(
         rows.mul(left, la.along(s, shape, -1)), rows.mul(la.along(s, shape, -2), right)
     )
     inner = rows.add(inner, jacobi.as_diagonal(by_s))
     whole = la.matmul(la.matmul(u, inner), vt)
-    over = rows.div(build.ones_like(s), s)
     if m > n:
-        outside = _outside(u, rows.mul(by_u, la.along(over, by_u.shape, -1)))
+        outside = _outside(u, jacobi.over(by_u, la.along(s, by_u.shape, -1)))
         whole = rows.add(whole, la.matmul(outside, vt))
     if n > m:
-        outside = _outside(v, rows.mul(by_v, la.along(over, by_v.shape, -1)))
+        outside = _outside(v, jacobi.over(by_v, la.along(s, by_v.shape, -1)))
         whole = rows.add(whole, la.matmul(u, la.t_(outside)))
     return (whole,)
 
 
-def _skew_part(gaps: Value, x: Value, by_x: Value) -> Value:
+def _skew_part(squares: Value, x: Value, by_x: Value) -> Value:
     product = la.matmul(la.t_(x), by_x)
-    return rows.mul(gaps, rows.sub(product, la.t_(product)))
+    return jacobi.over_gaps(rows.sub(product, la.t_(product)), squares)
 
 
 def _outside(basis: Value, x: Value) -> Value:

@@ -210,6 +210,17 @@ def test_gradients(name: str) -> None:
     assert abs((found * direction).sum() - wanted) <= 1e-6 * (1 + np.abs(found).sum())
 
 
+def test_equal_eigenvalues_have_gradients_of_their_own() -> None:
+    ones = bu.eye(3)
+    by_values = bu.grad(lambda x: bu.sum(bu.linalg.eigvalsh(x)))(ones)
+    assert by_values.tolist() == np.eye(3).tolist()
+    flat = bu.asarray([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]])
+    by_norm = np.asarray(bu.grad(lambda x: bu.linalg.svdvals(x)[0])(flat))
+    close(by_norm, np.array([[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]]))
+    by_vectors = bu.grad(lambda x: bu.linalg.eigh(x).eigenvectors[0, 1])(ones)
+    assert not np.isfinite(np.asarray(by_vectors)).all()
+
+
 def test_functions_map() -> None:
     a, b = definite((3, 2, 4, 4)), drawn((3, 2, 4))
     mapped = bu.vmap(bu.vmap(bu.linalg.solve))(bu.asarray(a), bu.asarray(b))
