@@ -375,5 +375,5 @@ STEPS: tuple[tuple[int, Step], ...] = (
     (2, looped),
     (2, sampled),
     (2, against_constant),
-    (3, nearly_identity),
+    (4, nearly_identity),
 )

@@ -83,10 +83,10 @@ class Reference:
         values: dict[Value, Array] = dict(zip(mode.graph.inputs, inputs, strict=True))
         for instr in mode.graph.instrs:
             operands = [values[v] for v in instr.operands]
-            (result,) = run_instr(instr, operands)
-            if self.edit is not None:
-                result = self.edit(instr, operands, np.array(result), mode)
-            values[instr.results[0]] = result
+            results = run_instr(instr, operands)
+            if self.edit is not None and len(results) == 1:
+                results = [self.edit(instr, operands, np.array(results[0]), mode)]
+            values.update(zip(instr.results, results, strict=True))
         return [np.array(values[v]) for v in mode.graph.outputs]
 
 
