@@ -106,7 +106,7 @@ _ROOT_PI = math.sqrt(math.pi)
 
 
 def _erfc_array(x: Array) -> Array:
-    # The host has no erfc wider than f64's, which is right to less than 1 ULP.
+    # The host has no erfc wider than f64's, which is right to less than 2 ULP.
     narrow = np.asarray(x, np.float64)
     return np.asarray(np.frompyfunc(math.erfc, 1, 1)(narrow), np.float64).astype(x.dtype)
 
