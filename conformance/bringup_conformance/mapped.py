@@ -42,7 +42,9 @@ def program_case(setting: Setting, level: str, seed: int, number: int) -> Case |
 def row_cases(
     support: Support, row: OpDef, dtype: DType, level: str, usable: Sequence[Instance], seed: int
 ) -> Iterator[Case | Unsupported]:
-    """A row with examples of some operands, and with as many dimensions as arrays may have."""
+    """A row with examples of some operands; with as many dimensions as arrays may have; and with no
+    example at all.
+    """
     small = [i for i in usable if i.operands and all(t.size <= MOST for t in i.operands)]
     if not small:
         return
@@ -50,8 +52,13 @@ def row_cases(
     graphs = [single(row, i.operands, dict(i.attrs)) for i in chosen]
     pairs = [(g, _flags(len(g.inputs), seed + n)) for n, g in enumerate(graphs)]
     least = min(small, key=lambda i: sum(t.size for t in i.operands))
-    deep = lifted(single(row, least.operands, dict(least.attrs)), RANK)
-    for tag, graph, used in (("mapped", side_by_side(pairs), chosen), ("deep", deep, [least])):
+    alone = single(row, least.operands, dict(least.attrs))
+    empty, _ = batch_graph(alone, [True] * len(alone.inputs), 0)
+    made = {
+        "mapped": (side_by_side(pairs), chosen),
+        "deep": (_joined([lifted(alone, RANK), empty]), [least, least]),
+    }
+    for tag, (graph, used) in made.items():
         place = f"{level}/{row.name}/{dtype.name}/{tag}"
         reason = reason_of(graph, support)
         if reason is not None:
@@ -67,6 +74,13 @@ def row_cases(
             bitwise=row.kind is Kind.MOVEMENT or row.name == "select",
             tags=(row.kind.value, tag),
         )
+
+
+def _joined(graphs: Sequence[Graph]) -> Graph:
+    """Programs next to each other."""
+    with Builder() as builder:
+        outputs = [v for graph in graphs for v in replay(graph)]
+    return builder.build(outputs, f"deep_{graphs[0].name}")
 
 
 def lifted(graph: Graph, rank: int) -> Graph:
