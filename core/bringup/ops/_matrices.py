@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -122,11 +123,15 @@ def t_(x: Value) -> Value:
 
 
 def matmul(x: Value, y: Value) -> Value:
-    """The products of two stacks of matrices."""
+    """The products of two stacks of matrices, as one of no more than three dimensions."""
+    shape = (*x.shape[:-1], y.shape[-1])
+    if len(shape) > 3:
+        size = math.prod(shape[:-2])
+        x, y = (build.reshape(v, (size, *v.shape[-2:])) for v in (x, y))
     n = len(x.shape) - 2
     stack = tuple(range(n))
-    result: Value = rows.dot_general(x, y, batch=(stack, stack), contract=((n + 1,), (n,)))
-    return result
+    result = rows.dot_general(x, y, batch=(stack, stack), contract=((n + 1,), (n,)))
+    return build.reshape(result, shape)
 
 
 def along(v: Value, shape: Sequence[int], dim: int) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -156,6 +157,15 @@ def _factor(n: int) -> int:
 
 @la.in_work
 def _decompose(re: Value, im: Value) -> tuple[Value, ...]:
+    """Of any rank by way of two dimensions, so that the steps, which add two, stay in bounds."""
+    if len(re.shape) <= 2:
+        return _transformed(re, im)
+    flat = (math.prod(re.shape[:-1]), re.shape[-1])
+    found = _transformed(*(build.reshape(v, flat) for v in (re, im)))
+    return build.reshape(found[0], re.shape), build.reshape(found[1], re.shape)
+
+
+def _transformed(re: Value, im: Value) -> Pair:
     n = re.shape[-1]
     if n <= 1 or re.type.size == 0:
         return re, im

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bringup.dtypes import FLOATS, DType, bf16, f16, f32, f64
+from bringup.errors import OpTypeError
 from bringup.graph import Builder, Graph
 from bringup.ops.evaluate import evaluate
 from bringup.ops.structures import STRUCTURES
@@ -220,6 +221,42 @@ def test_a_wrong_gradient_is_seen() -> None:
     wrong = replace(right, vjp=lambda ct, factor, a: (ct,))
     with pytest.raises(AssertionError):
         test_the_gradient_is_the_slope(wrong)
+
+
+def test_stacks_of_six_dimensions(residual_row: OpDef) -> None:
+    shapes, attrs = next(sites(residual_row))
+    last = (12,) if residual_row.name == "fft" else (2, 2)
+    arrays = drawn(residual_row, ((2, 1, 2, 1, 1, 2, *last),) * len(shapes), f64, 0)
+    graph = instruction(residual_row, arrays, attrs, f64)
+    whole = decompose(lambda instr: instr.op.kind.value != "composite").run(graph)
+    for instr in whole.instrs:
+        assert all(len(v.shape) <= 8 for v in instr.results), instr
+    assert_good(graph, arrays, evaluate(whole, arrays), f64)
+
+
+WRONG: list[tuple[str, tuple[str, ...], dict[str, Any], str]] = [
+    ("cholesky", ("f32[2,3]",), {}, "takes square matrices, got f32[2,3]"),
+    ("eigh", ("f32[3]",), {}, "takes matrices in the last two dimensions, got f32[3]"),
+    ("lu", ("i32[2,2]",), {}, "does not take i32"),
+    ("triangular_solve", ("f32[2,2]", "f32[3,2]"), {}, "sizes differ: f32[2,2] and f32[3,2]"),
+    ("triangular_solve", ("f32[2,2]", "f64[2,2]"), {}, "operand dtypes differ"),
+    ("triangular_solve", ("f32[4,2,2]", "f32[2,2]"), {}, "leading dimensions differ"),
+    ("triangular_solve", ("f32[2,2]", "f32[2,3]"), {"left": False}, "sizes differ"),
+    ("fft", ("f32[3]", "f32[4]"), {}, "operand types differ"),
+    ("fft", ("f32[]", "f32[]"), {}, "takes vectors in the last dimension, got f32[]"),
+]
+
+
+@pytest.mark.parametrize(("name", "types", "attrs", "said"), WRONG)
+def test_wrong_operands(name: str, types: tuple[str, ...], attrs: Any, said: str) -> None:
+    with Builder(located=True) as b:
+        operands = [b.input(TensorType.parse(text)) for text in types]
+        with pytest.raises(OpTypeError) as caught:
+            lookup(name)(*operands, **attrs)
+    assert caught.value.what.startswith(f"{name}: ")
+    assert said in caught.value.what
+    assert caught.value.fix
+    assert caught.value.location is not None
 
 
 def test_one_step_gives_what_is_inferred(residual_row: OpDef) -> None:
