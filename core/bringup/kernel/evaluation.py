@@ -14,7 +14,6 @@ from bringup.kernel import ops as kops
 from bringup.kernel.index import Axis, Bound, Dyn, Element, Expr, flatten
 from bringup.kernel.indexed import Index, Source, elements_in
 from bringup.kernel.movement import is_movement, joined, needs_of, source_of
-from bringup.ops._windows import clamped
 from bringup.ops.table import Kind, OpDef, Trait, lookup
 from bringup.types import TensorType
 
@@ -237,6 +236,8 @@ class Body(Walk):
         return self.memo[(element.value, element.index, element.mask)]
 
     def _clamped(self, element: Element) -> Value:
+        from bringup.ops._windows import clamped
+
         return clamped(self._raw(element), element.last)
 
     def _inside_mask(self, mask: Mask) -> Value:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bringup.graph import Instr, Value
 from bringup.kernel.index import ZERO, Bound, Element, Expr
-from bringup.ops.gathering import gather_windows
 from bringup.records import record
 
 Index = tuple[Expr, ...]
@@ -46,6 +45,8 @@ def _element(value: Value, index: Index, mask: Mask, last: int) -> Element:
 
 
 def _gather(instr: Instr, index: Index, mask: Mask) -> list[Source]:
+    from bringup.ops.gathering import gather_windows  # rows are not loaded before they are met
+
     x, indices = instr.operands
     windows = gather_windows(x.type, indices.type, instr.attrs)
     positions = [index[d] for d in windows.between]
