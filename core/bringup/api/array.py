@@ -18,7 +18,7 @@ from bringup.tracing.lazy import Leaf, Node
 from bringup.types import TensorType
 
 Host = np.ndarray[Any, Any]
-Scalar = bool | int | float | complex
+Scalar = bool | int | float
 
 
 def _binary(name: str) -> Callable[[Array, Any], Array]:
