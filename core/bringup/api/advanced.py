@@ -18,6 +18,7 @@ from bringup.dtypes import bool_, i32, i64, u64
 from bringup.errors import ArrayIndexError
 from bringup.graph import user_location
 from bringup.records import record
+from bringup.runtime import transfer
 from bringup.types import TensorType
 
 Host = np.ndarray[Any, Any]
@@ -252,6 +253,27 @@ def _signed(index: Index) -> Array:
 
 
 # -- reading and writing ---------------------------------------------------------------------------
+
+
+def selected(x: Array, key: Any) -> Array | None:
+    """``x[key]`` for a checked key with masks and without other data, if the host sees the memory:
+    the number of elements changes from call to call, and each would be a program of its own.
+    """
+    items = [_as_index(item) for item in (key if isinstance(key, tuple) else (key,))]
+    arrays = [item for item in items if isinstance(item, Array | np.ndarray)]
+    data = [array for array in arrays if isinstance(array, Array) and not is_mask(array)]
+    if data or not any(map(is_mask, arrays)):
+        return None
+    concrete = x._concrete("the elements of")
+    seen = transfer.view(concrete.device.device, concrete._buffer, x.type)
+    if seen is None:
+        return None
+    known = tuple(
+        item._host("the indices of") if isinstance(item, Array) else item for item in items
+    )
+    made = np.ascontiguousarray(seen[known])
+    buffer = transfer.upload(concrete.device.device, made)
+    return Array(TensorType(made.shape, x.dtype), concrete._device, buffer)
 
 
 def numbers(x: Array, picked: Picks) -> tuple[Array, dict[str, Any]]:

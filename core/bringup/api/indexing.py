@@ -23,6 +23,7 @@ from bringup.errors import ArrayIndexError, ConversionError, OpTypeError
 from bringup.graph import user_location
 from bringup.records import record
 from bringup.runtime import transfer
+from bringup.tracing.context import current
 from bringup.types import TensorType
 
 
@@ -119,6 +120,9 @@ def getitem(x: Array, key: Any) -> Array:
     """``x[key]``."""
     if advanced.is_advanced(key):
         found = advanced.picks(x.type, key)
+        selected = advanced.selected(x, key) if current() is None else None
+        if selected is not None:
+            return selected
         return advanced.read(getitem(x, found.slices), found)
     picked = region(x.type, key)
     if picked.scalar and x._buffer is not None:

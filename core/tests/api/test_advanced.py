@@ -109,6 +109,19 @@ def test_indices_that_are_data_stay_in_range_and_updates_out_of_it_are_dropped()
     assert x.at[far].add(bu.asarray([1, 2, 3])).tolist() == [10, 23, 30]
 
 
+def test_masks_of_many_sizes_need_no_programs(shared: Any) -> None:
+    x = bu.asarray(np.arange(60.0).reshape(12, 5))
+    masks = [bu.asarray(np.arange(12) < n) for n in range(8)]
+    compiled = shared.compiled
+    assert [x[mask, 1:].shape for mask in masks] == [(n, 4) for n in range(8)]
+    assert [float(x[mask][n - 1, 0]) for n, mask in enumerate(masks) if n] == [
+        5.0 * n for n in range(7)
+    ]
+    assert shared.compiled == compiled
+    far = x[bu.asarray(np.arange(12) < 2), bu.asarray([9, 0])]
+    assert far.tolist() == [4.0, 5.0]
+
+
 def test_kinds_of_updates_and_repeated_indices() -> None:
     x, at = bu.asarray([5.0, 6.0, 7.0]), bu.asarray([1, 1, 2])
     new = bu.asarray([2.0, 3.0, 9.0])
