@@ -100,6 +100,31 @@ def test_the_lstm_is_the_same_on_every_device() -> None:
         assert lstm_loss(device) == pytest.approx(expected, rel=1e-5)
 
 
+@needs_digits
+def test_a_network_completes_digits_better_than_a_line() -> None:
+    text = run("regression.py")
+    found = re.search(r"ridge regression ([\d.]+), network ([\d.]+)", text)
+    assert found, text
+    line, network = map(float, found.groups())
+    assert line > 0.3, "the baseline is no straw man"
+    assert network > line + 0.2
+
+
+def regression_losses(device: str) -> list[float]:
+    found = re.findall(r"loss ([\d.]+)", run("regression.py", "--steps", "3", "--device", device))
+    assert len(found) == 2
+    return [float(text) for text in found]
+
+
+@needs_digits
+def test_random_training_is_the_same_on_every_device() -> None:
+    """First weights, batches and dropout too: they come from keys."""
+    default, *others = bu.devices()
+    expected = regression_losses(default)
+    for device in (name for name in others if ":" not in name):  # one of each kind
+        assert regression_losses(device) == pytest.approx(expected, rel=1e-5)
+
+
 def test_one_line_is_one_kernel() -> None:
     size = 1 << 16
     text = run("fusion.py", "--size", str(size))
