@@ -50,7 +50,7 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
 def _cotangents(fn: Callable[..., Any], point: Point, cotangents: Any) -> dict[int, Array]:
     """The cotangents that are given, by position of the output."""
     result = point.function.result
-    leaves = _like(cotangents, result, f"cotangent of {graph_name(fn)}")
+    leaves = _like("vjp", cotangents, result, f"the cotangent of {graph_name(fn)}")
     paths = result.paths("the cotangent")
     given = {}
     for i, (leaf, value, path) in enumerate(zip(leaves, point.graph.outputs, paths, strict=True)):
@@ -59,11 +59,14 @@ def _cotangents(fn: Callable[..., Any], point: Point, cotangents: Any) -> dict[i
     return given
 
 
-def _like(tree: Any, treedef: TreeDef, name: str) -> list[Any]:
+def _like(name: str, tree: Any, treedef: TreeDef, what: str) -> list[Any]:
+    """The leaves of a tree that must be like another; what: how messages call it."""
     try:
-        return prefix_leaves(tree, treedef, name)
+        return prefix_leaves(tree, treedef, what)
     except ConversionError as error:
-        raise OpTypeError(error.what, location=user_location(), fix=error.fix) from None
+        raise OpTypeError(
+            f"{name}: {error.what}", location=user_location(), fix=error.fix
+        ) from None
 
 
 def _of_type(leaf: Any, type_: Any, name: str, path: str) -> Array:
@@ -91,7 +94,7 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
     """
     check_function("jvp", fn)
     point = point_of("jvp", fn, tuple(primals), {}, tuple(range(len(primals))))
-    leaves = _like(tuple(tangents), point.treedef, "tangents")
+    leaves = _like("jvp", tuple(tangents), point.treedef, "the tangents")
     paths = point.treedef.paths("the tangent ")
     given = {
         i: _of_type(leaf, x.type, "jvp", path)

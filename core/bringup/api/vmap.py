@@ -115,8 +115,19 @@ def _taken_apart(
         arrays.append(moveaxis(array, at, 0))
         sizes.append((array.shape[at], f"{name} is {array.type}, axis {axis}"))
     if size is not None:
-        sizes.append((size, f"axis_size is {size}"))
+        sizes.append((_count(size), f"axis_size is {size}"))
     return _Examples(tuple(places), arrays, _common_size(fn, sizes))
+
+
+def _count(size: int) -> int:
+    count = integer_of("vmap", "axis_size", size)
+    if count < 0:
+        raise OpTypeError(
+            f"vmap: axis_size {count} is no number of examples",
+            location=user_location(),
+            fix="give a size of at least 0, or leave it out where an argument is mapped",
+        )
+    return count
 
 
 def _array(leaf: Any, name: str) -> Array:

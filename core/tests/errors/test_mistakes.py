@@ -365,6 +365,27 @@ def an_if_on_one_example() -> None:
 
 
 @mistake
+def a_negative_count_of_examples() -> None:
+    bu.vmap(lambda x: x, in_axes=None, axis_size=-1)(ones(3))  # here
+
+
+@mistake
+def a_matrix_of_derivatives_of_integers() -> None:
+    bu.jacrev(lambda x: {"place": bu.argmax(x)})(ones(3))  # here
+
+
+@mistake
+def a_cotangent_of_another_type() -> None:
+    _, pull = bu.vjp(lambda x: bu.sum(x), ones(3))
+    pull(ones(3))  # here
+
+
+@mistake
+def a_tangent_too_few() -> None:
+    bu.jvp(lambda x, y: x * y, (ones(3), ones(3)), (ones(3),))  # here
+
+
+@mistake
 def a_map_of_no_function() -> None:
     bu.vmap(ones(3))  # type: ignore[arg-type]  # here
 
