@@ -64,10 +64,11 @@ class _Control:
     def while_(self, step: WhileStep) -> None:
         b, count = self.b, len(step.carried)
         spare, flag = self.places[:count], self.places[count]
-        test = self._buffers([*self.operands, flag])
-        table = self._buffers([*self.operands, *self.results])
+        given = self._start(step)
+        test = self._buffers([*given, flag])
+        table = self._buffers([*given, *self.results])
         # The builder's loops carry something at least, and a state may have no part that changes.
-        start = [flag, *(self.operands[i] for i in step.carried), *self.results, *spare]
+        start = [flag, *(given[i] for i in step.carried), *self.results[:count], *spare]
 
         def holds(carried: Sequence[Val]) -> Val:
             state, _, _ = _thirds(carried[1:])
@@ -78,25 +79,27 @@ class _Control:
 
         with b.while_loop(start, holds) as loop:
             _, target, other = _thirds(loop.carried[1:])
-            self._put(table, range(len(self.operands), len(self.operands) + count), target)
+            self._put(table, range(len(given), len(given) + count), target)
             self._call(step.body, table)
             loop.next(flag, *target, *other, *target)
-        self._keep(step.results, _thirds(loop.carried[1:])[0])
+        self._keep(step.results[:count], _thirds(loop.carried[1:])[0])
 
     def scan(self, step: ScanStep) -> None:
         b, count = self.b, len(step.carried)
-        state = [self.operands[i] for i in step.carried]
+        given = self._start(step)
+        state = [given[i] for i in step.carried]
         if not step.length:
             self._keep(step.results[:count], state)
             return
         spare, results = self.places[:count], self.results[:count]
         # The last run writes the results.
         sides = (results, spare) if step.length % 2 else (spare, results)
-        table = self._buffers([*self.operands, *self.results])
-        first = len(self.operands)
+        whole = [*given, *self.results]
+        table = self._buffers(whole)
+        first = len(given)
+        changing = count + len(step.updated)
         rows = [(i, step.operands[i]) for i in step.stacks]
-        rows += [(first + n, s) for n, s in enumerate(step.results) if n >= count]
-        whole = [*self.operands, *self.results]
+        rows += [(first + n, s) for n, s in enumerate(step.results) if n >= changing]
         length = const(ir.i64, step.length)
         start = [*state, *sides[0], *sides[1]]
         with b.loop(const(ir.i64, 0), length, carried=start) as loop:
@@ -110,6 +113,14 @@ class _Control:
                 self._put(table, [place], [b.gep(whole[place], offset, ir.i8)])
             self._call(step.body, table)
             loop.next(*target, *other, *target)
+
+    def _start(self, step: WhileStep | ScanStep) -> list[Val]:
+        """Where the state is at first: what is changed in place is copied to its place before."""
+        given = list(self.operands)
+        for n, place in enumerate(step.updated, len(step.carried)):
+            self._copy(step.results[n], self.results[n], given[place])
+            given[place] = self.results[n]
+        return given
 
     def case(self, step: CaseStep) -> None:
         b = self.b
@@ -140,14 +151,13 @@ class _Control:
 
     def _keep(self, slots: Sequence[Slot], state: Sequence[Val]) -> None:
         """Copy what ended elsewhere, in the spare places or where it started, to the results."""
-        b = self.b
         for slot, target, source in zip(slots, self.results, state, strict=False):
-            with b.if_then(b.icmp("ne", source, target)):
-                size = const(ir.i64, slot.type.nbytes)
-                b.intrinsic(
-                    "llvm.memcpy", ir.void, (target, source, size, const(ir.i1, 0)),
-                    (ir.ptr, ir.ptr, ir.i64),
-                )  # fmt: skip
+            with self.b.if_then(self.b.icmp("ne", source, target)):
+                self._copy(slot, target, source)
+
+    def _copy(self, slot: Slot, target: Val, source: Val) -> None:
+        arguments = (target, source, const(ir.i64, slot.type.nbytes), const(ir.i1, 0))
+        self.b.intrinsic("llvm.memcpy", ir.void, arguments, (ir.ptr, ir.ptr, ir.i64))
 
 
 def _thirds(values: Sequence[Val]) -> tuple[Sequence[Val], Sequence[Val], Sequence[Val]]:

@@ -74,6 +74,24 @@ def long_rows(x: Any) -> Any:
     return bu.fori_loop(0, 3, lambda _, v: bu.sin(v) + bu.mean(v), x)
 
 
+def updated(n: Any, x: Any) -> Any:
+    def body(state: Any) -> Any:
+        i, held, last = state
+        held = bu.dynamic_update_slice(held, bu.reshape(last, (1,)), (i,))
+        return i + 1, held, last * 0.5 + held[3]
+
+    start = (bu.zeros((), dtype=i32), x, bu.ones((), dtype=f32))
+    return bu.while_loop(lambda state: state[0] < n, body, start)
+
+
+def updated_rows(x: Any, rows: Any) -> Any:
+    def step(held: Any, row: Any) -> Any:
+        held = bu.dynamic_update_slice(held, row[:1], (2,))
+        return held, bu.sum(held)
+
+    return bu.scan(step, x, rows)
+
+
 def array(*shape: int) -> Array:
     return RNG.standard_normal(shape).astype(np.float32)
 
@@ -91,6 +109,9 @@ RUNS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "tables": (tables, (array(3, 40),)),
     "deep": (deep, (np.int32(6), array(6))),
     "long rows": (long_rows, (array(1 << 20),)),
+    "updated": (updated, (np.int32(5), array(64))),
+    "updated never": (updated, (np.int32(0), array(64))),
+    "updated rows": (updated_rows, (array(64), array(3, 2))),
     "nothing": (counted, (array(0), array(0))),
 }
 
@@ -122,6 +143,18 @@ def test_a_loop_of_many_short_runs() -> None:
     """Python would take minutes for it."""
     run = bu.jit(lambda x: bu.fori_loop(0, 10_000_000, lambda i, s: s + i, x))
     assert run(bu.asarray(0)).item() == sum(range(10_000_000))
+
+
+def test_an_element_of_a_large_array_is_changed_where_it_is() -> None:
+    """Copies would take a minute."""
+
+    def body(i: Any, held: Any) -> Any:
+        return bu.dynamic_update_slice(held, bu.reshape(i, (1,)), (i,))
+
+    run = bu.jit(lambda x: bu.fori_loop(0, 100_000, body, x))
+    found = np.asarray(run(bu.zeros(1 << 22, dtype=bu.int64)))
+    assert np.array_equal(found[:100_000], np.arange(100_000))
+    assert not found[100_000:].any()
 
 
 def test_constants_stay_apart() -> None:

@@ -169,34 +169,48 @@ class _Control:
             self._program(branch, self.operands[1:], self.results)
 
     def _program(self, program: Program, inputs: list[Array], outputs: list[Array]) -> None:
-        for raw in (*outputs, self.scratch):
+        aliased = {o for o, _ in program.aliases}
+        for raw in (*(raw for o, raw in enumerate(outputs) if o not in aliased), self.scratch):
             raw.fill(_POISON)
         _issue(program, _Memory(program, inputs, outputs, self.scratch))
 
+    def _start(self, step: WhileStep | ScanStep) -> tuple[list[Array], int]:
+        """The state at first, and how many of its parts change: some of them where they are."""
+        state, count = list(self.operands), len(step.carried)
+        for place, raw in zip(step.updated, self.results[count:], strict=False):
+            raw[...] = state[place]
+            state[place] = raw
+        return state, count + len(step.updated)
+
     def _while(self, step: WhileStep) -> None:
-        (flag,) = [self.spare[len(step.spare)]]
-        state, target, other = list(self.operands), self.results, self.spare[: len(step.spare)]
+        flag = self.spare[len(step.spare)]
+        state, changing = self._start(step)
+        count = len(step.carried)
+        rest = self.results[count:changing]
+        target, other = self.results[:count], self.spare[:count]
         while True:
             self._program(step.cond, state, [flag])
             if not flag[0]:
                 break
-            self._program(step.body, state, target)
+            self._program(step.body, state, [*target, *rest])
             for place, raw in zip(step.carried, target, strict=True):
                 state[place] = raw
             target, other = other, target
-        for place, raw in zip(step.carried, self.results, strict=True):
+        for place, raw in zip(step.carried, self.results, strict=False):
             raw[...] = state[place]
 
     def _scan(self, step: ScanStep) -> None:
-        state, count = list(self.operands), len(step.carried)
+        state, changing = self._start(step)
+        count = len(step.carried)
+        rest, stacks = self.results[count:changing], self.results[changing:]
         # The last run writes the results.
         sides = [self.results[:count], self.spare[:count]]
         for left in reversed(range(step.length)):
             at = left if step.reverse else step.length - 1 - left
             for place in step.stacks:
                 state[place] = _row(self.operands[place], at, step.length)
-            rows = [_row(raw, at, step.length) for raw in self.results[count:]]
-            self._program(step.body, state, [*sides[left % 2], *rows])
+            rows = [_row(raw, at, step.length) for raw in stacks]
+            self._program(step.body, state, [*sides[left % 2], *rest, *rows])
             for place, raw in zip(step.carried, sides[left % 2], strict=True):
                 state[place] = raw
         for place, raw in zip(step.carried, self.results, strict=False):

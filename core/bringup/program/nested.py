@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bringup.dtypes import bool_, u8
 from bringup.errors import Location
 from bringup.graph import Graph, Instr, Value, rebuild
 from bringup.ops._subgraphs import Parts, known_trips
+from bringup.ops.table import OpDef, Trait
 from bringup.program.program import CaseStep, ControlStep, Program, ScanStep, Slot, WhileStep
 from bringup.records import record
 from bringup.types import TensorType
 
-#: Makes the program of a sub-graph.
-Inner = Callable[[Graph], Program]
+#: Makes the program of a sub-graph, some of whose outputs may take the memory of an input.
+Inner = Callable[[Graph, Mapping[int, int]], Program]
 Slots = tuple[Slot, ...]
 
 
@@ -87,42 +88,78 @@ def _scratch(*programs: Program) -> TensorType:
     return u8[max(program.arena_bytes for program in programs)]
 
 
+@record(eq=False)
+class _Body:
+    """The program of a loop's body.
+
+    carried, updated: positions of operands, as in `WhileStep`.  kept: positions of the outputs that
+    the program has, those of carried and updated parts first.
+    """
+
+    program: Program
+    carried: tuple[int, ...]
+    updated: tuple[int, ...]
+    kept: tuple[int, ...]
+
+
+def _body(instr: Instr, inner: Inner) -> _Body:
+    """Parts that ops change in place are changed so, if the rest of the body allows it."""
+    body = instr.attrs["body"]
+    changed = _changed(instr)
+    rest = range(len(_carried(instr)), len(body.outputs))
+    updated = [(i, o) for i, o in changed if _is_update(body.outputs[o], body.inputs[i])]
+    while True:
+        carried = [pair for pair in changed if pair not in updated]
+        kept = (*(o for _, o in (*carried, *updated)), *rest)
+        own = {len(carried) + n: i for n, (i, _) in enumerate(updated)}
+        program = inner(_with_outputs(body, kept), own)
+        held = [pair for n, pair in enumerate(updated) if len(carried) + n in dict(program.aliases)]
+        if held == updated:
+            places = tuple(i for i, _ in carried), tuple(i for i, _ in updated)
+            return _Body(program, *places, kept)
+        updated = held
+
+
+def _is_update(value: Value, start: Value) -> bool:
+    """Whether ops that change their first operand make a value of another one."""
+    while value is not start:
+        made = value.producer
+        if made is None or not isinstance(made.op, OpDef) or Trait.IN_PLACE not in made.op.traits:
+            return False
+        value = made.operands[0]
+    return True
+
+
 def _while(instr: Instr, inner: Inner) -> Nested:
-    cond, body = inner(instr.attrs["cond"]), instr.attrs["body"]
-    carried = tuple(i for i, _ in _changed(instr))
-    run = inner(_with_outputs(body, carried))
-    trips = known_trips(instr.operands, instr.attrs["cond"], body)
-    places = (*run.outputs, bool_[()], _scratch(cond, run))
+    cond, body = inner(instr.attrs["cond"], {}), _body(instr, inner)
+    trips = known_trips(instr.operands, **instr.attrs)
+    count = len(body.carried)
+    places = (*body.program.outputs[:count], bool_[()], _scratch(cond, body.program))
 
     def make(operands: Slots, results: Slots, held: Slots, at: Location | None) -> WhileStep:
         *spare, flag, scratch = held
-        return WhileStep(
-            cond, run, carried, operands, results, tuple(spare), flag, scratch, trips, at
-        )
+        how = (cond, body.program, body.carried, body.updated)
+        return WhileStep(*how, operands, results, tuple(spare), flag, scratch, trips, at)
 
-    return Nested(carried, places, make)
+    return Nested(body.kept, places, make)
 
 
 def _scan(instr: Instr, inner: Inner) -> Nested:
-    attrs, body = instr.attrs, instr.attrs["body"]
-    parts = Parts(attrs["consts"], attrs["carries"])
-    changed = _changed(instr)
-    kept = (*(o for _, o in changed), *range(parts.carries, len(body.outputs)))
-    run = inner(_with_outputs(body, kept))
-    carried = tuple(i for i, _ in changed)
-    stacks = tuple(range(parts.first_stack, len(instr.operands)))
-    places = (*run.outputs[: len(carried)], _scratch(run))
+    attrs, body = instr.attrs, _body(instr, inner)
+    first = Parts(attrs["consts"], attrs["carries"]).first_stack
+    stacks = tuple(range(first, len(instr.operands)))
+    places = (*body.program.outputs[: len(body.carried)], _scratch(body.program))
 
     def make(operands: Slots, results: Slots, held: Slots, at: Location | None) -> ScanStep:
         *spare, scratch = held
-        how = (attrs["length"], attrs["reverse"], carried, stacks)
-        return ScanStep(run, *how, operands, results, tuple(spare), scratch, at)
+        how = (attrs["length"], attrs["reverse"], body.carried, body.updated, stacks)
+        return ScanStep(body.program, *how, operands, results, tuple(spare), scratch, at)
 
-    return Nested(kept, places, make)
+    return Nested(body.kept, places, make)
 
 
 def _case(instr: Instr, inner: Inner) -> Nested:
-    branches = tuple(map(inner, instr.attrs["branches"]))
+    branches = tuple(inner(branch, {}) for branch in instr.attrs["branches"])
 
     def make(operands: Slots, results: Slots, held: Slots, at: Location | None) -> CaseStep:
         return CaseStep(branches, operands, results, held[0], at)

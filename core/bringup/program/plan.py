@@ -48,6 +48,7 @@ def plan(
     donated: frozenset[int] = frozenset(),
     keep_constants: bool = False,
     inner: Inner | None = None,
+    own: Mapping[int, int] | None = None,
 ) -> Program:
     """Place every value and return the program.
 
@@ -55,8 +56,9 @@ def plan(
     donated: input positions whose memory may be overwritten.
     keep_constants: leave dense constants as op steps instead of program constants.
     inner: makes the programs of sub-graphs; without it, instructions that hold some stay op steps.
+    own: for outputs, the only input whose memory each may take; by default any donated one.
     """
-    return _Planner(graph, launches, alignment, donated, keep_constants, inner).run()
+    return _Planner(graph, launches, alignment, donated, keep_constants, inner, own).run()
 
 
 class _Planner:
@@ -68,8 +70,10 @@ class _Planner:
         donated: frozenset[int],
         keep_constants: bool,
         inner: Inner | None,
+        own: Mapping[int, int] | None,
     ) -> None:
         self.graph = graph
+        self.own = own
         self.alignment = alignment
         self.donated = donated
         self.constants: list[Literal] = []
@@ -141,7 +145,8 @@ class _Planner:
         pairs: list[tuple[int, int]] = []
         for o, value in enumerate(map(firsts.__getitem__, self.graph.outputs)):
             step = self.lives.written.get(value, -1)
-            for i in sorted(self.donated - taken):
+            mine = self.donated if self.own is None else {self.own.get(o, -1)} & self.donated
+            for i in sorted(mine - taken):
                 source = self.graph.inputs[i]
                 if source.type.nbytes == value.type.nbytes and self._may_overwrite(
                     source, value, step

@@ -74,10 +74,11 @@ class OpStep:
 class WhileStep:
     """Run ``body`` on the state as long as ``cond`` of it holds.
 
-    cond, body: take the state; body gives those parts of it that change.
-    carried: the positions of these parts in the state, in order.
+    cond, body: take the state; body gives those parts of it that change, first the carried ones.
+    carried: positions in the state of parts with two places, which the runs of body write in turn.
+    updated: of parts that body changes in place: its outputs alias these inputs.
     operands: the state at first, which stays as it is.  results: its parts that change, at the end.
-    spare: a second place for each of them, as a run of body must not write over what it reads.
+    spare: the second places of the carried parts.
     flag: where cond puts its result.  scratch: arena of both programs.
     trips: how often body runs, if that is known.
     """
@@ -85,6 +86,7 @@ class WhileStep:
     cond: Program
     body: Program
     carried: tuple[int, ...]
+    updated: tuple[int, ...]
     operands: tuple[Slot, ...]
     results: tuple[Slot, ...]
     spare: tuple[Slot, ...]
@@ -118,10 +120,10 @@ class WhileStep:
 class ScanStep:
     """Run ``body`` ``length`` times, on one row of each stack after the other.
 
-    body: takes operands and rows, gives the parts of the carry that change, then rows.
+    body: takes operands and rows; gives the parts of the carry that change, then rows.
     reverse: from the last row to the first.
-    carried, stacks: positions among the operands of these parts, and of what is read by row; the
-    other operands are the same for each run.
+    carried, updated: as in `WhileStep`, positions among the operands.
+    stacks: positions of what is read by row; the other operands are the same for each run.
     operands: stay as they are.  results: the changed parts at the end, then the stacks written.
     spare, scratch: as in `WhileStep`.
     """
@@ -130,6 +132,7 @@ class ScanStep:
     length: int
     reverse: bool
     carried: tuple[int, ...]
+    updated: tuple[int, ...]
     stacks: tuple[int, ...]
     operands: tuple[Slot, ...]
     results: tuple[Slot, ...]
@@ -267,7 +270,7 @@ def _step_text(step: Step) -> str:
         return f"kernel {slots}\n{body}"
     if isinstance(step, CONTROL_STEPS):
         how = [
-            step.carried if not isinstance(step, CaseStep) else (),
+            (step.carried, step.updated) if not isinstance(step, CaseStep) else (),
             (step.length, step.reverse, step.stacks) if isinstance(step, ScanStep) else (),
         ]
         return f"{step.name} {how} {slots} {' '.join(inner.key for inner in step.programs)}"

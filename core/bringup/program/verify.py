@@ -121,9 +121,13 @@ def _signatures(program: Program) -> Iterator[tuple[int | None, str]]:
 def _nested_signature(step: ControlStep) -> Iterator[str]:
     if sum(p.arena_bytes > step.scratch.type.nbytes for p in step.programs):
         yield f"{step.name} has {step.scratch} as the arena of programs that need more"
+    updated = () if isinstance(step, CaseStep) else step.updated
     for inner in step.programs:
-        if inner.donated:
-            yield f"{step.name} runs {inner.name}, which takes inputs for itself"
+        looped = bool(updated) and inner is step.programs[-1]
+        first = 0 if isinstance(step, CaseStep) else len(step.carried)
+        own = [(first + n, i) for n, i in enumerate(updated)] if looped else []
+        if list(inner.aliases) != own or inner.donated != {i for _, i in own}:
+            yield f"{step.name} runs {inner.name}, which takes other inputs for itself"
     operands, results = ([s.type for s in slots] for slots in (step.operands, step.results))
     pairs: list[tuple[object, object]] = []
     if isinstance(step, CaseStep):
@@ -134,13 +138,14 @@ def _nested_signature(step: ControlStep) -> Iterator[str]:
         pairs += [(list(step.body.outputs), results), (list(step.cond.outputs), [step.flag.type])]
     else:
         rows = _rows(operands, step.stacks, step.length)
-        made = _rows(results, range(len(step.carried), len(results)), step.length)
+        first = len(step.carried) + len(step.updated)
+        made = _rows(results, range(first, len(results)), step.length)
         pairs += [(list(step.body.inputs), rows), (list(step.body.outputs), made)]
     if not isinstance(step, CaseStep):
-        changing = [operands[i] for i in step.carried]
+        changing = [operands[i] for i in (*step.carried, *step.updated)]
         pairs += [
-            (changing, results[: len(step.carried)]),
-            (changing, [s.type for s in step.spare]),
+            (changing, results[: len(changing)]),
+            (changing[: len(step.carried)], [s.type for s in step.spare]),
         ]
     for found, wanted in pairs:
         if found != wanted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from bringup.backend.capabilities import Capabilities
@@ -36,15 +36,17 @@ def fused_program(
     *,
     fused: bool = True,
     donated: frozenset[int] = frozenset(),
+    own: Mapping[int, int] | None = None,
 ) -> tuple[list[Launch], Program]:
     """The launches of a prepared graph, and its program.
 
     passes: of the backend's own, over every kernel.  fused: False makes one launch of every
-    instruction.
+    instruction.  own: as in `plan`.
     """
 
-    def inner(graph: Graph) -> Program:
-        return fused_program(prepared(graph, capabilities), capabilities, passes, fused=fused)[1]
+    def inner(graph: Graph, own: Mapping[int, int]) -> Program:
+        ready, taken = prepared(graph, capabilities), frozenset(own.values())
+        return fused_program(ready, capabilities, passes, fused=fused, donated=taken, own=own)[1]
 
     owned = donated if capabilities.donation else frozenset[int]()
     whole = kept_whole(ready, owned, capabilities.runs_op)
@@ -62,6 +64,7 @@ def fused_program(
             alignment=capabilities.alignment,
             donated=owned,
             inner=inner,
+            own=own,
         )
     return launches, program
 

@@ -25,6 +25,8 @@ from bringup.runtime.compiler import Options, lower_graph
 
 #: A device that takes loops and branches into its programs.
 NATIVE = replace(KERNELS, ops=dict.fromkeys(("while", "scan", "case"), frozenset(ALL)))
+#: The same, with updates in place.
+UPDATES = replace(NATIVE, ops={**NATIVE.ops, "dynamic_update_slice": frozenset(ALL)})
 #: One that takes whiles, and no scan.
 WHILES = replace(KERNELS, ops=dict.fromkeys(("while", "case"), frozenset(ALL)))
 
@@ -73,6 +75,26 @@ def nested(n: Any, x: Any) -> Any:
     return bu.while_loop(lambda state: state[0] < n, body, (bu.zeros((), dtype=i32), x))
 
 
+def updated(n: Any, x: Any) -> Any:
+    """An array in which every iteration changes an element, and a number made of it."""
+
+    def body(state: Any) -> Any:
+        i, held, last = state
+        held = bu.dynamic_update_slice(held, bu.reshape(last, (1,)), (i,))
+        return i + 1, held, last * 0.5 + held[3]
+
+    start = (bu.zeros((), dtype=i32), x, bu.ones((), dtype=f32))
+    return bu.while_loop(lambda state: state[0] < n, body, start)
+
+
+def updated_rows(x: Any, rows: Any) -> Any:
+    def step(held: Any, row: Any) -> Any:
+        held = bu.dynamic_update_slice(held, row[:1], (2,))
+        return held, bu.sum(held)
+
+    return bu.scan(step, x, rows)
+
+
 RUNS: dict[str, tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = {
     "while": (looped, (f32[4], f32[4]), (np.ones(4, np.float32), np.full(4, 0.5, np.float32))),
     "scan": (
@@ -82,12 +104,21 @@ RUNS: dict[str, tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = {
     ),
     "first branch": (chosen, (i32, f32[4]), (np.int32(0), np.ones(4, np.float32))),
     "last branch": (chosen, (i32, f32[4]), (np.int32(9), np.ones(4, np.float32))),
+    "updated": (updated, (i32, f32[64]), (np.int32(5), np.ones(64, np.float32))),
+    "updated never": (updated, (i32, f32[64]), (np.int32(0), np.ones(64, np.float32))),
+    "updated rows": (
+        updated_rows,
+        (f32[64], f32[3, 2]),
+        (np.ones(64, np.float32), np.arange(6, dtype=np.float32).reshape(3, 2)),
+    ),
     "nested": (nested, (i32, f32[4]), (np.int32(5), np.ones(4, np.float32))),
 }
 
 
 @pytest.mark.parametrize("fuse", [True, False])
-@pytest.mark.parametrize("capabilities", [NATIVE, WHILES], ids=["native", "whiles"])
+@pytest.mark.parametrize(
+    "capabilities", [NATIVE, UPDATES, WHILES], ids=["native", "updates", "whiles"]
+)
 @pytest.mark.parametrize("name", RUNS)
 def test_programs_keep_the_value_of_their_graph(
     name: str, capabilities: Capabilities, fuse: bool
@@ -131,6 +162,29 @@ def test_rows_are_read_and_written_in_place() -> None:
     assert [slot.space for slot in step.results] == ["output"] * 3
     assert step.reverse
     assert all(isinstance(inner, KernelStep) for inner in step.body.steps)
+
+
+def test_what_ops_change_in_place_has_one_place() -> None:
+    """The array is copied once, before the first iteration, and nothing else is."""
+    program = lowered(bu.trace(updated, i32, f32[64]), UPDATES)
+    step = only_step(program, WhileStep)
+    assert (step.carried, step.updated) == ((0, 2), (1,))
+    assert [slot.type for slot in step.spare] == [i32[()], f32[()]]
+    assert step.body.aliases == ((2, 1),)
+    rows = only_step(lowered(bu.trace(updated_rows, f32[64], f32[3, 2]), UPDATES), ScanStep)
+    assert (rows.carried, len(rows.updated)) == ((), 1)
+    wrong = changed(program, step, body=replace(step.body, aliases=(), donated=frozenset()))
+    with pytest.raises(GraphError, match="takes other inputs"):
+        verify_program(wrong)
+
+
+def test_what_is_still_read_is_not_changed_in_place() -> None:
+    def body(i: Any, held: Any) -> Any:
+        after = bu.dynamic_update_slice(held, held[:1] + 1, (i,))
+        return after + held
+
+    program = lowered(bu.trace(lambda x: bu.fori_loop(0, 3, body, x), f32[64]), UPDATES)
+    assert only_step(program, ScanStep).updated == ()
 
 
 def test_a_scan_becomes_a_while_where_a_device_has_none() -> None:
@@ -191,7 +245,7 @@ def test_the_verifier_looks_inside() -> None:
         ("is never written", {"body": replace(step.body, steps=step.body.steps[:-1])}),
         ("which it still reads", {"spare": step.operands[1:2]}),
         ("is due", {"length": 5}),
-        ("takes inputs for itself", {"body": replace(step.body, donated=frozenset({0}))}),
+        ("takes other inputs", {"body": replace(step.body, donated=frozenset({0}))}),
     ):
         with pytest.raises(GraphError, match=message):
             verify_program(changed(program, step, **changes))
