@@ -24,6 +24,8 @@ from bringup_conformance.special import operands
 from bringup_conformance.support import Support, single
 from bringup_conformance.targets import DeviceTarget
 
+# What the suite says of a row that it does not know.
+_NO_OPERANDS = "the suite has no operands for it"
 #: Instructions of a case that are tried for a gradient.
 _MOST = 16
 
@@ -54,13 +56,15 @@ def _covered(unit: Unit) -> Covered:
     row, dtype, items = lookup(unit.op), BY_NAME[unit.dtype], list(unit.make())
     cases = [item for item in items if isinstance(item, Case)]
     refused = [item.reason for item in items if not isinstance(item, Case)]
+    device = next((reason for reason in refused if reason != _NO_OPERANDS), "")
+    missing = "" if cases else "the device takes no operands of it" if device else _NO_OPERANDS
     return Covered(
         row.name,
         dtype.name,
-        _reference(cases) if cases else "nothing to try it on",
-        refused[0] if refused else "",
+        missing or _reference(cases),
+        device,
         _gradient(row, dtype, cases),
-        "" if cases else "the suite has no operands for it",
+        missing,
     )
 
 
