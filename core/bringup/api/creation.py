@@ -354,8 +354,8 @@ def arange(
 
 
 def linspace(
-    start: float,
-    stop: float,
+    start: complex,
+    stop: complex,
     /,
     num: int,
     *,
@@ -363,19 +363,21 @@ def linspace(
     device: DeviceSpec = None,
     endpoint: bool = True,
 ) -> Array:
-    """`num` evenly spaced values from `start` to `stop`, f64 by default.
+    """`num` evenly spaced values from `start` to `stop`, f64 by default, c128 if one is complex.
 
     >>> bu.linspace(0, 1, 5).tolist()
     [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     opened = check_device(device)
-    own = DEFAULT_FLOAT if dtype is None else dtype_of(dtype)
+    given: tuple[Any, Any] = (start, stop)
+    ends = complex if any(isinstance(end, complex) for end in given) else float
+    own = default_dtype(ends.__name__) if dtype is None else dtype_of(dtype)
     (num,) = shape_of("linspace", integer_of("linspace", "num", num))
     intervals = num - 1 if endpoint else num
     ramp = iota(TensorType((num,), DEFAULT_FLOAT), 0, opened)
     values = add(multiply(ramp, (stop - start) / intervals if intervals > 0 else 0.0), start)
     if endpoint and num > 1:
-        values = where(greater_equal(ramp, float(num - 1)), float(stop), values)
+        values = where(greater_equal(ramp, float(num - 1)), ends(stop), values)
     return convert(values, own)
 
 

@@ -52,9 +52,11 @@ from bringup.api.floating import (
     sqrt,
     tan,
 )
-from bringup.dtypes import PART_OF, bool_, f32
+from bringup.api.manipulation import concat, reshape
+from bringup.dtypes import PART_OF, DType, bool_, f32
 from bringup.errors import OpTypeError
 from bringup.graph import Literal, user_location
+from bringup.types import TensorType
 
 Attrs = Mapping[str, Any]
 Rule = Callable[..., Array]
@@ -74,6 +76,10 @@ def apply_rule(name: str, operands: Sequence[Array | Literal], attrs: Attrs) -> 
         raise _refused(name, operands)
     if name in ("mul", "div") and _is_real(operands[1]):
         return _linear(name, attrs, operands[0], _factor(operands[1]))
+    if name == "pow" and _is_real(operands[1]) and isinstance(operands[0], ComplexArray):
+        exponent = float(_factor(operands[1]).scalar)
+        if exponent.is_integer() and math.fabs(exponent) <= _PRODUCTS:
+            return power(operands[0], int(exponent))
     if name == "mul" and _is_real(operands[0]):
         return _linear(name, attrs, _factor(operands[0]), operands[1])
     arrays = [
@@ -120,6 +126,26 @@ def _fold(name: str, attrs: Attrs, *operands: Any) -> Array:
     if attrs["kind"] not in ("add", "set"):
         raise _refused(f"{name} ({attrs['kind']})", operands)
     return _linear(name, attrs, *operands)
+
+
+def _reduce(name: str, attrs: Attrs, x: ComplexArray) -> Array:
+    if attrs["kind"] != "mul":
+        return _fold(name, attrs, x)
+    dims = attrs["dims"]
+    kept = [d for d in range(x.ndim) if d not in dims]
+    count = math.prod(x.shape[d] for d in dims)
+    shape = tuple(x.shape[d] for d in kept)
+    order = {"permutation": (*kept, *dims)}
+    rest = reshape(apply("transpose", (x,), order), (*shape, count))
+    # Halves are multiplied by each other until one is left.
+    while count > 1:
+        half = count // 2
+        product = multiply(rest[..., :half], rest[..., half : 2 * half])
+        rest = concat([product, rest[..., 2 * half :]], axis=-1) if count % 2 else product
+        count = half + count % 2
+    if count == 0:
+        return _constant(x.dtype, shape, x._device)
+    return reshape(rest, shape)
 
 
 def _convert(_name: str, attrs: Attrs, x: ComplexArray) -> Array:
@@ -175,11 +201,12 @@ def _div(_name: str, _attrs: Attrs, x: ComplexArray, y: ComplexArray) -> Complex
 
 
 def _reciprocal(name: str, attrs: Attrs, x: ComplexArray) -> Array:
-    return _div(name, attrs, _constant(x, 1.0), x)
+    return _div(name, attrs, _constant(x.dtype, x.shape, x._device), x)
 
 
-def _constant(x: ComplexArray, value: Any) -> ComplexArray:
-    return from_literal(Literal.splat(value, x.type), x._device)
+def _constant(dtype: DType, shape: tuple[int, ...], device: Any) -> ComplexArray:
+    """Ones."""
+    return from_literal(Literal.splat(1, TensorType(shape, dtype)), device)
 
 
 def _dot(name: str, attrs: Attrs, x: ComplexArray, y: ComplexArray) -> Array:
@@ -295,7 +322,7 @@ def power(x: ComplexArray, exponent: int) -> Array:
     """A power by products, where numpy takes them too."""
     if not -_PRODUCTS <= exponent <= _PRODUCTS:
         return apply_rule("pow", (x, Literal.splat(exponent, x.type)), {})
-    result, factor = _constant(x, 1.0), x
+    result, factor = _constant(x.dtype, x.shape, x._device), x
     first, rest = True, exponent if exponent >= 0 else -exponent
     while rest:
         if rest & 1:
@@ -425,7 +452,7 @@ RULES: dict[str, Rule] = {
     "mul": _mul,
     "pow": _pow,
     "reciprocal": _reciprocal,
-    "reduce": _fold,
+    "reduce": _reduce,
     "reduce_window": _fold,
     "scatter": _fold,
     "sign": _sign,

@@ -105,6 +105,12 @@ MOVED: dict[str, tuple[Function, Function]] = {
     "tril": (bu.tril, np.tril),
     "where": (lambda z: bu.where(bu.real(z) > 0, z, 0), lambda z: np.where(z.real > 0, z, 0)),
     "sum": (lambda z: bu.sum(z, axis=0), lambda z: z.sum(0)),
+    "prod": (bu.prod, np.prod),
+    "prod of rows": (lambda z: bu.prod(z, axis=0), lambda z: z.prod(0)),
+    "prod of none": (lambda z: bu.prod(z[:0], axis=0), lambda z: z[:0].prod(0)),
+    "cumulative_sum": (lambda z: bu.cumulative_sum(z, axis=1), lambda z: z.cumsum(1)),
+    "take": (lambda z: bu.take(z, bu.asarray([2, 0]), axis=0), lambda z: z[[2, 0]]),
+    "einsum": (lambda z: bu.einsum("ij,kj->ik", z, z), lambda z: z @ z.T),
     "mean": (lambda z: bu.mean(z, axis=1, keepdims=True), lambda z: z.mean(1, keepdims=True)),
     "var": (bu.var, np.var),
     "std": (lambda z: bu.std(z, axis=0), lambda z: z.std(0)),
@@ -145,6 +151,13 @@ def test_making_them() -> None:
     assert bu.complex(bu.ones(2, dtype=bu.float16)).dtype is bu.complex64
     with pytest.raises(OpTypeError, match="complex already"):
         bu.complex(1j, 2.0)
+
+
+def test_ramps_and_whole_powers() -> None:
+    close(bu.linspace(0, 1j, 5), np.linspace(0, 1j, 5))
+    close(bu.linspace(1 + 1j, 2, 3, dtype=bu.complex64), np.linspace(1 + 1j, 2, 3, dtype="c8"))
+    assert (bu.asarray(1j) ** 2.0).item() == -1
+    assert (bu.asarray(1j) ** bu.asarray(0.5)).item() == pytest.approx(1j**0.5)
 
 
 def test_types() -> None:
@@ -256,7 +269,7 @@ def test_far_out_and_at_the_edges() -> None:
         lambda z: z < z,
         lambda z: bu.floor(z),
         lambda z: bu.max(z),
-        lambda z: bu.prod(z),
+        lambda z: bu.sort(z, axis=0),
         lambda z: z % 2,
         lambda z: z & z,
         lambda z: bu.astype(z, bu.float32),
