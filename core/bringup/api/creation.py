@@ -370,7 +370,7 @@ def linspace(
     """
     opened = check_device(device)
     given: tuple[Any, Any] = (start, stop)
-    ends = complex if any(isinstance(end, complex) for end in given) else float
+    ends: Any = complex if any(isinstance(end, complex) for end in given) else float
     own = default_dtype(ends.__name__) if dtype is None else dtype_of(dtype)
     (num,) = shape_of("linspace", integer_of("linspace", "num", num))
     intervals = num - 1 if endpoint else num
