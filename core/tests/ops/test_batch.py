@@ -13,6 +13,7 @@ from bringup.dtypes import bool_, f16, f32, f64, i32, u8, u32
 from bringup.graph.verify import verify
 from bringup.ops.evaluate import evaluate
 from bringup.ops.table import Kind, all_ops, lookup
+from bringup.tracing.autodiff import vjp_graph
 from bringup.tracing.batching import batch_graph
 
 SIZE = 3
@@ -107,6 +108,33 @@ def test_every_row_batched_in_every_combination(kit, name):
             check(kit, row, graph, flags)
             checked += 1
     assert checked
+
+
+@pytest.mark.parametrize("name", MAPPED)
+def test_gradients_of_every_row_batched(kit, name):
+    """Whatever a vjp is made of can be batched: gradients per example."""
+    row, checked = lookup(name), 0
+    for graph in graphs_of(kit, row):
+        wrt = [i for i, v in enumerate(graph.inputs) if v.dtype in (f32, f64)]
+        of = [i for i, v in enumerate(graph.outputs) if v.dtype in (f32, f64)]
+        if not wrt or not of or 0 in [n for v in graph.inputs for n in v.shape]:
+            continue
+        pulled = vjp_graph(graph, wrt, of)
+        flags = [v.dtype.is_float for v in pulled.inputs]
+        batched, given = batch_graph(pulled, flags, SIZE)
+        verify(batched)
+        arrays = arrays_of(kit, pulled, flags, SIZE, True)
+        with np.errstate(all="ignore"):
+            found, wanted = evaluate(batched, arrays), of_each(pulled, flags, arrays, SIZE)
+        for one, other, flag, value in zip(found, wanted, given, pulled.outputs, strict=True):
+            result = one if flag else np.stack([one] * SIZE)
+            if value.dtype.is_float:
+                close(result, other, value.dtype)
+            else:
+                assert kit.same(result, other).all()
+        checked += 1
+    if not checked:
+        pytest.skip("no float goes in and comes out")
 
 
 @pytest.mark.parametrize("name", MAPPED)
