@@ -9,13 +9,13 @@ holds the largest so far.
 from __future__ import annotations
 
 from bringup.llvm import text as ir
-from bringup.llvm._network import Network, Record
+from bringup.llvm._network import Record
 from bringup.llvm._records import Numbers
 from bringup.llvm._sorted_odd import Oddities
 from bringup.llvm.launches import NativeStep
 from bringup.llvm.loops import NativeKernel
 from bringup.llvm.sorting import Blocks, Job
-from bringup.llvm.text import Module, Val, const, const_vector
+from bringup.llvm.text import Builder, Callee, Module, Param, Val, const, const_vector
 
 #: Elements of a result that one unit makes.
 _STRETCH = 1 << 14
@@ -25,11 +25,13 @@ _NOTE = 16
 class _Layout:
     """The memory that the phases share: the records twice, then notes on what they do not keep.
 
-    block: records of one.  count: blocks of a line.  lines, total: of the step.
+    block: records of one.  stretch: records of a merge's result that a unit makes.  count: blocks
+    of a line.  padded: records of a line.  lines, total: of the step.
     """
 
     def __init__(self, job: Job, block: int) -> None:
         self.block = block
+        self.stretch = min(_STRETCH, block)
         self.count = -(-job.length // block)
         self.lines = job.outer * job.inner
         self.padded = self.count * block
@@ -43,10 +45,11 @@ def emit_merging(module: Module, job: Job, name: str, block: int) -> NativeStep:
     """Emit the phases of a sort whose lines are several blocks."""
     layout = _Layout(job, block)
     phases = [_SortedBlocks(module, job, f"{name}.blocks", layout).emit()]
+    body = _MergeBody(module, job, f"{name}.merge", layout).emit()
     run, side = block, 0
     while run < layout.padded:
         merge = _Merge(module, job, f"{name}.merge{len(phases)}", layout)
-        phases.append(merge.emit(run, side))
+        phases.append(merge.emit(run, side, body))
         run, side = 2 * run, 1 - side
     phases.append(_Written(module, job, f"{name}.write", layout).emit(side))
     return NativeStep(tuple(phases), layout.nbytes)
@@ -108,41 +111,59 @@ class _SortedBlocks(_Part):
 
 
 class _Merge(_Part):
-    def emit(self, run: int, side: int) -> NativeKernel:
+    def emit(self, run: int, side: int, body: Callee) -> NativeKernel:
         """Merge sorted runs of so many records, from one half of the memory to the other."""
-        b, job, layout = self.b, self.job, self.layout
-        network = job.network(self.module, self.name, layout.total)
-        stretch = min(_STRETCH, layout.block)
-        per_line = layout.padded // stretch
-        source, target = self.records(side), self.records(1 - side)
+        b, layout = self.b, self.layout
+        halves = [self.records(side), self.records(1 - side)]
         with self.phase.units() as unit:
-            number, place = self.split(unit, per_line)
-            base = b.mul(number, const(ir.i64, layout.padded))
-            at = b.mul(place, const(ir.i64, stretch))
-            start = b.and_(at, const(ir.i64, -2 * run))
-            bounds = [
-                b.intrinsic("llvm.smin", ir.i64, (b.add(start, const(ir.i64, n * run)),
-                                                  const(ir.i64, layout.padded)))
-                for n in (1, 2)
-            ]  # fmt: skip
-            middle, stop = (b.add(base, bound) for bound in bounds)
-            left = b.add(base, start)
-            taken = self._cut(network, source, left, middle, stop, b.sub(at, start))
-            right = b.add(middle, b.sub(b.sub(at, start), taken))
-            out = b.add(base, at)
-            self._merge(network, source, target, [b.add(left, taken), right], [middle, stop], out,
-                        stretch)  # fmt: skip
-        return self.phase.done(layout.lines * per_line, stretch * job.lanes.bit_length())
+            b.call(body, [*halves, unit, const(ir.i64, run)])
+        units = layout.lines * (layout.padded // layout.stretch)
+        return self.phase.done(units, layout.stretch * self.job.lanes.bit_length())
 
-    def _one(self, network: Network, records: Val, place: Val) -> Record:
+
+class _MergeBody:
+    """The function that makes one stretch of a merge: the same for runs of any length."""
+
+    def __init__(self, module: Module, job: Job, name: str, layout: _Layout) -> None:
+        self.job = job
+        self.layout = layout
+        self.network = job.network(module, name, layout.total)
+        params: list[Param] = [
+            ("source", ir.ptr), ("target", ir.ptr), ("unit", ir.i64), ("run", ir.i64)
+        ]  # fmt: skip
+        self.function = module.function(
+            name, ir.void, params, "nounwind noinline", linkage="internal"
+        )
+        self.b = Builder(self.function.block("entry"))
+
+    def emit(self) -> Callee:
+        """Emit it."""
+        b, layout = self.b, self.layout
+        source, target, unit, run = self.function.args
+        padded, stretch = const(ir.i64, layout.padded), const(ir.i64, layout.stretch)
+        per_line = const(ir.i64, layout.padded // layout.stretch)
+        base = b.mul(b.udiv(unit, per_line), padded)
+        at = b.mul(b.urem(unit, per_line), stretch)
+        twice = b.add(run, run)
+        start = b.and_(at, b.sub(const(ir.i64, 0), twice))
+        middle, stop = (
+            b.add(base, b.intrinsic("llvm.smin", ir.i64, (b.add(start, length), padded)))
+            for length in (run, twice)
+        )
+        left, place = b.add(base, start), b.sub(at, start)
+        taken = self._cut(source, left, middle, stop, place)
+        heads = [b.add(left, taken), b.add(middle, b.sub(place, taken))]
+        self._merge(source, target, heads, [middle, stop], b.add(base, at))
+        b.ret()
+        return self.function.callee
+
+    def _one(self, records: Val, place: Val) -> Record:
         """One record, as scalars."""
-        b, type_ = self.b, network.type
-        first = b.gep(records, place, type_)
+        b, network = self.b, self.network
+        type_, first = network.type, b.gep(records, place, network.type)
         return [b.load(type_, b.gep(first, n * network.apart, type_)) for n in range(network.words)]
 
-    def _cut(
-        self, network: Network, records: Val, left: Val, middle: Val, stop: Val, place: Val
-    ) -> Val:
+    def _cut(self, records: Val, left: Val, middle: Val, stop: Val, place: Val) -> Val:
         """How many of the first ``place`` records of the result come from the left run."""
         b, zero, one = self.b, const(ir.i64, 0), const(ir.i64, 1)
         low = b.intrinsic("llvm.smax", ir.i64, (b.sub(place, b.sub(stop, middle)), zero))
@@ -150,16 +171,17 @@ class _Merge(_Part):
         with b.while_loop([low, high], lambda c: b.icmp("slt", c[0], c[1])) as loop:
             bottom, top = loop.carried
             centre = b.lshr(b.add(bottom, top), one)
-            x = self._one(network, records, b.add(left, centre))
+            x = self._one(records, b.add(left, centre))
             other = b.sub(b.sub(place, one), centre)
-            y = self._one(network, records, b.add(middle, other))
-            later = network.before(b, y, x)
+            y = self._one(records, b.add(middle, other))
+            later = self.network.before(b, y, x)
             loop.next(b.select(later, bottom, b.add(centre, one)), b.select(later, centre, top))
         return loop.carried[0]
 
-    def _vector(self, network: Network, records: Val, place: Val, stop: Val) -> Record:
+    def _vector(self, records: Val, place: Val, stop: Val) -> Record:
         """The records from a place on, and last ones from ``stop`` on."""
-        b, lanes = self.b, network.lanes
+        b, network = self.b, self.network
+        lanes = network.lanes
         ahead = b.splat(b.sub(stop, place), lanes)
         mask = b.icmp("slt", const_vector(ir.i64, list(range(lanes))), ahead)
         first = b.gep(records, place, network.type)
@@ -175,46 +197,39 @@ class _Merge(_Part):
         ]
 
     def _merge(
-        self,
-        network: Network,
-        source: Val,
-        target: Val,
-        heads: list[Val],
-        stops: list[Val],
-        out: Val,
-        count: int,
+        self, source: Val, target: Val, heads: list[Val], stops: list[Val], out: Val
     ) -> None:
-        """Write so many records of the merge of two runs."""
-        b, lanes = self.b, network.lanes
+        """Write a stretch of the merge of two runs."""
+        b, network, lanes = self.b, self.network, self.network.lanes
         step = const(ir.i64, lanes)
-        both = [self._vector(network, source, h, s) for h, s in zip(heads, stops, strict=True)]
+        both = [self._vector(source, h, s) for h, s in zip(heads, stops, strict=True)]
         low, high = network.merged(b, *both)
-        self._put(network, low, target, out)
+        self._put(low, target, out)
         start = [*(b.add(h, step) for h in heads), *high]
-        with b.loop(step, const(ir.i64, count), lanes, start) as loop:
+        with b.loop(step, const(ir.i64, self.layout.stretch), lanes, start) as loop:
             left, right, *held = loop.carried
             x, y = (
-                self._head(network, source, place, stop)
+                self._head(source, place, stop)
                 for place, stop in zip((left, right), stops, strict=True)
             )
             later = network.before(b, y, x)
             place, stop = b.select(later, right, left), b.select(later, stops[1], stops[0])
-            low, high = network.merged(b, list(held), self._vector(network, source, place, stop))
-            self._put(network, low, target, b.add(out, loop.index))
+            low, high = network.merged(b, list(held), self._vector(source, place, stop))
+            self._put(low, target, b.add(out, loop.index))
             after = b.add(place, step)
             loop.next(b.select(later, left, after), b.select(later, after, right), *high)
 
-    def _head(self, network: Network, records: Val, place: Val, stop: Val) -> Record:
+    def _head(self, records: Val, place: Val, stop: Val) -> Record:
         """The first record left of a run; the last record there is if none is."""
         b, one = self.b, const(ir.i64, 1)
         inside = b.intrinsic("llvm.smin", ir.i64, (place, b.sub(stop, one)))
-        found = self._one(network, records, inside)
+        found = self._one(records, inside)
         some = b.icmp("slt", place, stop)
         last = self.job.codec.last(1)
         return [b.select(some, x, y) for x, y in zip(found, last, strict=True)]
 
-    def _put(self, network: Network, record: Record, target: Val, place: Val) -> None:
-        b = self.b
+    def _put(self, record: Record, target: Val, place: Val) -> None:
+        b, network = self.b, self.network
         first = b.gep(target, place, network.type)
         for n, word in enumerate(record):
             b.store(word, b.gep(first, n * network.apart, network.type), network.type.bits // 8)
