@@ -180,6 +180,27 @@ PROGRAMS: dict[str, tuple[Fn, tuple[TensorType, ...]]] = {
     "x @ w of i8": (lambda x, w: x @ w, (int8[64, 32], int8[32, 48])),
     "batches of products": (lambda x, w: x @ w, (f32[5, 64, 32], f32[5, 32, 48])),
     "relu(x @ w + b)": (dense, (f32[64, 32], f32[32, 48], f32[48])),
+    "convolution": (
+        lambda x, w: bu.nn.relu(bu.nn.conv(x, w, padding=1)),
+        (f32[2, 8, 20, 20], f32[16, 8, 3, 3]),
+    ),
+    "convolution in groups": (
+        lambda x, w: bu.nn.conv(x, w, groups=2, stride=2, layout="NHWC"),
+        (f32[2, 20, 20, 8], f32[3, 3, 4, 16]),
+    ),
+    "convolution, gradient": (
+        bu.grad(lambda x, w: bu.sum(bu.nn.conv(x, w, stride=2) ** 2), argnums=(0, 1)),
+        (f32[2, 8, 20, 20], f32[16, 8, 3, 3]),
+    ),
+    "pooling, gradient": (
+        bu.grad(lambda x: bu.sum(bu.nn.max_pool(x, 3, stride=2, padding=1))),
+        (f32[2, 8, 20, 20],),
+    ),
+    "norm of groups": (lambda x: bu.nn.group_norm(x, 4), (f32[2, 8, 20, 20],)),
+    "attention": (
+        lambda q, k, v: bu.nn.attention(q, k, v, causal=True),
+        (float16[2, 40, 16],) * 3,
+    ),
     "movement": (moved, (f32[8, 10], f32[10, 3])),
     "movement into arithmetic": (lambda x, y: moved(x, y) * 2, (f32[8, 10], f32[10, 3])),
     "padding": (padded, (f32[8, 10],)),

@@ -63,6 +63,18 @@ def bu_layer_norm(x: Any, scale: Any, shift: Any) -> Any:
     return centred / bu.sqrt(spread + 1e-5) * scale + shift
 
 
+def conv_layer(x: Array, w: Array) -> Array:
+    wide = np.pad(x, ((0, 0), (0, 0), (1, 1)))
+    found = np.lib.stride_tricks.sliding_window_view(wide, w.shape[2], axis=2)
+    return np.maximum(np.einsum("ncik,mck->nmi", found, w), 0)
+
+
+def attention(q: Array, k: Array, v: Array) -> Array:
+    hidden = np.where(np.tril(np.ones((len(q), len(k)))) > 0, 0.0, -np.inf)
+    result: Array = softmax(q @ k.T / np.sqrt(q.shape[1]) + hidden) @ v
+    return result
+
+
 @dataclass(frozen=True)
 class Case:
     """The same function of both libraries, and the shapes of its float arguments."""
@@ -110,6 +122,19 @@ FLOAT: dict[str, Case] = {
         lambda x: bu.sum(x, axis=1) / bu.max(bu.abs(x), axis=1) + bu.min(x, axis=1),
         lambda x: x.sum(1) / np.abs(x).max(1) + x.min(1),
         ((4, 140),),
+    ),
+    "convolution": Case(
+        lambda x, w: bu.nn.relu(bu.nn.conv(x, w, padding="same")),
+        conv_layer,
+        ((2, 3, 35), (4, 3, 3)),
+    ),
+    "pooling": Case(
+        lambda x: bu.nn.max_pool(x, 2),
+        lambda x: x.reshape(2, 3, 4, 2, 5, 2).max(axis=(3, 5)),
+        ((2, 3, 8, 10),),
+    ),
+    "attention": Case(
+        lambda q, k, v: bu.nn.attention(q, k, v, causal=True), attention, ((9, 4),) * 3
     ),
     "no_axes": Case(lambda x: bu.exp(x) * 2 - x, lambda x: np.exp(x) * 2 - x, ((),)),
     "one_element": Case(lambda x: bu.sum(x * x), lambda x: (x * x).sum(), ((1, 1),)),
