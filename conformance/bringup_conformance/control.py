@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bringup.dtypes import ALL, DType, bool_, i32, u8
+from bringup.dtypes import STORED, DType, bool_, i32, u8
 from bringup.graph import Builder, Graph, Instr, Value
 from bringup.ops.build import bitcast, rows, splat
 from bringup.ops.control import chosen
@@ -179,7 +179,7 @@ def while_(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
 
 def case(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     """Indices in range, at the ends and beyond; branches of every dtype."""
-    for dtype in ALL:
+    for dtype in STORED:
         type_ = pick(draw.choices, _types(draw, dtype))
         branches = _branches(draw.choices, type_, draw.choices.integer(1, 4))
         kinds = (pick(draw.choices, ("small", "special", "signed")), *_KINDS[:2])

@@ -169,9 +169,14 @@ class RewritingBuilder(Builder):
         self, make: Callable[[], Value | tuple[Value, ...] | None]
     ) -> tuple[Value, ...] | None:
         self._depth += 1
+        made, seen = len(self._instrs), len(self._seen or ())
         try:
             found = make()
         except _Unavailable:
+            # What it had made until then must not stay, though nobody reads it.
+            del self._instrs[made:]
+            while self._seen is not None and len(self._seen) > seen:
+                self._seen.popitem()
             return None
         finally:
             self._depth -= 1

@@ -137,6 +137,8 @@ def test_replacements_the_device_lacks_are_not_made(examples: Examples) -> None:
         twice = builder.build([rows.add(x, rows.neg(y)), rows.add(x, rows.neg(y))])
     found = apply_rules(twice, ALL, lambda instr: instr.op.name != "sub", dedupe=True, fold=True)
     assert {instr.op.name for instr in eliminate(found)} == {"add", "neg"}
+    # Nor stay as dead code, which the verifier would find.
+    assert "sub" not in {instr.op.name for instr in found}
 
 
 def test_a_rule_that_changes_a_type_is_named(examples: Examples) -> None:
