@@ -49,6 +49,39 @@ def layer_norm(xp: Any) -> Program:
     return run
 
 
+def convolution(layout: str) -> Callable[[Any], Program]:
+    """A layer of 3 × 3 windows with bias and activation."""
+    kernel = "OIHW" if layout == "NCHW" else "HWIO"
+
+    def make(xp: Any) -> Program:
+        if xp is bu:
+            return lambda x, w, b: bu.nn.relu(bu.nn.conv(x, w, padding="same", layout=layout) + b)
+        numbers = (layout, kernel, layout)
+        return lambda x, w, b: jax.nn.relu(
+            jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=numbers) + b
+        )
+
+    return make
+
+
+def attention(xp: Any) -> Program:
+    if xp is bu:
+        return bu.nn.attention
+
+    def run(q: Any, k: Any, v: Any) -> Any:
+        scores = jnp.einsum("bhld,bhmd->bhlm", q, k) / q.shape[-1] ** 0.5
+        return jax.nn.softmax(scores) @ v
+
+    return run
+
+
+def largest(xp: Any) -> Program:
+    if xp is bu:
+        return lambda x: bu.nn.max_pool(x, 2)
+    window = (1, 1, 2, 2)
+    return lambda x: jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, window, "VALID")
+
+
 def _vectors(n: int) -> list[np.ndarray[Any, Any]]:
     return [_normal(n)] * 3
 
@@ -68,6 +101,16 @@ CASES: dict[str, tuple[Callable[[Any], Program], list[np.ndarray[Any, Any]]]] = 
         lambda xp: lambda x, w, b: xp.maximum(x @ w + b, 0),
         [_normal(512, 784), _normal(784, 512), _normal(512)],
     ),
+    "convolution 64-64, 8x56x56": (
+        convolution("NCHW"),
+        [_normal(8, 64, 56, 56), _normal(64, 64, 3, 3), _normal(64, 1, 1)],
+    ),
+    "the same, features last": (
+        convolution("NHWC"),
+        [_normal(8, 56, 56, 64), _normal(3, 3, 64, 64), _normal(64)],
+    ),
+    "largest of 2x2, 8x64x56x56": (largest, [_normal(8, 64, 56, 56)]),
+    "attention 8 heads, 1024x64": (attention, [_normal(1, 8, 1024, 64)] * 3),
     "x + 1, 4": (lambda xp: lambda x: x + 1, [_normal(4)]),
 }
 
