@@ -8,6 +8,8 @@ holds the largest so far.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bringup.llvm import text as ir
 from bringup.llvm._network import Record
 from bringup.llvm._records import Numbers
@@ -19,6 +21,8 @@ from bringup.llvm.text import Builder, Callee, Module, Param, Val, const, const_
 
 #: Elements of a result that one unit makes.
 _STRETCH = 1 << 14
+#: Merges of one unit that go on side by side.
+_FLOWS = 2
 _NOTE = 16
 
 
@@ -150,10 +154,16 @@ class _MergeBody:
             b.add(base, b.intrinsic("llvm.smin", ir.i64, (b.add(start, length), padded)))
             for length in (run, twice)
         )
-        left, place = b.add(base, start), b.sub(at, start)
-        taken = self._cut(source, left, middle, stop, place)
-        heads = [b.add(left, taken), b.add(middle, b.sub(place, taken))]
-        self._merge(source, target, heads, [middle, stop], b.add(base, at))
+        left, place, out = b.add(base, start), b.sub(at, start), b.add(base, at)
+        length = layout.stretch // _FLOWS
+        flows: list[tuple[Val, Val, Val]] = []
+        for n in range(_FLOWS):
+            ahead = const(ir.i64, n * length)
+            wanted = b.add(place, ahead)
+            taken = self._cut(source, left, middle, stop, wanted)
+            right = b.add(middle, b.sub(wanted, taken))
+            flows.append((b.add(left, taken), right, b.add(out, ahead)))
+        self._merge(source, target, flows, (middle, stop), length)
         b.ret()
         return self.function.callee
 
@@ -197,27 +207,38 @@ class _MergeBody:
         ]
 
     def _merge(
-        self, source: Val, target: Val, heads: list[Val], stops: list[Val], out: Val
+        self,
+        source: Val,
+        target: Val,
+        flows: Sequence[tuple[Val, Val, Val]],
+        stops: tuple[Val, Val],
+        length: int,
     ) -> None:
-        """Write a stretch of the merge of two runs."""
+        """Write ``length`` records each of merges of two runs, side by side: one waits for itself
+        most of the time.
+
+        flows: where each begins in the runs and in the result.
+        """
         b, network, lanes = self.b, self.network, self.network.lanes
-        step = const(ir.i64, lanes)
-        both = [self._vector(source, h, s) for h, s in zip(heads, stops, strict=True)]
-        low, high = network.merged(b, *both)
-        self._put(low, target, out)
-        start = [*(b.add(h, step) for h in heads), *high]
-        with b.loop(step, const(ir.i64, self.layout.stretch), lanes, start) as loop:
-            left, right, *held = loop.carried
-            x, y = (
-                self._head(source, place, stop)
-                for place, stop in zip((left, right), stops, strict=True)
-            )
-            later = network.before(b, y, x)
-            place, stop = b.select(later, right, left), b.select(later, stops[1], stops[0])
-            low, high = network.merged(b, list(held), self._vector(source, place, stop))
-            self._put(low, target, b.add(out, loop.index))
-            after = b.add(place, step)
-            loop.next(b.select(later, left, after), b.select(later, after, right), *high)
+        step, width = const(ir.i64, lanes), 2 + self.network.words
+        start: list[Val] = []
+        for left, right, out in flows:
+            both = [self._vector(source, x, y) for x, y in zip((left, right), stops, strict=True)]
+            low, high = network.merged(b, *both)
+            self._put(low, target, out)
+            start += [b.add(left, step), b.add(right, step), *high]
+        with b.loop(step, const(ir.i64, length), lanes, start) as loop:
+            carried: list[Val] = []
+            for n, (_, _, out) in enumerate(flows):
+                left, right, *held = loop.carried[n * width : (n + 1) * width]
+                x, y = self._head(source, left, stops[0]), self._head(source, right, stops[1])
+                later = network.before(b, y, x)
+                place, stop = b.select(later, right, left), b.select(later, stops[1], stops[0])
+                low, high = network.merged(b, list(held), self._vector(source, place, stop))
+                self._put(low, target, b.add(out, loop.index))
+                after = b.add(place, step)
+                carried += [b.select(later, left, after), b.select(later, after, right), *high]
+            loop.next(*carried)
 
     def _head(self, records: Val, place: Val, stop: Val) -> Record:
         """The first record left of a run; the last record there is if none is."""
