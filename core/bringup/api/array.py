@@ -209,7 +209,7 @@ class Array:
         return self._host("the elements of").tolist()
 
     def __bool__(self) -> bool:
-        fix = "use where(cond, a, b), or make the argument it depends on static (static_argnums)"
+        fix = "use where, cond or while_loop, or make the argument static (static_argnums)"
         return bool(self._zero_d("the truth of", fix))
 
     def __float__(self) -> float:

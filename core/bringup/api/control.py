@@ -7,6 +7,7 @@ an operand.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     require_function("fori_loop", body, "body")
     if type(lower) is int and type(upper) is int:
 
+        @wraps(body)
         def step(carry: Any, _row: None) -> Any:
             return (carry[0] + 1, body(*carry)), None
 
@@ -77,6 +79,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     def holds(state: Any) -> Any:
         return less(state[0], stop)
 
+    @wraps(body)
     def advance(state: Any) -> Any:
         return state[0] + 1, body(*state)
 
