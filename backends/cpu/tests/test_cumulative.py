@@ -87,6 +87,16 @@ def test_a_long_line_is_many_units() -> None:
     assert totals.units == rows.units == 32
 
 
+def test_no_accumulator_sees_more_additions_than_are_declared() -> None:
+    """Many lines keep the threads busy, but long ones are cut all the same."""
+    attrs = {"kind": "add", "dim": 1, "reverse": False, "exclusive": False}
+    for length, phases in ((1 << 17, 1), ((1 << 17) + 1, 2)):
+        slot = Slot("input", 0, 0, TensorType((16, length), f32))
+        step = OpStep(lookup("cumulative"), attrs, (slot,), (slot,))
+        made = emit_step(Module(), step, "many", LoopTarget(512, 32))
+        assert len(made.phases) == phases
+
+
 def test_a_scan_stands_between_kernels(kit: Any) -> None:
     def build(x: Any) -> Any:
         made = ops.cumulative(ops.mul(x, x), kind="add", dim=1)

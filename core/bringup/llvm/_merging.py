@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from bringup.llvm import text as ir
 from bringup.llvm._network import Record
 from bringup.llvm._records import Numbers
+from bringup.llvm._sort_base import Blocks, Job
 from bringup.llvm._sorted_odd import Oddities
 from bringup.llvm.launches import NativeStep
 from bringup.llvm.loops import NativeKernel
-from bringup.llvm.sorting import Blocks, Job
 from bringup.llvm.text import Builder, Callee, Module, Param, Val, const, const_vector
 
 #: Elements of a result that one unit makes.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from bringup.dtypes import DType, f32
 from bringup.llvm import text as ir
 from bringup.llvm.launches import NativeStep, Phase
-from bringup.llvm.loops import NativeKernel
+from bringup.llvm.loops import LONGEST_CHAIN, NativeKernel
 from bringup.llvm.scalar import combine, identity, is_half, memory_type, narrow, widen
 from bringup.llvm.schedule import LoopTarget
 from bringup.llvm.text import Builder, Module, Val, const, const_vector, vec
@@ -84,7 +84,8 @@ def emit_cumulative(module: Module, step: OpStep, name: str, target: LoopTarget)
     if scan.inner > 1:
         return NativeStep((_emit_columns(module, step, name, scan),))
     chunk = max(_CHUNK, -(-scan.length // (_MAX_CHUNKS * scan.lanes)) * scan.lanes)
-    if scan.outer >= _MANY_ROWS or scan.length < 2 * chunk:
+    many = scan.outer >= _MANY_ROWS and scan.length <= scan.lanes * LONGEST_CHAIN
+    if many or scan.length < 2 * chunk:
         return NativeStep((_emit_rows(module, step, name, scan, scan.length),))
     chunks = -(-scan.length // chunk)
     totals = _emit_totals(module, step, f"{name}.totals", scan, chunk)

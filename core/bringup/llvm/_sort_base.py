@@ -1,0 +1,205 @@
+"""What all ways to sort share: reading elements as records, sorting blocks, writing in order."""
+
+from __future__ import annotations
+
+from bringup.dtypes import DType
+from bringup.llvm import text as ir
+from bringup.llvm._network import Network
+from bringup.llvm._records import Line, Numbers, Places
+from bringup.llvm.launches import Phase
+from bringup.llvm.text import Builder, Module, Val, const, const_vector, vec
+from bringup.program.program import OpStep
+from bringup.records import record
+
+
+@record
+class Job:
+    """A sort of ``outer`` × ``inner`` lines of ``length`` elements that are ``inner`` apart."""
+
+    step: OpStep
+    codec: Numbers | Places
+    outer: int
+    length: int
+    inner: int
+    lanes: int
+    levels: int
+
+    @property
+    def dtypes(self) -> list[DType]:
+        """Of the operands."""
+        return [slot.type.dtype for slot in self.step.operands]
+
+    @property
+    def keys(self) -> int:
+        """How many operands are keys."""
+        count: int = self.step.attrs["num_keys"]
+        return count
+
+    def bytes_of(self, records: int) -> int:
+        """Memory of so many records."""
+        return records * self.codec.words * self.codec.type.bits // 8
+
+    def network(self, module: Module, name: str, block: int) -> Network:
+        """The network for blocks of so many records."""
+        codec = self.codec
+        return Network(module, name, codec.type, codec.words, self.lanes, block, self.levels)
+
+
+class Emission:
+    """What the ways to sort share: reading elements as records, and writing what is in order."""
+
+    def __init__(self, module: Module, job: Job, name: str) -> None:
+        self.module = module
+        self.job = job
+        self.name = name
+        self.phase = Phase(module, job.step, name)
+        self.b: Builder = self.phase.b
+
+    def encode(self, line: Line, place: Val, mask: Val | None) -> tuple[list[Val], Val | None]:
+        """Records of the elements at a place, and which of them the records do not keep."""
+        b, job = self.b, self.job
+        lanes = job.lanes
+        values = [
+            line.load(b, self.phase.operands[n], dtype, place, lanes, mask)
+            for n, dtype in enumerate(job.dtypes[: job.keys])
+        ]
+        spread = b.splat(place, lanes)
+        if line.places:
+            spread = b.add(spread, const_vector(ir.i64, list(range(lanes))))
+        record = job.codec.encoded(b, values, spread)
+        if mask is not None:
+            last = job.codec.last(lanes)
+            record = [b.select(mask, x, y) for x, y in zip(record, last, strict=True)]
+        odd = job.codec.odd(b, values) if isinstance(job.codec, Numbers) else None
+        return record, odd
+
+    def write(self, line: Line, record: list[Val], place: Val, mask: Val | None) -> None:
+        """Write what the records at a place stand for."""
+        b, job = self.b, self.job
+        if isinstance(job.codec, Numbers):
+            value = job.codec.decoded(b, record)
+            line.store(b, value, self.phase.results[0], job.dtypes[0], place, mask)
+            return
+        came = job.codec.place(b, record)
+        if mask is not None:
+            came = b.select(mask, came, ir.zero(came.type))
+        for n, dtype in enumerate(job.dtypes):
+            value = line.load(b, self.phase.operands[n], dtype, came, job.lanes, mask)
+            line.store(b, value, self.phase.results[n], dtype, place, mask)
+
+    def flags(self, network: Network) -> Val:
+        """No lane whose element the records do not keep; only numbers do not keep all."""
+        return ir.zero(vec(ir.integer(network.type.bits), self.job.lanes))
+
+    def flagged(self, flag: Val, odd: Val | None) -> Val:
+        """Flags with more lanes."""
+        return flag if odd is None else self.b.or_(flag, self.b.sext(odd, flag.type.scalar))
+
+    def raised(self, flag: Val) -> Val | None:
+        """Whether any lane is flagged; None if none can be."""
+        if not self.loses:
+            return None
+        return self.b.icmp("ne", self.b.reduce("or", flag), const(flag.type.scalar, 0))
+
+    @property
+    def loses(self) -> bool:
+        """Whether records may not keep their elements."""
+        return isinstance(self.job.codec, Numbers) and self.job.codec.dtype.is_float
+
+    def below(self, left: Val) -> Val:
+        """Lanes below ``left``."""
+        b, lanes = self.b, self.job.lanes
+        return b.icmp("slt", const_vector(ir.i64, list(range(lanes))), b.splat(left, lanes))
+
+
+class Blocks(Emission):
+    """Lanes are stretches of one line."""
+
+    def line(self, number: Val) -> Line:
+        """The line of a number."""
+        b, inner = self.b, self.job.inner
+        if inner == 1:
+            return Line(b.mul(number, const(ir.i64, self.job.length)), 1, 1, places=True)
+        outer, place = b.udiv(number, const(ir.i64, inner)), b.urem(number, const(ir.i64, inner))
+        start = b.add(b.mul(outer, const(ir.i64, self.job.length * inner)), place)
+        return Line(start, inner, inner, places=True)
+
+    def read(self, line: Line, first: Val, count: Val, network: Network, block: Val) -> Val | None:
+        """Fill a block of ``network.apart`` records from ``count`` elements at a place on.
+
+        Returns whether the records do not keep some element.
+        """
+        b, lanes = self.b, self.job.lanes
+        full = b.lshr(count, const(ir.i64, lanes.bit_length() - 1))
+
+        def row(index: Val, flag: Val, mask: Val | None) -> Val:
+            place = b.add(first, b.mul(index, const(ir.i64, lanes)))
+            record, odd = self.encode(line, place, mask)
+            network.store(b, record, block, index)
+            return self.flagged(flag, odd)
+
+        with b.loop(const(ir.i64, 0), full, carried=[self.flags(network)]) as loop:
+            loop.next(row(loop.index, loop.carried[0], None))
+        done = b.mul(full, const(ir.i64, lanes))
+        left = b.sub(count, done)
+        some = b.icmp("sgt", left, const(ir.i64, 0))
+        (flag,) = b.cond(
+            some, lambda: row(full, loop.carried[0], self.below(left)), lambda: loop.carried[0]
+        )
+        begin = b.add(full, b.zext(some, ir.i64))
+        with b.loop(begin, const(ir.i64, network.apart // lanes)) as rest:
+            network.store(b, self.job.codec.last(lanes), block, rest.index)
+        return self.raised(flag)
+
+    def turn(self, network: Network, block: Val, to: Val, apart: int) -> None:
+        """Write a sorted block in order of its elements; ``apart`` as in `Network`, of ``to``."""
+        b, lanes = self.b, self.job.lanes
+        rows = network.apart // lanes
+        with b.loop(const(ir.i64, 0), const(ir.i64, rows), lanes) as loop:
+            held = [
+                network.load(b, block, b.add(loop.index, const(ir.i64, n))) for n in range(lanes)
+            ]
+            for word in range(network.words):
+                turned = transposed(b, [record[word] for record in held])
+                for lane, vector in enumerate(turned):
+                    place = b.add(loop.index, const(ir.i64, lane * rows + word * apart))
+                    b.store(vector, b.gep(to, place, network.type), network.type.bits // 8)
+
+    def write_all(self, line: Line, first: Val, count: Val, records: Val, apart: int) -> None:
+        """Write ``count`` elements from a place on; ``records`` points to those in order."""
+        b, job = self.b, self.job
+        lanes, type_ = job.lanes, job.codec.type
+
+        def vector(at: Val, mask: Val | None) -> None:
+            record = [
+                b.load(
+                    vec(type_, lanes),
+                    b.gep(records, b.add(at, const(ir.i64, n * apart)), type_),
+                    type_.bits // 8,
+                )
+                for n in range(job.codec.words)
+            ]
+            self.write(line, record, b.add(first, at), mask)
+
+        rest = b.and_(count, const(ir.i64, lanes - 1))
+        stop = b.sub(count, rest)
+        with b.loop(const(ir.i64, 0), stop, lanes) as loop:
+            vector(loop.index, None)
+        with b.if_then(b.icmp("sgt", rest, const(ir.i64, 0))):
+            vector(stop, self.below(rest))
+
+
+def transposed(b: Builder, rows: list[Val]) -> list[Val]:
+    """The columns of a square of vectors."""
+    lanes = len(rows)
+    distance = 1
+    while distance < lanes:
+        low = [i if not i & distance else lanes + (i ^ distance) for i in range(lanes)]
+        high = [i | distance if not i & distance else lanes + i for i in range(lanes)]
+        for n in range(lanes):
+            if not n & distance:
+                x, y = rows[n], rows[n | distance]
+                rows[n] = b.shufflevector(x, y, low)
+                rows[n | distance] = b.shufflevector(x, y, high)
+        distance *= 2
+    return rows
