@@ -108,6 +108,13 @@ class Windows:
         """Dimensions of the array that every window spans."""
         return tuple(d for d in range(len(self.shape)) if d not in (*self.places, *self.batch[0]))
 
+    @property
+    def count_of_rows(self) -> int:
+        """Windows of a batch in the rows form."""
+        batch = math.prod(self.positions[d] for d in self.batched)
+        spans = math.prod(self.sizes[d] for d in self.places)
+        return math.prod(self.positions) // max(batch, 1) * spans
+
     def count(self, dims: Sequence[int]) -> int:
         """Elements of the array along some of its dimensions."""
         return math.prod(self.shape[d] for d in dims)
@@ -274,6 +281,24 @@ class Targets:
 
     at: Value
     inside: Value | None
+
+    def inside_only(self, windows: Windows) -> Value:
+        """``at`` with −1 for windows that lie outside."""
+        if self.inside is None:
+            return self.at
+        fits = _per_target(windows, self.inside, self.at)
+        return rows.select(fits, self.at, build.like(self.at, -1))
+
+
+def _per_target(windows: Windows, inside: Value, at: Value) -> Value:
+    """A truth per position as one per target."""
+    batch = windows.batched
+    others = [d for d in range(len(windows.positions)) if d not in batch]
+    ordered = build.transpose(inside, (*batch, *others))
+    count = build.size_of(inside, others)
+    flat = build.reshape(ordered, (at.shape[0], count, 1))
+    each = at.shape[1] // max(count, 1)
+    return build.reshape(build.broadcast_to(flat, (*flat.shape[:2], each), (0, 1, 2)), at.shape)
 
 
 def components(windows: Windows, indices: Value) -> list[Value]:

@@ -17,6 +17,7 @@ from bringup.ops._numeric import Array
 from bringup.ops._windows import (
     DIMENSION_NUMBERS,
     Windows,
+    array_of,
     array_rows,
     checked_numbers,
     checked_sizes,
@@ -27,6 +28,7 @@ from bringup.ops._windows import (
     spread_positions,
     starts_in,
     targets,
+    window_rows,
     windows_from,
     windows_of,
 )
@@ -76,10 +78,24 @@ def _gather_vjp(
     ct: Value, _result: Value, x: Value, indices: Value, *, mode: str, sizes: Ints, **attrs: Any
 ) -> Cotangents:
     windows = Windows(x.shape, indices.shape, sizes, **attrs)
+    if windows.count_of_rows == 1:
+        return (_placed(windows, indices, ct, mode), None)
     if mode == "clip":
         indices, attrs = _moved_inside(windows, indices, attrs)
     zeros = build.zeros_like(x)
     return (rows.scatter(zeros, indices, ct, kind="add", **attrs), None)
+
+
+def _placed(windows: Windows, indices: Value, ct: Value, mode: str) -> Value:
+    """The one row of each batch at its place among zeros: a choice, which fuses, unlike scatter."""
+    found = targets(windows, indices)
+    at = found.at if mode == "clip" else found.inside_only(windows)
+    new = window_rows(windows, ct)
+    shape = (new.shape[0], windows.count(windows.places), new.shape[2])
+    spread = build.broadcast_to(at, shape, (0, 1))
+    hit = build.compare("eq", spread, rows.iota(type=spread.type, dim=1))
+    made = build.broadcast_to(new, shape, (0, 1, 2))
+    return array_of(windows, rows.select(hit, made, build.zeros_like(made)))
 
 
 def _moved_inside(

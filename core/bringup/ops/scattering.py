@@ -206,9 +206,7 @@ def _scatter_decompose(
     found = targets(windows, indices)
     if not updates.type.size or not x.type.size:
         return x
-    at = found.at
-    if found.inside is not None:
-        at = rows.select(_inside_rows(windows, found.inside, at), at, build.like(at, -1))
+    at = found.inside_only(windows)
     old, new = array_rows(windows, x), window_rows(windows, updates)
     return array_of(windows, _combined(kind, old, at, new, _order(windows, updates)))
 
@@ -219,17 +217,6 @@ def _order(windows: Windows, updates: Value) -> Value:
     flat = rows.iota(type=TensorType((updates.type.size,), dtype), dim=0)
     numbers = window_rows(windows, build.reshape(flat, updates.shape))
     return build.reshape(build.slice_dim(numbers, 2, 0, 1), numbers.shape[:2])
-
-
-def _inside_rows(windows: Windows, inside: Value, at: Value) -> Value:
-    """A truth per position as one per target."""
-    batch = windows.batched
-    others = [d for d in range(len(windows.positions)) if d not in batch]
-    ordered = build.transpose(inside, (*batch, *others))
-    count = build.size_of(inside, others)
-    flat = build.reshape(ordered, (at.shape[0], count, 1))
-    each = at.shape[1] // max(count, 1)
-    return build.reshape(build.broadcast_to(flat, (*flat.shape[:2], each), (0, 1, 2)), at.shape)
 
 
 def _combined(kind: str, old: Value, at: Value, new: Value, order: Value) -> Value:

@@ -300,6 +300,15 @@ WINDOWS: list[tuple[Any, Any, Any, Any, Any]] = [
         {"offset": (2,), "index_map": (1,), "index_dim": 2, "collapsed": (1,)}
         | {"batch": ((0,), (1,))},
     ),
+    (
+        (4, 5),
+        (4,),
+        i32,
+        (1, 1),
+        {"offset": (), "index_map": (1,), "index_dim": 1, "collapsed": (1,)}
+        | {"batch": ((0,), (0,))},
+    ),
+    ((5, 3), (), i8, (1, 3), {**_ROWS, "offset": (0,), "index_dim": 0}),
     ((3, 4), (), i32, (3, 2), {"offset": (0, 1), "index_map": (1,), "index_dim": 0}),
     ((3,), (2, 0), i32, (2,), {"offset": (1,), "index_map": (), "index_dim": 1}),
 ]

@@ -97,6 +97,16 @@ def test_a_loss_that_picks_labels_writes_one_number_per_row() -> None:
     assert made.cost().bytes_written <= 4 * (3 * N + 1)
 
 
+def test_the_gradient_of_a_picked_loss_is_one_launch() -> None:
+    """With the cotangent of one number per row at its place, which is no scatter."""
+
+    def gradient(x: Any, labels: Any) -> Any:
+        return bu.grad(lambda x: picked_loss(x, labels))(x)
+
+    cost = lower_graph(bu.trace(gradient, f32[N, 10], AT), Paper(STEPS)).cost()
+    assert (cost.kernels, cost.bytes_written) == (1, 4 * N * 10)
+
+
 def test_the_gradient_of_a_table_is_filled_and_scattered_into() -> None:
     made = lower_graph(bu.trace(by_table, f32[V, D], AT, ROWS), Paper(STEPS))
     scatters = [step for step in made.program.steps if step.name == "scatter"]
