@@ -153,3 +153,20 @@ def test_atoms_print_and_know_their_ranges() -> None:
     assert Expr.of(AXES[2]) == Expr(0)
     assert (Expr.of(div) + axis).coefficient(AXES[1]) is None
     assert (axis * 3).coefficient(AXES[0]) == 0
+
+
+def test_windows_laid_out_by_copies_are_affine() -> None:
+    """Copies of a line, cut anew one step longer: row k begins k steps further in the line."""
+    length, step, stride = 20, 3, 2
+    k, i = Axis(0, 4), Axis(1, 5)
+    flat = Expr.of(k) * (length + step) + Expr.of(i) * stride
+    (_, at) = unflatten(flat, (6, length))
+    assert at == Expr.of(k) * step + Expr.of(i) * stride
+
+
+def test_divisions_look_past_what_lies_below_every_step() -> None:
+    """Groups of 4 features of 6 × 6 points each."""
+    c, h, w = Axis(0, 8), Axis(1, 6), Axis(2, 6)
+    flat = flatten((Expr.of(c), Expr.of(h), Expr.of(w)), (8, 6, 6))
+    assert flat // 144 == Expr.of(c) // 4
+    assert flat % 144 == (Expr.of(c) % 4) * 36 + Expr.of(h) * 6 + Expr.of(w)
