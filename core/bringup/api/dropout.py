@@ -26,9 +26,12 @@ def dropout(x: Array, key: Key, rate: float | Array) -> Array:
     >>> sorted(set(x.tolist())), 750 < float(bu.sum(x != 0)) < 850
     ([0.0, 1.25], True)
     """
+    from bringup.api.keys import checked
     from bringup.api.samplers import bernoulli
+    from bringup.api.sampling import parameter
 
-    x = as_float(x)
+    x, key = as_float(x), checked("dropout", key)
+    rate = parameter("dropout", "rate", rate, key)
     if isinstance(rate, Array):
         kept = 1 - convert(rate, x.dtype)
         return where(bernoulli(key, spread(kept, x.shape)), x / kept, 0.0)

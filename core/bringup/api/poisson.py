@@ -19,7 +19,7 @@ from bringup.api.keys import Key, Shape, checked, fold_in, split
 from bringup.api.promotion import DEFAULT_INT, dtype_of
 from bringup.api.quantiles import log
 from bringup.api.reductions import all as all_of
-from bringup.api.sampling import sizes_of, tails, working
+from bringup.api.sampling import parameter, sizes_of, tails, working
 from bringup.dtypes import bool_, i32
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
@@ -45,7 +45,9 @@ def poisson(
     >>> abs(float(bu.mean(bu.astype(x, bu.float64))) - 4) < 0.1
     True
     """
-    one, sizes = checked("poisson", key), sizes_of("poisson", shape, (rate,))
+    one = checked("poisson", key)
+    rate = _checked(rate, one)
+    sizes = sizes_of("poisson", shape, (rate,))
     own = DEFAULT_INT if dtype is None else dtype_of(dtype)
     if not own.is_integer:
         raise OpTypeError(
@@ -54,7 +56,7 @@ def poisson(
             fix="convert the result, with astype(x, …)",
         )
     few, many = split(one)
-    mean = as_float(as_array(_checked(rate), one.data._device))
+    mean = as_float(as_array(rate, one.data._device))
     mean = spread(convert(mean, working(mean.dtype)), sizes)
     if not isinstance(rate, Array):
         return convert(_arrivals(few, mean) if rate < _LARGE else _proposed(many, mean), own)
@@ -65,7 +67,8 @@ def poisson(
     return convert(where((mean >= 0) & isfinite(mean), found, -1.0), own)
 
 
-def _checked(rate: float | Array) -> float | Array:
+def _checked(given: Any, key: Key) -> float | Array:
+    rate: float | Array = parameter("poisson", "rate", given, key)
     if not isinstance(rate, Array) and not 0 <= rate < math.inf:
         raise OpTypeError(
             f"poisson: rate={rate} is no mean of counts",

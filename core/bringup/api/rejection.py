@@ -19,7 +19,7 @@ from bringup.api.reductions import all as all_of
 from bringup.api.reductions import max as largest
 from bringup.api.reductions import sum as total
 from bringup.api.samplers import normal
-from bringup.api.sampling import float_of, sizes_of, tails, working
+from bringup.api.sampling import float_of, parameter, sizes_of, spread_parameter, tails, working
 from bringup.dtypes import DType, i32
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
@@ -97,16 +97,16 @@ def _parameters(
     name: str, key: Key, dtype: DType, shape: Shape | None, **given: Any
 ) -> list[Array]:
     """Parameters as arrays of one shape, in the dtype to work in."""
-    sizes, wide = sizes_of(name, shape, list(given.values())), working(dtype)
-    for what, value in given.items():
+    found = {what: parameter(name, what, value, key) for what, value in given.items()}
+    for what, value in found.items():
         if not isinstance(value, Array) and not value >= 0:
             raise OpTypeError(
                 f"{name}: {what}={value} is no parameter of the distribution",
                 location=user_location(),
                 fix="give a number of at least 0",
             )
-    arrays = [as_array(v, key.data._device) for v in given.values()]
-    return [spread(convert(x, wide), sizes) for x in arrays]
+    sizes, wide = sizes_of(name, shape, list(found.values())), working(dtype)
+    return [spread_parameter(value, wide, sizes, key) for value in found.values()]
 
 
 def _log_gamma(key: Key, a: Array) -> Array:

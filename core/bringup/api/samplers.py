@@ -9,7 +9,7 @@ import numpy as np
 
 from bringup.api.array import Array
 from bringup.api.axes import axis_of
-from bringup.api.broadcasting import as_array, as_float, convert, spread
+from bringup.api.broadcasting import as_float, convert, spread
 from bringup.api.elementwise import clip, less, minimum, nextafter, where
 from bringup.api.keys import Key, Shape, bits, checked, generate, split
 from bringup.api.manipulation import expand_dims, moveaxis
@@ -19,9 +19,11 @@ from bringup.api.reductions import argmax
 from bringup.api.sampling import (
     float_of,
     fraction,
+    parameter,
     scaled_down,
     signed,
     sizes_of,
+    spread_parameter,
     tails,
     working,
 )
@@ -52,6 +54,7 @@ def uniform(
     """
     one, own = checked("uniform", key), float_of("uniform", dtype)
     sizes = sizes_of("uniform", shape)
+    low, high = (parameter("uniform", *each, one) for each in (("low", low), ("high", high)))
     x = fraction(one, sizes, own)
     if _is(low, 0.0) and _is(high, 1.0):
         return x
@@ -59,7 +62,7 @@ def uniform(
         _check_order("uniform", low, high)
         below = float(np.nextafter(own.numpy.type(high), own.numpy.type(low)))
         return minimum(x * (high - low) + low, below)
-    first, last = (_parameter(bound, own, sizes, one) for bound in (low, high))
+    first, last = (spread_parameter(bound, own, sizes, one) for bound in (low, high))
     return minimum(x * (last - first) + first, nextafter(last, first))
 
 
@@ -74,12 +77,6 @@ def _check_order(name: str, low: float, high: float) -> None:
             location=user_location(),
             fix="give low <= high",
         )
-
-
-def _parameter(value: Any, dtype: DType, shape: tuple[int, ...], key: Key) -> Array:
-    """A parameter of a distribution as an array of the result's type."""
-    array = as_array(value, key.data._device)
-    return spread(convert(array, dtype), shape)
 
 
 def normal(key: Key, shape: Shape = (), *, dtype: object = None) -> Array:
@@ -111,17 +108,19 @@ def truncated_normal(
     True
     """
     one, own = checked("truncated_normal", key), float_of("truncated_normal", dtype)
-    sizes, wide = sizes_of("truncated_normal", shape, (low, high)), working(own)
+    name, wide = "truncated_normal", working(own)
+    low, high = (parameter(name, *each, one) for each in (("low", low), ("high", high)))
+    sizes = sizes_of(name, shape, (low, high))
     lower, upper, _ = tails(one, sizes, wide)
     ends: list[tuple[Any, Any]]
     if isinstance(low, Array) or isinstance(high, Array):
         from bringup.api.nn import erf  # deferred: nn imports this
 
-        low, high = (_parameter(bound, wide, sizes, one) for bound in (low, high))
+        low, high = (spread_parameter(bound, wide, sizes, one) for bound in (low, high))
         root = math.sqrt(0.5)
         ends = [(0.5 + 0.5 * erf(x * root), 0.5 - 0.5 * erf(x * root)) for x in (low, high)]
     else:
-        _check_order("truncated_normal", low, high)
+        _check_order(name, low, high)
         ends = [(_below(low), _below(-low)), (_below(high), _below(-high))]
     # The share of the mass between the bounds, told from below and from above.
     (from_below, from_above), (to_below, to_above) = ends
@@ -185,7 +184,9 @@ def bernoulli(key: Key, p: Bound = 0.5, shape: Shape | None = None) -> Array:
     >>> abs(float(bu.mean(bu.astype(x, bu.float64))) - 0.3) < 0.02
     True
     """
-    one, sizes = checked("bernoulli", key), sizes_of("bernoulli", shape, (p,))
+    one = checked("bernoulli", key)
+    p = parameter("bernoulli", "p", p, one)
+    sizes = sizes_of("bernoulli", shape, (p,))
     if isinstance(p, Array):
         p = as_float(p)
         return less(fraction(one, sizes, p.dtype), spread(p, sizes))
@@ -206,8 +207,9 @@ def randint(
 
     No integer's probability is off by more than 2**-64 where the range holds less than 2**32, nor
     by more than 2**-128 where it holds more.
-    low, high: ints, or arrays that broadcast to the shape; where ``high <= low`` these give `low`.
-    Raises OpTypeError for ints with high <= low.
+    low, high: ints, or integer arrays that broadcast to the shape and are converted to the dtype;
+    where ``high <= low`` these give `low`.
+    Raises OpTypeError for ints with high <= low, ConversionError for ints that do not fit.
 
     >>> sorted(set(bu.random.randint(bu.random.key(0), 100, 0, 3).tolist()))
     [0, 1, 2]
@@ -220,17 +222,34 @@ def randint(
             location=user_location(),
             fix="use uniform for floats and bernoulli for booleans",
         )
+    low, high = (_whole(*each, own, one) for each in (("low", low), ("high", high)))
     if isinstance(low, Array) or isinstance(high, Array):
-        return _between(one, *(_parameter(bound, own, sizes, one) for bound in (low, high)))
+        if not isinstance(high, Array):
+            check_range(high, own)
+        return _between(one, *(spread_parameter(bound, own, sizes, one) for bound in (low, high)))
     if not low < high:
         raise OpTypeError(
             f"randint: no integer is in [{low}, {high})",
             location=user_location(),
             fix="give low < high",
         )
-    check_range(low, own)
     check_range(high - 1, own)
     return convert(_below_span(one, sizes, high - low), own) + low
+
+
+def _whole(what: str, value: Any, dtype: DType, key: Key) -> Any:
+    """A bound: an int, or an array of integers.  Raises OpTypeError for others."""
+    given = parameter("randint", what, value, key)
+    if not (given.dtype.is_integer if isinstance(given, Array) else isinstance(given, int)):
+        shown = given.type if isinstance(given, Array) else given
+        raise OpTypeError(
+            f"randint: {what}={shown} is no integer",
+            location=user_location(),
+            fix="give ints or integer arrays; uniform draws floats",
+        )
+    if not isinstance(given, Array) and what == "low":
+        check_range(given, dtype)
+    return given
 
 
 def _below_span(key: Key, shape: tuple[int, ...], span: int) -> Array:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from bringup.api.array import Array
 from bringup.api.axes import shape_of
-from bringup.api.broadcasting import common_shape, convert, spread
+from bringup.api.broadcasting import as_array, common_shape, convert, spread
 from bringup.api.elementwise import where
 from bringup.api.keys import Key, Shape, generate
 from bringup.api.promotion import DEFAULT_FLOAT, dtype_of
@@ -29,6 +31,31 @@ def float_of(name: str, dtype: object) -> DType:
             fix="use float16, bfloat16, float32 or float64; randint draws integers",
         )
     return own
+
+
+def parameter(name: str, what: str, value: Any, key: Key) -> Any:
+    """A parameter of a distribution: an array of ours, or a Python number.
+
+    Raises OpTypeError, naming function and parameter, for anything else.
+    """
+    if isinstance(value, Array):
+        return value
+    if isinstance(value, np.ndarray) and value.ndim:
+        return as_array(value, key.data._device)
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.item()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    raise OpTypeError(
+        f"{name}: {what} is a {type(value).__name__}",
+        location=user_location(),
+        fix="give a number, or an array of numbers",
+    )
+
+
+def spread_parameter(value: Any, dtype: DType, shape: tuple[int, ...], key: Key) -> Array:
+    """What `parameter` gave as an array of a type."""
+    return spread(convert(as_array(value, key.data._device), dtype), shape)
 
 
 def working(dtype: DType) -> DType:

@@ -276,6 +276,20 @@ def test_categorical(axis: int) -> None:
     assert bu.random.categorical(bu.random.key(14), logits, axis=axis).shape == (2,)
 
 
+def test_parameters_of_numpy_are_taken() -> None:
+    key, rng = bu.random.key(18), np.random.default_rng(0)
+    p = rng.uniform(size=(3, 1))
+    for given, meant in ((p, bu.asarray(p)), (np.float32(0.25), 0.25), (np.array(0.25), 0.25)):
+        same = bu.random.bernoulli(key, meant, (3, 50))
+        assert np.array_equal(bu.random.bernoulli(key, given, (3, 50)), same)
+    high = np.array([3, 9], np.int64)
+    same = bu.random.randint(key, (50, 2), 0, bu.asarray(high))
+    assert np.array_equal(bu.random.randint(key, (50, 2), 0, high), same)
+    assert bu.random.gamma(key, p).shape == (3, 1)
+    assert bu.random.poisson(key, p).shape == (3, 1)
+    assert bu.random.uniform(key, 2, low=np.float64(1.0), high=np.int32(2)).shape == (2,)
+
+
 def test_split_keys_are_independent() -> None:
     """Numbers of neighbouring keys and of parent and child have no correlation."""
     key = bu.random.key(15)
@@ -306,6 +320,18 @@ MISUSES = [
     (lambda k: bu.random.randint(k, 2, 3, 3), OpTypeError, r"no integer is in \[3, 3\)"),
     (lambda k: bu.random.randint(k, 2, 0, 300, dtype=bu.uint8), ConversionError, "299 is out of"),
     (lambda k: bu.random.randint(k, 2, 0, 3, dtype=bu.float32), OpTypeError, "no integer dtype"),
+    (lambda k: bu.random.randint(k, 2, 0.5, 3), OpTypeError, "low=0.5 is no integer"),
+    (lambda k: bu.random.randint(k, 2, 0, bu.ones(2)), OpTypeError, r"high=f64\[2\] is no integer"),
+    (
+        lambda k: bu.random.randint(k, 2, bu.asarray([0, 1]), 256, dtype=bu.uint8),
+        ConversionError,
+        "256 is out of range",
+    ),
+    (lambda k: bu.random.uniform(k, 2, low="a"), OpTypeError, "uniform: low is a str"),
+    (lambda k: bu.random.bernoulli(k, None), OpTypeError, "bernoulli: p is a NoneType"),
+    (lambda k: bu.random.gamma(k, [1.0]), OpTypeError, "gamma: a is a list"),
+    (lambda k: bu.random.poisson(k, True), OpTypeError, "poisson: rate is a bool"),
+    (lambda k: bu.nn.dropout(bu.ones(2), k, "x"), OpTypeError, "dropout: rate is a str"),
     (lambda k: bu.random.truncated_normal(k, 1.0, 0.0), OpTypeError, "above"),
     (lambda k: bu.random.categorical(k, bu.ones(3), axis=1), OpTypeError, "out of range"),
     (lambda k: bu.random.bernoulli(k, bu.ones(3), (2,)), OpTypeError, "does not broadcast"),
