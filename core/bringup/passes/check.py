@@ -11,7 +11,7 @@ from bringup.dtypes import DType
 from bringup.errors import GraphError
 from bringup.graph import Graph, Instr
 from bringup.graph.printer import print_graph
-from bringup.graph.verify import subgraphs
+from bringup.graph.verify import subgraphs, subgraphs_of
 from bringup.ops._subgraphs import known_trips
 from bringup.ops.evaluate import evaluate
 from bringup.passes.base import opdef
@@ -61,17 +61,35 @@ def _extremes(dtype: DType) -> Array:
     return np.array(values).astype(dtype.numpy)
 
 
+#: Runs of bodies in an evaluation by numpy, each of which takes some µs per instruction.
+_MOST_RUNS = 1 << 14
+
+
 def terminates(graph: Graph) -> bool:
-    """Whether every loop of a graph counts to a known number: generated inputs might never satisfy
-    another condition.
+    """Whether every loop of a graph counts to a known number, and all of them to no great one:
+    generated inputs might never satisfy another condition.
     """
-    own = all(map(_ends, graph.instrs))
-    return own and all(map(terminates, subgraphs(graph)))
+    runs = _runs(graph)
+    return runs is not None and runs <= _MOST_RUNS
 
 
-def _ends(instr: Instr) -> bool:
-    trips = known_trips(instr.operands, **instr.attrs) if instr.op.name == "while" else 0
-    return trips is not None
+def _runs(graph: Graph) -> int | None:
+    """How often bodies run in one evaluation, or None if that is not known."""
+    total = 0
+    for instr in graph.instrs:
+        inside = [_runs(inner) for inner in subgraphs_of(instr)]
+        known = [n for n in inside if n is not None]
+        trips = _trips(instr) if inside else 0
+        if trips is None or len(known) < len(inside):
+            return None
+        total += trips * (1 + sum(known))
+    return total
+
+
+def _trips(instr: Instr) -> int | None:
+    if instr.op.name == "while":
+        return known_trips(instr.operands, **instr.attrs)
+    return int(instr.attrs.get("length", 1))
 
 
 def is_strict(graph: Graph) -> bool:
