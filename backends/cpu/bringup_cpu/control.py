@@ -82,14 +82,14 @@ class _Control:
             self._put(table, range(len(given), len(given) + count), target)
             self._call(step.body, table)
             loop.next(flag, *target, *other, *target)
-        self._keep(step.results[:count], _thirds(loop.carried[1:])[0])
+        self._keep(step.results[:count], self.results, _thirds(loop.carried[1:])[0])
 
     def scan(self, step: ScanStep) -> None:
         b, count = self.b, len(step.carried)
         given = self._start(step)
         state = [given[i] for i in step.carried]
         if not step.length:
-            self._keep(step.results[:count], state)
+            self._keep(step.results[:count], self.results, state)
             return
         spare, results = self.places[:count], self.results[:count]
         # The last run writes the results.
@@ -117,9 +117,12 @@ class _Control:
     def _start(self, step: WhileStep | ScanStep) -> list[Val]:
         """Where the state is at first: what is changed in place is copied to its place before."""
         given = list(self.operands)
-        for n, place in enumerate(step.updated, len(step.carried)):
-            self._copy(step.results[n], self.results[n], given[place])
-            given[place] = self.results[n]
+        first = len(step.carried)
+        places = slice(first, first + len(step.updated))
+        changed = [given[place] for place in step.updated]
+        self._keep(step.results[places], self.results[places], changed)
+        for place, target in zip(step.updated, self.results[places], strict=True):
+            given[place] = target
         return given
 
     def case(self, step: CaseStep) -> None:
@@ -149,15 +152,13 @@ class _Control:
         frame = self.frame
         self.b.call(self.function(program), [table, frame.top, self.arena, frame.scratch])
 
-    def _keep(self, slots: Sequence[Slot], state: Sequence[Val]) -> None:
-        """Copy what ended elsewhere, in the spare places or where it started, to the results."""
-        for slot, target, source in zip(slots, self.results, state, strict=False):
-            with self.b.if_then(self.b.icmp("ne", source, target)):
-                self._copy(slot, target, source)
-
-    def _copy(self, slot: Slot, target: Val, source: Val) -> None:
-        arguments = (target, source, const(ir.i64, slot.type.nbytes), const(ir.i1, 0))
-        self.b.intrinsic("llvm.memcpy", ir.void, arguments, (ir.ptr, ir.ptr, ir.i64))
+    def _keep(self, slots: Sequence[Slot], targets: Sequence[Val], state: Sequence[Val]) -> None:
+        """Copy what stands elsewhere to where it belongs."""
+        b = self.b
+        for slot, target, source in zip(slots, targets, state, strict=False):
+            with b.if_then(b.icmp("ne", source, target)):
+                arguments = (target, source, const(ir.i64, slot.type.nbytes), const(ir.i1, 0))
+                b.intrinsic("llvm.memcpy", ir.void, arguments, (ir.ptr, ir.ptr, ir.i64))
 
 
 def _thirds(values: Sequence[Val]) -> tuple[Sequence[Val], Sequence[Val], Sequence[Val]]:

@@ -26,11 +26,13 @@ class Nested:
     kept: positions of the results that the step writes; the others are operands of it.
     places: types of the memory it needs while it runs.
     make: the step, given the slots of operands, kept results and places.
+    replaced: pairs of an operand and the result that may have its memory.
     """
 
     kept: tuple[int, ...]
     places: tuple[TensorType, ...]
     make: Callable[[Slots, Slots, Slots, Location | None], ControlStep]
+    replaced: tuple[tuple[int, int], ...] = ()
 
 
 def nest(instr: Instr, inner: Inner) -> Nested:
@@ -93,13 +95,14 @@ class _Body:
     """The program of a loop's body.
 
     carried, updated: positions of operands, as in `WhileStep`.  kept: positions of the outputs that
-    the program has, those of carried and updated parts first.
+    the program has, those of carried and updated parts first.  replaced: as in `Nested`.
     """
 
     program: Program
     carried: tuple[int, ...]
     updated: tuple[int, ...]
     kept: tuple[int, ...]
+    replaced: tuple[tuple[int, int], ...]
 
 
 def _body(instr: Instr, inner: Inner) -> _Body:
@@ -116,7 +119,7 @@ def _body(instr: Instr, inner: Inner) -> _Body:
         held = [pair for n, pair in enumerate(updated) if len(carried) + n in dict(program.aliases)]
         if held == updated:
             places = tuple(i for i, _ in carried), tuple(i for i, _ in updated)
-            return _Body(program, *places, kept)
+            return _Body(program, *places, kept, tuple(updated))
         updated = held
 
 
@@ -141,7 +144,7 @@ def _while(instr: Instr, inner: Inner) -> Nested:
         how = (cond, body.program, body.carried, body.updated)
         return WhileStep(*how, operands, results, tuple(spare), flag, scratch, trips, at)
 
-    return Nested(body.kept, places, make)
+    return Nested(body.kept, places, make, body.replaced)
 
 
 def _scan(instr: Instr, inner: Inner) -> Nested:
@@ -155,7 +158,7 @@ def _scan(instr: Instr, inner: Inner) -> Nested:
         how = (attrs["length"], attrs["reverse"], body.carried, body.updated, stacks)
         return ScanStep(body.program, *how, operands, results, tuple(spare), scratch, at)
 
-    return Nested(body.kept, places, make)
+    return Nested(body.kept, places, make, body.replaced)
 
 
 def _case(instr: Instr, inner: Inner) -> Nested:

@@ -160,7 +160,15 @@ class _Planner:
         last = self.lives.read.get(source, -1)
         if last < step:
             return True
-        return last == step and _may_replace(self.launches[step], source, value)
+        return last == step and self._may_replace(step, source, value)
+
+    def _may_replace(self, number: int, source: Value, value: Value) -> bool:
+        """Whether a launch may write ``value`` over ``source``, which it reads last."""
+        launch, nested = self.launches[number], self.nested.get(number)
+        if nested is None:
+            return _may_replace(launch, source, value)
+        pairs = ((launch.reads[i], launch.writes[o]) for i, o in nested.replaced)
+        return launch.reads.count(source) == 1 and (source, value) in pairs
 
     def _blocks(self) -> dict[Value, _Block]:
         blocks: dict[Value, _Block] = {}
@@ -198,7 +206,7 @@ class _Planner:
                 and block.last == number
                 and self.lives.read[source] == number
                 and source.type.nbytes == value.type.nbytes
-                and _may_replace(launch, source, value)
+                and self._may_replace(number, source, value)
             ):
                 return block
         return None

@@ -77,7 +77,8 @@ class WhileStep:
     cond, body: take the state; body gives those parts of it that change, first the carried ones.
     carried: positions in the state of parts with two places, which the runs of body write in turn.
     updated: of parts that body changes in place: its outputs alias these inputs.
-    operands: the state at first, which stays as it is.  results: its parts that change, at the end.
+    operands: the state at first, which stays as it is where a result does not have the same place,
+    as that of an updated part may.  results: its parts that change, at the end.
     spare: the second places of the carried parts.
     flag: where cond puts its result.  scratch: arena of both programs.
     trips: how often body runs, if that is known.
@@ -124,7 +125,7 @@ class ScanStep:
     reverse: from the last row to the first.
     carried, updated: as in `WhileStep`, positions among the operands.
     stacks: positions of what is read by row; the other operands are the same for each run.
-    operands: stay as they are.  results: the changed parts at the end, then the stacks written.
+    operands, results: as in `WhileStep`, the stacks written after the parts that change.
     spare, scratch: as in `WhileStep`.
     """
 

@@ -18,6 +18,7 @@ from bringup.program.program import (
     KernelStep,
     OpStep,
     Program,
+    ScanStep,
     Slot,
     Step,
     WhileStep,
@@ -210,6 +211,8 @@ def _may(step: Step, source: Slot, target: Slot, alias: dict[int, int]) -> bool:
     same = _place(source, alias) == _place(target, alias)
     if same and isinstance(step, OpStep):
         return source.type is target.type and replaces(step.op, step.operands, source)
+    if same and isinstance(step, WhileStep | ScanStep):
+        return _is_updated(step, source, target)
     if not same or not isinstance(step, KernelStep):
         return False
     positions = _outside(step.kernel)
@@ -221,6 +224,13 @@ def _may(step: Step, source: Slot, target: Slot, alias: dict[int, int]) -> bool:
         for i in sources if kernel.buffers[i].role == "in"
         for o in targets if kernel.buffers[o].role == "out"
     )  # fmt: skip
+
+
+def _is_updated(step: WhileStep | ScanStep, source: Slot, target: Slot) -> bool:
+    """Whether a loop changes an operand where it is, and gets it once."""
+    results = step.results[len(step.carried) :]
+    pairs = zip((step.operands[i] for i in step.updated), results, strict=False)
+    return step.operands.count(source) == 1 and (source, target) in pairs
 
 
 def _outside(kernel: Kernel) -> list[int]:

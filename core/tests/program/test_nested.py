@@ -178,6 +178,22 @@ def test_what_ops_change_in_place_has_one_place() -> None:
         verify_program(wrong)
 
 
+def test_what_is_changed_in_place_may_be_an_operand_that_dies() -> None:
+    """A donated input, or an intermediate: then nothing at all is copied."""
+    graph = bu.trace(updated, i32, f32[64])
+    donated = lower_graph(graph, Paper(UPDATES), donated=frozenset({1})).program
+    assert donated.aliases == ((1, 1),)
+    inputs = [np.int32(5), np.arange(64, dtype=np.float32)]
+    for found, wanted in zip(
+        evaluate_program(donated, inputs), evaluate(graph, inputs), strict=True
+    ):
+        assert np.allclose(found, wanted)
+    made = bu.trace(lambda n, x: bu.sin(updated(n, bu.sort(x))[1]), i32, f32[64])
+    sorts = replace(UPDATES, ops={**UPDATES.ops, "sort": frozenset(ALL)})
+    step = only_step(lowered(made, sorts), WhileStep)
+    assert step.operands[step.updated[0]] == step.results[2]
+
+
 def test_what_is_still_read_is_not_changed_in_place() -> None:
     def body(i: Any, held: Any) -> Any:
         after = bu.dynamic_update_slice(held, held[:1] + 1, (i,))
