@@ -1,9 +1,11 @@
 """Jacobi's rotations on all pairs of a round at once, as numpy and as graphs.
 
-The pairs of a round are element i of the first half with element i of the second; between rounds
-the halves exchange elements as the players of a tournament do, so that n − 1 rounds, one sweep,
-meet every pair and restore the order.  (R. Brent and F. Luk, The solution of singular-value and
-symmetric eigenvalue problems on multiprocessor arrays, 1985.)
+In graphs neighbours meet, those after an even number in one round and those after an odd one in the
+next, and are exchanged when they have met: n rounds, one sweep, meet every pair and reverse the
+order.  In numpy element i of the first half meets element i of the second, and between rounds the
+halves exchange elements as the players of a tournament do: n − 1 rounds for even n.  (R. Brent and
+F. Luk, The solution of singular-value and symmetric eigenvalue problems on multiprocessor arrays,
+1985.)
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from bringup.ops import _matrices as la
 from bringup.ops import build
 from bringup.ops._numeric import Array
 from bringup.ops.build import like, rows
+from bringup.types import TensorType
 
 Values = tuple[Value, ...]
 
@@ -62,51 +65,69 @@ def angle_values(low: Value, high: Value, cross: Value) -> tuple[Value, Value]:
     return cosine, rows.mul(tangent, cosine)
 
 
-def halves(x: Value, dim: int) -> tuple[Value, Value]:
-    """The first and the second half along a dimension, −2 or −1."""
-    d = len(x.shape) + dim
-    half = x.shape[d] // 2
-    return build.slice_dim(x, d, 0, half), build.slice_dim(x, d, half, 2 * half)
+def _first(shape: Sequence[int], counter: Value) -> Value:
+    """Where the position along the last dimension is the first of a pair in this round."""
+    places = TensorType(tuple(shape), i32)
+    position = rows.iota(type=places, dim=len(shape) - 1)
+    step = build.broadcast_to(counter, shape, ())
+    odd = rows.and_(rows.add(position, step), like(position, 1))
+    return build.compare("eq", odd, like(position, 0))
 
 
-def turned(x: Value, cosine: Value, sine: Value, dim: int) -> Value:
-    """The pairs along a dimension rotated, and moved to their places of the next round."""
-    first, second = halves(x, dim)
-    c, s = (la.along(v, first.shape, dim) for v in (cosine, sine))
-    top = rows.sub(rows.mul(c, first), rows.mul(s, second))
-    bottom = rows.add(rows.mul(s, first), rows.mul(c, second))
-    return _seated(top, bottom, len(x.shape) + dim)
+def shifted(x: Value, by: int, dim: int = -1) -> Value:
+    """Element i of a dimension from element i + 1, or i − 1 for −1; 0 past the end."""
+    lo = [0] * len(x.shape)
+    lo[dim] = -by
+    return build.pad(x, 0, lo, [-n for n in lo])
 
 
-def _seated(top: Value, bottom: Value, d: int) -> Value:
-    half = top.shape[d]
-    if half == 1:
-        return _joined([top, bottom], d)
-    parts = [
-        build.slice_dim(top, d, 0, 1),
-        build.slice_dim(bottom, d, 0, 1),
-        build.slice_dim(top, d, 1, half - 1),
-        build.slice_dim(bottom, d, 1, half),
-        build.slice_dim(top, d, half - 1, half),
-    ]
-    return _joined([part for part in parts if part.shape[d]], d)
+def weights(sizes: Value, cross: Value, counter: Value) -> tuple[Value, Value]:
+    """What a round makes of element i: ``own[i] x[i] + other[i] x[the one it meets]``.
+
+    sizes: what `angles` takes of each, as low or high.  cross: of each and the next one.
+    """
+    first = _first(sizes.shape, counter)
+    low = rows.select(first, sizes, shifted(sizes, -1))
+    high = rows.select(first, shifted(sizes, 1), sizes)
+    cosine, sine = angle_values(low, high, rows.select(first, cross, shifted(cross, -1)))
+    last = la.at(sizes.shape, -1, "eq", sizes.shape[-1] - 1)
+    start = la.at(sizes.shape, -1, "eq", 0)
+    alone = rows.or_(rows.and_(first, last), rows.and_(build.not_(first), start))
+    own = rows.select(first, sine, rows.neg(sine))
+    one, zero = build.ones_like(own), build.zeros_like(own)
+    return rows.select(alone, one, own), rows.select(alone, zero, cosine)
 
 
-def _joined(parts: Sequence[Value], d: int) -> Value:
-    result: Value = rows.concatenate(*parts, dim=d)
-    return result
+def vanished(x: Value, counter: Value) -> Value:
+    """A symmetric matrix after its round, with the zeros that were to be, which rounding missed."""
+    rank = len(x.shape)
+    places = x.type.with_dtype(i32)
+    row, col = (rows.iota(type=places, dim=rank - d) for d in (2, 1))
+    step = build.broadcast_to(counter, x.shape, ())
+    one = like(row, 1)
+    even = build.compare("eq", rows.and_(rows.add(rows.min(row, col), step), one), like(row, 0))
+    next_ = build.compare("eq", rows.abs(rows.sub(row, col)), one)
+    return rows.select(rows.and_(next_, even), build.zeros_like(x), x)
 
 
-def sweeps(rounds: int, step: Callable[..., Values], state: Values) -> Values:
-    """Rounds until a sweep found nothing to do.
+def turned(x: Value, by: tuple[Value, Value], counter: Value, dim: int) -> Value:
+    """The pairs of a round along a dimension, −2 or −1, rotated and exchanged."""
+    own, other = (la.along(v, x.shape, dim) for v in by)
+    first = la.along(_first(by[0].shape, counter), x.shape, dim)
+    met = rows.select(first, shifted(x, 1, dim), shifted(x, -1, dim))
+    return rows.add(rows.mul(own, x), rows.mul(other, met))
 
-    step: takes the values of `state` and gives the next ones and whether, of any matrix of the
-    stack, something was left to do: bool[].
+
+def sweeps(rounds: int, step: Callable[..., Values], state: Values, *, every: int) -> Values:
+    """Rounds, so many to a sweep, until `every` rounds found nothing to do.
+
+    step: takes the number of the round and the values of `state`, gives the next ones and whether,
+    of any matrix of the stack, something was left to do: bool[].
     """
     counter, busy = build.splat(0, i32[()]), build.splat(True, bool_[()])
     loop = (counter, busy, busy, *state)
     results: Values = rows.while_(
-        *loop, cond=_condition(rounds, loop), body=_body(rounds, step, loop)
+        *loop, cond=_condition(rounds, loop), body=_body(every, step, loop)
     )
     return results[3:]
 
@@ -118,14 +139,14 @@ def _condition(rounds: int, loop: Values) -> Graph:
         return builder.build([rows.and_(more, found)], "cond")
 
 
-def _body(rounds: int, step: Callable[..., Values], loop: Values) -> Graph:
-    """The state holds the round, whether this sweep did something, and whether to go on."""
+def _body(every: int, step: Callable[..., Values], loop: Values) -> Graph:
+    """The state holds the round, whether there was something to do of late, whether to go on."""
     with Builder() as builder:
         counter, busy, found, *state = [builder.input(v.type) for v in loop]
-        *after, left = step(*state)
+        *after, left = step(counter, *state)
         busy = rows.or_(busy, left)
         counter = rows.add(counter, like(counter, 1))
-        end = build.compare("eq", rows.rem(counter, like(counter, rounds)), like(counter, 0))
+        end = build.compare("eq", rows.rem(counter, like(counter, every)), like(counter, 0))
         nothing = like(busy, False)
         going = rows.select(end, busy, found)
         return builder.build([counter, rows.select(end, nothing, busy), going, *after], "body")
@@ -173,12 +194,6 @@ def diagonal_of(x: Value) -> Value:
     """The diagonals of square blocks."""
     rank = len(x.shape)
     return build.sum_(rows.select(la.diagonal(x.shape, "eq"), x, build.zeros_like(x)), (rank - 1,))
-
-
-def padded_value(x: Value) -> Value:
-    """As `padded`."""
-    more, rank = x.shape[-1] % 2, len(x.shape)
-    return build.pad(x, 0, (0,) * rank, (*(0,) * (rank - 2), more, more))
 
 
 def prepared(a: Value) -> tuple[Value, Value, Value]:

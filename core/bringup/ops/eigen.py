@@ -107,24 +107,23 @@ def _eigh_decompose(a: Value) -> tuple[Value, ...]:
         return build.splat(0, a.type.with_shape(a.shape[:-1])), a
     strict = la.triangle(a, lower=True, strict=True)
     whole, scale, bad = jacobi.prepared(rows.add(la.lower_part(a), la.t_(strict)))
-    x = jacobi.padded_value(whole)
-    squares = build.sum_(rows.mul(x, x), (rank - 2, rank - 1))
+    squares = build.sum_(rows.mul(whole, whole), (rank - 2, rank - 1))
     limit = rows.mul(squares, like(squares, (_NOISE * jacobi.unit(a)) ** 2))
 
-    def step(x: Value, v: Value, limit: Value) -> tuple[Value, ...]:
-        diagonal = jacobi.diagonal_of(x)
-        low, high = jacobi.halves(diagonal, -1)
-        cross = jacobi.diagonal_of(jacobi.halves(jacobi.halves(x, -2)[0], -1)[1])
-        off = rows.select(la.diagonal(x.shape, "eq"), build.zeros_like(x), x)
+    def step(counter: Value, x: Value, v: Value, limit: Value) -> tuple[Value, ...]:
+        zero = build.zeros_like(x)
+        off = rows.select(la.diagonal(x.shape, "eq"), zero, x)
         rest = build.sum_(rows.mul(off, off), (rank - 2, rank - 1))
         left = la.any_of(build.compare("gt", rest, limit), rank - 2)
-        c, s = jacobi.angle_values(low, high, cross)
-        x = jacobi.turned(jacobi.turned(x, c, s, -2), c, s, -1)
-        return x, jacobi.turned(v, c, s, -1), limit, left
+        after = jacobi.shifted(x, 1)
+        cross = build.sum_(rows.select(la.diagonal(x.shape, "eq"), after, zero), (rank - 1,))
+        by = jacobi.weights(jacobi.diagonal_of(x), cross, counter)
+        x = jacobi.turned(jacobi.turned(x, by, counter, -2), by, counter, -1)
+        return jacobi.vanished(x, counter), jacobi.turned(v, by, counter, -1), limit, left
 
-    x, v, _ = jacobi.sweeps(x.shape[-1] - 1, step, (x, la.eye(x.shape, x.dtype), limit))
-    w = build.slice_dim(jacobi.diagonal_of(x), rank - 2, 0, n)
-    v = build.slice_dim(build.slice_dim(v, rank - 2, 0, n), rank - 1, 0, n)
+    # What is left is known of the whole matrix, not of the pairs of a round alone.
+    x, v, _ = jacobi.sweeps(n, step, (whole, la.eye(a.shape, a.dtype), limit), every=1)
+    w = jacobi.diagonal_of(x)
     order = jacobi.ordering(w)
     row = build.reshape(w, (*w.shape[:-1], 1, n))
     w = build.reshape(la.matmul(row, order), w.shape)

@@ -150,21 +150,19 @@ def _tall_values(a: Value, complete: bool) -> tuple[Value, Value, Value]:
     """
     n, rank = a.shape[-1], len(a.shape)
     q, r = _factors(a, complete)
-    x = jacobi.padded_value(la.t_(build.slice_dim(r, rank - 2, 0, n)))
+    x = la.t_(build.slice_dim(r, rank - 2, 0, n))
     noise, floor = _NOISE * jacobi.unit(a), jacobi.unit(a) ** 2 / 64
 
-    def step(x: Value, v: Value) -> tuple[Value, ...]:
-        first, second = jacobi.halves(x, -1)
-        pairs = ((first, first), (second, second), (first, second))
-        low, high, cross = (build.sum_(rows.mul(p, o), (rank - 2,)) for p, o in pairs)
-        sizes = rows.sqrt(rows.mul(low, high))
-        limit = rows.add(rows.mul(sizes, like(sizes, noise)), like(sizes, floor))
+    def step(counter: Value, x: Value, v: Value) -> tuple[Value, ...]:
+        sizes = build.sum_(rows.mul(x, x), (rank - 2,))
+        cross = build.sum_(rows.mul(x, jacobi.shifted(x, 1)), (rank - 2,))
+        means = rows.sqrt(rows.mul(sizes, jacobi.shifted(sizes, 1)))
+        limit = rows.add(rows.mul(means, like(means, noise)), like(means, floor))
         left = la.any_of(build.compare("gt", rows.abs(cross), limit), rank - 1)
-        c, s = jacobi.angle_values(low, high, cross)
-        return jacobi.turned(x, c, s, -1), jacobi.turned(v, c, s, -1), left
+        by = jacobi.weights(sizes, cross, counter)
+        return jacobi.turned(x, by, counter, -1), jacobi.turned(v, by, counter, -1), left
 
-    x, v = jacobi.sweeps(x.shape[-1] - 1, step, (x, la.eye(x.shape, x.dtype)))
-    x, v = (build.slice_dim(build.slice_dim(y, rank - 2, 0, n), rank - 1, 0, n) for y in (x, v))
+    x, v = jacobi.sweeps(n, step, (x, la.eye(x.shape, x.dtype)), every=n)
     norms = rows.sqrt(build.sum_(rows.mul(x, x), (rank - 2,)))
     order = jacobi.ordering(rows.neg(norms))
     row = build.reshape(norms, (*norms.shape[:-1], 1, n))
