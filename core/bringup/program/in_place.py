@@ -35,11 +35,23 @@ def kept_whole(
     free = {graph.inputs[i] for i in donated}
     for instr in changing:
         x = instr.operands[0]
-        dies = set(users[x]) == {instr} and instr.operands.count(x) == 1 and x not in outputs
+        others = set(users[x]) - {instr}
+        dies = x not in outputs and instr.operands.count(x) == 1 and _needs(instr, others)
         theirs = x in free or (x.producer is not None and x.producer in found)
         if dies and theirs and runs_op(instr) and _part(instr) * _SMALL_PART <= x.type.size:
             found.add(instr)
     return frozenset(found)
+
+
+def _needs(instr: Instr, others: set[Instr]) -> bool:
+    """Whether an instruction needs the results of all others, which so come before it."""
+    missing, stack, seen = set(others), [instr], {instr}
+    while stack and missing:
+        made = {v.producer for v in stack.pop().operands if v.producer is not None} - seen
+        seen |= made
+        missing -= made
+        stack.extend(made)
+    return not missing
 
 
 def _traits(instr: Instr) -> frozenset[Trait]:

@@ -178,6 +178,20 @@ def test_what_ops_change_in_place_has_one_place() -> None:
         verify_program(wrong)
 
 
+def test_what_is_read_before_may_be_changed_in_place() -> None:
+    """The next element is made of the one before."""
+
+    def body(i: Any, held: Any) -> Any:
+        value = bu.sin(bu.dynamic_slice(held, (i,), (1,))) + held[0]
+        return bu.dynamic_update_slice(held, value, (i + 1,))
+
+    graph = bu.trace(lambda x: bu.fori_loop(0, 5, body, x), f32[64])
+    program = lowered(graph, UPDATES)
+    assert len(only_step(program, ScanStep).updated) == 1
+    inputs = [np.arange(64, dtype=np.float32)]
+    assert np.allclose(evaluate_program(program, inputs), evaluate(graph, inputs), rtol=1e-5)
+
+
 def test_what_is_changed_in_place_may_be_an_operand_that_dies() -> None:
     """A donated input, or an intermediate: then nothing at all is copied."""
     graph = bu.trace(updated, i32, f32[64])
