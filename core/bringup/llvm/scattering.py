@@ -270,9 +270,10 @@ def _emit_rows(
         first = b.mul(block, const(ir.i64, each))
         last = b.add(first, const(ir.i64, each))
         last = b.intrinsic("llvm.smin", ir.i64, (last, const(ir.i64, total)))
-        low = b.mul(b.binary("urem", unit, const(ir.i64, parts)), const(ir.i64, width))
-        high = b.add(low, const(ir.i64, width))
-        high = b.intrinsic("llvm.smin", ir.i64, (high, const(ir.i64, write.width)))
+        low, high = const(ir.i64, 0), const(ir.i64, write.width)
+        if parts > 1:
+            low = b.mul(b.binary("urem", unit, const(ir.i64, parts)), const(ir.i64, width))
+            high = b.intrinsic("llvm.smin", ir.i64, (b.add(low, const(ir.i64, width)), high))
         with b.loop(first, last) as loop:
             _row(phase, write, begin, loop.index, (low, high), lanes)
     return phase.done(blocks * parts, each * (width + 4))
@@ -321,6 +322,9 @@ def _elements(
 ) -> None:
     """Combine the updates of a span into the array: whole vectors, then a masked one."""
     low, high = span
+    if write.width == 1:
+        _combine(b, write, places, low, 1, None)
+        return
     if lanes == 1:
         with b.loop(low, high) as loop:
             _combine(b, write, places, loop.index, 1, None)
