@@ -15,6 +15,7 @@ from bringup.ops import build
 from bringup.ops._batch_windows import batch_convolution
 from bringup.ops._checks import dtype_attr, ints, is_int, listed, one_of
 from bringup.ops._numeric import Array, is_float, round_to, wider
+from bringup.ops._phases import by_phases, phased_dim
 from bringup.ops._sliding import positions, spread_size, windows
 from bringup.ops.build import rows
 from bringup.ops.table import DERIVED, Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
@@ -63,6 +64,11 @@ class Geometry:
     def counts(self, lhs: Ints, rhs: Ints) -> Ints:
         """Sizes of the spatial dimensions of the result."""
         return tuple(map(positions, self.lengths(lhs), self.extents(rhs), self.strides))
+
+    def shape(self, lhs: Ints, rhs: Ints) -> Ints:
+        """The shape of the result."""
+        sizes = (lhs[self.lhs_dims[0]], rhs[self.rhs_dims[0]], *self.counts(lhs, rhs))
+        return _placed(sizes, self.out_dims)
 
     def attrs(self) -> dict[str, Any]:
         """As attributes of an instruction."""
@@ -155,9 +161,7 @@ def _infer(operands: Types, attrs: Attrs) -> TensorType:
     result = _check_dtypes(operands, attrs)
     at = _geometry(operands, attrs)
     _check_sizes(operands, at)
-    lhs, rhs = operands[0].shape, operands[1].shape
-    sizes = (lhs[at.lhs_dims[0]], rhs[at.rhs_dims[0]], *at.counts(lhs, rhs))
-    return TensorType(_placed(sizes, at.out_dims), result)
+    return TensorType(at.shape(operands[0].shape, operands[1].shape), result)
 
 
 def _fill(operands: Types, attrs: Attrs) -> Attrs:
@@ -243,11 +247,14 @@ def _decompose(lhs: Value, rhs: Value, *, accumulate: DType, result: DType, **at
     sizes = (lhs.shape[at.lhs_dims[0]], made, *counts)
     if 0 in sizes:
         return build.splat(0, TensorType(_placed(sizes, at.out_dims), result))
+    types = {"accumulate": accumulate, "result": result}
+    phased = phased_dim(at, lhs.shape)
+    if phased is not None:
+        return by_phases(lhs, rhs, at, phased, types)
     x = patches(lhs, at, w.shape[2:], counts)
     n, _, elements = x.shape[:3]
     x = build.reshape(x, (n, at.groups, taken, elements, *counts))
     w = build.reshape(w, (at.groups, made // at.groups, taken, elements))
-    types = {"accumulate": accumulate, "result": result}
     spatial = range(3, 3 + len(counts))
     contract = ((2, 3), (2, 3))
     # The operand whose free dimensions come first in the result comes first: nothing moves then.
@@ -360,7 +367,8 @@ convolution = define(
             "window; nothing is reversed. lhs is dilated with zeros, then padded with zeros or "
             "cropped. Operands are converted to the accumulate dtype, multiplied and summed there "
             "in any order, and the sum converted to the result dtype once. Integers wrap. "
-            "0 · inf gives NaN, with padding too; no features give 0."
+            "0 · inf gives NaN, with padding too; whether zeros between elements of lhs count is "
+            "unspecified. No features give 0."
         ),
         attrs=(
             Attr("strides", "ints", "steps from window to window; 1 if left out"),

@@ -53,7 +53,8 @@ CASES: dict[str, Case] = {
     "convolution of a volume": (layer, (f32[2, 4, 5, 5, 5], f32[8, 4, 2, 2, 2], C), 1),
     # The border is written once; a product that asked for it would ask many times.
     "convolution with padding": (lambda *a: layer(*a, padding="same"), (X, W, B), 2),
-    "transposed convolution": (spread, (X, f32[8, 16, 3, 3], B), 2),
+    # Results at even and odd places are convolutions of their own, three of them with a border.
+    "transposed convolution": (spread, (X, f32[8, 16, 3, 3], B), 8),
     "largest of windows": (lambda x: nn.max_pool(x, 3, stride=2, padding=1), (X,), 1),
     "means of windows": (lambda x: nn.avg_pool(x, 3, stride=2, padding=1), (X,), 1),
     "largest of windows, gradient": (squared(lambda x: nn.max_pool(x, 2)), (X,), 2),
