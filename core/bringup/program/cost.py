@@ -13,6 +13,7 @@ from bringup.kernel.index import Axis, Dyn, Expr
 from bringup.kernel.ranges import Mask, span
 from bringup.ops._subgraphs import known_trips
 from bringup.ops.table import Kind, OpDef, Trait
+from bringup.program.in_place import changed_bytes
 from bringup.program.program import (
     CONTROL_STEPS,
     CaseStep,
@@ -31,6 +32,7 @@ _FREE = ("select", "convert", "bitcast")
 def program_cost(program: Program) -> Cost:
     """The `Cost` of a program."""
     launches = read = written = flops = 0
+    aliases = dict(program.aliases)
     for step in program.steps:
         if isinstance(step, CONTROL_STEPS):
             inside = _nested_cost(step)
@@ -41,8 +43,9 @@ def program_cost(program: Program) -> Cost:
             continue
         launches += 1
         if isinstance(step, OpStep):
-            read += sum(s.type.nbytes for s in step.operands)
-            written += sum(s.type.nbytes for s in step.results)
+            changed = changed_bytes(step, aliases) if step.operands else None
+            read += sum(s.type.nbytes for s in step.operands[changed is not None :])
+            written += sum(s.type.nbytes for s in step.results) if changed is None else changed
             flops += _op_flops(step.op, [s.type for s in step.operands], step.attrs)
             continue
         kernel = step.kernel

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from bringup.graph import Graph, Instr, Operation, Value
 from bringup.ops.table import OpDef, Trait
+from bringup.program.program import OpStep
 
 #: An update this many times smaller than its array is worth a step of its own.
 _SMALL_PART = 4
@@ -17,6 +18,21 @@ def replaces(op: Operation, reads: Sequence[object], source: object) -> bool:
     """
     assert isinstance(op, OpDef)
     return Trait.IN_PLACE in op.traits and reads[0] == source and list(reads).count(source) == 1
+
+
+def changed_bytes(step: OpStep, aliases: Mapping[int, int]) -> int | None:
+    """How much a step writes that changes the memory of its first operand; None if it does not.
+
+    aliases: the input in whose memory an output is.
+    """
+    if not replaces(step.op, step.operands, step.operands[0]):
+        return None
+    source, target = step.operands[0], step.results[0]
+    donated = target.space == "output" and source.space == "input"
+    if source != target and not (donated and aliases.get(target.index) == source.index):
+        return None
+    parts = [s.type.nbytes for s in step.operands[1:] if s.type.dtype is target.type.dtype]
+    return min(max(parts, default=0), target.type.nbytes)
 
 
 def kept_whole(
@@ -65,4 +81,4 @@ def _part(instr: Instr) -> int:
     return max((v.type.size for v in values), default=0)
 
 
-__all__ = ["kept_whole", "replaces"]
+__all__ = ["changed_bytes", "kept_whole", "replaces"]

@@ -147,4 +147,4 @@ def test_devices_without_the_op_have_it_in_a_kernel() -> None:
     assert steps(made) == ["kernel"]
     assert made.aliases == ((0, 0),)
     assert {"dynamic_update_slice", "scatter.set"} <= set(step_claims())
-    assert step_claims()["scatter.set"] == frozenset(ALL)
+    assert step_claims()["scatter.set"] >= frozenset(ALL)

@@ -121,3 +121,6 @@ def test_one_row_of_a_donated_cache_costs_one_row() -> None:
     made = lower_graph(bu.trace(cached, *types), Paper(STEPS), donated=frozenset((0,)))
     assert [step.name for step in made.program.steps][-1] == "dynamic_update_slice"
     assert made.program.aliases == ((0, 0),)
+    assert made.cost().bytes_written <= 4 * D + 4
+    assert made.cost().bytes_read <= 4 * D + 8
+    assert lower_graph(bu.trace(cached, *types), Paper(STEPS)).cost().bytes_written == 4 * V * D
