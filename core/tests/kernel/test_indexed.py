@@ -228,5 +228,5 @@ def test_a_contraction_reads_gathered_rows_from_memory() -> None:
 @pytest.mark.parametrize("dtype", [i8, u8, i32, i64, u64], ids=str)
 def test_every_index_dtype(dtype: DType) -> None:
     for mode in ("clip", "fill"):
-        for count in (5, 200, 300):
+        for count in (5, 300):
             fused(lambda x, i, mode=mode: elements_of(x, i, mode), f32[count], dtype[50])
