@@ -51,7 +51,9 @@ def triangular(row: OpDef, draw: Drawing) -> Iterator[Instance]:
         stack = pick(draw.choices, ((), (), (3,), (2, 2)))
         b = (n, m) if attrs["left"] else (m, n)
         yield _instance([(*stack, n, n), (*stack, *b)], attrs, draw)
-    for pair in ([(0, 0), (0, 2)], [(3, 3), (3, 0)], [(0, 2, 2), (0, 2, 2)]):
+    empty: list[list[tuple[int, ...]]]
+    empty = [[(0, 0), (0, 2)], [(3, 3), (3, 0)], [(0, 2, 2), (0, 2, 2)]]
+    for pair in empty:
         yield _instance(pair, {}, draw)
     if not draw.few:
         yield _instance([(150, 150), (150, 37)], {}, draw)
@@ -63,7 +65,7 @@ def oblong(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     """Tall, square and wide matrices, with each flag of the row."""
     flags = [a.name for a in row.attrs]
     w = draw.vector
-    shapes = [(n, n) for n in _sizes(draw)]
+    shapes: list[tuple[int, ...]] = [(n, n) for n in _sizes(draw)]
     shapes += [(7, 3), (3, 7), (6, 1), (1, 6), (2, 5, 4), (2, 2, 3, 9), (3, 0), (0, 2), (0, 2, 2)]
     shapes += [] if draw.few else [(2 * w + 5, 3), (4, w + 3), (40, 12), (150, 90), (90, 150)]
     for number, shape in enumerate(shapes):

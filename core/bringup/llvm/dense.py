@@ -126,15 +126,15 @@ class Dense:
                 factor = b.load(self.type, b.gep(heads[r], step, self.type), self.bytes)
                 spread = b.splat(factor, self.lanes)
                 for v, vector in enumerate(vectors):
-                    before = terms.carried[r * len(masks) + v]
-                    sums.append(b.intrinsic("llvm.fmuladd", vector.type, (spread, vector, before)))
+                    total = terms.carried[r * len(masks) + v]
+                    sums.append(b.intrinsic("llvm.fmuladd", vector.type, (spread, vector, total)))
             terms.next(*sums)
         for r in range(rows):
             start = self.at(b, c, ldc, b.add(i, number(r)), j)
             for v, mask in enumerate(masks):
                 before = self._load(b, start, v, mask)
-                total = terms.carried[r * len(masks) + v]
-                self._store(b, b.fsub(before, total), start, v, mask)
+                change = terms.carried[r * len(masks) + v]
+                self._store(b, b.fsub(before, change), start, v, mask)
 
     def _load(self, b: Builder, start: Val, v: int, mask: Val | None) -> Val:
         address, kind = b.gep(start, v * self.lanes, self.type), vec(self.type, self.lanes)

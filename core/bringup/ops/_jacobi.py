@@ -11,6 +11,7 @@ F. Luk, The solution of singular-value and symmetric eigenvalue problems on mult
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -126,10 +127,8 @@ def sweeps(rounds: int, step: Callable[..., Values], state: Values, *, every: in
     """
     counter, busy = build.splat(0, i32[()]), build.splat(True, bool_[()])
     loop = (counter, busy, busy, *state)
-    results: Values = rows.while_(
-        *loop, cond=_condition(rounds, loop), body=_body(every, step, loop)
-    )
-    return results[3:]
+    results: Any = rows.while_(*loop, cond=_condition(rounds, loop), body=_body(every, step, loop))
+    return tuple(results[3:])
 
 
 def _condition(rounds: int, loop: Values) -> Graph:
@@ -173,7 +172,7 @@ def padded(x: Array) -> Array:
 
 def finite(a: Array) -> tuple[Array, Array]:
     """Stacks with zeros for matrices that are not finite, and which those are."""
-    bad = ~np.isfinite(a).all(axis=(-2, -1))
+    bad = np.asarray(~np.isfinite(a).all(axis=(-2, -1)))
     return np.where(bad[..., None, None], 0, a), bad
 
 

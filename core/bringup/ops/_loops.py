@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from bringup.dtypes import i32
 from bringup.graph import Builder, Graph, Value
@@ -28,10 +29,8 @@ def repeat(count: int, body: Body, state: State) -> State:
             state = body(i, *state)
         return state
     counter = build.splat(0, i32[()])
-    results: State = rows.while_(
-        counter, *state, cond=_below(count, state), body=_body(body, state)
-    )
-    return results[1:]
+    results: Any = rows.while_(counter, *state, cond=_below(count, state), body=_body(body, state))
+    return tuple(results[1:])
 
 
 def _below(count: int, state: State) -> Graph:
