@@ -278,6 +278,17 @@ def _log(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     return ComplexArray(real, atan2(x.imag, x.real))
 
 
+def _log_to(base: int) -> Rule:
+    def apply_log(name: str, attrs: Attrs, x: ComplexArray) -> Array:
+        return _linear("div", {}, _log(name, attrs, x), _like(x, math.log(base)))
+
+    return apply_log
+
+
+def _like(x: ComplexArray, value: float) -> Literal:
+    return Literal.splat(value, x.real.type)
+
+
 def _log1p(name: str, attrs: Attrs, x: ComplexArray) -> Array:
     a, b = x.real, x.imag
     excess = add(multiply(a, add(a, 2.0)), square(b))
@@ -449,6 +460,8 @@ RULES: dict[str, Rule] = {
     "expm1": _expm1,
     "log": _log,
     "log1p": _log1p,
+    "log2": _log_to(2),
+    "log10": _log_to(10),
     "mul": _mul,
     "pow": _pow,
     "reciprocal": _reciprocal,

@@ -62,6 +62,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     ),
     "hyperbolic": ("acosh", "asinh", "atanh", "cosh", "sinh"),
     "joining": ("concatenate",),
+    "logarithms": ("log10", "log2"),
     "movement": (
         "broadcast_in_dim",
         "pad",
@@ -95,8 +96,8 @@ TOPICS: dict[str, tuple[str, ...]] = {
     ),
     "reduction": ("reduce",),
     "remainder": ("rem",),
-    "roots": ("cbrt", "hypot"),
     "resizing": ("resize",),
+    "roots": ("cbrt", "hypot"),
     "scans": ("scan",),
     "scattering": (
         "dynamic_update_slice",

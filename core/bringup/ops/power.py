@@ -78,7 +78,7 @@ def _integer_decompose(x: Value, y: Value) -> Value:
     return rows.select(compare("lt", y, zero), inverse, result)
 
 
-def _split_exponent(size: Value) -> tuple[Value, Value]:
+def split_exponent(size: Value) -> tuple[Value, Value]:
     """K and m with size = m · 2^k and √½ <= m < √2, for finite size > 0."""
     form, integer = format_of(size), build.signed(size.dtype)
     tiny = compare("lt", size, like(size, 2.0 ** (1 - form.bias)))
@@ -113,7 +113,7 @@ def _log2(size: Value) -> Pair:
 
     # To 40 digits: a pair of f64 holds 32 of them.
     two_over_ln2 = Fraction("2.8853900817779268147198493620037842348923")
-    k, m = _split_exponent(size)
+    k, m = split_exponent(size)
     s = _ratio(m)
     z = pair_product(s, s)
     tail = rows.mul(z[0], build.polynomial(z[0], _TAIL))

@@ -22,6 +22,8 @@ Array = np.ndarray[Any, Any]
 
 # Row: the function, the interval of its arguments, where it changes its formula.
 UNARY: dict[str, tuple[Function, float, float, tuple[float, ...]]] = {
+    "log2": (lambda x: mp.log(x) / mp.log(2), 0.0, 9.0, (1.0, 0.5**0.5, 2.0, 1e30)),
+    "log10": (mp.log10, 0.0, 12.0, (1.0, 10.0, 1e-30)),
     "tan": (mp.tan, -30.0, 30.0, (np.pi / 4, np.pi / 2, np.pi)),
     "atan": (mp.atan, -6.0, 6.0, (2**0.5 - 1, 2**0.5 + 1, 1.0, 1e10)),
     "asin": (mp.asin, -1.0, 1.0, (0.5, -0.5, 1e-9)),

@@ -123,7 +123,7 @@ def in_range(row: OpDef, array: Array) -> Array:
     return low + (high - low) * (0.5 + np.arctan(array) / np.pi)
 
 
-POSITIVE = {"log", "sqrt", "rsqrt", "pow", "log1p"}
+POSITIVE = {"log", "log2", "log10", "sqrt", "rsqrt", "pow", "log1p"}
 NO_GRADIENT = {"floor", "compare", "sign", "round", "argmax", "argmin", "one_hot", "bitcast"} | {
     "threefry2x32",
     "philox4x32",
