@@ -82,6 +82,11 @@ def largest(xp: Any) -> Program:
     return lambda x: jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, window, "VALID")
 
 
+def running_sum(xp: Any) -> Program:
+    name = "cumulative_sum" if xp is bu else "cumsum"
+    return lambda x: getattr(xp, name)(x, axis=1)
+
+
 def _vectors(n: int) -> list[np.ndarray[Any, Any]]:
     return [_normal(n)] * 3
 
@@ -111,6 +116,10 @@ CASES: dict[str, tuple[Callable[[Any], Program], list[np.ndarray[Any, Any]]]] = 
     ),
     "largest of 2x2, 8x64x56x56": (largest, [_normal(8, 64, 56, 56)]),
     "attention 8 heads, 1024x64": (attention, [_normal(1, 8, 1024, 64)] * 3),
+    "sort rows, 1024x4096": (lambda xp: xp.sort, [_normal(1024, 4096)]),
+    "argsort rows, 1024x4096": (lambda xp: xp.argsort, [_normal(1024, 4096)]),
+    "sort 1e6": (lambda xp: xp.sort, [_normal(10**6)]),
+    "running sums, 1024x4096": (running_sum, [_normal(1024, 4096)]),
     "x + 1, 4": (lambda xp: lambda x: x + 1, [_normal(4)]),
 }
 
