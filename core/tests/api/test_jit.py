@@ -591,17 +591,3 @@ def test_a_dropped_function_leaves_nothing_behind(tables: list[Table]) -> None:
     del f
     gc.collect()
     assert reference() is None
-
-
-def test_signatures_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bringup.api.jit.SIGNATURES", 3)
-    fn, runs = counted(lambda x: x + 1)
-    f = bu.jit(fn)
-    for n in (1, 2, 3, 4):
-        assert f(bu.zeros(n)).shape == (n,)
-    assert repr(f).endswith("3 signatures>")
-    assert len(runs) == 4
-    assert f(bu.zeros(4)).shape == (4,)
-    assert len(runs) == 4
-    assert f(bu.zeros(1)).tolist() == [1.0]
-    assert len(runs) == 5

@@ -99,3 +99,18 @@ def test_derivatives_are_of_functions() -> None:
     for make in (bu.grad, bu.value_and_grad):
         with pytest.raises(OpTypeError, match="grad: int is no function"):
             make(wrong)
+
+
+def test_signatures_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bringup.api.jit.SIGNATURES", 3)
+    traced: list[tuple[int, ...]] = []
+
+    def successor(x: Any) -> Any:
+        traced.append(x.shape)
+        return x + 1
+
+    f = bu.jit(successor)
+    for n in (1, 2, 3, 4, 4, 1):
+        assert f(bu.zeros(n)).shape == (n,)
+    assert traced == [(1,), (2,), (3,), (4,), (1,)]
+    assert repr(f).endswith("3 signatures>")
