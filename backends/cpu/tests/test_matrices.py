@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
+from bringup.llvm.schedule import LoopTarget
 from bringup.ops.structures import STRUCTURES
 
 SIZES = (1, 16, 33, 70)
@@ -104,3 +105,25 @@ def test_equal_pivots_take_the_first_row() -> None:
     assert results(bu.linalg.lu, x)[0].tolist() == [0, 1, 2]
     x[2, 0] = np.nan
     assert results(bu.linalg.lu, x)[0][0] == 2
+
+
+@pytest.mark.parametrize(("bits", "registers"), [(128, 16), (256, 16), (128, 32)])
+def test_narrower_vectors_and_fewer_registers(bits: int, registers: int, monkeypatch: Any) -> None:
+    target = LoopTarget(vector_bits=bits, registers=registers)
+    monkeypatch.setattr("bringup_cpu.device.host_loops", lambda: target)
+    a = drawn((2, 37, 37), np.float64, "definite") + bits * registers / 1e4 * np.eye(37)
+    (factor,) = results(lambda x: bu.linalg.cholesky(x * 1.0), a)
+    small(factor @ np.swapaxes(factor, -1, -2) - a, a, 37, np.float64)
+    q, r = results(lambda x: bu.linalg.qr(x * 1.0), a)
+    small(q @ r - a, a, 37, np.float64)
+    b = drawn((2, 37, 5), np.float64)
+    (x,) = results(lambda a, b: bu.linalg.solve(a * 1.0, b), a, b)
+    small(a @ x - b, np.abs(a).max() * x, 37, np.float64)
+
+
+def test_one_matrix_has_scratch_memory_for_one_thread() -> None:
+    from bringup_cpu.codegen import generate
+
+    program = bu.jit(bu.linalg.cholesky, device="cpu").lower(bu.float64[512, 512]).program
+    sizes = [generate(program, LoopTarget(256, 16), threads).arena_bytes for threads in (1, 8)]
+    assert sizes[0] == sizes[1] < 3 * 512 * 512 * 8

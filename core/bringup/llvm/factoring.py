@@ -22,6 +22,7 @@ from bringup.types import TensorType
 
 Strides = tuple[int, int]
 _ZERO, _ONE = number(0), number(1)
+_ALIGNMENT = 64
 
 
 class Matrices:
@@ -39,6 +40,7 @@ class Matrices:
         self.type: Type = memory_type(wide)
         self.dense = Dense(module, self.type, target)
         self.unit = _ZERO
+        self._shared = 0
 
     @property
     def count(self) -> int:
@@ -54,11 +56,18 @@ class Matrices:
 
     def scratch(self, *sizes: int) -> list[Val]:
         """Addresses of memory for so many elements each."""
-        return self.phase.scratch(*(max(size, 1) * self.dense.bytes for size in sizes))
+        nbytes = [max(size, 1) * self.dense.bytes for size in sizes]
+        if self.count > 1:
+            return self.phase.scratch(*nbytes)
+        found: list[Val] = []  # one matrix: one worker, and so memory for one
+        for size in nbytes:
+            found.append(self.b.gep(self.phase.shared, self._shared, ir.i8))
+            self._shared += -(-size // _ALIGNMENT) * _ALIGNMENT
+        return found
 
     def done(self, work: int) -> NativeStep:
         """The finished step, each matrix taking so many operations."""
-        return NativeStep((self.phase.done(self.count, work),))
+        return NativeStep((self.phase.done(self.count, work),), self._shared)
 
     def operand(self, place: int) -> Val:
         """The address of this unit's matrix of an operand."""
