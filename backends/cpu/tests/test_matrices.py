@@ -127,3 +127,10 @@ def test_one_matrix_has_scratch_memory_for_one_thread() -> None:
     program = bu.jit(bu.linalg.cholesky, device="cpu").lower(bu.float64[512, 512]).program
     sizes = [generate(program, LoopTarget(256, 16), threads).arena_bytes for threads in (1, 8)]
     assert sizes[0] == sizes[1] < 3 * 512 * 512 * 8
+
+
+@pytest.mark.parametrize("n", [6, 64])
+def test_flops_are_those_of_the_decomposition(n: int) -> None:
+    for function in (bu.linalg.cholesky, bu.linalg.qr, bu.linalg.lu):
+        cost = bu.jit(function, device="cpu").lower(bu.float64[n, n]).cost()
+        assert n**3 / 3 <= cost.flops <= 20 * n**3

@@ -174,4 +174,13 @@ def _op_flops(op: Operation, operands: Sequence[TensorType], attrs: Mapping[str,
     with Builder() as builder:
         results = op.decompose(*(builder.input(t) for t in operands), **attrs)
     graph = builder.build(results if isinstance(results, tuple) else (results,))
-    return sum(_op_flops(i.op, [v.type for v in i.operands], i.attrs) for i in graph.instrs)
+    return sum(map(_instr_flops, graph.instrs))
+
+
+def _instr_flops(instr: Instr) -> int:
+    """As `_op_flops`; of a while, of as many runs of its body as there are, one if that is open."""
+    if instr.op.name == "while":
+        trips = known_trips(instr.operands, **instr.attrs)
+        once = sum(map(_instr_flops, instr.attrs["body"].instrs))
+        return once if trips is None else trips * once
+    return _op_flops(instr.op, [v.type for v in instr.operands], instr.attrs)
