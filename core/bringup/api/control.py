@@ -17,6 +17,7 @@ from bringup.api.array import Array
 from bringup.api.broadcasting import convert
 from bringup.api.closures import (
     Closed,
+    State,
     body_of,
     closed_over,
     graph_of,
@@ -222,16 +223,28 @@ def _scan(
 
     run = carry.settled(trace)
     tail: TreeDef = run.result.children[1]
+    last, results = _scanned(run, carry, stacks.arrays, rows, length, reverse)
+    return unflatten(carry.treedef, last), unflatten(tail, results)
+
+
+def _scanned(
+    run: Closed,
+    carry: State,
+    stacks: Sequence[Array],
+    rows: Sequence[TensorType],
+    length: int,
+    reverse: bool,
+) -> tuple[list[Array], list[Array]]:
+    """The carry at the end, and the stacked results.
+
+    What `run` returns as it got it is no carry, of which a gradient would keep a copy for each row.
+    """
     count = len(carry.arrays)
-    if not run.graph.outputs:
-        return init, unflatten(tail, [])
-    # What f returns as it got it is no carry, of which a gradient would keep a copy for each row.
     held = unchanged(run.graph, count)
     moving = [n for n in range(count) if n not in held]
     outer = [*(carry.arrays[n] for n in held), *run.captured]
     if not (outer or moving or rows):
         outer = [asarray(0)]
-    operands = [*outer, *(carry.arrays[n] for n in moving), *stacks.arrays]
     attrs = {
         "body": body_of(run, [*carry.types, *rows], held, outer),
         "length": length,
@@ -239,11 +252,14 @@ def _scan(
         "consts": len(outer),
         "carries": len(moving),
     }
-    results = apply_all("scan", operands, attrs) if len(held) < len(run.graph.outputs) else []
+    results: list[Array] = []
+    if len(held) < len(run.graph.outputs):
+        operands = [*outer, *(carry.arrays[n] for n in moving), *stacks]
+        results = apply_all("scan", operands, attrs)
     last = list(carry.arrays)
     for n, x in zip(moving, results, strict=False):
         last[n] = x
-    return unflatten(carry.treedef, last), unflatten(tail, results[len(moving) :])
+    return last, results[len(moving) :]
 
 
 def _length(
