@@ -21,8 +21,12 @@ from bringup.llvm.schedule import LoopTarget
 from bringup.llvm.text import Module, const
 from bringup.program.program import OpStep
 
-#: Bytes of the largest block.
+#: Bytes of the largest block; of so many lines that they alone keep the threads busy.
 _BLOCK_BYTES = 1 << 17
+_LINE_BYTES = 1 << 19
+_MANY_LINES = 16
+#: A merge of all records takes about as long as so many levels of a network.
+_MERGE_LEVELS = 26
 #: Bytes of lines sorted side by side, and how long a line may be if they are contiguous each.
 _SIDE_BYTES = 1 << 19
 _SHORT = 64
@@ -35,11 +39,24 @@ def emit_sort(module: Module, step: OpStep, name: str, target: LoopTarget) -> Na
         way = SideBySide if job.inner > 1 else ShortLines
         return NativeStep((way(module, job, name).emit(),))
     block = max(job.lanes**2, 1 << (job.length - 1).bit_length())
-    if job.bytes_of(block) <= _BLOCK_BYTES:
+    many = job.outer * job.inner >= _MANY_LINES
+    if job.bytes_of(block) <= (_LINE_BYTES if many else _BLOCK_BYTES):
         return NativeStep((_Blocks(module, job, name, block).emit(),))
-    while job.bytes_of(block) > _BLOCK_BYTES:
-        block //= 2
-    return emit_merging(module, job, name, block)
+    return emit_merging(module, job, name, _best_block(job))
+
+
+def _best_block(job: Job) -> int:
+    """Records of a block of a long line: large ones need fewer merges, small ones less filling."""
+    sizes = [
+        n for n in range(job.lanes.bit_length() * 2, 40) if job.bytes_of(1 << n) <= _BLOCK_BYTES
+    ]
+
+    def price(bits: int) -> int:
+        count = -(-job.length // (1 << bits))
+        levels = bits * (bits + 1) // 2 + _MERGE_LEVELS * (count - 1).bit_length()
+        return (count << bits) * levels
+
+    return 1 << min(sizes, key=price)
 
 
 def _job(step: OpStep, target: LoopTarget) -> Job:
@@ -58,9 +75,10 @@ def _job(step: OpStep, target: LoopTarget) -> Job:
 
 def _lies_side_by_side(job: Job) -> bool:
     rows = 1 << (job.length - 1).bit_length()
-    if job.inner > 1:
-        return job.bytes_of(rows * job.lanes) <= _SIDE_BYTES
-    return job.length <= _SHORT and 2 * job.outer >= job.lanes
+    lines, fits = job.inner, job.bytes_of(rows * job.lanes) <= _SIDE_BYTES
+    if job.inner == 1:
+        lines, fits = job.outer, job.length <= _SHORT
+    return fits and 2 * lines >= job.lanes
 
 
 class _Blocks(Blocks):
