@@ -35,6 +35,8 @@ MONOTONE = frozenset(
         "sqrt",
         "exp",
         "log",
+        "log2",
+        "log10",
         "tanh",
         "convert",
         "logistic",
