@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ class FastPath:
 
     def serve(self, entry: Entry, args: tuple[Any, ...], device: OpenDevice) -> None:
         """Let the device answer further calls like this one, if it can; from the second one on."""
-        if not self._called:
+        if not self._called or sys.is_finalizing():  # at the end nothing can be imported any more
             self._called = True
             return
         kinds = tuple([type(x) for x in args])
