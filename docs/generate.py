@@ -33,8 +33,8 @@ OPS = """\
 
 Every op of the intermediate representation, from the op table. `bringup ops NAME` shows the same in
 a terminal, `bringup ops --json` gives it to programs. `bringup ops --coverage` says for each op and
-dtype whether there is a reference, whether the device runs it, whether it has a gradient and whether
-the suite checks it, and why where not.
+dtype whether there is a reference, whether the device runs it, whether it has a gradient and
+whether the suite checks it, and why where not.
 
 * **tier**: 0 for what a device must have itself; everything else can be decomposed.
 * **dtypes**: those of the first operand, or of the result where there is none.
