@@ -43,20 +43,19 @@ def _instance(types: list[Any], attrs: dict[str, Any], kinds: tuple[str, ...]) -
 def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     """Lines long and short, apart and together; payloads; several keys."""
     dtype, w, block = draw.dtype, draw.vector, draw.shapes.block
-    sites = [
-        ((w + 1,), 0),
-        ((5, 2 * w + 3), 1),
-        ((2 * w + 1, 3), 0),
-        ((0, 3), 0),
-    ]
-    if not draw.few:
+    if draw.few:
+        # Without sorts of its own a device runs a network, of ten instructions a step.
+        sites = [((7,), 0), ((3, 9), 1), ((9, 2), 0), ((0, 3), 0)]
+        sites += [((2, w + 1), 1)] if dtype is f32 else []
+    else:
+        sites = [((w + 1,), 0), ((5, 2 * w + 3), 1), ((2 * w + 1, 3), 0), ((0, 3), 0)]
         sites += [((2, 7, w + 1), 1), ((w * w + 1,), 0), ((1, 1), 1)]
         sites += [((block + 1,), 0), ((3, 2 * block - 1), 1), ((block, 3), 0)]
     for number, (shape, dim) in enumerate(sites):
         attrs = {"dim": dim, "descending": bool(number % 2)}
         yield _instance([dtype[shape]], attrs, KEYS)
         yield _instance([dtype[shape], i32[shape]], {**attrs, "descending": not number % 2}, KEYS)
-    shape = draw.shape(2)
+    shape = (3, 5) if draw.few else draw.shape(2)
     drawn = {"dim": draw.choices.integer(0, 1), "descending": chance(draw.choices, 1, 2)}
     yield _instance([dtype[shape], f32[shape], dtype[shape]], drawn, KEYS)
     yield _instance([i8[shape], dtype[shape], i64[shape]], {**drawn, "num_keys": 2}, ("ties",))

@@ -17,13 +17,20 @@ from reprlib import recursive_repr
 from typing import Any, TypeVar, dataclass_transform, overload
 
 _T = TypeVar("_T")
+#: Slots that are no fields.
+_HIDDEN = ("_hash", "__weakref__")
 
 
 @overload
 def record(cls: type[_T], /) -> type[_T]: ...
 @overload
 def record(
-    *, eq: bool = ..., repr: bool = ..., kw_only: bool = ..., weakref: bool = ...
+    *,
+    eq: bool = ...,
+    repr: bool = ...,
+    kw_only: bool = ...,
+    weakref: bool = ...,
+    keep_hash: bool = ...,
 ) -> Callable[[type[_T]], type[_T]]: ...
 @dataclass_transform(frozen_default=True, field_specifiers=(field, Field))
 def record(
@@ -34,11 +41,13 @@ def record(
     repr: bool = True,
     kw_only: bool = False,
     weakref: bool = False,
+    keep_hash: bool = False,
 ) -> Any:
     """Make a class with annotated fields a frozen, slotted record.
 
     eq, repr: False leaves `object`'s.  kw_only: no positional arguments.
     weakref: objects can be referred to weakly.
+    keep_hash: compute the hash once, for objects made of many others.
 
     >>> @record
     ... class Point:
@@ -49,12 +58,12 @@ def record(
     """
 
     def make(cls: type) -> type:
-        return _made(cls, eq, repr, kw_only, weakref)
+        return _made(cls, eq, repr, kw_only, weakref, keep_hash)
 
     return make if cls is None else make(cls)
 
 
-def _made(cls: type, eq: bool, repr: bool, kw_only: bool, weakref: bool) -> type:
+def _made(cls: type, eq: bool, repr: bool, kw_only: bool, weakref: bool, keep_hash: bool) -> type:
     namespace = dict(cls.__dict__)
     for name in ("__dict__", "__weakref__"):
         namespace.pop(name, None)
@@ -63,7 +72,7 @@ def _made(cls: type, eq: bool, repr: bool, kw_only: bool, weakref: bool) -> type
     shown = tuple(n for n in own if _option(defaults, n, "repr"))
     compared = tuple(n for n in own if _option(defaults, n, "compare"))
     namespace |= {
-        "__slots__": (*own, "__weakref__") if weakref else tuple(own),
+        "__slots__": (*own, *_HIDDEN[:1] * keep_hash, *_HIDDEN[1:] * weakref),
         "__match_args__": () if kw_only else tuple(own),
         "__init__": _Init(defaults, kw_only),
         "__setattr__": _refuse,
@@ -73,7 +82,7 @@ def _made(cls: type, eq: bool, repr: bool, kw_only: bool, weakref: bool) -> type
         "__dataclass_fields__": _Fields(defaults, kw_only),
     }
     if eq:
-        namespace |= _comparison(compared)
+        namespace |= _comparison(compared, keep_hash)
     if repr and "__repr__" not in namespace:
         namespace["__repr__"] = _repr_of(shown)
     return type(cls)(cls.__name__, cls.__bases__, namespace)
@@ -112,7 +121,7 @@ def _init_of(owner: type, defaults: Mapping[str, Any], kw_only: bool) -> Callabl
     scope: dict[str, Any] = {"MISSING": MISSING}
     arguments = ["self", "*"] if kw_only else ["self"]
     lines: list[str] = []
-    names = [name for name in owner.__slots__ if name != "__weakref__"]  # type: ignore[attr-defined]
+    names = [name for name in owner.__slots__ if name not in _HIDDEN]  # type: ignore[attr-defined]
     for name in names:
         scope[f"set_{name}"] = owner.__dict__[name].__set__
         value = name
@@ -155,18 +164,26 @@ class _Fields:
         return made
 
 
-def _comparison(names: tuple[str, ...]) -> dict[str, Any]:
+def _comparison(names: tuple[str, ...], keep_hash: bool) -> dict[str, Any]:
     key = _key_of(names)
 
     def equal(self: Any, other: object) -> Any:
         if other.__class__ is not self.__class__:
             return NotImplemented
-        return key(self) == key(other)
+        return self is other or key(self) == key(other)
 
     def hashed(self: Any) -> int:
         return hash(key(self))
 
-    return {"__eq__": equal, "__hash__": hashed}
+    def hashed_once(self: Any) -> int:
+        try:
+            found: int = self._hash
+        except AttributeError:
+            found = hash(key(self))
+            object.__setattr__(self, "_hash", found)
+        return found
+
+    return {"__eq__": equal, "__hash__": hashed_once if keep_hash else hashed}
 
 
 def _key_of(names: tuple[str, ...]) -> Callable[[Any], Any]:
@@ -192,11 +209,11 @@ def _refuse(self: Any, name: str, *_value: object) -> None:
 
 
 def _getstate(self: Any) -> list[Any]:
-    return [getattr(self, name) for name in self.__slots__ if name != "__weakref__"]
+    return [getattr(self, name) for name in self.__slots__ if name not in _HIDDEN]
 
 
 def _setstate(self: Any, state: list[Any]) -> None:
-    names = (name for name in self.__slots__ if name != "__weakref__")
+    names = (name for name in self.__slots__ if name not in _HIDDEN)
     for name, value in zip(names, state, strict=True):
         object.__setattr__(self, name, value)
 

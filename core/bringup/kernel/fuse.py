@@ -16,7 +16,7 @@ from bringup.errors import UnsupportedError
 from bringup.graph import Graph, Instr, Value
 from bringup.kernel.axes import normalize_axes
 from bringup.kernel.form import Kernel
-from bringup.kernel.index import Axis
+from bringup.kernel.index import Axis, forget
 from bringup.kernel.indexed import INDEXED, Index
 from bringup.kernel.limits import Limits
 from bringup.kernel.lower import (
@@ -92,7 +92,10 @@ def fuse(
     result.
     Raises UnsupportedError for an instruction that alone exceeds the limits.
     """
-    return _Fusion(graph, limits, fuses, depth).run()
+    try:
+        return _Fusion(graph, limits, fuses, depth).run()
+    finally:
+        forget()
 
 
 class _Fusion:

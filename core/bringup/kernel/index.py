@@ -3,19 +3,20 @@
 An `Expr` is ``const + Σ coefficient · atom``; an atom is an `Axis`, or ``e // n`` (`Div`) or ``e %
 n`` (`Mod`) of another expression, or the value of a loaded index (`Dyn`).  Every atom knows its
 range, so that divisions introduced by reshapes fold away when the parts are put together again.
-Values are interned by structure: equal expressions compare equal.
+Equal expressions compare equal, and what adding and dividing them gives is remembered.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 
 from bringup.graph import Value
 from bringup.records import record
 
 
-@record
+@record(keep_hash=True)
 class Axis:
     """A loop variable running over ``0 … size - 1``.  Grid axes are numbered first, then inner
     axes.
@@ -38,7 +39,7 @@ class Axis:
         return f"a{self.id}[{self.size}]"
 
 
-@record
+@record(keep_hash=True)
 class Dyn:
     """The value of operand ``operand`` of the instruction that owns the expression, known to lie in
     ``first … last``.
@@ -52,7 +53,7 @@ class Dyn:
         return f"d{self.operand}[{self.first}:{self.last}]"
 
 
-@record
+@record(keep_hash=True)
 class Div:
     """Floor division of an expression by a positive integer."""
 
@@ -73,7 +74,7 @@ class Div:
         return f"({self.of})//{self.by}"
 
 
-@record
+@record(keep_hash=True)
 class Mod:
     """Remainder (never negative) of an expression by a positive integer."""
 
@@ -94,7 +95,7 @@ class Mod:
         return f"({self.of})%{self.by}"
 
 
-@record
+@record(keep_hash=True)
 class Element:
     """The element ``index`` of a value, kept in ``0 … last``: an index that is data.
 
@@ -123,8 +124,12 @@ class Element:
 
 Atom = Axis | Dyn | Div | Mod | Element
 
+#: How many results of each operation are remembered: the same few come up again and again while a
+#: region is tried and lowered.
+_MEMO = 1 << 16
 
-@record
+
+@record(keep_hash=True)
 class Expr:
     """``const + Σ coefficient · atom``; ``terms`` holds (atom, coefficient != 0) in a canonical
     order.
@@ -207,8 +212,7 @@ class Expr:
     def __add__(self, other: Expr | Atom | int) -> Expr:
         if isinstance(other, int):
             return Expr(self.const + other, self.terms)
-        other = Expr.of(other)
-        return _collect(self.const + other.const, (*self.terms, *other.terms))
+        return _sum(self, Expr.of(other))
 
     def __mul__(self, factor: int) -> Expr:
         if factor == 0:
@@ -216,26 +220,10 @@ class Expr:
         return Expr(self.const * factor, tuple((a, c * factor) for a, c in self.terms))
 
     def __floordiv__(self, by: int) -> Expr:
-        whole, rest = _split(self, by)
-        if rest.first >= 0 and rest.last < by:
-            return whole
-        coarse = _coarser(rest, by)
-        if coarse is not None:
-            step, high, _ = coarse
-            return whole + high // (by // step)
-        return whole + Expr(0, ((Div(rest, by), 1),))
+        return _quotient(self, by)
 
     def __mod__(self, by: int) -> Expr:
-        if by == 1:
-            return ZERO
-        _, rest = _split(self, by)
-        if rest.first >= 0 and rest.last < by:
-            return rest
-        coarse = _coarser(rest, by)
-        if coarse is not None:
-            step, high, low = coarse
-            return (high % (by // step)) * step + low
-        return Expr(0, ((Mod(rest, by), 1),))
+        return _remainder(self, by)
 
     def substitute(self, table: Mapping[Axis, Expr]) -> Expr:
         """Replace axes, simplifying on the way."""
@@ -275,7 +263,7 @@ def _axes_within(atom: Atom) -> frozenset[Axis]:
     return atom.axes() if isinstance(atom, Element) else frozenset()
 
 
-@record
+@record(keep_hash=True)
 class Bound:
     """The condition ``low <= expr < high``."""
 
@@ -300,6 +288,44 @@ class Bound:
         return f"bound<{self.low}:{self.high} {self.expr}>"
 
 
+@lru_cache(maxsize=_MEMO)
+def _sum(one: Expr, other: Expr) -> Expr:
+    return _collect(one.const + other.const, (*one.terms, *other.terms))
+
+
+@lru_cache(maxsize=_MEMO)
+def _quotient(expr: Expr, by: int) -> Expr:
+    whole, rest = _split(expr, by)
+    if rest.first >= 0 and rest.last < by:
+        return whole
+    coarse = _coarser(rest, by)
+    if coarse is not None:
+        step, high, _ = coarse
+        return whole + high // (by // step)
+    return whole + Expr(0, ((Div(rest, by), 1),))
+
+
+@lru_cache(maxsize=_MEMO)
+def _remainder(expr: Expr, by: int) -> Expr:
+    if by == 1:
+        return ZERO
+    _, rest = _split(expr, by)
+    if rest.first >= 0 and rest.last < by:
+        return rest
+    coarse = _coarser(rest, by)
+    if coarse is not None:
+        step, high, low = coarse
+        return (high % (by // step)) * step + low
+    return Expr(0, ((Mod(rest, by), 1),))
+
+
+def forget() -> None:
+    """Let go of all results that are remembered; the values of `Element` live as long as they."""
+    for memo in (_sum, _quotient, _remainder, _order):
+        memo.cache_clear()
+
+
+@lru_cache(maxsize=_MEMO)
 def _order(atom: Atom) -> tuple[int, str]:
     if isinstance(atom, Axis):
         return (0, f"{atom.id:06d}")

@@ -8,7 +8,7 @@ from growing import LIMITS, graphs, grown, launches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bringup.graph import Graph
+from bringup.graph import Graph, Instr
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.kernel.limits import Limits
@@ -88,12 +88,23 @@ def test_launches_stand_in_a_runnable_order(graph: Graph, limits: Limits, depth:
 
 
 def hides_values(graph: Graph) -> bool:
-    """Whether an operand may have no element that is read: none is asked for, or all are cropped
-    away.
+    """Whether an operand may have no element that is read: none is asked for, all are cropped away,
+    or it is the place of a window that has only one.
     """
     empty = any(i.result.type.size == 0 for i in graph.instrs)
     crops = (i for i in graph.instrs if i.op.name == "pad")
-    return empty or any(min(*i.attrs["lo"], *i.attrs["hi"], 0) < 0 for i in crops)
+    cropped = any(min(*i.attrs["lo"], *i.attrs["hi"], 0) < 0 for i in crops)
+    return empty or cropped or any(map(_has_one_place, graph.instrs))
+
+
+def _has_one_place(instr: Instr) -> bool:
+    if instr.op.name in ("dynamic_slice", "gather"):
+        sizes = instr.attrs["sizes"]
+    elif instr.op.name == "dynamic_update_slice":
+        sizes = instr.operands[1].shape
+    else:
+        return False
+    return any(n == size for n, size in zip(instr.operands[0].shape, sizes, strict=True))
 
 
 @settings(max_examples=100)
