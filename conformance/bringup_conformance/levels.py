@@ -14,7 +14,7 @@ from bringup.graph import Builder, Value
 from bringup.ops.table import Kind, OpDef, all_ops
 from bringup_conformance import everyday, mapped, pairs, special
 from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
-from bringup_conformance.choices import Stream
+from bringup_conformance.choices import Stream, pick
 from bringup_conformance.growing import Setting
 from bringup_conformance.instances import instances
 from bringup_conformance.programs import draw_program, usable_dtypes
@@ -104,10 +104,24 @@ def smoke(plan: Plan) -> list[Unit]:
 
 
 def ops(plan: Plan) -> list[Unit]:
-    """Every row with every dtype it takes: boundary sizes, data of several kinds, special cells."""
+    """Every row with the dtypes it takes: boundary sizes, data of several kinds, special cells."""
     return [
-        _row_unit(plan, row, dtype, "ops", most=None) for row in all_ops() for dtype in row.dtypes
+        _row_unit(plan, row, dtype, "ops", most=None)
+        for row in all_ops()
+        for dtype in _dtypes(plan, row)
     ]
+
+
+def _dtypes(plan: Plan, row: OpDef) -> tuple[DType, ...]:
+    """All of them.  A simulator runs what it has with all; of what it runs as a decomposition, whose
+    parts are checked with all, the first float or integer and one that the seed chooses.
+    """
+    claims = {**plan.capabilities.ops, **plan.capabilities.kernels}
+    if plan.budget.large or row.decompose is None or any(name in claims for name in row.claims):
+        return row.dtypes
+    first = f32 if f32 in row.dtypes else row.dtypes[0]
+    other = pick(Stream(plan.seed, "dtype", row.name), row.dtypes)
+    return tuple(d for d in row.dtypes if d in (first, other))
 
 
 def fusion(plan: Plan) -> list[Unit]:

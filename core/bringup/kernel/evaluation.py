@@ -4,7 +4,7 @@ computes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from bringup.kernel.index import Axis, Bound, Dyn, Element, Expr, flatten
 from bringup.kernel.indexed import Index, Source, elements_in
 from bringup.kernel.movement import is_movement, joined, needs_of, source_of
 from bringup.ops.table import Kind, OpDef, Trait, lookup
+from bringup.records import record
 from bringup.types import TensorType
 
 if TYPE_CHECKING:
@@ -66,13 +67,21 @@ class Item:
     fold: Instr | None
 
 
+@record
+class Tile:
+    """Where an earlier stage left a value: the number of its tile, and the place in it."""
+
+    number: int
+    at: Expr
+
+
 class Walk:
     """Which elements one stage needs: every (value, index, mask) reached from its items, operands
     first.
     """
 
     def __init__(
-        self, owner: Lowering, tiles: dict[tuple[Value, Index], int], inner: tuple[Axis, ...]
+        self, owner: Lowering, tiles: Mapping[tuple[Value, Index], Tile], inner: tuple[Axis, ...]
     ) -> None:
         self.owner = owner
         self.tiles = tiles
@@ -150,7 +159,7 @@ class Body(Walk):
         self,
         owner: Lowering,
         registers: list[tuple[Value, DType]],
-        tiles: dict[tuple[Value, Index], int],
+        tiles: Mapping[tuple[Value, Index], Tile],
         inner: tuple[Axis, ...],
     ) -> None:
         super().__init__(owner, tiles, inner)
@@ -202,10 +211,10 @@ class Body(Walk):
         return self.builder.emit(made.op, operands, made.attrs)[0]
 
     def _load(self, value: Value, index: Index, mask: Mask) -> Value:
-        number = self.tiles.get((value, index))
+        tile = self.tiles.get((value, index))
         result: Value
-        if number is not None:
-            result = kops.load(buffer=-1 - number, dtype=value.dtype, index=row_offset(self.inner))
+        if tile is not None:
+            result = kops.load(buffer=-1 - tile.number, dtype=value.dtype, index=tile.at)
             return result
         offset, where, loaded = self._resolved(flatten(index, value.shape), mask)
         result = kops.load(

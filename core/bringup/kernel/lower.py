@@ -20,6 +20,7 @@ from bringup.kernel.evaluation import (
     MAX_BODY,
     Body,
     Item,
+    Tile,
     Unfusable,
     Walk,
     inlines,
@@ -381,10 +382,14 @@ class Lowering:
         self.buffers.clear()
         pending: list[tuple[list[Item], Graph, list[Sink]]] = []
         registers: list[tuple[Value, DType]] = []
-        ids = {place: n for n, place in enumerate(tiles)}
+        places = {
+            place: Tile(n, row_offset(stages[home][0].inner))
+            for n, (place, (home, _)) in enumerate(tiles.items())
+        }
         made: set[tuple[Value, Index]] = set()
         for number, stage in enumerate(stages):
-            ready = {place: ids[place] for place in made}
+            # A stage over more axes has the element it wants at the maker's axes among its own.
+            ready = {p: places[p] for p in made if places[p].at.axes() <= {*stage[0].inner}}
             body = Body(self, registers, ready, stage[0].inner)
             outputs: list[Value] = []
             sinks: list[Sink] = []
@@ -394,7 +399,7 @@ class Lowering:
             for place, (home, _) in tiles.items():
                 if home == number:
                     outputs.append(body.at(*place, ()))
-                    sinks.append(Store(-1 - ids[place], row_offset(stage[0].inner)))
+                    sinks.append(Store(-1 - places[place].number, places[place].at))
                     made.add(place)
             pending.append((stage, body.builder.build(outputs, f"stage{number}"), sinks))
             registers += [(i.value, register_dtype(i.fold)) for i in stage if i.fold is not None]

@@ -267,6 +267,18 @@ def test_scratch_is_shared_by_all_tiles_of_a_kernel() -> None:
     assert sum(d.role == "tile" for d in tight.buffers) == 1
 
 
+def test_a_stage_over_more_axes_reads_the_scratch_of_one_over_fewer() -> None:
+    def column(x: Value) -> tuple[Value, Value]:
+        e = rows.exp(rows.reshape(slice_dim(x, 1, 1, 2), shape=(4,)))
+        top = rows.reduce(e, kind="max", dims=(0,))
+        scaled = rows.div(e, rows.broadcast_in_dim(top, shape=(4,), dims=()))
+        whole = rows.broadcast_in_dim(sum_(scaled, (0,)), shape=(4, 5), dims=())
+        return sum_(scaled, (0,)), rows.mul(rows.add(x, whole), kept(e, (1,), (4, 5)))
+
+    kernel = kernel_of(column, f32[4, 5])
+    assert [str(d.type) for d in kernel.buffers if d.role == "tile"] == ["f32[4]"]
+
+
 def test_one_loop_a_kernel_still_fuses_what_surrounds_a_sum() -> None:
     kernel = kernel_of(
         lambda x: rows.neg(sum_(rows.mul(x, x), (1,))), f32[4, 6], limits=Limits(stages=1)
