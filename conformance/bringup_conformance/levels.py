@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from bringup.backend.capabilities import Capabilities
-from bringup.dtypes import DType, f32
+from bringup.dtypes import DType, f32, f64
 from bringup.graph import Builder, Value
 from bringup.ops.table import Kind, OpDef, all_ops
 from bringup_conformance import everyday, mapped, pairs, special
@@ -113,15 +113,18 @@ def ops(plan: Plan) -> list[Unit]:
 
 
 def _dtypes(plan: Plan, row: OpDef) -> tuple[DType, ...]:
-    """All of them.  A simulator runs what it has with all; of what it runs as a decomposition, whose
-    parts are checked with all, the first float or integer and one that the seed chooses.
+    """All of them.  Of what the device runs as a decomposition, whose parts are checked with all:
+    the float types it computes in, or the first, and one more that the seed chooses.
     """
     claims = {**plan.capabilities.ops, **plan.capabilities.kernels}
-    if plan.budget.large or row.decompose is None or any(name in claims for name in row.claims):
+    if row.decompose is None or any(name in claims for name in row.claims):
         return row.dtypes
-    first = f32 if f32 in row.dtypes else row.dtypes[0]
-    other = pick(Stream(plan.seed, "dtype", row.name), row.dtypes)
-    return tuple(d for d in row.dtypes if d in (first, other))
+    wide = (f32, f64) if plan.budget.large else (f32,)
+    chosen = [d for d in wide if d in row.dtypes] or [row.dtypes[0]]
+    rest = [d for d in row.dtypes if d not in chosen]
+    if rest:
+        chosen.append(pick(Stream(plan.seed, "dtype", row.name), rest))
+    return tuple(d for d in row.dtypes if d in chosen)
 
 
 def fusion(plan: Plan) -> list[Unit]:
