@@ -17,7 +17,7 @@ from bringup.ops.table import OpDef, lookup
 from bringup.runtime.devices import get
 from bringup.tracing.autodiff import vjp_graph
 from bringup_conformance.cases import Case
-from bringup_conformance.levels import SIMULATED, Plan, Unit, ops
+from bringup_conformance.levels import SIMULATED, Plan, Unit, table
 from bringup_conformance.numbers import Array
 from bringup_conformance.running import made_inputs
 from bringup_conformance.special import operands
@@ -49,7 +49,7 @@ def coverage(backend: str = "") -> list[dict[str, str]]:
     """
     target = DeviceTarget(get(backend or None))
     plan = Plan(target.capabilities, Support(target.missing), 0, SIMULATED)
-    return [asdict(_covered(unit)) for unit in ops(plan)]
+    return [asdict(_covered(unit)) for unit in table(plan)]
 
 
 def _covered(unit: Unit) -> Covered:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from bringup.backend.capabilities import Capabilities
-from bringup.dtypes import DType, f32, f64
+from bringup.dtypes import DType, f32
 from bringup.graph import Builder, Value
-from bringup.ops.table import Kind, OpDef, all_ops
+from bringup.ops.table import Kind, OpDef, all_ops, lookup
 from bringup_conformance import everyday, mapped, pairs, special
 from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
 from bringup_conformance.choices import Stream, pick
@@ -105,26 +105,27 @@ def smoke(plan: Plan) -> list[Unit]:
 
 def ops(plan: Plan) -> list[Unit]:
     """Every row with the dtypes it takes: boundary sizes, data of several kinds, special cells."""
+    return [u for u in table(plan) if u.dtype in {d.name for d in _dtypes(plan, lookup(u.op))}]
+
+
+def table(plan: Plan) -> list[Unit]:
+    """Every row with every dtype it takes, whatever the device makes of it."""
     return [
-        _row_unit(plan, row, dtype, "ops", most=None)
-        for row in all_ops()
-        for dtype in _dtypes(plan, row)
+        _row_unit(plan, row, dtype, "ops", most=None) for row in all_ops() for dtype in row.dtypes
     ]
 
 
 def _dtypes(plan: Plan, row: OpDef) -> tuple[DType, ...]:
     """All of them.  Of what the device runs as a decomposition, whose parts are checked with all:
-    the float types it computes in, or the first, and one more that the seed chooses.
+    f32, or the first, and one more that the seed chooses.
     """
     claims = {**plan.capabilities.ops, **plan.capabilities.kernels}
     if row.decompose is None or any(name in claims for name in row.claims):
         return row.dtypes
-    wide = (f32, f64) if plan.budget.large else (f32,)
-    chosen = [d for d in wide if d in row.dtypes] or [row.dtypes[0]]
-    rest = [d for d in row.dtypes if d not in chosen]
-    if rest:
-        chosen.append(pick(Stream(plan.seed, "dtype", row.name), rest))
-    return tuple(d for d in row.dtypes if d in chosen)
+    first = f32 if f32 in row.dtypes else row.dtypes[0]
+    rest = [d for d in row.dtypes if d is not first]
+    other = pick(Stream(plan.seed, "dtype", row.name), rest) if rest else first
+    return tuple(d for d in row.dtypes if d in (first, other))
 
 
 def fusion(plan: Plan) -> list[Unit]:

@@ -80,7 +80,7 @@ def _moderate(make: Any) -> Any:
     """Rows that take many sweeps over a matrix: none of the larger ones."""
 
     def maker(row: OpDef, draw: Drawing) -> Iterator[Instance]:
-        limit = 5 if draw.few else 20
+        limit = 5 if draw.few else 9
         for instance in make(row, draw):
             if max(instance.operands[0].shape[-2:]) <= limit:
                 yield Instance(instance.operands, instance.attrs, SPECTRA)
