@@ -10,7 +10,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import bringup.ops  # noqa: F401  (fills the op table)
 from bringup import config
 from bringup.cli.ops import facts
 from bringup.ops.table import all_ops

@@ -9,7 +9,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-import bringup.ops  # noqa: F401  (fills the op table)
 from bringup.dtypes import DType, f64
 from bringup.ops.table import lookup
 

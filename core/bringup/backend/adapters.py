@@ -64,8 +64,6 @@ def claims(names: Iterable[str], dtypes: Iterable[DType | str]) -> dict[str, fro
     >>> claims(["exp", "reduce.add"], ["f32"])
     {'exp': frozenset({f32}), 'reduce.add': frozenset({f32})}
     """
-    import bringup.ops  # noqa: F401  (fills the op table)
-
     kinds = frozenset(map(as_dtype, dtypes))
     return {claim: kinds for name in names for claim in _expand(name)}
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-import bringup.ops  # noqa: F401  (fills the op table)
 from bringup import dtypes
 from bringup.cli.output import document, heading, is_terminal, line, table
 from bringup.dtypes import DType

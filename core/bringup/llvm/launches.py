@@ -9,10 +9,10 @@ scratch, of which each worker has `NativeKernel.tile_bytes`.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-import bringup.ops  # noqa: F401  (fills the op table)
 from bringup.dtypes import ALL, DType
 from bringup.errors import UnsupportedError
 from bringup.llvm import text as ir
@@ -97,13 +97,15 @@ def emit_step(module: Module, step: OpStep, name: str, target: LoopTarget) -> Na
 
     Raises UnsupportedError for an op without emitter.
     """
-    emitter = OP_EMITTERS.get(step.op.name)
-    if emitter is None:
+    place = OP_EMITTERS.get(step.op.name)
+    if place is None:
         raise UnsupportedError(
             f"{step.name} is in no kernel and no native function runs it", location=step.location
         )
     if not any(slot.type.size for slot in step.results):
         return NativeStep(())
+    topic, function = place
+    emitter: StepEmitter = getattr(importlib.import_module(f"bringup.llvm.{topic}"), function)
     return emitter(module, step, name, target)
 
 
@@ -113,69 +115,15 @@ def step_claims() -> dict[str, frozenset[DType]]:
     return {claim: frozenset((*ALL, *row.dtypes)) for row in rows for claim in row.claims}
 
 
-def _attention(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
-    from bringup.llvm.attending import emit_attention
-
-    return emit_attention(module, step, name, target)
-
-
-def _cumulative(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
-    from bringup.llvm.cumulative import emit_cumulative
-
-    return emit_cumulative(module, step, name, target)
-
-
-def _sort(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
-    from bringup.llvm.sorting import emit_sort
-
-    return emit_sort(module, step, name, target)
-
-
-def _scatter(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
-    from bringup.llvm.scattering import emit_scatter
-
-    return emit_scatter(module, step, name, target)
-
-
-def _update(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
-    from bringup.llvm.scattering import emit_update
-
-    return emit_update(module, step, name, target)
-
-
-def _triangular_solve(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
-    from bringup.llvm.factoring import emit_triangular_solve
-
-    return emit_triangular_solve(module, step, name, target)
-
-
-def _cholesky(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
-    from bringup.llvm.factoring import emit_cholesky
-
-    return emit_cholesky(module, step, name, target)
-
-
-def _lu(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
-    from bringup.llvm.factoring import emit_lu
-
-    return emit_lu(module, step, name, target)
-
-
-def _qr(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
-    from bringup.llvm.reflecting import emit_qr
-
-    return emit_qr(module, step, name, target)
-
-
-#: One emitter per op that has a native function; each imports its module when it is needed.
-OP_EMITTERS: Mapping[str, StepEmitter] = {
-    "attention": _attention,
-    "cholesky": _cholesky,
-    "cumulative": _cumulative,
-    "dynamic_update_slice": _update,
-    "lu": _lu,
-    "qr": _qr,
-    "scatter": _scatter,
-    "sort": _sort,
-    "triangular_solve": _triangular_solve,
+#: The function that emits each op that has one, by its module here, which is imported when needed.
+OP_EMITTERS: Mapping[str, tuple[str, str]] = {
+    "attention": ("attending", "emit_attention"),
+    "cholesky": ("factoring", "emit_cholesky"),
+    "cumulative": ("cumulative", "emit_cumulative"),
+    "dynamic_update_slice": ("scattering", "emit_update"),
+    "lu": ("factoring", "emit_lu"),
+    "qr": ("reflecting", "emit_qr"),
+    "scatter": ("scattering", "emit_scatter"),
+    "sort": ("sorting", "emit_sort"),
+    "triangular_solve": ("factoring", "emit_triangular_solve"),
 }
