@@ -43,6 +43,7 @@ from weakref import WeakValueDictionary
 from bringup.backend.adapters_run import Call, StepsExecutable, dense_bytes, device_error
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, BufferView, Device, DeviceInfo
+from bringup.backend.foreign import foreign
 from bringup.dtypes import DType, as_dtype
 from bringup.errors import BackendError, BringupError, CompileError, UnsupportedError
 from bringup.kernel.form import Kernel
@@ -229,6 +230,8 @@ class KernelsDevice(_StepsDevice):
             device_error(error, step)
             raise
         except Exception as error:
+            if not foreign(error):
+                raise
             raise _compile_error("render", error, str(kernel), step) from error
         text = source if isinstance(source, str) else str(kernel)
         try:
@@ -239,6 +242,8 @@ class KernelsDevice(_StepsDevice):
                 error.source = error.source or text
             raise
         except Exception as error:
+            if not foreign(error):
+                raise
             raise _compile_error("load", error, text, step) from error
 
 

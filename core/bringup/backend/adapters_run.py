@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from bringup.backend.device import BufferView, Device, Handle
-from bringup.backend.foreign import described, meant
+from bringup.backend.foreign import described, foreign, meant
 from bringup.errors import BringupError, Location
 from bringup.graph import Literal
 from bringup.graph.printer import format_attr
@@ -182,6 +182,7 @@ class StepsExecutable:
             what = f"{self._program.name}: no {nbytes} bytes for {purpose}: {described(error)}"
             if isinstance(error, BringupError):
                 error.notes = (*error.notes, f"allocating {purpose} of {self._program.name}")
+            if not foreign(error):
                 raise
             raise meant(error)(what) from error
 
@@ -194,6 +195,7 @@ def device_error(error: Exception, step: Step) -> Exception:
     if isinstance(error, BringupError):
         error.location = error.location or step.location
         error.instruction = error.instruction or step_text(step)
+    if not foreign(error):
         return error
     return meant(error)(
         f"{step.name}: {described(error)}", location=step.location, instruction=step_text(step)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+import signal
+import traceback
+from types import CodeType, TracebackType
 
 from bringup.errors import (
     BringupError,
@@ -32,6 +34,32 @@ def described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+def foreign(error: BaseException) -> bool:
+    """True if a vendor's code raised it: not one of ours, and not of a signal handler.
+
+    A handler runs between any two steps of Python, also of a backend. What it raises ends the
+    program's own wait, `TimeoutError` of an alarm for one, and says nothing about a device.
+    """
+    if isinstance(error, BringupError) or not isinstance(error, Exception):
+        return False
+    handlers = _handlers()
+    frames = traceback.walk_tb(error.__traceback__)
+    return not handlers or all(frame.f_code not in handlers for frame, _ in frames)
+
+
+def _handlers() -> set[CodeType]:
+    """The code of every signal handler that is written in Python."""
+    found = set()
+    for handler in map(signal.getsignal, signal.valid_signals()):
+        if callable(handler):  # neither the default, nor to be ignored, nor unknown
+            function = getattr(handler, "func", handler)  # of a functools.partial
+            for place in (function, type(function).__call__):
+                code = getattr(place, "__code__", None)
+                if isinstance(code, CodeType):
+                    found.add(code)
+    return found
+
+
 class guarded:  # noqa: N801  (a context manager, read as a verb)
     """Inside the block every exception that is none of ours becomes one, and names the method.
 
@@ -54,6 +82,6 @@ class guarded:  # noqa: N801  (a context manager, read as a verb)
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, Exception) and not isinstance(error, BringupError):
+        if isinstance(error, Exception) and foreign(error):
             what = f"{type(self._owner).__name__}.{self._method}: {described(error)}"
             raise meant(error)(what, fix=REPORT) from error

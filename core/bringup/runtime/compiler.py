@@ -14,10 +14,10 @@ from typing import Any
 
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, Executable, Lowered
-from bringup.backend.foreign import REPORT, described, guarded
+from bringup.backend.foreign import REPORT, described, foreign, guarded
 from bringup.backend.partition import partition
 from bringup.backend.placement import check_placement, is_driven, placement
-from bringup.errors import BackendError, BringupError, CompileError, UnsupportedError
+from bringup.errors import BackendError, CompileError, UnsupportedError
 from bringup.graph import Graph, Instr
 from bringup.kernel.fuse import Launch
 from bringup.locks import ProcessLock
@@ -201,9 +201,9 @@ def _executable(device: OpenDevice, program: Program) -> Executable:
     name = f"{type(device.device).__name__}.compile"
     try:
         made: Any = device.device.compile(program)
-    except BringupError:
-        raise
     except Exception as error:
+        if not foreign(error):
+            raise
         raise CompileError(f"{name}: {described(error)}", fix=REPORT) from error
     if not callable(made):
         raise CompileError(f"{name} gave {type(made).__name__}, which nobody can call", fix=REPORT)

@@ -19,6 +19,7 @@ from typing import Any
 from bringup.backend.adapters_run import observe_steps
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, Device, DeviceInfo, NoHardware
+from bringup.backend.foreign import foreign
 from bringup.backend.loading import Refusal, checked_devices, sentence
 from bringup.backend.registry import core_backends, list_backends, load
 from bringup.errors import BackendError, BringupError
@@ -183,9 +184,9 @@ def _info(name: str, backend: Backend, index: int) -> DeviceInfo:
         ) from absent
     except Refusal as refusal:
         raise BackendError(f"backend {name!r} is broken: {refusal}", fix=refusal.fix) from None
-    except BringupError:
-        raise
     except Exception as error:
+        if not foreign(error):
+            raise
         what = f"backend {name!r} cannot list its devices: {sentence(error)}"
         raise BackendError(what) from error
     for info in infos:
@@ -198,9 +199,9 @@ def _info(name: str, backend: Backend, index: int) -> DeviceInfo:
 def _opened(name: str, backend: Backend, index: int) -> Device:
     try:
         device: Any = backend.open(index)
-    except BringupError:
-        raise
     except Exception as error:
+        if not foreign(error):
+            raise
         raise BackendError(f"device {name}:{index} cannot be opened: {sentence(error)}") from error
     if not isinstance(device, Device) or not _has_capabilities(device):
         raise BackendError(

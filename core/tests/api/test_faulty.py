@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,6 +120,42 @@ def test_foreign_exceptions_of_the_compiler_become_ours(way: Any) -> None:
 
     with devices.use(opened(Nothing())), pytest.raises(CompileError, match="gave NoneType"):
         way()
+
+
+class Bell(Exception):
+    pass
+
+
+class Ringer:
+    def __call__(self, *_: Any) -> None:
+        raise Bell
+
+    def ring(self, *_: Any) -> None:
+        raise Bell
+
+
+@pytest.mark.parametrize("method", ["alloc", "upload", "download", "compile"])
+@pytest.mark.parametrize(
+    "handler",
+    [Ringer(), Ringer().ring, partial(Ringer.ring, None)],
+    ids=["object", "method", "partial"],
+)
+def test_what_a_signal_handler_raises_inside_a_backend_stays_the_program_s(
+    method: str, handler: Any
+) -> None:
+    def interrupted(*_: Any) -> Any:
+        signal.raise_signal(signal.SIGUSR1)
+
+    device: ReferenceDevice = type("Interrupted", (ReferenceDevice,), {method: interrupted})()
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with devices.use(opened(device)), pytest.raises(Bell):
+            deferred()
+        other = failing(method, ValueError("boom"))  # a handler in place says nothing about others
+        with devices.use(opened(other)), pytest.raises(BringupError, match="boom"):
+            deferred()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_alloc_that_gives_nothing() -> None:
