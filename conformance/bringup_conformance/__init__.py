@@ -7,9 +7,9 @@ True
 
 from __future__ import annotations
 
-from bringup_conformance.reports import Failure, Report
-from bringup_conformance.runner import LEVELS, Progress, replay, run
-from bringup_conformance.targets import DeviceTarget, Target
+from bringup_conformance.execution.runner import LEVELS, Progress, replay, run
+from bringup_conformance.execution.targets import DeviceTarget, Target
+from bringup_conformance.reporting.reports import Failure, Report
 
 __all__ = [
     "LEVELS",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from bringup.graph import Graph
 from bringup.ops.table import Special
 from bringup.types import TensorType
-from bringup_conformance.recipes import Recipe
-from bringup_conformance.verdict import Verdict
+from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.oracle.verdict import Verdict
+
+if TYPE_CHECKING:
+    from bringup_conformance.execution.targets import Target
 
 Status = Literal["pass", "fail"]
 #: What stands for the op in names and tables of cases that are whole programs.
@@ -39,7 +43,7 @@ class Case:
     sets of a recipe for each input.  cells: per output, the special cells that it shows, if that is
     what the case is about.
     bitwise: NaNs must keep their bits, as moved elements do.  split: also run it op by op.
-    tags: what else it can be selected by.
+    tags: what else it can be selected by.  rules: ids of the rules it shows to hold.
     """
 
     name: str
@@ -51,6 +55,25 @@ class Case:
     cells: tuple[Cells, ...] = ()
     bitwise: bool = False
     split: bool = False
+    tags: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Something a device promises beyond the values of one program, such as what it leaves alone.
+
+    name: level, area and more, unique in a run.  op: the area, its place in the table.  rules: the
+    ids of the rules it shows to hold.  run: finds what is wrong with a device, or nothing; may
+    raise what the device raises.
+    """
+
+    name: str
+    level: str
+    op: str
+    rules: tuple[str, ...]
+    run: Callable[[Target], Problem | None]
+    dtype: str = ""
     tags: tuple[str, ...] = ()
 
 

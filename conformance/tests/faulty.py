@@ -14,7 +14,7 @@ from bringup.graph import Graph, Instr, Value
 from bringup.ops.evaluate import run_instr
 from bringup.ops.table import all_ops
 from bringup.passes.pipeline import passes_for
-from bringup_conformance.targets import Runnable, missing_from
+from bringup_conformance.execution.targets import Runnable, missing_from
 
 Array = np.ndarray[Any, Any]
 VECTOR = 8

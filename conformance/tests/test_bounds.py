@@ -15,11 +15,11 @@ from bringup.dtypes import BY_NAME, DType, bf16, f16, f32, f64, i32
 from bringup.graph import Builder, Graph, Instr
 from bringup.ops.table import OpDef, lookup
 from bringup_conformance import run
-from bringup_conformance.bounds import analyse
-from bringup_conformance.numbers import nearest, same_bits
-from bringup_conformance.recipes import Recipe
-from bringup_conformance.span import Span, inside
-from bringup_conformance.verdict import judge
+from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.oracle.bounds import analyse
+from bringup_conformance.oracle.numbers import nearest, same_bits
+from bringup_conformance.oracle.span import Span, inside
+from bringup_conformance.oracle.verdict import judge
 
 FLOATS = (f16, bf16, f32, f64)
 LIBM: dict[str, Callable[[float], float]] = {

@@ -12,13 +12,13 @@ from bringup.backend.capabilities import Shapes
 from bringup.dtypes import ALL
 from bringup.graph.verify import verify
 from bringup.ops.table import Kind, all_ops
-from bringup_conformance import levels
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported
-from bringup_conformance.choices import Stream, chance, pick, weighted
-from bringup_conformance.failures import case_from_json, case_to_json
-from bringup_conformance.levels import LEVELS, Plan
-from bringup_conformance.selection import Selection
-from bringup_conformance.support import Support
+from bringup_conformance.execution import levels
+from bringup_conformance.execution.levels import LEVELS, Plan
+from bringup_conformance.execution.selection import Selection
+from bringup_conformance.execution.support import Support
+from bringup_conformance.generate.choices import Stream, chance, pick, weighted
+from bringup_conformance.reporting.failures import case_from_json, case_to_json
 
 
 def plan(seed: int = 0, programs: int = 40, **changes: object) -> Plan:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from bringup.ops.table import all_ops
 from bringup_conformance import cli
-from bringup_conformance.targets import DeviceTarget
+from bringup_conformance.execution.targets import DeviceTarget
 
 KEYS = ["backend", "level", "seed", "passed", "failed", "unsupported", "seconds", "failures"]
 

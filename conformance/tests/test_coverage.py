@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bringup.ops.table import all_ops
-from bringup_conformance.coverage import coverage
+from bringup_conformance.reporting.coverage import coverage
 
 GRADIENT_GAPS = {
     "integers and booleans have none",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bringup.backend.capabilities import Shapes
 from bringup.graph.verify import verify
-from bringup_conformance import pairs
 from bringup_conformance.cases import Case
-from bringup_conformance.support import Support
+from bringup_conformance.execution.support import Support
+from bringup_conformance.generate import pairs
 
 
 def found(seed: int, *, large: bool) -> list[Case]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bringup.dtypes import BY_NAME, STORED, DType, bool_, f16, f32, i8, u8
-from bringup_conformance.recipes import KINDS, LAYOUTS, Recipe
+from bringup_conformance.generate.recipes import KINDS, LAYOUTS, Recipe
 
 dtypes = st.sampled_from(STORED)
 shapes = st.lists(st.integers(0, 7), max_size=3).map(tuple)

@@ -7,12 +7,12 @@ from faulty import Reference
 
 from bringup.graph import Graph
 from bringup.graph.verify import verify
-from bringup_conformance import levels
 from bringup_conformance.cases import Case
-from bringup_conformance.levels import Plan
-from bringup_conformance.reduce import Effort, reduced
-from bringup_conformance.rewriting import Small
-from bringup_conformance.support import Support
+from bringup_conformance.execution import levels
+from bringup_conformance.execution.levels import Plan
+from bringup_conformance.execution.support import Support
+from bringup_conformance.reducing.reduce import Effort, reduced
+from bringup_conformance.reducing.rewriting import Small
 
 
 def programs(count: int) -> list[Small]:

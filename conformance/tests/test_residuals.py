@@ -13,10 +13,10 @@ from bringup.graph import Builder, Graph
 from bringup.ops.evaluate import evaluate
 from bringup.ops.table import all_ops, lookup
 from bringup.passes.base import as_results
-from bringup_conformance.bounds import analyse
-from bringup_conformance.instances import instances
-from bringup_conformance.recipes import Recipe
-from bringup_conformance.residuals import judge_residuals
+from bringup_conformance.generate.instances import instances
+from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.oracle.bounds import analyse
+from bringup_conformance.oracle.residuals import judge_residuals
 
 ROWS = [row.name for row in all_ops() if row.accuracy.residual is not None]
 

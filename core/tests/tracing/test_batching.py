@@ -18,10 +18,10 @@ from bringup.ops import build
 from bringup.ops.evaluate import evaluate
 from bringup.ops.table import Kind, OpDef, all_ops
 from bringup.tracing.batching import batch_graph
-from bringup_conformance.choices import Stream
-from bringup_conformance.growing import Setting
-from bringup_conformance.programs import Program, draw_program, usable_dtypes
-from bringup_conformance.support import Support
+from bringup_conformance.execution.support import Support
+from bringup_conformance.generate.choices import Stream
+from bringup_conformance.generate.growing import Setting
+from bringup_conformance.generate.programs import Program, draw_program, usable_dtypes
 
 SHAPES = Shapes(vector=3, block=8)
 

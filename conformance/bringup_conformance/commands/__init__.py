@@ -1,0 +1,1 @@
+"""The commands of ``conformance``, a module each."""

@@ -1,0 +1,33 @@
+"""``conformance replay``: a failure again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bringup.errors import BringupError
+from bringup_conformance.commands.shared import Json
+from bringup_conformance.execution import runner
+from bringup_conformance.reporting import terminal
+
+
+def replay(
+    file: Annotated[Path, typer.Argument(help="A file of a failure that a run wrote.")],
+    backend: Annotated[str, typer.Option(help="Another device than the file's.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Run a failing program again.  Status 0 if it passes now."""
+    try:
+        failure, found = runner.replay(file, backend or None)
+    except (ValueError, KeyError, TypeError) as error:
+        raise BringupError(f"{file} cannot be replayed: {error}") from error
+    if as_json:
+        now = None if found is None else {"kind": found.kind, "what": found.what}
+        typer.echo(json.dumps({**failure.to_json(), "passes": found is None, "now": now}))
+    else:
+        terminal.show_replay(Console(), failure, found)
+    raise typer.Exit(0 if found is None else 1)

@@ -1,0 +1,68 @@
+"""``conformance run``: the suite on a device."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import platformdirs
+import typer
+from rich.console import Console
+
+from bringup.cli.output import problem
+from bringup_conformance.commands.shared import NOT_RUN, Json
+from bringup_conformance.execution import runner
+from bringup_conformance.reporting import terminal
+
+
+def run(
+    backend: Annotated[str, typer.Option(help="A device, as `bringup devices` lists it.")],
+    level: Annotated[
+        str, typer.Option(help="smoke, ops or fusion; each with those before it.")
+    ] = "fusion",
+    seed: Annotated[int, typer.Option(help="Which cases to draw.")] = 0,
+    only: Annotated[
+        str, typer.Option(help="Cases of these levels, ops, kinds, dtypes or tags: 'add/f32,exp'.")
+    ] = "",
+    report: Annotated[
+        Path | None, typer.Option(help="Folder for report.json and a file for each failure.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the suite on a device."""
+    folder = report or _own_folder(backend)
+    with _progress(as_json) as show:
+        found = runner.run(backend, level, seed, only=only, report=folder, on_progress=show)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
+    else:
+        terminal.show_report(Console(), found)
+    if found.passed + found.failed == 0:
+        problem(f"nothing was run: no case is of {only!r}" if only else "nothing was run")
+        raise typer.Exit(NOT_RUN)
+    raise typer.Exit(0 if found.ok else 1)
+
+
+def _own_folder(backend: str) -> Path:
+    """Where files of failures go if nobody says: the cache, or a temporary folder without one."""
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in backend)
+    folder = platformdirs.user_cache_path("bringup") / "conformance" / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="conformance-"))
+    return folder
+
+
+@contextmanager
+def _progress(as_json: bool) -> Iterator[runner.OnProgress]:
+    console = Console(stderr=as_json)
+    if not console.is_terminal:
+        yield lambda _progress: None
+        return
+    with terminal.bar(console) as show:
+        yield show

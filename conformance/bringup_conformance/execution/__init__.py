@@ -1,0 +1,1 @@
+"""Running cases on a device, level by level."""

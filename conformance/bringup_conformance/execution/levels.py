@@ -1,0 +1,284 @@
+"""The cases of each level, in an order that depends on nothing but the seed, the device's
+declaration and its budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from bringup.backend.capabilities import Capabilities
+from bringup.dtypes import DType, f32
+from bringup.graph import Builder, Value
+from bringup.ops.table import Kind, OpDef, all_ops, lookup
+from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
+from bringup_conformance.execution.support import Support
+from bringup_conformance.generate import everyday, mapped, pairs
+from bringup_conformance.generate.choices import Stream, pick
+from bringup_conformance.generate.growing import Setting
+from bringup_conformance.generate.instances import instances
+from bringup_conformance.generate.programs import draw_program, usable_dtypes
+from bringup_conformance.generate.recipes import LAYOUTS, Recipe
+from bringup_conformance.oracle import special
+
+Item = Case | Unsupported
+#: The levels, each with those before it.
+LEVELS = ("smoke", "ops", "fusion")
+#: Instructions checked in one program, so that compiling does not dominate.
+_TOGETHER = 6
+# Larger operands take a simulator longer than they are worth.
+_SMALL = 8200
+_SMOKE_PROGRAMS = 20
+# One in so many programs is also run on many examples.
+_MAPPED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much of a level is run.
+
+    programs: random ones.  limit: elements of their largest arrays.  large: whether sizes past
+    8,192 are drawn.  data: data sets of an op's case.  split: one in so many programs also runs op
+    by op.
+    """
+
+    programs: int
+    limit: int
+    large: bool
+    data: int
+    split: int
+
+
+#: For devices that compile and run at the speed of hardware, and for simulators.
+FULL = Budget(programs=1200, limit=4096, large=True, data=6, split=1)
+SIMULATED = Budget(programs=300, limit=600, large=False, data=2, split=2)
+
+
+def budget_of(capabilities: Capabilities) -> Budget:
+    """The budget of a device, by its own declaration."""
+    return SIMULATED if capabilities.simulated else FULL
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the cases are made for."""
+
+    capabilities: Capabilities
+    support: Support
+    seed: int
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Cases that are made together, when they are wanted.
+
+    level, op, dtype, number: what is known of their names before; dtype and number may be empty.
+    """
+
+    level: str
+    op: str
+    dtype: str
+    number: str
+    kind: str
+    make: Callable[[], Iterator[Item]]
+
+
+def units(plan: Plan, level: str) -> list[Unit]:
+    """The cases of one level, without those of the levels below it."""
+    return {"smoke": smoke, "ops": ops, "fusion": fusion}[level](plan)
+
+
+def smoke(plan: Plan) -> list[Unit]:
+    """Every name a device must have, on f32 or the first dtype it takes, three fused programs that
+    everybody writes first, and a few random ones.
+    """
+    found = []
+    for row in all_ops():
+        if row.tier == 0:
+            dtype = f32 if f32 in row.dtypes else row.dtypes[0]
+            found.append(_row_unit(plan, row, dtype, "smoke", most=4))
+    make = partial(everyday.cases, plan.support, plan.capabilities.shapes.vector, plan.seed)
+    found.append(Unit("smoke", PROGRAMS, f32.name, "", PROGRAMS, make))
+    return found + _programs(plan, "smoke", _SMOKE_PROGRAMS)
+
+
+def ops(plan: Plan) -> list[Unit]:
+    """Every row with the dtypes it takes: boundary sizes, data of several kinds, special cells."""
+    return [u for u in table(plan) if u.dtype in {d.name for d in _dtypes(plan, lookup(u.op))}]
+
+
+def table(plan: Plan) -> list[Unit]:
+    """Every row with every dtype it takes, whatever the device makes of it."""
+    return [
+        _row_unit(plan, row, dtype, "ops", most=None) for row in all_ops() for dtype in row.dtypes
+    ]
+
+
+def _dtypes(plan: Plan, row: OpDef) -> tuple[DType, ...]:
+    """All of them.  Of what the device runs as a decomposition, whose parts are checked with all:
+    f32, or the first, and one more that the seed chooses.
+    """
+    claims = {**plan.capabilities.ops, **plan.capabilities.kernels}
+    if row.decompose is None or any(name in claims for name in row.claims):
+        return row.dtypes
+    first = f32 if f32 in row.dtypes else row.dtypes[0]
+    rest = [d for d in row.dtypes if d is not first]
+    other = pick(Stream(plan.seed, "dtype", row.name), rest) if rest else first
+    return tuple(d for d in row.dtypes if d in (first, other))
+
+
+def fusion(plan: Plan) -> list[Unit]:
+    """Every way of reading with every use, random programs of many examples, then random programs,
+    each fused and op by op.
+    """
+    found = [
+        Unit("fusion", PROGRAMS, "", read, PROGRAMS, partial(_pairs, plan, read))
+        for read in pairs.READS
+    ]
+    for n in range(plan.budget.programs // _MAPPED):
+        make = partial(_mapped_case, plan, n)
+        found.append(Unit("fusion", PROGRAMS, "", f"mapped-{n}", PROGRAMS, make))
+    return found + _programs(plan, "fusion", plan.budget.programs)
+
+
+def _pairs(plan: Plan, read: str) -> Iterator[Item]:
+    shapes, large = plan.capabilities.shapes, plan.budget.large
+    return pairs.cases(plan.support, shapes, read, plan.seed, large=large)
+
+
+def _programs(plan: Plan, level: str, count: int) -> list[Unit]:
+    dtypes = usable_dtypes(plan.support)
+    make = partial(_program_case, plan, level, dtypes)
+    return [Unit(level, PROGRAMS, "", str(n), PROGRAMS, partial(make, n)) for n in range(count)]
+
+
+def _setting(plan: Plan, dtypes: tuple[tuple[int, DType], ...], exact: bool) -> Setting:
+    return Setting(
+        support=plan.support,
+        numerics=plan.capabilities.numerics,
+        shapes=plan.capabilities.shapes,
+        exact=exact,
+        limit=plan.budget.limit,
+        dtypes=dtypes,
+    )
+
+
+def _mapped_case(plan: Plan, number: int) -> Iterator[Item]:
+    setting = _setting(plan, usable_dtypes(plan.support), number % 2 == 0)
+    yield mapped.program_case(setting, "fusion", plan.seed, number)
+
+
+def _program_case(
+    plan: Plan, level: str, dtypes: tuple[tuple[int, DType], ...], number: int
+) -> Iterator[Item]:
+    budget = plan.budget
+    setting = _setting(plan, dtypes, number % 5 in (1, 3))
+    choices = Stream(plan.seed, level, number)
+    made = draw_program(choices, setting, large=budget.large and number % 16 == 15)
+    dtype = made.graph.outputs[0].dtype.name
+    yield Case(
+        name=f"{level}/{PROGRAMS}/{dtype}/{number}",
+        level=level,
+        op=PROGRAMS,
+        dtype=dtype,
+        graph=made.graph,
+        data=made.data,
+        split=number % budget.split == 0,
+        tags=("exact" if setting.exact else "bounded",),
+    )
+
+
+def _row_unit(plan: Plan, row: OpDef, dtype: DType, level: str, most: int | None) -> Unit:
+    make = partial(_row_cases, plan, row, dtype, level, most)
+    return Unit(level, row.name, dtype.name, "", row.kind.value, make)
+
+
+def _row_cases(
+    plan: Plan, row: OpDef, dtype: DType, level: str, most: int | None
+) -> Iterator[Item]:
+    """The instances of a row and dtype, several to a program; what is not supported, once for each
+    reason.
+    """
+    shapes, few = plan.capabilities.shapes, not plan.budget.large
+    found = instances(row, dtype, shapes, plan.seed, few=few)
+    if few:
+        found = [i for i in found if all(t.size <= _SMALL for t in i.operands)]
+    usable: list[Instance] = []
+    reasons: dict[str, None] = {}
+    for instance in found:
+        reason = plan.support.reason(row, instance.operands, dict(instance.attrs))
+        if reason is None:
+            usable.append(instance)
+        else:
+            reasons[reason] = None
+    place = f"{level}/{row.name}/{dtype.name}"
+    if not found:
+        reasons["the suite has no operands for it"] = None
+    for reason in reasons:
+        yield Unsupported(place, level, row.name, dtype.name, reason)
+    usable = usable[:most]
+    for first in range(0, len(usable), _TOGETHER):
+        group = usable[first : first + _TOGETHER]
+        yield _joint_case(plan, row, dtype, level, f"{place}/{first // _TOGETHER}", group)
+    if level == "ops":
+        yield from _special_cases(plan, row, dtype)
+        if dtype is (f32 if f32 in row.dtypes else row.dtypes[0]):
+            yield from mapped.row_cases(plan.support, row, dtype, level, usable, plan.seed)
+
+
+def _joint_case(
+    plan: Plan, row: OpDef, dtype: DType, level: str, name: str, group: Sequence[Instance]
+) -> Case:
+    """One program with an instruction and an output for each instance."""
+    outputs: list[Value] = []
+    with Builder() as builder:
+        for instance in group:
+            results = row(*map(builder.input, instance.operands), **dict(instance.attrs))
+            outputs += results if isinstance(results, tuple) else (results,)
+    data = tuple(_data(plan, row, group, number) for number in range(plan.budget.data))
+    return Case(
+        name=name,
+        level=level,
+        op=row.name,
+        dtype=dtype.name,
+        graph=builder.build(outputs, row.name),
+        data=data if any(i.operands for i in group) else ((),),
+        bitwise=row.kind in (Kind.MOVEMENT, Kind.SOURCE) or row.name == "select",
+        # What is not one instruction to the device may come out otherwise when it is taken apart.
+        split=row.decompose is not None or row.kind is Kind.CONTRACTION,
+        tags=(row.kind.value,),
+    )
+
+
+def _data(plan: Plan, row: OpDef, group: Sequence[Instance], number: int) -> tuple[Recipe, ...]:
+    """Recipes of all inputs: the kinds of each instance, turned by the number of the set."""
+    choices = Stream(plan.seed, "data", row.name, number)
+    first, domain = 16 * plan.seed, row.domain
+    recipes: list[Recipe] = []
+    for which, instance in enumerate(group):
+        kinds = instance.kinds or ("ramp",)
+        for position in range(len(instance.operands)):
+            kind = kinds[(number + which + position * (1 + number % 2)) % len(kinds)]
+            layout = LAYOUTS[choices.integer(0, 4)] if choices.integer(0, 7) == 7 else "dense"
+            interval = domain.intervals[min(position, len(domain.intervals) - 1)]
+            nonzero, matrix = position in domain.nonzero, domain.matrix(position)
+            recipes.append(Recipe(kind, first + number, (), layout, interval, nonzero, matrix))
+    return tuple(recipes)
+
+
+def _special_cases(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Case]:
+    capabilities = plan.capabilities
+    parts = special.groups(row, dtype, capabilities.numerics, capabilities.shapes.vector)
+    graph, kept = special.program(row, dtype, parts, plan.support)
+    if kept:
+        yield Case(
+            name=f"ops/{row.name}/{dtype.name}/special",
+            level="ops",
+            op=row.name,
+            dtype=dtype.name,
+            graph=graph,
+            cells=kept,
+            tags=(row.kind.value,),
+        )

@@ -1,0 +1,162 @@
+"""Running one case on a target: compile, call with each data set, compare.
+
+Whatever the device raises is a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bringup.dtypes import BY_NAME
+from bringup_conformance.cases import Case, Outcome, Problem
+from bringup_conformance.execution.targets import Runnable, Target
+from bringup_conformance.oracle.bounds import analyse
+from bringup_conformance.oracle.numbers import Array, same_bits
+from bringup_conformance.oracle.residuals import judge_residuals
+from bringup_conformance.oracle.span import Span
+from bringup_conformance.oracle.special import judge_cells, operands
+from bringup_conformance.oracle.verdict import WORST, Mismatch, Verdict, judge
+
+#: Characters kept of what a device raised.
+_TEXT = 2000
+
+Found = tuple[Verdict, Problem | None]
+
+
+def run_case(target: Target, case: Case) -> Outcome:
+    """Run a case; never raises what the device raises."""
+    verdict, problem = attempt(target, case)
+    if problem is None and case.split:
+        again, problem = attempt(target, case, fuse=False)
+        verdict = verdict + again
+    return Outcome(case, verdict, problem)
+
+
+def attempt(
+    target: Target, case: Case, *, fuse: bool = True, skip: frozenset[str] = frozenset()
+) -> Found:
+    """Compile a case in one way and run it on all its data."""
+    try:
+        runnable = target.compile(case.graph, fuse=fuse, skip=skip)
+    except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)
+        return Verdict(), Problem("crash", f"compiling: {told(error)}", fused=fuse)
+    if case.cells:
+        return _run_cells(runnable, case)
+    return _run_data(target, runnable, case, fuse)
+
+
+def _run_data(target: Target, runnable: Runnable, case: Case, fuse: bool) -> Found:
+    """Call a program with every data set in turn, then with the first again."""
+    total = Verdict()
+    first: list[Array] = []
+    for number in range(len(case.data)):
+        inputs = made_inputs(case, number)
+        before = [x.copy() for x in inputs]
+        results, problem = _call(runnable, case, inputs, number, fuse)
+        if problem is not None:
+            return total, problem
+        first = first or results
+        if not all(bool(same_bits(x, y).all()) for x, y in zip(inputs, before, strict=True)):
+            return total, Problem("input", "an input changed", number, fuse)
+        verdict = judged(case, results, inputs, target)
+        total = total + verdict
+        if not verdict.ok:
+            return total, Problem("wrong", str(verdict.mismatches[0]), number, fuse, verdict)
+    return total, _repeated(target, runnable, case, first, fuse)
+
+
+def made_inputs(case: Case, number: int) -> list[Array]:
+    """The arrays of one data set."""
+    pairs = zip(case.data[number], case.graph.inputs, strict=True)
+    return [recipe.make(value.type) for recipe, value in pairs]
+
+
+def judged(
+    case: Case, results: Sequence[Array], inputs: Sequence[Array], target: Target
+) -> Verdict:
+    """The verdict on all outputs of one call."""
+    spans = analyse(case.graph, inputs, target.capabilities.numerics)
+    compare = _bitwise if case.bitwise else judge
+    total, whole = judge_residuals(case.graph, results, inputs)
+    for output, (actual, span) in enumerate(zip(results, spans, strict=True)):
+        if output not in whole:
+            total = total + compare(actual, span, output)
+    return total
+
+
+def _bitwise(actual: Array, span: Span, output: int) -> Verdict:
+    """Moved elements keep every bit, so they are compared as integers."""
+    found = judge(actual, span, output)
+    if not found.ok or not span.exact or not span.dtype.is_float:
+        return found
+    word = np.dtype(f"u{actual.dtype.itemsize}")
+    given, wanted = (np.asarray(a, order="C").reshape(-1) for a in (actual, span.middle))
+    wrong = np.flatnonzero(given.view(word) != wanted.view(word))
+    mismatches = tuple(
+        _other_nan(given, wanted, int(i), actual.shape, output) for i in wrong[:WORST]
+    )
+    return Verdict(len(wrong), actual.size, mismatches=mismatches)
+
+
+def _other_nan(
+    given: Array, wanted: Array, place: int, shape: tuple[int, ...], output: int
+) -> Mismatch:
+    """Two NaNs print alike, so their bits are shown."""
+    actual, right = (
+        f"nan with the bits {a[place : place + 1].tobytes()[::-1].hex()}" for a in (given, wanted)
+    )
+    index = tuple(int(i) for i in np.unravel_index(place, shape))
+    return Mismatch(output, index, actual, right, right, right)
+
+
+def _call(
+    runnable: Runnable, case: Case, inputs: list[Array], number: int, fuse: bool
+) -> tuple[list[Array], Problem | None]:
+    try:
+        results = runnable(inputs)
+    except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)
+        return [], Problem("crash", f"running: {told(error)}", number, fuse)
+    wanted = [(v.shape, v.dtype.numpy) for v in case.graph.outputs]
+    given = [(x.shape, x.dtype) for x in results]
+    if wanted != given:
+        return [], Problem("shape", f"results are {given}, not {wanted}", number, fuse)
+    for x in results:
+        if x.dtype == np.bool_ and x.size and int(x.view(np.uint8).max()) > 1:
+            return [], Problem("wrong", "a bool is neither 0 nor 1 in memory", number, fuse)
+    return results, None
+
+
+def _repeated(
+    target: Target, runnable: Runnable, case: Case, first: list[Array], fuse: bool
+) -> Problem | None:
+    """The first data once more: equal in bits on a device that declares it."""
+    if len(case.data) < 2 or not target.capabilities.deterministic:
+        return None
+    results, problem = _call(runnable, case, made_inputs(case, 0), 0, fuse)
+    if problem is not None:
+        return problem
+    for output, (x, y) in enumerate(zip(first, results, strict=True)):
+        if not bool(same_bits(x, y).all()):
+            what = f"output {output} differs between two runs on equal data"
+            return Problem("unstable", what, 0, fuse)
+    return None
+
+
+def _run_cells(runnable: Runnable, case: Case) -> Found:
+    inputs = [array for cells in case.cells for array in operands(cells, BY_NAME[case.dtype])]
+    results, problem = _call(runnable, case, inputs, 0, fuse=True)
+    if problem is not None:
+        return Verdict(), problem
+    total = Verdict()
+    for output, (actual, cells) in enumerate(zip(results, case.cells, strict=True)):
+        total = total + judge_cells(actual, cells, case.graph.outputs[output].dtype, output)
+    if total.ok:
+        return total, None
+    return total, Problem("wrong", str(total.mismatches[0]), 0, True, total)
+
+
+def told(error: BaseException) -> str:
+    """An exception as text: its class and message."""
+    return f"{type(error).__name__}: {error}"[:_TEXT]

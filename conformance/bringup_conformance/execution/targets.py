@@ -1,0 +1,121 @@
+"""What the suite runs programs on: anything that compiles a graph and calls it on arrays of the
+host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from bringup.backend.capabilities import Capabilities
+from bringup.dtypes import DType
+from bringup.errors import UnsupportedError
+from bringup.graph import Graph
+from bringup.passes.pipeline import passes_for
+from bringup.runtime import transfer
+from bringup.runtime.compiler import Options, compile_graph
+from bringup.runtime.devices import OpenDevice, get
+from bringup_conformance.oracle.numbers import Array
+
+#: A compiled program on arrays of the host.
+Runnable = Callable[[Sequence[Array]], list[Array]]
+
+
+class Target(Protocol):
+    """A device under test."""
+
+    @property
+    def name(self) -> str:
+        """What a user asks for it by."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Its declaration."""
+        ...
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """Names of the passes that can be left out one by one."""
+        ...
+
+    def missing(self, graph: Graph) -> str | None:
+        """Why the device cannot run a graph by its own declaration, or None if it should."""
+        ...
+
+    def compile(
+        self, graph: Graph, *, fuse: bool = True, skip: frozenset[str] = frozenset()
+    ) -> Runnable:
+        """A program to call.  fuse: False makes one launch of every instruction.  skip: passes left
+        out.
+        """
+        ...
+
+
+class DeviceTarget:
+    """An opened device, through the seam that user code goes through."""
+
+    def __init__(self, device: OpenDevice) -> None:
+        self.device = device
+
+    @classmethod
+    def named(cls, name: str) -> DeviceTarget:
+        """Open ``"name"`` or ``"name:index"``.  Raises BackendError."""
+        return cls(get(name))
+
+    @property
+    def name(self) -> str:
+        """The device's."""
+        return self.device.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The device's."""
+        return self.device.capabilities
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """All but decomposition."""
+        extra = self.device.backend.passes_before_fusion()
+        names = (each.name for each in passes_for(self.capabilities.available, extra))
+        # Without decomposition a device may lack what it is then given.
+        return tuple(dict.fromkeys(name for name in names if name != "decompose"))
+
+    def missing(self, graph: Graph) -> str | None:
+        """The reason of the decomposition that finds no way, in one line."""
+        return missing_from(self.capabilities, graph)
+
+    def compile(
+        self, graph: Graph, *, fuse: bool = True, skip: frozenset[str] = frozenset()
+    ) -> Runnable:
+        """Raises what the device raises."""
+        compiled = compile_graph(graph, self.device, options=Options(fuse=fuse, skip=skip))
+        executable, device = compiled.executable, self.device.device
+        assert executable is not None
+        types = [v.type for v in graph.outputs]
+
+        def run(inputs: Sequence[Array]) -> list[Array]:
+            buffers = [transfer.upload(device, array) for array in inputs]
+            results = transfer.execute(device, executable, buffers, len(types))
+            pairs = zip(results, types, strict=True)
+            return [transfer.download(device, buffer, type_) for buffer, type_ in pairs]
+
+        return run
+
+
+def missing_from(capabilities: Capabilities, graph: Graph) -> str | None:
+    """Why capabilities do not cover a graph even through decompositions, or None if they do."""
+    claims = (*capabilities.ops.values(), *capabilities.kernels.values())
+    held = frozenset[DType]().union(*claims)
+    for value in (*graph.inputs, *graph.outputs):
+        # What is folded away before it reaches the device still has to be returned by it.
+        if value.dtype not in held:
+            return f"it claims no op for {value.dtype}"
+    for each in passes_for(capabilities.available):
+        try:
+            graph = each.run(graph)
+        except UnsupportedError as error:
+            return error.what
+        if each.name == "decompose":
+            break
+    return None

@@ -1,0 +1,1 @@
+"""What is checked: data, shapes, instructions and random programs."""

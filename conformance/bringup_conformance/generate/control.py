@@ -1,0 +1,238 @@
+"""Loops and branches: what a right implementation of them may give, instances with random small
+bodies, and steps of programs.
+
+Whatever the data, every loop ends: its counter is taken modulo 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bringup.dtypes import STORED, DType, bool_, i32, u8
+from bringup.graph import Builder, Graph, Instr, Value
+from bringup.ops.build import bitcast, rows, splat
+from bringup.ops.control import chosen
+from bringup.ops.evaluate import run_instr
+from bringup.ops.table import OpDef
+from bringup.types import TensorType
+from bringup_conformance.cases import Instance
+from bringup_conformance.generate.choices import Choices, chance, pick
+from bringup_conformance.oracle.span import Span, spanning
+
+if TYPE_CHECKING:
+    from bringup_conformance.generate.growing import Growing
+    from bringup_conformance.generate.instances import Drawing
+
+#: Gives the spans of a graph's outputs.
+Run = Callable[[Graph, Sequence[Span]], list[Span]]
+Spans = Sequence[Span]
+
+_KINDS = ("signed", "small", "special", "ramp", "wide", "ties")
+_COUNTER = TensorType((), i32)
+#: Beyond its end no counter goes, so that is how often a loop runs at most.
+_END = 5
+
+
+# -- spans -----------------------------------------------------------------------------------------
+
+
+def spans(instr: Instr, operands: Spans, run: Run) -> Spans:
+    """The spans of the results: iteration by iteration, as long as it is clear what runs next."""
+    known = {"while": _while, "case": _case, "scan": _scan}[instr.op.name]
+    found = known(instr, operands, run)
+    if found is not None:
+        return found
+    middles = run_instr(instr, [x.middle for x in operands])
+    return [
+        spanning(v.dtype, m, m, m, np.ones(m.shape, np.bool_))
+        for m, v in zip(middles, instr.results, strict=True)
+    ]
+
+
+def _while(instr: Instr, state: Spans, run: Run) -> Spans | None:
+    while True:
+        (flag,) = run(instr.attrs["cond"], state)
+        if not flag.exact:
+            return None
+        if not flag.middle[()]:
+            return state
+        state = run(instr.attrs["body"], state)
+
+
+def _case(instr: Instr, operands: Spans, run: Run) -> Spans | None:
+    index, *rest = operands
+    branches = instr.attrs["branches"]
+    if not index.exact:
+        return None
+    return run(branches[chosen(int(index.middle[()]), len(branches))], rest)
+
+
+def _scan(instr: Instr, operands: Spans, run: Run) -> Spans:
+    attrs, count = instr.attrs, instr.attrs["carries"]
+    consts = operands[: attrs["consts"]]
+    carry = list(operands[len(consts) : len(consts) + count])
+    stacks, length = operands[len(consts) + count :], attrs["length"]
+    made: list[Spans] = []
+    for i in reversed(range(length)) if attrs["reverse"] else range(length):
+        found = run(attrs["body"], [*consts, *carry, *(_row(x, i) for x in stacks)])
+        carry = found[:count]
+        made.append(found[count:])
+    if attrs["reverse"]:
+        made.reverse()
+    types = [v.type for v in instr.results[count:]]
+    return [*carry, *(_stacked([row[n] for row in made], t) for n, t in enumerate(types))]
+
+
+def _row(span: Span, at: int) -> Span:
+    return Span(span.dtype, span.low[at], span.middle[at], span.high[at]).simplified()
+
+
+def _stacked(found: Spans, type_: TensorType) -> Span:
+    if not found:
+        return Span.exactly(np.empty(type_.shape, type_.dtype.numpy), type_.dtype)
+    low, middle, high = (
+        np.stack([getattr(x, end) for x in found]) for end in ("low", "middle", "high")
+    )
+    return Span(type_.dtype, low, middle, high).simplified()
+
+
+# -- bodies ----------------------------------------------------------------------------------------
+
+
+def _graph(function: Callable[..., Sequence[Value]], *types: TensorType) -> Graph:
+    with Builder() as builder:
+        return builder.build(function(*map(builder.input, types)), "inside")
+
+
+def _mixed(choices: Choices, x: Value, y: Value) -> Value:
+    """One of a few things to do with two values of a type, none of which grows without end."""
+    if x.dtype is bool_:
+        bits = pick(choices, (rows.xor, rows.and_, rows.or_))
+        return bits(x, y)
+    if x.dtype.is_storage:
+        least = rows.compare(bitcast(x, u8), bitcast(y, u8), direction="lt")
+        return rows.select(least, x, y)
+    way = choices.integer(0, 3)
+    if way == 0:
+        return rows.max(x, y)
+    if way == 1:
+        return rows.add(x, y)
+    if way == 2:
+        return rows.min(rows.add(y, y), x)
+    smaller = rows.compare(x, y, direction="lt")
+    return rows.select(smaller, y, rows.add(x, splat(1, x.type)))
+
+
+def _loop(choices: Choices, type_: TensorType) -> dict[str, Graph]:
+    """Condition and body over a value, a counter, and a value that may stay, or change places."""
+    swaps, stays = chance(choices, 1, 2), chance(choices, 1, 3)
+
+    def holds(_x: Value, at: Value, _y: Value) -> tuple[Value]:
+        wrapped = rows.and_(at, splat(7, _COUNTER))
+        return (rows.compare(wrapped, splat(_END, _COUNTER), direction="lt"),)
+
+    def step(x: Value, at: Value, y: Value) -> tuple[Value, ...]:
+        after = rows.add(at, splat(1, _COUNTER))
+        mixed = _mixed(choices, x, y)
+        if stays:
+            return mixed, after, y
+        return (y, after, mixed) if swaps else (mixed, after, _mixed(choices, y, x))
+
+    types = (type_, _COUNTER, type_)
+    return {"cond": _graph(holds, *types), "body": _graph(step, *types)}
+
+
+def _recurrent(choices: Choices, type_: TensorType) -> Graph:
+    """The body of a scan: a const, a carry, a row; the next carry, and rows made in two ways."""
+
+    def step(held: Value, carry: Value, x: Value) -> tuple[Value, ...]:
+        after = _mixed(choices, carry, x)
+        return after, (carry if chance(choices, 1, 3) else _mixed(choices, held, after)), x
+
+    return _graph(step, type_, type_, type_)
+
+
+def _branches(choices: Choices, type_: TensorType, count: int) -> tuple[Graph, ...]:
+    def branch(x: Value, y: Value) -> tuple[Value, ...]:
+        return (x if chance(choices, 1, 4) else _mixed(choices, x, y)), _mixed(choices, y, x)
+
+    return tuple(_graph(branch, type_, type_) for _ in range(count))
+
+
+# -- instances -------------------------------------------------------------------------------------
+
+
+def _types(draw: Drawing, dtype: DType) -> list[TensorType]:
+    sizes = draw.sizes(2 if draw.few else 4)
+    return [dtype[()], dtype[3, 0], *(dtype[n] for n in sizes), dtype[draw.shape(3)]]
+
+
+def while_(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """A value that leads, as rows are named by its dtype, a counter, and another value."""
+    for type_ in _types(draw, draw.dtype):
+        attrs = _loop(draw.choices, type_)
+        yield Instance((type_, _COUNTER, type_), tuple(attrs.items()), _KINDS)
+
+
+def case(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """Indices in range, at the ends and beyond; branches of every dtype."""
+    for dtype in STORED:
+        type_ = pick(draw.choices, _types(draw, dtype))
+        branches = _branches(draw.choices, type_, draw.choices.integer(1, 4))
+        kinds = (pick(draw.choices, ("small", "special", "signed")), *_KINDS[:2])
+        yield Instance((_COUNTER, type_, type_), (("branches", branches),), kinds)
+
+
+def scan(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """Both directions; no row, one, an even and an odd number of them."""
+    for number, type_ in enumerate(_types(draw, draw.dtype)):
+        length = (2, 3, 0, 5, 1, 4)[number % 6]
+        attrs = {
+            "body": _recurrent(draw.choices, type_),
+            "length": length,
+            "reverse": chance(draw.choices, 1, 2),
+            "consts": 1,
+            "carries": 1,
+        }
+        stack = type_.with_shape((length, *type_.shape))
+        yield Instance((type_, type_, stack), tuple(attrs.items()), _KINDS)
+
+
+MAKERS = {"while": while_, "case": case, "scan": scan}
+
+
+# -- steps -----------------------------------------------------------------------------------------
+
+
+def looped(grow: Growing) -> Value | None:
+    """A loop over a value of the program, or a scan over its rows, or a branch."""
+    x = grow.back(lambda v: v.type.size > 0)
+    if x is None:
+        return None
+    way = grow.choices.integer(0, 2)
+    if way == 0:
+        start = grow.constant(_COUNTER, grow.choices.integer(0, 7))
+        return grow.emit("while", x, start, grow.partner(x), **_loop(grow.choices, x.type))
+    if way == 1:
+        index = grow.constant(_COUNTER, grow.choices.integer(-1, 3))
+        branches = _branches(grow.choices, x.type, 3)
+        return grow.emit("case", index, x, grow.partner(x), branches=branches)
+    return _over_rows(grow, x)
+
+
+def _over_rows(grow: Growing, x: Value) -> Value | None:
+    if not x.shape or x.shape[0] > 8:
+        return None
+    row = x.type.with_shape(x.shape[1:])
+    start: Any = grow.input(row)
+    if start is None:
+        return None
+    attrs = {"length": x.shape[0], "reverse": chance(grow.choices, 1, 2), "consts": 1}
+    body = _recurrent(grow.choices, row)
+    return grow.emit("scan", start, start, x, body=body, carries=1, **attrs)
+
+
+__all__ = ["MAKERS", "looped", "spans"]

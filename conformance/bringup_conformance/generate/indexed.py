@@ -1,0 +1,221 @@
+"""Operand types and attributes of the rows whose indices are data, steps of programs with them, and
+ways of reading through them.
+
+Indices are drawn as all integers are: in range, at the ends, beyond them, several times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bringup.dtypes import DType, bool_, i8, i16, i32, i64, u8, u16, u32, u64
+from bringup.graph import Builder, Literal, Value
+from bringup.ops.table import OpDef, lookup
+from bringup_conformance.cases import Instance
+from bringup_conformance.generate.choices import chance, pick
+
+if TYPE_CHECKING:
+    from bringup_conformance.generate.growing import Growing
+    from bringup_conformance.generate.instances import Drawing
+
+Shape = tuple[int, ...]
+#: Shapes of x and of indices, sizes of windows, dimension numbers.
+Site = tuple[Shape, Shape, Shape, dict[str, Any]]
+
+_INDICES = (i32, i64, u8, i8, u32, i16, u64, u16)
+_READ = ("ramp", "small", "ties", "special", "signed")
+_SUMS = ("small", "signed", "ties", "special", "ramp", "wide")
+_PICKED = {"offset": (), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
+_ROWS = {"offset": (1,), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
+
+
+def _sites(draw: Drawing) -> Iterator[Site]:
+    w = draw.vector
+    yield (w + 3,), (2 * w + 1,), (1,), _PICKED
+    yield (300,), (w,), (1,), _PICKED
+    yield (1,), (3,), (1,), _PICKED
+    yield (5, w + 1), (4,), (1, w + 1), _ROWS
+    yield (5, 2 * w), (7,), (1, w - 1), _ROWS
+    yield (4, 5), (3, w + 1), (4, 1), {**_ROWS, "offset": (0,), "index_map": (1,),
+                                       "index_dim": 2, "collapsed": (1,)}  # fmt: skip
+    yield (4, 5), (w + 1, 2), (1, 1), {**_PICKED, "index_map": (1, 0), "collapsed": (0, 1)}
+    yield (6, 7), (2, 3), (2, w % 7 + 1), {"offset": (0, 2), "index_map": (0, 1), "index_dim": 0}
+    yield (3, w, 2), (3, 4), (1, 1, 2), {**_PICKED, "offset": (2,), "index_map": (1,),
+                                         "index_dim": 2, "collapsed": (1,),
+                                         "batch": ((0,), (0,))}  # fmt: skip
+    yield (5,), (0,), (1,), _PICKED
+    yield (5, 0), (3,), (1, 0), _ROWS
+    yield (4,), (3, 0), (2,), {"offset": (1,), "index_map": (), "index_dim": 1}
+
+
+def _instance(types: Sequence[Any], attrs: dict[str, Any], kinds: tuple[str, ...]) -> Instance:
+    return Instance(tuple(types), tuple(attrs.items()), kinds)
+
+
+def gather(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """Elements, rows, windows, batches; both modes."""
+    for number, (shape, where, sizes, numbers) in enumerate(_sites(draw)):
+        index = draw.choices.integer(0, len(_INDICES) - 1)
+        for mode in ("clip", "fill"):
+            types = [draw.dtype[shape], _INDICES[(number + index) % len(_INDICES)][where]]
+            yield _instance(types, {**numbers, "sizes": sizes, "mode": mode}, _READ)
+
+
+def scatter(row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """The same windows, written in every way."""
+    reading = lookup("gather")
+    kinds = next(a.choices for a in row.attrs if a.name == "kind")
+    for number, (shape, where, sizes, numbers) in enumerate(_sites(draw)):
+        index = _INDICES[(number + draw.choices.integer(0, 7)) % len(_INDICES)]
+        types = (draw.dtype[shape], index[where])
+        (updates,) = reading.result_types(types, reading.bind({**numbers, "sizes": sizes}))
+        kind = kinds[(number + draw.choices.integer(0, len(kinds) - 1)) % len(kinds)]
+        for wanted in dict.fromkeys(("set", kind)):
+            data = _SUMS if wanted in ("add", "mul") else _READ
+            yield _instance([*types, updates], {**numbers, "kind": wanted}, data)
+
+
+def dynamic(row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """Windows at and beyond both ends, of nothing, of everything."""
+    w, reads = draw.vector, row.name == "dynamic_slice"
+    forms: tuple[tuple[Shape, Shape], ...] = (
+        ((2 * w + 3,), (w,)),
+        ((300,), (3,)),
+        ((4, w + 1), (2, w)),
+        ((5, 6, 3), (5, 2, 1)),
+        ((3, w), (3, w)),
+        ((4, 0), (2, 0)),
+        ((), ()),
+    )
+    for number, (shape, sizes) in enumerate(forms):
+        for turn in range(1 if draw.few else 3):
+            index = _INDICES[(number + 3 * turn + draw.choices.integer(0, 7)) % len(_INDICES)]
+            starts = [index[()]] * len(shape)
+            if reads:
+                yield _instance([draw.dtype[shape], *starts], {"sizes": sizes}, _READ)
+            else:
+                yield _instance([draw.dtype[shape], draw.dtype[sizes], *starts], {}, _READ)
+
+
+# -- steps of programs -----------------------------------------------------------------------------
+
+
+#: Elements that a decomposition may look at: each place for each index.
+_MOST = 1 << 20
+
+
+def _indices(grow: Growing, shape: Shape) -> Value | None:
+    return grow.input(pick(grow.choices, (i32, i32, i64, u8))[shape])
+
+
+def gathered(grow: Growing) -> Value | None:
+    """Entries of one dimension, at new indices."""
+    x = grow.back(lambda v: bool(v.shape) and v.type.size > 0)
+    if x is None:
+        return None
+    dim = grow.choices.integer(0, len(x.shape) - 1)
+    count = pick(grow.choices, (1, 3, x.shape[dim], grow.setting.shapes.vector + 1))
+    at = _indices(grow, (count,)) if x.type.size * count <= _MOST else None
+    return at and grow.emit(
+        "gather",
+        x,
+        at,
+        offset=tuple(d for d in range(len(x.shape)) if d != dim),
+        index_map=(dim,),
+        index_dim=1,
+        collapsed=(dim,),
+        sizes=tuple(1 if d == dim else n for d, n in enumerate(x.shape)),
+        mode=pick(grow.choices, ("clip", "fill")),
+    )
+
+
+def windowed(grow: Growing) -> Value | None:
+    """A window that begins at new indices, alone or with something written over it."""
+    x = grow.back(lambda v: bool(v.shape) and v.type.size > 0)
+    if x is None:
+        return None
+    sizes = tuple(max(1, n - grow.choices.integer(0, 2)) for n in x.shape)
+    if x.type.size * max(sizes) > _MOST:
+        return None
+    start = _indices(grow, ())
+    if start is None:
+        return None
+    starts = [start] * len(x.shape)
+    if chance(grow.choices, 1, 2):
+        return grow.emit("dynamic_slice", x, *starts, sizes=sizes)
+    return grow.emit("dynamic_update_slice", x, grow.input(x.type.with_shape(sizes)), *starts)
+
+
+def scattered(grow: Growing) -> Value | None:
+    """Entries of the first dimension combined with new ones."""
+    x = grow.back(lambda v: bool(v.shape) and v.type.size > 0)
+    if x is None:
+        return None
+    count = pick(grow.choices, (1, 3, x.shape[0]))
+    if x.type.size * count > _MOST:
+        return None
+    at, new = _indices(grow, (count,)), grow.input(x.type.with_shape((count, *x.shape[1:])))
+    kinds = ("set", "max", "min") if grow.setting.exact else ("set", "add", "max", "min")
+    kind = "set" if x.dtype is bool_ else pick(grow.choices, kinds)
+    inner = tuple(range(1, len(x.shape)))
+    numbers = {"offset": inner, "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
+    return grow.emit("scatter", x, at, new, kind=kind, **numbers)
+
+
+# -- ways of reading -------------------------------------------------------------------------------
+
+
+def _near(builder: Builder, most: int, shape: Shape) -> Value:
+    """Indices from 0 to a power of two above ``most``: some lie outside."""
+    bits = lookup("constant")(value=Literal.splat((1 << most.bit_length()) - 1, i32[()]))
+    mask = lookup("broadcast_in_dim")(bits, shape=shape, dims=())
+    found: Value = lookup("and")(builder.input(i32[shape]), mask)
+    return found
+
+
+def read_gathered(builder: Builder, dtype: DType, shape: Shape) -> Value:
+    """Rows of a short table."""
+    table = builder.input(dtype[(5, *shape[1:])])
+    found: Value = lookup("gather")(
+        table,
+        _near(builder, 5, shape[:1]),
+        offset=tuple(range(1, len(shape))),
+        index_map=(0,),
+        index_dim=1,
+        collapsed=(0,),
+        sizes=(1, *shape[1:]),
+        mode="fill",
+    )
+    return found
+
+
+def read_window(builder: Builder, dtype: DType, shape: Shape) -> Value:
+    """One of four arrays."""
+    four = builder.input(dtype[(4, *shape)])
+    starts = [_near(builder, 4, ()), *(_near(builder, 1, ()) for _ in shape)]
+    one = lookup("dynamic_slice")(four, *starts, sizes=(1, *shape))
+    found: Value = lookup("reshape")(one, shape=shape)
+    return found
+
+
+def read_updated(builder: Builder, dtype: DType, shape: Shape) -> Value:
+    """One of two arrays, of which one was written over."""
+    two, one = builder.input(dtype[(2, *shape)]), builder.input(dtype[(1, *shape)])
+    starts = [_near(builder, 1, ()), *(_near(builder, 1, ()) for _ in shape)]
+    both = lookup("dynamic_update_slice")(two, one, *starts)
+    ones, first = (1,) * len(both.shape), (1, *(0 for _ in shape))
+    last = lookup("slice")(both, start=first, limit=both.shape, stride=ones)
+    found: Value = lookup("reshape")(last, shape=shape)
+    return found
+
+
+MAKERS = {
+    "dynamic_slice": dynamic,
+    "dynamic_update_slice": dynamic,
+    "gather": gather,
+    "scatter": scatter,
+}
+READS = {"gathered": read_gathered, "window": read_window, "updated": read_updated}
+
+__all__ = ["MAKERS", "READS", "gathered", "scattered", "windowed"]

@@ -1,0 +1,393 @@
+"""Operand types and attributes with which each row of the op table is checked, drawn round the
+device's boundaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bringup.backend.capabilities import Shapes
+from bringup.dtypes import STORED, DType, bool_, f32, i32, i64, u8, u32
+from bringup.errors import OpTypeError
+from bringup.graph import Builder, Literal
+from bringup.ops.table import OpDef
+from bringup.types import TensorType
+from bringup_conformance.cases import Instance
+from bringup_conformance.generate.choices import Stream, chance, pick
+from bringup_conformance.generate.control import MAKERS as CONTROL
+from bringup_conformance.generate.indexed import MAKERS as INDEXED
+from bringup_conformance.generate.matrices import MAKERS as MATRICES
+from bringup_conformance.generate.networks import MAKERS as NETWORKS
+from bringup_conformance.generate.orders import MAKERS as ORDERS
+from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.generate.sizes import LARGE, draw_shape, strata
+
+#: Kinds of data by what an op is sensitive to.
+ANY = ("signed", "wide", "special", "positive", "small", "negative", "ties")
+SUMS = ("small", "signed", "ramp", "negative", "onehot", "special")
+PRODUCTS = ("units", "positive", "onehot", "special")
+EXTREMES = ("negative", "signed", "ties", "special", "onehot")
+MOVES = ("ramp", "special")
+
+Sites = Iterator[tuple[tuple[tuple[int, ...], ...], dict[str, Any]]]
+
+
+class Drawing:
+    """Which boundary sizes one (row, dtype) gets: all of them over the dtypes, a few each."""
+
+    def __init__(self, shapes: Shapes, seed: int, row: OpDef, dtype: DType, few: bool) -> None:
+        self.shapes = shapes
+        self.dtype = dtype
+        self.few = few
+        self.choices = Stream(seed, "instances", row.name, dtype.name)
+
+    def sizes(self, count: int) -> list[int]:
+        """Boundary lengths, one of each of the first strata."""
+        found = [pick(self.choices, stratum) for stratum in strata(self.shapes)[:count]]
+        return list(dict.fromkeys(found))
+
+    def shape(self, rank: int) -> tuple[int, ...]:
+        """A shape of boundary sizes."""
+        return draw_shape(self.choices, self.shapes, rank=rank, limit=2048)
+
+    def some(self, rank: int) -> tuple[int, ...]:
+        """Some of the dimensions, at least one."""
+        found = tuple(d for d in range(rank) if chance(self.choices, 1, 2))
+        return found or (self.choices.integer(0, rank - 1),)
+
+    @property
+    def vector(self) -> int:
+        """Elements of the device's vector."""
+        return self.shapes.vector
+
+
+def instances(
+    row: OpDef, dtype: DType, shapes: Shapes, seed: int, *, few: bool = False
+) -> list[Instance]:
+    """What to check of a row whose leading operand (or result, for sources) has this dtype.
+
+    few: fewer sizes, for a device that takes long over each.  Empty if the row takes no such
+    operands or the suite has none for it.
+    """
+    draw = Drawing(shapes, seed, row, dtype, few)
+    maker = _MAKERS.get(row.name)
+    if maker is not None:
+        found = list(maker(row, draw))
+    elif row.arity is not None and row.arity > 0:
+        found = list(_same_types(row, draw))
+    else:
+        found = []
+    return [each for each in found if _valid(row, each)]
+
+
+def _valid(row: OpDef, instance: Instance) -> bool:
+    with Builder() as builder:
+        operands = [builder.input(type_) for type_ in instance.operands]
+        try:
+            row(*operands, **dict(instance.attrs))
+        except OpTypeError:
+            return False
+    return True
+
+
+def _variants(row: OpDef) -> list[dict[str, Any]]:
+    """Every choice of the row's attributes that have choices, one at a time."""
+    chosen = [a for a in row.attrs if a.choices]
+    if not chosen:
+        return [{}]
+    first = {a.name: a.choices[0] for a in chosen}
+    return [{**first, a.name: choice} for a in chosen for choice in a.choices]
+
+
+def _same_types(row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """Operands and result of one type: the elementwise ops, and any row the suite does not know."""
+    assert row.arity is not None
+    for attrs in _variants(row):
+        for size in draw.sizes(3 if draw.few else 5):
+            yield _instance([draw.dtype[size]] * row.arity, attrs, ANY)
+    yield _instance([draw.dtype[()]] * row.arity, _variants(row)[-1], ANY)
+    if draw.few:
+        return
+    yield _instance([draw.dtype[3, draw.vector + 1]] * row.arity, _variants(row)[0], ANY)
+    if draw.dtype is f32 or draw.dtype is row.dtypes[0]:
+        yield _instance([draw.dtype[LARGE[2]]] * row.arity, _variants(row)[0], ANY)
+
+
+def _instance(
+    operands: list[TensorType], attrs: dict[str, Any], kinds: tuple[str, ...]
+) -> Instance:
+    return Instance(tuple(operands), tuple(attrs.items()), kinds)
+
+
+def _select(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    for dtype in STORED:
+        size = pick(draw.choices, draw.sizes(5))
+        yield _instance([draw.dtype[size], dtype[size], dtype[size]], {}, MOVES)
+
+
+def _compare(row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    for attrs in _variants(row):
+        size = pick(draw.choices, draw.sizes(5))
+        yield _instance([draw.dtype[size]] * 2, attrs, ("ties", "special", "signed", "wide"))
+
+
+def _convert(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    short = draw.dtype.bits == 8 or (draw.dtype.is_float and draw.dtype.bits == 16)
+    for target in STORED:
+        if short and draw.dtype is not bool_ and not (draw.few and draw.dtype.bits > 8):
+            yield _instance([draw.dtype[1 << draw.dtype.bits]], {"dtype": target}, ("every",))
+        size = pick(draw.choices, draw.sizes(5))
+        yield _instance(
+            [draw.dtype[size]], {"dtype": target}, ("signed", "wide", "special", "small", "ramp")
+        )
+
+
+def _bitcast(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    for target in STORED:
+        size = pick(draw.choices, draw.sizes(5))
+        yield _instance([draw.dtype[size]], {"dtype": target}, ("signed", "special"))
+
+
+def _iota(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    w = draw.vector
+    for shape in ((LARGE[0],), (w, w), (3, w + 1), (2, 3, 5), (0,), (300, 3)):
+        for dim in range(len(shape)):
+            yield _instance([], {"type": draw.dtype[shape], "dim": dim}, ())
+
+
+def _constant(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    for shape, kind in (
+        ((draw.vector + 1,), "ramp"),
+        ((3, 4), "special"),
+        ((5,), "constant"),
+        ((), "ramp"),
+    ):
+        type_ = draw.dtype[shape]
+        yield _instance([], {"value": Literal(Recipe(kind).make(type_), type_)}, ())
+
+
+def _no_more(_draw: Drawing) -> Sites:
+    return iter(())
+
+
+def _drawn_transposes(draw: Drawing) -> Sites:
+    for rank in (3, 4):
+        rest = list(range(rank))
+        order = [rest.pop(draw.choices.integer(0, len(rest) - 1)) for _ in range(rank)]
+        yield (draw.shape(rank),), {"permutation": tuple(order)}
+
+
+def _drawn_broadcasts(draw: Drawing) -> Sites:
+    for rank in (2, 3, 4):
+        shape = draw.shape(rank)
+        dims = draw.some(rank)
+        # A dimension of 1 stretches.
+        small = tuple(1 if chance(draw.choices, 1, 4) else shape[d] for d in dims)
+        yield (small,), {"shape": shape, "dims": dims}
+
+
+def _drawn_slices(draw: Drawing) -> Sites:
+    for rank in (1, 2, 3):
+        shape = draw.shape(rank)
+        start, limit, stride = [], [], []
+        for n in shape:
+            first = draw.choices.integer(0, n // 2)
+            last = draw.choices.integer(first, n)
+            step = pick(draw.choices, (1, 2, 3, -1, -2))
+            start.append(first if step > 0 else max(last - 1, 0))
+            limit.append(last if step > 0 else min(first, last) - 1)
+            stride.append(step)
+        yield (shape,), {"start": tuple(start), "limit": tuple(limit), "stride": tuple(stride)}
+
+
+def _drawn_joins(draw: Drawing) -> Sites:
+    for rank in (1, 2, 3):
+        shape, dim = draw.shape(rank), draw.choices.integer(0, rank - 1)
+        sizes = [pick(draw.choices, (1, 2, draw.vector, draw.vector + 1, 0)) for _ in range(3)]
+        parts = tuple((*shape[:dim], n, *shape[dim + 1 :]) for n in sizes)
+        yield parts, {"dim": dim}
+
+
+def _moves(
+    sites: Callable[[int], Sites], drawn: Callable[[Drawing], Sites] = _no_more
+) -> Callable[[OpDef, Drawing], Iterator[Instance]]:
+    def make(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+        for shapes, attrs in (*sites(draw.vector), *drawn(draw)):
+            yield _instance([draw.dtype[shape] for shape in shapes], attrs, MOVES)
+
+    return make
+
+
+def _reshape(w: int) -> Sites:
+    yield ((6, w),), {"shape": (2, 3 * w)}
+    yield ((w + 1,),), {"shape": (1, w + 1, 1)}
+    yield ((),), {"shape": (1, 1)}
+    yield ((0, 3),), {"shape": (0,)}
+
+
+def _transpose(w: int) -> Sites:
+    yield ((w, w),), {"permutation": (1, 0)}
+    yield ((3, w + 1),), {"permutation": (1, 0)}
+    yield ((2 * w + 1, 33),), {"permutation": (1, 0)}
+    yield ((2, 3, 5),), {"permutation": (2, 0, 1)}
+    yield ((4, 4, 4),), {"permutation": (0, 2, 1)}
+    yield ((2, 1, 3, 4),), {"permutation": (3, 1, 0, 2)}
+
+
+def _broadcast(w: int) -> Sites:
+    yield ((w,),), {"shape": (w, w), "dims": (0,)}
+    yield ((w,),), {"shape": (w, w), "dims": (1,)}
+    yield ((2, 4, 1),), {"shape": (2, 4, w + 1), "dims": (0, 1, 2)}
+    yield ((1, 5),), {"shape": (3, 4, 5), "dims": (0, 2)}
+    yield ((),), {"shape": (w + 1,), "dims": ()}
+    yield ((1,),), {"shape": (0,), "dims": (0,)}
+
+
+def _slice(w: int) -> Sites:
+    yield ((2 * w + 5,),), {"start": (3,), "limit": (2 * w + 4,), "stride": (1,)}
+    yield ((w + 2,),), {"start": (1,), "limit": (w + 2,), "stride": (3,)}
+    yield ((w + 3,),), {"start": (w + 2,), "limit": (0,), "stride": (-2,)}
+    yield ((3, w, 5),), {"start": (2, w - 1, 4), "limit": (-1, -1, -1), "stride": (-1, -1, -1)}
+    yield ((4, 4),), {"start": (1, 2), "limit": (3, 4), "stride": (1, 1)}
+    yield ((5,),), {"start": (2,), "limit": (2,), "stride": (1,)}
+
+
+def _pad(w: int) -> Sites:
+    yield ((w,), ()), {"lo": (1,), "hi": (2,), "interior": (0,)}
+    yield ((w + 3,), ()), {"lo": (-2,), "hi": (-1,), "interior": (0,)}
+    yield ((3, w), ()), {"lo": (0, 1), "hi": (2, 0), "interior": (1, 2)}
+    yield ((4, 5), ()), {"lo": (-1, 2), "hi": (1, -3), "interior": (2, 0)}
+    yield ((0,), ()), {"lo": (2,), "hi": (1,), "interior": (4,)}
+
+
+def _concatenate(w: int) -> Sites:
+    yield ((w,), (3,)), {"dim": 0}
+    yield ((3, w), (3, 1), (3, 0), (3, w + 1)), {"dim": 1}
+    yield ((2, 5), (w, 5)), {"dim": 0}
+    yield ((7,),), {"dim": 0}
+
+
+def _folds(w: int, block: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    yield (w + 1,), (0,)
+    yield (33, 2 * w + 1), (1,)
+    yield (2 * w + 1, 33), (0,)
+    yield (4, 7, 5), (0, 2)
+    yield (3, 5, w), (1,)
+    yield (5, w - 1), (0, 1)
+    yield (0, 3), (0,)
+    yield (block + 1,), (0,)
+    yield (), ()
+
+
+def _reduce(row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    sites = list(_folds(draw.vector, draw.shapes.block))
+    for variant in _variants(row):
+        kind = variant["kind"]
+        data = {"add": SUMS, "mul": PRODUCTS}.get(kind, EXTREMES)
+        for at in range(5):
+            shape, dims = sites[(at * 2 + draw.choices.integer(0, 1)) % len(sites)]
+            yield _instance([draw.dtype[shape]], {"kind": kind, "dims": dims}, data)
+        rank = draw.choices.integer(2, 4)
+        drawn = {"kind": kind, "dims": draw.some(rank)}
+        yield _instance([draw.dtype[draw.shape(rank)]], drawn, data)
+        if kind in ("add", "max") and draw.dtype.is_float:
+            yield _instance([draw.dtype[LARGE[1]]], {"kind": kind, "dims": (0,)}, data)
+        if kind == "add" and draw.dtype in (f32, i32):
+            yield _instance([draw.dtype[LARGE[2]]], {"kind": kind, "dims": (0,)}, data)
+
+
+def _dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    w, dtype = draw.vector, draw.dtype
+    plain, none = ((1,), (0,)), ((), ())
+    sites: tuple[tuple[tuple[int, ...], tuple[int, ...], Any, Any], ...] = (
+        ((5, 7), (7, 3), none, plain),
+        ((w + 1, 33), (33, w - 1), none, plain),
+        ((2, 3, 65), (2, 65, 4), ((0,), (0,)), ((2,), (1,))),
+        ((67, 4), (67, 5), none, ((0,), (0,))),
+        ((LARGE[0],), (LARGE[0],), none, ((0,), (0,))),
+        ((3, 0), (0, 2), none, plain),
+        ((4, 9), (6, 9), none, ((1,), (1,))),
+        ((2, 3), (5,), none, none),
+    )
+    for lhs, rhs, batch, contract in sites:
+        attrs = {"batch": batch, "contract": contract}
+        yield _instance([dtype[lhs], dtype[rhs]], attrs, ("small", "signed", "ramp", "special"))
+    result = {"i8": i32, "u8": u32, "f16": f32, "bf16": f32}.get(dtype.name)
+    if result is not None:
+        attrs = {"batch": none, "contract": plain, "result": result}
+        yield _instance([dtype[5, 70], dtype[70, 3]], attrs, ("small", "signed", "ramp"))
+
+
+def _rows(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    w = draw.vector
+    for shape, dims in (
+        ((5, 2 * w + 1), (1,)),
+        ((33, 4), (0,)),
+        ((3, 4, 5), (0, 2)),
+        ((draw.shapes.block + 1,), (0,)),
+    ):
+        yield _instance(
+            [draw.dtype[shape]], {"dims": dims}, ("signed", "ramp", "negative", "ties", "special")
+        )
+    rank = draw.choices.integer(2, 4)
+    yield _instance([draw.dtype[draw.shape(rank)]], {"dims": draw.some(rank)}, ("signed", "ramp"))
+
+
+def _layer_norm(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    for shape, dims in (((5, 2 * draw.vector + 1), (1,)), ((4, 33), (0,)), ((2, 3, 5), (1, 2))):
+        row = draw.dtype[tuple(shape[d] for d in dims)]
+        yield _instance(
+            [draw.dtype[shape], row, row], {"dims": dims}, ("signed", "ramp", "positive")
+        )
+
+
+def _position(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    for shape, dim in (((5, 2 * draw.vector + 1), 1), ((33, 4), 0), ((draw.vector * 9,), 0)):
+        for dtype in (i64, i32):
+            yield _instance(
+                [draw.dtype[shape]],
+                {"dim": dim, "dtype": dtype},
+                ("ties", "signed", "negative", "special"),
+            )
+
+
+def _one_hot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    for target in (f32, i64, bool_, u8):
+        yield _instance(
+            [draw.dtype[draw.vector + 1]],
+            {"size": 5, "dtype": target},
+            ("small", "ramp", "special"),
+        )
+
+
+_Make = Callable[[OpDef, Drawing], Iterator[Instance]]
+_MAKERS: dict[str, _Make] = {
+    "constant": _constant,
+    "select": _select,
+    "compare": _compare,
+    "convert": _convert,
+    "bitcast": _bitcast,
+    "iota": _iota,
+    "reshape": _moves(_reshape),
+    "transpose": _moves(_transpose, _drawn_transposes),
+    "broadcast_in_dim": _moves(_broadcast, _drawn_broadcasts),
+    "slice": _moves(_slice, _drawn_slices),
+    "pad": _moves(_pad),
+    "concatenate": _moves(_concatenate, _drawn_joins),
+    "reduce": _reduce,
+    "dot_general": _dot,
+    "softmax": _rows,
+    "log_softmax": _rows,
+    "mean": _rows,
+    "var": _rows,
+    "layer_norm": _layer_norm,
+    "argmax": _position,
+    "argmin": _position,
+    "one_hot": _one_hot,
+    **CONTROL,
+    **INDEXED,
+    **NETWORKS,
+    **ORDERS,
+    **MATRICES,
+}

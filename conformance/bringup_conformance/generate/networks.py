@@ -1,0 +1,203 @@
+"""Operand types and attributes of the rows of networks: windows at every boundary, norms by
+feature, attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from bringup.dtypes import bool_, f32, i32
+from bringup.graph import Value
+from bringup.ops.table import OpDef
+from bringup_conformance.cases import Instance
+from bringup_conformance.generate.choices import pick
+
+if TYPE_CHECKING:
+    from bringup_conformance.generate.growing import Growing
+    from bringup_conformance.generate.instances import Drawing
+
+PRODUCTS = ("small", "signed", "ramp", "special")
+FOLDS = {"add": ("small", "signed", "ramp", "special")}
+EXTREMES = ("negative", "signed", "ties", "special")
+NORMS = ("signed", "ramp", "positive")
+
+
+def _instance(types: list[Any], attrs: dict[str, Any], kinds: tuple[str, ...]) -> Instance:
+    return Instance(tuple(types), tuple(attrs.items()), kinds)
+
+
+def convolution(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """Fixed forms that everybody uses, then drawn ones."""
+    dtype, w = draw.dtype, draw.vector
+    last = {"lhs_dims": (0, 3, 1, 2), "rhs_dims": (3, 2, 0, 1), "out_dims": (0, 3, 1, 2)}
+    around = {"lo": (1, 1), "hi": (1, 1)}
+    yield _instance([dtype[1, 2, 6, w + 2], dtype[3, 2, 3, 3]], around, PRODUCTS)
+    yield _instance([dtype[2, 5, 4, 3], dtype[3, 3, 3, w + 1]], {**last, **around}, PRODUCTS)
+    yield _instance([dtype[1, 3, 2 * w + 1], dtype[2, 3, 1]], {}, PRODUCTS)
+    yield _instance([dtype[1, w, 5], dtype[w, 1, 3]], {"groups": w}, PRODUCTS)
+    yield _instance([dtype[1, 1, 3, 4, 5], dtype[2, 1, 2, 2, 2]], {}, PRODUCTS)
+    yield _instance([dtype[1, 2, 0], dtype[3, 2, 2]], {"lo": (2,), "hi": (1,)}, PRODUCTS)
+    yield _instance([dtype[1, 2, 2], dtype[3, 2, 3]], {}, PRODUCTS)  # no window fits
+    wide = {"i8": i32, "f16": f32, "bf16": f32}.get(dtype.name)
+    if wide is not None:
+        yield _instance([dtype[1, 9, w], dtype[2, 9, 3]], {"result": wide}, PRODUCTS[:3])
+    for _ in range(3 if draw.few else 10):
+        yield _drawn_convolution(draw)
+
+
+def _drawn_convolution(draw: Drawing) -> Instance:
+    choices, rank = draw.choices, draw.choices.integer(1, 3)
+
+    def each(*values: int) -> tuple[int, ...]:
+        return tuple(pick(choices, values) for _ in range(rank))
+
+    def order() -> tuple[int, ...]:
+        rest = list(range(rank + 2))
+        return tuple(rest.pop(choices.integer(0, len(rest) - 1)) for _ in range(rank + 2))
+
+    groups, taken, made = (choices.integer(1, 3) for _ in range(3))
+    sizes = each(0, 1, 3, 5, draw.vector + 1 if rank == 1 else 6)
+    dims = order(), order()
+    attrs: dict[str, Any] = {
+        "strides": each(1, 1, 2, 3),
+        "lo": each(-1, 0, 1, 3),
+        "hi": each(-1, 0, 1, 3),
+        "lhs_dilation": each(1, 1, 2, 3),
+        "rhs_dilation": each(1, 1, 2, 3),
+        "lhs_dims": dims[0],
+        "rhs_dims": dims[1],
+        "out_dims": order(),
+        "groups": groups,
+    }
+    lhs = dict(zip(dims[0], (2, groups * taken, *sizes), strict=True))
+    window = each(1, 2, 3)
+    rhs = dict(zip(dims[1], (groups * made, taken, *window), strict=True))
+    shapes = [tuple(table[d] for d in range(rank + 2)) for table in (lhs, rhs)]
+    # Whether infinities meet the zeros between elements of lhs is not specified.
+    kinds = PRODUCTS if set(attrs["lhs_dilation"]) == {1} else PRODUCTS[:3]
+    return _instance([draw.dtype[shape] for shape in shapes], attrs, kinds)
+
+
+def reduce_window(row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """Pooling as everybody does it, then drawn windows."""
+    dtype, w = draw.dtype, draw.vector
+    for kind in ("add", "max", "min"):
+        data = FOLDS.get(kind, EXTREMES)
+        plain = {"kind": kind, "window": (1, 1, 2, 2), "strides": (1, 1, 2, 2)}
+        yield _instance([dtype[1, 2, 4, 2 * w]], plain, data)
+        last = {"kind": kind, "window": (1, 3, 3, 1), "lo": (0, 1, 1, 0), "hi": (0, 1, 1, 0)}
+        yield _instance([dtype[2, 4, 3, w + 1]], last, data)
+        yield _instance([dtype[0]], {"kind": kind, "window": (2,), "lo": (1,), "hi": (2,)}, data)
+        for _ in range(1 if draw.few else 3):
+            rank = draw.choices.integer(1, 4)
+
+            def each(*values: int, rank: int = rank) -> tuple[int, ...]:
+                return tuple(pick(draw.choices, values) for _ in range(rank))
+
+            attrs = {
+                "kind": kind,
+                "window": each(1, 2, 3),
+                "strides": each(1, 2, 3),
+                "lo": each(-1, 0, 1, 2),
+                "hi": each(-1, 0, 1, 2),
+                "dilation": each(1, 1, 2),
+            }
+            yield _instance([dtype[each(1, 3, 5, w + 1 if rank < 3 else 4)]], attrs, data)
+
+
+def rms_norm(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """Rows, columns and parts in between."""
+    for shape, dims in (((5, 2 * draw.vector + 1), (1,)), ((4, 33), (0,)), ((2, 3, 5), (1, 2))):
+        row = draw.dtype[tuple(shape[d] for d in dims)]
+        yield _instance([draw.dtype[shape], row], {"dims": dims}, NORMS)
+
+
+def by_feature(row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """Features second and last."""
+    w = draw.vector
+    for shape, dim in (((2, 6, w + 1), 1), ((3, 2, 5, 6), 3), ((4, 6, 3, 5), 1), ((5, w), 1)):
+        features = draw.dtype[shape[dim]]
+        attrs = {"dim": dim}
+        if row.name == "group_norm":
+            attrs["groups"] = pick(draw.choices, (1, 2, 3)) if shape[dim] == 6 else 1
+        yield _instance([draw.dtype[shape], features, features], attrs, NORMS)
+
+
+def attention(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """One query and many, the past alone, biases that stretch."""
+    dtype, w = draw.dtype, draw.vector
+    for lead, queries, keys, depth, values, bias, causal in (
+        ((2, 2), 5, w + 1, 4, 3, None, False),
+        ((2, 2), w + 1, w + 1, w, w, None, True),
+        ((3,), 1, 2 * w + 3, 8, w + 1, None, True),
+        ((2, 3), 4, 7, 3, 5, (1, 3, 4, 7), False),
+        ((1, 2), 3, w, 4, 4, (1, 1, 1, w), True),
+        ((), 4, 0, 2, 3, None, False),
+        ((), 33, 70, 16, 16, None, False),
+    ):
+        types = [
+            dtype[*lead, queries, depth],
+            dtype[*lead, keys, depth],
+            dtype[*lead, keys, values],
+        ]
+        if bias is not None:
+            types.append(dtype[bias])
+        yield _instance(types, {"scale": depth**-0.5, "causal": causal}, ("signed", "small"))
+
+
+def resize(row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """Sizes that grow, shrink, and do both, dividing each other or not."""
+    dtype, w = draw.dtype, draw.vector
+    for method in ("nearest", "linear", "cubic"):
+        for shape, target in (
+            ((1, 2, 4, w), (1, 2, 8, 2 * w)),
+            ((2, 2 * w, 6), (2, w, 3)),
+            ((w + 1, 7), (5, 2 * w + 1)),
+            ((3, 0), (5, 0)),
+        ):
+            for antialias in (False, True):
+                attrs = {"shape": target, "method": method, "antialias": antialias}
+                yield _instance([dtype[shape]], attrs, ("signed", "ramp", "special"))
+
+
+def pooled(grow: Growing) -> Value | None:
+    """Windows along the last dimension, folded."""
+    x = grow.back(lambda v: bool(v.shape) and v.dtype is not bool_ and v.type.size > 0)
+    if x is None:
+        return None
+    choices, ahead = grow.choices, len(x.shape) - 1
+    kinds = ("max", "add", "min")
+    return grow.emit(
+        "reduce_window",
+        x,
+        kind=pick(choices, kinds),
+        window=(*(1,) * ahead, choices.integer(2, 3)),
+        strides=(*(1,) * ahead, choices.integer(1, 2)),
+        lo=(*(0,) * ahead, choices.integer(0, 1)),
+        hi=(*(0,) * ahead, choices.integer(-1, 1)),
+    )
+
+
+def convolved(grow: Growing) -> Value | None:
+    """A matrix as features of a line, convolved with a new input, perhaps back at its size."""
+    x = grow.back(lambda v: len(v.shape) == 2 and v.dtype is not bool_ and v.type.size > 0)
+    if x is None:
+        return None
+    features, made, size = x.shape[0], pick(grow.choices, (1, 2, x.shape[0])), 3
+    line = grow.emit("reshape", x, shape=(1, *x.shape))
+    w = grow.input(x.type.with_shape((made, features, size)))
+    around = grow.choices.integer(0, 1)
+    y = grow.emit("convolution", line, w, lo=(around,), hi=(around,))
+    return y and grow.emit("reshape", y, shape=y.shape[1:])
+
+
+MAKERS = {
+    "attention": attention,
+    "batch_norm": by_feature,
+    "convolution": convolution,
+    "group_norm": by_feature,
+    "reduce_window": reduce_window,
+    "resize": resize,
+    "rms_norm": rms_norm,
+}

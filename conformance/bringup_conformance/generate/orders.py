@@ -1,0 +1,194 @@
+"""Sorts and running folds: operand types and attributes, steps of programs, and what a right
+implementation may give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bringup.dtypes import bool_, f32, i8, i32, i64
+from bringup.graph import Builder, Graph, Instr, Value
+from bringup.ops import build
+from bringup.ops.build import rows
+from bringup.ops.evaluate import run_instr
+from bringup.ops.reduction import identity
+from bringup.ops.table import OpDef
+from bringup_conformance.cases import Instance
+from bringup_conformance.generate.choices import chance, pick
+from bringup_conformance.oracle.numbers import Array
+from bringup_conformance.oracle.span import Span, spanning
+
+if TYPE_CHECKING:
+    from bringup_conformance.generate.growing import Growing
+    from bringup_conformance.generate.instances import Drawing
+
+SUMS = ("small", "signed", "ramp", "negative", "onehot", "special")
+FOLDS = {"add": SUMS, "mul": ("units", "positive", "onehot", "special")}
+EXTREMES = ("negative", "signed", "ties", "special", "onehot", "falling")
+KEYS = ("signed", "special", "ties", "ramp", "falling", "constant", "wide")
+#: Elements times the length of the dimension of a running fold in a random program.
+_MOST_FOLDED = 1 << 22
+
+
+def _instance(types: list[Any], attrs: dict[str, Any], kinds: tuple[str, ...]) -> Instance:
+    return Instance(tuple(types), tuple(attrs.items()), kinds)
+
+
+# -- instances -------------------------------------------------------------------------------------
+
+
+def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """Lines long and short, apart and together; payloads; several keys."""
+    dtype, w, block = draw.dtype, draw.vector, draw.shapes.block
+    if draw.few:
+        # Without sorts of its own a device runs a network, of ten instructions a step.
+        sites = [((7,), 0), ((3, 9), 1), ((9, 2), 0), ((0, 3), 0)]
+        sites += [((2, 17), 1)] if dtype is f32 else []
+    else:
+        sites = [((w + 1,), 0), ((5, 2 * w + 3), 1), ((2 * w + 1, 3), 0), ((0, 3), 0)]
+        sites += [((2, 7, w + 1), 1), ((w * w + 1,), 0), ((1, 1), 1)]
+        sites += [((block + 1,), 0), ((3, 2 * block - 1), 1), ((block, 3), 0)]
+    for number, (shape, dim) in enumerate(sites):
+        attrs = {"dim": dim, "descending": bool(number % 2)}
+        yield _instance([dtype[shape]], attrs, KEYS)
+        yield _instance([dtype[shape], i32[shape]], {**attrs, "descending": not number % 2}, KEYS)
+    shape = (3, 5) if draw.few else draw.shape(2)
+    drawn = {"dim": draw.choices.integer(0, 1), "descending": chance(draw.choices, 1, 2)}
+    yield _instance([dtype[shape], f32[shape], dtype[shape]], drawn, KEYS)
+    yield _instance([i8[shape], dtype[shape], i64[shape]], {**drawn, "num_keys": 2}, ("ties",))
+    yield _instance([dtype[shape], i32[shape]], {**drawn, "num_keys": 2}, ("ties", "special"))
+
+
+def cumulative(row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """Every fold both ways, along dimensions of each kind."""
+    w, block = draw.vector, draw.shapes.block
+    sites = [
+        ((w + 1,), 0),
+        ((3, 2 * w + 1), 1),
+        ((2 * w + 1, 5), 0),
+        ((2, 5, w - 1), 1),
+        ((4 * w + 3, w + 1), 0),
+        ((0, 3), 0),
+        ((block + 1,), 0),
+    ]
+    (kinds,) = (attr.choices for attr in row.attrs if attr.name == "kind")
+    for kind in kinds:
+        data = FOLDS.get(kind, EXTREMES)
+        for at in range(1 if draw.few else 4):
+            shape, dim = sites[(2 * at + draw.choices.integer(0, 1)) % len(sites)]
+            attrs = {"kind": kind, "dim": dim, "reverse": chance(draw.choices, 1, 2)}
+            yield _instance([draw.dtype[shape]], {**attrs, "exclusive": bool(at % 2)}, data)
+        rank = draw.choices.integer(2, 4)
+        drawn = {"kind": kind, "dim": draw.choices.integer(0, rank - 1)}
+        yield _instance([draw.dtype[draw.shape(rank)]], drawn, data)
+
+
+# -- steps -----------------------------------------------------------------------------------------
+
+
+def ordered(grow: Growing) -> Value | None:
+    """A sort, alone or with what moves along."""
+    x = grow.back(lambda v: bool(v.shape))
+    if x is None:
+        return None
+    attrs = {
+        "dim": grow.choices.integer(0, len(x.shape) - 1),
+        "descending": chance(grow.choices, 1, 2),
+    }
+    if chance(grow.choices, 1, 2):
+        return grow.emit("sort", x, **attrs)
+    other = grow.back(lambda v: v.shape == x.shape and v is not x)
+    return grow.emit("sort", x, grow.partner(x) if other is None else other, **attrs)
+
+
+def running(grow: Growing) -> Value | None:
+    """A running fold."""
+    x = grow.back(lambda v: bool(v.shape) and v.dtype is not bool_)
+    if x is None:
+        return None
+    # What is allowed is quadratic in the dimension.
+    dims = [d for d, n in enumerate(x.shape) if n * x.type.size <= _MOST_FOLDED]
+    if not dims:
+        return None
+    return grow.emit(
+        "cumulative",
+        x,
+        kind=pick(grow.choices, ("add", "max", "min", "add", "mul")),
+        dim=pick(grow.choices, dims),
+        reverse=chance(grow.choices, 1, 3),
+        exclusive=chance(grow.choices, 1, 4),
+    )
+
+
+# -- what is allowed -------------------------------------------------------------------------------
+
+
+def prefixes(instr: Instr) -> Graph:
+    """A running fold as one fold for each element, in any order: quadratic, and hence bounded as
+    folds are, whatever way the device takes.
+    """
+    (operand,) = instr.operands
+    kind, dim = instr.attrs["kind"], instr.attrs["dim"]
+    rank, size = len(operand.shape), operand.shape[dim]
+    others = [d for d in range(rank) if d != dim]
+    with Builder() as builder:
+        x = builder.input(operand.type)
+        line = build.transpose(x, (*others, dim))
+        spread = build.broadcast_to(line, (*operand.shape, size), (*others, rank))
+        places = spread.type.with_dtype(i32)
+        mine, other = rows.iota(type=places, dim=dim), rows.iota(type=places, dim=rank)
+        first, second = (mine, other) if instr.attrs["reverse"] else (other, mine)
+        direction = "lt" if instr.attrs["exclusive"] else "le"
+        taken = build.compare(direction, first, second)
+        neutral = identity(kind, operand.dtype)
+        if kind == "add" and operand.dtype.is_float:
+            neutral = -neutral
+        chosen = rows.select(taken, spread, build.like(spread, neutral))
+        return builder.build([build.reduce(kind, chosen, (rank,))])
+
+
+def sorted_spans(instr: Instr, operands: Sequence[Span]) -> list[Span]:
+    """The spans of a sort's results.
+
+    Known keys move their payloads' spans; of one uncertain operand the k-th smallest element lies
+    between those of the lower and of the upper ends; nothing can be said of anything else.
+    """
+    count = instr.attrs["num_keys"]
+    middles = run_instr(instr, [x.middle for x in operands])
+    if all(x.exact for x in operands[:count]):
+        lows = run_instr(instr, _ends(operands, count, "low"))
+        highs = run_instr(instr, _ends(operands, count, "high"))
+        return [
+            Span(x.dtype, *ends).simplified() if not x.exact else Span.exactly(ends[1], x.dtype)
+            for x, *ends in zip(operands, lows, middles, highs, strict=True)
+        ]
+    lost = np.ones(middles[0].shape, np.bool_)
+    spans = [
+        spanning(x.dtype, middle, middle, middle, lost)
+        for x, middle in zip(operands, middles, strict=True)
+    ]
+    if len(operands) == 1:
+        spans[0] = _sorted_ends(instr, operands[0], middles[0], instr.attrs["dim"])
+    return spans
+
+
+def _ends(operands: Sequence[Span], count: int, end: str) -> list[Array]:
+    return [x.middle if n < count else getattr(x, end) for n, x in enumerate(operands)]
+
+
+def _sorted_ends(instr: Instr, operand: Span, middle: Array, dim: int) -> Span:
+    (low,), (high,) = (run_instr(instr, [end]) for end in (operand.low, operand.high))
+    # Of a line with an element that may be anything, every element may be; so may NaN be.
+    unlimited = np.broadcast_to(operand.unlimited().any(axis=dim, keepdims=True), middle.shape)
+    if operand.dtype.is_float:
+        zeros = (low == 0) & ~np.signbit(low)
+        low = np.where(zeros, operand.dtype.numpy.type(-0.0), low)
+        zeros = (high == 0) & np.signbit(high)
+        high = np.where(zeros, operand.dtype.numpy.type(0.0), high)
+    return spanning(operand.dtype, low, middle, high, unlimited)
+
+
+MAKERS = {"sort": sort, "cumulative": cumulative}

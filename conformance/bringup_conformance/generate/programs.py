@@ -1,0 +1,118 @@
+"""Random typed programs shaped for fusion: valid by construction, small answers making small
+programs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from bringup.dtypes import BY_NAME, DType, f32
+from bringup.graph import Graph, Value
+from bringup_conformance.execution.support import Support
+from bringup_conformance.generate.choices import Choices, chance, pick, weighted
+from bringup_conformance.generate.growing import Growing, Setting
+from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.generate.sizes import LARGE, draw_shape
+from bringup_conformance.generate.steps import STEPS
+
+#: Outputs of a program.
+MOST_OUTPUTS = 4
+_WEIGHTS = {
+    "f32": 9, "f16": 3, "bf16": 3, "f64": 2, "i32": 3, "i64": 1, "u8": 1, "i8": 1, "u32": 1,
+    "i16": 1, "u16": 1, "u64": 1, "bool": 1,
+}  # fmt: skip
+_LENGTHS = ((6, (1, 4)), (6, (3, 8)), (4, (6, 16)), (2, (12, 40)))
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A graph and its data: sets of one recipe for each input."""
+
+    graph: Graph
+    data: tuple[tuple[Recipe, ...], ...]
+
+
+def usable_dtypes(support: Support) -> tuple[tuple[int, DType], ...]:
+    """The dtypes a target can at least move and choose between, by weight."""
+    from bringup.ops.table import lookup
+
+    reshape = lookup("reshape")
+    return tuple(
+        (weight, BY_NAME[name])
+        for name, weight in _WEIGHTS.items()
+        if support.has(reshape, (BY_NAME[name][2],), {"shape": (2, 1)})
+    )
+
+
+def draw_program(choices: Choices, setting: Setting, *, large: bool = False) -> Program:
+    """A program and its data.  large: few instructions on arrays of more elements than any block or
+    16-bit counter.
+    """
+    low, high = (1, 5) if large else weighted(choices, _LENGTHS)
+    wanted = choices.integer(low, high)
+    if large:
+        setting = replace(setting, limit=max(setting.limit, LARGE[-1]))
+    grow = Growing(choices, setting)
+    _start(grow, large)
+    for _ in range(4 * wanted + 6):
+        if sum(_computes(v) for v in grow.values) >= wanted:
+            break
+        weighted(choices, STEPS)(grow)
+    graph, recipes = grow.finished(_outputs(grow))
+    return Program(graph, tuple(_data_sets(choices, setting, recipes)))
+
+
+def _start(grow: Growing, large: bool) -> None:
+    """The first input, and sometimes a second of the same type or of its transpose."""
+    choices, setting = grow.choices, grow.setting
+    dtype = weighted(choices, setting.dtypes) if setting.dtypes else f32
+    if large:
+        size = pick(choices, LARGE[1:])
+        shape: tuple[int, ...] = pick(choices, ((size,), (2, size // 2), (size // 8, 8)))
+    else:
+        rank = weighted(choices, ((5, 2), (4, 1), (2, 3), (1, 0)))
+        shape = draw_shape(choices, setting.shapes, rank=rank, limit=setting.limit)
+        if rank == 2 and chance(choices, 1, 4):
+            # Squares hide nothing but sizes: swapped dimensions show in their contents.
+            n = min(shape[1], math.isqrt(setting.limit))
+            shape = (n, n)
+    first = grow.input(dtype[shape])
+    if first is not None and chance(choices, 1, 2):
+        grow.input(first.type.with_shape(pick(choices, (shape, shape[::-1]))))
+
+
+def _outputs(grow: Growing) -> list[Value]:
+    """The last value, other ends of chains, and now and then a value that is read inside too."""
+    made = [v for v in grow.values if _computes(v)]
+    if not made:
+        return grow.values[:1]
+    read = {v for value in made if value.producer for v in value.producer.operands}
+    outputs = made[-1:]
+    if chance(grow.choices, 1, 2):
+        outputs += [v for v in reversed(made[:-1]) if v not in read][: MOST_OUTPUTS - 2]
+    if chance(grow.choices, 1, 3):
+        inner = [v for v in made if v in read and v not in outputs]
+        outputs += inner[-1:]
+    return outputs
+
+
+def _computes(value: Value) -> bool:
+    return value.producer is not None and value.producer.op.name != "constant"
+
+
+def _data_sets(
+    choices: Choices, setting: Setting, recipes: tuple[Recipe, ...]
+) -> list[tuple[Recipe, ...]]:
+    """The data the program was grown on, the same kinds drawn again, each input's kind for the
+    next, and now and then special values.
+    """
+    again = tuple(replace(r, seed=r.seed + 16) for r in recipes)
+    sets = [recipes, again]
+    if len(recipes) > 1:
+        kinds = (*(r.kind for r in recipes[1:]), recipes[0].kind)
+        pairs = zip(recipes, kinds, strict=True)
+        sets.append(tuple(replace(r, kind=kind, seed=r.seed + 32) for r, kind in pairs))
+    if not setting.exact and chance(choices, 1, 2):
+        sets.append(tuple(replace(r, kind="special") for r in recipes))
+    return sets

@@ -1,0 +1,310 @@
+"""Input arrays as recipes: a seed, a kind, a few overrides and a memory layout make the whole
+array, the same everywhere.
+
+Drawing elements one by one is the wrong tool: a thousand drawn floats hold a handful of distinct
+values, and a tail that is dropped or doubled shows in hardly any draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bringup.dtypes import DType, bool_
+from bringup.ops.special import special_value
+from bringup.ops.structures import STRUCTURES
+from bringup.types import TensorType
+from bringup_conformance.generate.choices import derive
+from bringup_conformance.oracle.numbers import Array, format_of, nearest
+
+Interval = tuple[float, float]
+
+LAYOUTS = ("dense", "column", "reversed", "strided", "offset")
+#: Texts of `bringup.ops.special` that the kind ``special`` sprinkles over an array.
+SPECIAL_FLOATS = (
+    "nan", "inf", "-inf", "0.0", "-0.0", "SUBNORMAL", "-SUBNORMAL", "TINY", "1", "-1", "0.5", "1e4",
+)  # fmt: skip
+SPECIAL_INTEGERS = ("INT_MIN", "INT_MAX", "0", "1", "-1", "2", "BITS")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to make an array of any type.
+
+    kind: a name of `KINDS`.  overrides: (flat index, text of `bringup.ops.special`) pairs; indices
+    beyond the array are ignored.  layout: a name of `LAYOUTS`: how the array lies in the host's
+    memory, its values being the same.
+    interval, nonzero: the values an operand may have, as in a row's domain.  matrix: the name of a
+    structure that the matrices of the last two dimensions have, as there.
+    """
+
+    kind: str = "ramp"
+    seed: int = 0
+    overrides: tuple[tuple[int, str], ...] = ()
+    layout: str = "dense"
+    interval: Interval | None = None
+    nonzero: bool = False
+    matrix: str = ""
+
+    def make(self, type_: TensorType) -> Array:
+        """The array.
+
+        >>> from bringup.dtypes import f32
+        >>> Recipe("ramp").make(f32[4])
+        array([1., 2., 3., 4.], dtype=float32)
+        """
+        array = KINDS[self.kind](_Drawing(self, type_))
+        if self.matrix:
+            wide = np.asarray(array, np.float64).reshape(type_.shape)
+            array = nearest(STRUCTURES[self.matrix](wide), type_.dtype)
+        flat = np.ascontiguousarray(array).reshape(-1)
+        for index, text in self.overrides:
+            if index < flat.size:
+                flat[index] = special_value(text, type_.dtype)
+        return laid_out(flat.reshape(type_.shape), self.layout)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data that `from_json` reads; what has its default is left out."""
+        plain = Recipe()
+        found = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: value for name, value in found.items() if value != getattr(plain, name)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Recipe:
+        """Read `to_json`'s data.  Raises TypeError for unknown fields, ValueError for unknown
+        names.
+        """
+        fields = dict(data)
+        fields["overrides"] = tuple((int(i), str(t)) for i, t in fields.get("overrides", ()))
+        interval = fields.get("interval")
+        fields["interval"] = None if interval is None else (float(interval[0]), float(interval[1]))
+        made = cls(**fields)
+        if made.kind not in KINDS or made.layout not in LAYOUTS:
+            raise ValueError(f"no recipe of kind {made.kind!r} and layout {made.layout!r} is known")
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """A recipe about to fill an array of a type."""
+
+    recipe: Recipe
+    type: TensorType
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    def words(self, name: str = "") -> Array:
+        """64 random bits an element, which depend on nothing but the recipe, the type and the name
+        (splitmix64).
+        """
+        key = np.uint64(derive(self.recipe.seed, self.recipe.kind, str(self.type), name))
+        z = key + np.arange(1, self.type.size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray(z ^ (z >> np.uint64(31)))
+
+    def uniform(self, low: float, high: float, name: str = "") -> Array:
+        """Doubles from ``low`` to ``high``."""
+        return low + (high - low) * ((self.words(name) >> np.uint64(11)) * 2.0**-53)
+
+    def range(self, low: int, high: int, name: str = "") -> Array:
+        """64-bit integers from ``low`` to ``high``, ends included."""
+        return low + (self.words(name) % np.uint64(high - low + 1)).astype(np.int64)
+
+    def signs(self) -> Array:
+        """1 or −1."""
+        return self.range(0, 1, "signs") * 2 - 1
+
+    def count(self) -> Array:
+        return np.arange(self.type.size, dtype=np.int64)
+
+    def floats(self, values: Array) -> Array:
+        """Doubles moved into the recipe's interval and rounded to the dtype."""
+        interval = self.recipe.interval
+        if interval is not None:
+            values = _folded(values, interval)
+        limit = float(min(format_of(self.dtype).largest, 1e300))
+        if interval is not None:
+            return _kept_inside(nearest(np.clip(values, -limit, limit), self.dtype), interval)
+        return nearest(np.clip(values, -limit, limit), self.dtype)
+
+    def integers(self, values: Array) -> Array:
+        """64-bit integers wrapped to the dtype, moved into the recipe's interval."""
+        dtype = self.dtype.numpy
+        if self.dtype is bool_:
+            return np.asarray(values & 1 != 0)
+        if self.recipe.interval is not None:
+            low, high = (int(end) for end in self.recipe.interval)
+            values = low + values % (high - low + 1)
+        made = values.astype(dtype)
+        if self.recipe.nonzero:
+            made = np.where(made == 0, dtype.type(1), made)
+        return made
+
+    def either(self, floats: Callable[[], Array], integers: Callable[[], Array]) -> Array:
+        if not self.dtype.is_float:
+            return self.integers(integers())
+        made = self.floats(floats())
+        if self.recipe.nonzero:
+            made = np.where(made == 0, self.dtype.numpy.type(1), made)
+        return made
+
+
+def _folded(values: Array, interval: Interval) -> Array:
+    """Values outside an interval brought into it without piling up at its ends."""
+    low, high = interval
+    width = high - low
+    if not np.isfinite(width) or width == 0:
+        return np.clip(values, low, high)
+    outside = (values < low) | (values > high)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(outside, low + np.mod(values - low, width), values))
+
+
+def _kept_inside(values: Array, interval: Interval) -> Array:
+    with np.errstate(over="ignore"):
+        low, high = (values.dtype.type(end) for end in interval)
+    return np.asarray(np.minimum(np.maximum(values, low), high))
+
+
+def _ramp(draw: _Drawing) -> Array:
+    """1, 2, 3, …: unique while the dtype holds them, and exact in sums."""
+    period = 1 << min(draw.dtype.bits - 1, 40)
+    if draw.dtype.is_float:
+        period = 1 << format_of(draw.dtype).precision
+    count = (draw.count() + draw.recipe.seed % 7) % period + 1
+    return draw.either(lambda: count.astype(np.float64), lambda: count)
+
+
+def _falling(draw: _Drawing) -> Array:
+    """A ramp from its end to its beginning."""
+    return _ramp(draw)[::-1].copy()
+
+
+def _signed(draw: _Drawing) -> Array:
+    """Both signs, full significands, magnitudes of order one; all values of an integer dtype."""
+    return draw.either(lambda: draw.uniform(-4.0, 4.0), lambda: draw.words().view(np.int64))
+
+
+def _negative(draw: _Drawing) -> Array:
+    """Nothing but negative numbers; large ones if unsigned."""
+    return draw.either(lambda: -draw.uniform(0.5, 8.0), lambda: -draw.range(1, 100))
+
+
+def _positive(draw: _Drawing) -> Array:
+    """Nothing but positive numbers of order one."""
+    return draw.either(lambda: draw.uniform(0.25, 8.0), lambda: draw.range(1, 100))
+
+
+def _small(draw: _Drawing) -> Array:
+    """Small integers: sums and products of them are exact in any order."""
+    made = draw.range(-4 if draw.dtype.is_signed else 0, 4)
+    return draw.either(lambda: made.astype(np.float64), lambda: made)
+
+
+def _units(draw: _Drawing) -> Array:
+    """Powers of two near one, both signs: products of them are exact."""
+    signs = draw.signs()
+    return draw.either(
+        lambda: signs * np.ldexp(1.0, draw.range(-1, 1).astype(np.int32)), lambda: signs
+    )
+
+
+def _wide(draw: _Drawing) -> Array:
+    """Magnitudes over a third of the exponent range, both signs."""
+    signs = draw.signs()
+    if not draw.dtype.is_float:
+        bits = np.minimum(draw.range(1, draw.dtype.bits, "bits"), 62)
+        return draw.integers(signs * (draw.range(0, 2**62 - 1) >> (62 - bits)))
+    reach = -format_of(draw.dtype).low // 3
+    exponents = draw.range(-reach, reach, "exponents").astype(np.int32)
+    return draw.either(lambda: signs * np.ldexp(draw.uniform(1.0, 2.0), exponents), draw.count)
+
+
+def _ties(draw: _Drawing) -> Array:
+    """Three values, so that extremes and keys occur many times."""
+    made = draw.range(0, 2)
+    return draw.either(lambda: made * 1.5 + 0.5, lambda: made + 1)
+
+
+def _onehot(draw: _Drawing) -> Array:
+    """Zeros but for one element in every 61, each another."""
+    count = draw.count()
+    period = min(61, max(draw.type.size, 1))
+    hot = count % period == draw.recipe.seed % period
+    made = np.where(hot, count % 97 + 1, 0)
+    return draw.either(lambda: made.astype(np.float64), lambda: made)
+
+
+def _special(draw: _Drawing) -> Array:
+    """NaN, infinities, both zeros, subnormals and extremes among ordinary numbers."""
+    made = _signed(draw)
+    texts: tuple[str, ...] = SPECIAL_FLOATS if draw.dtype.is_float else SPECIAL_INTEGERS
+    if draw.dtype is bool_:
+        return made
+    if draw.dtype.kind == "uint":
+        texts = tuple(t for t in texts if not t.startswith("-"))
+    values = np.array([special_value(t, draw.dtype) for t in texts], draw.dtype.numpy)
+    at = draw.range(0, 3 * len(texts) - 1, "special")
+    return np.where(at < len(texts), values[np.minimum(at, len(texts) - 1)], made)
+
+
+def _every(draw: _Drawing) -> Array:
+    """Every bit pattern of a dtype of up to 16 bits in order, and over again; random ones else."""
+    if draw.dtype is bool_ or draw.recipe.interval is not None:
+        return _signed(draw)
+    word = np.dtype(f"u{draw.dtype.itemsize}")
+    patterns = draw.count() if draw.dtype.bits <= 16 else draw.words()
+    return np.asarray(patterns.astype(word).view(draw.dtype.numpy))
+
+
+def _constant(draw: _Drawing) -> Array:
+    """One value everywhere, which depends on the seed."""
+    value = (1, 2, 0, -1, 3)[draw.recipe.seed % 5]
+    size = draw.type.size
+    return draw.either(lambda: np.full(size, float(value)), lambda: np.full(size, value))
+
+
+KINDS: dict[str, Callable[[_Drawing], Array]] = {
+    "ramp": _ramp,
+    "falling": _falling,
+    "signed": _signed,
+    "negative": _negative,
+    "positive": _positive,
+    "small": _small,
+    "units": _units,
+    "wide": _wide,
+    "ties": _ties,
+    "onehot": _onehot,
+    "special": _special,
+    "constant": _constant,
+    "every": _every,
+}
+
+
+def laid_out(array: Array, layout: str) -> Array:
+    """An equal array that lies otherwise in memory: other strides, a negative one, gaps, an odd
+    start.
+
+    >>> laid_out(np.arange(3), "reversed").strides
+    (-8,)
+    """
+    if layout == "column":
+        return np.asfortranarray(array) if array.ndim > 1 else array
+    if layout == "reversed" and array.ndim:
+        return np.ascontiguousarray(array[..., ::-1])[..., ::-1]
+    if layout == "strided" and array.ndim:
+        spaced = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
+        spaced[..., ::2] = array
+        return spaced[..., ::2]
+    if layout == "offset":
+        place = np.zeros(array.nbytes + array.itemsize, np.uint8)
+        shifted = place[array.itemsize :].view(array.dtype).reshape(array.shape)
+        shifted[...] = array
+        return shifted
+    return array

@@ -1,0 +1,1 @@
+"""What is right: reference values with derived bounds, and the special cells."""

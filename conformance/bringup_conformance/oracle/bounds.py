@@ -1,0 +1,174 @@
+"""The reference run: every value of a graph by numpy, with the span of what a right implementation
+may give.
+
+The bound is carried through the graph as it is evaluated.  Exact operands of exact or correctly
+rounded ops give one allowed value, sums of integers that fit give one, and everything else an
+interval that contains every legal result of any order, fusion or decomposition; a choice that hangs
+on an uncertain comparison may go either way.  So a difference that lies outside is a fault, and
+none is reported for a right device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from bringup.backend.capabilities import Numerics
+from bringup.dtypes import DType, bool_
+from bringup.graph import Graph, Instr, Value, attrs_key
+from bringup.ops.evaluate import run_instr
+from bringup.ops.table import Kind
+from bringup.passes.decompose import expand
+from bringup_conformance.generate import control, orders
+from bringup_conformance.oracle import elementwise as spread
+from bringup_conformance.oracle import sums
+from bringup_conformance.oracle.elementwise import MONOTONE, opdef
+from bringup_conformance.oracle.numbers import Array
+from bringup_conformance.oracle.span import Span, spanning
+
+_EXPANSIONS = 4096
+#: Rows that only move elements, and where their indices begin among the operands.
+_INDICES = {"gather": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
+
+
+def analyse(graph: Graph, inputs: Sequence[Array], numerics: Numerics) -> list[Span]:
+    """The spans of a graph's outputs for given inputs.
+
+    >>> from bringup import ops
+    >>> from bringup.dtypes import f32
+    >>> from bringup.graph import Builder
+    >>> with Builder() as b:
+    ...     x = b.input(f32[1])
+    ...     g = b.build([ops.exp(x), ops.neg(x)])
+    >>> e, minus = analyse(g, [np.ones(1, np.float32)], Numerics())
+    >>> e.low < e.middle < e.high, minus.exact
+    (array([ True]), True)
+    """
+    spans = [
+        Span.exactly(np.asarray(array), value.dtype)
+        for array, value in zip(inputs, graph.inputs, strict=True)
+    ]
+    if numerics.flush_subnormals:
+        spans = [spread.flushed(x) if x.dtype.is_float else x for x in spans]
+    with np.errstate(all="ignore"):
+        return run(graph, spans, numerics)
+
+
+def run(graph: Graph, inputs: Sequence[Span], numerics: Numerics) -> list[Span]:
+    """The spans of a graph's outputs for spans of its inputs."""
+    table: dict[Value, Span] = dict(zip(graph.inputs, inputs, strict=True))
+    for instr in graph.instrs:
+        results = propagate(instr, [table[v] for v in instr.operands], numerics)
+        table.update(zip(instr.results, results, strict=True))
+    return [table[v] for v in graph.outputs]
+
+
+def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Sequence[Span]:
+    """The spans of one instruction's results."""
+    row = opdef(instr)
+    accuracy = row.accuracy_for(instr.attrs)
+    if row.holds_graphs:
+        return control.spans(instr, operands, lambda graph, x: run(graph, x, numerics))
+    if row.kind in (Kind.ELEMENTWISE, Kind.SOURCE, Kind.MOVEMENT):
+        return [_simple(instr, operands, numerics)]
+    indices = _INDICES.get(row.name)
+    if indices is not None and all(x.exact for x in operands[indices:]):
+        return [spread.movement(instr, operands)]
+    if row.kind is Kind.REDUCTION:
+        return [_reduction(instr, operands[0], numerics)]
+    if row.kind is Kind.CONTRACTION and instr.result.dtype.is_float:
+        return [sums.dot(instr, operands, numerics)]
+    if accuracy.residual is not None:
+        return [_anything(x, v.dtype) for x, v in _pairs_of(instr, operands)]
+    if accuracy.exact and all(x.exact for x in operands):
+        results = run_instr(instr, [x.middle for x in operands])
+        pairs = zip(results, instr.results, strict=True)
+        return [
+            spread.settled(Span.exactly(array, value.dtype), numerics, rounded=False)
+            for array, value in pairs
+        ]
+    if row.name in MONOTONE or accuracy.ulp:
+        return [spread.computed(instr, operands, numerics)]
+    if row.kind is Kind.ORDER:
+        return orders.sorted_spans(instr, operands)
+    if row.decompose is not None:
+        spans = run(_expansion(instr), operands, numerics)
+        own = run_instr(instr, [x.middle for x in operands])
+        return [spread.including(x, y) for x, y in zip(spans, own, strict=True)]
+    return [spread.known_only(instr, operands)]
+
+
+def _pairs_of(instr: Instr, operands: Sequence[Span]) -> list[tuple[Array, Value]]:
+    middles = run_instr(instr, [x.middle for x in operands])
+    return list(zip(middles, instr.results, strict=True))
+
+
+def _anything(middle: Array, dtype: DType) -> Span:
+    """The span of a result that is judged as a whole (see `residuals`)."""
+    return spanning(dtype, middle, middle, middle, np.ones(middle.shape, np.bool_))
+
+
+def _simple(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span:
+    row = opdef(instr)
+    if row.kind in (Kind.SOURCE, Kind.MOVEMENT):
+        span = spread.movement(instr, operands)
+        return spread.settled(span, numerics, rounded=False) if not operands else span
+    if row.name == "select":
+        return spread.select(operands)
+    if row.name == "compare":
+        return spread.compare(instr, operands)
+    if row.name == "convert":
+        return spread.convert(instr, operands, numerics)
+    if row.name in MONOTONE or row.accuracy_for(instr.attrs).ulp:
+        return spread.computed(instr, operands, numerics)
+    if instr.result.dtype is bool_ and all(x.dtype is bool_ for x in operands):
+        return spread.logical(instr, operands)
+    span = spread.known_only(instr, operands)
+    return spread.settled(span, numerics, rounded=False)
+
+
+def _reduction(instr: Instr, operand: Span, numerics: Numerics) -> Span:
+    kind = instr.attrs["kind"]
+    if operand.dtype.is_float and kind == "add":
+        return sums.reduce_sum(instr, operand, numerics)
+    if operand.dtype.is_float and kind == "mul":
+        return sums.reduce_product(instr, operand, numerics)
+    if kind in ("add", "mul"):
+        return _wrapping(instr, operand)
+    return sums.reduce_ordered(instr, operand)
+
+
+def _wrapping(instr: Instr, operand: Span) -> Span:
+    middle = spread.references(instr, [operand.middle])
+    unlimited = ~np.asarray(operand.known().all(axis=instr.attrs["dims"]))
+    return spanning(operand.dtype, middle, middle, middle, unlimited)
+
+
+def _expansion(instr: Instr) -> Graph:
+    types = tuple(v.type for v in instr.operands)
+    return _expand((opdef(instr).name, types, attrs_key(instr.attrs)), _Held(instr))
+
+
+class _Held:
+    """An instruction that takes no part in a cache's key."""
+
+    __slots__ = ("instr",)
+
+    def __init__(self, instr: Instr) -> None:
+        self.instr = instr
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Held)
+
+
+@lru_cache(_EXPANSIONS)
+def _expand(_key: tuple[Any, ...], held: _Held) -> Graph:
+    """The decomposition; of running folds another one, since theirs is better than they need be."""
+    running = held.instr.op.name == "cumulative"
+    return orders.prefixes(held.instr) if running else expand(held.instr)

@@ -1,0 +1,147 @@
+"""The special-value table as programs: every cell of a row that the device supports, for every
+dtype it holds for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bringup.backend.capabilities import Numerics
+from bringup.dtypes import DType
+from bringup.errors import OpTypeError
+from bringup.graph import Builder, Graph
+from bringup.ops.special import UNSPECIFIED, allowed, special_value
+from bringup.ops.table import OpDef, Special
+from bringup.types import TensorType
+from bringup_conformance.cases import Cells
+from bringup_conformance.execution.support import Support
+from bringup_conformance.oracle.numbers import Array
+from bringup_conformance.oracle.span import Span
+from bringup_conformance.oracle.verdict import WORST, Mismatch, Verdict, text_of
+
+
+def groups(row: OpDef, dtype: DType, numerics: Numerics, vector: int) -> list[Cells]:
+    """The row's cells for a dtype: those of elementwise instructions together, by attributes,
+    others one by one.
+
+    vector: the device's; each cell is repeated past two of them.
+    """
+    packed: dict[tuple[Any, ...], list[Special]] = {}
+    found: list[Cells] = []
+    for cell in row.special:
+        if not cell.holds_for(dtype) or cell.result == UNSPECIFIED or _flushed(cell, numerics):
+            continue
+        if _packs(row, cell, dtype):
+            packed.setdefault(cell.attrs, []).append(cell)
+        elif _types(cell, dtype) is not None:
+            found.append(Cells((cell,), 1, False))
+    for cells in packed.values():
+        repeats = -(-(2 * vector + 3) // len(cells))
+        found.append(Cells(tuple(cells), repeats, True))
+    return found
+
+
+def _flushed(cell: Special, numerics: Numerics) -> bool:
+    """Whether a cell hangs on a subnormal that the device may read or give as 0."""
+    results = (cell.result,) if isinstance(cell.result, str) else cell.result
+    return numerics.flush_subnormals and any("SUBNORMAL" in t for t in (*cell.operands, *results))
+
+
+def _types(cell: Special, dtype: DType) -> list[TensorType] | None:
+    """The types of a cell's operands, or None if a text has no value of the dtype."""
+    try:
+        arrays = [special_value(text, dtype) for text in cell.operands]
+    except (OverflowError, ValueError):
+        return None
+    return [_type_of(array, dtype) for array in arrays]
+
+
+def _type_of(array: Array, dtype: DType) -> TensorType:
+    from bringup.dtypes import bool_
+
+    return TensorType(array.shape, bool_ if array.dtype == np.bool_ else dtype)
+
+
+def _packs(row: OpDef, cell: Special, dtype: DType) -> bool:
+    """Whether a cell is about scalars, and its instruction works element by element."""
+    types = _types(cell, dtype)
+    if types is None or any(t.rank for t in types):
+        return False
+    vectors = [t.with_shape((2,)) for t in types]
+    try:
+        bound = row.bind({**_filled(row, types), **dict(cell.attrs)})
+        return row.result_types(tuple(vectors), bound)[0].shape == (2,)
+    except OpTypeError:
+        return False
+
+
+def _filled(row: OpDef, types: Sequence[TensorType]) -> dict[str, Any]:
+    return dict(row.fill(tuple(types), {})) if row.fill is not None else {}
+
+
+def program(
+    row: OpDef, dtype: DType, parts: Iterable[Cells], support: Support
+) -> tuple[Graph, tuple[Cells, ...]]:
+    """One instruction and one output for each group that the target supports."""
+    builder, outputs, kept = Builder(), [], []
+    for cells in parts:
+        types = [_type_of(array, dtype) for array in operands(cells, dtype)]
+        attrs = dict(cells.cells[0].attrs)
+        if not support.has(row, types, attrs):
+            continue
+        with builder:
+            results = row(*(builder.input(t) for t in types), **attrs)
+        # Of several results a cell tells the first.
+        outputs.append(results[0] if isinstance(results, tuple) else results)
+        kept.append(cells)
+    return builder.build(outputs, f"{row.name}_special"), tuple(kept)
+
+
+def operands(cells: Cells, dtype: DType) -> list[Array]:
+    """The input arrays of one group."""
+    if not cells.packed:
+        return [special_value(text, dtype) for text in cells.cells[0].operands]
+    columns = []
+    for position in range(len(cells.cells[0].operands)):
+        column = np.array([special_value(c.operands[position], dtype) for c in cells.cells])
+        columns.append(np.tile(column, cells.repeats))
+    return columns
+
+
+def judge_cells(actual: Array, cells: Cells, dtype: DType, output: int) -> Verdict:
+    """Compare one output with the results of its cells.  dtype: of the output."""
+    if not cells.packed:
+        good = allowed(actual, cells.cells[0].result, dtype)
+        return (
+            Verdict(0, 1)
+            if good
+            else Verdict(1, 1, mismatches=(_named(cells.cells[0], (), actual, dtype, output),))
+        )
+    wrong, mismatches = 0, []
+    count = len(cells.cells)
+    seen: dict[tuple[int, bytes], bool] = {}
+    for place in range(actual.size):
+        key = (place % count, actual[place].tobytes())
+        if key not in seen:
+            seen[key] = allowed(actual[place].reshape(()), cells.cells[place % count].result, dtype)
+        if not seen[key]:
+            wrong += 1
+            mismatches.append(
+                _named(cells.cells[place % count], (place,), actual[place], dtype, output)
+            )
+    return Verdict(wrong, actual.size, mismatches=tuple(mismatches[:WORST]))
+
+
+def _named(
+    cell: Special, index: tuple[int, ...], actual: Array, dtype: DType, output: int
+) -> Mismatch:
+    span = Span.exactly(np.asarray(actual), dtype)
+    text = ", ".join(text_of(x, span) for x in np.asarray(actual).reshape(-1))
+    attrs = "".join(f", {name}={value}" for name, value in cell.attrs)
+    wanted = cell.result if isinstance(cell.result, str) else " or ".join(cell.result)
+    return Mismatch(
+        output, index, f"({', '.join(cell.operands)}{attrs}) -> {text}", wanted, wanted, wanted
+    )

@@ -1,0 +1,364 @@
+"""How spans pass through sums, products and dots: bounds that hold for any order, exactness where
+data allow it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bringup.backend.capabilities import Numerics
+from bringup.dtypes import DType, accumulator
+from bringup.graph import Instr
+from bringup_conformance.oracle.elementwise import references, settled
+from bringup_conformance.oracle.numbers import Array, Format, format_of, lowest_bit, nearest, widen
+from bringup_conformance.oracle.span import Span, spanning
+
+#: Roundings a sum may have besides those of its additions: of the start value, of masked lanes, of
+# the last bits.
+EXTRA = 3
+
+
+def height(count: int, longest: int) -> int:
+    """How many roundings any element of a sum may pass through: a chain, then pairwise combination
+    of the chains.
+
+    >>> height(1024, 32), height(1024, 1 << 62)
+    (40, 1027)
+    """
+    chain = min(max(longest, 1), count)
+    parts = -(-count // chain) if chain else 0
+    return chain + (math.ceil(math.log2(parts)) if parts > 1 else 0) + EXTRA
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Per result element, in the wide type: what is needed to bound a sum in any order.
+
+    low, high: sums of the ends.  size: sum of the largest magnitudes.  grid: every term is a
+    multiple of 2^grid.
+    known: all terms are known bit for bit.  nan: a term is surely NaN.  unlimited: a term may be
+    anything.
+    up, down: a term is +inf or −inf.  maybe: a term's span reaches an infinity it need not have.
+    one_sign: no two finite terms have opposite signs.
+    """
+
+    low: Array
+    high: Array
+    size: Array
+    grid: Array
+    known: Array
+    nan: Array
+    unlimited: Array
+    up: Array
+    down: Array
+    maybe: Array
+    one_sign: Array
+
+
+def reduce_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
+    """The sum over whole dimensions, in the accumulator of its dtype, rounded once."""
+    dtype = operand.dtype
+    count = math.prod(operand.shape[d] for d in instr.attrs["dims"])
+    middle = references(instr, [operand.middle])
+    if count == 0 or not instr.attrs["dims"]:
+        return Span.exactly(middle, dtype)
+    terms = _terms(operand, instr.attrs["dims"])
+    steps = 0 if count == 1 else height(count, numerics.longest_chain)
+    # numpy adds blocks of 128 in eight chains, then pairwise.
+    own = 36.0 + math.log2(count)
+    span = bounded(terms, steps, count, accumulator(dtype), dtype, middle, numerics, own)
+    return settled(span, numerics, rounded=True)
+
+
+def _rows(array: Array, dims: tuple[int, ...]) -> Array:
+    """The folded dimensions as one last, contiguous one, along which numpy sums pairwise."""
+    kept = [d for d in range(array.ndim) if d not in dims]
+    moved = np.transpose(array, (*kept, *dims))
+    shape = [array.shape[d] for d in kept]
+    count = math.prod(array.shape[d] for d in dims)
+    return np.ascontiguousarray(moved).reshape((*shape, count))
+
+
+def _terms(x: Span, dims: tuple[int, ...]) -> Terms:
+    low_end = _rows(x.low, dims)
+    high_end = low_end if x.exact else _rows(x.high, dims)
+    low, high = widen(low_end, x.dtype), widen(high_end, x.dtype)
+    finite = np.isfinite(low) & np.isfinite(high)
+    known = np.ones(low.shape, np.bool_) if x.exact else _rows(x.known(), dims)
+    wide_low, wide_high = np.where(finite, low, 0), np.where(finite, high, 0)
+    size = np.maximum(np.abs(wide_low), np.abs(wide_high))
+    return Terms(
+        low=wide_low.sum(axis=-1),
+        high=wide_high.sum(axis=-1),
+        size=size.sum(axis=-1),
+        grid=lowest_bit(wide_low).min(axis=-1, initial=100_000),
+        known=np.asarray(known.all(axis=-1)),
+        nan=np.asarray((np.isnan(low) & np.isnan(high)).any(axis=-1)),
+        unlimited=((low == -np.inf) & (high == np.inf)).any(axis=-1),
+        up=(low == np.inf).any(axis=-1),
+        down=(high == -np.inf).any(axis=-1),
+        maybe=np.asarray((np.isinf(low) ^ np.isinf(high)).any(axis=-1)),
+        one_sign=np.asarray((wide_low >= 0).all(axis=-1) | (wide_high <= 0).all(axis=-1)),
+    )
+
+
+def bounded(
+    terms: Terms,
+    steps: int,
+    count: int,
+    wide: DType,
+    dtype: DType,
+    middle: Array,
+    numerics: Numerics,
+    reference_steps: float,
+    underflows: int = 0,
+) -> Span:
+    """The span of a sum of `count` terms in any order, rounded to `dtype` at the end.
+
+    Each term passes through at most `steps` roundings to `wide`, and `reference_steps` of the sums
+    in `terms`.  underflows: roundings of terms that may be subnormal; sums of them are exact.
+    """
+    form, final = format_of(wide), format_of(dtype)
+    with np.errstate(all="ignore"):
+        error = _error(terms, steps, count, form, numerics)
+        error = error + reference_steps * final.slack * terms.size
+        error = error + underflows * form.subnormal
+        exact = is_exact(terms, form, numerics)
+        low = nearest(np.where(exact, terms.low, terms.low - error), wide)
+        high = nearest(np.where(exact, terms.low, terms.high + error), wide)
+        low, high = _zero_signs(low, high)
+        low, high = nearest(widen(low, wide), dtype), nearest(widen(high, wide), dtype)
+        overflow = ~(terms.size + error < form.largest * (1 - 2.0**-8))
+    unlimited = terms.unlimited | terms.maybe | (overflow & ~terms.one_sign)
+    low, high, certain = _infinities(terms, low, high, overflow, dtype)
+    return spanning(dtype, low, middle, high, unlimited & ~certain)
+
+
+def _error(terms: Terms, steps: int, count: int, form: Format, numerics: Numerics) -> Array:
+    growth = steps * form.unit
+    error = growth * (1 + 2 * growth) * terms.size
+    if numerics.flush_subnormals:
+        error = error + (count + steps) * form.tiny
+    return np.asarray(error)
+
+
+def is_exact(terms: Terms, form: Format, numerics: Numerics) -> Array:
+    """Where every partial sum, in whatever order, is representable: multiples of one grid, all
+    below its reach.
+    """
+    reach = np.ldexp(np.ones_like(terms.size), np.minimum(terms.grid + form.precision, 16_000))
+    inside = (terms.size <= reach) & (terms.size <= form.largest)
+    lowest = form.low if numerics.flush_subnormals else form.low - form.precision + 1
+    inside &= terms.grid >= lowest
+    return np.asarray(inside & terms.known)
+
+
+def _zero_signs(low: Array, high: Array) -> tuple[Array, Array]:
+    """The sign of a zero sum depends on the start value and the order: of cancelled terms, and of a
+    product that underflows to -0, to which the start value may add +0.
+    """
+    return (
+        np.where(low == 0, low.dtype.type(-0.0), low),
+        np.where(high == 0, high.dtype.type(0.0), high),
+    )
+
+
+def _infinities(
+    terms: Terms, low: Array, high: Array, overflow: Array, dtype: DType
+) -> tuple[Array, Array, Array]:
+    """NaN and infinity where some term makes them certain, and where that is."""
+    number = dtype.numpy.type
+    nan = terms.nan | (terms.up & terms.down & ~terms.unlimited)
+    # A finite part that overflows the other way, or an infinity more, would make NaN of it.
+    alone = ~terms.unlimited & ~terms.maybe & ~(overflow & ~terms.one_sign)
+    up = terms.up & ~terms.down & alone & (~overflow | (terms.low >= 0))
+    down = terms.down & ~terms.up & alone & (~overflow | (terms.high <= 0))
+    for mask, value in ((up, np.inf), (down, -np.inf), (nan, np.nan)):
+        low, high = np.where(mask, number(value), low), np.where(mask, number(value), high)
+    return low, high, up | down | nan
+
+
+def dot(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span:
+    """Sums of products in the accumulate dtype, rounded to the result's once."""
+    attrs, dtype = instr.attrs, instr.result.dtype
+    wide: DType = attrs["accumulate"]
+    middle = references(instr, [x.middle for x in operands])
+    count = math.prod(operands[0].shape[d] for d in attrs["contract"][0])
+    if count == 0:
+        return Span.exactly(middle, dtype)
+    sides = [_matrices(x, side, attrs) for side, x in enumerate(operands)]
+    terms = _products(sides[0], sides[1], count)
+    steps = height(count, numerics.longest_chain) + 1
+    flat = middle.reshape(terms.size.shape)
+    # A product rounds once on the device, unless fused with its addition, and once in `terms`.
+    span = bounded(terms, steps, count, wide, dtype, flat, numerics, count / 4, 2 * count)
+    shaped = Span(dtype, *(a.reshape(middle.shape) for a in (span.low, span.middle, span.high)))
+    return settled(shaped.simplified(), numerics, rounded=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One operand as (batch, free, contracted).
+
+    centre, radius: of the finite terms' spans, in the wide type.  nan, odd: terms surely NaN, terms
+    not surely finite.
+    known, grid: of whole rows, as in `Terms`.
+    """
+
+    centre: Array
+    radius: Array
+    known: Array
+    nan: Array
+    odd: Array
+    grid: Array
+
+
+def _matrices(x: Span, side: int, attrs: Any) -> _Side:
+    batch, contract = attrs["batch"][side], attrs["contract"][side]
+    free = [d for d in range(len(x.shape)) if d not in batch and d not in contract]
+
+    def matrix(array: Array) -> Array:
+        shape = [math.prod(array.shape[d] for d in part) for part in (batch, free, contract)]
+        return np.ascontiguousarray(np.transpose(array, (*batch, *free, *contract))).reshape(shape)
+
+    low = widen(matrix(x.low), x.dtype)
+    known = np.ones(low.shape, np.bool_) if x.exact else matrix(x.known())
+    high = low if x.exact else widen(matrix(x.high), x.dtype)
+    finite = np.isfinite(low) & np.isfinite(high)
+    with np.errstate(invalid="ignore", over="ignore"):
+        centre = np.where(finite, low / 2 + high / 2, 0)
+        radius = np.where(finite, np.maximum(high - centre, centre - low), 0)
+        radius = radius if x.exact else radius * (1 + 4 * format_of(x.dtype).slack)
+    return _Side(
+        centre=centre,
+        radius=radius,
+        known=np.asarray(known.all(axis=-1)),
+        nan=np.isnan(low) & np.isnan(high),
+        odd=~finite,
+        grid=lowest_bit(np.where(finite, low, 0)).min(axis=-1, initial=100_000),
+    )
+
+
+def _products(lhs: _Side, rhs: _Side, count: int) -> Terms:
+    def matmul(a: Array, b: Array) -> Array:
+        return np.asarray(np.matmul(a, np.swapaxes(b, -1, -2)))
+
+    def anywhere(a: Array, b: Array) -> Array:
+        left, right = np.asarray(a.any(axis=-1)), np.asarray(b.any(axis=-1))
+        return np.asarray(left[..., :, None] | right[..., None, :])
+
+    with np.errstate(all="ignore"):
+        centre = matmul(lhs.centre, rhs.centre)
+        size = matmul(np.abs(lhs.centre), np.abs(rhs.centre))
+        spread = np.zeros_like(size)
+        if lhs.radius.any() or rhs.radius.any():
+            spread = matmul(np.abs(lhs.centre), rhs.radius) + matmul(
+                lhs.radius, np.abs(rhs.centre) + rhs.radius
+            )
+            spread = spread + 2.0 * count * np.finfo(size.dtype).eps * (size + spread)
+    known = lhs.known[..., :, None] & rhs.known[..., None, :]
+    odd, nan = anywhere(lhs.odd, rhs.odd), anywhere(lhs.nan, rhs.nan)
+    no = np.zeros(size.shape, np.bool_)
+    return Terms(
+        low=centre - spread,
+        high=centre + spread,
+        size=size + spread,
+        grid=np.minimum(lhs.grid[..., :, None] + rhs.grid[..., None, :], 100_000),
+        known=known & ~odd,
+        nan=nan,
+        unlimited=odd & ~nan,
+        up=no,
+        down=no,
+        maybe=no,
+        one_sign=no,
+    )
+
+
+def reduce_product(instr: Instr, operand: Span, numerics: Numerics) -> Span:
+    """The product over whole dimensions: a relative bound while no partial product leaves the
+    normal range.
+    """
+    dtype, dims = operand.dtype, instr.attrs["dims"]
+    count = math.prod(operand.shape[d] for d in dims)
+    middle = references(instr, [operand.middle])
+    if count == 0 or not dims:
+        return Span.exactly(middle, dtype)
+    wide = accumulator(dtype)
+    form = format_of(wide)
+    low_end, high_end = (widen(_rows(x, dims), dtype) for x in (operand.low, operand.high))
+    finite = np.isfinite(low_end).all(axis=-1) & np.isfinite(high_end).all(axis=-1)
+    nan = (np.isnan(low_end) & np.isnan(high_end)).any(axis=-1)
+    zero = ((low_end == 0) & (high_end == 0)).any(axis=-1)
+    with np.errstate(all="ignore"):
+        low, high, top, bottom = _tree(low_end, high_end)
+        usable = (top < form.largest / 4) & ((bottom > form.tiny * 4) | zero) & finite
+        growth = _product_growth(operand, low_end, dims, form)
+        low, high = low - growth * np.abs(low), high + growth * np.abs(high)
+    number = dtype.numpy.type
+    ends = []
+    for end, signed in ((low, -0.0), (high, 0.0)):
+        rounded = nearest(widen(nearest(end, wide), wide), dtype)
+        rounded = np.where(zero & usable, number(signed), rounded)
+        ends.append(np.where(nan, number(np.nan), rounded))
+    span = spanning(dtype, ends[0], middle, ends[1], ~usable & ~nan)
+    return settled(span, numerics, rounded=True)
+
+
+def _product_growth(operand: Span, wide: Array, dims: tuple[int, ...], form: Format) -> Array:
+    """The relative error of products in any order; 0 where partial products are representable."""
+    count = wide.shape[-1]
+    known = True if operand.exact else _rows(operand.known(), dims).all(axis=-1)
+    bits = np.log2(_odd_part(wide)).sum(axis=-1)
+    exact = known & (bits < form.precision - 0.5)
+    growth = (count + EXTRA) * form.unit * (1 + count * form.unit)
+    return np.where(exact, 0.0, growth + 4 * count * format_of(operand.dtype).slack)
+
+
+def _tree(low: Array, high: Array) -> tuple[Array, Array, Array, Array]:
+    """Interval products along the last dimension, and the products of all magnitudes above and
+    below 1.
+    """
+    with np.errstate(all="ignore"):
+        size = np.maximum(np.abs(low), np.abs(high))
+        top = np.maximum(size, 1).prod(axis=-1)
+        least = np.where((low <= 0) & (high >= 0), 0, np.minimum(np.abs(low), np.abs(high)))
+        bottom = np.minimum(least, 1).prod(axis=-1)
+        while low.shape[-1] > 1:
+            if low.shape[-1] % 2:
+                ones = np.ones((*low.shape[:-1], 1), low.dtype)
+                low, high = np.concatenate([low, ones], -1), np.concatenate([high, ones], -1)
+            a, b, c, d = low[..., ::2], high[..., ::2], low[..., 1::2], high[..., 1::2]
+            corners = (a * c, a * d, b * c, b * d)
+            low = np.minimum.reduce(corners)
+            high = np.maximum.reduce(corners)
+    return low[..., 0], high[..., 0], top, bottom
+
+
+def _odd_part(wide: Array) -> Array:
+    """Numbers without their factors of two; 1 for 0 and for what is not finite."""
+    usable = np.isfinite(wide) & (wide != 0)
+    value = np.where(usable, wide, 1)
+    return np.asarray(
+        np.abs(np.ldexp(value, -np.clip(lowest_bit(value), -16_000, 16_000).astype(np.int32)))
+    )
+
+
+def reduce_ordered(instr: Instr, operand: Span) -> Span:
+    """Maxima, minima and bitwise folds: monotone and exact."""
+    dtype = operand.dtype
+    middle = references(instr, [operand.middle])
+    if operand.exact:
+        return Span.exactly(middle, dtype)
+    low, high = references(instr, [operand.low]), references(instr, [operand.high])
+    dims = instr.attrs["dims"]
+    unlimited = np.asarray(operand.unlimited().any(axis=dims))
+    if dtype.is_float:
+        unlimited = unlimited & ~np.isnan(operand.low).any(axis=dims)
+    elif instr.attrs["kind"] in ("and", "or") and dtype.is_integer:
+        unlimited = ~operand.known().all(axis=dims)
+    return spanning(dtype, low, middle, high, unlimited)

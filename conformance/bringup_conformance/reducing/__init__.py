@@ -1,0 +1,1 @@
+"""Making failures small, and finding what is guilty."""

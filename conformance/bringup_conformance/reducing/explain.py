@@ -1,0 +1,121 @@
+"""A failure looked into: how small does it get, and without which pass or mode is it right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from bringup.dtypes import BY_NAME
+from bringup.ops.evaluate import evaluate
+from bringup.ops.table import lookup
+from bringup_conformance.cases import Case, Outcome, Problem
+from bringup_conformance.execution.running import attempt, made_inputs
+from bringup_conformance.execution.support import Support
+from bringup_conformance.execution.targets import Target
+from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.oracle import special
+from bringup_conformance.reducing.reduce import Effort, reduced
+from bringup_conformance.reducing.rewriting import Small
+from bringup_conformance.reporting import failures
+from bringup_conformance.reporting.failures import case_to_json, digest, problem_to_json
+
+# How a case is made of a program under reduction.
+_Frame = Callable[[Case, Small], Case]
+
+
+def basic(outcome: Outcome, backend: str, level: str, seed: int) -> dict[str, Any]:
+    """The failure as it was met."""
+    assert outcome.problem is not None
+    return {
+        "format": failures.FORMAT,
+        "suite": failures.suite_version(),
+        "backend": backend,
+        "run": {"level": level, "seed": seed},
+        "options": {"skip": []},
+        "nodes": len(outcome.case.graph),
+        "case": case_to_json(outcome.case),
+        "problem": problem_to_json(outcome.problem),
+    }
+
+
+def explained(
+    target: Target, outcome: Outcome, failure: Mapping[str, Any], effort: Effort
+) -> dict[str, Any]:
+    """A failure with the smallest program, what it goes away without, and hashes of its results."""
+    case, problem = outcome.case, outcome.problem
+    assert problem is not None
+    small = one_row(target, case, problem) if case.cells else shrunk(target, case, problem, effort)
+    again = attempt(target, small, fuse=problem.fused)[1] or problem
+    return {
+        **failure,
+        "nodes": len(small.graph),
+        "guilty": guilty(target, small, again),
+        "reduced": {**case_to_json(small), "problem": problem_to_json(again)},
+        "hashes": hashes(target, small, again),
+    }
+
+
+def guilty(target: Target, case: Case, problem: Problem) -> list[str]:
+    """What a failure goes away without: passes by name, ``fusion``; empty if nothing helps.
+
+    A failure of the program that runs op by op is no fault of fusion.
+    """
+    if not problem.fused:
+        return []
+    helps = [
+        name for name in target.passes if attempt(target, case, skip=frozenset({name}))[1] is None
+    ]
+    if attempt(target, case, fuse=False)[1] is None:
+        helps.append("fusion")
+    return helps
+
+
+def one_row(target: Target, case: Case, problem: Problem) -> Case:
+    """Of a program of special cells, the instruction that shows a wrong one."""
+    if not problem.verdict.mismatches:
+        return case
+    wrong = case.cells[problem.verdict.mismatches[0].output]
+    graph, kept = special.program(
+        lookup(case.op), BY_NAME[case.dtype], [wrong], Support(target.missing)
+    )
+    return replace(case, graph=graph, cells=kept)
+
+
+def shrunk(target: Target, case: Case, problem: Problem, effort: Effort) -> Case:
+    """The case as small as it gets while it fails in the same way."""
+    start: Small = (case.graph, case.data[problem.data] if case.data else ())
+    for frame in (_alone, _after_another):
+
+        def fails(small: Small, frame: _Frame = frame) -> bool:
+            found = attempt(target, frame(case, small), fuse=problem.fused)[1]
+            return found is not None and found.kind == problem.kind
+
+        if fails(start):
+            return frame(case, reduced(start, fails, effort))
+    return case
+
+
+def _alone(case: Case, small: Small) -> Case:
+    graph, recipes = small
+    return replace(case, graph=graph, data=(recipes,), split=False)
+
+
+def _after_another(case: Case, small: Small) -> Case:
+    """With a call on other data before: what one call leaves behind may spoil the next."""
+    graph, recipes = small
+    before = tuple(Recipe("signed", recipe.seed + 1) for recipe in recipes)
+    return replace(case, graph=graph, data=(before, recipes), split=False)
+
+
+def hashes(target: Target, case: Case, problem: Problem) -> dict[str, str]:
+    """Hashes of the reference's results and of the device's, on the last data set."""
+    if case.cells:
+        return {}
+    inputs = made_inputs(case, len(case.data) - 1)
+    found = {"expected": digest(evaluate(case.graph, inputs))}
+    try:
+        found["actual"] = digest(target.compile(case.graph, fuse=problem.fused)(inputs))
+    except Exception as error:  # noqa: BLE001  (a device that raises has no results)
+        found["error"] = type(error).__name__
+    return found

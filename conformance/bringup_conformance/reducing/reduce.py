@@ -1,0 +1,124 @@
+"""The reducer: makes a failing program small while it keeps failing.
+
+Hypothesis alone leaves five to twenty instructions where three show the fault: it works on the
+choices that made a program.  This works on the program itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from bringup.dtypes import BY_NAME
+from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.reducing.rewriting import (
+    Small,
+    cuts,
+    fewer_outputs,
+    rewirings,
+    simpler_dtypes,
+    single_outputs,
+    smaller_sizes,
+)
+
+#: Whether a program still shows the fault.
+Fails = Callable[[Small], bool]
+
+_SIMPLER = tuple(
+    (BY_NAME[old], BY_NAME[new])
+    for old, new in (
+        ("f64", "f32"), ("f16", "f32"), ("bf16", "f32"), ("i64", "i32"), ("i16", "i32"),
+        ("i8", "i32"), ("u64", "i32"), ("u32", "i32"), ("u16", "i32"), ("u8", "i32"),
+    )
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Effort:
+    """How long to try: runs of the program, and seconds, whichever ends first."""
+
+    runs: int = 400
+    seconds: float = 20.0
+
+    def spent(self, runs: int, start: float) -> bool:
+        """Whether either is used up."""
+        return runs >= self.runs or time.monotonic() - start > self.seconds
+
+
+def reduced(small: Small, fails: Fails, effort: Effort | None = None) -> Small:
+    """The smallest program found that still fails; the one given if none does.
+
+    fails: must be true for `small`; never raises.
+    """
+    effort = effort or Effort()
+    start, runs = time.monotonic(), 0
+    tried: set[object] = {_key(small)}
+    progress = True
+    while progress:
+        progress = False
+        for candidate in _candidates(small):
+            key = _key(candidate)
+            if key in tried or _weight(candidate) >= _weight(small):
+                continue
+            tried.add(key)
+            if effort.spent(runs, start):
+                return small
+            runs += 1
+            if fails(candidate):
+                small, progress = candidate, True
+                break
+    return small
+
+
+def _key(small: Small) -> object:
+    graph, recipes = small
+    return (graph.key, recipes)
+
+
+def _weight(small: Small) -> tuple[int, ...]:
+    """What is smaller: instructions, outputs, elements, unusual dtypes, inputs, then odd data."""
+    graph, recipes = small
+    values = [*graph.inputs, *(v for instr in graph.instrs for v in instr.results)]
+    computing = sum(instr.op.name != "constant" for instr in graph.instrs)
+    plain = (BY_NAME["f32"], BY_NAME["i32"], BY_NAME["bool"])
+    return (
+        computing,
+        len(graph.outputs),
+        len(graph.instrs),
+        sum(v.type.size for v in values),
+        sum(v.dtype not in plain for v in values),
+        len(graph.inputs),
+        sum(_oddness(recipe) for recipe in recipes),
+    )
+
+
+def _oddness(recipe: Recipe) -> int:
+    kinds = ("ramp", "small", "signed")
+    kind = kinds.index(recipe.kind) if recipe.kind in kinds else len(kinds)
+    return 4 * kind + 2 * (recipe.layout != "dense") + bool(recipe.overrides) + (recipe.seed != 0)
+
+
+def _candidates(small: Small) -> Iterator[Small]:
+    yield from single_outputs(small)
+    yield from fewer_outputs(small)
+    yield from cuts(small)
+    yield from rewirings(small)
+    yield from smaller_sizes(small)
+    yield from simpler_dtypes(small, _SIMPLER)
+    yield from _plainer_data(small)
+
+
+def _plainer_data(small: Small) -> Iterator[Small]:
+    graph, recipes = small
+    yield graph, tuple(Recipe() for _ in recipes)
+    for i, recipe in enumerate(recipes):
+        for simpler in (
+            Recipe(),
+            Recipe("small"),
+            Recipe("signed"),
+            replace(recipe, layout="dense"),
+            replace(recipe, overrides=()),
+            replace(recipe, seed=0),
+        ):
+            yield graph, (*recipes[:i], simpler, *recipes[i + 1 :])

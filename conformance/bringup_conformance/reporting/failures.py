@@ -1,0 +1,117 @@
+"""Failures as plain data: one JSON object holds everything that runs the case again, alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bringup.graph.parser import parse_graph
+from bringup.graph.printer import print_graph
+from bringup.ops.table import Special, find
+from bringup_conformance.cases import Case, Cells, Problem
+from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.oracle.numbers import Array
+
+#: Changes when a file of an earlier version means something else.
+FORMAT = 1
+
+
+def suite_version() -> str:
+    """The version of the distribution that brings the suite."""
+    return version("bringup")
+
+
+def case_to_json(case: Case) -> dict[str, Any]:
+    """A case that `case_from_json` reads."""
+    return {
+        "name": case.name,
+        "level": case.level,
+        "op": case.op,
+        "dtype": case.dtype,
+        "ir": print_graph(case.graph),
+        "data": [[recipe.to_json() for recipe in recipes] for recipes in case.data],
+        "cells": [_cells_to_json(cells) for cells in case.cells],
+        "bitwise": case.bitwise,
+    }
+
+
+def case_from_json(data: Mapping[str, Any]) -> Case:
+    """Read `case_to_json`'s data.
+
+    Raises ParseError, KeyError, TypeError or ValueError if it is none.
+    """
+    return Case(
+        name=data["name"],
+        level=data["level"],
+        op=data["op"],
+        dtype=data["dtype"],
+        graph=parse_graph(data["ir"], find),
+        data=tuple(tuple(Recipe.from_json(r) for r in recipes) for recipes in data["data"]),
+        cells=tuple(map(_cells_from_json, data.get("cells", ()))),
+        bitwise=bool(data.get("bitwise")),
+    )
+
+
+def _cells_to_json(cells: Cells) -> dict[str, Any]:
+    texts = [[list(cell.operands), cell.result] for cell in cells.cells]
+    return {"cells": texts, "repeats": cells.repeats, "packed": cells.packed}
+
+
+def _cells_from_json(data: Mapping[str, Any]) -> Cells:
+    cells = tuple(
+        Special(tuple(operands), result if isinstance(result, str) else tuple(result))
+        for operands, result in data["cells"]
+    )
+    return Cells(cells, int(data["repeats"]), bool(data["packed"]))
+
+
+def problem_to_json(problem: Problem) -> dict[str, Any]:
+    """What went wrong: kind, sentence, and the worst elements with their places."""
+    verdict = problem.verdict
+    return {
+        "kind": problem.kind,
+        "what": problem.what,
+        "data_set": problem.data,
+        "fused": problem.fused,
+        "wrong": verdict.wrong,
+        "compared": verdict.compared,
+        "mismatches": [asdict(m) for m in verdict.mismatches],
+    }
+
+
+def digest(arrays: list[Array]) -> str:
+    """SHA-256 of shapes, dtypes and bytes."""
+    total = hashlib.sha256()
+    for array in arrays:
+        total.update(f"{array.shape}{array.dtype}".encode())
+        total.update(np.ascontiguousarray(array).tobytes())
+    return total.hexdigest()
+
+
+def prepare(folder: Path) -> None:
+    """Make a folder for failure files; those of an earlier run go.  Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("failure-[0-9]*.json"):
+        old.unlink()
+
+
+def write(folder: Path, number: int, failure: Mapping[str, Any]) -> Path:
+    """Write one failure as a file of its own; returns its path.  Raises OSError."""
+    path = folder / f"failure-{number:03}.json"
+    path.write_text(json.dumps(failure, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a failure file.  Raises ValueError if it is none, or of a format not known here."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ValueError(f"{path} is no failure file of format {FORMAT}")
+    return data

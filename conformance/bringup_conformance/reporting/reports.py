@@ -1,0 +1,144 @@
+"""What a run found: a tally for every op and dtype, what is unsupported, and the failures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bringup_conformance.cases import Outcome, Unsupported
+from bringup_conformance.reporting.failures import suite_version
+
+
+@dataclass(slots=True)
+class Tally:
+    """Cases of one op and dtype.
+
+    compared, open: elements, and those of which nothing can be said.  ratio: the largest error as a
+    share of its bound.  ulp: the largest error in ULP of the reference's value.
+    """
+
+    passed: int = 0
+    failed: int = 0
+    compared: int = 0
+    open: int = 0
+    ratio: float = 0.0
+    ulp: float = 0.0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one case."""
+        good = outcome.problem is None
+        self.passed += good
+        self.failed += not good
+        verdict = outcome.verdict
+        self.compared += verdict.compared
+        self.open += verdict.open
+        if good:  # a wrong element is any number of bounds away
+            self.ratio, self.ulp = max(self.ratio, verdict.ratio), max(self.ulp, verdict.ulp)
+
+
+@dataclass(slots=True)
+class Failure:
+    """One failing case: the document that replays it, and the file it was written to, if any."""
+
+    document: dict[str, Any]
+    file: Path | None = None
+
+    @property
+    def nodes(self) -> int:
+        """Instructions of the program, after shrinking if that was done."""
+        return int(self.document["nodes"])
+
+    @property
+    def shown(self) -> Mapping[str, Any]:
+        """The smallest form of the case known."""
+        found: Mapping[str, Any] = self.document.get("reduced") or self.document["case"]
+        return found
+
+    @property
+    def problem(self) -> Mapping[str, Any]:
+        """What went wrong, in that form."""
+        found: Mapping[str, Any] = self.shown.get("problem") or self.document["problem"]
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """A summary; the whole is in the file."""
+        case = self.document["case"]
+        return {
+            **{key: case[key] for key in ("name", "level", "op", "dtype")},
+            "mode": "fused" if self.problem["fused"] else "op by op",
+            "kind": self.problem["kind"],
+            "what": self.problem["what"],
+            "guilty": self.document.get("guilty", []),
+            "nodes": self.nodes,
+            "program": self.shown["ir"],
+            "file": None if self.file is None else str(self.file),
+        }
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run found.
+
+    only: the selection, if not every case was wanted.  tallies: by (op, dtype), whole programs by
+    the dtype of their first output.  failures: the smallest first.
+    """
+
+    backend: str
+    level: str
+    seed: int
+    only: str = ""
+    seconds: float = 0.0
+    tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
+    unsupported: list[Unsupported] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def passed(self) -> int:
+        """Cases that passed."""
+        return sum(tally.passed for tally in self.tallies.values())
+
+    @property
+    def failed(self) -> int:
+        """Cases that failed."""
+        return sum(tally.failed for tally in self.tallies.values())
+
+    @property
+    def ok(self) -> bool:
+        """Whether something ran and nothing failed."""
+        return self.failed == 0 and self.passed > 0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one case."""
+        self.tallies.setdefault((outcome.case.op, outcome.case.dtype), Tally()).add(outcome)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that ends ``conformance run --json``."""
+        return {
+            "backend": self.backend,
+            "level": self.level,
+            "seed": self.seed,
+            "passed": self.passed,
+            "failed": self.failed,
+            "unsupported": len(self.unsupported),
+            "seconds": round(self.seconds, 3),
+            "failures": [failure.to_json() for failure in self.failures],
+        }
+
+    def write(self, folder: Path) -> Path:
+        """Write all of it as ``report.json``; returns its path.  Raises OSError."""
+        whole = {
+            **self.to_json(),
+            "suite": suite_version(),
+            "only": self.only,
+            "results": [
+                {"op": op, "dtype": dtype, **asdict(tally)}
+                for (op, dtype), tally in self.tallies.items()
+            ],
+            "unsupported_reasons": [asdict(each) for each in self.unsupported],
+        }
+        path = folder / "report.json"
+        path.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return path
