@@ -5,6 +5,7 @@ places.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,11 @@ from bringup_conformance.oracle.span import Span, inside
 
 #: Mismatches that a verdict names.
 WORST = 8
+#: Buckets of a histogram of errors in ULP: none; then up to 1/4, 1/2, 1, 2, 4 and so on; the last
+#: holds all that is larger.
+BUCKETS = 32
+# The exponent of the first bucket's end, less its place.
+_FIRST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,8 @@ class Verdict:
 
     wrong: elements outside.  compared, open: elements, and those of which nothing can be said.
     ratio: the largest error as a share of the bound, of elements whose bound is not 0.  ulp: the
-    largest error in ULP of the reference's value, of finite elements.
+    largest error in ULP of the reference's value, of finite elements.  ulps: elements of floats by
+    their error in ULP, see `BUCKETS`; without zeros at the end.
     """
 
     wrong: int = 0
@@ -52,6 +59,7 @@ class Verdict:
     ratio: float = 0.0
     ulp: float = 0.0
     mismatches: tuple[Mismatch, ...] = ()
+    ulps: tuple[int, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -66,7 +74,24 @@ class Verdict:
             max(self.ratio, other.ratio),
             max(self.ulp, other.ulp),
             (self.mismatches + other.mismatches)[:WORST],
+            merged(self.ulps, other.ulps),
         )
+
+
+def merged(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    """The sum of two histograms."""
+    if not first or not second:
+        return first or second
+    return tuple(x + y for x, y in zip_longest(first, second, fillvalue=0))
+
+
+def bucket_ends() -> list[float]:
+    """The largest error in ULP that each bucket of a histogram holds.
+
+    >>> bucket_ends()[:5], bucket_ends()[-1]
+    ([0.0, 0.25, 0.5, 1.0, 2.0], inf)
+    """
+    return [0.0, *(2.0 ** (i - _FIRST) for i in range(1, BUCKETS - 1)), float("inf")]
 
 
 def judge(actual: Array, span: Span, output: int = 0) -> Verdict:
@@ -78,28 +103,20 @@ def judge(actual: Array, span: Span, output: int = 0) -> Verdict:
     (1,)
     """
     good = inside(actual, span)
-    if span.exact:
-        if bool(good.all()):
-            return Verdict(0, actual.size)
-        return Verdict(
-            int((~good).sum()),
-            actual.size,
-            0,
-            *_distance(actual, span),
-            _worst(actual, span, good, output),
-        )
-    unlimited = span.unlimited()
-    ratio, ulp = _distance(actual, span)
+    if span.exact and bool(good.all()):
+        return Verdict(0, actual.size, ulps=(actual.size,) if span.dtype.is_float else ())
+    open_ = 0 if span.exact else int(span.unlimited().sum())
+    ratio, ulp, ulps = _distance(actual, span)
     wrong = int((~good).sum())
     mismatches = _worst(actual, span, good, output) if wrong else ()
-    return Verdict(wrong, actual.size, int(unlimited.sum()), ratio, ulp, mismatches)
+    return Verdict(wrong, actual.size, open_, ratio, ulp, mismatches, ulps)
 
 
-def _distance(actual: Array, span: Span) -> tuple[float, float]:
-    """Error over bound, and error in ULP; of integers and booleans, only whether they differ."""
+def _distance(actual: Array, span: Span) -> tuple[float, float, tuple[int, ...]]:
+    """Error over bound, error in ULP and its histogram; nothing of integers and booleans."""
     dtype = span.dtype
-    if not dtype.is_float:
-        return 0.0, 0.0
+    if not dtype.is_float or not actual.size:
+        return 0.0, 0.0, ()
     with np.errstate(all="ignore"):
         low, middle, high = (widen(a, dtype) for a in (span.low, span.middle, span.high))
         error = widen(actual, dtype) - middle
@@ -107,9 +124,19 @@ def _distance(actual: Array, span: Span) -> tuple[float, float]:
         room = np.where(error > 0, high - middle, middle - low)
         share = np.where(usable & (room > 0) & np.isfinite(room), np.abs(error) / room, 0)
         ulp = np.where(usable, np.abs(error) / spacing(middle, dtype), 0)
-    if not share.size:
-        return 0.0, 0.0
-    return float(share.max()), float(ulp.max())
+    return float(share.max()), float(ulp.max()), histogram(ulp[usable])
+
+
+def histogram(ulp: Array) -> tuple[int, ...]:
+    """Errors in ULP, counted in buckets of powers of two.
+
+    >>> histogram(np.array([0, 0, 0.1, 0.5, 0.75, 1.0, 1.5]))
+    (2, 1, 1, 2, 1)
+    """
+    mantissa, exponent = np.frexp(np.minimum(ulp, 2.0**BUCKETS))
+    place = exponent + _FIRST - (mantissa == 0.5)
+    place = np.where(mantissa == 0, 0, np.clip(place, 1, BUCKETS - 1)).reshape(-1)
+    return tuple(np.bincount(place).tolist())
 
 
 def _worst(actual: Array, span: Span, good: Array, output: int) -> tuple[Mismatch, ...]:

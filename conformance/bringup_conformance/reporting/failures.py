@@ -83,6 +83,7 @@ def problem_to_json(problem: Problem) -> dict[str, Any]:
         "wrong": verdict.wrong,
         "compared": verdict.compared,
         "mismatches": [asdict(m) for m in verdict.mismatches],
+        "ulps": list(verdict.ulps),
     }
 
 

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from bringup_conformance.cases import Outcome, Unsupported
+from bringup_conformance.oracle.verdict import merged
 from bringup_conformance.reporting.failures import suite_version
 
 
 @dataclass(slots=True)
 class Tally:
-    """Cases of one op and dtype.
+    """Cases of one level, op and dtype.
 
     compared, open: elements, and those of which nothing can be said.  ratio: the largest error as a
-    share of its bound.  ulp: the largest error in ULP of the reference's value.
+    share of its bound.  ulp: the largest error in ULP of the reference's value.  ulps: elements by
+    that error, see `oracle.verdict.BUCKETS`.  The last three are of cases that passed.
     """
 
     passed: int = 0
@@ -26,6 +28,18 @@ class Tally:
     open: int = 0
     ratio: float = 0.0
     ulp: float = 0.0
+    ulps: tuple[int, ...] = ()
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.passed + other.passed,
+            self.failed + other.failed,
+            self.compared + other.compared,
+            self.open + other.open,
+            max(self.ratio, other.ratio),
+            max(self.ulp, other.ulp),
+            merged(self.ulps, other.ulps),
+        )
 
     def add(self, outcome: Outcome) -> None:
         """Count one case."""
@@ -37,6 +51,7 @@ class Tally:
         self.open += verdict.open
         if good:  # a wrong element is any number of bounds away
             self.ratio, self.ulp = max(self.ratio, verdict.ratio), max(self.ulp, verdict.ulp)
+            self.ulps = merged(self.ulps, verdict.ulps)
 
 
 @dataclass(slots=True)
@@ -82,8 +97,8 @@ class Failure:
 class Report:
     """What a run found.
 
-    only: the selection, if not every case was wanted.  tallies: by (op, dtype), whole programs by
-    the dtype of their first output.  failures: the smallest first.
+    only: the selection, if not every case was wanted.  tallies: by (level, op, dtype), whole
+    programs by the dtype of their first output.  failures: the smallest first.
     """
 
     backend: str
@@ -91,7 +106,7 @@ class Report:
     seed: int
     only: str = ""
     seconds: float = 0.0
-    tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
+    tallies: dict[tuple[str, str, str], Tally] = field(default_factory=dict)
     unsupported: list[Unsupported] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
 
@@ -112,7 +127,8 @@ class Report:
 
     def add(self, outcome: Outcome) -> None:
         """Count one case."""
-        self.tallies.setdefault((outcome.case.op, outcome.case.dtype), Tally()).add(outcome)
+        case = outcome.case
+        self.tallies.setdefault((case.level, case.op, case.dtype), Tally()).add(outcome)
 
     def to_json(self) -> dict[str, Any]:
         """The object that ends ``conformance run --json``."""
@@ -134,8 +150,8 @@ class Report:
             "suite": suite_version(),
             "only": self.only,
             "results": [
-                {"op": op, "dtype": dtype, **asdict(tally)}
-                for (op, dtype), tally in self.tallies.items()
+                {"level": level, "op": op, "dtype": dtype, **asdict(tally)}
+                for (level, op, dtype), tally in self.tallies.items()
             ],
             "unsupported_reasons": [asdict(each) for each in self.unsupported],
         }

@@ -102,8 +102,9 @@ def _mismatch(m: Mapping[str, Any]) -> str:
 def _rows(report: Report) -> list[tuple[str, str, dict[str, Tally], dict[str, str]]]:
     """For every op: its kind, its name, tallies and reasons by dtype; in order of kinds."""
     found: dict[str, tuple[dict[str, Tally], dict[str, str]]] = {}
-    for (op, dtype), tally in report.tallies.items():
-        found.setdefault(op, ({}, {}))[0][dtype] = tally
+    for (_, op, dtype), tally in report.tallies.items():
+        cells = found.setdefault(op, ({}, {}))[0]
+        cells[dtype] = cells.get(dtype, Tally()) + tally
     for each in report.unsupported:
         found.setdefault(each.op, ({}, {}))[1][each.dtype] = each.reason
     rows = [(_kind(op), op, tallies, reasons) for op, (tallies, reasons) in found.items()]
