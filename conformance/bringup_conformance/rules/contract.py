@@ -1,0 +1,201 @@
+"""The runtime contract: what a device promises beyond the values of one program.
+
+One sentence each.  An id says what breaks where it is not kept, and is never given to another
+sentence.
+"""
+
+from __future__ import annotations
+
+from bringup_conformance.rules.form import Rule
+
+#: What each area is about, in the order of the specification.
+AREAS = {
+    "memory": "What an allocation is.",
+    "aliasing": "Which memory may be the same.",
+    "transfer": "Bytes between host and device.",
+    "stream": "Work that is queued: it looks as if it ran in the order in which it was given.",
+    "donation": "Inputs whose memory a call may take.",
+    "cache": "Compiled programs that are used again.",
+    "threads": "Calls from several threads.",
+    "lifetime": "What is given back, and when.",
+    "errors": "What is refused, and how.",
+    "limits": "Sizes at the edge of what is declared.",
+    "repeat": "The same call again.",
+    "placement": "Where work runs.",
+    "declaration": "What the device says of itself.",
+}
+
+_SENTENCES = {
+    "memory": {
+        "input-unchanged": "A call changes no byte of an input that is not donated.",
+        "outside-untouched": "A call, an upload or a copy writes no byte outside of the memory "
+        "that it is to write: bands before and behind keep their content.",
+        "contents-irrelevant": "No result depends on what scratch or output memory held before: "
+        "allocations may come with any bytes.",
+        "disjoint": "Two live allocations share no byte.",
+        "contents-kept": "A live allocation keeps its bytes, whatever else is allocated, freed, "
+        "copied or run.",
+        "zero-bytes": "An allocation of 0 bytes succeeds, transfers nothing, is freed like any "
+        "other, and never turns into memory that a later allocation owns.",
+        "odd-sizes": "An allocation of any number of bytes holds them all, also where that is no "
+        "multiple of a word or of the alignment.",
+        "aligned": "Memory that the host can see starts at a multiple of the declared alignment.",
+        "host-view": "A host view shows the bytes of its allocation after all work before it, and "
+        "keeps that memory alive; or there is none.",
+        "scratch-sufficient": "Values that are live at the same time never share a place of the "
+        "arena, whatever their sizes and dtypes.",
+    },
+    "aliasing": {
+        "outputs-own": "The memory of an output is nobody else's: no input's that is not donated, "
+        "no earlier result's, no constant's.",
+        "outputs-disjoint": "Two outputs of one call share no byte, also where they are equal.",
+        "input-returned": "An input that is also an output comes back in memory of its own, unless "
+        "it is donated.",
+        "operand-twice": "One array passed as several operands is read as equal operands, and "
+        "stays as it is.",
+        "in-place-safe": "Memory is written over in place only where nothing reads the old value "
+        "later, through shifted, transposed or reshaped views neither.",
+    },
+    "transfer": {
+        "round-trip": "What is uploaded is downloaded bit for bit: every dtype, NaN payloads and "
+        "all sizes, those above 256 KiB too.",
+        "source-reusable": "The host memory of an upload may be written over as soon as the call "
+        "returns.",
+        "source-kept": "An upload leaves the host memory it reads as it is.",
+        "target-own": "A downloaded array belongs to the caller: no later work changes it.",
+        "prefix": "A transfer of fewer bytes than an allocation has moves its first bytes and "
+        "leaves the others.",
+        "zero-bytes": "A transfer or copy of 0 bytes does nothing and succeeds.",
+        "copy-exact": "A copy within the device moves the bytes it is told, all of them and no "
+        "more, and leaves its source as it is.",
+        "strided-source": "A host array that is transposed or has steps is read by its elements, "
+        "not by its memory.",
+        "reversed-source": "A host array with negative strides is read by its elements.",
+        "broadcast-source": "A host array with strides of 0 is read by its elements.",
+        "offset-source": "A host array that begins inside of other memory, aligned or not, is read "
+        "from its own beginning.",
+    },
+    "stream": {
+        "read-after-write": "Work reads what the work queued before it wrote, without a wait in "
+        "between.",
+        "write-after-read": "Memory that queued work still reads is not written by what is queued "
+        "later, an upload, copy or donation neither.",
+        "download-ordered": "A download returns the results of all work queued before it, however "
+        "long that takes.",
+        "synchronize-completes": "Once a wait for all work returns, all of it is done.",
+        "free-in-flight": "Memory freed while queued work uses it serves that work to its end, and "
+        "nobody else until then.",
+        "interleaved": "Programs called in turn on one device give what each gives alone.",
+        "delays-harmless": "No result depends on how long any launch, transfer or wait takes.",
+    },
+    "donation": {
+        "deleted": "An array donated to a call cannot be used afterwards: that is an error which "
+        "names the donation.",
+        "values-same": "Donation changes no value of any output.",
+        "others-untouched": "Donating an input changes no other input.",
+        "passed-twice": "An array that is passed twice and donated once is read right in both "
+        "places.",
+        "view-kept": "What else reads the memory of a donated array, such as a view of the host, "
+        "keeps its content.",
+        "still-read": "A donated input that several outputs read takes an output only after the "
+        "last of them has read it.",
+        "returned-once": "The memory of a donated input is an output's or given back, once.",
+    },
+    "cache": {
+        "hit-same": "A call that finds its program compiled gives the bits that the first call "
+        "gave.",
+        "key-shape": "Programs that differ in a shape are different programs.",
+        "key-dtype": "Programs that differ in a dtype are different programs.",
+        "key-constant": "Programs that differ in the bits of a constant are different programs: "
+        "0.0 and −0.0, true and 1, neighbours in the last place.",
+        "key-attribute": "Programs that differ in an attribute are different programs: axis, "
+        "direction, padding, accumulating dtype.",
+        "key-operands": "Programs that differ in the order of operands are different programs.",
+        "key-structure": "Programs that differ in which value an instruction reads, or which they "
+        "return, are different programs.",
+        "key-donation": "A program compiled with donation never serves a call without it.",
+        "key-device": "A program compiled for one device never runs on another.",
+        "key-lifetime": "A program that is gone leaves nothing behind that a later one is taken "
+        "for.",
+        "disk-same": "A program that another process compiled gives the same bits in this one.",
+        "processes-concurrent": "Several processes that compile the same programs at once all get "
+        "right results.",
+    },
+    "threads": {
+        "calls-concurrent": "Several threads may call one program at once; each gets its own "
+        "results.",
+        "compile-concurrent": "Several threads may compile at once, the same program too.",
+        "memory-concurrent": "Several threads may allocate, transfer and free at once.",
+        "any-thread": "A result does not depend on the thread that calls, nor on the one that "
+        "compiled.",
+    },
+    "lifetime": {
+        "calls-balanced": "Calls give back what they take: allocations less frees return to where "
+        "they began once results are gone.",
+        "compiles-balanced": "Programs that are dropped give back what compiling took.",
+        "errors-balanced": "A call or a compilation that fails gives back what it took.",
+        "freed-once": "No memory is freed twice, and none that was not allocated.",
+        "freed-unused": "Freed memory is used by no work that is queued later.",
+        "reusable": "Memory that is freed serves again: allocating and freeing in turn never "
+        "exhausts the device.",
+        "result-outlives": "A result stays readable when its program and its inputs are gone.",
+        "programs-many": "Any number of programs may be alive at once.",
+    },
+    "errors": {
+        "wrong-operands": "Operands of another number, shape or dtype than the program's are "
+        "refused before anything runs.",
+        "family": "A device raises errors of bringup's device family, never others.",
+        "usable-after": "After an error the device runs the next program right.",
+        "out-of-memory": "More memory than there is raises OutOfMemoryError, and the device stays "
+        "usable.",
+        "late-error-told": "An error of late work is raised at a wait, by those who depend on it.",
+        "late-error-once": "An error of late work is told once and never hits work that does not "
+        "depend on it.",
+        "no-trap": "No value of an operand, such as a divisor of 0, an index out of range or a "
+        "shift by too much, ends or hangs the process.",
+        "unsupported-refused": "What the device does not have is refused by name; nothing silently "
+        "takes its place, no wider dtype either.",
+    },
+    "limits": {
+        "rank": "Programs at the declared rank run; beyond it they are refused by the name of the "
+        "limit.",
+        "buffers": "Programs with more operands and outputs than a kernel has buffers run, split.",
+        "empty": "Arrays without elements pass through every kind of program.",
+        "scalars": "Arrays of rank 0 pass through every kind of program.",
+        "long-rows": "Rows longer than a kernel may revisit give the same sums and norms.",
+        "many-instructions": "A program of a thousand instructions compiles and runs.",
+    },
+    "repeat": {
+        "run-equal": "A second run on equal data gives the same bits, where that is declared.",
+        "no-state": "A call leaves nothing behind that another call's result depends on.",
+        "float-state": "No program changes how others round, flush or trap.",
+        "compile-equal": "Compiling a program anew gives a program with the same bits.",
+    },
+    "placement": {
+        "device-asked": "Work runs on the device and index that was asked for, and its results are "
+        "there.",
+        "complete": "The placement of a program names every node, its device, and the reason.",
+    },
+    "declaration": {
+        "without-hardware": "Capabilities are answered without opening the device, and are those "
+        "of the device once it is opened.",
+        "claims-run": "Everything that is claimed compiles and runs.",
+        "lists-itself": "The backend lists the devices that can be opened, each with its product's "
+        "name.",
+    },
+}  # fmt: skip
+
+#: Rules about what only some devices declare: the field of the declaration.
+_NEEDS = {
+    "repeat.run-equal": "deterministic",
+    "repeat.compile-equal": "deterministic",
+    "errors.late-error-told": "asynchronous",
+    "errors.late-error-once": "asynchronous",
+    "donation.still-read": "donation",
+}
+
+CONTRACT: tuple[Rule, ...] = tuple(
+    Rule(f"{area}.{slug}", says, _NEEDS.get(f"{area}.{slug}", ""))
+    for area, rules in _SENTENCES.items()
+    for slug, says in rules.items()
+)
