@@ -1,0 +1,1 @@
+"""The corpus, a module for each group; each has a tuple ``FAULTS``."""

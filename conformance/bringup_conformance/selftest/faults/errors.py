@@ -1,0 +1,7 @@
+"""Faults of errors."""
+
+from __future__ import annotations
+
+from bringup_conformance.selftest.corpus import Fault
+
+FAULTS: tuple[Fault, ...] = ()

@@ -1,0 +1,97 @@
+"""Memory as hardware has it: one heap, in which what runs past a block meets its neighbour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from bringup.backend import BufferView
+from bringup.errors import DeviceError, OutOfMemoryError
+from bringup.types import TensorType
+
+Array = np.ndarray[Any, Any]
+
+ALIGNMENT = 64
+#: Address space of a device; pages that nobody touches cost nothing.
+CAPACITY = 1 << 30
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """A handle: ``nbytes`` at address ``start`` of a heap."""
+
+    start: int
+    nbytes: int
+    alive: bool = True
+
+
+class Heap:
+    """A first-fit allocator over one array of bytes.  What is freed is given out again first.
+
+    alive: bytes given out at the moment.
+    """
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self.capacity = capacity
+        raw = np.empty(capacity + ALIGNMENT, np.uint8)
+        first = -raw.ctypes.data % ALIGNMENT
+        self.data: Array = raw[first : first + capacity]
+        self.alive = 0
+        self._free: dict[int, list[int]] = {}
+        self._end = 0
+        self._lock = Lock()
+
+    def alloc(self, nbytes: int) -> Block:
+        """Memory with whatever is in it.  Raises OutOfMemoryError."""
+        room = _room(nbytes)
+        with self._lock:
+            waiting = self._free.get(room)
+            if waiting:
+                start = waiting.pop()
+            elif self._end + room <= self.capacity:
+                start = self._end
+                self._end += room
+            else:
+                raise OutOfMemoryError(f"no {nbytes} bytes left of {self.capacity}")
+            self.alive += nbytes
+        return Block(start, nbytes)
+
+    def free(self, block: Block) -> None:
+        """Give a block back.  Raises DeviceError if it was given back before."""
+        with self._lock:
+            if not block.alive:
+                raise DeviceError(f"the block at {block.start} is freed twice")
+            block.alive = False
+            self.alive -= block.nbytes
+            self._free.setdefault(_room(block.nbytes), []).append(block.start)
+
+    def bytes_of(self, block: Block, nbytes: int) -> Array:
+        """The first bytes of a block, or what lies behind it."""
+        return self.data[block.start : block.start + nbytes]
+
+    def dense(self, view: BufferView) -> Array:
+        """A view as an array over the heap's own memory."""
+        start = view.handle.start + view.offset
+        type_: TensorType = view.type
+        raw = self.data[start : start + type_.nbytes]
+        return raw.view(type_.dtype.numpy).reshape(type_.shape)
+
+    def elements(self, view: BufferView) -> tuple[Array, int]:
+        """The whole heap in elements of a view's dtype, and the number of the view's first."""
+        dtype = view.type.dtype.numpy
+        start = view.handle.start + view.offset
+        whole = self.data[start % dtype.itemsize :]
+        fitting = len(whole) - len(whole) % dtype.itemsize
+        return whole[:fitting].view(dtype), start // dtype.itemsize
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self.data = np.empty(0, np.uint8)
+        self._free.clear()
+
+
+def _room(nbytes: int) -> int:
+    return max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)
