@@ -7,7 +7,8 @@ True
 
 from __future__ import annotations
 
-from bringup_conformance.execution.runner import LEVELS, Progress, replay, run
+from bringup_conformance.execution.replaying import replay
+from bringup_conformance.execution.runner import LEVELS, Progress, run
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.reporting.reports import Failure, Report
 

@@ -59,13 +59,20 @@ class Case:
     rules: tuple[str, ...] = ()
 
 
+class NotOffered(Exception):
+    """Raised by a check that finds, on the opened device, that what it is about is not offered.
+
+    The message is the reason, and the check's result an `Unsupported`.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """Something a device promises beyond the values of one program, such as what it leaves alone.
 
     name: level, area and more, unique in a run.  op: the area, its place in the table.  rules: the
     ids of the rules it shows to hold.  run: finds what is wrong with a device, or nothing; may
-    raise what the device raises.
+    raise what the device raises, and NotOffered.
     """
 
     name: str
@@ -92,9 +99,12 @@ class Unsupported:
 class Problem:
     """What went wrong in one run of a case.
 
-    kind: wrong (values outside their spans), shape, crash, unstable (a second run differs), input
-    (an input changed).
+    kind: wrong (values outside their spans), shape, unstable (a second run differs), input (an
+    input changed), broken (a promise of the runtime), crash (the device raised, or its process
+    ended), hang, oom.
     what: one sentence.  data: number of the data set.  fused: whether in the fused program.
+    rules: those that it breaks; empty for all of the case's.  log: last words of a process that
+    ended, and its stack.
     """
 
     kind: str
@@ -102,13 +112,15 @@ class Problem:
     data: int = 0
     fused: bool = True
     verdict: Verdict = field(default_factory=Verdict)
+    rules: tuple[str, ...] = ()
+    log: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a case."""
+    """What came of a case or a check."""
 
-    case: Case
+    case: Case | Check
     verdict: Verdict
     problem: Problem | None = None
 

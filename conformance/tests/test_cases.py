@@ -14,25 +14,28 @@ from bringup.graph.verify import verify
 from bringup.ops.table import Kind, all_ops
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported
 from bringup_conformance.execution import levels
-from bringup_conformance.execution.levels import LEVELS, Plan
+from bringup_conformance.execution.plan import FULL, SIMULATED, Item, Plan
 from bringup_conformance.execution.selection import Selection
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.choices import Stream, chance, pick, weighted
 from bringup_conformance.reporting.failures import case_from_json, case_to_json
 
+#: Levels of programs alone.
+PROGRAM_LEVELS = ("smoke", "ops", "fusion")
+
 
 def plan(seed: int = 0, programs: int = 40, **changes: object) -> Plan:
     target = Reference()
     capabilities = replace(target.capabilities, **changes)  # type: ignore[arg-type]
-    budget = replace(levels.SIMULATED, programs=programs)
+    budget = replace(SIMULATED, programs=programs)
     return Plan(capabilities, Support(target.missing), seed, budget)
 
 
-def made(given: Plan, level: str) -> list[Case | Unsupported]:
+def made(given: Plan, level: str) -> list[Item]:
     return [item for unit in levels.units(given, level) for item in unit.make()]
 
 
-def text(items: list[Case | Unsupported]) -> list[str]:
+def text(items: list[Item]) -> list[str]:
     return [str(case_to_json(i)) if isinstance(i, Case) else str(i) for i in items]
 
 
@@ -56,7 +59,7 @@ def test_choices_follow_their_weights() -> None:
     assert {pick(stream, "abc") for _ in range(100)} == set("abc")
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", PROGRAM_LEVELS)
 def test_equal_seeds_make_equal_cases(level: str) -> None:
     first, second = text(made(plan(3), level)), text(made(plan(3), level))
     assert first == second
@@ -64,7 +67,7 @@ def test_equal_seeds_make_equal_cases(level: str) -> None:
     assert first != text(made(plan(4), level))
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", PROGRAM_LEVELS)
 def test_cases_have_names_of_their_own_and_valid_programs(level: str) -> None:
     cases = [item for item in made(plan(), level) if isinstance(item, Case)]
     assert len({case.name for case in cases}) == len(cases)
@@ -90,7 +93,7 @@ def test_every_op_is_checked_with_every_dtype_it_takes() -> None:
 
 
 def test_sizes_lie_round_the_boundaries_of_the_device() -> None:
-    given = replace(plan(shapes=Shapes(vector=24, block=300)), budget=levels.FULL)
+    given = replace(plan(shapes=Shapes(vector=24, block=300)), budget=FULL)
     sizes: Counter[int] = Counter()
     for item in made(given, "ops"):
         if isinstance(item, Case) and not item.cells:
@@ -125,7 +128,7 @@ def test_what_a_device_does_not_declare_is_named_and_not_run() -> None:
     target = Reference()
     known = {claim: d for claim, d in target.capabilities.ops.items() if claim != "exp"}
     target.capabilities = replace(target.capabilities, ops=known)
-    given = Plan(target.capabilities, Support(target.missing), 0, levels.SIMULATED)
+    given = Plan(target.capabilities, Support(target.missing), 0, SIMULATED)
     items = [i for u in levels.units(given, "ops") if u.op in ("exp", "log") for i in u.make()]
     unsupported = [item for item in items if isinstance(item, Unsupported)]
     assert {item.op for item in unsupported} == {"exp"}
@@ -133,7 +136,7 @@ def test_what_a_device_does_not_declare_is_named_and_not_run() -> None:
     assert {item.op for item in items if isinstance(item, Case)} == {"log"}
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", PROGRAM_LEVELS)
 def test_cases_survive_plain_data(level: str) -> None:
     for item in made(plan(), level):
         if isinstance(item, Case):
@@ -147,7 +150,7 @@ def test_cases_survive_plain_data(level: str) -> None:
 )
 def test_a_selection_reaches_all_that_it_admits(only: str) -> None:
     selection, found = Selection(only), 0
-    for level in LEVELS:
+    for level in (*PROGRAM_LEVELS, "runtime"):
         for unit in levels.units(plan(), level):
             admitted = [item for item in unit.make() if selection.admits(item)]
             found += len(admitted)
@@ -156,7 +159,7 @@ def test_a_selection_reaches_all_that_it_admits(only: str) -> None:
 
 
 def test_a_selection_spares_what_it_cannot_want() -> None:
-    units = [u for level in LEVELS for u in levels.units(plan(), level)]
+    units = [u for level in PROGRAM_LEVELS for u in levels.units(plan(), level)]
     reached = [u for u in units if Selection("ops/exp/f32").reaches(u)]
     assert {(u.level, u.op, u.dtype) for u in reached} == {("ops", "exp", "f32")}
     programs = [u for u in units if Selection("fusion/programs/17").reaches(u)]

@@ -15,9 +15,20 @@ from typer.testing import CliRunner, Result
 
 from bringup.ops.table import all_ops
 from bringup_conformance import cli
+from bringup_conformance.execution.levels import APART, LEVELS
 from bringup_conformance.execution.targets import DeviceTarget
 
-KEYS = ["backend", "level", "seed", "passed", "failed", "unsupported", "seconds", "failures"]
+KEYS = [
+    "backend",
+    "level",
+    "seed",
+    "passed",
+    "failed",
+    "unsupported",
+    "seconds",
+    "reduced",
+    "failures",
+]
 
 
 def conformance(*arguments: str) -> Result:
@@ -157,7 +168,7 @@ def test_a_file_that_is_no_failure_ends_with_2(
 
 def test_the_list_names_levels_ops_and_data() -> None:
     found = json.loads(conformance("list", "--json").stdout)
-    assert [level["name"] for level in found["levels"]] == ["smoke", "ops", "fusion"]
+    assert [level["name"] for level in found["levels"]] == [*LEVELS, *APART]
     assert {op["name"] for op in found["ops"]} == {row.name for row in all_ops()}
     assert all(each["holds"] for each in found["levels"] + found["data"])
     plain = conformance("list")

@@ -9,7 +9,7 @@ from bringup.graph import Graph
 from bringup.graph.verify import verify
 from bringup_conformance.cases import Case
 from bringup_conformance.execution import levels
-from bringup_conformance.execution.levels import Plan
+from bringup_conformance.execution.plan import SIMULATED, Plan
 from bringup_conformance.execution.support import Support
 from bringup_conformance.reducing.reduce import Effort, reduced
 from bringup_conformance.reducing.rewriting import Small
@@ -17,7 +17,7 @@ from bringup_conformance.reducing.rewriting import Small
 
 def programs(count: int) -> list[Small]:
     target = Reference()
-    plan = Plan(target.capabilities, Support(target.missing), 11, levels.SIMULATED)
+    plan = Plan(target.capabilities, Support(target.missing), 11, SIMULATED)
     items = [item for unit in levels.fusion(plan)[:count] for item in unit.make()]
     return [(c.graph, c.data[0]) for c in items if isinstance(c, Case)]
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bringup.errors import BringupError
 from bringup_conformance.commands.shared import Json
-from bringup_conformance.execution import runner
+from bringup_conformance.execution.replaying import replay as replayed
 from bringup_conformance.reporting import terminal
 
 
@@ -22,7 +22,7 @@ def replay(
 ) -> None:
     """Run a failing program again.  Status 0 if it passes now."""
     try:
-        failure, found = runner.replay(file, backend or None)
+        failure, found = replayed(file, backend or None)
     except (ValueError, KeyError, TypeError) as error:
         raise BringupError(f"{file} cannot be replayed: {error}") from error
     if as_json:

@@ -5,15 +5,14 @@ declaration and its budget.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from bringup.backend.capabilities import Capabilities
 from bringup.dtypes import DType, f32
+from bringup.errors import BringupError
 from bringup.graph import Builder, Value
 from bringup.ops.table import Kind, OpDef, all_ops, lookup
 from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
-from bringup_conformance.execution.support import Support
+from bringup_conformance.execution.plan import Item, Plan, Unit
 from bringup_conformance.generate import everyday, mapped, pairs
 from bringup_conformance.generate.choices import Stream, pick
 from bringup_conformance.generate.growing import Setting
@@ -22,9 +21,10 @@ from bringup_conformance.generate.programs import draw_program, usable_dtypes
 from bringup_conformance.generate.recipes import LAYOUTS, Recipe
 from bringup_conformance.oracle import special
 
-Item = Case | Unsupported
 #: The levels, each with those before it.
-LEVELS = ("smoke", "ops", "fusion")
+LEVELS = ("smoke", "ops", "fusion", "runtime", "exhaustive")
+#: Levels that hold no other.
+APART = ("soak",)
 #: Instructions checked in one program, so that compiling does not dominate.
 _TOGETHER = 6
 # Larger operands take a simulator longer than they are worth.
@@ -32,62 +32,23 @@ _SMALL = 8200
 _SMOKE_PROGRAMS = 20
 # One in so many programs is also run on many examples.
 _MAPPED = 20
+# More than anyone waits for.
+_SOAK_PROGRAMS = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """How much of a level is run.
-
-    programs: random ones.  limit: elements of their largest arrays.  large: whether sizes past
-    8,192 are drawn.  data: data sets of an op's case.  split: one in so many programs also runs op
-    by op.
-    """
-
-    programs: int
-    limit: int
-    large: bool
-    data: int
-    split: int
-
-
-#: For devices that compile and run at the speed of hardware, and for simulators.
-FULL = Budget(programs=1200, limit=4096, large=True, data=6, split=1)
-SIMULATED = Budget(programs=300, limit=600, large=False, data=2, split=2)
-
-
-def budget_of(capabilities: Capabilities) -> Budget:
-    """The budget of a device, by its own declaration."""
-    return SIMULATED if capabilities.simulated else FULL
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What the cases are made for."""
-
-    capabilities: Capabilities
-    support: Support
-    seed: int
-    budget: Budget
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """Cases that are made together, when they are wanted.
-
-    level, op, dtype, number: what is known of their names before; dtype and number may be empty.
-    """
-
-    level: str
-    op: str
-    dtype: str
-    number: str
-    kind: str
-    make: Callable[[], Iterator[Item]]
+def ladder(level: str) -> tuple[str, ...]:
+    """The levels that a run of one holds, in order.  Raises BringupError for an unknown name."""
+    if level in APART:
+        return (level,)
+    if level not in LEVELS:
+        known = ", ".join((*LEVELS, *APART))
+        raise BringupError(f"no level is named {level!r}", fix=f"use one of {known}")
+    return LEVELS[: LEVELS.index(level) + 1]
 
 
 def units(plan: Plan, level: str) -> list[Unit]:
     """The cases of one level, without those of the levels below it."""
-    return {"smoke": smoke, "ops": ops, "fusion": fusion}[level](plan)
+    return MADE[level](plan)
 
 
 def smoke(plan: Plan) -> list[Unit]:
@@ -141,6 +102,25 @@ def fusion(plan: Plan) -> list[Unit]:
         make = partial(_mapped_case, plan, n)
         found.append(Unit("fusion", PROGRAMS, "", f"mapped-{n}", PROGRAMS, make))
     return found + _programs(plan, "fusion", plan.budget.programs)
+
+
+def runtime(plan: Plan) -> list[Unit]:
+    """What a device promises beyond the values of one program: memory, order, copies, reuse."""
+    from bringup_conformance.runtime import units as made
+
+    return made(plan)
+
+
+def exhaustive(plan: Plan) -> list[Unit]:
+    """Every input of ops and casts of 16 bits, and what is heavy."""
+    from bringup_conformance.generate.exhaustive import units as made
+
+    return made(plan)
+
+
+def soak(plan: Plan) -> list[Unit]:
+    """More random programs than end, until time or patience does; holds no other level."""
+    return _programs(plan, "soak", _SOAK_PROGRAMS)
 
 
 def _pairs(plan: Plan, read: str) -> Iterator[Item]:
@@ -282,3 +262,14 @@ def _special_cases(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Case]:
             cells=kept,
             tags=(row.kind.value,),
         )
+
+
+#: What makes the units of each level.
+MADE: dict[str, Callable[[Plan], list[Unit]]] = {
+    "smoke": smoke,
+    "ops": ops,
+    "fusion": fusion,
+    "runtime": runtime,
+    "exhaustive": exhaustive,
+    "soak": soak,
+}

@@ -1,4 +1,4 @@
-"""Runs levels on a device and looks into what fails; runs a failure file again."""
+"""Runs levels on a device and looks into what fails."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup.errors import BringupError
-from bringup_conformance.cases import PROGRAMS, Outcome, Problem, Unsupported
+from bringup_conformance.cases import PROGRAMS, Check, Outcome, Unsupported
 from bringup_conformance.execution import levels
-from bringup_conformance.execution.levels import LEVELS, Plan, Unit
-from bringup_conformance.execution.running import attempt, run_case
+from bringup_conformance.execution.levels import LEVELS, ladder
+from bringup_conformance.execution.plan import Plan, Unit, budget_of
+from bringup_conformance.execution.running import run_item
 from bringup_conformance.execution.selection import Selection
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.reducing import explain
 from bringup_conformance.reducing.reduce import Effort
 from bringup_conformance.reporting import failures
-from bringup_conformance.reporting.failures import case_from_json
+from bringup_conformance.reporting.environment import environment
 from bringup_conformance.reporting.reports import Failure, Report
+from bringup_conformance.reporting.results import result_of
 
 #: Failures that are shrunk in one run: of ops one each, so that a fault is not shrunk a hundred
 #: times.
@@ -57,12 +58,14 @@ def run(
     Raises BackendError if the device cannot be opened, BringupError for an unknown level, OSError
     if the folder cannot be written to.
     """
-    if level not in LEVELS:
-        raise BringupError(f"no level is named {level!r}", fix=f"use one of {', '.join(LEVELS)}")
+    ladder(level)
     target = DeviceTarget.named(backend) if isinstance(backend, str) else backend
     if report is not None:
         failures.prepare(report)
-    session = _Session(target, Report(target.name, level, seed, only), report)
+    found = Report(target.name, level, seed, only, environment=environment(target))
+    if only:
+        found.reduced.append(f"only {only!r} was asked for")
+    session = _Session(target, found, report)
     start = time.perf_counter()
     session.run(on_progress or (lambda _progress: None))
     session.explain(shrink_seconds, on_progress or (lambda _progress: None))
@@ -85,10 +88,14 @@ class _Session:
     def run(self, on_progress: OnProgress) -> None:
         report, capabilities = self.report, self.target.capabilities
         selection = Selection(report.only)
-        budget = levels.budget_of(capabilities)
-        plan = Plan(capabilities, Support(self.target.missing), report.seed, budget)
-        wanted = LEVELS[: LEVELS.index(report.level) + 1]
-        units = [u for name in wanted for u in levels.units(plan, name) if selection.reaches(u)]
+        support = Support(self.target.missing)
+        plan = Plan(capabilities, support, report.seed, budget_of(capabilities))
+        units = [
+            u
+            for name in ladder(report.level)
+            for u in levels.units(plan, name)
+            if selection.reaches(u)
+        ]
         for number, unit in enumerate(units):
             on_progress(Progress(number, len(units), _title(unit), report.failed))
             for item in unit.make():
@@ -97,14 +104,18 @@ class _Session:
                 if isinstance(item, Unsupported):
                     report.unsupported.append(item)
                 else:
-                    self._take(run_case(self.target, item))
+                    start = time.perf_counter()
+                    outcome = run_item(self.target, item)
+                    self._take(outcome, time.perf_counter() - start)
 
-    def _take(self, outcome: Outcome) -> None:
-        self.report.add(outcome)
-        if outcome.problem is None:
-            return
+    def _take(self, outcome: Outcome, seconds: float) -> None:
         report = self.report
-        failure = Failure(explain.basic(outcome, report.backend, report.level, report.seed))
+        if outcome.problem is None:
+            report.add(result_of(outcome, seconds))
+            return
+        document = failures.document(outcome, report.backend, report.seed)
+        report.add(result_of(outcome, seconds, document))
+        failure = Failure(document)
         report.failures.append(failure)
         self.failed.append((outcome, failure))
         self._write(len(self.failed) - 1, failure)
@@ -120,9 +131,10 @@ class _Session:
             left = seconds - (time.monotonic() - start)
             if done == MOST_SHRUNK or left <= 0:
                 return
-            if outcome.case.op != PROGRAMS and outcome.case.op in ops:
+            if isinstance(outcome.case, Check) or outcome.case.op in ops:
                 continue
-            ops.add(outcome.case.op)
+            if outcome.case.op != PROGRAMS:
+                ops.add(outcome.case.op)
             what = f"shrinking {outcome.case.name}"
             on_progress(Progress(done, MOST_SHRUNK, what, self.report.failed))
             effort = Effort(seconds=min(left, Effort().seconds))
@@ -135,23 +147,4 @@ def _title(unit: Unit) -> str:
     return "/".join(filter(None, (unit.level, unit.op, unit.dtype, unit.number)))
 
 
-def replay(path: Path, backend: str | Target | None = None) -> tuple[Failure, Problem | None]:
-    """Run the program of a failure file again: the smallest, then, if that passes, the whole.
-
-    backend: another device than the file's.  Returns the file's failure, and what is wrong now.
-    Raises BackendError if the device cannot be opened, ValueError if the file is none, OSError.
-    """
-    document = failures.read(path)
-    name = document["backend"] if backend is None else backend
-    target = DeviceTarget.named(name) if isinstance(name, str) else name
-    skip = frozenset(document["options"]["skip"])
-    for form in filter(None, (document.get("reduced"), document["case"])):
-        problem = document["problem"] if form is document["case"] else form["problem"]
-        case = case_from_json(form)
-        found = attempt(target, case, fuse=problem["fused"], skip=skip)[1]
-        if found is not None:
-            return Failure(document, path), found
-    return Failure(document, path), None
-
-
-__all__ = ["LEVELS", "Progress", "Report", "replay", "run"]
+__all__ = ["LEVELS", "Progress", "Report", "run"]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bringup.dtypes import BY_NAME
-from bringup_conformance.cases import Case, Outcome, Problem
+from bringup_conformance.cases import Case, Check, Outcome, Problem
 from bringup_conformance.execution.targets import Runnable, Target
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.numbers import Array, same_bits
@@ -23,6 +23,20 @@ from bringup_conformance.oracle.verdict import WORST, Mismatch, Verdict, judge
 _TEXT = 2000
 
 Found = tuple[Verdict, Problem | None]
+
+
+def run_item(target: Target, item: Case | Check) -> Outcome:
+    """Run a case or a check; never raises what the device raises."""
+    return run_case(target, item) if isinstance(item, Case) else run_check(target, item)
+
+
+def run_check(target: Target, check: Check) -> Outcome:
+    """Run a check; never raises what the device raises."""
+    try:
+        problem = check.run(target)
+    except Exception as error:  # noqa: BLE001  (what a backend raises is the check's result)
+        problem = Problem(kind_of(error), told(error))
+    return Outcome(check, Verdict() if problem is None else problem.verdict, problem)
 
 
 def run_case(target: Target, case: Case) -> Outcome:
@@ -41,7 +55,7 @@ def attempt(
     try:
         runnable = target.compile(case.graph, fuse=fuse, skip=skip)
     except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)
-        return Verdict(), Problem("crash", f"compiling: {told(error)}", fused=fuse)
+        return Verdict(), Problem(kind_of(error), f"compiling: {told(error)}", fused=fuse)
     if case.cells:
         return _run_cells(runnable, case)
     return _run_data(target, runnable, case, fuse)
@@ -117,7 +131,7 @@ def _call(
     try:
         results = runnable(inputs)
     except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)
-        return [], Problem("crash", f"running: {told(error)}", number, fuse)
+        return [], Problem(kind_of(error), f"running: {told(error)}", number, fuse)
     wanted = [(v.shape, v.dtype.numpy) for v in case.graph.outputs]
     given = [(x.shape, x.dtype) for x in results]
     if wanted != given:
@@ -155,6 +169,13 @@ def _run_cells(runnable: Runnable, case: Case) -> Found:
     if total.ok:
         return total, None
     return total, Problem("wrong", str(total.mismatches[0]), 0, True, total)
+
+
+def kind_of(error: BaseException) -> str:
+    """The kind of problem that an exception of a device is."""
+    if isinstance(error, MemoryError):
+        return "oom"
+    return "hang" if isinstance(error, TimeoutError) else "crash"
 
 
 def told(error: BaseException) -> str:

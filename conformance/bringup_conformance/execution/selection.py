@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from bringup.dtypes import BY_NAME
-from bringup_conformance.cases import PROGRAMS, Case, Unsupported
-from bringup_conformance.execution.levels import LEVELS, Unit
+from bringup_conformance.cases import PROGRAMS, Unsupported
+from bringup_conformance.execution.levels import APART, LEVELS
+from bringup_conformance.execution.plan import Item, Unit
 
 # Words that a unit does not know before it is made: those of rows, and those of programs.
 _OF_ROWS = ("special", "mapped", "deep")
+# Levels whose names and tags a unit does not know.
+_OF_CHECKS = ("runtime", "exhaustive")
 _OF_PROGRAMS = ("exact", "bounded", "pair")
 
 
 class Selection:
     """Terms separated by commas, each of words separated by slashes; empty for everything.
 
-    A case is wanted if all the words of some term are its level, op, kind of op, dtype, number or a
-    tag.
+    A case is wanted if all the words of some term are its level, op, kind of op, dtype, number, a
+    tag or a rule.
 
     >>> from bringup_conformance.cases import Unsupported
     >>> case = Unsupported("ops/exp/f32", "ops", "exp", "f32", "no exp")
@@ -29,10 +32,10 @@ class Selection:
         terms = (frozenset(filter(None, t.strip().split("/"))) for t in text.split(","))
         self.terms = tuple(term for term in terms if term)
 
-    def admits(self, item: Case | Unsupported) -> bool:
+    def admits(self, item: Item) -> bool:
         """Whether a case is wanted."""
-        tags = item.tags if isinstance(item, Case) else ()
-        given = {*item.name.split("/"), *tags}
+        more = () if isinstance(item, Unsupported) else (*item.tags, *item.rules)
+        given = {*item.name.split("/"), *more}
         return not self.terms or any(term <= given for term in self.terms)
 
     def reaches(self, unit: Unit) -> bool:
@@ -43,8 +46,12 @@ class Selection:
 def _may_be(word: str, unit: Unit) -> bool:
     if word in (unit.level, unit.op, unit.dtype, unit.number, unit.kind):
         return True
+    if "." in word:  # a rule: any case may show one to hold
+        return True
+    if unit.level in _OF_CHECKS:
+        return word not in (*LEVELS, *APART) and (word not in BY_NAME or not unit.dtype)
     if unit.op == PROGRAMS and not unit.number:  # a few cases with names of their own
-        return word not in LEVELS and word not in BY_NAME
+        return word not in (*LEVELS, *APART) and word not in BY_NAME
     if word in BY_NAME:
         return not unit.dtype
     later = _OF_PROGRAMS if unit.op == PROGRAMS else _OF_ROWS

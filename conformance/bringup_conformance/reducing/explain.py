@@ -17,26 +17,10 @@ from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle import special
 from bringup_conformance.reducing.reduce import Effort, reduced
 from bringup_conformance.reducing.rewriting import Small
-from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.failures import case_to_json, digest, problem_to_json
 
 # How a case is made of a program under reduction.
 _Frame = Callable[[Case, Small], Case]
-
-
-def basic(outcome: Outcome, backend: str, level: str, seed: int) -> dict[str, Any]:
-    """The failure as it was met."""
-    assert outcome.problem is not None
-    return {
-        "format": failures.FORMAT,
-        "suite": failures.suite_version(),
-        "backend": backend,
-        "run": {"level": level, "seed": seed},
-        "options": {"skip": []},
-        "nodes": len(outcome.case.graph),
-        "case": case_to_json(outcome.case),
-        "problem": problem_to_json(outcome.problem),
-    }
 
 
 def explained(
@@ -44,6 +28,7 @@ def explained(
 ) -> dict[str, Any]:
     """A failure with the smallest program, what it goes away without, and hashes of its results."""
     case, problem = outcome.case, outcome.problem
+    assert isinstance(case, Case)
     assert problem is not None
     small = one_row(target, case, problem) if case.cells else shrunk(target, case, problem, effort)
     again = attempt(target, small, fuse=problem.fused)[1] or problem

@@ -16,8 +16,9 @@ from bringup.ops.evaluate import evaluate
 from bringup.ops.table import OpDef, lookup
 from bringup.runtime.devices import get
 from bringup.tracing.autodiff import vjp_graph
-from bringup_conformance.cases import Case
-from bringup_conformance.execution.levels import SIMULATED, Plan, Unit, table
+from bringup_conformance.cases import Case, Unsupported
+from bringup_conformance.execution.levels import table
+from bringup_conformance.execution.plan import SIMULATED, Plan, Unit
 from bringup_conformance.execution.running import made_inputs
 from bringup_conformance.execution.support import Support, single
 from bringup_conformance.execution.targets import DeviceTarget
@@ -55,7 +56,7 @@ def coverage(backend: str = "") -> list[dict[str, str]]:
 def _covered(unit: Unit) -> Covered:
     row, dtype, items = lookup(unit.op), BY_NAME[unit.dtype], list(unit.make())
     cases = [item for item in items if isinstance(item, Case)]
-    refused = [item.reason for item in items if not isinstance(item, Case)]
+    refused = [item.reason for item in items if isinstance(item, Unsupported)]
     device = next((reason for reason in refused if reason != _NO_OPERANDS), "")
     missing = "" if cases else "the device takes no operands of it" if device else _NO_OPERANDS
     return Covered(

@@ -15,7 +15,7 @@ import numpy as np
 from bringup.graph.parser import parse_graph
 from bringup.graph.printer import print_graph
 from bringup.ops.table import Special, find
-from bringup_conformance.cases import Case, Cells, Problem
+from bringup_conformance.cases import Case, Cells, Check, Outcome, Problem
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.numbers import Array
 
@@ -26,6 +26,47 @@ FORMAT = 1
 def suite_version() -> str:
     """The version of the distribution that brings the suite."""
     return version("bringup")
+
+
+def document(outcome: Outcome, backend: str, seed: int) -> dict[str, Any]:
+    """A failure as it was met: what was run, where, and what went wrong."""
+    assert outcome.problem is not None
+    case = outcome.case
+    return {
+        "format": FORMAT,
+        "suite": suite_version(),
+        "backend": backend,
+        "run": {"level": case.level, "seed": seed},
+        "options": {"skip": []},
+        "nodes": len(case.graph) if isinstance(case, Case) else 0,
+        "case": item_to_json(case),
+        "problem": problem_to_json(outcome.problem),
+    }
+
+
+def is_check(document: Mapping[str, Any]) -> bool:
+    """Whether a failure is a check's, which has no program and is run again by its name."""
+    return bool(document["case"].get("check"))
+
+
+def item_to_json(item: Case | Check) -> dict[str, Any]:
+    """A case that `case_from_json` reads, or the name of a check and what it has in common with
+    cases: an empty program without data.
+    """
+    if isinstance(item, Case):
+        return case_to_json(item)
+    return {
+        "name": item.name,
+        "level": item.level,
+        "op": item.op,
+        "dtype": item.dtype,
+        "ir": "",
+        "data": [],
+        "cells": [],
+        "bitwise": False,
+        "rules": list(item.rules),
+        "check": True,
+    }
 
 
 def case_to_json(case: Case) -> dict[str, Any]:
@@ -39,6 +80,7 @@ def case_to_json(case: Case) -> dict[str, Any]:
         "data": [[recipe.to_json() for recipe in recipes] for recipes in case.data],
         "cells": [_cells_to_json(cells) for cells in case.cells],
         "bitwise": case.bitwise,
+        "rules": list(case.rules),
     }
 
 
@@ -56,6 +98,7 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
         data=tuple(tuple(Recipe.from_json(r) for r in recipes) for recipes in data["data"]),
         cells=tuple(map(_cells_from_json, data.get("cells", ()))),
         bitwise=bool(data.get("bitwise")),
+        rules=tuple(data.get("rules", ())),
     )
 
 
@@ -84,6 +127,8 @@ def problem_to_json(problem: Problem) -> dict[str, Any]:
         "compared": verdict.compared,
         "mismatches": [asdict(m) for m in verdict.mismatches],
         "ulps": list(verdict.ulps),
+        "rules": list(problem.rules),
+        "log": problem.log,
     }
 
 

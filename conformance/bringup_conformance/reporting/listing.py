@@ -13,11 +13,11 @@ def contents() -> dict[str, Any]:
     """Levels, ops and kinds of data: name and meaning, and what is checked of each op.
 
     >>> [level["name"] for level in contents()["levels"]]
-    ['smoke', 'ops', 'fusion']
+    ['smoke', 'ops', 'fusion', 'runtime', 'exhaustive', 'soak']
     """
-    made = {"smoke": levels.smoke, "ops": levels.ops, "fusion": levels.fusion}
+    made = levels.MADE.items()
     return {
-        "levels": [{"name": name, "holds": _sentence(make.__doc__)} for name, make in made.items()],
+        "levels": [{"name": name, "holds": _sentence(make.__doc__)} for name, make in made],
         "ops": [_op(row) for row in all_ops()],
         "data": [{"name": name, "holds": _sentence(make.__doc__)} for name, make in KINDS.items()],
     }

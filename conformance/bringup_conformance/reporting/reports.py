@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bringup_conformance.cases import Outcome, Unsupported
+from bringup_conformance.cases import Unsupported
 from bringup_conformance.oracle.verdict import merged
 from bringup_conformance.reporting.failures import suite_version
+from bringup_conformance.reporting.results import Result
 
 
 @dataclass(slots=True)
@@ -41,17 +42,25 @@ class Tally:
             merged(self.ulps, other.ulps),
         )
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, result: Result) -> None:
         """Count one case."""
-        good = outcome.problem is None
+        good = result.problem is None
         self.passed += good
         self.failed += not good
-        verdict = outcome.verdict
+        verdict = result.verdict
         self.compared += verdict.compared
         self.open += verdict.open
         if good:  # a wrong element is any number of bounds away
             self.ratio, self.ulp = max(self.ratio, verdict.ratio), max(self.ulp, verdict.ulp)
             self.ulps = merged(self.ulps, verdict.ulps)
+
+
+@dataclass(slots=True)
+class RuleTally:
+    """Cases that show a rule to hold, or to be broken."""
+
+    passed: int = 0
+    failed: int = 0
 
 
 @dataclass(slots=True)
@@ -98,7 +107,9 @@ class Report:
     """What a run found.
 
     only: the selection, if not every case was wanted.  tallies: by (level, op, dtype), whole
-    programs by the dtype of their first output.  failures: the smallest first.
+    programs by the dtype of their first output.  failures: the smallest first.  rules: by id.
+    reduced: why the run is not whole, such as a selection or a time budget; empty if it is.
+    environment: see the function of this name.  results: every case, in the order of the suite.
     """
 
     backend: str
@@ -109,6 +120,10 @@ class Report:
     tallies: dict[tuple[str, str, str], Tally] = field(default_factory=dict)
     unsupported: list[Unsupported] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+    rules: dict[str, RuleTally] = field(default_factory=dict)
+    reduced: list[str] = field(default_factory=list)
+    environment: dict[str, Any] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
 
     @property
     def passed(self) -> int:
@@ -125,10 +140,17 @@ class Report:
         """Whether something ran and nothing failed."""
         return self.failed == 0 and self.passed > 0
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, result: Result) -> None:
         """Count one case."""
-        case = outcome.case
-        self.tallies.setdefault((case.level, case.op, case.dtype), Tally()).add(outcome)
+        self.results.append(result)
+        self.tallies.setdefault((result.level, result.op, result.dtype), Tally()).add(result)
+        problem = result.problem
+        for rule in result.rules:
+            tally = self.rules.setdefault(rule, RuleTally())
+            if problem is None:
+                tally.passed += 1
+            elif rule in problem.rules or not problem.rules:
+                tally.failed += 1
 
     def to_json(self) -> dict[str, Any]:
         """The object that ends ``conformance run --json``."""
@@ -140,21 +162,29 @@ class Report:
             "failed": self.failed,
             "unsupported": len(self.unsupported),
             "seconds": round(self.seconds, 3),
+            "reduced": self.reduced,
             "failures": [failure.to_json() for failure in self.failures],
         }
 
-    def write(self, folder: Path) -> Path:
-        """Write all of it as ``report.json``; returns its path.  Raises OSError."""
-        whole = {
+    def whole(self) -> dict[str, Any]:
+        """All of it as plain data: what ``report.json`` holds."""
+        return {
             **self.to_json(),
             "suite": suite_version(),
             "only": self.only,
+            "environment": self.environment,
+            "rules": {rule: asdict(tally) for rule, tally in sorted(self.rules.items())},
             "results": [
                 {"level": level, "op": op, "dtype": dtype, **asdict(tally)}
                 for (level, op, dtype), tally in self.tallies.items()
             ],
             "unsupported_reasons": [asdict(each) for each in self.unsupported],
+            "cases": [result.to_json() for result in self.results],
         }
+
+    def write(self, folder: Path) -> Path:
+        """Write all of it as ``report.json``; returns its path.  Raises OSError."""
         path = folder / "report.json"
-        path.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(self.whole(), indent=1, ensure_ascii=False)
+        path.write_text(text + "\n", encoding="utf-8")
         return path

@@ -1,0 +1,63 @@
+"""What a run is made of: a plan, and units of cases that are made when they are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from bringup.backend.capabilities import Capabilities
+from bringup_conformance.cases import Case, Check, Unsupported
+from bringup_conformance.execution.support import Support
+
+Item = Case | Check | Unsupported
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much of a level is run.
+
+    programs: random ones.  limit: elements of their largest arrays.  large: whether sizes past
+    8,192 are drawn.  data: data sets of an op's case.  split: one in so many programs also runs op
+    by op.
+    """
+
+    programs: int
+    limit: int
+    large: bool
+    data: int
+    split: int
+
+
+#: For devices that compile and run at the speed of hardware, and for simulators.
+FULL = Budget(programs=1200, limit=4096, large=True, data=6, split=1)
+SIMULATED = Budget(programs=300, limit=600, large=False, data=2, split=2)
+
+
+def budget_of(capabilities: Capabilities) -> Budget:
+    """The budget of a device, by its own declaration."""
+    return SIMULATED if capabilities.simulated else FULL
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the cases are made for."""
+
+    capabilities: Capabilities
+    support: Support
+    seed: int
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Cases that are made together, when they are wanted.
+
+    level, op, dtype, number: what is known of their names before; dtype and number may be empty.
+    """
+
+    level: str
+    op: str
+    dtype: str
+    number: str
+    kind: str
+    make: Callable[[], Iterator[Item]]

@@ -1,0 +1,52 @@
+"""Runs a failure file again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bringup_conformance.cases import Check, Problem
+from bringup_conformance.execution import levels
+from bringup_conformance.execution.plan import Plan, budget_of
+from bringup_conformance.execution.running import attempt, run_check
+from bringup_conformance.execution.support import Support
+from bringup_conformance.execution.targets import DeviceTarget, Target
+from bringup_conformance.reporting import failures
+from bringup_conformance.reporting.failures import case_from_json, is_check
+from bringup_conformance.reporting.reports import Failure
+
+
+def replay(path: Path, backend: str | Target | None = None) -> tuple[Failure, Problem | None]:
+    """Run the program of a failure file again: the smallest, then, if that passes, the whole; or
+    its check.
+
+    backend: another device than the file's.  Returns the file's failure, and what is wrong now.
+    Raises BackendError if the device cannot be opened, ValueError if the file is none, OSError.
+    """
+    document = failures.read(path)
+    name = document["backend"] if backend is None else backend
+    target = DeviceTarget.named(name) if isinstance(name, str) else name
+    if is_check(document):
+        return Failure(document, path), run_check(target, find_check(document, target)).problem
+    skip = frozenset(document["options"]["skip"])
+    for form in filter(None, (document.get("reduced"), document["case"])):
+        problem = document["problem"] if form is document["case"] else form["problem"]
+        case = case_from_json(form)
+        found = attempt(target, case, fuse=problem["fused"], skip=skip)[1]
+        if found is not None:
+            return Failure(document, path), found
+    return Failure(document, path), None
+
+
+def find_check(document: Mapping[str, Any], target: Target) -> Check:
+    """The check of a failure, made again for a target.  Raises ValueError if there is none now."""
+    wanted, capabilities = document["case"], target.capabilities
+    seed, level = int(document["run"]["seed"]), wanted["level"]
+    plan = Plan(capabilities, Support(target.missing), seed, budget_of(capabilities))
+    for unit in levels.units(plan, level):
+        if unit.op == wanted["op"] and unit.dtype in ("", wanted["dtype"]):
+            for item in unit.make():
+                if isinstance(item, Check) and item.name == wanted["name"]:
+                    return item
+    raise ValueError(f"no check is named {wanted['name']!r} for this device")

@@ -1,0 +1,53 @@
+"""Where a run took place, as plain data: versions, the device, and all it declares."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from bringup.dtypes import DType
+from bringup_conformance.execution.targets import DeviceTarget, Target
+from bringup_conformance.reporting.failures import suite_version
+
+
+def environment(target: Target) -> dict[str, Any]:
+    """Versions of what took part, product and details of the device, and its capabilities.
+
+    Of a target that is no opened device, the product is its name.
+    """
+    info = target.device.info if isinstance(target, DeviceTarget) else None
+    return {
+        "suite": suite_version(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "platform": f"{sys.platform}-{platform.machine()}",
+        "product": target.name if info is None else info.product,
+        "details": {} if info is None else dict(info.details),
+        "capabilities": plain(target.capabilities),
+    }
+
+
+def plain(value: object) -> Any:
+    """Nested records, mappings and sets as JSON holds them.
+
+    >>> from bringup.backend.capabilities import Capabilities
+    >>> from bringup.dtypes import f16, f32
+    >>> plain(Capabilities(ops={"add": frozenset({f32, f16})}))["ops"]
+    {'add': ['f16', 'f32']}
+    """
+    if isinstance(value, DType):
+        return value.name
+    if is_dataclass(value):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, frozenset | set):
+        return sorted((plain(each) for each in value), key=str)
+    if isinstance(value, tuple | list):
+        return [plain(each) for each in value]
+    return value
