@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,3 +30,10 @@ pytest_collect_file = Sybil(
 def _names_of_examples(doctest_namespace: dict[str, object]) -> None:
     """Docstrings of public functions say ``bu`` for the package."""
     doctest_namespace["bu"] = importlib.import_module("bringup")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_programs_of_other_modules() -> Iterator[None]:
+    """Thousands of programs on devices that are gone make every search for garbage slow."""
+    yield
+    importlib.import_module("bringup").clear_caches()

@@ -86,6 +86,7 @@ from bringup.api.elementwise import (
     trunc,
     where,
 )
+from bringup.api.engine import clear_caches
 from bringup.api.floating import (
     acos,
     acosh,
@@ -268,6 +269,7 @@ __all__ = [
     "can_cast",
     "cbrt",
     "ceil",
+    "clear_caches",
     "clip",
     "complex",
     "complex64",

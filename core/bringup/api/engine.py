@@ -11,7 +11,7 @@ from bringup.errors import DeletedBufferError, DeviceError, Location
 from bringup.graph import Graph, user_location
 from bringup.locks import ProcessLock
 from bringup.runtime import transfer
-from bringup.runtime.compiler import Compiled, compile_graph
+from bringup.runtime.compiler import Compiled, compile_graph, forget
 from bringup.tracing.lazy import Batch, Node, collect
 
 #: After so many different values of its Python scalars an expression is compiled with the scalars
@@ -61,6 +61,22 @@ def evaluate(roots: Iterable[Node], device: OpenDevice) -> None:
             raise
         for node, buffer in zip(batch.outputs, buffers, strict=True):
             _store(node, buffer)
+
+
+def clear_caches() -> None:
+    """Let go of every compiled program that no `jit` function holds, on all devices.
+
+    A process that has met thousands of different programs gets their memory back; what it meets
+    again is compiled again.  Results, arrays and objects on disk stay.
+
+    >>> x = bu.ones(3) + 1
+    >>> bu.clear_caches()
+    >>> x.tolist()
+    [2.0, 2.0, 2.0]
+    """
+    with _lock:
+        _entries.clear()
+    forget()
 
 
 def run_graph(graph: Graph, inputs: Sequence[Any], device: OpenDevice) -> list[Any]:

@@ -128,7 +128,10 @@ def _lgamma_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
 
 @in_f32
 def _lgamma_decompose(x: Value) -> Value:
-    """Euler's reflection for x < 0: log π/|x sin πx| − log Γ(−x)."""
+    """Euler's reflection for x < 0: log π/|x sin πx| − log Γ(−x).
+
+    So far left that log Γ(−x) overflows, every number is a pole.
+    """
     size = rows.abs(x)
     positive = _positive(size)
     sine = rows.sin(rows.mul(_off_integer(x), like(x, math.pi)))
@@ -137,7 +140,7 @@ def _lgamma_decompose(x: Value) -> Value:
     left = compare("lt", x, rows.neg(like(x, _TINY[x.dtype.bits])))
     result = rows.select(left, negative, positive)
     endless = like(x, np.inf)
-    return rows.select(compare("eq", size, endless), endless, result)
+    return rows.select(compare("eq", positive, endless), endless, result)
 
 
 def _host_positive(x: Array) -> Array:
@@ -166,7 +169,7 @@ def _lgamma_reference(x: Array) -> Array:
     positive = _host_positive(size)
     sine = np.sin(pi * (x - np.rint(x)))
     result = np.where(x < -kind(2.0**-80), np.log(pi / np.abs(x * sine)) - positive, positive)
-    return np.asarray(np.where(np.isinf(x), kind(np.inf), result))
+    return np.asarray(np.where(np.isinf(positive), kind(np.inf), result))
 
 
 lgamma = composite(

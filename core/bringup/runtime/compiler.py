@@ -92,6 +92,12 @@ def compile_graph(
     return made
 
 
+def forget() -> None:
+    """Drop every program that nothing else holds; what is called again compiles again."""
+    with _lock:
+        _cache.clear()
+
+
 def lower_graph(
     graph: Graph,
     backend: Backend,
