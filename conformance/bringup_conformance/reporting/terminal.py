@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from typing import Any
 
 from rich.console import Console
@@ -14,17 +13,22 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from bringup import dtypes
 from bringup.cli import output
-from bringup.ops.table import find
-from bringup_conformance.cases import PROGRAMS, Problem
+from bringup_conformance.cases import Problem
+from bringup_conformance.execution.levels import LEVELS
 from bringup_conformance.execution.runner import OnProgress, Progress
-from bringup_conformance.reporting.reports import Failure, Report, Tally
+from bringup_conformance.reporting import roots, views
+from bringup_conformance.reporting.documents import Document, document_of
+from bringup_conformance.reporting.reports import Failure, Report
+from bringup_conformance.reporting.roots import Root
+from bringup_conformance.reporting.views import Row
 
 #: Failures that are shown whole; the others are in their files.
 MOST_SHOWN = 5
-#: Columns that the widest table needs.
-_WIDTH = 120
+#: Causes that are named; the page names all.
+MOST_CAUSES = 4
+#: Broken rules that are named.
+MOST_RULES = 8
 _STYLES = {"ok": "green", "FAIL": "bold red", "no": "yellow"}
 
 
@@ -47,38 +51,92 @@ def bar(console: Console) -> Iterator[OnProgress]:
 
 
 def show_report(console: Console, report: Report) -> None:
-    """Failures, the smallest first, then a table for each kind of op, and the sum of it."""
-    for failure in report.failures[:MOST_SHOWN]:
-        _show_failure(console, failure)
-    if len(report.failures) > MOST_SHOWN:
-        _line(console, f"… and {len(report.failures) - MOST_SHOWN} more failures\n")
-    for kind, rows in groupby(_rows(report), key=lambda row: row[0]):
-        _show_kind(console, kind, [row[1:] for row in rows])
-    _show_unsupported(console, report)
+    """Failures, one of each cause first; then a table for each kind of op, what to do next, the
+    ladder of levels, and the sum of it.
+    """
+    document = document_of(report)
+    causes = roots.roots(document.failures)
+    _show_failures(console, report, causes)
+    for kind, rows in views.by_kind(document):
+        _show_kind(console, kind, rows)
+    for op, reason, names in views.unsupported(document):
+        _line(console, f"unsupported: {_named(op, names)}: {reason}", "yellow")
+    _show_rules(console, document)
+    for text in costs(document.whole):
+        _line(console, text)
+    _line(console, " · ".join(map(str, views.ladder(document))))
+    for text in next_steps(report, causes):
+        _line(console, text, "bold")
+    _line(console, _sum(report), "bold green" if report.ok else "bold red")
     compared = sum(t.compared for t in report.tallies.values())
     open_ = sum(t.open for t in report.tallies.values())
+    _line(console, f"{compared:,} elements compared; {views.share(open_, compared)} have no bound")
+
+
+def _sum(report: Report) -> str:
     reduced = f", of {report.only!r} alone" if report.only else ""
-    _line(
-        console,
+    return (
         f"{report.backend}, level {report.level}{reduced}, seed {report.seed}: "
         f"{report.passed} passed, {report.failed} failed, {len(report.unsupported)} unsupported "
-        f"in {report.seconds:.1f} s",
-        "bold green" if report.ok else "bold red",
+        f"in {report.seconds:.1f} s"
     )
-    _line(console, f"{compared:,} elements compared; {_share(open_, compared)} have no bound")
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f} %" if whole else "none"
+def next_steps(report: Report, causes: Sequence[Root]) -> list[str]:
+    """The next best thing to do: mend what most failures share, or climb."""
+    if report.failures:
+        first, best = causes[0], report.failures[causes[0].failures[0]]
+        many, all_ = len(first.failures), len(report.failures)
+        text = f"next: {first}, in {many:,} of {all_:,} failures"
+        others = [f"{root} ({len(root.failures):,})" for root in causes[1:MOST_CAUSES]]
+        lines = [f"{text}; then {', '.join(others)}" if others else text]
+        if best.file is not None:
+            lines.append(f"  conformance explain {shlex.quote(str(best.file))}")
+        return lines
+    run = f"conformance run --backend={shlex.quote(report.backend)}"
+    if report.reduced or report.only:
+        return [f"next: the whole level: {run} --level={report.level}"]
+    if report.ok and report.level in LEVELS[:-1]:
+        return [f"next: {run} --level={LEVELS[LEVELS.index(report.level) + 1]}"]
+    return []
+
+
+def costs(whole: Mapping[str, Any]) -> list[str]:
+    """What the run says of time, kernels and bytes; nothing of what it does not know."""
+    return [f"{name}: {text}" for name, text in views.costs(whole)]
+
+
+def _show_rules(console: Console, document: Document) -> None:
+    rules = document.whole.get("rules", {})
+    if not rules:
+        return
+    broken = [name for name, tally in rules.items() if tally["failed"]]
+    _line(console, f"rules: {len(rules) - len(broken):,} kept, {len(broken):,} broken")
+    for name in broken[:MOST_RULES]:
+        _line(console, f"  {name}", "red")
+    if len(broken) > MOST_RULES:
+        _line(console, f"  … and {len(broken) - MOST_RULES:,} more")
+
+
+def _show_failures(console: Console, report: Report, causes: Sequence[Root]) -> None:
+    """The best to begin with of each cause, then the smallest of the rest."""
+    heads = [root.failures[0] for root in causes][:MOST_SHOWN]
+    rest = [n for n in range(len(report.failures)) if n not in heads]
+    shown = [*heads, *rest][:MOST_SHOWN]
+    for n in shown:
+        _show_failure(console, report.failures[n])
+    if len(report.failures) > len(shown):
+        _line(console, f"… and {len(report.failures) - len(shown):,} more failures\n")
 
 
 def _show_failure(console: Console, failure: Failure) -> None:
     summary = failure.to_json()
     _line(console, f"FAIL {summary['name']} ({summary['mode']}, {summary['kind']})", "bold red")
-    _line(console, summary["program"])
-    for data in failure.shown["data"]:
-        _line(console, f"data: {', '.join(map(_recipe, data)) or 'none'}")
-    worst = [_mismatch(m) for m in failure.problem["mismatches"][:3]]
+    if summary["program"]:
+        _line(console, summary["program"])
+        for data in failure.shown["data"]:
+            _line(console, f"data: {', '.join(map(views.recipe, data)) or 'none'}")
+    worst = [views.mismatch(m) for m in failure.problem["mismatches"][:3]]
     for text in worst or [summary["what"]]:
         _line(console, f"  {text}", "red")
     if summary["guilty"]:
@@ -88,72 +146,21 @@ def _show_failure(console: Console, failure: Failure) -> None:
     _line(console)
 
 
-def _recipe(recipe: Mapping[str, Any]) -> str:
-    rest = [f"{key}={value}" for key, value in recipe.items() if key != "kind"]
-    return " ".join([recipe.get("kind", "ramp"), *rest])
+def _named(op: str, names: Sequence[str]) -> str:
+    given = ", ".join(filter(None, names))
+    return f"{op} ({given})" if given else op
 
 
-def _mismatch(m: Mapping[str, Any]) -> str:
-    place = f"output {m['output']}[{', '.join(map(str, m['index']))}]"
-    bounds = "" if m["low"] == m["high"] else f" (allowed: {m['low']} … {m['high']})"
-    return f"{place} is {m['actual']}, not {m['expected']}{bounds}"
-
-
-def _rows(report: Report) -> list[tuple[str, str, dict[str, Tally], dict[str, str]]]:
-    """For every op: its kind, its name, tallies and reasons by dtype; in order of kinds."""
-    found: dict[str, tuple[dict[str, Tally], dict[str, str]]] = {}
-    for (_, op, dtype), tally in report.tallies.items():
-        cells = found.setdefault(op, ({}, {}))[0]
-        cells[dtype] = cells.get(dtype, Tally()) + tally
-    for each in report.unsupported:
-        found.setdefault(each.op, ({}, {}))[1][each.dtype] = each.reason
-    rows = [(_kind(op), op, tallies, reasons) for op, (tallies, reasons) in found.items()]
-    kinds = list(dict.fromkeys(row[0] for row in rows))
-    return sorted(rows, key=lambda row: (row[0] == PROGRAMS, kinds.index(row[0])))
-
-
-def _kind(op: str) -> str:
-    row = find(op)
-    return PROGRAMS if row is None else row.kind.value
-
-
-def _show_kind(
-    console: Console, kind: str, rows: Sequence[tuple[str, dict[str, Tally], dict[str, str]]]
-) -> None:
-    present = {name for _, tallies, reasons in rows for name in (*tallies, *reasons)}
-    names = [d.name for d in dtypes.STORED if d.name in present]
+def _show_kind(console: Console, kind: str, rows: Sequence[Row]) -> None:
+    names = views.columns(rows)
     body = []
-    for op, tallies, reasons in rows:
-        every = tallies.values()
-        cells = [_cell(tallies.get(n), reasons.get(n)) for n in names]
-        failed = sum(t.failed for t in every)
-        counts = (str(sum(t.passed for t in every)), str(failed) if failed else "")
-        worst = (max((t.ratio for t in every), default=0), max((t.ulp for t in every), default=0))
-        body.append([op, *cells, *counts, *map(_number, worst)])
-    head = (kind, *names, "passed", "failed", "of bound", "ULP")
+    for row in rows:
+        total = row.total
+        cells: list[str] = [row.cells[n].state if n in row.cells else "" for n in names]
+        counts = (str(total.passed), str(total.failed) if total.failed else "")
+        body.append([row.op, *cells, *counts, *map(views.number, (total.ratio, total.ulp))])
+    head = (kind, *(name or "any" for name in names), "passed", "failed", "of bound", "ULP")
     _table(console, head, body)
-
-
-def _cell(tally: Tally | None, reason: str | None) -> str:
-    if tally is None:
-        return "no" if reason is not None else ""
-    return "FAIL" if tally.failed else "ok"
-
-
-def _number(value: float) -> str:
-    if not value:
-        return ""
-    return f"{value:.2f}" if value < 1000 else f"{value:.0e}"
-
-
-def _show_unsupported(console: Console, report: Report) -> None:
-    by_reason: dict[tuple[str, str], list[str]] = {}
-    for each in report.unsupported:
-        names = by_reason.setdefault((each.op, each.reason), [])
-        if each.dtype not in names:
-            names.append(each.dtype)
-    for (op, reason), names in by_reason.items():
-        _line(console, f"unsupported: {op} ({', '.join(names)}): {reason}", "yellow")
 
 
 def show_replay(console: Console, failure: Failure, problem: Problem | None) -> None:
@@ -186,16 +193,36 @@ def _line(console: Console, text: str = "", style: str = "") -> None:
 
 
 def _table(console: Console, head: Sequence[str], body: Sequence[Sequence[str]]) -> None:
+    """A table; on a terminal too narrow for it, its columns in parts."""
     if not console.is_terminal:
         output.table(head, body)
         _line(console)
         return
     kept = [i for i in range(len(head)) if any(row[i] for row in body)]
-    grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for i in kept:
-        grid.add_column(head[i], justify="right" if i else "left", no_wrap=True)
-    for row in body:
-        grid.add_row(*(Text(row[i], style=_STYLES.get(row[i], "")) for i in kept))
-    # A terminal that is too narrow wraps lines; cut off, they would say less.
-    console.print(grid, width=max(console.width, _WIDTH), crop=False, soft_wrap=True)
+    for part in parts(head, body, kept, console.width):
+        grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+        for i in part:
+            grid.add_column(head[i], justify="right" if i else "left", no_wrap=True)
+        for row in body:
+            grid.add_row(*(Text(row[i], style=_STYLES.get(row[i], "")) for i in part))
+        console.print(grid, crop=False, soft_wrap=True)
     _line(console)
+
+
+def parts(
+    head: Sequence[str], body: Sequence[Sequence[str]], kept: Sequence[int], width: int
+) -> list[list[int]]:
+    """Columns in groups that fit a width, each with the first column in front.
+
+    >>> parts(["op", "f16", "f32"], [["add", "ok", "ok"]], [0, 1, 2], 9)
+    [[0, 1], [0, 2]]
+    """
+    wide = {i: 1 + max(len(head[i]), *(len(row[i]) for row in body)) for i in kept}
+    first, *rest = kept
+    found = [[first]]
+    for i in rest:
+        used = sum(wide[j] for j in found[-1])
+        if used + wide[i] > width + 1 and len(found[-1]) > 1:
+            found.append([first])
+        found[-1].append(i)
+    return found

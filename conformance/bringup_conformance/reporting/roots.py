@@ -1,0 +1,163 @@
+"""What failures have in common, so that the first thing to mend is the one that clears most."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bringup.errors import BringupError
+from bringup.graph import Graph
+from bringup.graph.parser import parse_graph
+from bringup.ops.table import Kind, find, lookup
+from bringup.passes.decompose import expand
+from bringup_conformance.cases import PROGRAMS
+from bringup_conformance.reporting.documents import Plain, problem, shown
+
+#: Kinds of problems that are about the device as a whole.
+FATAL = ("crash", "hang", "oom")
+#: A way to put what is at fault, the most specific first among equals: kind of feature, and names.
+Feature = tuple[str, ...]
+_SPECIFIC = ("rule", "op and dtype", "pass", "fusion", "op", *FATAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A feature that failures share.
+
+    failures: numbers of those that it may explain, the best to begin with first.
+    """
+
+    feature: Feature
+    failures: tuple[int, ...]
+
+    def __str__(self) -> str:
+        kind, *names = self.feature
+        match kind:
+            case "op and dtype":
+                return f"{names[0]} on {names[1]}"
+            case "op":
+                return names[0]
+            case "fusion":
+                return f"fusion of {' → '.join(names)}"
+            case _:
+                return f"{kind}{':' if kind in FATAL else ''} {names[0]}"
+
+
+def roots(failures: Sequence[Plain]) -> list[Root]:
+    """Causes that together explain every failure, each the one that explains most of what is left.
+
+    What was made small names its feature; what was not is taken to have a feature that it could have.
+    """
+    sure = [set(_features(each)) for each in failures]
+    # A feature is believed of what was not made small only if something smaller shows it.
+    known = set[Feature]().union(*sure)
+    possible = [
+        own | known.intersection(_maybe(each)) for own, each in zip(sure, failures, strict=True)
+    ]
+    left, found = set(range(len(failures))), []
+    while left:
+        counts: dict[Feature, tuple[int, int]] = {}
+        for n in left:
+            for feature in possible[n]:
+                many, firm = counts.get(feature, (0, 0))
+                counts[feature] = (many + 1, firm + (feature in sure[n]))
+        if not counts:
+            found.append(Root(("unknown", "causes: none was made small"), _sorted(failures, left)))
+            return found
+        best = max(counts, key=lambda c: (counts[c], -_SPECIFIC.index(c[0]), c))
+        members = {n for n in left if best in possible[n]}
+        firm_ones = {n for n in members if best in sure[n]}
+        order = (*_sorted(failures, firm_ones), *_sorted(failures, members - firm_ones))
+        found.append(Root(best, order))
+        left -= members
+    return found
+
+
+def _sorted(failures: Sequence[Plain], which: set[int]) -> tuple[int, ...]:
+    """Those that were made small first, then by size."""
+    return tuple(
+        sorted(which, key=lambda n: ("reduced" not in failures[n], failures[n].get("nodes", 0), n))
+    )
+
+
+def _features(failure: Plain) -> Iterator[Feature]:
+    """What a failure says for sure of its feature."""
+    case, what = failure["case"], problem(failure)
+    if what["kind"] in FATAL:
+        yield (what["kind"], _gist(what["what"]))
+    graph = graph_of(shown(failure))
+    if graph is None:
+        yield from (("rule", rule) for rule in what.get("rules") or case.get("rules", ()))
+        if not case.get("rules") and what["kind"] not in FATAL:
+            yield ("op", case["op"])
+        return
+    if any(instr.op.name == case["op"] for instr in graph.instrs):
+        yield from _of_op(case["op"], case["dtype"])
+    elif "reduced" in failure or len(graph) == 1:
+        yield from _of_program(graph, failure.get("guilty", ()))
+
+
+def _of_op(op: str, dtype: str) -> Iterator[Feature]:
+    yield ("op", op)
+    yield ("op and dtype", op, dtype)
+
+
+def _of_program(graph: Graph, guilty: Sequence[str]) -> Iterator[Feature]:
+    yield from (("pass", name) for name in guilty if name != "fusion")
+    edges = list(_edges(graph))
+    if "fusion" in guilty and edges:
+        yield from (("fusion", *edge) for edge in edges)
+    if not guilty or not edges:
+        yield from _ops(graph)
+
+
+def _ops(graph: Graph) -> Iterator[Feature]:
+    """Ops that work on something; sources only where there is nothing else."""
+    working = [i for i in graph.instrs if i.operands] or graph.instrs
+    for instr in working:
+        dtype = instr.operands[0].dtype if instr.operands else instr.results[0].dtype
+        yield from _of_op(instr.op.name, dtype.name)
+
+
+def _edges(graph: Graph) -> Iterator[tuple[str, str]]:
+    for instr in graph.instrs:
+        for value in instr.operands:
+            maker = value.producer
+            row = None if maker is None else find(maker.op.name)
+            if maker is not None and row is not None and row.kind is not Kind.SOURCE:
+                yield (maker.op.name, instr.op.name)
+
+
+def _maybe(failure: Plain) -> Iterator[Feature]:
+    """What a program that was not made small, or one op made of others, may fail for."""
+    graph = graph_of(shown(failure))
+    if graph is None:
+        return
+    op = failure["case"]["op"]
+    row = None if op == PROGRAMS else lookup(op)
+    if row is None:
+        parts = [] if "reduced" in failure or len(graph) == 1 else [graph]
+    else:
+        made = [i for i in graph.instrs if i.op is row] if row.decompose is not None else []
+        parts = [expand(instr) for instr in made[:1]]
+    for part in parts:
+        yield from _ops(part)
+        if problem(failure).get("fused", True):
+            yield from (("fusion", *edge) for edge in _edges(part))
+
+
+def graph_of(case: Plain) -> Graph | None:
+    """The program of a case; nothing of a check, or if this version cannot read it."""
+    try:
+        return parse_graph(case["ir"], find) if case.get("ir") else None
+    except (BringupError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _gist(what: str) -> str:
+    """The first line of what a device says, without the numbers that differ each time."""
+    line = what.strip().split("\n", maxsplit=1)[0]
+    for phase in ("compiling: ", "running: "):
+        line = line.removeprefix(phase)
+    return re.sub(r"0x[0-9a-f]+|\d+", "N", line)[:100]

@@ -1,0 +1,204 @@
+"""What the forms of a report show: the matrix, the ladder of levels, rules, and their counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Literal
+
+from bringup.cli import output
+from bringup.dtypes import STORED
+from bringup.ops.table import Kind, find
+from bringup_conformance.cases import PROGRAMS
+from bringup_conformance.execution.levels import LEVELS
+from bringup_conformance.reporting.documents import Document
+from bringup_conformance.reporting.reports import Tally
+
+#: The kind of what is no op and no program: areas of the runtime contract.
+CONTRACT = "runtime"
+#: The column of what is of no one dtype.
+NO_DTYPE = ""
+State = Literal["ok", "FAIL", "no", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One op and dtype.
+
+    reasons: why cases of it were left out.
+    """
+
+    tally: Tally = field(default_factory=Tally)
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> State:
+        """ok, FAIL, no (unsupported), or empty if nothing of it was tested."""
+        if self.tally.failed:
+            return "FAIL"
+        if self.tally.passed:
+            return "ok"
+        return "no" if self.reasons else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An op, all programs, or an area of the runtime contract, with its cells by dtype."""
+
+    kind: str
+    op: str
+    cells: Mapping[str, Cell]
+
+    @property
+    def total(self) -> Tally:
+        """All dtypes together."""
+        return sum((cell.tally for cell in self.cells.values()), Tally())
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A level of the ladder.  ran: whether anything of it was run."""
+
+    level: str
+    passed: int
+    failed: int
+    unsupported: int
+
+    @property
+    def ran(self) -> bool:
+        """Whether any case of it came to an end."""
+        return self.passed + self.failed > 0
+
+    def __str__(self) -> str:
+        if not self.ran:
+            return f"{self.level} not run"
+        if not self.failed:
+            return f"{self.level} ok"
+        return f"{self.level} {self.failed:,} of {self.passed + self.failed:,} failed"
+
+
+def tallies(document: Document) -> dict[tuple[str, str, str], Tally]:
+    """Tallies by level, op and dtype."""
+    return {
+        (row["level"], row["op"], row["dtype"]): Tally(
+            row["passed"],
+            row["failed"],
+            row["compared"],
+            row["open"],
+            row["ratio"],
+            row["ulp"],
+            tuple(row["ulps"]),
+        )
+        for row in document.whole["results"]
+    }
+
+
+def matrix(document: Document) -> list[Row]:
+    """A row for each op, in the order of kinds; programs and the runtime contract last."""
+    found: dict[str, dict[str, Cell]] = {}
+    for (_, op, dtype), tally in tallies(document).items():
+        cells = found.setdefault(op, {})
+        cells[dtype] = Cell(cells.get(dtype, Cell()).tally + tally)
+    for each in document.whole["unsupported_reasons"]:
+        cells = found.setdefault(each["op"], {})
+        cell = cells.get(each["dtype"], Cell())
+        reasons = dict.fromkeys((*cell.reasons, each["reason"]))
+        cells[each["dtype"]] = Cell(cell.tally, tuple(reasons))
+    order = [*(kind.value for kind in Kind), PROGRAMS, CONTRACT]
+    rows = [Row(kind_of(op), op, cells) for op, cells in found.items()]
+    return sorted(rows, key=lambda row: order.index(row.kind))
+
+
+def by_kind(document: Document) -> list[tuple[str, list[Row]]]:
+    """The matrix in tables: a kind, and its rows."""
+    return [(kind, list(rows)) for kind, rows in groupby(matrix(document), key=lambda r: r.kind)]
+
+
+def kind_of(op: str) -> str:
+    """The kind of an op, or of what else stands in its place."""
+    if op == PROGRAMS:
+        return PROGRAMS
+    row = find(op)
+    return CONTRACT if row is None else row.kind.value
+
+
+def columns(rows: Iterable[Row]) -> list[str]:
+    """The dtypes that rows have cells of, in the order of the dtypes; no dtype last."""
+    present = {name for row in rows for name in row.cells}
+    return [name for name in (*(d.name for d in STORED), NO_DTYPE) if name in present]
+
+
+def ladder(document: Document) -> list[Rung]:
+    """The levels of a run, the lowest first."""
+    whole = document.whole
+    counts: dict[str, list[int]] = {name: [0, 0, 0] for name in _levels(whole["level"])}
+    for (level, _, _), tally in tallies(document).items():
+        counts.setdefault(level, [0, 0, 0])[0] += tally.passed
+        counts[level][1] += tally.failed
+    for each in whole["unsupported_reasons"]:
+        counts.setdefault(each["level"], [0, 0, 0])[2] += 1
+    return [Rung(level, *count) for level, count in counts.items()]
+
+
+def _levels(highest: str) -> list[str]:
+    """The level of a run with those below it; one that stands apart, alone."""
+    if highest not in LEVELS:
+        return [highest]
+    return list(LEVELS[: LEVELS.index(highest) + 1])
+
+
+def unsupported(document: Document) -> list[tuple[str, str, list[str]]]:
+    """Op, reason, and the dtypes it is about."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for each in document.whole["unsupported_reasons"]:
+        found.setdefault((each["op"], each["reason"]), {})[each["dtype"]] = None
+    return [(op, reason, list(dtypes)) for (op, reason), dtypes in found.items()]
+
+
+def scope(whole: Mapping[str, Any]) -> str:
+    """Whether a run was whole; if not, why not."""
+    reasons: Sequence[str] = whole.get("reduced", ())
+    if reasons:
+        return f"reduced: {'; '.join(reasons)}"
+    return f"reduced: only {whole['only']}" if whole.get("only") else "whole"
+
+
+def costs(whole: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a run says of time, kernels and bytes; nothing of what it does not know."""
+    found = [("time", f"{whole['seconds']:.1f} s")]
+    split: Mapping[str, float] = whole.get("timings", {})
+    if split:
+        total = sum(split.values()) or 1
+        parts = (f"{name} {each:.1f} s ({share(each, total)})" for name, each in split.items())
+        found[0] = ("time", f"{whole['seconds']:.1f} s: {', '.join(parts)}")
+    if whole.get("kernels"):
+        found.append(("kernels", f"{whole['kernels']:,}"))
+    if whole.get("bytes"):
+        found.append(("bytes", output.size_text(whole["bytes"])))
+    return found
+
+
+def number(value: float) -> str:
+    """A ratio or an error for people; empty for none."""
+    if not value:
+        return ""
+    return f"{value:.2f}" if value < 1000 else f"{value:.0e}"
+
+
+def share(part: float, whole: float) -> str:
+    """A part in per cent."""
+    return f"{100 * part / whole:.1f} %" if whole else "none"
+
+
+def recipe(data: Mapping[str, Any]) -> str:
+    """One input's recipe: its kind, and what of it is not the default."""
+    rest = [f"{key}={value}" for key, value in data.items() if key != "kind"]
+    return " ".join([data.get("kind", "ramp"), *rest])
+
+
+def mismatch(m: Mapping[str, Any]) -> str:
+    """One wrong element in one line."""
+    place = f"output {m['output']}[{', '.join(map(str, m['index']))}]"
+    bounds = "" if m["low"] == m["high"] else f" (allowed: {m['low']} … {m['high']})"
+    return f"{place} is {m['actual']}, not {m['expected']}{bounds}"
