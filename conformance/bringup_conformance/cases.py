@@ -27,12 +27,13 @@ class Cells:
 
     cells: in order of elements; each stands `repeats` times, so that vector bodies and tails both
     meet it.  packed: whether cells are elements of one array, or the whole operands of a single
-    cell.
+    cell.  rules: the id of each cell's rule, if that is known.
     """
 
     cells: tuple[Special, ...]
     repeats: int
     packed: bool
+    rules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

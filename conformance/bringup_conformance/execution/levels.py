@@ -5,6 +5,7 @@ declaration and its budget.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from bringup.dtypes import DType, f32
@@ -20,6 +21,7 @@ from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.programs import draw_program, usable_dtypes
 from bringup_conformance.generate.recipes import LAYOUTS, Recipe
 from bringup_conformance.oracle import special
+from bringup_conformance.rules.carried import carrying
 
 #: The levels, each with those before it.
 LEVELS = ("smoke", "ops", "fusion", "runtime", "exhaustive")
@@ -48,7 +50,7 @@ def ladder(level: str) -> tuple[str, ...]:
 
 def units(plan: Plan, level: str) -> list[Unit]:
     """The cases of one level, without those of the levels below it."""
-    return MADE[level](plan)
+    return [replace(u, make=partial(carrying, plan, u.make)) for u in MADE[level](plan)]
 
 
 def smoke(plan: Plan) -> list[Unit]:
@@ -261,6 +263,7 @@ def _special_cases(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Case]:
             graph=graph,
             cells=kept,
             tags=(row.kind.value,),
+            rules=tuple(dict.fromkeys(rule for cells in kept for rule in cells.rules)),
         )
 
 

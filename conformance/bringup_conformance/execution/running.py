@@ -6,6 +6,7 @@ Whatever the device raises is a result.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from bringup_conformance.oracle.residuals import judge_residuals
 from bringup_conformance.oracle.span import Span
 from bringup_conformance.oracle.special import judge_cells, operands
 from bringup_conformance.oracle.verdict import WORST, Mismatch, Verdict, judge
+from bringup_conformance.rules.carried import broken
 
 #: Characters kept of what a device raised.
 _TEXT = 2000
@@ -45,6 +47,8 @@ def run_case(target: Target, case: Case) -> Outcome:
     if problem is None and case.split:
         again, problem = attempt(target, case, fuse=False)
         verdict = verdict + again
+    if problem is not None:
+        problem = replace(problem, rules=broken(problem, case.rules))
     return Outcome(case, verdict, problem)
 
 
@@ -163,12 +167,15 @@ def _run_cells(runnable: Runnable, case: Case) -> Found:
     results, problem = _call(runnable, case, inputs, 0, fuse=True)
     if problem is not None:
         return Verdict(), problem
-    total = Verdict()
+    total, rules = Verdict(), dict[str, None]()
     for output, (actual, cells) in enumerate(zip(results, case.cells, strict=True)):
-        total = total + judge_cells(actual, cells, case.graph.outputs[output].dtype, output)
+        verdict = judge_cells(actual, cells, case.graph.outputs[output].dtype, output)
+        rules |= dict.fromkeys(m.rule for m in verdict.mismatches if m.rule)
+        total = total + verdict
     if total.ok:
         return total, None
-    return total, Problem("wrong", str(total.mismatches[0]), 0, True, total)
+    what = str(total.mismatches[0])
+    return total, Problem("wrong", what, 0, True, total, rules=tuple(rules))
 
 
 def kind_of(error: BaseException) -> str:

@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 
 from bringup.backend.capabilities import Numerics
-from bringup.dtypes import DType
+from bringup.dtypes import DType, bool_
 from bringup.errors import OpTypeError
 from bringup.graph import Builder, Graph
-from bringup.ops.special import UNSPECIFIED, allowed, special_value
+from bringup.ops.special import allowed, special_value
 from bringup.ops.table import OpDef, Special
 from bringup.types import TensorType
 from bringup_conformance.cases import Cells
 from bringup_conformance.execution.support import Support
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.oracle.span import Span
-from bringup_conformance.oracle.verdict import WORST, Mismatch, Verdict, text_of
+from bringup_conformance.oracle.verdict import Mismatch, Verdict, text_of
+from bringup_conformance.rules.cells import cells_of, rule_of
 
 
 def groups(row: OpDef, dtype: DType, numerics: Numerics, vector: int) -> list[Cells]:
@@ -31,16 +32,17 @@ def groups(row: OpDef, dtype: DType, numerics: Numerics, vector: int) -> list[Ce
     """
     packed: dict[tuple[Any, ...], list[Special]] = {}
     found: list[Cells] = []
-    for cell in row.special:
-        if not cell.holds_for(dtype) or cell.result == UNSPECIFIED or _flushed(cell, numerics):
+    for cell in cells_of(row, dtype):
+        if _flushed(cell, numerics):
             continue
         if _packs(row, cell, dtype):
             packed.setdefault(cell.attrs, []).append(cell)
-        elif _types(cell, dtype) is not None:
-            found.append(Cells((cell,), 1, False))
+        else:
+            found.append(Cells((cell,), 1, False, (rule_of(row, dtype, cell),)))
     for cells in packed.values():
         repeats = -(-(2 * vector + 3) // len(cells))
-        found.append(Cells(tuple(cells), repeats, True))
+        rules = tuple(rule_of(row, dtype, cell) for cell in cells)
+        found.append(Cells(tuple(cells), repeats, True, rules))
     return found
 
 
@@ -50,25 +52,14 @@ def _flushed(cell: Special, numerics: Numerics) -> bool:
     return numerics.flush_subnormals and any("SUBNORMAL" in t for t in (*cell.operands, *results))
 
 
-def _types(cell: Special, dtype: DType) -> list[TensorType] | None:
-    """The types of a cell's operands, or None if a text has no value of the dtype."""
-    try:
-        arrays = [special_value(text, dtype) for text in cell.operands]
-    except (OverflowError, ValueError):
-        return None
-    return [_type_of(array, dtype) for array in arrays]
-
-
 def _type_of(array: Array, dtype: DType) -> TensorType:
-    from bringup.dtypes import bool_
-
     return TensorType(array.shape, bool_ if array.dtype == np.bool_ else dtype)
 
 
 def _packs(row: OpDef, cell: Special, dtype: DType) -> bool:
     """Whether a cell is about scalars, and its instruction works element by element."""
-    types = _types(cell, dtype)
-    if types is None or any(t.rank for t in types):
+    types = [_type_of(special_value(text, dtype), dtype) for text in cell.operands]
+    if any(t.rank for t in types):
         return False
     vectors = [t.with_shape((2,)) for t in types]
     try:
@@ -112,36 +103,37 @@ def operands(cells: Cells, dtype: DType) -> list[Array]:
 
 
 def judge_cells(actual: Array, cells: Cells, dtype: DType, output: int) -> Verdict:
-    """Compare one output with the results of its cells.  dtype: of the output."""
+    """Compare one output with the results of its cells; names every cell that is wrong, once.
+
+    dtype: of the output.
+    """
     if not cells.packed:
         good = allowed(actual, cells.cells[0].result, dtype)
-        return (
-            Verdict(0, 1)
-            if good
-            else Verdict(1, 1, mismatches=(_named(cells.cells[0], (), actual, dtype, output),))
-        )
-    wrong, mismatches = 0, []
+        found = () if good else (_named(cells, 0, (), actual, dtype, output),)
+        return Verdict(len(found), 1, mismatches=found)
+    wrong, mismatches = 0, {}
     count = len(cells.cells)
     seen: dict[tuple[int, bytes], bool] = {}
     for place in range(actual.size):
-        key = (place % count, actual[place].tobytes())
+        which = place % count
+        key = (which, actual[place].tobytes())
         if key not in seen:
-            seen[key] = allowed(actual[place].reshape(()), cells.cells[place % count].result, dtype)
+            seen[key] = allowed(actual[place].reshape(()), cells.cells[which].result, dtype)
         if not seen[key]:
             wrong += 1
-            mismatches.append(
-                _named(cells.cells[place % count], (place,), actual[place], dtype, output)
-            )
-    return Verdict(wrong, actual.size, mismatches=tuple(mismatches[:WORST]))
+            if which not in mismatches:
+                mismatches[which] = _named(cells, which, (place,), actual[place], dtype, output)
+    return Verdict(wrong, actual.size, mismatches=tuple(mismatches.values()))
 
 
 def _named(
-    cell: Special, index: tuple[int, ...], actual: Array, dtype: DType, output: int
+    cells: Cells, which: int, index: tuple[int, ...], actual: Array, dtype: DType, output: int
 ) -> Mismatch:
+    cell = cells.cells[which]
     span = Span.exactly(np.asarray(actual), dtype)
     text = ", ".join(text_of(x, span) for x in np.asarray(actual).reshape(-1))
     attrs = "".join(f", {name}={value}" for name, value in cell.attrs)
     wanted = cell.result if isinstance(cell.result, str) else " or ".join(cell.result)
-    return Mismatch(
-        output, index, f"({', '.join(cell.operands)}{attrs}) -> {text}", wanted, wanted, wanted
-    )
+    told = f"({', '.join(cell.operands)}{attrs}) -> {text}"
+    rule = cells.rules[which] if cells.rules else ""
+    return Mismatch(output, index, told, wanted, wanted, wanted, rule)

@@ -26,7 +26,7 @@ _FIRST = 3
 @dataclass(frozen=True, slots=True)
 class Mismatch:
     """One wrong element.  index: its place in the output.  low, high: the ends of what is allowed;
-    texts that lose nothing.
+    texts that lose nothing.  rule: the id of the rule that is broken, of special values.
     """
 
     output: int
@@ -35,9 +35,11 @@ class Mismatch:
     low: str
     expected: str
     high: str
+    rule: str = ""
 
     def __str__(self) -> str:
         place = f"output {self.output}[{', '.join(map(str, self.index))}]"
+        place = f"{self.rule}: {place}" if self.rule else place
         if self.low == self.high:
             return f"{place} is {self.actual}, not {self.expected}"
         return f"{place} is {self.actual}, not {self.expected} (allowed: {self.low} … {self.high})"

@@ -104,7 +104,12 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
 
 def _cells_to_json(cells: Cells) -> dict[str, Any]:
     texts = [[list(cell.operands), cell.result] for cell in cells.cells]
-    return {"cells": texts, "repeats": cells.repeats, "packed": cells.packed}
+    return {
+        "cells": texts,
+        "repeats": cells.repeats,
+        "packed": cells.packed,
+        "rules": list(cells.rules),
+    }
 
 
 def _cells_from_json(data: Mapping[str, Any]) -> Cells:
@@ -112,7 +117,8 @@ def _cells_from_json(data: Mapping[str, Any]) -> Cells:
         Special(tuple(operands), result if isinstance(result, str) else tuple(result))
         for operands, result in data["cells"]
     )
-    return Cells(cells, int(data["repeats"]), bool(data["packed"]))
+    rules = tuple(data.get("rules", ()))
+    return Cells(cells, int(data["repeats"]), bool(data["packed"]), rules)
 
 
 def problem_to_json(problem: Problem) -> dict[str, Any]:

@@ -163,6 +163,7 @@ _SENTENCES = {
         "empty": "Arrays without elements pass through every kind of program.",
         "scalars": "Arrays of rank 0 pass through every kind of program.",
         "long-rows": "Rows longer than a kernel may revisit give the same sums and norms.",
+        "past-31-bits": "Arrays of more than 2^31 bytes are moved, read and written to their end.",
         "many-instructions": "A program of a thousand instructions compiles and runs.",
     },
     "repeat": {

@@ -1,0 +1,103 @@
+"""The general rules that a case shows to hold, and those that a problem breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+
+from bringup.dtypes import BY_NAME
+from bringup.ops.table import Kind, OpDef, find
+from bringup_conformance.cases import PROGRAMS, Case, Problem
+from bringup_conformance.execution.plan import Item, Plan
+
+INPUTS = "memory.input-unchanged"
+AGAIN = "repeat.run-equal"
+CLAIMS = "declaration.claims-run"
+UNFUSED = "numerics.unfused"
+_NUMERICS = "numerics."
+_LAYOUTS = {
+    "column": "transfer.strided-source",
+    "strided": "transfer.strided-source",
+    "reversed": "transfer.reversed-source",
+    "offset": "transfer.offset-source",
+}
+_TAGS = {"exact": "numerics.exact-data", "mapped": "numerics.mapped"}
+
+
+def carrying(plan: Plan, make: Callable[[], Iterator[Item]]) -> Iterator[Item]:
+    """What a unit makes, each case with the general rules it shows besides its own."""
+    for item in make():
+        if isinstance(item, Case):
+            general = general_rules(item, deterministic=plan.capabilities.deterministic)
+            yield replace(item, rules=tuple(dict.fromkeys((*item.rules, *general))))
+        else:
+            yield item
+
+
+def general_rules(case: Case, *, deterministic: bool) -> tuple[str, ...]:
+    """Ids of the rules, other than cells of the table, that a case shows to hold.
+
+    deterministic: whether two runs are compared bit for bit.
+    """
+    found = [] if case.op == PROGRAMS else [CLAIMS]
+    if case.cells:
+        return tuple(found)
+    found += _of_values(case)
+    types = [v.type for v in case.graph.inputs]
+    found += [INPUTS] if types else []
+    found += [AGAIN] if deterministic else []
+    found += [UNFUSED] if case.split else []
+    found += ["limits.empty"] if any(t.size == 0 for t in types) else []
+    found += ["limits.scalars"] if any(t.rank == 0 for t in types) else []
+    layouts = {recipe.layout for recipes in case.data for recipe in recipes}
+    return tuple(dict.fromkeys((*found, *(_LAYOUTS[x] for x in sorted(layouts & {*_LAYOUTS})))))
+
+
+def _of_values(case: Case) -> list[str]:
+    """How near the results have to be."""
+    tagged = [_TAGS[tag] for tag in case.tags if tag in _TAGS]
+    row = None if case.op == PROGRAMS else find(case.op)
+    if row is None:
+        return tagged or [f"{_NUMERICS}programs"]
+    return [*_of_row(row, case.dtype), *tagged]
+
+
+@cache
+def _of_row(row: OpDef, dtype: str) -> tuple[str, ...]:
+    accuracy = row.accuracy
+    moves = row.kind in (Kind.MOVEMENT, Kind.SOURCE, Kind.INDEXED) or row.name == "select"
+    found = ["moves"] if moves else []
+    if accuracy.residual is not None:
+        found.append("residuals")
+    elif not BY_NAME[dtype].is_float:
+        found.append("integers")
+    elif accuracy.accumulates:
+        found.append("sums")
+    elif not moves:
+        whole = accuracy.exact or accuracy.ulp
+        found.append("elementwise" if whole else "programs")
+    return tuple(_NUMERICS + slug for slug in found)
+
+
+def broken(problem: Problem, rules: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of a case's rules that a problem breaks."""
+    wanted: Callable[[str], bool]
+    if problem.rules:
+        return problem.rules
+    if problem.kind == "input":
+        wanted = INPUTS.__eq__
+    elif problem.kind == "unstable":
+        wanted = AGAIN.__eq__
+    elif problem.kind in ("wrong", "shape"):
+        special = any(rule.count(".") == 2 for rule in rules)
+        found = tuple(
+            rule
+            for rule in rules
+            if (rule.count(".") == 2 if special else rule.startswith(_NUMERICS))
+            and (rule != UNFUSED or not problem.fused)
+        )
+        return (UNFUSED,) if not problem.fused and UNFUSED in found else found
+    else:
+        wanted = {CLAIMS, f"{_NUMERICS}programs"}.__contains__
+    return tuple(rule for rule in rules if wanted(rule))

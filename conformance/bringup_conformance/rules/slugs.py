@@ -1,0 +1,198 @@
+"""Slugs of special cells, made from nothing but the cell: the same wherever it stands in a row."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+
+from bringup.dtypes import DType
+from bringup.ops.special import special_value
+from bringup.ops.table import Kind, OpDef, Special, Trait
+from bringup.records import record
+from bringup_conformance.oracle.numbers import Array
+
+#: Slugs that cells share, and what all of them say.
+SHARED = {
+    "nan-propagates": "A NaN operand gives NaN.",
+    "nan-bits-kept": "What is moved keeps the bits of a NaN, its sign too.",
+    "invalid-operation": "Operands without a result, none of them NaN, give NaN.",
+    "overflows": "Finite operands whose result is too large for the dtype give an infinity.",
+    "subnormal-kept": "Subnormal values are neither read nor given as 0, unless that is declared.",
+    "by-zero": "Division by 0 has this value, and does not trap.",
+    "wraps": "Integers wrap.",
+    "amount-past-width": "A shift by the width or more, as an unsigned number, moves all bits out.",
+    "unordered": "NaN is neither equal to, nor less or greater than anything, itself too.",
+    "zeros": "The zeros of both signs are equal.",
+    "to-the-zero": "Anything to the power of a zero is 1, NaN too.",
+    "1-to-anything": "1 to any power is 1, NaN too.",
+}
+
+# What stands between the operands of an op; elsewhere "and".
+_JOINED = {
+    "div": "by", "rem": "by", "shl": "by", "shr": "by", "pow": "to", "sub": "less",
+    "atan2": "over", "gather": "at", "dynamic_slice": "at", "pad": "with",
+}  # fmt: skip
+_WORDS = {
+    "0.0": "zero", "0": "zero", "-0.0": "minus-zero", "inf": "inf", "-inf": "minus-inf",
+    "nan": "nan", "+nan": "plus-nan", "-nan": "minus-nan", "MAX": "max", "-MAX": "minus-max",
+    "TINY": "tiny", "-TINY": "minus-tiny", "SUBNORMAL": "subnormal", "[]": "empty",
+    "-SUBNORMAL": "minus-subnormal", "INT_MIN": "int-min", "INT_MAX": "int-max", "BITS": "width",
+}  # fmt: skip
+_EXACT: dict[str, Callable[..., int]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg,
+    "abs": abs, "square": lambda x: x * x,
+}  # fmt: skip
+_FOLDED: dict[str, Callable[[list[int]], int]] = {
+    "add": sum,
+    "mul": partial(reduce, operator.mul),
+}
+
+
+@record
+class Slug:
+    """The last part of a rule's id.  shared: the key of `SHARED` that the cell is an instance of,
+    or nothing.
+    """
+
+    text: str
+    shared: str = ""
+
+
+def slug(row: OpDef, dtype: DType, cell: Special) -> Slug:
+    """The slug of a cell.
+
+    >>> from bringup.dtypes import f32, i32
+    >>> from bringup.ops.table import lookup
+    >>> slug(lookup("sqrt"), f32, Special(("-0.0",), "-0.0"))
+    Slug(text='of-minus-zero', shared='')
+    >>> slug(lookup("div"), i32, Special(("5", "0"), "-1", ("int",)))
+    Slug(text='by-zero', shared='by-zero')
+    """
+    values = [special_value(text, dtype) for text in cell.operands]
+    shared = _shared(row, dtype, cell, values)
+    variant = "" if row.variant is None else str(dict(cell.attrs).get(row.variant, ""))
+    if shared:
+        return Slug(_hyphens(variant, shared), shared)
+    return Slug(_operands(row, cell, variant, packed=all(v.ndim == 0 for v in values)))
+
+
+def _operands(row: OpDef, cell: Special, variant: str, *, packed: bool) -> str:
+    """The operands in words.  packed: all of them are single elements."""
+    compares = row.name == "compare"
+    words = [_word(text) for text in cell.operands]
+    if packed and Trait.COMMUTATIVE in row.traits:
+        words.sort()
+    if len(words) > 2 and len(set(words)) == 1:
+        return _hyphens(variant, "all", words[0])
+    if len(words) == 1:
+        return _hyphens(variant, *_converted(row, cell, words[0]))
+    joint = variant if compares else _JOINED.get(row.name, "and")
+    first = f"{words[0]}-{joint}-{words[1]}"
+    return _hyphens("" if compares else variant, "-and-".join((first, *words[2:])))
+
+
+def told(attrs: Sequence[tuple[str, Any]]) -> str:
+    """Attributes as part of a slug, for cells whose operands are the same."""
+    return _hyphens(*(f"{name.replace('_', '-')}-{_value(value)}" for name, value in attrs))
+
+
+def _hyphens(*parts: str) -> str:
+    return "-".join(filter(None, parts))
+
+
+def _converted(row: OpDef, cell: Special, word: str) -> tuple[str, ...]:
+    """The word of the only operand, with the dtype it becomes."""
+    target = dict(cell.attrs).get("dtype")
+    if target is not None and row.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT):
+        return (word, "to", str(target))
+    return ("of", word)
+
+
+def _word(text: str) -> str:
+    """An operand in words: of arrays the elements in order."""
+    text = text.strip()
+    if text in _WORDS:
+        return _WORDS[text]
+    if text.startswith("["):
+        inner = [part for part in re.split(r"[\[\], ]+", text) if part]
+        return "-".join(map(_word, inner)) or "empty"
+    return _number(text)
+
+
+def _number(text: str) -> str:
+    text = text.replace(".", "-point-")
+    return f"minus-{text[1:]}" if text.startswith("-") else text.replace("+", "")
+
+
+def _value(value: object) -> str:
+    if isinstance(value, tuple):
+        return "-".join(map(_value, value)) or "none"
+    text = str(value).lower()
+    return _number(text[:-2] if text.endswith(".0") else text)
+
+
+def _shared(row: OpDef, dtype: DType, cell: Special, values: list[Array]) -> str:
+    """The rule of many cells that this one is an instance of, or nothing."""
+    results = (cell.result,) if isinstance(cell.result, str) else cell.result
+    if dtype.is_integer:
+        return _integer(row, dtype, cell, values)
+    if not dtype.is_float:
+        return ""
+    given, found = " ".join(cell.operands), " ".join(results)
+    if "nan" in given:
+        return _of_nan(row, cell, given, found)
+    if row.name == "compare" and all(v.ndim == 0 and v == 0 for v in values):
+        return "zeros"
+    if row.name == "pow" and (values[0] == 1 or values[1] == 0):
+        return "1-to-anything" if values[0] == 1 else "to-the-zero"
+    if "nan" in found and any(v.size for v in values) and _keeps_kind(row, cell):
+        return "invalid-operation"
+    if "SUBNORMAL" in given and "SUBNORMAL" in found:
+        return "subnormal-kept"
+    if "inf" in given or "inf" not in found:
+        return ""
+    if row.name == "div" and values[1] == 0:
+        return "by-zero"
+    return "overflows" if "MAX" in given and _keeps_kind(row, cell) else ""
+
+
+def _keeps_kind(row: OpDef, cell: Special) -> bool:
+    """Whether the result is of the operands' dtype, so that no other dtype has to be told."""
+    return "dtype" not in dict(cell.attrs)
+
+
+def _of_nan(row: OpDef, cell: Special, given: str, found: str) -> str:
+    if row.name == "compare":
+        return "unordered"
+    if row.name == "pow" and "nan" not in found:
+        return "1-to-anything" if cell.operands[0] == "1" else "to-the-zero"
+    if re.search("[+-]nan", given) and "nan" in found and row.kind is Kind.MOVEMENT:
+        return "nan-bits-kept"
+    moved = row.kind in (Kind.MOVEMENT, Kind.INDEXED, Kind.ORDER)
+    signed = re.search("[+-]nan", found) is not None
+    if "nan" in found and not moved and not signed and _keeps_kind(row, cell):
+        return "nan-propagates"
+    return ""
+
+
+def _integer(row: OpDef, dtype: DType, cell: Special, values: list[Array]) -> str:
+    if row.name in ("div", "rem") and values[1] == 0:
+        return "by-zero"
+    if row.name in ("shl", "shr"):
+        amount = int(values[1])
+        return "amount-past-width" if not 0 <= amount < dtype.bits else ""
+    info = np.iinfo(dtype.numpy)
+    exact: float = 0
+    if row.name in _EXACT:
+        exact = _EXACT[row.name](*(int(v) for v in values))
+    elif row.kind is Kind.REDUCTION or row.name == "cumulative":
+        fold = _FOLDED.get(str(dict(cell.attrs).get("kind")))
+        exact = fold([int(x) for x in values[0].reshape(-1)]) if fold and values[0].size else 0
+    assert math.isfinite(exact)
+    return "" if int(info.min) <= exact <= int(info.max) else "wraps"
