@@ -263,6 +263,26 @@ def _every(draw: _Drawing) -> Array:
     return np.asarray(patterns.astype(word).view(draw.dtype.numpy))
 
 
+def _slow(draw: _Drawing) -> Array:
+    """Every bit pattern of a dtype of up to 16 bits, each so often that ``every`` passes once."""
+    if draw.dtype is bool_ or draw.dtype.bits > 16:
+        return _signed(draw)
+    word = np.dtype(f"u{draw.dtype.itemsize}")
+    return np.asarray((draw.count() >> draw.dtype.bits).astype(word).view(draw.dtype.numpy))
+
+
+def _spaced(draw: _Drawing) -> Array:
+    """Bit patterns at equal distances through the whole dtype; the seed says where they begin."""
+    if draw.dtype is bool_ or draw.recipe.interval is not None:
+        return _signed(draw)
+    bits = draw.dtype.bits
+    step = max((1 << bits) // max(draw.type.size, 1), 1)
+    first = np.uint64(derive(draw.recipe.seed, "spaced") % step)
+    patterns = draw.count().astype(np.uint64) * np.uint64(step) + first
+    word = np.dtype(f"u{draw.dtype.itemsize}")
+    return np.asarray(patterns.astype(word).view(draw.dtype.numpy))
+
+
 def _constant(draw: _Drawing) -> Array:
     """One value everywhere, which depends on the seed."""
     value = (1, 2, 0, -1, 3)[draw.recipe.seed % 5]
@@ -284,6 +304,8 @@ KINDS: dict[str, Callable[[_Drawing], Array]] = {
     "special": _special,
     "constant": _constant,
     "every": _every,
+    "slow": _slow,
+    "spaced": _spaced,
 }
 
 

@@ -1,0 +1,147 @@
+"""Every input of what has few enough of them, inputs at equal distances of what has more, and
+arrays past 2^31 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+from bringup.dtypes import STORED, DType, bool_
+from bringup.graph import Builder, Graph, Value
+from bringup.ops.table import Kind, OpDef, Trait, all_ops, lookup
+from bringup_conformance.cases import Case, Unsupported
+from bringup_conformance.execution.plan import Item, Plan, Unit
+from bringup_conformance.execution.support import reason_of
+from bringup_conformance.generate import heavy
+from bringup_conformance.generate.choices import Stream, pick
+from bringup_conformance.generate.recipes import Recipe
+
+LEVEL = "exhaustive"
+#: Bits of a dtype all of whose values are one array, and of one all of whose pairs are.
+ALL_BITS, PAIR_BITS = 16, 8
+# Inputs of wider dtypes, at equal distances: on hardware, and on simulators.
+_SAMPLED, _SAMPLED_FEW = 1 << 20, 1 << 14
+_CASTS = ("convert", "bitcast")
+_EVERY, _SPACED, _PAIRS = Recipe("every"), "spaced", (Recipe("every"), Recipe("slow"))
+
+
+def units(plan: Plan) -> list[Unit]:
+    """All values of 16 bits through every op of one operand and every cast, all pairs of 8 bits
+    through those of two, 2^20 values of wider dtypes, chains of casts, arrays past 2^31 bytes.
+    """
+    found = []
+    for row in all_ops():
+        if row.name in _CASTS:
+            found += [_unit(plan, row, dtype, _casts) for dtype in row.dtypes if dtype is not bool_]
+        elif _by_elements(row) and row.arity == 1:
+            found += [_unit(plan, row, dtype, _unary) for dtype in row.dtypes if dtype is not bool_]
+        elif _by_elements(row) and row.arity == 2:
+            found += [_unit(plan, row, d, _binary) for d in row.dtypes if d.bits == PAIR_BITS]
+    convert = lookup("convert")
+    found += [_unit(plan, convert, d, _chains, "chain") for d in STORED if _is_short(d)]
+    return found + heavy.units(plan)
+
+
+def _by_elements(row: OpDef) -> bool:
+    return row.kind is Kind.ELEMENTWISE or Trait.POINTWISE in row.traits
+
+
+def _is_short(dtype: DType) -> bool:
+    return dtype.bits <= ALL_BITS and dtype is not bool_
+
+
+def _unit(plan: Plan, row: OpDef, dtype: DType, make: Any, number: str = "") -> Unit:
+    return Unit(
+        LEVEL, row.name, dtype.name, number, row.kind.value, partial(make, plan, row, dtype)
+    )
+
+
+def _unary(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Item]:
+    size, data, tag = _values(plan, dtype)
+    graphs = [_program(row, [dtype[size]], [attrs]) for attrs in _variants(row)]
+    yield from _cases(plan, row, dtype, tag, graphs, data)
+
+
+def _binary(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Item]:
+    types = [dtype[1 << 2 * PAIR_BITS]] * 2
+    data = (Recipe("signed"),) * 2 if dtype is bool_ else _PAIRS
+    graphs = [_program(row, types, [attrs]) for attrs in _variants(row)]
+    yield from _cases(plan, row, dtype, "pairs", graphs, data)
+
+
+def _casts(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Item]:
+    size, data, tag = _values(plan, dtype)
+    targets = [d for d in STORED if row.name == "convert" or d.bits == dtype.bits]
+    graphs = [
+        _program(row, [dtype[size]], [{"dtype": target}])
+        for target in targets
+        if row.name == "convert" or (target is bool_) == (dtype is bool_)
+    ]
+    yield from _cases(plan, row, dtype, tag, graphs, data)
+
+
+def _chains(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Item]:
+    """Through every dtype to every other; on simulators back, and to one more."""
+    graphs = []
+    for through in STORED:
+        last: Sequence[DType] = STORED
+        if not plan.budget.large:
+            other = pick(Stream(plan.seed, "chain", dtype.name, through.name), STORED)
+            last = list(dict.fromkeys((dtype, other)))
+        with Builder() as builder:
+            x = builder.input(dtype[1 << dtype.bits])
+            middle = row(x, dtype=through)
+            outputs = [row(middle, dtype=target) for target in last if target is not through]
+            graphs.append(builder.build(outputs or [middle], "chain"))
+    yield from _cases(plan, row, dtype, "chain", graphs, (_EVERY,))
+
+
+def _values(plan: Plan, dtype: DType) -> tuple[int, tuple[Recipe, ...], str]:
+    """How many inputs an op of one operand gets, the data, and what to call them."""
+    if _is_short(dtype):
+        return 1 << dtype.bits, (_EVERY,), "every"
+    size = _SAMPLED if plan.budget.large else _SAMPLED_FEW
+    return size, (Recipe(_SPACED, plan.seed),), "spaced"
+
+
+def _variants(row: OpDef) -> list[dict[str, Any]]:
+    chosen = [a for a in row.attrs if a.choices]
+    return [
+        {a.name: choice for a, choice in zip(chosen, choices, strict=True)}
+        for choices in product(*(a.choices for a in chosen))
+    ]
+
+
+def _program(row: OpDef, types: Sequence[Any], variants: Sequence[dict[str, Any]]) -> Graph:
+    with Builder() as builder:
+        operands = [builder.input(type_) for type_ in types]
+        outputs: list[Value] = [row(*operands, **attrs) for attrs in variants]
+        return builder.build(outputs, row.name)
+
+
+def _cases(
+    plan: Plan, row: OpDef, dtype: DType, tag: str, graphs: Sequence[Graph], data: Sequence[Recipe]
+) -> Iterator[Item]:
+    place = f"{LEVEL}/{row.name}/{dtype.name}/{tag}"
+    reasons: dict[str, None] = {}
+    for number, graph in enumerate(graphs):
+        reason = reason_of(graph, plan.support)
+        if reason is not None:
+            reasons[reason] = None
+            continue
+        yield Case(
+            name=f"{place}/{number}",
+            level=LEVEL,
+            op=row.name,
+            dtype=dtype.name,
+            graph=graph,
+            data=(tuple(data),),
+            bitwise=row.name == "bitcast",
+            split=row.decompose is not None or len(graph) > 1,
+            tags=(tag, row.kind.value),
+        )
+    for reason in reasons:
+        yield Unsupported(place, LEVEL, row.name, dtype.name, reason)
