@@ -110,8 +110,8 @@ def _run(graph: Graph, target: Target) -> Problem | None:
     type_ = graph.inputs[0].type
     needed, there = _COPIES * type_.nbytes, available()
     if there < needed:
-        free, wanted = f"{there / 2**30:.1f} GiB", f"{needed / 2**30:.1f} GiB"
-        raise NotOffered(f"this host has {free} free, and the check needs {wanted}")
+        free, due = f"{there / 2**30:.1f} GiB", f"{needed / 2**30:.1f} GiB"
+        raise NotOffered(f"this host has {free} free, and the check needs {due}")
     data = _data(type_)
     results = target.compile(graph)([data])
     if graph.name == _WRITES:

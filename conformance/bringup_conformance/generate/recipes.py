@@ -265,7 +265,7 @@ def _every(draw: _Drawing) -> Array:
 
 def _slow(draw: _Drawing) -> Array:
     """Every bit pattern of a dtype of up to 16 bits, each so often that ``every`` passes once."""
-    if draw.dtype is bool_ or draw.dtype.bits > 16:
+    if draw.dtype is bool_ or draw.dtype.bits > 16 or draw.recipe.interval is not None:
         return _signed(draw)
     word = np.dtype(f"u{draw.dtype.itemsize}")
     return np.asarray((draw.count() >> draw.dtype.bits).astype(word).view(draw.dtype.numpy))
