@@ -1,0 +1,183 @@
+"""Which memory may be the same: an output's is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import bringup as bu
+from bringup.graph import Builder, Literal
+from bringup.ops.table import lookup
+from bringup.runtime.compiled import Compiled
+from bringup.runtime.compiler import compile_graph
+from bringup_conformance.oracle.numbers import Array
+from bringup_conformance.runtime.bench import Bench, Promise
+from bringup_conformance.runtime.programs import samples, types_of
+
+_N = 129
+
+
+def _overwritten(
+    bench: Bench, what: str, fn: Callable[..., Any], inputs: tuple[Array, ...], *right: Array
+) -> None:
+    """Write over each result of a call in turn: no input, no other result and no result of the
+    calls before and after changes.
+    """
+    _overwrites(bench, what, bench.lower(fn, *types_of(inputs)), inputs, right)
+
+
+def _overwrites(
+    bench: Bench,
+    what: str,
+    compiled: Compiled,
+    inputs: tuple[Array, ...],
+    right: tuple[Array, ...],
+) -> None:
+    types = types_of(right)
+    with bench.handles() as held:
+        handles = [held.put(x) for x in inputs]
+        before = held.run(compiled, handles)
+        results = held.run(compiled, handles)
+        for i, result in enumerate(results):
+            held.fill(result, np.full(types[i].nbytes, 0xC3, np.uint8))
+            for j in range(i + 1, len(results)):
+                found = held.get(results[j], types[j])
+                bench.equal(found, right[j], f"{what}: result {j} after result {i} was overwritten")
+        for j, handle in enumerate(before):
+            found = held.get(handle, types[j])
+            bench.equal(found, right[j], f"{what}: result {j} of the call before")
+        for j, (handle, x) in enumerate(zip(handles, inputs, strict=True)):
+            found = held.get(handle, types_of((x,))[0])
+            bench.equal(found, x, f"{what}: input {j} after the results were overwritten")
+        for j, handle in enumerate(held.run(compiled, handles)):
+            found = held.get(handle, types[j])
+            bench.equal(found, right[j], f"{what}: result {j} of the call after")
+
+
+def _outputs_own(bench: Bench) -> None:
+    for sample in samples(bench):
+        _overwritten(bench, sample.name, sample.fn, sample.inputs, *sample.expected)
+    x = bench.ramp(_N)
+    table = np.flip(x).copy()
+    with Builder() as builder:
+        value = builder.input(bench.type(_N))
+        kept = lookup("constant")(value=Literal.of(table, bench.dtype))
+        outputs = [kept, lookup("add")(value, kept), kept]
+    compiled = compile_graph(builder.build(outputs, "main"), bench.open)
+    _overwrites(bench, "a constant as a result", compiled, (x,), (table, x + table, table))
+    _overwritten(bench, "reshaped", lambda a: bu.reshape(a, (3, 43)), (x,), x.reshape(3, 43))
+
+
+def _outputs_disjoint(bench: Bench) -> None:
+    x = bench.ramp(_N)
+    two = x + x
+
+    def same(a: bu.Array) -> tuple[bu.Array, ...]:
+        y = a + a
+        return y, y, a + a, bu.reshape(y, (_N, 1))
+
+    _overwritten(bench, "equal results", same, (x,), two, two, two, two.reshape(_N, 1))
+    one = np.ones(_N, x.dtype)
+    _overwritten(
+        bench,
+        "equal constants",
+        lambda a: (bu.ones(_N, dtype=a.dtype), bu.ones(_N, dtype=a.dtype), a),
+        (x,),
+        one,
+        one,
+        x,
+    )
+
+
+def _input_returned(bench: Bench) -> None:
+    x, y = bench.ramp(_N), bench.ramp(_N, seed=3)
+    _overwritten(bench, "identity", lambda a: a, (x,), x)
+    _overwritten(bench, "swapped inputs", lambda a, b: (b, a), (x, y), y, x)
+    _overwritten(bench, "an input twice", lambda a: (a, a, a + a), (x,), x, x, x + x)
+
+
+def _operand_twice(bench: Bench) -> None:
+    """One handle as several operands, at the seam and by the interface."""
+    x = bench.small(_N)
+    right = x * x + x
+    type_ = bench.type(_N)
+    compiled = bench.lower(lambda a, b, c: a * b + c, type_, type_, type_)
+    with bench.handles() as held:
+        handle = held.put(x)
+        for _ in range(2):
+            (result,) = held.run(compiled, [handle, handle, handle])
+            bench.equal(held.get(result, type_), right, "x * x + x of one operand three times")
+        bench.equal(held.get(handle, type_), x, "the operand passed three times")
+    array = bench.array(x)
+    fn = bench.jit(lambda a, b: (a * b + a, b))
+    for _ in range(2):
+        first, second = fn(array, array)
+        bench.equal(bench.host(first), right, "an array passed twice: the result")
+        bench.equal(bench.host(second), x, "an array passed twice: its copy")
+    bench.equal(bench.host(array), x, "an array passed twice, afterwards")
+
+
+def _in_place_safe(bench: Bench) -> None:
+    """Updates of values that are read shifted or transposed, with and without donation."""
+    x = bench.ramp(16, 16)
+    for name, fn, reference in _HAZARDS:
+        right = reference(x)
+        for donate in ((), (0,)):
+            made = bench.jit(fn, donate_argnums=donate)
+            for _ in range(2):
+                array = bench.array(x)
+                results = made(array)
+                for i, (result, expected) in enumerate(zip(results, right, strict=True)):
+                    where = f"{name}{' with donation' if donate else ''}: result {i}"
+                    bench.equal(bench.host(result), np.asarray(expected, order="C"), where)
+                if not donate:
+                    bench.equal(bench.host(array), x, f"{name}: the input")
+
+
+def _shifted(a: bu.Array) -> tuple[bu.Array, ...]:
+    b = a + a
+    return b.at[1:].set(b[:-1]), b
+
+
+def _shifted_right(x: Array) -> tuple[Array, ...]:
+    b = x + x
+    c = b.copy()
+    c[1:] = b[:-1]
+    return c, b
+
+
+def _turned(a: bu.Array) -> tuple[bu.Array, ...]:
+    b = a + bu.permute_dims(a, (1, 0))
+    return b, bu.permute_dims(a, (1, 0)) + 0 * b, bu.reshape(bu.flip(a), (256,))
+
+
+def _turned_right(x: Array) -> tuple[Array, ...]:
+    return x + x.T, x.T, np.flip(x).reshape(256)
+
+
+def _both_ways(a: bu.Array) -> tuple[bu.Array, ...]:
+    return a.at[0].set(a[1]), a.at[1].set(a[0]), bu.flip(a, axis=0) + a
+
+
+def _both_ways_right(x: Array) -> tuple[Array, ...]:
+    first, second = x.copy(), x.copy()
+    first[0], second[1] = x[1], x[0]
+    return first, second, np.flip(x, 0) + x
+
+
+_HAZARDS: tuple[tuple[str, Callable[..., Any], Callable[..., tuple[Array, ...]]], ...] = (
+    ("rows moved down by one", _shifted, _shifted_right),
+    ("a matrix and its transpose", _turned, _turned_right),
+    ("two updates of one value", _both_ways, _both_ways_right),
+)
+
+
+PROMISES: tuple[Promise, ...] = (
+    Promise(("aliasing.outputs-own",), _outputs_own),
+    Promise(("aliasing.outputs-disjoint",), _outputs_disjoint),
+    Promise(("aliasing.input-returned",), _input_returned),
+    Promise(("aliasing.operand-twice",), _operand_twice),
+    Promise(("aliasing.in-place-safe",), _in_place_safe),
+)

@@ -1,0 +1,268 @@
+"""What a check of the runtime works with: an opened device, arrays on it, programs, and handles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+import bringup as bu
+from bringup.backend.capabilities import Capabilities
+from bringup.backend.device import Device, Handle
+from bringup.dtypes import DType
+from bringup.runtime.compiled import Compiled
+from bringup.runtime.devices import OpenDevice
+from bringup.types import TensorType
+from bringup_conformance.cases import NotOffered, Problem
+from bringup_conformance.execution.support import Support
+from bringup_conformance.execution.targets import DeviceTarget, Target
+from bringup_conformance.generate.choices import Stream
+from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.oracle.numbers import Array, same_bits
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a device before it is opened.
+
+    dtype: what the programs of checks compute in.  dtypes: all that it adds and chooses elements
+    of.
+    """
+
+    capabilities: Capabilities
+    support: Support
+    seed: int
+    dtype: DType
+    dtypes: tuple[DType, ...]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether counts and sizes have to be small."""
+        return self.capabilities.simulated
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A check before it meets a plan.
+
+    rules: those it shows to hold; the first names it.  run: raises `Broken` if they do not.  ops:
+    what the device must have for it.  needs: a field of `Capabilities` that must be true.
+    """
+
+    rules: tuple[str, ...]
+    run: Callable[[Bench], None]
+    ops: tuple[str, ...] = ("add", "mul")
+    needs: str = ""
+
+    @property
+    def area(self) -> str:
+        """What it is about."""
+        return self.rules[0].partition(".")[0]
+
+    @property
+    def slug(self) -> str:
+        """Its name within the area."""
+        return self.rules[0].partition(".")[2]
+
+
+class Broken(Exception):
+    """A promise does not hold."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.what)
+        self.problem = problem
+
+
+class Bench:
+    """An opened device with what checks ask of it."""
+
+    def __init__(self, facts: Facts, target: Target) -> None:
+        if not isinstance(target, DeviceTarget):
+            raise NotOffered(f"{target.name} is no opened device")
+        self.facts = facts
+        self.open: OpenDevice = target.device
+
+    @property
+    def device(self) -> Device:
+        """The seam."""
+        return self.open.device
+
+    @property
+    def dtype(self) -> DType:
+        """What programs compute in."""
+        return self.facts.dtype
+
+    @property
+    def simulated(self) -> bool:
+        """Whether counts and sizes have to be small."""
+        return self.facts.simulated
+
+    def count(self, full: int, simulated: int) -> int:
+        """How often to do something."""
+        return simulated if self.simulated else full
+
+    def choices(self, *key: int | str) -> Stream:
+        """Decisions of the run's seed."""
+        return Stream(self.facts.seed, "runtime", *key)
+
+    def elsewhere(self, device: Device) -> Bench:
+        """The same work with another device in the place of this one."""
+        where = self.open
+        other = OpenDevice(where.backend_name, where.index, where.backend, device, where.info)
+        return Bench(self.facts, DeviceTarget(other))
+
+    # ---- data
+
+    def type(self, *shape: int, dtype: DType | None = None) -> TensorType:
+        """A type of the working dtype, or another."""
+        return TensorType(shape, dtype or self.dtype)
+
+    def small(self, *shape: int, seed: int = 0, dtype: DType | None = None) -> Array:
+        """Small integers: sums and products of them are exact."""
+        return Recipe("small", self.facts.seed * 64 + seed).make(self.type(*shape, dtype=dtype))
+
+    def ramp(self, *shape: int, seed: int = 0, dtype: DType | None = None) -> Array:
+        """1, 2, 3, …, over again when the dtype cannot hold more."""
+        return Recipe("ramp", self.facts.seed * 64 + seed).make(self.type(*shape, dtype=dtype))
+
+    def array(self, host: Array) -> bu.Array:
+        """An array on the device."""
+        return bu.asarray(host, device=self.open)
+
+    def host(self, array: bu.Array) -> Array:
+        """A copy on the host."""
+        return np.array(array)
+
+    # ---- programs
+
+    def jit(self, fn: Callable[..., Any], **options: Any) -> Any:
+        """The function compiled for the device."""
+        return bu.jit(fn, device=self.open, **options)
+
+    def lower(self, fn: Callable[..., Any], *types: TensorType, donate: Any = ()) -> Compiled:
+        """What a call of the function runs."""
+        made: Compiled = self.jit(fn, donate_argnums=donate).lower(*types)
+        return made
+
+    # ---- the seam
+
+    @contextmanager
+    def handles(self) -> Iterator[Handles]:
+        """Handles that are given back at the end."""
+        held = Handles(self.device)
+        try:
+            yield held
+        finally:
+            held.close()
+
+    # ---- verdicts
+
+    def broken(self, what: str, *rules: str, kind: str = "broken") -> NoReturn:
+        """The promise does not hold.  rules: which, if the check is about several."""
+        raise Broken(Problem(kind, what, rules=rules))
+
+    def require(self, holds: bool, what: str, *rules: str) -> None:
+        """Broken unless something holds."""
+        if not holds:
+            self.broken(what, *rules)
+
+    def equal(
+        self, actual: Array, expected: Array, what: str, *rules: str, kind: str = "broken"
+    ) -> None:
+        """Broken unless two arrays are of one type and have the same bits, any NaN like another."""
+        if (actual.shape, actual.dtype) != (expected.shape, expected.dtype):
+            self.broken(
+                f"{what}: {actual.dtype}{list(actual.shape)} is not"
+                f" {expected.dtype}{list(expected.shape)}",
+                *rules,
+                kind=kind,
+            )
+        wrong = np.flatnonzero(~same_bits(actual, expected))
+        if not wrong.size:
+            return
+        index = tuple(int(i) for i in np.unravel_index(int(wrong[0]), actual.shape))
+        found, right = actual[index], expected[index]
+        self.broken(
+            f"{what}: {wrong.size} of {actual.size} elements differ, the first at"
+            f" {list(index)}: {found!s}, not {right!s}",
+            *rules,
+            kind=kind,
+        )
+
+
+class Handles:
+    """Memory of a device that somebody has to give back."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.held: list[Handle] = []
+
+    def alloc(self, nbytes: int) -> Handle:
+        """New memory."""
+        return self.own(self.device.alloc(nbytes))
+
+    def own(self, handle: Handle) -> Handle:
+        """Take over the duty to give it back."""
+        self.held.append(handle)
+        return handle
+
+    def put(self, array: Array) -> Handle:
+        """New memory with the elements of an array."""
+        handle = self.alloc(array.nbytes)
+        self.fill(handle, array)
+        return handle
+
+    def fill(self, handle: Handle, array: Array) -> None:
+        """Upload to the start."""
+        if array.nbytes:
+            self.device.upload(handle, as_bytes(array))
+
+    def get(self, handle: Handle, type_: TensorType) -> Array:
+        """Download the start."""
+        out = np.empty(type_.shape, type_.dtype.numpy)
+        if out.nbytes:
+            self.device.download(handle, out.reshape(-1).view(np.uint8).data)
+        return out
+
+    def bytes(self, handle: Handle, nbytes: int) -> Array:
+        """The first bytes."""
+        out = np.empty(nbytes, np.uint8)
+        if nbytes:
+            self.device.download(handle, out.data)
+        return out
+
+    def run(
+        self, compiled: Compiled, inputs: Sequence[Handle], donated: frozenset[int] = frozenset()
+    ) -> list[Handle]:
+        """Call a program; the results are held, donated inputs no longer."""
+        assert compiled.executable is not None
+        for position in donated:
+            self.release(inputs[position])
+        results = list(compiled.executable(inputs))
+        self.held += results
+        return results
+
+    def release(self, handle: Handle) -> None:
+        """Leave it to somebody else."""
+        self.held = [h for h in self.held if h is not handle]
+
+    def free(self, handle: Handle) -> None:
+        """Give it back now."""
+        self.release(handle)
+        if not self.device.refcounted_handles:
+            self.device.free(handle)
+
+    def close(self) -> None:
+        """Give all back."""
+        while self.held:
+            handle = self.held.pop()
+            if not self.device.refcounted_handles:
+                self.device.free(handle)
+
+
+def as_bytes(array: Array) -> memoryview:
+    """The elements in row-major order, as bytes."""
+    return np.asarray(array, order="C").reshape(-1).view(np.uint8).data

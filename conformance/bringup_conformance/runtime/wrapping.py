@@ -1,0 +1,199 @@
+"""Devices round the device under test, made through the public seam: to look at what passes, and to
+let things go wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bringup.backend import BufferView, KernelsDevice, OpsDevice, current_step
+from bringup.backend.adapters import OpFunction
+from bringup.backend.capabilities import Capabilities
+from bringup.backend.device import Device, Executable, Handle
+from bringup.errors import CompileError, DeviceError
+from bringup.kernel.form import Kernel
+from bringup.program.program import Program
+from bringup.types import TensorType
+from bringup_conformance.oracle.numbers import Array
+
+
+class Through(Device):
+    """A device that does what another one does."""
+
+    def __init__(self, inner: Device, capabilities: Capabilities | None = None) -> None:
+        self.inner = inner
+        self.capabilities = capabilities or inner.capabilities
+        self.refcounted_handles = inner.refcounted_handles
+
+    def alloc(self, nbytes: int) -> Handle:
+        """As the inner device."""
+        return self.inner.alloc(nbytes)
+
+    def free(self, handle: Handle) -> None:
+        """As the inner device."""
+        self.inner.free(handle)
+
+    def upload(self, handle: Handle, data: memoryview) -> None:
+        """As the inner device."""
+        self.inner.upload(handle, data)
+
+    def download(self, handle: Handle, out: memoryview) -> None:
+        """As the inner device."""
+        self.inner.download(handle, out)
+
+    def copy(self, target: Handle, source: Handle, nbytes: int) -> None:
+        """As the inner device."""
+        self.inner.copy(target, source, nbytes)
+
+    def synchronize(self) -> None:
+        """As the inner device."""
+        self.inner.synchronize()
+
+    def compile(self, program: Program) -> Executable:
+        """As the inner device."""
+        return self.inner.compile(program)
+
+    def host_view(self, handle: Handle, type_: TensorType) -> Array | None:
+        """As the inner device."""
+        return self.inner.host_view(handle, type_)
+
+
+class Counting(Through):
+    """Counts the programs it is given to compile."""
+
+    def __init__(self, inner: Device) -> None:
+        super().__init__(inner)
+        self.compiled = 0
+
+    def compile(self, program: Program) -> Executable:
+        """Counted."""
+        self.compiled += 1
+        return super().compile(program)
+
+
+class Refusing(Through):
+    """Refuses to compile as long as it is told to, after the inner device has done it."""
+
+    def __init__(self, inner: Device) -> None:
+        super().__init__(inner)
+        self.refuses = False
+
+    def compile(self, program: Program) -> Executable:
+        """Raises CompileError."""
+        made = super().compile(program)
+        if self.refuses:
+            raise CompileError("refused on demand", log="line 1: no")
+        return made
+
+
+class Failing(Through):
+    """Runs programs and then fails, as long as it is told to: at once, or, on demand, late: at the
+    next wait.
+    """
+
+    def __init__(self, inner: Device, *, late: bool) -> None:
+        from dataclasses import replace
+
+        super().__init__(inner, replace(inner.capabilities, asynchronous=late))
+        self.late = late
+        self.fails = False
+        self.pending: list[DeviceError] = []
+
+    def compile(self, program: Program) -> Executable:
+        """An executable that fails if it is called when it shall."""
+        made = super().compile(program)
+
+        def call(inputs: Sequence[Handle]) -> list[Handle]:
+            # The inner device may leave the step to the caller's thread alone.
+            results = made(inputs)
+            if not self.fails:
+                return results
+            error = DeviceError("failed on demand")
+            if self.late:
+                error.step = _step_of(program)
+                self.pending.append(error)
+                return results
+            for handle in results:
+                if not self.refcounted_handles:
+                    self.inner.free(handle)
+            raise error
+
+        return call
+
+    def download(self, handle: Handle, out: memoryview) -> None:
+        """Raises the first pending error."""
+        self._wait()
+        super().download(handle, out)
+
+    def synchronize(self) -> None:
+        """Raises the first pending error."""
+        self._wait()
+        super().synchronize()
+
+    def host_view(self, handle: Handle, type_: TensorType) -> None:
+        """None: looking waits, and waiting is what is tried here."""
+
+    def _wait(self) -> None:
+        if self.pending:
+            raise self.pending.pop(0)
+
+
+def _step_of(program: Program) -> object:
+    """The step that a late error names, known to the run that is being issued."""
+    from bringup.backend import located
+
+    return located(program.steps[0]) if program.steps else current_step()
+
+
+def is_stepwise(device: Device) -> bool:
+    """Whether core runs programs for a device step by step, so that all its memory is asked for
+    through the seam.
+    """
+    if not isinstance(device, OpsDevice | KernelsDevice):
+        return False
+    return type(device).compile in (OpsDevice.compile, KernelsDevice.compile)
+
+
+class Stepwise(KernelsDevice):
+    """Another device of functions or kernels, which asks this one for memory.
+
+    Subclasses say what handles are; ``inside`` gives the inner device's view.
+    """
+
+    inner: Device
+
+    def __init__(self, inner: Device) -> None:
+        assert isinstance(inner, OpsDevice | KernelsDevice)
+        self.inner = inner
+        self.capabilities = inner.capabilities
+        self.ops = {name: self._wrapped(function) for name, function in inner.ops.items()}
+
+    def _wrapped(self, function: OpFunction) -> Callable[..., object]:
+        def call(*operands: BufferView, out: Any, **attrs: Any) -> object:
+            inside = self.inside
+            results = tuple(map(inside, out)) if isinstance(out, tuple) else inside(out)
+            return function(*map(inside, operands), out=results, **attrs)
+
+        return call
+
+    def inside(self, view: BufferView) -> BufferView:
+        """The same window in words of the inner device."""
+        raise NotImplementedError
+
+    def render(self, kernel: Kernel) -> str | bytes:
+        """As the inner device."""
+        return self._kernels.render(kernel)
+
+    def load(self, source: str | bytes, name: str) -> object:
+        """As the inner device."""
+        return self._kernels.load(source, name)
+
+    def launch(self, loaded: Any, kernel: Kernel, views: list[BufferView]) -> None:
+        """As the inner device."""
+        self._kernels.launch(loaded, kernel, [self.inside(view) for view in views])
+
+    @property
+    def _kernels(self) -> KernelsDevice:
+        assert isinstance(self.inner, KernelsDevice)
+        return self.inner
