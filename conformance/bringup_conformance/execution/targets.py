@@ -8,13 +8,16 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from bringup.backend.capabilities import Capabilities
+from bringup.backend.device import Device, Executable
 from bringup.dtypes import DType
 from bringup.errors import UnsupportedError
 from bringup.graph import Graph
 from bringup.passes.pipeline import passes_for
+from bringup.program.program import Program
 from bringup.runtime import transfer
 from bringup.runtime.compiler import Options, compile_graph
 from bringup.runtime.devices import OpenDevice, get
+from bringup.types import TensorType
 from bringup_conformance.oracle.numbers import Array
 
 #: A compiled program on arrays of the host.
@@ -90,17 +93,26 @@ class DeviceTarget:
     ) -> Runnable:
         """Raises what the device raises."""
         compiled = compile_graph(graph, self.device, options=Options(fuse=fuse, skip=skip))
-        executable, device = compiled.executable, self.device.device
-        assert executable is not None
-        types = [v.type for v in graph.outputs]
+        assert compiled.executable is not None
+        return _callable(self.device.device, compiled.executable, [v.type for v in graph.outputs])
 
-        def run(inputs: Sequence[Array]) -> list[Array]:
-            buffers = [transfer.upload(device, array) for array in inputs]
-            results = transfer.execute(device, executable, buffers, len(types))
-            pairs = zip(results, types, strict=True)
-            return [transfer.download(device, buffer, type_) for buffer, type_ in pairs]
 
-        return run
+def runnable_of(device: OpenDevice, program: Program) -> Runnable:
+    """What a device makes of a program at hand, past passes, fusion and planning.
+
+    Raises what the device raises.
+    """
+    return _callable(device.device, device.device.compile(program), program.outputs)
+
+
+def _callable(device: Device, executable: Executable, types: Sequence[TensorType]) -> Runnable:
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        buffers = [transfer.upload(device, array) for array in inputs]
+        results = transfer.execute(device, executable, buffers, len(types))
+        pairs = zip(results, types, strict=True)
+        return [transfer.download(device, buffer, type_) for buffer, type_ in pairs]
+
+    return run
 
 
 def missing_from(capabilities: Capabilities, graph: Graph) -> str | None:

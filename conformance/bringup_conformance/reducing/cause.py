@@ -1,0 +1,67 @@
+"""What a failure comes down to: the one pass, kernel or place in memory that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+#: kind -> how the guilty thing is called.
+KINDS: Mapping[str, str] = {
+    "pass": "pass",
+    "fusion": "fusion, in kernel",
+    "kernel pass": "pass over kernels",
+    "plan": "the buffer plan, at",
+    "kernel": "kernel",
+    "op": "op",
+    "loop": "loop",
+    "together": "what the device does between steps, at",
+    "device": "the device",
+    "unknown": "unknown",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The first thing found wrong on the way from a graph to results.
+
+    kind: a key of `KINDS`.  name: the pass's, the kernel's or the op's.  what: one sentence.
+    step, steps: number of the step of the program, and how many there are.
+    ir_before, ir_after: what the guilty thing was given and what it made of it: a graph before and
+    after a pass, a graph and its kernel.
+    kernels: all kernels of the program.  kernel: the guilty one.  source, asm: what the backend
+    made of that kernel.
+    slots: places in memory that are in each other's way.
+    mismatches: where the guilty thing's own results are wrong.
+    trace: from the wrong element there to the wrong element of the program.
+    """
+
+    kind: str
+    name: str
+    what: str
+    step: int | None = None
+    steps: int = 0
+    ir_before: str = ""
+    ir_after: str = ""
+    kernels: tuple[str, ...] = ()
+    kernel: str = ""
+    source: str = ""
+    asm: str = ""
+    slots: tuple[str, ...] = ()
+    mismatches: tuple[str, ...] = ()
+    trace: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The guilty thing in a few words."""
+        return f"{KINDS[self.kind]} {self.name}".strip()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, without what is empty."""
+        return {name: value for name, value in asdict(self).items() if value not in ("", (), None)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Cause:
+        """Read `to_json`'s data.  Raises TypeError for unknown fields."""
+        fields: dict[str, Any] = dict(data)
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})

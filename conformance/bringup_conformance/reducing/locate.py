@@ -1,0 +1,381 @@
+"""The search for what is guilty of a failure, along the way that a program takes.
+
+The failing data runs through every stage by core's own evaluators: the graph after each pass, every
+kernel by itself, the planned program.  The first stage that gives a result outside the bounds of
+the graph as it was traced is wrong.  If all of them are right, the device is asked: each step of
+the program alone, on right inputs; then the first steps together, with a look into memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from bringup.backend.device import KernelPass
+from bringup.backend.placement import is_driven
+from bringup.errors import BringupError, GraphError
+from bringup.graph import Graph, Value
+from bringup.graph.printer import print_graph
+from bringup.kernel.evaluate import evaluate_kernel
+from bringup.kernel.form import Kernel
+from bringup.kernel.fuse import Launch
+from bringup.ops.evaluate import evaluate
+from bringup.passes.base import Pass
+from bringup.passes.pipeline import passes_for
+from bringup.program.evaluate import evaluate_program
+from bringup.program.program import CONTROL_STEPS, KernelStep, Program, Step
+from bringup.program.verify import verify_program
+from bringup.runtime.devices import OpenDevice
+from bringup.runtime.programs import fused_program, prepared
+from bringup_conformance.cases import Case, Problem
+from bringup_conformance.execution.running import told
+from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target, runnable_of
+from bringup_conformance.oracle.numbers import Array
+from bringup_conformance.reducing import loops, together
+from bringup_conformance.reducing.cause import Cause
+from bringup_conformance.reducing.sources import texts
+from bringup_conformance.reducing.steps import Place, alone, inputs_of, places
+from bringup_conformance.reducing.tracing import trace
+from bringup_conformance.reducing.trials import (
+    Values,
+    about,
+    examine,
+    part,
+    sets_of,
+    values_of,
+    verdict,
+)
+
+#: Told what would be guilty if the device died now.
+Suspect = Callable[[Cause], None]
+_MOST_POINTS = 1 << 22
+
+
+def locate(
+    target: Target,
+    case: Case,
+    *,
+    fuse: bool = True,
+    skip: frozenset[str] = frozenset(),
+    suspect: Suspect | None = None,
+) -> Cause:
+    """What is guilty of a case's failure.
+
+    fuse, skip: how the program is compiled where it fails.  suspect: told before everything that
+    may end this process.
+    """
+    sets = sets_of(case)
+    with np.errstate(all="ignore"):
+        return located(target, case, sets, fuse=fuse, skip=skip, suspect=suspect)
+
+
+def located(
+    target: Target,
+    case: Case,
+    sets: Sequence[list[Array]],
+    *,
+    fuse: bool,
+    skip: frozenset[str],
+    suspect: Suspect | None,
+) -> Cause:
+    """The same for arrays at hand."""
+    if not isinstance(target, DeviceTarget):
+        return loops.by_instruction(target, case, sets, fuse, skip, located)
+    search = _Search(target, case, sets, fuse, skip, suspect)
+    return search.run()
+
+
+class _Search:
+    """One search on an opened device."""
+
+    def __init__(
+        self,
+        target: DeviceTarget,
+        case: Case,
+        sets: Sequence[list[Array]],
+        fuse: bool,
+        skip: frozenset[str],
+        suspect: Suspect | None,
+    ) -> None:
+        self.target, self.case, self.sets = target, case, sets
+        self.device: OpenDevice = target.device
+        self.capabilities = target.capabilities
+        self.fuse, self.skip = fuse, skip
+        self.suspect = suspect or (lambda _cause: None)
+        self.isolated = suspect is not None
+        self.optimized = case.graph
+
+    def run(self) -> Cause:
+        found = self._passes()
+        if found is not None:
+            return found
+        if any(is_driven(instr, self.capabilities) for instr in self.optimized.instrs):
+            within = replace(self.case, graph=self.optimized, cells=())
+            return loops.by_instruction(
+                self.target, within, self.sets, self.fuse, self.skip, located
+            )
+        for search in (self._fusion, self._plan, self._steps, self._together):
+            found = search()
+            if found is not None:
+                return found
+        return Cause(
+            "unknown", "", "every stage and every step is right by itself, and so are all together"
+        )
+
+    # -- what core makes -------------------------------------------------------------------------
+
+    def _passes(self) -> Cause | None:
+        graph = self.case.graph
+        for each in self._all_passes():
+            cause = Cause("pass", each.name, "", ir_before=print_graph(graph))
+            try:
+                after = each.run(graph)
+            except Exception as error:  # noqa: BLE001  (a backend's own pass may raise anything)
+                return replace(cause, what=f"it raises {told(error)}")
+            if after is not graph and after.key != graph.key:
+                problem = self._by_host(self.case, self.sets, _evaluating(after))
+                if problem is not None:
+                    what = f"the graph it makes gives other values: {problem.what}"
+                    lines = tuple(map(str, problem.verdict.mismatches))
+                    text = print_graph(after)
+                    return replace(cause, what=what, ir_after=text, mismatches=lines)
+            graph = after
+            if each.name != "prepare":
+                self.optimized = graph
+        return None
+
+    def _all_passes(self) -> Iterator[Pass]:
+        extra = self.device.backend.passes_before_fusion()
+        yield from passes_for(self.capabilities.available, extra, without=self.skip)
+        if not any(is_driven(instr, self.capabilities) for instr in self.optimized.instrs):
+            doc = "outputs are made by the graph, joins are narrowed"
+            yield Pass("prepare", doc, lambda graph: prepared(graph, self.capabilities))
+
+    @cached_property
+    def ready(self) -> Graph:
+        return prepared(self.optimized, self.capabilities)
+
+    @cached_property
+    def kernel_passes(self) -> Sequence[KernelPass]:
+        return self.device.backend.passes_after_fusion()
+
+    def _fused(self, passes: Sequence[KernelPass]) -> tuple[list[Launch], Program]:
+        launches, program = fused_program(self.ready, self.capabilities, passes, fused=self.fuse)
+        kept = [x for x in launches if x.instr is None or x.instr.op.name != "constant"]
+        return kept, program
+
+    @cached_property
+    def made(self) -> tuple[list[Launch], Program]:
+        """The launches of the steps, one each, and the program."""
+        return self._fused(self.kernel_passes)
+
+    @cached_property
+    def right(self) -> list[Values]:
+        """Of every data set, the right array of every value."""
+        return [values_of(self.ready, inputs) for inputs in self.sets]
+
+    def _fusion(self) -> Cause | None:
+        try:
+            launches, _ = self._fused(())
+        except BringupError as error:
+            what = f"it raises {told(error)}"
+            return Cause("fusion", "", what, ir_before=print_graph(self.ready))
+        for launch in launches:
+            if launch.kernel is None:
+                continue
+            kernel, cause = launch.kernel, self._of_fusion(launch, launch.kernel)
+            if cause is not None:
+                return cause
+            for change in self.kernel_passes:
+                before, kernel = kernel, change(kernel)
+                problem = None if before == kernel else self._kernel_by_host(launch, kernel)
+                if problem is not None:
+                    what = f"the kernel it makes gives other values: {problem.what}"
+                    return Cause(
+                        "kernel pass", _named(change), what, kernel=str(kernel),
+                        ir_before=str(before), ir_after=str(kernel),
+                    )  # fmt: skip
+        return None
+
+    def _of_fusion(self, launch: Launch, kernel: Kernel) -> Cause | None:
+        problem = self._kernel_by_host(launch, kernel)
+        if problem is None:
+            return None
+        what = f"the kernel does not compute what its instructions do: {problem.what}"
+        before = print_graph(part(self.ready, launch.reads, launch.writes))
+        return Cause(
+            "fusion", kernel.name, what, kernel=str(kernel),
+            ir_before=before, ir_after=str(kernel),
+        )  # fmt: skip
+
+    def _kernel_by_host(self, launch: Launch, kernel: Kernel) -> Problem | None:
+        if kernel.points * max((s.trips for s in kernel.stages), default=1) > _MOST_POINTS:
+            return None  # core's evaluator would take longer than it is worth
+        graph = part(self.ready, launch.reads, launch.writes)
+        sets = [[values[v] for v in launch.reads] for values in self.right]
+        return self._by_host(about(self.case, graph), sets, _by_kernel(launch, kernel))
+
+    def _by_host(
+        self, case: Case, sets: Sequence[list[Array]], runnable: Runnable
+    ) -> Problem | None:
+        return examine(self.target, runnable, case, sets)[0]
+
+    def _plan(self) -> Cause | None:
+        _, program = self.made
+        try:
+            verify_program(program)
+            problem = self._by_host(
+                self.case, self.sets, lambda inputs: evaluate_program(program, inputs)
+            )
+            what = "" if problem is None else problem.what
+        except GraphError as error:
+            what = error.what
+        if not what:
+            return None
+        slots = together.in_the_way(self._places())
+        name = slots[0] if slots else program.name
+        return Cause(
+            "plan", name, f"every kernel is right, and the planned program is not: {what}",
+            steps=len(program.steps), ir_before=print_graph(self.ready), ir_after=str(program),
+            slots=slots, kernels=tuple(map(str, program.kernels)),
+        )  # fmt: skip
+
+    # -- what the device makes -------------------------------------------------------------------
+
+    def _places(self) -> list[tuple[list[Place], list[Place]]]:
+        launches, program = self.made
+        return [places(s, x) for s, x in zip(program.steps, launches, strict=True)]
+
+    def _steps(self) -> Cause | None:
+        """The first step whose own results are wrong though its inputs are right."""
+        _, program = self.made
+        for number, (reads, writes) in enumerate(self._places()):
+            step = program.steps[number]
+            lone = alone(program, step, reads, writes)
+            cause = self._accused(number, lone, writes)
+            self.suspect(cause)
+            graph, sets = self._piece(reads, writes)
+            try:
+                runnable = runnable_of(self.device, lone)
+            except Exception as error:  # noqa: BLE001  (what a backend raises is the answer)
+                return replace(cause, what=f"compiling it alone: {told(error)}")
+            problem, results = examine(self.target, runnable, about(self.case, graph), sets)
+            if problem is not None:
+                return self._guilty(replace(cause, what=_on_right_inputs(problem)), step, problem,
+                                    results, reads, writes)  # fmt: skip
+        return None
+
+    def _piece(
+        self, reads: Sequence[Place], writes: Sequence[Place]
+    ) -> tuple[Graph, list[list[Array]]]:
+        """The graph of one step, and its right inputs."""
+        slots = inputs_of(reads)
+        given = [next(v for v, slot in reads if slot == wanted) for wanted in slots]
+        graph = part(self.ready, given, [v for v, _ in writes])
+        return graph, [[values[v] for v in given] for values in self.right]
+
+    def _accused(self, number: int, lone: Program, writes: Sequence[Place]) -> Cause:
+        launches, program = self.made
+        step, launch = program.steps[number], launches[number]
+        kernel = str(step.kernel) if isinstance(step, KernelStep) else ""
+        loop = isinstance(step, CONTROL_STEPS)
+        kind = "kernel" if kernel else "loop" if loop else "op"
+        source, asm = texts(self.device, lone) if self.isolated else ("", "")
+        before = print_graph(part(self.ready, launch.reads, [v for v, _ in writes]))
+        return Cause(
+            kind, step.name, "the device died while it ran alone", number, len(program.steps),
+            ir_before=before, ir_after=kernel or str(lone), kernel=kernel,
+            kernels=tuple(map(str, program.kernels)), source=source, asm=asm,
+        )  # fmt: skip
+
+    def _guilty(
+        self, cause: Cause, step: Step, problem: Problem, results: list[Array],
+        reads: Sequence[Place], writes: Sequence[Place],
+    ) -> Cause:  # fmt: skip
+        """A cause with what is to be shown of it; of loops, what is guilty inside."""
+        launches, program = self.made
+        if isinstance(step, CONTROL_STEPS):
+            instr = launches[cause.step or 0].instr
+            assert instr is not None
+            inside = loops.inside(
+                self.target, self.case, instr, self.right, self.skip, located
+            )  # fmt: skip
+            if inside is not None:
+                return inside
+        if not cause.source:
+            source, asm = texts(self.device, alone(program, step, reads, writes))
+            cause = replace(cause, source=source, asm=asm)
+        lines = tuple(map(str, problem.verdict.mismatches))
+        path: tuple[str, ...] = ()
+        if problem.kind == "wrong" and results:
+            number = problem.data % len(self.sets)
+            values = [v for v, _ in writes]
+            path = trace(self.target, self.case, self.ready, self.sets[number],
+                         self.right[number], values, results, problem.verdict)  # fmt: skip
+        return replace(cause, mismatches=lines, trace=path)
+
+    def _together(self) -> Cause | None:
+        _, program = self.made
+        self.suspect(
+            Cause(
+                "together",
+                program.name,
+                "every step runs alone, and the device died when they ran together",
+                steps=len(program.steps),
+                kernels=tuple(map(str, program.kernels)),
+            )
+        )
+        found = together.first_spoilt(
+            self.device, program, self._places(), self._is_right, self.sets, self.kernel_passes
+        )
+        if found is not None:
+            return replace(found, ir_before=print_graph(self.ready), ir_after=str(program))
+        problem = self._by_host(self.case, self.sets, self.target.compile(
+            self.case.graph, fuse=self.fuse, skip=self.skip))  # fmt: skip
+        if problem is None:
+            return None
+        return Cause(
+            "device", program.name, "every step is right alone, all of them with a look into "
+            f"memory, and the program is not: {problem.what}", steps=len(program.steps),
+            ir_before=print_graph(self.ready), ir_after=str(program),
+            kernels=tuple(map(str, program.kernels)),
+        )  # fmt: skip
+
+    def _is_right(self, value: Value, array: Array, number: int) -> str:
+        """What is wrong with the array of a value in a run on a data set, or nothing."""
+        graph = part(self.ready, self.ready.inputs, [value])
+        case = about(self.case, graph)
+        found = verdict(self.target, case, [array], self.sets[number])
+        return "" if found.ok else str(found.mismatches[0])
+
+
+def _on_right_inputs(problem: Problem) -> str:
+    return f"on right inputs, alone: {problem.what}"
+
+
+def _named(change: KernelPass) -> str:
+    return getattr(change, "__name__", type(change).__name__)
+
+
+def _evaluating(graph: Graph) -> Runnable:
+    return lambda inputs: evaluate(graph, inputs)
+
+
+def _by_kernel(launch: Launch, kernel: Kernel) -> Runnable:
+    """Core's evaluator as something to call, on memory that holds 0xFF at first."""
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        table = dict(zip(launch.reads, map(np.ascontiguousarray, inputs), strict=True))
+        for value in launch.writes:
+            raw = np.full(value.type.nbytes, 0xFF, np.uint8)
+            table[value] = raw.view(value.dtype.numpy).reshape(value.shape)
+        evaluate_kernel(kernel, [table[v] for v in launch.values])
+        return [table[v] for v in launch.writes]
+
+    return run
+
+
+__all__ = ["Suspect", "locate", "located"]

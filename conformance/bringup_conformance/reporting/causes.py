@@ -1,0 +1,88 @@
+"""What is guilty of a failure, for people: a sentence, what changed, the kernel and its source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from bringup_conformance.reducing.cause import Cause
+from bringup_conformance.reducing.marked import marked
+from bringup_conformance.reporting.reports import Failure
+
+#: Lines of assembly that are shown; more are in the file.
+_SHORT = 60
+_STYLES = {"- ": "red", "+ ": "green"}
+
+
+def show_cause(console: Console, failure: Failure, cause: Cause) -> None:
+    """All that was found out."""
+    case = failure.document["case"]
+    _line(console, f"{case['name']} on {failure.document['backend']}", "bold")
+    _section(console, "smallest program", failure.shown["ir"].splitlines())
+    worst = [_place(m) for m in failure.problem["mismatches"][:3]]
+    _section(console, "", worst or [failure.problem["what"]], "red")
+    _line(console, f"guilty: {cause.title}{_step(cause)}", "bold red")
+    _line(console, f"  {cause.what}")
+    if failure.document.get("guilty"):
+        _line(console, f"  right without: {', '.join(failure.document['guilty'])}")
+    _line(console)
+    _section(console, "from its element to the program's", cause.trace)
+    _section(console, "places in memory", cause.slots)
+    _show_change(console, cause)
+    others = [text for text in cause.kernels if text != cause.kernel]
+    if cause.kernel:
+        _section(console, f"guilty kernel, {_count(others)} beside it", cause.kernel.splitlines())
+    else:
+        _section(console, "kernels", "\n\n".join(cause.kernels).splitlines())
+    _section(console, "its source", cause.source.splitlines())
+    assembly = cause.asm.splitlines()
+    if len(assembly) <= _SHORT:
+        _section(console, "its assembly", assembly)
+    else:
+        _line(console, f"its assembly: {len(assembly)} lines, in the file", "bold")
+
+
+def _step(cause: Cause) -> str:
+    return "" if cause.step is None else f", step {cause.step} of {cause.steps}"
+
+
+def _count(others: Sequence[str]) -> str:
+    return {0: "none", 1: "another one"}.get(len(others), f"{len(others)} others")
+
+
+def _show_change(console: Console, cause: Cause) -> None:
+    """What went in and what came out; of two graphs, what changed."""
+    if not cause.ir_before or not cause.ir_after:
+        _section(console, "the least part that is wrong", cause.ir_before.splitlines())
+        return
+    if cause.kind in ("pass", "kernel pass"):
+        _line(console, f"what {cause.name} changed", "bold")
+        for line in marked(cause.ir_before, cause.ir_after):
+            _line(console, f"  {line}", _STYLES.get(line[:2], ""))
+        _line(console)
+        return
+    _section(console, "what it is to compute", cause.ir_before.splitlines())
+    if cause.ir_after != cause.kernel:
+        _section(console, "what that became", cause.ir_after.splitlines())
+
+
+def _place(m: Any) -> str:
+    place = f"output {m['output']}[{', '.join(map(str, m['index']))}]"
+    return f"{place} is {m['actual']}, not {m['expected']}"
+
+
+def _section(console: Console, title: str, lines: Sequence[str], style: str = "") -> None:
+    if not lines:
+        return
+    if title:
+        _line(console, title, "bold")
+    for line in lines:
+        _line(console, f"  {line}", style)
+    _line(console)
+
+
+def _line(console: Console, text: str = "", style: str = "") -> None:
+    console.print(Text(text, style=style), soft_wrap=True)
