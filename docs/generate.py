@@ -12,7 +12,10 @@ from typing import Any
 
 from bringup import config
 from bringup.cli.ops import facts
-from bringup.ops.table import all_ops
+from bringup.ops.table import OpDef, all_ops
+from bringup_conformance.rules import CONTRACT, NUMERICS, Rule, all_rules
+from bringup_conformance.rules.cells import rules_of, shown
+from bringup_conformance.rules.contract import AREAS
 
 FOLDER = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py from the code; change the code and run it again. -->"
@@ -22,7 +25,11 @@ Facts = dict[str, Any]
 
 def pages() -> dict[str, str]:
     """The text of every generated page, by file name."""
-    return {"ops.md": ops_page(), "environment.md": environment_page()}
+    return {
+        "ops.md": ops_page(),
+        "rules.md": rules_page(),
+        "environment.md": environment_page(),
+    }
 
 
 OPS = """\
@@ -57,6 +64,35 @@ Compiled code is kept in the user's cache directory, which `bringup doctor` name
 
 A backend may read variables of its own. The one for CPUs reads `BRINGUP_THREADS`: the number of
 threads, by default the number of CPUs that this process may run on.
+"""
+
+RULES = """\
+# Rules
+
+{note}
+
+What a device must do, beyond being fast: {count:,} rules in three tables. Each has an id that never
+changes its meaning; the suite's cases carry it, and a failure names it. `conformance list --rules`
+says which test checks which rule, with `--json` for programs, with `--only add.f32` for some;
+`conformance run --only RULE` runs the tests of one.
+
+1. [Contract](#contract): what a device promises beyond the values of one program.
+2. [Numerics](#numerics): how near results have to be.
+3. [Special values](#special-values): NaN, infinities, zeros of both signs, subnormals, extremes.
+
+"""
+
+CELLS = """\
+## Special values
+
+The id of a rule is op, dtype and the words in the first column: `sqrt.f32.of-minus-zero` is the
+rule `of-minus-zero` of `sqrt` for `f32`. Where cells are instances of one rule they share its id,
+and the sentence is the rule; else the cell itself is the rule. Results hold bit for bit; `nan` is
+any NaN, `+nan` and `-nan` one with that sign; "or" separates allowed results. `MAX` is the largest
+finite value, `TINY` the smallest normal and `SUBNORMAL` the smallest positive one, `INT_MIN` and
+`INT_MAX` are the ends of the dtype's range, `BITS` is its width. What no cell tells is told by
+[the op's own section](ops.md), or is not specified and then not tested.
+
 """
 
 
@@ -103,6 +139,39 @@ def section(row: Facts) -> Iterable[str]:
             for s in row["special"]
         ]
         yield from (*table(("dtypes", "operands", "attributes", "result"), special), "")
+
+
+def rules_page() -> str:
+    """The contract, the rules of numerics, and the special values row by row."""
+    lines: list[str] = ["## Contract", ""]
+    for area, about in AREAS.items():
+        rules = [rule for rule in CONTRACT if rule.area == area]
+        lines += [f"### {area.capitalize()}", "", about, "", *_sentences(rules), ""]
+    lines += ["## Numerics", "", *_sentences(NUMERICS), ""]
+    head = RULES.format(note=NOTE, count=len(all_rules()))
+    rows = [line for op in all_ops() if op.special for line in _special(op)]
+    return head + "\n".join(lines) + "\n" + CELLS + "\n".join(rows).rstrip() + "\n"
+
+
+def _sentences(rules: Iterable[Rule]) -> Iterable[str]:
+    rows = [(f"`{rule.id}`", rule.says, rule.needs) for rule in rules]
+    return table(("rule", "says", "only if declared"), rows)
+
+
+def _special(op: OpDef) -> Iterable[str]:
+    """The rules of one row, dtypes that have the same cells together."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for dtype in op.dtypes:
+        for rule, cells in rules_of(op, dtype).items():
+            texts = "; ".join(shown(op, cell) for cell in cells)
+            says = "" if rule.says == texts else rule.says
+            found.setdefault((rule.slug, texts, says), []).append(dtype.name)
+    rows = [
+        (f"`{slug}`", " ".join(dtypes), texts, says)
+        for (slug, texts, says), dtypes in found.items()
+    ]
+    yield from (f"### {op.name}", "")
+    yield from (*table(("rule", "dtypes", "cells", "says"), rows), "")
 
 
 def environment_page() -> str:

@@ -188,6 +188,16 @@ def show_contents(found: Mapping[str, Any]) -> None:
     output.table(("op", "kind", "tier", "dtypes", "special cells"), ops)
 
 
+def show_rules(found: Sequence[Mapping[str, Any]]) -> None:
+    """The rules with what checks them."""
+    rows = []
+    for rule in found:
+        cells = "" if rule["cells"] == [rule["says"]] else " ".join(rule["cells"])
+        says = f"{rule['says']} {cells}".rstrip()
+        rows.append((rule["id"], rule["test"] or "nothing", says))
+    output.table(("rule", "checked by", "says"), rows)
+
+
 def _line(console: Console, text: str = "", style: str = "") -> None:
     console.print(Text(text, style=style), soft_wrap=True)
 

@@ -70,7 +70,12 @@ def rules_of(row: OpDef, dtype: DType) -> Mapping[Rule, tuple[Special, ...]]:
 
 
 def shown(row: OpDef, cell: Special) -> str:
-    """A cell as text: operands, attributes that are told, and the result."""
+    """A cell as text: the op with operands and attributes but graphs, and the result.
+
+    >>> from bringup.ops.table import lookup
+    >>> shown(lookup("max"), Special(("0.0", "-0.0"), "0.0"))
+    'max(0.0, -0.0) → 0.0'
+    """
     parts = [*cell.operands, *(f"{name}={_text(value)}" for name, value in _told(row, cell))]
     result = cell.result if isinstance(cell.result, str) else " or ".join(cell.result)
     return f"{row.name}({', '.join(parts)}) → {result}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 
 from bringup.backend.capabilities import Capabilities, Claims
 from bringup.dtypes import STORED, DType
@@ -23,7 +25,8 @@ def everything() -> Capabilities:
     return Capabilities(ops=claims, kernels=claims, asynchronous=True)
 
 
-def carried_by_tests(names: Iterable[str] = levels.LEVELS) -> dict[str, str]:
+@cache
+def carried_by_tests(names: tuple[str, ...] = levels.LEVELS) -> Mapping[str, str]:
     """Rule ids, each with the name of the first test of these levels that carries it."""
     plan = Plan(everything(), Support(lambda _graph: None), 0, _BUDGET)
     found: dict[str, str] = {}
@@ -33,4 +36,4 @@ def carried_by_tests(names: Iterable[str] = levels.LEVELS) -> dict[str, str]:
                 if not isinstance(item, Unsupported):
                     for rule in item.rules:
                         found.setdefault(rule, item.name)
-    return found
+    return MappingProxyType(found)
