@@ -1,6 +1,7 @@
 """The console script ``conformance``.
 
-Exit status: 0 if all is right, 1 if something failed, 2 if nothing could be run.
+Exit status: 0 if all is right, 1 if something failed, 2 if nothing could be run, 130 if someone
+stopped it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import typer
 
 from bringup.cli.output import problem
 from bringup.errors import BringupError
+from bringup_conformance.commands.explain import explain
 from bringup_conformance.commands.list import list_command
 from bringup_conformance.commands.replay import replay
 from bringup_conformance.commands.run import run
 from bringup_conformance.commands.shared import NOT_RUN
+from bringup_conformance.commands.shrink import shrink
 
 app = typer.Typer(
     help="Prove a device right.",
@@ -27,6 +30,8 @@ app = typer.Typer(
 app.command()(run)
 app.command("list")(list_command)
 app.command()(replay)
+app.command()(explain)
+app.command()(shrink)
 
 
 def main() -> None:

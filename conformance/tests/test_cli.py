@@ -87,7 +87,7 @@ def test_the_plain_report_has_a_table_for_each_kind_and_a_sum(cache: Path) -> No
 def test_a_failure_is_shown_small_and_its_command_replays_it(
     broken: Reference, cache: Path
 ) -> None:
-    done = conformance("run", "--backend=broken", "--only=fusion")
+    done = conformance("run", "--backend=broken", "--only=fusion", "--jobs=0")
     assert done.exit_code == 1
     assert "FAIL fusion/programs/" in done.stdout
     assert "right without: fusion" in done.stdout
@@ -106,7 +106,8 @@ def test_a_report_holds_all_of_it_and_nothing_of_an_earlier_run(
     broken: Reference, tmp_path: Path
 ) -> None:
     folder = tmp_path / "a" / "report"
-    done = conformance("run", "--backend=broken", "--only=fusion", f"--report={folder}", "--json")
+    asked = ("run", "--backend=broken", "--jobs=0", f"--report={folder}")
+    done = conformance(*asked, "--only=fusion", "--json")
     found = json.loads(done.stdout)
     assert done.exit_code == 1
     assert found["failed"] == len(found["failures"]) > 0
@@ -122,9 +123,7 @@ def test_a_report_holds_all_of_it_and_nothing_of_an_earlier_run(
     assert replayed.exit_code == 1
     assert json.loads(replayed.stdout)["passes"] is False
     broken.edit = None
-    assert (
-        conformance("run", "--backend=broken", "--only=smoke", f"--report={folder}").exit_code == 0
-    )
+    assert conformance(*asked, "--only=smoke").exit_code == 0
     assert not list(folder.glob("failure-*.json"))
 
 
@@ -142,6 +141,8 @@ def test_a_device_that_is_not_there_ends_with_2(
     [
         (["run", "--backend=cpu", "--level=all"], "no level is named 'all'"),
         (["run", "--backend=cpu", "--only=expo"], "no case is of 'expo'"),
+        (["run", "--backend=cpu", "--fraction=3/2"], "'3/2' is no fraction"),
+        (["run", "--backend=cpu", "--fraction=half"], "'half' is no fraction"),
         (["run", "--backend=cpu", "--report=/dev/null/x", "--level=smoke"], "/dev/null"),
         (["replay", "nowhere.json"], "nowhere.json"),
     ],

@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 
 from bringup.cli.output import problem
-from bringup_conformance.commands.shared import NOT_RUN, Json
+from bringup.errors import BringupError
+from bringup_conformance.commands.shared import INTERRUPTED, NOT_RUN, Json
 from bringup_conformance.execution import runner
 from bringup_conformance.reporting import terminal
 
@@ -22,29 +23,77 @@ from bringup_conformance.reporting import terminal
 def run(
     backend: Annotated[str, typer.Option(help="A device, as `bringup devices` lists it.")],
     level: Annotated[
-        str, typer.Option(help="smoke, ops or fusion; each with those before it.")
+        str,
+        typer.Option(
+            help="smoke, ops, fusion, runtime or exhaustive, each with those before it; or soak."
+        ),
     ] = "fusion",
     seed: Annotated[int, typer.Option(help="Which cases to draw.")] = 0,
     only: Annotated[
         str, typer.Option(help="Cases of these levels, ops, kinds, dtypes or tags: 'add/f32,exp'.")
     ] = "",
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            min=0,
+            help="Worker processes: as many as cores, at most 4, by default; 0 for none.",
+        ),
+    ] = None,
+    fraction: Annotated[
+        str, typer.Option(help="i/N: part i of N; all parts together are the whole run.")
+    ] = "",
+    time_budget: Annotated[
+        float | None, typer.Option(min=0, help="Seconds after which no more is begun.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds after which a case counts as hanging.")
+    ] = 60.0,
     report: Annotated[
         Path | None, typer.Option(help="Folder for report.json and a file for each failure.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run the suite on a device."""
+    """Run the suite on a device.
+
+    Ctrl-C ends it with what is known by then, and status 130.
+    """
+    part = _part(fraction)
     folder = report or _own_folder(backend)
     with _progress(as_json) as show:
-        found = runner.run(backend, level, seed, only=only, report=folder, on_progress=show)
+        found = runner.run(
+            backend,
+            level,
+            seed,
+            jobs=jobs,
+            only=only,
+            fraction=part,
+            time_budget=time_budget,
+            timeout=timeout,
+            report=folder,
+            on_progress=show,
+        )
     if as_json:
         typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
     else:
         terminal.show_report(Console(), found)
+    if found.interrupted:
+        raise typer.Exit(INTERRUPTED)
     if found.passed + found.failed == 0:
         problem(f"nothing was run: no case is of {only!r}" if only else "nothing was run")
         raise typer.Exit(NOT_RUN)
     raise typer.Exit(0 if found.ok else 1)
+
+
+def _part(fraction: str) -> tuple[int, int] | None:
+    """The i and N of ``i/N``.  Raises BringupError if it is none."""
+    if not fraction:
+        return None
+    part, _, parts = fraction.partition("/")
+    if not (part.isdecimal() and parts.isdecimal()):
+        raise BringupError(f"{fraction!r} is no fraction", fix="use 1/N to N/N")
+    return int(part), int(parts)
 
 
 def _own_folder(backend: str) -> Path:

@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup_conformance.cases import PROGRAMS, Check, Outcome, Unsupported
-from bringup_conformance.execution import levels
+from bringup.errors import BringupError
+from bringup_conformance.cases import PROGRAMS
+from bringup_conformance.execution.crew import Crew, StoppedError
+from bringup_conformance.execution.here import Here
 from bringup_conformance.execution.levels import LEVELS, ladder
-from bringup_conformance.execution.plan import Plan, Unit, budget_of
-from bringup_conformance.execution.running import run_item
-from bringup_conformance.execution.selection import Selection
-from bringup_conformance.execution.support import Support
-from bringup_conformance.execution.targets import DeviceTarget, Target
-from bringup_conformance.reducing import explain
+from bringup_conformance.execution.merging import Merge, Met
+from bringup_conformance.execution.protocol import (
+    Began,
+    Done,
+    Explain,
+    Explained,
+    Finished,
+    Setup,
+    Work,
+)
+from bringup_conformance.execution.schedule import Job
+from bringup_conformance.execution.targets import Target
 from bringup_conformance.reducing.reduce import Effort
 from bringup_conformance.reporting import failures
-from bringup_conformance.reporting.environment import environment
-from bringup_conformance.reporting.reports import Failure, Report
-from bringup_conformance.reporting.results import result_of
+from bringup_conformance.reporting.failures import is_check
+from bringup_conformance.reporting.reports import Report
 
 #: Failures that are shrunk in one run: of ops one each, so that a fault is not shrunk a hundred
 #: times.
 MOST_SHRUNK = 12
+#: Workers unless told otherwise, if there are cores for them.
+MOST_JOBS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is.  done, total: units of work.  doing: what is at hand.  failed: cases."""
+    """How far a run is.
+
+    done, total: units of work.  doing: what is at hand.  failed: cases.  jobs: what each worker is
+    at, if there are workers.
+    """
 
     done: int
     total: int
     doing: str
     failed: int
+    jobs: tuple[str, ...] = ()
 
 
 OnProgress = Callable[[Progress], None]
@@ -45,106 +61,169 @@ def run(
     level: str = "fusion",
     seed: int = 0,
     *,
+    jobs: int | None = None,
     only: str = "",
+    fraction: tuple[int, int] | None = None,
+    time_budget: float | None = None,
+    timeout: float = 60.0,
     report: Path | None = None,
     on_progress: OnProgress | None = None,
     shrink_seconds: float = 90.0,
 ) -> Report:
     """Run a level, and those below it, on a device.
 
-    backend: its name, or a target at hand.  only: which cases, see `Selection`.  report: a folder
-    that receives a file for every failure as it is met, and ``report.json``; files of failures that
-    an earlier run left there go.  shrink_seconds: for making failures small, all of them together.
-    Raises BackendError if the device cannot be opened, BringupError for an unknown level, OSError
-    if the folder cannot be written to.
+    backend: its name, or a target at hand, which runs in this process.
+    jobs: worker processes; 0 for this process, where a crash of the device ends the run.  By
+    default as many as there are cores, at most 4.  What is found does not depend on it.
+    only: which cases, see `Selection`.  fraction: part ``(i, n)`` of n, counted from 1; all parts
+    together are the whole run.
+    time_budget: seconds after which no more is begun.  timeout: seconds for one case, then its
+    worker is ended and the case hangs (not in this process).
+    report: a folder that receives a file for every failure as it is met, and ``report.json``; files
+    of failures that an earlier run left there go.
+    shrink_seconds: for making failures small, all of them together.
+    An interrupt from the keyboard ends the run, which tells what is known then.
+    Raises BackendError if the device cannot be opened, BringupError for an unknown level or an odd
+    fraction, OSError if the folder cannot be written to.
+
+    >>> found = run("cpu", "ops", only="neg/f32", jobs=0)
+    >>> found.ok, found.reduced
+    (True, ["only 'neg/f32' was asked for"])
     """
     ladder(level)
-    target = DeviceTarget.named(backend) if isinstance(backend, str) else backend
+    _check_fraction(fraction)
     if report is not None:
         failures.prepare(report)
-    found = Report(target.name, level, seed, only, environment=environment(target))
-    if only:
-        found.reduced.append(f"only {only!r} was asked for")
-    session = _Session(target, found, report)
     start = time.perf_counter()
-    session.run(on_progress or (lambda _progress: None))
-    session.explain(shrink_seconds, on_progress or (lambda _progress: None))
-    session.report.seconds = time.perf_counter() - start
-    session.report.failures.sort(key=lambda failure: failure.nodes)
+    job = Job(level, seed, only, fraction)
+    with _workers(backend, job, jobs, timeout) as workers:
+        workers.open()
+        found = Report(workers.environment["device"], level, seed, only)
+        found.environment = workers.environment
+        found.reduced += _reductions(job)
+        session = _Session(workers, Merge(found, report), on_progress or (lambda _progress: None))
+        session.run(time_budget, shrink_seconds)
+    found.seconds = time.perf_counter() - start
+    found.failures.sort(key=lambda failure: failure.nodes)
     if report is not None:
-        session.report.write(report)
-    return session.report
+        found.write(report)
+    return found
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not every system knows affinity
+        return os.cpu_count() or 1
+
+
+def _workers(backend: str | Target, job: Job, jobs: int | None, timeout: float) -> Crew | Here:
+    from bringup_conformance.execution.targets import DeviceTarget
+
+    if not isinstance(backend, str):
+        if jobs:
+            raise BringupError("a target at hand cannot run in workers", fix="leave jobs out")
+        return Here(backend, job)
+    if jobs == 0:
+        return Here(DeviceTarget.named(backend), job)
+    cores = usable_cores()
+    count = min(cores, MOST_JOBS) if jobs is None else jobs
+    setup = Setup(backend, job.level, job.seed, job.only, job.fraction, timeout)
+    return Crew(setup, count, max(1, cores // count))
+
+
+def _check_fraction(fraction: tuple[int, int] | None) -> None:
+    if fraction is not None and not 1 <= fraction[0] <= fraction[1]:
+        text = "/".join(map(str, fraction))
+        raise BringupError(f"{text!r} is no fraction", fix="use 1/N to N/N")
+
+
+def _reductions(job: Job) -> list[str]:
+    found = [f"only {job.only!r} was asked for"] if job.only else []
+    if job.fraction is not None and job.fraction[1] > 1:
+        found.append(f"part {job.fraction[0]} of {job.fraction[1]} was asked for")
+    return found
 
 
 class _Session:
     """A run in progress."""
 
-    def __init__(self, target: Target, report: Report, folder: Path | None) -> None:
-        self.target = target
-        self.report = report
-        self.folder = folder
-        self.failed: list[tuple[Outcome, Failure]] = []
+    def __init__(self, workers: Crew | Here, merge: Merge, on_progress: OnProgress) -> None:
+        self.workers = workers
+        self.merge = merge
+        self.on_progress = on_progress
 
-    def run(self, on_progress: OnProgress) -> None:
-        report, capabilities = self.report, self.target.capabilities
-        selection = Selection(report.only)
-        support = Support(self.target.missing)
-        plan = Plan(capabilities, support, report.seed, budget_of(capabilities))
-        units = [
-            u
-            for name in ladder(report.level)
-            for u in levels.units(plan, name)
-            if selection.reaches(u)
-        ]
-        for number, unit in enumerate(units):
-            on_progress(Progress(number, len(units), _title(unit), report.failed))
-            for item in unit.make():
-                if not selection.admits(item):
-                    continue
-                if isinstance(item, Unsupported):
-                    report.unsupported.append(item)
-                else:
-                    start = time.perf_counter()
-                    outcome = run_item(self.target, item)
-                    self._take(outcome, time.perf_counter() - start)
+    def run(self, time_budget: float | None, shrink_seconds: float) -> None:
+        report, total = self.merge.report, len(self.workers.places)
+        until = float("inf") if time_budget is None else time.monotonic() + time_budget
+        try:
+            left = self.workers.work(deque(map(Work, range(total))), self.take, until)
+            if left:
+                report.reduced.append(
+                    f"the time budget of {time_budget:g} s left out {left} of {total} units"
+                )
+            self.merge.close()
+            self.explain(shrink_seconds)
+        except StoppedError as error:
+            self._stop(str(error))
+        except KeyboardInterrupt:
+            report.interrupted = True
+            self._stop("interrupted")
 
-    def _take(self, outcome: Outcome, seconds: float) -> None:
-        report = self.report
-        if outcome.problem is None:
-            report.add(result_of(outcome, seconds))
-            return
-        document = failures.document(outcome, report.backend, report.seed)
-        report.add(result_of(outcome, seconds, document))
-        failure = Failure(document)
-        report.failures.append(failure)
-        self.failed.append((outcome, failure))
-        self._write(len(self.failed) - 1, failure)
+    def _stop(self, why: str) -> None:
+        """All that is known goes into the report."""
+        self.workers.end()
+        self.merge.close()
+        left, total = len(self.workers.places) - self.merge.finished, len(self.workers.places)
+        self.merge.report.reduced.append(f"{why}; {left} of {total} units are not whole")
 
-    def _write(self, number: int, failure: Failure) -> None:
-        if self.folder is not None:
-            failure.file = failures.write(self.folder, number, failure.document)
+    def take(self, message: Began | Done | Finished | Explained) -> None:
+        """Hear of a unit."""
+        if isinstance(message, Done):
+            self.merge.add(message)
+        elif isinstance(message, Finished):
+            self.merge.finish(message, str(self.workers.places[message.unit]))
+        elif isinstance(message, Began):
+            self.show(message.name)
 
-    def explain(self, seconds: float, on_progress: OnProgress) -> None:
+    def show(self, doing: str) -> None:
+        """Tell how far it is."""
+        merge, places = self.merge, self.workers.places
+        self.on_progress(
+            Progress(merge.finished, len(places), doing, merge.failed, self.workers.doing)
+        )
+
+    def explain(self, seconds: float) -> None:
         """Shrink failures, of ops the first of each, until there are many or time is up."""
-        start, ops, done = time.monotonic(), set(), 0
-        for number, (outcome, failure) in enumerate(self.failed):
-            left = seconds - (time.monotonic() - start)
-            if done == MOST_SHRUNK or left <= 0:
-                return
-            if isinstance(outcome.case, Check) or outcome.case.op in ops:
-                continue
-            if outcome.case.op != PROGRAMS:
-                ops.add(outcome.case.op)
-            what = f"shrinking {outcome.case.name}"
-            on_progress(Progress(done, MOST_SHRUNK, what, self.report.failed))
-            effort = Effort(seconds=min(left, Effort().seconds))
-            failure.document = explain.explained(self.target, outcome, failure.document, effort)
-            self._write(number, failure)
-            done += 1
+        met = {(each.unit, each.item): each for each in _worth_shrinking(self.merge.met)}
+        tasks: deque[Work | Explain] = deque(
+            Explain(m.unit, m.item, m.problem, m.failure.document, min(seconds, Effort().seconds),
+                    alone=bool(m.problem.log))
+            for m in met.values()
+        )  # fmt: skip
+
+        def take(message: Began | Done | Finished | Explained) -> None:
+            if isinstance(message, Explained):
+                self.merge.explained(met[message.unit, message.item], message.document)
+            self.show("shrinking")
+
+        if tasks:
+            self.show("shrinking")
+            self.workers.work(tasks, take, time.monotonic() + seconds)
 
 
-def _title(unit: Unit) -> str:
-    return "/".join(filter(None, (unit.level, unit.op, unit.dtype, unit.number)))
+def _worth_shrinking(met: Sequence[Met]) -> list[Met]:
+    ops: set[str] = set()
+    found: list[Met] = []
+    for each in met:
+        op = each.failure.document["case"]["op"]
+        if is_check(each.failure.document) or op in ops or len(found) == MOST_SHRUNK:
+            continue
+        if op != PROGRAMS:
+            ops.add(op)
+        found.append(each)
+    return found
 
 
-__all__ = ["LEVELS", "Progress", "Report", "run"]
+__all__ = ["LEVELS", "Progress", "Report", "run", "usable_cores"]

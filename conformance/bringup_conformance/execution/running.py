@@ -37,7 +37,7 @@ def run_check(target: Target, check: Check) -> Outcome:
     try:
         problem = check.run(target)
     except Exception as error:  # noqa: BLE001  (what a backend raises is the check's result)
-        problem = Problem(kind_of(error), told(error))
+        problem = _raised(error)
     return Outcome(check, Verdict() if problem is None else problem.verdict, problem)
 
 
@@ -59,7 +59,7 @@ def attempt(
     try:
         runnable = target.compile(case.graph, fuse=fuse, skip=skip)
     except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)
-        return Verdict(), Problem(kind_of(error), f"compiling: {told(error)}", fused=fuse)
+        return Verdict(), _raised(error, "compiling: ", fuse=fuse)
     if case.cells:
         return _run_cells(runnable, case)
     return _run_data(target, runnable, case, fuse)
@@ -135,7 +135,7 @@ def _call(
     try:
         results = runnable(inputs)
     except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)
-        return [], Problem(kind_of(error), f"running: {told(error)}", number, fuse)
+        return [], _raised(error, "running: ", number, fuse)
     wanted = [(v.shape, v.dtype.numpy) for v in case.graph.outputs]
     given = [(x.shape, x.dtype) for x in results]
     if wanted != given:
@@ -178,8 +178,27 @@ def _run_cells(runnable: Runnable, case: Case) -> Found:
     return total, Problem("wrong", what, 0, True, total, rules=tuple(rules))
 
 
+class ElsewhereError(Exception):
+    """What a device raised in another process, or the end of that process.
+
+    kind: of problem.  log: last words of the process, if it ended.
+    """
+
+    def __init__(self, kind: str, told: str, log: str = "") -> None:
+        super().__init__(told)
+        self.kind = kind
+        self.log = log
+
+
+def _raised(error: Exception, when: str = "", data: int = 0, fuse: bool = True) -> Problem:
+    log = error.log if isinstance(error, ElsewhereError) else ""
+    return Problem(kind_of(error), when + told(error), data, fuse, log=log)
+
+
 def kind_of(error: BaseException) -> str:
     """The kind of problem that an exception of a device is."""
+    if isinstance(error, ElsewhereError):
+        return error.kind
     if isinstance(error, MemoryError):
         return "oom"
     return "hang" if isinstance(error, TimeoutError) else "crash"
@@ -187,4 +206,6 @@ def kind_of(error: BaseException) -> str:
 
 def told(error: BaseException) -> str:
     """An exception as text: its class and message."""
+    if isinstance(error, ElsewhereError):
+        return str(error)
     return f"{type(error).__name__}: {error}"[:_TEXT]

@@ -16,12 +16,13 @@ from bringup_conformance.reporting.failures import suite_version
 
 
 def environment(target: Target) -> dict[str, Any]:
-    """Versions of what took part, product and details of the device, and its capabilities.
+    """The device, its product and details, all that it declares, and versions of what took part.
 
     Of a target that is no opened device, the product is its name.
     """
     info = target.device.info if isinstance(target, DeviceTarget) else None
     return {
+        "device": target.name,
         "suite": suite_version(),
         "python": platform.python_version(),
         "numpy": np.__version__,

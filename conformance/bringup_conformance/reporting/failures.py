@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.numbers import Array
 
 #: Changes when a file of an earlier version means something else.
-FORMAT = 1
+FORMAT = 2
 
 
 def suite_version() -> str:
@@ -28,15 +28,23 @@ def suite_version() -> str:
     return version("bringup")
 
 
-def document(outcome: Outcome, backend: str, seed: int) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a failure is of, besides its case."""
+
+    backend: str
+    seed: int
+
+
+def document(outcome: Outcome, run: Run) -> dict[str, Any]:
     """A failure as it was met: what was run, where, and what went wrong."""
     assert outcome.problem is not None
     case = outcome.case
     return {
         "format": FORMAT,
         "suite": suite_version(),
-        "backend": backend,
-        "run": {"level": case.level, "seed": seed},
+        "backend": run.backend,
+        "run": {"level": case.level, "seed": run.seed},
         "options": {"skip": []},
         "nodes": len(case.graph) if isinstance(case, Case) else 0,
         "case": item_to_json(case),
@@ -150,20 +158,36 @@ def digest(arrays: list[Array]) -> str:
 def prepare(folder: Path) -> None:
     """Make a folder for failure files; those of an earlier run go.  Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("failure-[0-9]*.json"):
+    for old in (*folder.glob("failure-[0-9]*.json"), *folder.glob("failure-[0-9]*.py")):
         old.unlink()
 
 
 def write(folder: Path, number: int, failure: Mapping[str, Any]) -> Path:
-    """Write one failure as a file of its own; returns its path.  Raises OSError."""
+    """Write one failure as a file of its own, and a script beside it that shows it alone; returns
+    the file's path.  Raises OSError.
+    """
     path = folder / f"failure-{number:03}.json"
-    path.write_text(json.dumps(failure, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    rewrite(path, failure)
     return path
+
+
+def rewrite(path: Path, failure: Mapping[str, Any]) -> None:
+    """Write a failure to its file, and its script.  Raises OSError."""
+    from bringup_conformance.reporting.scripts import script  # it reads documents by this module
+
+    path.write_text(json.dumps(failure, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if not is_check(failure):
+        path.with_suffix(".py").write_text(script(failure), encoding="utf-8")
 
 
 def read(path: Path) -> dict[str, Any]:
     """Read a failure file.  Raises ValueError if it is none, or of a format not known here."""
     data = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise ValueError(f"{path} is no failure file of format {FORMAT}")
+    if not isinstance(data, dict) or not isinstance(data.get("case"), dict):
+        raise ValueError(f"{path} is no failure file")
+    if data.get("format") != FORMAT:
+        raise ValueError(
+            f"{path} has format {data.get('format')}, written by version {data.get('suite')};"
+            f" this suite reads format {FORMAT}: run the suite again to have the failure anew"
+        )
     return data

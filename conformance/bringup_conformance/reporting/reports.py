@@ -109,6 +109,7 @@ class Report:
     only: the selection, if not every case was wanted.  tallies: by (level, op, dtype), whole
     programs by the dtype of their first output.  failures: the smallest first.  rules: by id.
     reduced: why the run is not whole, such as a selection or a time budget; empty if it is.
+    interrupted: whether someone stopped it.
     environment: see the function of this name.  results: every case, in the order of the suite.
     """
 
@@ -124,6 +125,7 @@ class Report:
     reduced: list[str] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
+    interrupted: bool = False
 
     @property
     def passed(self) -> int:

@@ -5,8 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bringup_conformance.cases import Outcome, Problem, Status
+from bringup_conformance.cases import Check, Outcome, Problem, Status
 from bringup_conformance.oracle.verdict import Verdict
+from bringup_conformance.reporting.failures import Run, document
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a unit of cases is called; dtype and number may be empty."""
+
+    level: str
+    op: str
+    dtype: str
+    number: str
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, (self.level, self.op, self.dtype, self.number)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +59,19 @@ class Result:
         }
 
 
+def lost(place: Place, problem: Problem, run: Run) -> Result:
+    """What stands for cases of a unit that could not be made, or between which a process ended."""
+    check = Check(str(place), place.level, place.op, (), _nothing, place.dtype)
+    outcome = Outcome(check, problem.verdict, problem)
+    return result_of(outcome, found=document(outcome, run))
+
+
+def _nothing(_target: object) -> None:
+    return None
+
+
 def result_of(
-    outcome: Outcome, seconds: float = 0.0, document: dict[str, Any] | None = None
+    outcome: Outcome, seconds: float = 0.0, found: dict[str, Any] | None = None
 ) -> Result:
     """What is kept of an outcome."""
     case = outcome.case
@@ -59,5 +84,5 @@ def result_of(
         outcome.verdict,
         outcome.problem,
         seconds,
-        document,
+        found,
     )

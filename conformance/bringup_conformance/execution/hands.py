@@ -1,0 +1,177 @@
+"""Worker processes, as the process that starts them sees them: their life, and how they died."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import IO, Any
+
+import bringup.errors
+from bringup.errors import BackendError, BringupError
+from bringup_conformance.cases import Problem
+from bringup_conformance.execution.protocol import Began, Refused, Setup, receive, send
+
+#: Seconds that a worker is given beyond the limit at which it should have ended itself.
+GRACE = 5.0
+# Characters and lines kept of what a worker printed last.
+_LAST = 6000
+_LINES = 60
+_PROGRAM = """
+import pickle, sys
+sys.path[:] = pickle.load(sys.stdin.buffer)
+from bringup_conformance.execution.worker import main
+main()
+"""
+#: Threads of numpy's matrix products: workers share the cores among them.
+_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A worker's last message, which it did not send."""
+
+
+Inbox = queue.SimpleQueue[tuple["Hand", Any]]
+
+
+class Hand:
+    """One worker process.
+
+    tasks: what it was given and has not finished.  at: the item at hand.  next: the number of the
+    one after the last.  since: when it was last heard of.
+    """
+
+    _numbers = itertools.count()
+
+    def __init__(self, setup: Setup, inbox: Inbox, threads: int = 0) -> None:
+        if not sys.executable:  # embedded in another program
+            raise BackendError("no Python interpreter to run workers in", fix="use jobs=0")
+        self.number = next(self._numbers)
+        self.tasks: deque[Any] = deque()
+        self.at: Began | None = None
+        self.next = 0
+        self.since = time.monotonic()
+        self.ready = False
+        self.late = False
+        self._inbox = inbox
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the process)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=_environment(threads),
+        )
+        self.tell([*sys.path])
+        self.tell(setup)
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        stream = self._process.stdout
+        assert stream is not None
+        try:
+            while True:
+                self._inbox.put((self, receive(stream)))
+        except EOFError:
+            self._inbox.put((self, Gone()))
+
+    def tell(self, message: object) -> None:
+        """Send a message; if it is dead, that will be heard of soon."""
+        stream = self._process.stdin
+        assert stream is not None
+        try:
+            send(stream, message)
+        except (BrokenPipeError, OSError):
+            return
+
+    def give(self, task: object) -> None:
+        """A task, after those it has."""
+        self.tasks.append(task)
+        if len(self.tasks) == 1:
+            self.since = time.monotonic()
+        self.tell(task)
+
+    def kill(self) -> None:
+        """End it for being silent too long; its death will be heard of."""
+        self.late = True
+        self._process.kill()
+
+    def end(self) -> None:
+        """Let it go at once."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            assert stream is not None
+            try:
+                stream.close()
+            except OSError:
+                continue
+
+    def death(self) -> Problem:
+        """How it died."""
+        try:
+            code: int = self._process.wait(GRACE)
+        except subprocess.TimeoutExpired:  # it closed its pipes and lives on
+            self.late = True
+            self._process.kill()
+            code = self._process.wait()
+        self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, self._log.tell() - _LAST))
+        text = self._log.read().decode(errors="replace")
+        log = "\n".join(text.splitlines()[-_LINES:])
+        kind, what = cause(code, text, self.late)
+        return Problem(kind, what, log=log)
+
+
+def cause(code: int, log: str, late: bool) -> tuple[str, str]:
+    """The kind of problem, and a sentence, of a process that ended.
+
+    code: its exit status, of a signal negative.  log: what it printed last.  late: whether it was
+    ended for being silent too long.
+
+    >>> cause(-11, "", False)
+    ('crash', 'its process ended with SIGSEGV')
+    >>> cause(3, "", False)
+    ('crash', 'its process exited with status 3')
+    """
+    if late or "Timeout (" in log:
+        return "hang", "it was silent for longer than a case may take"
+    ended = f"exited with status {code}" if code >= 0 else f"ended with {_signal(-code)}"
+    what = f"its process {ended}"
+    if code == -9:
+        return "oom", f"{what}, as systems do that run out of memory"
+    if "bad_alloc" in log or "MemoryError" in log:
+        return "oom", f"{what} for want of memory"
+    return "crash", what
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def refusal(message: Refused) -> BringupError:
+    """The error that a worker met when it opened its device."""
+    kind = getattr(bringup.errors, message.kind, BackendError)
+    found: BringupError = kind(message.what, fix=message.fix)
+    return found
+
+
+def _environment(threads: int) -> Mapping[str, str]:
+    # The trace of one process would overwrite that of another.
+    found = {key: value for key, value in os.environ.items() if key != "BRINGUP_TRACE"}
+    for name in _THREADS if threads else ():
+        found.setdefault(name, str(threads))
+    return found

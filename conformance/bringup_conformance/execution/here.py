@@ -1,0 +1,73 @@
+"""Units of a run, one after the other in this process: what `Crew` is for targets at hand."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from bringup_conformance.cases import Case, Outcome
+from bringup_conformance.execution.crew import Sink
+from bringup_conformance.execution.protocol import Explain, Explained, Work
+from bringup_conformance.execution.schedule import Job, Schedule, place_of
+from bringup_conformance.execution.targets import Target
+from bringup_conformance.oracle.verdict import Verdict
+from bringup_conformance.reporting.environment import environment
+from bringup_conformance.reporting.results import Place
+
+
+class Here:
+    """What runs a target at hand.  The interface is that of `Crew`."""
+
+    jobs = 1
+    doing: tuple[str, ...] = ()
+
+    def __init__(self, target: Target, job: Job) -> None:
+        self._target = target
+        self._schedule = Schedule(target, job)
+        self.environment: dict[str, Any] = environment(target)
+        self.places: tuple[Place, ...] = tuple(map(place_of, self._schedule.units))
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Nothing to end."""
+
+    def open(self) -> None:
+        """It is open."""
+
+    def work(self, tasks: deque[Work | Explain], take: Sink, until: float = float("inf")) -> int:
+        """Do tasks; returns how many were left when the time came."""
+        while tasks:
+            if time.monotonic() >= until:
+                return len(tasks)
+            task = tasks.popleft()
+            if isinstance(task, Work):
+                for event in self._schedule.run(task):
+                    take(event)
+            else:
+                take(explain(self._target, self._schedule, task))
+        return 0
+
+
+def explain(target: Target, schedule: Schedule, task: Explain) -> Explained:
+    """A failure looked into on a target."""
+    from bringup_conformance.execution.running import run_case
+    from bringup_conformance.reducing.explain import explained
+    from bringup_conformance.reducing.reduce import Effort
+
+    numbered = enumerate(schedule.items(task.unit))
+    case = next(item for number, item in numbered if number == task.item)
+    assert isinstance(case, Case)
+    outcome, document = Outcome(case, Verdict(), task.problem), task.document
+    if task.alone:  # how it ended is all that is known: where it does is not
+        outcome = run_case(target, case)
+    if outcome.problem is None:
+        document = {**document, "alone": "passes"}
+    else:
+        document = explained(target, outcome, document, Effort(seconds=task.seconds))
+    return Explained(task.unit, task.item, document)

@@ -1,0 +1,134 @@
+"""A device whose programs run in another process, which may end while this one does not."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from bringup.backend.capabilities import Capabilities
+from bringup.graph import Graph
+from bringup.graph.printer import print_graph
+from bringup_conformance.execution.hands import GRACE, Gone, Hand, refusal
+from bringup_conformance.execution.protocol import Call, Compile, Raised, Ready, Refused, Setup
+from bringup_conformance.execution.running import ElsewhereError
+from bringup_conformance.execution.targets import Runnable, Target
+from bringup_conformance.oracle.numbers import Array
+
+
+class Isolated:
+    """A target over another one's device, which it opens again by name, in another process.
+
+    The process is kept until it ends; then there is a new one for what comes next.
+    Use it as a context, which ends the last one.
+    """
+
+    def __init__(self, target: Target, timeout: float) -> None:
+        self._target = target
+        self._servant = Servant(target.name, timeout)
+
+    def __enter__(self) -> Isolated:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._servant.end()
+
+    @property
+    def name(self) -> str:
+        """The device's."""
+        return self._target.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The device's."""
+        return self._target.capabilities
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """The device's."""
+        return self._target.passes
+
+    def missing(self, graph: Graph) -> str | None:
+        """The device's."""
+        return self._target.missing(graph)
+
+    def compile(
+        self, graph: Graph, *, fuse: bool = True, skip: frozenset[str] = frozenset()
+    ) -> Runnable:
+        """Raises ElsewhereError for what the device raises, and for the end of its process."""
+        program = Compile(print_graph(graph), fuse, skip)
+        servant, mine = self._servant, self._servant.ask(program)
+
+        def run(inputs: Sequence[Array]) -> list[Array]:
+            nonlocal mine
+            if servant.made != mine:
+                mine = servant.ask(program)
+            found: list[Array] = servant.value(Call(inputs))
+            return found
+
+        return run
+
+
+class Servant:
+    """A process that answers one question after another.
+
+    made: counts programs and processes, so that one that is not there any more is made again.
+    """
+
+    def __init__(self, backend: str, timeout: float) -> None:
+        self._setup = Setup(backend, timeout=timeout)
+        self._hand: Hand | None = None
+        self._inbox: queue.SimpleQueue[tuple[Hand, Any]] = queue.SimpleQueue()
+        self.made = 0
+
+    def ask(self, message: Compile) -> int:
+        """Have a program made."""
+        self.value(message)
+        self.made += 1
+        return self.made
+
+    def value(self, message: object) -> Any:
+        """The answer to a message.  Raises ElsewhereError, BackendError."""
+        hand = self._started()
+        hand.tell(message)
+        found = self._next(hand)
+        if isinstance(found, Raised):
+            raise ElsewhereError(found.kind, found.told)
+        return found.value
+
+    def _started(self) -> Hand:
+        if self._hand is None:
+            self._hand = Hand(self._setup, self._inbox)
+            found = self._next(self._hand)
+            if isinstance(found, Refused):
+                raise refusal(found)
+            assert isinstance(found, Ready)
+        return self._hand
+
+    def _next(self, hand: Hand) -> Any:
+        while True:
+            try:
+                sender, found = self._inbox.get(timeout=self._setup.timeout + GRACE)
+            except queue.Empty:
+                hand.kill()
+                found, sender = Gone(), hand
+            if sender is not hand:
+                continue
+            if isinstance(found, Gone):
+                problem = hand.death()
+                self.end()
+                raise ElsewhereError(problem.kind, problem.what, problem.log)
+            return found
+
+    def end(self) -> None:
+        """End the process, if there is one."""
+        if self._hand is not None:
+            self._hand.end()
+            self._hand = None
+            self.made += 1

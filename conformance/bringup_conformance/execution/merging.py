@@ -1,0 +1,91 @@
+"""Puts what workers find into a report in the order of the suite, however it arrives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bringup_conformance.cases import Problem, Unsupported
+from bringup_conformance.execution.protocol import Done, Finished
+from bringup_conformance.reporting import failures
+from bringup_conformance.reporting.reports import Failure, Report
+from bringup_conformance.reporting.results import Result
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A failure, and where in the run it was met.  number: of its file."""
+
+    unit: int
+    item: int
+    number: int
+    problem: Problem
+    failure: Failure
+
+
+class Merge:
+    """A report under way.
+
+    folder: where files of failures go, if anywhere.  finished: units.  failed: cases, those that
+    wait for their turn too.  met: failures, in order.
+    """
+
+    def __init__(self, report: Report, folder: Path | None) -> None:
+        self.report = report
+        self.folder = folder
+        self.finished = 0
+        self.failed = 0
+        self.met: list[Met] = []
+        self._waiting: dict[int, list[Done]] = {}
+        self._ended: dict[int, str] = {}
+        self._next = 0
+
+    def add(self, done: Done) -> None:
+        """An item is done."""
+        self._waiting.setdefault(done.unit, []).append(done)
+        self.failed += isinstance(done.found, Result) and done.found.problem is not None
+
+    def finish(self, message: Finished, title: str) -> None:
+        """A unit has no more items: it is reported as soon as all before it are."""
+        self.finished += 1
+        why = f"{title}: what follows the last failure is left out" if message.left_out else ""
+        self._ended[message.unit] = why
+        while self._next in self._ended:
+            self._report(self._next)
+            self._next += 1
+
+    def close(self) -> None:
+        """Nothing more will come: report what waits."""
+        for unit in sorted(self._waiting.keys() | self._ended.keys()):
+            self._report(unit)
+
+    def _report(self, unit: int) -> None:
+        why = self._ended.pop(unit, "")
+        if why:
+            self.report.reduced.append(why)
+        for done in sorted(self._waiting.pop(unit, ()), key=lambda each: each.item):
+            if isinstance(done.found, Unsupported):
+                self.report.unsupported.append(done.found)
+            else:
+                self._take(done, done.found)
+
+    def _take(self, done: Done, result: Result) -> None:
+        self.report.add(result)
+        if result.problem is None:
+            return
+        assert result.document is not None
+        failure = Failure(result.document)
+        self.report.failures.append(failure)
+        met = Met(done.unit, int(done.item), len(self.met), result.problem, failure)
+        self.met.append(met)
+        self._write(met)
+
+    def explained(self, met: Met, document: dict[str, Any]) -> None:
+        """A failure was looked into."""
+        met.failure.document = document
+        self._write(met)
+
+    def _write(self, met: Met) -> None:
+        if self.folder is not None:
+            met.failure.file = failures.write(self.folder, met.number, met.failure.document)

@@ -1,0 +1,116 @@
+"""Which units a run holds, and what comes of each item of a unit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+from bringup_conformance.cases import Outcome, Problem, Unsupported
+from bringup_conformance.execution import levels
+from bringup_conformance.execution.plan import Item, Plan, Unit, budget_of
+from bringup_conformance.execution.protocol import Began, Done, Finished, Work
+from bringup_conformance.execution.running import run_item, told
+from bringup_conformance.execution.selection import Selection
+from bringup_conformance.execution.support import Support
+from bringup_conformance.execution.targets import Target
+from bringup_conformance.generate.choices import Stream
+from bringup_conformance.oracle.verdict import Verdict
+from bringup_conformance.reporting import failures
+from bringup_conformance.reporting.results import Place, lost, result_of
+
+#: What is said of a unit while it runs.
+Event = Began | Done | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is run.  fraction: see `chosen`."""
+
+    level: str
+    seed: int = 0
+    only: str = ""
+    fraction: tuple[int, int] | None = None
+
+
+def plan_of(target: Target, seed: int) -> Plan:
+    """The plan that a device's declaration and a seed make."""
+    capabilities = target.capabilities
+    return Plan(capabilities, Support(target.missing), seed, budget_of(capabilities))
+
+
+class Schedule:
+    """The units of a run on a device, in order; equal in every process."""
+
+    def __init__(self, target: Target, job: Job) -> None:
+        self.target = target
+        self.job = job
+        self.selection = Selection(job.only)
+        plan = plan_of(target, job.seed)
+        every = [u for name in levels.ladder(job.level) for u in levels.units(plan, name)]
+        wanted = [unit for unit in every if self.selection.reaches(unit)]
+        self.units = wanted if job.fraction is None else chosen(wanted, job.fraction, job.seed)
+
+    def items(self, number: int) -> Iterator[Item]:
+        """The items wanted of a unit."""
+        return (item for item in self.units[number].make() if self.selection.admits(item))
+
+    def run(self, work: Work) -> Iterator[Event]:
+        """Run items of a unit; see `Work`."""
+        made = iter(self.items(work.unit))
+        for number in count():
+            try:
+                item = next(made, None)
+            except Exception as error:  # noqa: BLE001  (a unit that cannot be made is not the run)
+                problem = Problem("crash", f"making cases: {told(error)}")
+                found = lost(place_of(self.units[work.unit]), problem, self._run())
+                yield Done(work.unit, number, found)
+                item = None
+            if item is None:
+                yield Finished(work.unit)
+                return
+            if number >= work.first:
+                known = work.problem if number == work.first else None
+                yield from self._run_item(work.unit, number, item, known)
+                if work.last:
+                    yield Finished(work.unit, left_out=True)
+                    return
+
+    def _run(self) -> failures.Run:
+        return failures.Run(self.target.name, self.job.seed)
+
+    def _run_item(
+        self, unit: int, place: int, item: Item, problem: Problem | None
+    ) -> Iterator[Event]:
+        if isinstance(item, Unsupported):
+            yield Done(unit, place, item)
+            return
+        yield Began(unit, place, item.name)
+        start = time.perf_counter()
+        if problem is None:
+            outcome = run_item(self.target, item)
+        else:
+            outcome = Outcome(item, Verdict(), problem)
+        seconds, document = time.perf_counter() - start, None
+        if outcome.problem is not None:
+            document = failures.document(outcome, self._run())
+        yield Done(unit, place, result_of(outcome, seconds, document))
+
+
+def chosen(units: list[Unit], fraction: tuple[int, int], seed: int) -> list[Unit]:
+    """Part i of N, counted from 1: every N-th of the units in an order that the seed makes, so
+    that the parts are alike and together are all.
+    """
+    part, parts = fraction
+    stream = Stream(seed, "fraction")
+    places = list(range(len(units)))
+    for last in range(len(places) - 1, 0, -1):
+        other = stream.integer(0, last)
+        places[last], places[other] = places[other], places[last]
+    return [units[place] for place in sorted(places[part - 1 :: parts])]
+
+
+def place_of(unit: Unit) -> Place:
+    """What a unit is called."""
+    return Place(unit.level, unit.op, unit.dtype, unit.number)

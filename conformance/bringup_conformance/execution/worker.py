@@ -1,0 +1,132 @@
+"""The child's side of a worker process: opens the device and does what it is told.
+
+It ends when nobody tells it any more, and by itself when a case takes longer than it may: then it
+leaves the stack of every thread on its standard error.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, Any, NoReturn
+
+from bringup.errors import BringupError
+from bringup.graph.parser import parse_graph
+from bringup.ops.table import find
+from bringup_conformance.execution.here import explain
+from bringup_conformance.execution.isolated import Isolated
+from bringup_conformance.execution.protocol import (
+    Answer,
+    Call,
+    Compile,
+    Explain,
+    Raised,
+    Ready,
+    Refused,
+    RunCheck,
+    Setup,
+    Work,
+    patience,
+    receive,
+    send,
+)
+from bringup_conformance.execution.replaying import find_check
+from bringup_conformance.execution.running import kind_of, run_check, told
+from bringup_conformance.execution.schedule import Job, Schedule, place_of
+from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target
+from bringup_conformance.reporting.environment import environment
+
+#: Seconds after which a program under reduction counts as hanging.
+_SOON = 10.0
+
+
+def main() -> NoReturn:
+    """Serve the process that started this one, until it closes its end."""
+    tell, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # native code prints to the descriptor, not to sys.stdout
+    sys.stdout = sys.stderr
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started this one decides
+    with suppress(EOFError, BrokenPipeError):
+        _serve(tell, replies)
+    sys.stderr.flush()
+    os._exit(0)  # a driver's threads and exit handlers may hang
+
+
+def _serve(tell: IO[bytes], replies: IO[bytes]) -> None:
+    setup: Setup = receive(tell)
+    try:
+        target = DeviceTarget.named(setup.backend)
+    except BringupError as error:
+        send(replies, Refused(type(error).__name__, error.what, error.fix))
+        return
+    worker = _Worker(setup, target, lambda message: send(replies, message))
+    worker.begin()
+    while True:
+        worker.do(receive(tell))
+
+
+class _Worker:
+    """What is kept between messages."""
+
+    def __init__(self, setup: Setup, target: Target, reply: Callable[[object], None]) -> None:
+        self.setup = setup
+        self.target = target
+        self.reply = reply
+        self.runnable: Runnable | None = None
+        self.job = Job(setup.level, setup.seed, setup.only, setup.fraction)
+        self.schedule = Schedule(target, self.job) if setup.level else None
+
+    def begin(self) -> None:
+        units = [] if self.schedule is None else self.schedule.units
+        places = tuple(map(place_of, units)) if self.setup.asks else ()
+        where = environment(self.target) if self.setup.asks else {}
+        self.reply(Ready(where, places))
+
+    def do(self, message: Any) -> None:
+        if isinstance(message, Work):
+            self.run(message)
+        elif isinstance(message, Explain):
+            self.explain(message)
+        else:
+            self.watch(self.setup.timeout)
+            self.reply(self.answer(message))
+        faulthandler.cancel_dump_traceback_later()
+
+    def watch(self, seconds: float) -> None:
+        """End this process if it is still at the same thing then."""
+        faulthandler.dump_traceback_later(seconds, exit=True)
+
+    def run(self, work: Work) -> None:
+        assert self.schedule is not None
+        limit = patience(self.schedule.units[work.unit].level, self.setup.timeout)
+        self.watch(limit)
+        for event in self.schedule.run(work):
+            self.reply(event)
+            self.watch(limit)
+
+    def answer(self, message: Compile | Call | RunCheck) -> Answer | Raised:
+        try:
+            if isinstance(message, Compile):
+                graph = parse_graph(message.ir, find)
+                self.runnable = self.target.compile(graph, fuse=message.fuse, skip=message.skip)
+                return Answer()
+            if isinstance(message, Call):
+                assert self.runnable is not None
+                return Answer(self.runnable(message.inputs))
+            return Answer(run_check(self.target, find_check(message.document, self.target)).problem)
+        except Exception as error:  # noqa: BLE001  (the answer is what the device raises)
+            return Raised(kind_of(error), told(error))
+
+    def explain(self, task: Explain) -> None:
+        assert self.schedule is not None
+        self.watch(2 * (task.seconds + self.setup.timeout))
+        if task.alone:
+            with Isolated(self.target, min(self.setup.timeout, _SOON)) as target:
+                self.reply(explain(target, self.schedule, task))
+        else:
+            self.reply(explain(self.target, self.schedule, task))
