@@ -16,7 +16,6 @@ from bringup.backend import (
     Numerics,
     Shapes,
 )
-from bringup.dtypes import STORED
 from bringup.program.program import Program
 from bringup_cpu import host
 
@@ -70,7 +69,7 @@ def _capabilities(target: str) -> Capabilities:
 
     loops = find_target(target).loops
     return Capabilities(
-        ops={**step_claims(), **dict.fromkeys(_CONTROL, frozenset(STORED))},
+        ops=step_claims(*_CONTROL),
         kernels=emitter_claims(),
         limits=Limits(row_elements=_ROW_ELEMENTS, memory_bytes=host.memory()),
         numerics=Numerics(longest_chain=LONGEST_CHAIN),

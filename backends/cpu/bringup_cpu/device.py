@@ -33,6 +33,8 @@ class CpuDevice(Device):
         self.memory: Memory = memory()
         # Compiled code refers to the pool by symbol, so it must be there first.
         self.pool = pool()
+        if self.pool.threads > 1:
+            engine().warm_up()
 
     def alloc(self, nbytes: int) -> Handle:
         """A new buffer.  Raises OutOfMemoryError."""

@@ -19,6 +19,25 @@ from bringup.errors import CompileError
 from bringup_cpu.elf import undefined_symbols
 from bringup_cpu.objects import ObjectCache
 
+# Of a kernel's shape: LLVM's passes and tables for vectors and loops are set up by it.
+_FIRST = """
+define void @first(ptr %p, i64 %n) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%next, %loop]
+  %sum = phi <16 x float> [zeroinitializer, %entry], [%more, %loop]
+  %q = getelementptr float, ptr %p, i64 %i
+  %x = load <16 x float>, ptr %q, align 4
+  %more = fadd <16 x float> %sum, %x
+  %next = add i64 %i, 16
+  %on = icmp slt i64 %next, %n
+  br i1 %on, label %loop, label %done
+done:
+  store <16 x float> %more, ptr %p, align 4
+  ret void
+}
+"""
 #: Loaded objects of one LLVM engine.  LLVM frees code only with its engine.
 _SEGMENT = 32
 
@@ -82,6 +101,7 @@ class Engine:
         self._dead: list[llvm.ExecutionEngine] = []
         self._loaded: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
         self._lock = threading.RLock()
+        self._warming: threading.Thread | None = None
         # A child of fork must not inherit LLVM in the middle of something: every call of llvmlite
         # takes a lock of its own, so even asking for the CPU's name stands under this one.
         os.register_at_fork(
@@ -89,6 +109,21 @@ class Engine:
             after_in_parent=self._lock.release,
             after_in_child=self._lock.release,
         )
+
+    def warm_up(self) -> None:
+        """Let LLVM set itself up on another thread, while the first program is still in Python."""
+        self._warming = threading.Thread(target=self._compile_first, name="bringup-warm-up")
+        self._warming.start()
+
+    def _compile_first(self) -> None:
+        with self._lock, _parsed(_FIRST) as module:
+            self._machine(self.level).emit_object(module)
+
+    def _machine(self, level: int) -> llvm.TargetMachine:
+        machine = self._machines.get(level)
+        if machine is None:
+            machine = self._machines[level] = self._new_machine(level)
+        return machine
 
     def _new_machine(self, level: int) -> llvm.TargetMachine:
         # The code model that `jit` selects holds wherever the loader finds room for code and data.
@@ -104,6 +139,10 @@ class Engine:
         Raises CompileError with LLVM's message and the text.
         """
         level = self.level if level is None else level
+        warming = self._warming
+        if warming is not None:
+            warming.join()
+            self._warming = None
         with self._lock:
             key = self.key(text, exports, level)
             while self._dead:
@@ -143,12 +182,9 @@ class Engine:
             llvm.add_symbol(name, address)
 
     def _compile(self, text: str, key: str, exports: Sequence[str], level: int) -> bytes:
-        machine = self._machines.get(level)
-        if machine is None:
-            machine = self._machines[level] = self._new_machine(level)
         with _parsed(text) as module:
             _rename(module, key, exports)
-            data: bytes = machine.emit_object(module)
+            data: bytes = self._machine(level).emit_object(module)
         self.compiled += 1
         return data
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 
 from bringup.dtypes import DType
 from bringup.errors import BackendError
 from bringup.graph import Instr
 from bringup.kernel.limits import Limits
-from bringup.ops.table import Kind, OpDef
+from bringup.ops.table import Kind, OpDef, find
 from bringup.records import record
 
 #: The level of this seam.  A plugin states the range it accepts; see `Handshake`.
@@ -18,6 +18,40 @@ API_LEVEL = 1
 OPSET = 1
 
 Claims = Mapping[str, frozenset[DType]]
+
+
+class RowClaims(Claims):
+    """Every claim of some rows of the op table, none of which is defined before it is asked for.
+
+    rows: dtypes by the names of rows, and of steps that have none.
+
+    >>> from bringup.dtypes import f32
+    >>> claims = RowClaims({"exp": frozenset({f32}), "reduce": frozenset({f32})})
+    >>> "reduce.add" in claims, "reduce" in claims, len(claims) > 2
+    (True, False, True)
+    """
+
+    def __init__(self, rows: Claims) -> None:
+        self._rows = rows
+
+    def __getitem__(self, claim: str) -> frozenset[DType]:
+        name = claim.partition(".")[0]
+        dtypes = self._rows[name]
+        if claim not in _claims_of(name):
+            raise KeyError(claim)
+        return dtypes
+
+    def __iter__(self) -> Iterator[str]:
+        for name in self._rows:
+            yield from _claims_of(name)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _claims_of(name: str) -> tuple[str, ...]:
+    row = find(name)
+    return (name,) if row is None else row.claims
 
 
 @record

@@ -9,17 +9,17 @@ scratch, of which each worker has `NativeKernel.tile_bytes`.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bringup.dtypes import ALL, DType
+from bringup.backend.capabilities import Claims, RowClaims
+from bringup.dtypes import STORED
 from bringup.errors import UnsupportedError
 from bringup.llvm import text as ir
+from bringup.llvm._later import Later
 from bringup.llvm.loops import NativeKernel
 from bringup.llvm.schedule import LoopTarget
 from bringup.llvm.text import Builder, Module, Param, Val, const
-from bringup.ops.table import lookup
 from bringup.program.program import OpStep
 from bringup.records import record
 
@@ -97,33 +97,35 @@ def emit_step(module: Module, step: OpStep, name: str, target: LoopTarget) -> Na
 
     Raises UnsupportedError for an op without emitter.
     """
-    place = OP_EMITTERS.get(step.op.name)
-    if place is None:
+    if step.op.name not in OP_EMITTERS:
         raise UnsupportedError(
             f"{step.name} is in no kernel and no native function runs it", location=step.location
         )
     if not any(slot.type.size for slot in step.results):
         return NativeStep(())
-    topic, function = place
-    emitter: StepEmitter = getattr(importlib.import_module(f"bringup.llvm.{topic}"), function)
-    return emitter(module, step, name, target)
+    return OP_EMITTERS[step.op.name](module, step, name, target)
 
 
-def step_claims() -> dict[str, frozenset[DType]]:
-    """Claims for `Capabilities.ops` of a backend that runs op steps through `emit_step`."""
-    rows = map(lookup, OP_EMITTERS)
-    return {claim: frozenset((*ALL, *row.dtypes)) for row in rows for claim in row.claims}
+def step_claims(*others: str) -> Claims:
+    """Claims for `Capabilities.ops` of a backend that runs op steps through `emit_step`.
+
+    others: names of steps that it runs in ways of its own.
+    """
+    return RowClaims(dict.fromkeys((*OP_EMITTERS, *others), frozenset(STORED)))
 
 
-#: The function that emits each op that has one, by its module here, which is imported when needed.
-OP_EMITTERS: Mapping[str, tuple[str, str]] = {
-    "attention": ("attending", "emit_attention"),
-    "cholesky": ("factoring", "emit_cholesky"),
-    "cumulative": ("cumulative", "emit_cumulative"),
-    "dynamic_update_slice": ("scattering", "emit_update"),
-    "lu": ("factoring", "emit_lu"),
-    "qr": ("reflecting", "emit_qr"),
-    "scatter": ("scattering", "emit_scatter"),
-    "sort": ("sorting", "emit_sort"),
-    "triangular_solve": ("factoring", "emit_triangular_solve"),
-}
+def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
+    return {name: (f"bringup.llvm.{module}", f"emit_{name}") for name in names}
+
+
+#: The function that emits each op that has one.
+OP_EMITTERS: Later[StepEmitter] = Later(
+    {
+        **_of("attending", "attention"),
+        **_of("cumulative", "cumulative"),
+        **_of("factoring", "cholesky", "lu", "triangular_solve"),
+        **_of("reflecting", "qr"),
+        **_of("scattering", "scatter", "dynamic_update_slice"),
+        **_of("sorting", "sort"),
+    }
+)

@@ -101,7 +101,9 @@ def emit_scatter(module: Module, step: OpStep, name: str, target: LoopTarget) ->
     return _emit(module, step, name, target, write, begin)
 
 
-def emit_update(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
+def emit_dynamic_update_slice(
+    module: Module, step: OpStep, name: str, target: LoopTarget
+) -> NativeStep:
     """Emit a step of the row ``dynamic_update_slice``."""
     x, update, *starts = (slot.type for slot in step.operands)
     strides = tuple(_stride(x.shape, d) for d in range(x.rank))
@@ -363,4 +365,4 @@ def _combine(
         b.masked_store(new, target, mask, write.kept.itemsize)
 
 
-__all__ = ["emit_scatter", "emit_update"]
+__all__ = ["emit_dynamic_update_slice", "emit_scatter"]

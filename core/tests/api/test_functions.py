@@ -96,7 +96,7 @@ def test_asarray_of_arrays() -> None:
         ("text", "a str does not become an array"),
         ([1, [2]], "nested sequences of different lengths"),
         (np.array(["1"]), "numpy's <U1 has no equivalent"),
-        (object(), "a object does not become an array"),
+        (print, "a builtin_function_or_method does not become an array"),
         (2**70, "out of range for i64"),
     ],
     ids=repr,

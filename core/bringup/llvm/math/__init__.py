@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bringup.llvm.math.arctangent import atan, atan2
+from bringup.llvm._later import Later
 from bringup.llvm.math.convert import (
     bf16_to_f32,
     f8e4m3fn_to_f32,
@@ -23,12 +23,6 @@ from bringup.llvm.math.convert import (
     f64_to_f16,
     f64_to_f32_odd,
 )
-from bringup.llvm.math.errorfunction import erf
-from bringup.llvm.math.exponential import exp, exp2, expm1
-from bringup.llvm.math.hyperbolic import logistic, tanh
-from bringup.llvm.math.logarithm import log, log1p
-from bringup.llvm.math.power import power
-from bringup.llvm.math.trigonometric import cos, sin, tan
 from bringup.llvm.text import Builder, Val
 
 __all__ = [
@@ -55,22 +49,21 @@ def _sqrt(b: Builder, x: Val) -> Val:
     return b.intrinsic("llvm.sqrt", x.type, (x,))
 
 
-MATH: dict[str, Callable[..., Val]] = {
-    "atan": atan,
-    "atan2": atan2,
-    "cos": cos,
-    "erf": erf,
-    "exp": exp,
-    "exp2": exp2,
-    "expm1": expm1,
-    "floor": _floor,
-    "log": log,
-    "log1p": log1p,
-    "logistic": logistic,
-    "pow": power,
-    "sin": sin,
-    "sqrt": _sqrt,
-    "tan": tan,
-    "tanh": tanh,
-}
-"""The emitter of each operation, by its name in the op table."""
+def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
+    return {name: (f"bringup.llvm.math.{module}", name) for name in names}
+
+
+#: The emitter of each operation, by its name in the op table.
+MATH: Later[Callable[..., Val]] = Later(
+    {
+        "floor": (__name__, "_floor"),
+        "sqrt": (__name__, "_sqrt"),
+        "pow": ("bringup.llvm.math.power", "power"),
+        **_of("arctangent", "atan", "atan2"),
+        **_of("errorfunction", "erf"),
+        **_of("exponential", "exp", "exp2", "expm1"),
+        **_of("hyperbolic", "logistic", "tanh"),
+        **_of("logarithm", "log", "log1p"),
+        **_of("trigonometric", "cos", "sin", "tan"),
+    }
+)
