@@ -79,8 +79,8 @@ def run(
     together are the whole run.
     time_budget: seconds after which no more is begun.  timeout: seconds for one case, then its
     worker is ended and the case hangs (not in this process).
-    report: a folder that receives a file for every failure as it is met, and ``report.json``; files
-    of failures that an earlier run left there go.
+    report: a folder that receives a file for every failure as it is met, then ``report.json``,
+    ``junit.xml`` and ``report.html``; files of failures that an earlier run left there go.
     shrink_seconds: for making failures small, all of them together.
     An interrupt from the keyboard ends the run, which tells what is known then.
     Raises BackendError if the device cannot be opened, BringupError for an unknown level or an odd
@@ -106,7 +106,9 @@ def run(
     found.seconds = time.perf_counter() - start
     found.failures.sort(key=lambda failure: failure.nodes)
     if report is not None:
-        found.write(report)
+        from bringup_conformance.reporting import writing
+
+        writing.write(found, report)
     return found
 
 

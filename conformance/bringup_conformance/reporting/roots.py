@@ -16,14 +16,15 @@ from bringup_conformance.reporting.documents import Plain, problem, shown
 
 #: Kinds of problems that are about the device as a whole.
 FATAL = ("crash", "hang", "oom")
-#: A way to put what is at fault, the most specific first among equals: kind of feature, and names.
+#: What failures may share: its kind, and names.
 Feature = tuple[str, ...]
-_SPECIFIC = ("rule", "op and dtype", "pass", "fusion", "op", *FATAL)
+# The most specific first: what explains as much in fewer words wins.
+_SPECIFIC = ("rule", "op and dtype", "pass", "plan", "fusion", "op", *FATAL)
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A feature that failures share.
+    """What failures share, and so perhaps their cause.
 
     failures: numbers of those that it may explain, the best to begin with first.
     """
@@ -45,9 +46,11 @@ class Root:
 
 
 def roots(failures: Sequence[Plain]) -> list[Root]:
-    """Causes that together explain every failure, each the one that explains most of what is left.
+    """Features that together explain every failure, each the one that explains most of what is
+    left.
 
-    What was made small names its feature; what was not is taken to have a feature that it could have.
+    What was made small shows its features for sure; what was not is taken to have one that it could
+    have.
     """
     sure = [set(_features(each)) for each in failures]
     # A feature is believed of what was not made small only if something smaller shows it.
@@ -63,7 +66,7 @@ def roots(failures: Sequence[Plain]) -> list[Root]:
                 many, firm = counts.get(feature, (0, 0))
                 counts[feature] = (many + 1, firm + (feature in sure[n]))
         if not counts:
-            found.append(Root(("unknown", "causes: none was made small"), _sorted(failures, left)))
+            found.append(Root(("unknown", "cause"), _sorted(failures, left)))
             return found
         best = max(counts, key=lambda c: (counts[c], -_SPECIFIC.index(c[0]), c))
         members = {n for n in left if best in possible[n]}
@@ -82,7 +85,7 @@ def _sorted(failures: Sequence[Plain], which: set[int]) -> tuple[int, ...]:
 
 
 def _features(failure: Plain) -> Iterator[Feature]:
-    """What a failure says for sure of its feature."""
+    """What a failure shows for sure."""
     case, what = failure["case"], problem(failure)
     if what["kind"] in FATAL:
         yield (what["kind"], _gist(what["what"]))
@@ -92,7 +95,12 @@ def _features(failure: Plain) -> Iterator[Feature]:
         if not case.get("rules") and what["kind"] not in FATAL:
             yield ("op", case["op"])
         return
-    if any(instr.op.name == case["op"] for instr in graph.instrs):
+    guilty = failure.get("cause", {})
+    if guilty.get("kind") in ("pass", "kernel pass"):
+        yield ("pass", guilty["name"])
+    elif guilty.get("kind") == "plan":
+        yield ("plan", "of buffers")
+    elif any(instr.op.name == case["op"] for instr in graph.instrs):
         yield from _of_op(case["op"], case["dtype"])
     elif "reduced" in failure or len(graph) == 1:
         yield from _of_program(graph, failure.get("guilty", ()))

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from bringup.cli import output
 from bringup_conformance.cases import Problem
-from bringup_conformance.execution.levels import LEVELS
 from bringup_conformance.execution.runner import OnProgress, Progress
 from bringup_conformance.reporting import roots, views
 from bringup_conformance.reporting.documents import Document, document_of
@@ -93,12 +92,8 @@ def next_steps(report: Report, causes: Sequence[Root]) -> list[str]:
         if best.file is not None:
             lines.append(f"  conformance explain {shlex.quote(str(best.file))}")
         return lines
-    run = f"conformance run --backend={shlex.quote(report.backend)}"
-    if report.reduced or report.only:
-        return [f"next: the whole level: {run} --level={report.level}"]
-    if report.ok and report.level in LEVELS[:-1]:
-        return [f"next: {run} --level={LEVELS[LEVELS.index(report.level) + 1]}"]
-    return []
+    step = views.climb(report.whole())
+    return [f"next: {step}"] if step else []
 
 
 def costs(whole: Mapping[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -154,6 +155,16 @@ def unsupported(document: Document) -> list[tuple[str, str, list[str]]]:
     for each in document.whole["unsupported_reasons"]:
         found.setdefault((each["op"], each["reason"]), {})[each["dtype"]] = None
     return [(op, reason, list(dtypes)) for (op, reason), dtypes in found.items()]
+
+
+def climb(whole: Mapping[str, Any]) -> str:
+    """The command to run after one that found no failure; empty if there is no more."""
+    command, level = f"conformance run --backend={shlex.quote(whole['backend'])}", whole["level"]
+    if scope(whole) != "whole":
+        return f"{command} --level={level}"
+    if whole["passed"] and level in LEVELS[:-1]:
+        return f"{command} --level={LEVELS[LEVELS.index(level) + 1]}"
+    return ""
 
 
 def scope(whole: Mapping[str, Any]) -> str:

@@ -1,0 +1,145 @@
+"""How far from the reference: errors as shares of their bounds, and histograms in ULP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from bringup_conformance.oracle.verdict import bucket_ends
+from bringup_conformance.reporting import views
+from bringup_conformance.reporting.documents import Document
+from bringup_conformance.reporting.html.heads import scrolled
+from bringup_conformance.reporting.html.markup import Markup, join, tag
+from bringup_conformance.reporting.reports import Tally
+
+_BAR, _HEIGHT = 13, 26
+_FEWEST = 8
+#: Rows that are shown at once.
+_SHOWN = 20
+_FRACTIONS = {0.25: "¼", 0.5: "½"}
+
+
+def errors(document: Document) -> Markup | None:
+    """A row for each op of floats, the worst share of a bound first."""
+    found = [(row.op, row.total) for row in views.matrix(document)]
+    found = [(op, tally) for op, tally in found if tally.ulps]
+    if not found:
+        return None
+    found.sort(key=lambda each: (-each[1].ratio, -each[1].ulp, each[0]))
+    buckets = max(_FEWEST, *(len(tally.ulps) for _, tally in found))
+    hint = tag(
+        "p",
+        "Of cases that pass. A histogram counts elements by their error in units in the last "
+        "place of the reference: none at the left, then up to ¼, ½, 1, 2, 4 and so on; heights "
+        "are logarithmic. Sums that cancel may be many ULP from the reference and right: what "
+        "counts is the share of the bound, which is propagated through each program.",
+        class_="hint",
+    )
+    shown, rest = found[:_SHOWN], found[_SHOWN:]
+    more = tag("summary", f"{len(rest)} more ops")
+    return join(
+        (
+            hint,
+            _table(shown, buckets, "Errors, the nearest to their bounds first"),
+            tag("details", more, _table(rest, buckets, "The other ops")) if rest else None,
+        )
+    )
+
+
+def _table(found: Sequence[tuple[str, Tally]], buckets: int, caption: str) -> Markup:
+    names = ("worst of bound", "worst ULP", "exact")
+    heads = [tag("th", "op", scope="col")]
+    heads += [tag("th", name, scope="col", class_="number") for name in names]
+    heads.append(tag("th", "errors in ULP", _axis(buckets), scope="col"))
+    return scrolled(
+        tag(
+            "table",
+            tag("caption", caption),
+            tag("thead", tag("tr", heads)),
+            tag("tbody", (_row(op, tally, buckets) for op, tally in found)),
+            class_="errors",
+        ),
+        caption,
+    )
+
+
+def _row(op: str, tally: Tally, buckets: int) -> Markup:
+    part = f"--part:{100 * min(tally.ratio, 1):.0f}%"
+    counted = sum(tally.ulps)
+    return tag(
+        "tr",
+        tag("th", op, scope="row"),
+        tag("td", f"{tally.ratio:.2f}", tag("span", class_="bar", style=part), class_="number"),
+        tag("td", views.number(tally.ulp) or "0", class_="number"),
+        tag("td", views.share(tally.ulps[0], counted) if counted else "", class_="number"),
+        tag("td", _histogram(tally.ulps, buckets) if counted else "judged as a whole"),
+    )
+
+
+def _histogram(counts: Sequence[int], buckets: int) -> Markup:
+    top = math.log1p(sum(counts))
+    bars = []
+    for i, count in enumerate(counts):
+        if count:
+            high = max(2.0, _HEIGHT * math.log1p(count) / top)
+            told = tag("title", f"{_range(i)}: {count:,}")
+            bars.append(
+                tag("rect", told, x=i * _BAR, y=_HEIGHT - high, width=_BAR - 2, height=high)
+            )
+    width = buckets * _BAR
+    return tag(
+        "svg",
+        tag("title", _words(counts)),
+        tag("path", d=f"M0 {_HEIGHT}.5h{width}", class_="base"),
+        bars,
+        role="img",
+        class_="histogram",
+        width=width,
+        height=_HEIGHT + 1,
+        viewBox=f"0 0 {width} {_HEIGHT + 1}",
+    )
+
+
+def _axis(buckets: int) -> Markup:
+    """The ends of the buckets, as many as can be read."""
+    ends, places = bucket_ends(), [0, 1, 2, 3, *range(5, buckets, 3)]
+    texts = (
+        tag("text", _end(ends[i]), x=i * _BAR + (_BAR - 2) / 2, y=10) for i in places if i < buckets
+    )
+    width = buckets * _BAR
+    return tag(
+        "svg",
+        texts,
+        aria_hidden="true",
+        class_="axis",
+        width=width,
+        height=12,
+        viewBox=f"0 0 {width} 12",
+    )
+
+
+def _end(value: float) -> str:
+    if value in _FRACTIONS:
+        return _FRACTIONS[value]
+    if math.isinf(value):
+        return "∞"
+    for unit, size in (("G", 2**30), ("M", 2**20), ("k", 2**10)):
+        if value >= size:
+            return f"{value / size:.0f}{unit}"
+    return f"{value:.0f}"
+
+
+def _range(bucket: int) -> str:
+    ends = bucket_ends()
+    if bucket == 0:
+        return "no error"
+    if math.isinf(ends[bucket]):
+        return f"more than {_end(ends[bucket - 1])} ULP"
+    return f"up to {_end(ends[bucket])} ULP"
+
+
+def _words(counts: Sequence[int]) -> str:
+    """The histogram in words."""
+    total = sum(counts)
+    some = [f"{_range(i)}: {views.share(n, total)}" for i, n in enumerate(counts) if n]
+    return "; ".join(some)

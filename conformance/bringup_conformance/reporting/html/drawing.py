@@ -1,0 +1,156 @@
+"""A program as a picture: inputs above, outputs below, what is wrong marked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from bringup.graph import Graph, Instr, Value
+from bringup.graph.printer import Numbering, format_instr
+from bringup_conformance.reporting.html.layout import HEIGHT, Placed, place
+from bringup_conformance.reporting.html.markup import Markup, join, tag
+
+# Width of a character of the picture's monospaced text, and room beside it.
+_CHARACTER, _PADDING = 7.3, 20
+_MOST = 30
+_ARROW = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A box: two lines of text, more on pointing at it, and the class it is drawn by."""
+
+    lines: tuple[str, str]
+    title: str
+    look: str
+
+    @property
+    def width(self) -> float:
+        """Room that its text needs."""
+        return _CHARACTER * max(map(len, self.lines)) + _PADDING
+
+
+def drawing(
+    graph: Graph, recipes: Sequence[str], wrong: Collection[int], guilty: Collection[int] = ()
+) -> Markup:
+    """An SVG picture of a graph.
+
+    recipes: what fills each input.  wrong: outputs with wrong elements.  guilty: instructions that
+    are known to make them.
+    """
+    nodes, edges, sinks = _parts(graph, recipes, wrong, guilty)
+    placed = place([node.width for node in nodes], edges, sinks)
+    ports = _ports(placed, edges)
+    shapes = [_edge(placed, way, port) for way, port in zip(placed.routes, ports, strict=True)]
+    shapes += [_node(placed, n, node) for n, node in enumerate(nodes)]
+    return tag(
+        "svg",
+        tag("title", _told(graph, wrong, guilty)),
+        shapes,
+        role="img",
+        class_="program",
+        width=round(placed.width),
+        height=round(placed.height),
+        viewBox=f"0 0 {placed.width:.0f} {placed.height:.0f}",
+    )
+
+
+def _parts(
+    graph: Graph, recipes: Sequence[str], wrong: Collection[int], guilty: Collection[int]
+) -> tuple[list[Node], list[tuple[int, int]], list[int]]:
+    names, at = Numbering(graph.inputs, graph.instrs), dict[Value, int]()
+    nodes, edges, sinks = list[Node](), list[tuple[int, int]](), list[int]()
+    for i, value in enumerate(graph.inputs):
+        at[value] = len(nodes)
+        sinks.append(len(nodes))
+        filled = recipes[i] if i < len(recipes) else ""
+        lines = (f"{names[value]}: {value.type}", _short(filled))
+        nodes.append(Node(lines, f"input {i}: {value.type} {filled}", "input"))
+    for i, instr in enumerate(graph.instrs):
+        here = len(nodes)
+        look = "op guilty" if i in guilty else "op" if instr.operands else "source"
+        types = ", ".join(str(v.type) for v in instr.results)
+        nodes.append(Node((_call(instr), _short(types)), format_instr(instr, names), look))
+        edges += [(at[v], here) for v in instr.operands]
+        at.update(dict.fromkeys(instr.results, here))
+        if not instr.operands:
+            sinks.append(here)
+    for i, value in enumerate(graph.outputs):
+        look = "output wrong" if i in wrong else "output"
+        lines = (f"output {i}", "wrong" if i in wrong else "")
+        edges.append((at[value], len(nodes)))
+        nodes.append(Node(lines, f"output {i}: {value.type}", look))
+    return nodes, edges, sinks
+
+
+def _call(instr: Instr) -> str:
+    """The op with its attributes, as much as fits a box."""
+    given = [_short(_attribute(value)) for value in instr.attrs.values()]
+    return _short(" ".join([instr.op.name, *filter(None, given)]))
+
+
+def _attribute(value: Any) -> str:
+    if isinstance(value, Graph):
+        return "{…}"
+    if isinstance(value, tuple):
+        return f"({','.join(map(_attribute, value))})"
+    elements = getattr(value, "elements", None)
+    if elements is not None:
+        return str(elements[0]) if elements.size == 1 else "…"
+    return "" if value is None else str(value)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST else text[: _MOST - 1] + "…"
+
+
+def _told(graph: Graph, wrong: Collection[int], guilty: Collection[int]) -> str:
+    """The picture in words."""
+    ops = ", then ".join(instr.op.name for instr in graph.instrs)
+    bad = f"; output {', '.join(map(str, sorted(wrong)))} is wrong" if wrong else ""
+    known = "".join(f"; {graph.instrs[i].op.name} is guilty" for i in sorted(guilty))
+    return f"{len(graph.inputs)} inputs: {ops or 'no op'}{bad}{known}"
+
+
+def _ports(placed: Placed, edges: Sequence[tuple[int, int]]) -> list[float]:
+    """Where each edge ends: operands side by side, in their order."""
+    into: Mapping[int, list[int]] = {b: [] for _, b in edges}
+    for number, (_, b) in enumerate(edges):
+        into[b].append(number)
+    found = [0.0] * len(edges)
+    for b, numbers in into.items():
+        box, many = placed.boxes[b], len(numbers)
+        for i, number in enumerate(numbers):
+            found[number] = box.x + box.width * ((i + 1) / (many + 1) - 0.5)
+    return found
+
+
+def _edge(placed: Placed, way: Sequence[int], port: float) -> Markup:
+    first, last = placed.boxes[way[0]], placed.boxes[way[-1]]
+    points = [(first.x, first.y + HEIGHT)]
+    for n in way[1:-1]:
+        box = placed.boxes[n]
+        points += [(box.x, box.y), (box.x, box.y + HEIGHT)]
+    points.append((port, last.y - _ARROW))
+    path = f"M{points[0][0]:.0f} {points[0][1]:.0f}"
+    for (x0, y0), (x1, y1) in pairwise(points):
+        half = (y0 + y1) / 2
+        path += f"C{x0:.0f} {half:.0f} {x1:.0f} {half:.0f} {x1:.0f} {y1:.0f}"
+    head = f"M{port - 4:.0f} {last.y - _ARROW - 1:.0f}h8l-4 {_ARROW + 1}z"
+    return join((tag("path", d=path, class_="edge"), tag("path", d=head, class_="head")))
+
+
+def _node(placed: Placed, n: int, node: Node) -> Markup:
+    box = placed.boxes[n]
+    left, round_ = box.x - box.width / 2, 14 if node.look.startswith(("input", "output")) else 4
+    shape = tag("rect", x=left, y=box.y, width=box.width, height=HEIGHT, rx=round_)
+    if not node.lines[1]:
+        texts = [tag("text", node.lines[0], x=box.x, y=box.y + HEIGHT / 2 + 4)]
+    else:
+        texts = [
+            tag("text", node.lines[0], x=box.x, y=box.y + 17),
+            tag("text", node.lines[1], x=box.x, y=box.y + 32, class_="second"),
+        ]
+    return tag("g", tag("title", node.title), shape, texts, class_=f"node {node.look}")

@@ -1,0 +1,134 @@
+"""Places for the nodes of a graph: layers from top to bottom, edges with few crossings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+#: Sizes in pixels.
+HEIGHT, GAP_X, GAP_Y, MARGIN = 40, 18, 34, 8
+_BEND = 10
+_SWEEPS = 8
+
+
+@dataclass(slots=True)
+class Box:
+    """A node, or a bend of an edge that passes a layer.  x, y: its middle and its top."""
+
+    width: float
+    layer: int = 0
+    real: bool = True
+    x: float = 0.0
+    y: float = 0.0
+    above: list[int] = field(default_factory=list)
+    below: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A graph laid out.
+
+    boxes: the nodes as given, then bends.  routes: for each edge, the boxes that it runs through.
+    """
+
+    boxes: tuple[Box, ...]
+    routes: tuple[tuple[int, ...], ...]
+    width: float
+    height: float
+
+
+def place(
+    widths: Sequence[float], edges: Sequence[tuple[int, int]], sinks: Iterable[int] = ()
+) -> Placed:
+    """Lay out nodes of these widths.
+
+    edges: from and to, numbers of nodes; from before to.  sinks: nodes that may sink to just above
+    what reads them.
+
+    >>> placed = place([50, 50, 50], [(0, 2), (1, 2)])
+    >>> [box.layer for box in placed.boxes], placed.boxes[0].x < placed.boxes[1].x
+    ([0, 0, 1], True)
+    """
+    boxes = [Box(width) for width in widths]
+    _layers(boxes, edges, set(sinks))
+    routes = [_route(boxes, a, b) for a, b in edges]
+    layers: list[list[int]] = [[] for _ in range(max((b.layer for b in boxes), default=-1) + 1)]
+    for n, box in enumerate(boxes):
+        layers[box.layer].append(n)
+    _order(boxes, layers)
+    _spread(boxes, layers)
+    left = min((b.x - b.width / 2 for b in boxes), default=0)
+    for box in boxes:
+        box.x += MARGIN - left
+        box.y = MARGIN + box.layer * (HEIGHT + GAP_Y)
+    width = max((b.x + b.width / 2 for b in boxes), default=0) + MARGIN
+    height = 2 * MARGIN + len(layers) * (HEIGHT + GAP_Y) - GAP_Y
+    return Placed(tuple(boxes), tuple(routes), width, height)
+
+
+def _layers(boxes: list[Box], edges: Sequence[tuple[int, int]], sinks: set[int]) -> None:
+    """The longest way from above."""
+    for a, b in sorted(edges, key=lambda edge: edge[1]):
+        boxes[b].layer = max(boxes[b].layer, boxes[a].layer + 1)
+    for n in sinks:
+        readers = [boxes[b].layer for a, b in edges if a == n]
+        if readers:
+            boxes[n].layer = min(readers) - 1
+
+
+def _route(boxes: list[Box], start: int, end: int) -> tuple[int, ...]:
+    """An edge by way of a bend in each layer that it passes."""
+    way = [start]
+    for layer in range(boxes[start].layer + 1, boxes[end].layer):
+        boxes.append(Box(_BEND, layer, real=False))
+        way.append(len(boxes) - 1)
+    way.append(end)
+    for a, b in pairwise(way):
+        boxes[a].below.append(b)
+        boxes[b].above.append(a)
+    return tuple(way)
+
+
+def _order(boxes: list[Box], layers: list[list[int]]) -> None:
+    """Nodes of a layer by the mean place of their neighbours, down and up in turn."""
+    place = {n: float(i) for layer in layers for i, n in enumerate(layer)}
+    for sweep in range(_SWEEPS):
+        down = sweep % 2 == 0
+        for layer in layers if down else layers[::-1]:
+            wanted = {}
+            for n in layer:
+                near = boxes[n].above if down else boxes[n].below
+                wanted[n] = sum(place[m] for m in near) / len(near) if near else place[n]
+            layer.sort(key=lambda n: wanted[n])
+            place.update({n: float(i) for i, n in enumerate(layer)})
+
+
+def _spread(boxes: list[Box], layers: list[list[int]]) -> None:
+    """Distances: each node over the middle of its neighbours as far as its layer has room."""
+    for layer in layers:
+        x = 0.0
+        for n in layer:
+            boxes[n].x = x + boxes[n].width / 2
+            x += boxes[n].width + GAP_X
+    for sweep in range(2 * _SWEEPS):
+        for layer in layers if sweep % 2 == 0 else layers[::-1]:
+            wanted = [_middle(boxes, n) for n in layer]
+            for n, x in zip(layer, _apart(boxes, layer, wanted), strict=True):
+                boxes[n].x = x
+
+
+def _middle(boxes: list[Box], n: int) -> float:
+    near = boxes[n].above + boxes[n].below
+    return sum(boxes[m].x for m in near) / len(near) if near else boxes[n].x
+
+
+def _apart(boxes: list[Box], layer: list[int], wanted: list[float]) -> list[float]:
+    """The nearest places without overlap: the mean of pushing to the right and to the left."""
+    need = [(boxes[a].width + boxes[b].width) / 2 + GAP_X for a, b in pairwise(layer)]
+    right, left = wanted[:], wanted[:]
+    for i, least in enumerate(need):
+        right[i + 1] = max(right[i + 1], right[i] + least)
+    for i in range(len(need) - 1, -1, -1):
+        left[i] = min(left[i], left[i + 1] - need[i])
+    return [(a + b) / 2 for a, b in zip(right, left, strict=True)]
