@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from bringup.dtypes import BY_NAME
-from bringup_conformance.cases import Case, Check, Outcome, Problem
+from bringup.errors import UnsupportedError
+from bringup_conformance.cases import Case, Check, NotOffered, Outcome, Problem
 from bringup_conformance.execution.targets import Runnable, Target
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.numbers import Array, same_bits
@@ -28,14 +29,16 @@ Found = tuple[Verdict, Problem | None]
 
 
 def run_item(target: Target, item: Case | Check) -> Outcome:
-    """Run a case or a check; never raises what the device raises."""
+    """Run a case or a check; never raises what the device raises.  Raises NotOffered, of checks."""
     return run_case(target, item) if isinstance(item, Case) else run_check(target, item)
 
 
 def run_check(target: Target, check: Check) -> Outcome:
-    """Run a check; never raises what the device raises."""
+    """Run a check; never raises what the device raises.  Raises NotOffered."""
     try:
         problem = check.run(target)
+    except NotOffered:
+        raise
     except Exception as error:  # noqa: BLE001  (what a backend raises is the check's result)
         problem = _raised(error)
     return Outcome(check, Verdict() if problem is None else problem.verdict, problem)
@@ -201,6 +204,8 @@ def kind_of(error: BaseException) -> str:
         return error.kind
     if isinstance(error, MemoryError):
         return "oom"
+    if isinstance(error, UnsupportedError):
+        return "refused"
     return "hang" if isinstance(error, TimeoutError) else "crash"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from bringup_conformance.cases import Outcome, Problem, Unsupported
+from bringup_conformance.cases import NotOffered, Outcome, Problem, Unsupported
 from bringup_conformance.execution import levels
 from bringup_conformance.execution.plan import Item, Plan, Unit, budget_of
 from bringup_conformance.execution.protocol import Began, Done, Finished, Work
@@ -88,10 +88,13 @@ class Schedule:
             return
         yield Began(unit, place, item.name)
         start = time.perf_counter()
-        if problem is None:
-            outcome = run_item(self.target, item)
-        else:
-            outcome = Outcome(item, Verdict(), problem)
+        try:
+            known = Outcome(item, Verdict(), problem)
+            outcome = run_item(self.target, item) if problem is None else known
+        except NotOffered as error:
+            found = Unsupported(item.name, item.level, item.op, item.dtype, str(error))
+            yield Done(unit, place, found)
+            return
         seconds, document = time.perf_counter() - start, None
         if outcome.problem is not None:
             document = failures.document(outcome, self._run())
