@@ -12,12 +12,14 @@ import typer
 
 from bringup.cli.output import problem
 from bringup.errors import BringupError
+from bringup_conformance.commands.compare import compare
 from bringup_conformance.commands.explain import explain
 from bringup_conformance.commands.list import list_command
 from bringup_conformance.commands.replay import replay
 from bringup_conformance.commands.run import run
 from bringup_conformance.commands.shared import NOT_RUN
 from bringup_conformance.commands.shrink import shrink
+from bringup_conformance.commands.verify import verify
 
 app = typer.Typer(
     help="Prove a device right.",
@@ -30,8 +32,10 @@ app = typer.Typer(
 app.command()(run)
 app.command("list")(list_command)
 app.command()(replay)
+app.command()(compare)
 app.command()(explain)
 app.command()(shrink)
+app.command()(verify)
 
 
 def main() -> None:

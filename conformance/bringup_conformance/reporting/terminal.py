@@ -17,6 +17,7 @@ from bringup.cli import output
 from bringup_conformance.cases import Problem
 from bringup_conformance.execution.runner import OnProgress, Progress
 from bringup_conformance.reporting import roots, views
+from bringup_conformance.reporting.compare import Comparison
 from bringup_conformance.reporting.documents import Document, document_of
 from bringup_conformance.reporting.reports import Failure, Report
 from bringup_conformance.reporting.roots import Root
@@ -26,6 +27,8 @@ from bringup_conformance.reporting.views import Row
 MOST_SHOWN = 5
 #: Causes that are named; the page names all.
 MOST_CAUSES = 4
+#: Changes of one sort that are named.
+MOST_CHANGES = 20
 #: Broken rules that are named.
 MOST_RULES = 8
 _STYLES = {"ok": "green", "FAIL": "bold red", "no": "yellow"}
@@ -168,6 +171,38 @@ def show_replay(console: Console, failure: Failure, problem: Problem | None) -> 
     _line(console, f"still fails ({mode}, {problem.kind}): {problem.what}", "bold red")
     for mismatch in problem.verdict.mismatches[1:]:
         _line(console, f"  {mismatch}", "red")
+
+
+def show_comparison(console: Console, found: Comparison) -> None:
+    """What differs between two reports, the worst first."""
+    for text in found.differs:
+        _line(console, f"differs: {text}", "yellow")
+    groups: tuple[tuple[str, str, Sequence[object]], ...] = (
+        ("broke", "bold red", found.broke),
+        ("new and failing", "bold red", found.failing),
+        ("rule broken", "bold red", found.rules_broken),
+        ("lost", "red", found.lost),
+        ("rule not tested any more", "red", found.rules_gone),
+        ("mended", "green", found.mended),
+        ("rule kept again", "green", found.rules_mended),
+        ("gained", "green", found.gained),
+        ("rule tested now", "green", found.rules_new),
+        ("drifted", "", found.drifts),
+    )
+    for title, style, items in groups:
+        most = MOST_CHANGES if "red" in style else MOST_CHANGES // 4
+        for item in items[:most]:
+            _line(console, f"{title}: {item}", style)
+        if len(items) > most:
+            _line(console, f"{title}: … and {len(items) - most:,} more", style)
+    counts = ", ".join(
+        f"{len(items):,} {title if len(items) == 1 else title.replace('rule ', 'rules ')}"
+        for title, _, items in groups
+        if items
+    )
+    verdict = "worse" if found.worse else "the same" if found.same else "not worse"
+    text = f"{verdict}: {counts}" if counts else verdict
+    _line(console, text, "bold red" if found.worse else "bold green")
 
 
 def show_contents(found: Mapping[str, Any]) -> None:
