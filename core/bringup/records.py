@@ -158,8 +158,11 @@ class _Fields:
 
     def __get__(self, _instance: object, owner: type) -> dict[str, Field[Any]]:
         annotations = {n: kind for n, kind in get_annotations(owner).items() if _is_field(kind)}
-        twin = type(owner.__name__, (), {"__annotations__": annotations, **self._defaults})
-        made = {f.name: f for f in fields(dataclass(kw_only=self._kw_only)(twin))}
+        # Without a docstring the decorator would put a signature together.
+        held = {"__doc__": owner.__name__, "__annotations__": annotations, **self._defaults}
+        twin = type(owner.__name__, (), held)
+        plain = dataclass(init=False, repr=False, eq=False, match_args=False, kw_only=self._kw_only)
+        made = {f.name: f for f in fields(plain(twin))}
         owner.__dataclass_fields__ = made  # type: ignore[attr-defined]
         return made
 

@@ -8,6 +8,7 @@ archives, and where an importer of somebody's own finds them.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from functools import lru_cache, reduce
@@ -76,7 +77,7 @@ def installed(group: str) -> Iterator[Installed]:
 @lru_cache(maxsize=256)
 def _in_path(folder: Path, _changed: int, group: str) -> tuple[Installed, ...]:
     """What lies in a directory of the path; read again when something came or went since."""
-    names = sorted(n.name for n in folder.iterdir() if n.name.endswith(_FOLDERS))
+    names = sorted(name for name in os.listdir(folder) if name.endswith(_FOLDERS))
     return tuple(found for name in names for found in _in_folder(folder / name, group))
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from bringup.llvm._emitter import Emitter
 from bringup.llvm._module import Block, Phi
 from bringup.llvm._types import Type, Val, const, i1
 
 
-@dataclass(slots=True)
 class Loop:
     """A counted loop being built.
 
@@ -20,11 +18,14 @@ class Loop:
     hold the final ones.
     """
 
-    index: Phi
-    carried: tuple[Phi, ...]
-    body: Block
-    exit: Block
-    _next: tuple[Val, ...] | None = field(default=None)
+    __slots__ = ("_next", "body", "carried", "exit", "index")
+
+    def __init__(self, index: Phi, carried: tuple[Phi, ...], body: Block, exit: Block) -> None:
+        self.index = index
+        self.carried = carried
+        self.body = body
+        self.exit = exit
+        self._next: tuple[Val, ...] | None = None
 
     @property
     def following(self) -> tuple[Val, ...]:

@@ -9,7 +9,6 @@ work is done once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from bringup.dtypes import DType
 from bringup.graph import Graph, Instr, Value
@@ -19,11 +18,12 @@ from bringup.llvm.division import Reciprocal, divide, divides_fast, reciprocal
 from bringup.llvm.scalar import literal, memory_type, register_type, render
 from bringup.llvm.schedule import Tile
 from bringup.llvm.text import Builder, Type, Val, const, const_vector, vec
+from bringup.records import record
 
 Position = tuple[int, ...]
 
 
-@dataclass(slots=True)
+@record(eq=False)
 class Frame:
     """What the body sees at one place of the loop nest.
 
