@@ -16,8 +16,11 @@ from rich.console import Console
 from bringup.cli.output import problem
 from bringup.errors import BringupError
 from bringup_conformance.commands.shared import INTERRUPTED, NOT_RUN, Json
-from bringup_conformance.execution import runner
+from bringup_conformance.execution import expectations, runner
+from bringup_conformance.reporting import certificate as certificates
+from bringup_conformance.reporting import expected as expected_text
 from bringup_conformance.reporting import terminal
+from bringup_conformance.reporting.reports import Report
 
 
 def run(
@@ -53,6 +56,12 @@ def run(
     report: Annotated[
         Path | None, typer.Option(help="Folder for report.json and a file for each failure.")
     ] = None,
+    expect: Annotated[
+        Path | None, typer.Option(help="TOML file of what is known to be missing or broken.")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="New folder for a certificate, of a whole run.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run the suite on a device.
@@ -60,6 +69,10 @@ def run(
     Ctrl-C ends it with what is known by then, and status 130.
     """
     part = _part(fraction)
+    expected = None if expect is None else expectations.load(expect)
+    if certificate is not None:
+        certificates.check_level(level)
+        certificates.check_folder(certificate)
     folder = report or _own_folder(backend)
     with _progress(as_json) as show:
         found = runner.run(
@@ -73,17 +86,32 @@ def run(
             timeout=timeout,
             report=folder,
             on_progress=show,
+            expect=expected,
         )
     if as_json:
         typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
     else:
         terminal.show_report(Console(), found)
+        expected_text.show(Console(), found)
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)
     if found.passed + found.failed == 0:
         problem(f"nothing was run: no case is of {only!r}" if only else "nothing was run")
         raise typer.Exit(NOT_RUN)
+    if certificate is not None:
+        _certify(found, certificate, expected)
     raise typer.Exit(0 if found.ok else 1)
+
+
+def _certify(found: Report, folder: Path, expected: expectations.Expectations | None) -> None:
+    """Write a certificate, or say why there is none and end with 1."""
+    why = certificates.refusals(found, expected or expectations.Expectations())
+    for each in why:
+        problem(f"no certificate: {each}")
+    if why:
+        raise typer.Exit(1)
+    root = certificates.write(found, folder, expected)
+    typer.echo(f"certificate in {folder}, {root}", err=True)
 
 
 def _part(fraction: str) -> tuple[int, int] | None:

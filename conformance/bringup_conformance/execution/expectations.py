@@ -131,6 +131,16 @@ class Findings:
         ]
         return stale + claimed
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "xfailed": {name: str(entry) for name, entry in self.xfailed.items()},
+            "failed": self.failed,
+            "xpassed": [str(entry) for entry in self.xpassed],
+            "errors": self.errors,
+            "reasons": self.reasons,
+        }
+
     @property
     def ok(self) -> bool:
         """Whether nothing fails that is not expected to, and no entry is wrong."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from bringup.errors import BringupError
 from bringup_conformance.cases import PROGRAMS
 from bringup_conformance.execution.crew import Crew, StoppedError
+from bringup_conformance.execution.expectations import CERTIFYING, Expectations, judged
 from bringup_conformance.execution.here import Here
 from bringup_conformance.execution.levels import LEVELS, ladder
 from bringup_conformance.execution.merging import Merge, Met
@@ -69,6 +70,7 @@ def run(
     report: Path | None = None,
     on_progress: OnProgress | None = None,
     shrink_seconds: float = 90.0,
+    expect: Expectations | None = None,
 ) -> Report:
     """Run a level, and those below it, on a device.
 
@@ -82,6 +84,8 @@ def run(
     report: a folder that receives a file for every failure as it is met, then ``report.json``,
     ``junit.xml`` and ``report.html``; files of failures that an earlier run left there go.
     shrink_seconds: for making failures small, all of them together.
+    expect: what is known to be missing or broken; the report says what came of it, and failures
+    that are expected are not looked into.
     An interrupt from the keyboard ends the run, which tells what is known then.
     Raises BackendError if the device cannot be opened, BringupError for an unknown level or an odd
     fraction, OSError if the folder cannot be written to.
@@ -101,10 +105,14 @@ def run(
         found = Report(workers.environment["device"], level, seed, only)
         found.environment = workers.environment
         found.reduced += _reductions(job)
-        session = _Session(workers, Merge(found, report), on_progress or (lambda _progress: None))
+        show = on_progress or (lambda _progress: None)
+        session = _Session(workers, Merge(found, report), show, expect)
         session.run(time_budget, shrink_seconds)
     found.seconds = time.perf_counter() - start
-    found.failures.sort(key=lambda failure: failure.nodes)
+    found.failures.sort(key=lambda failure: ("reduced" not in failure.document, failure.nodes))
+    if expect is not None:
+        whole = not found.reduced and level in CERTIFYING
+        found.findings = judged(expect, found.results, found.unsupported, whole=whole)
     if report is not None:
         from bringup_conformance.reporting import writing
 
@@ -151,10 +159,17 @@ def _reductions(job: Job) -> list[str]:
 class _Session:
     """A run in progress."""
 
-    def __init__(self, workers: Crew | Here, merge: Merge, on_progress: OnProgress) -> None:
+    def __init__(
+        self,
+        workers: Crew | Here,
+        merge: Merge,
+        on_progress: OnProgress,
+        expect: Expectations | None,
+    ) -> None:
         self.workers = workers
         self.merge = merge
         self.on_progress = on_progress
+        self.expect = expect or Expectations()
 
     def run(self, time_budget: float | None, shrink_seconds: float) -> None:
         report, total = self.merge.report, len(self.workers.places)
@@ -198,7 +213,7 @@ class _Session:
 
     def explain(self, seconds: float) -> None:
         """Shrink failures, of ops the first of each, until there are many or time is up."""
-        met = {(each.unit, each.item): each for each in _worth_shrinking(self.merge.met)}
+        met = {(each.unit, each.item): each for each in self._worth_shrinking()}
         tasks: deque[Work | Explain] = deque(
             Explain(m.unit, m.item, m.problem, m.failure.document, min(seconds, Effort().seconds),
                     alone=bool(m.problem.log))
@@ -214,18 +229,23 @@ class _Session:
             self.show("shrinking")
             self.workers.work(tasks, take, time.monotonic() + seconds)
 
-
-def _worth_shrinking(met: Sequence[Met]) -> list[Met]:
-    ops: set[str] = set()
-    found: list[Met] = []
-    for each in met:
-        op = each.failure.document["case"]["op"]
-        if is_check(each.failure.document) or op in ops or len(found) == MOST_SHRUNK:
-            continue
-        if op != PROGRAMS:
-            ops.add(op)
-        found.append(each)
-    return found
+    def _worth_shrinking(self) -> list[Met]:
+        """Of ops one failure each, and none that is expected."""
+        known = {
+            result.name
+            for result in self.merge.report.results
+            if result.problem is not None and self.expect.excuses(result)
+        }
+        ops: set[str] = set()
+        found: list[Met] = []
+        for each in self.merge.met:
+            case = each.failure.document["case"]
+            if is_check(each.failure.document) or case["op"] in ops or case["name"] in known:
+                continue
+            if case["op"] != PROGRAMS:
+                ops.add(case["op"])
+            found.append(each)
+        return found[:MOST_SHRUNK]
 
 
 __all__ = ["LEVELS", "Progress", "Report", "run", "usable_cores"]

@@ -89,7 +89,8 @@ def write(report: Report, folder: Path, expected: Expectations | None = None) ->
     why = refusals(report, expected)
     if why:
         raise BringupError(f"no certificate: {'; '.join(why)}")
-    clear(folder)
+    check_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     files = contents(report, expected)
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -98,16 +99,13 @@ def write(report: Report, folder: Path, expected: Expectations | None = None) ->
     return str(made["root"])
 
 
-def clear(folder: Path) -> None:
-    """Make a folder ready to be written to.  Raises BringupError if it holds anything else."""
-    folder.mkdir(parents=True, exist_ok=True)
-    others = sorted({path.name for path in folder.iterdir()} - {*FILES, MANIFEST})
+def check_folder(folder: Path) -> None:
+    """Raises BringupError for a folder that holds anything but a certificate."""
+    others = {p.name for p in folder.iterdir()} - {*FILES, MANIFEST} if folder.exists() else set()
     if others:
         raise BringupError(
-            f"{folder} holds {others[0]}, which is of no certificate", fix="name a new folder"
+            f"{folder} holds {min(others)}, which is of no certificate", fix="name a new folder"
         )
-    for path in folder.iterdir():
-        path.unlink()
 
 
 def contents(report: Report, expected: Expectations) -> dict[str, str]:

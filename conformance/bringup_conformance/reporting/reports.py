@@ -6,12 +6,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bringup_conformance.cases import Unsupported
 from bringup_conformance.oracle.verdict import merged
 from bringup_conformance.reporting.failures import suite_version
 from bringup_conformance.reporting.results import Result
+
+if TYPE_CHECKING:
+    from bringup_conformance.execution.expectations import Findings
 
 
 @dataclass(slots=True)
@@ -111,6 +114,7 @@ class Report:
     reduced: why the run is not whole, such as a selection or a time budget; empty if it is.
     interrupted: whether someone stopped it.
     environment: see the function of this name.  results: every case, in the order of the suite.
+    findings: what came of what was expected, if anything was.
     """
 
     backend: str
@@ -126,6 +130,7 @@ class Report:
     environment: dict[str, Any] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
     interrupted: bool = False
+    findings: Findings | None = None
 
     @property
     def passed(self) -> int:
@@ -139,8 +144,9 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether something ran and nothing failed."""
-        return self.failed == 0 and self.passed > 0
+        """Whether something ran and nothing failed, or nothing but what was expected to."""
+        good = self.failed == 0 if self.findings is None else self.findings.ok
+        return good and self.passed > 0
 
     def add(self, result: Result) -> None:
         """Count one case."""
@@ -172,6 +178,7 @@ class Report:
         """All of it as plain data: what ``report.json`` holds."""
         return {
             **self.to_json(),
+            "ok": self.ok,
             "suite": suite_version(),
             "only": self.only,
             "environment": self.environment,
@@ -182,6 +189,7 @@ class Report:
             ],
             "unsupported_reasons": [asdict(each) for each in self.unsupported],
             "cases": [result.to_json() for result in self.results],
+            "expected": None if self.findings is None else self.findings.to_json(),
         }
 
     def write(self, folder: Path) -> Path:
