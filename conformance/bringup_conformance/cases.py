@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from bringup.graph import Graph
+from bringup.graph.verify import subgraphs
 from bringup.ops.table import Special
 from bringup.types import TensorType
 from bringup_conformance.generate.recipes import Recipe
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
 Status = Literal["pass", "fail"]
 #: What stands for the op in names and tables of cases that are whole programs.
 PROGRAMS = "programs"
+
+
+def instructions(graph: Graph) -> int:
+    """How many instructions a graph has, as the sizes of failures are counted: those of its
+    sub-graphs among them, constants left out.
+    """
+    own = sum(instr.op.name != "constant" for instr in graph.instrs)
+    return own + sum(map(instructions, subgraphs(graph)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +110,8 @@ class Problem:
     """What went wrong in one run of a case.
 
     kind: wrong (values outside their spans), shape, unstable (a second run differs), input (an
-    input changed), broken (a promise of the runtime), crash (the device raised, or its process
-    ended), hang, oom.
+    input changed), broken (a promise of the runtime), refused (though claimed), crash (the device
+    raised, or its process ended), hang, oom.
     what: one sentence.  data: number of the data set.  fused: whether in the fused program.
     rules: those that it breaks; empty for all of the case's.  log: last words of a process that
     ended, and its stack.

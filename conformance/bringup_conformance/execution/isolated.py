@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from bringup.backend.capabilities import Capabilities
 from bringup.graph import Graph
 from bringup.graph.printer import print_graph
+from bringup_conformance.cases import Problem
 from bringup_conformance.execution.hands import GRACE, Gone, Hand, refusal
-from bringup_conformance.execution.protocol import Call, Compile, Raised, Ready, Refused, Setup
+from bringup_conformance.execution.protocol import (
+    Call,
+    Compile,
+    Locate,
+    Raised,
+    Ready,
+    Refused,
+    RunCheck,
+    Setup,
+    Suspected,
+)  # fmt: skip
 from bringup_conformance.execution.running import ElsewhereError
 from bringup_conformance.execution.targets import Runnable, Target
 from bringup_conformance.oracle.numbers import Array
+
+Suspect = Callable[[Mapping[str, Any]], None]
 
 
 class Isolated:
@@ -74,6 +87,21 @@ class Isolated:
 
         return run
 
+    def locate(
+        self, case: Mapping[str, Any], fuse: bool, skip: frozenset[str], suspect: Suspect
+    ) -> Mapping[str, Any]:
+        """What is guilty of a case's failure, as data.
+
+        suspect: told before everything that may end the process.  Raises ElsewhereError.
+        """
+        found: Mapping[str, Any] = self._servant.value(Locate(case, fuse, skip), suspect)
+        return found
+
+    def run_check(self, document: Mapping[str, Any]) -> Problem | None:
+        """Run the check of a failure again.  Raises ElsewhereError."""
+        found: Problem | None = self._servant.value(RunCheck(document))
+        return found
+
 
 class Servant:
     """A process that answers one question after another.
@@ -93,11 +121,15 @@ class Servant:
         self.made += 1
         return self.made
 
-    def value(self, message: object) -> Any:
+    def value(self, message: object, suspect: Suspect | None = None) -> Any:
         """The answer to a message.  Raises ElsewhereError, BackendError."""
         hand = self._started()
         hand.tell(message)
         found = self._next(hand)
+        while isinstance(found, Suspected):
+            if suspect is not None:
+                suspect(found.cause)
+            found = self._next(hand)
         if isinstance(found, Raised):
             raise ElsewhereError(found.kind, found.told)
         return found.value

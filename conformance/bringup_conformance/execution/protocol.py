@@ -81,6 +81,17 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Locate:
+    """Find out what is guilty of a case's failure; `Suspected` before everything that may end the
+    process, then an `Answer`.
+    """
+
+    case: Mapping[str, Any]
+    fuse: bool
+    skip: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class RunCheck:
     """Run the check of a failure again."""
 
@@ -140,6 +151,13 @@ class Explained:
     unit: int
     item: int
     document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspected:
+    """What would be guilty if the process ended now."""
+
+    cause: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

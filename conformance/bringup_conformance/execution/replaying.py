@@ -8,10 +8,12 @@ from typing import Any
 
 from bringup_conformance.cases import Check, Problem
 from bringup_conformance.execution import levels
+from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.plan import Plan, budget_of
-from bringup_conformance.execution.running import attempt, run_check
+from bringup_conformance.execution.running import ElsewhereError, attempt, run_check
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget, Target
+from bringup_conformance.reducing.apart import where_needed
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.failures import case_from_json, is_check
 from bringup_conformance.reporting.reports import Failure
@@ -19,7 +21,7 @@ from bringup_conformance.reporting.reports import Failure
 
 def replay(path: Path, backend: str | Target | None = None) -> tuple[Failure, Problem | None]:
     """Run the program of a failure file again: the smallest, then, if that passes, the whole; or
-    its check.
+    its check.  What ended its process is run in another one.
 
     backend: another device than the file's.  Returns the file's failure, and what is wrong now.
     Raises BackendError if the device cannot be opened, ValueError if the file is none, OSError.
@@ -28,15 +30,30 @@ def replay(path: Path, backend: str | Target | None = None) -> tuple[Failure, Pr
     name = document["backend"] if backend is None else backend
     target = DeviceTarget.named(name) if isinstance(name, str) else name
     if is_check(document):
-        return Failure(document, path), run_check(target, find_check(document, target)).problem
+        return Failure(document, path), _check_again(document, target)
     skip = frozenset(document["options"]["skip"])
     for form in filter(None, (document.get("reduced"), document["case"])):
         problem = document["problem"] if form is document["case"] else form["problem"]
         case = case_from_json(form)
-        found = attempt(target, case, fuse=problem["fused"], skip=skip)[1]
+        with where_needed(target, _met(problem)) as safe:
+            found = attempt(safe, case, fuse=problem["fused"], skip=skip)[1]
         if found is not None:
             return Failure(document, path), found
     return Failure(document, path), None
+
+
+def _met(problem: Mapping[str, Any]) -> Problem:
+    return Problem(problem["kind"], problem["what"], log=problem.get("log", ""))
+
+
+def _check_again(document: Mapping[str, Any], target: Target) -> Problem | None:
+    with where_needed(target, _met(document["problem"])) as safe:
+        if not isinstance(safe, Isolated):
+            return run_check(safe, find_check(document, safe)).problem
+        try:
+            return safe.run_check(document)
+        except ElsewhereError as error:
+            return Problem(error.kind, str(error), log=error.log)
 
 
 def find_check(document: Mapping[str, Any], target: Target) -> Check:

@@ -10,7 +10,7 @@ import faulthandler
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import IO, Any, NoReturn
 
@@ -24,11 +24,13 @@ from bringup_conformance.execution.protocol import (
     Call,
     Compile,
     Explain,
+    Locate,
     Raised,
     Ready,
     Refused,
     RunCheck,
     Setup,
+    Suspected,
     Work,
     patience,
     receive,
@@ -38,7 +40,9 @@ from bringup_conformance.execution.replaying import find_check
 from bringup_conformance.execution.running import kind_of, run_check, told
 from bringup_conformance.execution.schedule import Job, Schedule, place_of
 from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target
+from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reporting.environment import environment
+from bringup_conformance.reporting.failures import case_from_json
 
 #: Seconds after which a program under reduction counts as hanging.
 _SOON = 10.0
@@ -109,7 +113,7 @@ class _Worker:
             self.reply(event)
             self.watch(limit)
 
-    def answer(self, message: Compile | Call | RunCheck) -> Answer | Raised:
+    def answer(self, message: Compile | Call | Locate | RunCheck) -> Answer | Raised:
         try:
             if isinstance(message, Compile):
                 graph = parse_graph(message.ir, find)
@@ -118,9 +122,23 @@ class _Worker:
             if isinstance(message, Call):
                 assert self.runnable is not None
                 return Answer(self.runnable(message.inputs))
+            if isinstance(message, Locate):
+                return Answer(self.locate(message))
             return Answer(run_check(self.target, find_check(message.document, self.target)).problem)
         except Exception as error:  # noqa: BLE001  (the answer is what the device raises)
             return Raised(kind_of(error), told(error))
+
+    def locate(self, message: Locate) -> Mapping[str, Any]:
+        from bringup_conformance.reducing.locate import locate  # few runs need it
+
+        def suspect(cause: Cause) -> None:
+            self.reply(Suspected(cause.to_json()))
+            self.watch(self.setup.timeout)
+
+        case = case_from_json(message.case)
+        return locate(
+            self.target, case, fuse=message.fuse, skip=message.skip, suspect=suspect
+        ).to_json()
 
     def explain(self, task: Explain) -> None:
         assert self.schedule is not None

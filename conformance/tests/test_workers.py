@@ -1,0 +1,206 @@
+"""Worker processes: crashes, silence and want of memory are results, and the report is one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toys
+from faulty import Reference
+
+from bringup.errors import BackendError, BringupError
+from bringup_conformance import Progress, Report, replay, run
+from bringup_conformance.execution import crew
+from bringup_conformance.execution.hands import cause
+from bringup_conformance.execution.schedule import Job, Schedule, chosen
+from bringup_conformance.execution.targets import Target
+
+#: Ends its process in every way there is.
+ALL_WAYS = """
+if name == "exp": os.kill(os.getpid(), signal.SIGSEGV)
+if name == "floor": print("last words", flush=True); os._exit(7)
+if name == "sqrt": time.sleep(60)
+if name == "add": raise MemoryError("no room")
+"""
+ONE_EACH = "add,exp,floor,mul,sqrt"
+
+
+def found(report: Report) -> list[dict[str, Any]]:
+    """All cases, without what they took."""
+    return [{**r.to_json(), "seconds": 0} for r in report.results]
+
+
+@pytest.fixture
+def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toys.install(tmp_path / "toy", monkeypatch, ALL_WAYS)
+
+
+def test_every_way_to_end_is_a_result_and_the_run_goes_on(deadly: None, tmp_path: Path) -> None:
+    report = run(
+        "toy", "smoke", only=ONE_EACH, jobs=2, timeout=1.0, shrink_seconds=0, report=tmp_path
+    )
+    kinds = {r.op: r.problem and r.problem.kind for r in report.results}
+    assert kinds == {"mul": None, "floor": "crash", "exp": "crash", "sqrt": "hang", "add": "oom"}
+    problems = {r.op: r.problem for r in report.results if r.problem is not None}
+    assert problems["exp"].what == "its process ended with SIGSEGV"
+    assert "Segmentation fault" in problems["exp"].log
+    assert "in misbehave" in problems["exp"].log
+    assert problems["floor"].what == "its process exited with status 7"
+    assert problems["floor"].log == "last words"
+    assert "in misbehave" in problems["sqrt"].log  # where it hung
+    assert "MemoryError: no room" in problems["add"].what
+    assert len(report.reduced) == 1  # what was asked for
+    assert not report.ok
+    written = json.loads((tmp_path / "report.json").read_text())
+    assert written["environment"]["product"] == "Toy One"
+    assert written["environment"]["capabilities"]["ops"]["exp"] == ["f32"]
+    assert {f["kind"] for f in written["failures"]} == {"crash", "hang", "oom"}
+    assert len(list(tmp_path.glob("failure-*.json"))) == 4
+
+
+def test_the_report_does_not_depend_on_the_number_of_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path, monkeypatch, "if name == 'floor' and operands[0].size > 9: os._exit(7)")
+    reports = [run("toy", "ops", only="floor,add,sub", jobs=n, shrink_seconds=0) for n in (1, 3)]
+    first, second = reports
+    assert found(first) == found(second)
+    assert first.failed > 1
+    assert first.passed > 3
+    assert first.tallies == second.tallies
+    assert first.unsupported == second.unsupported
+    assert first.reduced == second.reduced
+    documents = [[f.document for f in report.failures] for report in reports]
+    assert documents[0] == documents[1]
+    here = run("toy", "ops", only="add,exp", jobs=0)
+    there = run("toy", "ops", only="add,exp", jobs=2)
+    assert found(here) == found(there)
+    assert here.environment == there.environment
+
+
+def test_a_crash_is_made_small_and_runs_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path / "toy", monkeypatch, "if name == 'exp': os.abort()")
+    report = run("toy", "smoke", only="exp,mul", jobs=1, report=tmp_path, shrink_seconds=6)
+    [failure] = report.failures
+    assert failure.problem["kind"] == "crash"
+    assert "SIGABRT" in failure.problem["what"]
+    assert failure.nodes == 1
+    assert failure.file is not None
+    again = replay(failure.file)[1]
+    assert again is not None
+    assert again.kind == "crash"
+    assert "SIGABRT" in again.what
+
+
+def test_a_unit_that_kills_again_and_again_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path, monkeypatch, "os._exit(1)")
+    report = run("toy", "ops", only="ops/exp", jobs=1, shrink_seconds=0)
+    assert [r.status for r in report.results] == ["fail"] * crew.MOST_OF_A_UNIT
+    what = "ops/exp/f32: what follows the last failure is left out"
+    assert report.reduced[1:] == [what]
+
+
+def test_a_device_that_only_dies_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path, monkeypatch, "os._exit(1)")
+    monkeypatch.setattr(crew, "MOST_IN_A_ROW", 4)
+    report = run("toy", "smoke", only=ONE_EACH, jobs=1, shrink_seconds=0)
+    assert "4 workers ended in a row; the last: its process exited" in report.reduced[1]
+    assert report.failed == 3
+    assert not report.ok
+
+
+def test_work_that_fails_late_is_a_result_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = "import threading; threading.Timer(0.05, os._exit, [9]).start() if name == 'exp' else 0"
+    toys.install(tmp_path, monkeypatch, later + "; time.sleep(0.03)")
+    report = run("toy", "smoke", only="exp,mul", jobs=1, shrink_seconds=0)
+    assert report.failed >= 1
+    assert all("status 9" in f.problem["what"] for f in report.failures)
+
+
+@pytest.mark.parametrize(
+    ("opening", "message"),
+    [("os._exit(3)", "its process exited with status 3"), ("raise OSError('no')", "OSError: no")],
+)
+def test_a_device_that_cannot_be_opened_is_no_run(
+    opening: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path, monkeypatch, opening=opening)
+    with pytest.raises(BackendError, match=message):
+        run("toy", "smoke", jobs=2)
+
+
+@pytest.mark.parametrize("jobs", [0, 2])
+def test_an_interrupt_ends_the_run_with_what_is_known(
+    jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path / "toy", monkeypatch)
+
+    def stop(progress: Progress) -> None:
+        if progress.done >= 30:
+            raise KeyboardInterrupt
+
+    report = run("toy", "ops", jobs=jobs, report=tmp_path, on_progress=stop)
+    assert report.interrupted
+    assert 0 < report.passed < 40
+    assert report.reduced[0].startswith("interrupted; ")
+    assert json.loads((tmp_path / "report.json").read_text())["reduced"] == report.reduced
+
+
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_a_time_budget_says_what_it_left_out(
+    jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path, monkeypatch)
+    report = run("toy", "smoke", jobs=jobs, time_budget=0)
+    total = len(Schedule(Reference(), Job("smoke")).units)
+    assert report.reduced == [f"the time budget of 0 s left out {total} of {total} units"]
+    assert report.results == []
+
+
+def test_parts_are_alike_and_together_the_whole() -> None:
+    units = Schedule(Reference(), Job("fusion")).units
+    parts = [chosen(units, (i, 3), seed=5) for i in (1, 2, 3)]
+    assert sorted(units.index(u) for part in parts for u in part) == list(range(len(units)))
+    assert all(abs(len(part) - len(units) / 3) <= 1 for part in parts)
+    assert all(60 < sum(u.level == "fusion" for u in part) < 160 for part in parts)
+    assert [units.index(u) for u in parts[0]] == sorted(units.index(u) for u in parts[0])
+    assert chosen(units, (1, 3), seed=6) != parts[0]
+
+
+def test_parts_of_a_run_say_so() -> None:
+    report = run(Reference(), "smoke", fraction=(2, 30))
+    assert report.reduced == ["part 2 of 30 was asked for"]
+    assert report.passed
+    with pytest.raises(BringupError, match="no fraction"):
+        run(Reference(), "smoke", fraction=(0, 3))
+
+
+def test_a_target_at_hand_has_no_workers() -> None:
+    target: Target = Reference()
+    with pytest.raises(BringupError, match="cannot run in workers"):
+        run(target, "smoke", jobs=2)
+
+
+@pytest.mark.parametrize(
+    ("code", "log", "late", "kind"),
+    [
+        (-11, "", False, "crash"),
+        (-9, "", False, "oom"),
+        (-9, "", True, "hang"),
+        (-6, "terminate called after throwing an instance of 'std::bad_alloc'", False, "oom"),
+        (1, "Timeout (0:00:01)!\nThread 0x", False, "hang"),
+        (0, "", False, "crash"),
+    ],
+)
+def test_the_end_of_a_process_tells_its_kind(code: int, log: str, late: bool, kind: str) -> None:
+    assert cause(code, log, late)[0] == kind
