@@ -57,11 +57,15 @@ class Cause:
         return f"{KINDS[self.kind]} {self.name}".strip()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, without what is empty."""
-        return {name: value for name, value in asdict(self).items() if value not in ("", (), None)}
+        """Plain data, without the details that are empty."""
+        head = ("kind", "name", "what")
+        found = asdict(self).items()
+        return {name: x for name, x in found if name in head or x not in ("", (), None)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cause:
         """Read `to_json`'s data.  Raises TypeError for unknown fields."""
-        fields: dict[str, Any] = dict(data)
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+        }
+        return cls(**fields)

@@ -9,12 +9,16 @@ from typing import Any
 from bringup.dtypes import BY_NAME
 from bringup.ops.evaluate import evaluate
 from bringup.ops.table import lookup
-from bringup_conformance.cases import Case, Outcome, Problem
-from bringup_conformance.execution.running import attempt, made_inputs
+from bringup_conformance.cases import Case, Outcome, Problem, instructions
+from bringup_conformance.execution.isolated import Isolated
+from bringup_conformance.execution.running import attempt, made_inputs, told
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import Target
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle import special
+from bringup_conformance.reducing.apart import locate_apart, where_needed
+from bringup_conformance.reducing.cause import Cause
+from bringup_conformance.reducing.locate import locate
 from bringup_conformance.reducing.reduce import Effort, reduced
 from bringup_conformance.reducing.rewriting import Small
 from bringup_conformance.reporting.failures import case_to_json, digest, problem_to_json
@@ -26,19 +30,54 @@ _Frame = Callable[[Case, Small], Case]
 def explained(
     target: Target, outcome: Outcome, failure: Mapping[str, Any], effort: Effort
 ) -> dict[str, Any]:
-    """A failure with the smallest program, what it goes away without, and hashes of its results."""
+    """A failure with the smallest program, what it goes away without, what is guilty, and hashes of
+    its results.
+    """
     case, problem = outcome.case, outcome.problem
     assert isinstance(case, Case)
     assert problem is not None
+    with where_needed(target, problem) as safe:
+        return looked_into(safe, case, problem, failure, effort)
+
+
+def looked_into(
+    target: Target, case: Case, problem: Problem, failure: Mapping[str, Any], effort: Effort
+) -> dict[str, Any]:
+    """The same on a target that may be run here."""
     small = one_row(target, case, problem) if case.cells else shrunk(target, case, problem, effort)
     again = attempt(target, small, fuse=problem.fused)[1] or problem
-    return {
+    found = {
         **failure,
-        "nodes": len(small.graph),
+        "nodes": instructions(small.graph),
         "guilty": guilty(target, small, again),
         "reduced": {**case_to_json(small), "problem": problem_to_json(again)},
         "hashes": hashes(target, small, again),
     }
+    return with_cause(found, cause_of(target, small, again))
+
+
+def with_cause(failure: Mapping[str, Any], cause: Cause) -> dict[str, Any]:
+    """A failure's document with what is guilty: as a whole, and what reports show of it."""
+    shown = {
+        "guilty_kernel": cause.kernel and cause.name,
+        "source": cause.source,
+        "ir_before": cause.ir_before,
+        "ir_after": cause.ir_after,
+    }
+    kept = {key: value for key, value in failure.items() if key not in shown}
+    return {**kept, "cause": cause.to_json(), **{k: v for k, v in shown.items() if v}}
+
+
+def cause_of(
+    target: Target, case: Case, problem: Problem, skip: frozenset[str] = frozenset()
+) -> Cause:
+    """What is guilty of a case's failure; ``unknown`` if looking for it fails too."""
+    if isinstance(target, Isolated):
+        return locate_apart(target, case, fuse=problem.fused, skip=skip)
+    try:
+        return locate(target, case, fuse=problem.fused, skip=skip)
+    except Exception as error:  # noqa: BLE001  (a device may raise anything, anywhere)
+        return Cause("unknown", "", f"looking for it raises {told(error)}")
 
 
 def guilty(target: Target, case: Case, problem: Problem) -> list[str]:

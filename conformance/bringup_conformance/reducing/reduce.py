@@ -11,15 +11,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from bringup.dtypes import BY_NAME
+from bringup_conformance.cases import instructions
 from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.reducing.nested import smaller_loops
 from bringup_conformance.reducing.rewriting import (
     Small,
     cuts,
     fewer_outputs,
+    halves,
     rewirings,
     simpler_dtypes,
     single_outputs,
     smaller_sizes,
+    steers,
 )
 
 #: Whether a program still shows the fault.
@@ -80,12 +84,12 @@ def _weight(small: Small) -> tuple[int, ...]:
     """What is smaller: instructions, outputs, elements, unusual dtypes, inputs, then odd data."""
     graph, recipes = small
     values = [*graph.inputs, *(v for instr in graph.instrs for v in instr.results)]
-    computing = sum(instr.op.name != "constant" for instr in graph.instrs)
     plain = (BY_NAME["f32"], BY_NAME["i32"], BY_NAME["bool"])
     return (
-        computing,
+        instructions(graph),
         len(graph.outputs),
         len(graph.instrs),
+        sum(len(instr.operands) + len(instr.results) for instr in graph.instrs),
         sum(v.type.size for v in values),
         sum(v.dtype not in plain for v in values),
         len(graph.inputs),
@@ -102,6 +106,8 @@ def _oddness(recipe: Recipe) -> int:
 def _candidates(small: Small) -> Iterator[Small]:
     yield from single_outputs(small)
     yield from fewer_outputs(small)
+    yield from halves(small)
+    yield from smaller_loops(small)
     yield from cuts(small)
     yield from rewirings(small)
     yield from smaller_sizes(small)
@@ -111,8 +117,11 @@ def _candidates(small: Small) -> Iterator[Small]:
 
 def _plainer_data(small: Small) -> Iterator[Small]:
     graph, recipes = small
-    yield graph, tuple(Recipe() for _ in recipes)
-    for i, recipe in enumerate(recipes):
+    steering = steers(graph)
+    free = [i for i, value in enumerate(graph.inputs) if value not in steering]
+    yield graph, tuple(Recipe() if i in free else r for i, r in enumerate(recipes))
+    for i in free:
+        recipe = recipes[i]
         for simpler in (
             Recipe(),
             Recipe("small"),

@@ -12,6 +12,7 @@ import numpy as np
 from bringup.dtypes import DType
 from bringup.errors import BringupError
 from bringup.graph import Builder, Graph, Instr, Literal, Value
+from bringup.ops._subgraphs import reached
 from bringup.ops.table import lookup
 from bringup.types import TensorType
 from bringup_conformance.generate.growing import pruned
@@ -29,67 +30,130 @@ def with_output(small: Small, value: Value) -> Small:
 
 
 def single_outputs(small: Small) -> Iterator[Small]:
-    """Each value that is computed as the only output, the one that needs least first."""
+    """Each value that is computed as the only output: those that halve what is needed first, as a
+    bisection would go on if they fail, then the others, the one that needs least first.
+    """
     graph, _ = small
     made = [v for instr in graph.instrs for v in instr.results if instr.op.name != "constant"]
-    found = [with_output(small, v) for v in made]
-    yield from sorted(found, key=lambda s: len(s[0].instrs))
+    found = sorted((with_output(small, v) for v in made), key=lambda s: len(s[0].instrs))
+    at = len(found) // 2
+    while at < len(found) - 1:
+        yield found[at]
+        at += max(1, (len(found) - at) // 2)
+    yield from found
 
 
 def fewer_outputs(small: Small) -> Iterator[Small]:
-    """All outputs but one, if there are several."""
+    """Half of the outputs, then all but one, if there are several."""
     graph, recipes = small
-    if len(graph.outputs) > 1:
-        for i in range(len(graph.outputs)):
-            kept = graph.outputs[:i] + graph.outputs[i + 1 :]
-            yield pruned(Graph(graph.inputs, graph.instrs, kept, graph.name), recipes)
+    outputs = graph.outputs
+    if len(outputs) < 2:
+        return
+    half = len(outputs) // 2
+    halves = [outputs[:half], outputs[half:]] if len(outputs) > 3 else []
+    for kept in (*halves, *(outputs[:i] + outputs[i + 1 :] for i in range(len(outputs)))):
+        yield pruned(Graph(graph.inputs, graph.instrs, kept, graph.name), recipes)
+
+
+def halves(small: Small) -> Iterator[Small]:
+    """All that crosses a line replaced by new inputs: the first half of the instructions goes, then
+    a quarter, and so on.
+    """
+    graph, _ = small
+    users, steering = graph.users(), steers(graph)
+    length = len(graph.instrs) // 2
+    while length > 1:
+        before = graph.instrs[:length]
+        after = set(graph.instrs[length:])
+        made = [v for instr in before for v in instr.results]
+        crossing = [v for v in made if v in graph.outputs or not after.isdisjoint(users[v])]
+        computed = [v for v in crossing if v.producer and v.producer.op.name != "constant"]
+        if not steering.intersection(computed):
+            for recipe in _FRESH[:2]:
+                yield substituted(small, dict.fromkeys(computed, recipe))
+        length //= 2
 
 
 def cuts(small: Small) -> Iterator[Small]:
-    """A result replaced by a new input, those nearest to the outputs first."""
-    graph, recipes = small
-    for instr in reversed(graph.instrs):
-        if instr.op.name == "constant" and instr.results[0].type.size < 1:
-            continue
+    """The results of an instruction replaced by new inputs, those nearest to the outputs first."""
+    for instr in _replaceable(small[0]):
         for recipe in _FRESH:
-            yield _replaced(small, instr, None, (*recipes, recipe))
+            yield substituted(small, dict.fromkeys(instr.results, recipe))
 
 
 def rewirings(small: Small) -> Iterator[Small]:
-    """A result replaced by an operand of its type, or by a constant."""
-    graph, recipes = small
-    for instr in reversed(graph.instrs):
-        for operand in dict.fromkeys(instr.operands):
-            if operand.type is instr.results[0].type:
-                yield _replaced(small, instr, operand, recipes)
+    """The results of an instruction replaced by operands of their types, or by constants."""
+    for instr in _replaceable(small[0]):
+        yield from (substituted(small, table) for table in shortcuts(instr))
         if instr.operands:
-            yield _replaced(small, instr, 1, recipes)
+            yield substituted(small, dict.fromkeys(instr.results, 1))
 
 
-def _replaced(
-    small: Small, at: Instr, stand_in: Value | int | None, recipes: tuple[Recipe, ...]
-) -> Small:
-    """The first result of an instruction replaced: by a value, a splat, or (None) a new input."""
-    graph, _ = small
-    builder = Builder()
-    table: dict[Value, Value] = {v: builder.input(v.type) for v in graph.inputs}
+def shortcuts(instr: Instr) -> Iterator[dict[Value, Value | int | Recipe]]:
+    """Operands that may stand for the results of an instruction: of a loop, its state at first."""
+    wanted = [v.type for v in instr.results]
+    if len(wanted) > 1:
+        first = len(instr.operands) - len(wanted)
+        tries = [instr.operands[at : at + len(wanted)] for at in dict.fromkeys((first, 0))]
+    else:
+        tries = [(v,) for v in dict.fromkeys(instr.operands)]
+    for operands in tries:
+        if [v.type for v in operands] == wanted:
+            yield dict(zip(instr.results, operands, strict=True))
+
+
+def _replaceable(graph: Graph) -> Iterator[Instr]:
+    steering = steers(graph)
+    for instr in reversed(graph.instrs):
+        empty = instr.op.name == "constant" and instr.results[0].type.size < 1
+        if not empty and steering.isdisjoint(instr.results):
+            yield instr
+
+
+def steers(graph: Graph) -> frozenset[Value]:
+    """The values that decide how often a loop runs: other ones might have it run for ever."""
+    found: set[Value] = set()
+    for instr in reversed(graph.instrs):
+        if instr.op.name == "while":
+            found.update(instr.operands[i] for i in steering(instr))
+        if not found.isdisjoint(instr.results):
+            found.update(instr.operands)
+    return frozenset(found)
+
+
+def steering(instr: Instr) -> frozenset[int]:
+    """The parts of the state of a ``while`` on which its condition hangs."""
+    cond, body = instr.attrs["cond"], instr.attrs["body"]
+    needed = reached(cond, [0])
+    while (more := needed | reached(body, needed)) != needed:
+        needed = more
+    return needed
+
+
+def substituted(small: Small, table: Mapping[Value, Value | int | Recipe]) -> Small:
+    """Some values replaced: by a value, a splat, or a new input of a recipe."""
+    graph, recipes = small
+    builder, added = Builder(), list(recipes)
+    found: dict[Value, Value] = {v: builder.input(v.type) for v in graph.inputs}
     for instr in graph.instrs:
-        if instr is not at or len(at.results) > 1:  # its other results may have readers
-            results = builder.emit(instr.op, [table[v] for v in instr.operands], instr.attrs)
-            table.update(zip(instr.results, results, strict=True))
-        if instr is not at:
-            continue
-        result = at.results[0]
-        if stand_in is None:
-            table[result] = builder.input(result.type)
-        elif isinstance(stand_in, int):
-            with builder:
-                literal = Literal.splat(stand_in, result.type)
-                table[result] = lookup("constant")(value=literal)
-        else:
-            table[result] = table[stand_in]
-    outputs = [table[v] for v in graph.outputs]
-    return pruned(builder.build(outputs, graph.name), recipes)
+        if not all(v in table for v in instr.results):
+            results = builder.emit(instr.op, [found[v] for v in instr.operands], instr.attrs)
+            found.update(zip(instr.results, results, strict=True))
+        for value in instr.results:
+            if value not in table:
+                continue
+            other = table[value]
+            if isinstance(other, Value):
+                found[value] = found[other]
+            elif isinstance(other, Recipe):
+                found[value] = builder.input(value.type)
+                added.append(other)
+            else:
+                with builder:
+                    literal = Literal.splat(other, value.type)
+                    found[value] = lookup("constant")(value=literal)
+    outputs = [found[v] for v in graph.outputs]
+    return pruned(builder.build(outputs, graph.name), tuple(added))
 
 
 def smaller_sizes(small: Small) -> Iterator[Small]:
@@ -136,12 +200,25 @@ def _rebuilt(graph: Graph, resize: Resize, dtypes: Mapping[DType, DType] | None)
         for instr in graph.instrs:
             operands = [table[v] for v in instr.operands]
             attrs = {name: _retyped(a, swap) for name, a in instr.attrs.items()}
+            attrs = {name: _inside(a, resize, swap) for name, a in attrs.items()}
             attrs = _resized(instr, attrs, operands, resize)
             results = builder.emit(instr.op, operands, attrs)
             table.update(zip(instr.results, results, strict=True))
     except (BringupError, ValueError, OverflowError):
         return None
     return builder.build([table[v] for v in graph.outputs], graph.name)
+
+
+def _inside(value: Any, resize: Resize, swap: Mapping[DType, DType]) -> Any:
+    """Sub-graphs likewise.  Raises ValueError if one does not take it."""
+    if isinstance(value, tuple) and any(isinstance(each, Graph) for each in value):
+        return tuple(_inside(each, resize, swap) for each in value)
+    if not isinstance(value, Graph):
+        return value
+    made = _rebuilt(value, resize, swap)
+    if made is None:
+        raise ValueError(f"{value.name} does not take other types")
+    return made
 
 
 def _retyped(value: Any, swap: Mapping[DType, DType]) -> Any:
@@ -177,6 +254,8 @@ def _resized(
         return {**attrs, "shape": tuple(shape)}
     if name == "slice":
         return {**attrs, **_sliced(instr, attrs, operands[0].shape)}
+    if name == "scan":
+        return {**attrs, "length": resize((attrs["length"],))[0]}
     return attrs
 
 

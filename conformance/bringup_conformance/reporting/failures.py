@@ -15,7 +15,7 @@ import numpy as np
 from bringup.graph.parser import parse_graph
 from bringup.graph.printer import print_graph
 from bringup.ops.table import Special, find
-from bringup_conformance.cases import Case, Cells, Check, Outcome, Problem
+from bringup_conformance.cases import Case, Cells, Check, Outcome, Problem, instructions
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.numbers import Array
 
@@ -46,7 +46,7 @@ def document(outcome: Outcome, run: Run) -> dict[str, Any]:
         "backend": run.backend,
         "run": {"level": case.level, "seed": run.seed},
         "options": {"skip": []},
-        "nodes": len(case.graph) if isinstance(case, Case) else 0,
+        "nodes": instructions(case.graph) if isinstance(case, Case) else 0,
         "case": item_to_json(case),
         "problem": problem_to_json(outcome.problem),
     }

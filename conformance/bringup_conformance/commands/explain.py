@@ -1,0 +1,39 @@
+"""``conformance explain``: what is guilty of a failure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bringup.errors import BringupError
+from bringup_conformance.commands.shared import Json
+from bringup_conformance.reducing import again
+from bringup_conformance.reporting.causes import show_cause
+
+
+def explain(
+    file: Annotated[Path, typer.Argument(help="A file of a failure that a run wrote.")],
+    backend: Annotated[str, typer.Option(help="Another device than the file's.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Find the pass, kernel or place in memory that is guilty of a failure.
+
+    Shows what it was given, what it made of that, and the generated source; the file keeps all of
+    it.  Status 0 if the failure is gone.
+    """
+    try:
+        failure, cause = again.explain(file, backend or None)
+    except (ValueError, KeyError, TypeError) as error:
+        raise BringupError(f"{file} cannot be explained: {error}") from error
+    if as_json:
+        found = None if cause is None else {"title": cause.title, **cause.to_json()}
+        typer.echo(json.dumps({**failure.to_json(), "passes": cause is None, "cause": found}))
+    elif cause is None:
+        typer.echo(f"passes now: {failure.document['case']['name']}")
+    else:
+        show_cause(Console(), failure, cause)
+    raise typer.Exit(0 if cause is None else 1)

@@ -1,0 +1,41 @@
+"""``conformance shrink``: a failure made smaller."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bringup.errors import BringupError
+from bringup_conformance.commands.shared import Json
+from bringup_conformance.reducing import again
+
+
+def shrink(
+    file: Annotated[Path, typer.Argument(help="A file of a failure that a run wrote.")],
+    seconds: Annotated[float, typer.Option(help="How long to try at most.", min=0)] = 60.0,
+    attempts: Annotated[int, typer.Option(help="Programs to try at most.", min=0)] = 5000,
+    output: Annotated[Path | None, typer.Option(help="Another file to write to.")] = None,
+    backend: Annotated[str, typer.Option(help="Another device than the file's.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Make the program of a failure smaller, trying harder than a run does.
+
+    Status 0 if the failure is gone.
+    """
+    try:
+        failure, before = again.shrink(file, backend or None, seconds, attempts, output)
+    except (ValueError, KeyError, TypeError) as error:
+        raise BringupError(f"{file} cannot be shrunk: {error}") from error
+    passes = before is None
+    if as_json:
+        found = {**failure.to_json(), "passes": passes, "nodes_before": before}
+        typer.echo(json.dumps(found))
+    elif passes:
+        typer.echo(f"passes now: {failure.document['case']['name']}")
+    else:
+        typer.echo(failure.shown["ir"])
+        typer.echo(f"{before} -> {failure.nodes} instructions: {failure.file}")
+    raise typer.Exit(0 if passes else 1)

@@ -1,0 +1,98 @@
+"""A failure's document looked into again: what is guilty of it, and how small it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bringup.errors import BringupError
+from bringup_conformance.cases import Case, Problem, instructions
+from bringup_conformance.execution.running import attempt
+from bringup_conformance.execution.targets import DeviceTarget, Target
+from bringup_conformance.reducing.apart import where_needed
+from bringup_conformance.reducing.cause import Cause
+from bringup_conformance.reducing.explain import cause_of, looked_into, with_cause
+from bringup_conformance.reducing.reduce import Effort
+from bringup_conformance.reporting import failures
+from bringup_conformance.reporting.failures import case_from_json, is_check
+from bringup_conformance.reporting.reports import Failure
+
+
+def explain(path: Path, backend: str | Target | None = None) -> tuple[Failure, Cause | None]:
+    """What is guilty of a failure, which its file keeps from now on; None if it passes now.
+
+    backend: another device than the file's.  Raises BackendError if the device cannot be opened,
+    BringupError for the failure of a check, ValueError if the file is none, OSError.
+    """
+    document, target = _opened(path, backend, "explained")
+    with where_needed(target, told_problem(document)) as safe:
+        found = _still(safe, document)
+        if found is None:
+            return Failure(document, path), None
+        case, problem = found
+        if "reduced" in document:
+            cause = cause_of(safe, case, problem, _skipped(document))
+            document = with_cause(document, cause)
+        else:
+            document = looked_into(safe, case, problem, document, Effort())
+    failures.rewrite(path, document)
+    return Failure(document, path), Cause.from_json(document["cause"])
+
+
+def shrink(
+    path: Path,
+    backend: str | Target | None = None,
+    seconds: float = 60.0,
+    attempts: int = 5000,
+    output: Path | None = None,
+) -> tuple[Failure, int | None]:
+    """Make a failure smaller, beginning with the smallest program known, and write it back.
+
+    seconds, attempts: when to stop.  output: another file for it.
+    Returns the failure, and how many instructions it had; None if it passes now.  Raises as
+    `explain`.
+    """
+    document, target = _opened(path, backend, "shrunk")
+    with where_needed(target, told_problem(document)) as safe:
+        found = _still(safe, document)
+        if found is None:
+            return Failure(document, path), None
+        case, problem = found
+        made = looked_into(safe, case, problem, document, Effort(attempts, seconds))
+    failures.rewrite(output or path, made)
+    return Failure(made, output or path), instructions(case.graph)
+
+
+def told_problem(document: Mapping[str, Any]) -> Problem:
+    """What a document says of the problem, as far as it decides how to run it again."""
+    given = (document.get("reduced") or document).get("problem") or document["problem"]
+    kept = {key: given[key] for key in ("kind", "what", "fused")}
+    return Problem(**kept, log=document["problem"].get("log", ""))
+
+
+def _opened(path: Path, backend: str | Target | None, done: str) -> tuple[dict[str, Any], Target]:
+    document = failures.read(path)
+    if is_check(document):
+        raise BringupError(
+            f"{path} is the failure of check {document['case']['name']!r}, which has no program"
+            f" and is not {done}",
+            fix=f"run it again: conformance replay {path}",
+        )
+    name = document["backend"] if backend is None else backend
+    return document, DeviceTarget.named(name) if isinstance(name, str) else name
+
+
+def _still(target: Target, document: Mapping[str, Any]) -> tuple[Case, Problem] | None:
+    """The smallest form that still fails, and how."""
+    for form in filter(None, (document.get("reduced"), document["case"])):
+        case = case_from_json(form)
+        fused = (form.get("problem") or document["problem"])["fused"]
+        found = attempt(target, case, fuse=fused, skip=_skipped(document))[1]
+        if found is not None:
+            return case, found
+    return None
+
+
+def _skipped(document: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(document["options"]["skip"])
