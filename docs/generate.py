@@ -13,6 +13,7 @@ from typing import Any
 from bringup import config
 from bringup.cli.ops import facts
 from bringup.ops.table import OpDef, all_ops
+from bringup_conformance.reporting import schema
 from bringup_conformance.rules import CONTRACT, NUMERICS, Rule, all_rules
 from bringup_conformance.rules.cells import rules_of, shown
 from bringup_conformance.rules.contract import AREAS
@@ -28,6 +29,7 @@ def pages() -> dict[str, str]:
     return {
         "ops.md": ops_page(),
         "rules.md": rules_page(),
+        "report.md": report_page(),
         "environment.md": environment_page(),
     }
 
@@ -94,6 +96,46 @@ finite value, `TINY` the smallest normal and `SUBNORMAL` the smallest positive o
 [the op's own section](ops.md), or is not specified and then not tested.
 
 """
+
+
+REPORT = """\
+# Reports
+
+{note}
+
+`conformance run --report=DIR` writes into a folder:
+
+| file | for |
+|---|---|
+| `report.html` | people: one page that needs nothing else |
+| `report.json` | programs: all of it, described below |
+| `junit.xml` | build servers: a suite for each level, a test for each op and dtype |
+| `failure-NNN.json` | `conformance explain`, `replay` and `shrink`: one failure, described below |
+| `failure-NNN.py` | a person at a debugger: the same failure as a script |
+
+`conformance compare A B` tells two such folders apart, and ends with status 1 if the later one is
+worse. In paths below, `[]` is an element of a list and `{{}}` any key.
+
+## `report.json`
+
+{report}
+
+`conformance run --json` prints the fields up to `failures`, but for `ok`, `suite` and `only`.
+
+## `failure-NNN.json`
+
+{failure}
+"""
+
+
+def report_page() -> str:
+    """The fields of a report's files."""
+    columns = ("field", "type", "meaning")
+    report, failure = (
+        "\n".join(table(columns, [(f"`{f.path}`", f.type, f.meaning) for f in fields]))
+        for fields in (schema.REPORT, schema.FAILURE)
+    )
+    return REPORT.format(note=NOTE, report=report, failure=failure)
 
 
 def ops_page() -> str:

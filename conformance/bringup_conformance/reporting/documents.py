@@ -26,6 +26,12 @@ class Document:
     whole: Plain
     failures: tuple[Plain, ...] = ()
 
+    @property
+    def excused(self) -> Plain:
+        """Names of cases that failed as expected, with what expects it."""
+        found: Plain = (self.whole.get("expected") or {}).get("xfailed", {})
+        return found
+
 
 def document_of(report: Report) -> Document:
     """The document of a report at hand."""

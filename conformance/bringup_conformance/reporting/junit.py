@@ -45,6 +45,11 @@ class _Group:
         self.failures: list[tuple[Plain, str | None]] = []
         self.reasons: list[str] = []
 
+    @property
+    def names(self) -> list[str]:
+        """Of its failures."""
+        return [failure["case"]["name"] for failure, _ in self.failures]
+
 
 def _groups(document: Document) -> dict[_Key, _Group]:
     found: dict[_Key, _Group] = {}
@@ -74,7 +79,7 @@ def _suite(document: Document, level: str, groups: Sequence[_Group]) -> Tree.Ele
         Tree.SubElement(facts, "property", name=name, value=_text(str(whole[name])))
     Tree.SubElement(facts, "property", name="run", value=_text(views.scope(whole)))
     for group in groups:
-        test = _test(group)
+        test = _test(group, document.excused)
         suite.append(test)
         for child in test:
             counts[child.tag] += 1
@@ -86,7 +91,7 @@ def _suite(document: Document, level: str, groups: Sequence[_Group]) -> Tree.Ele
     return suite
 
 
-def _test(group: _Group) -> Tree.Element:
+def _test(group: _Group, excused: Plain) -> Tree.Element:
     level, op, dtype = group.key
     test = Tree.Element(
         "testcase",
@@ -94,7 +99,9 @@ def _test(group: _Group) -> Tree.Element:
         name=dtype or op,
         time=f"{group.seconds:.3f}",
     )
-    if group.failures:
+    if group.failures and all(name in excused for name in group.names):
+        Tree.SubElement(test, "skipped", message=_text(excused[group.names[0]]))
+    elif group.failures:
         first = problem(group.failures[0][0])
         name = "error" if first["kind"] in FATAL else "failure"
         message = f"{group.tally.failed} of {group.tally.failed + group.tally.passed}: "
@@ -116,8 +123,8 @@ def _told(group: _Group) -> list[str]:
         if file:
             parts.append(f"conformance replay {shlex.quote(file)}")
         found.append("\n".join(filter(None, parts)))
-    names = [failure["case"]["name"] for failure, _ in group.failures[MOST_TOLD:]]
-    return [*found, "also: " + ", ".join(names)] if names else found
+    names = ", ".join(group.names[MOST_TOLD:])
+    return [*found, f"also: {names}"] if names else found
 
 
 def _text(text: str) -> str:

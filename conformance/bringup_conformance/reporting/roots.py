@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from bringup.errors import BringupError
@@ -45,10 +45,11 @@ class Root:
                 return f"{kind}{':' if kind in FATAL else ''} {names[0]}"
 
 
-def roots(failures: Sequence[Plain]) -> list[Root]:
+def roots(failures: Sequence[Plain], excused: Collection[str] = ()) -> list[Root]:
     """Features that together explain every failure, each the one that explains most of what is
     left.
 
+    excused: names of cases that fail as expected, and have no part in it.
     What was made small shows its features for sure; what was not is taken to have one that it could
     have.
     """
@@ -58,7 +59,8 @@ def roots(failures: Sequence[Plain]) -> list[Root]:
     possible = [
         own | known.intersection(_maybe(each)) for own, each in zip(sure, failures, strict=True)
     ]
-    left, found = set(range(len(failures))), []
+    left = {n for n, each in enumerate(failures) if each["case"]["name"] not in excused}
+    found: list[Root] = []
     while left:
         counts: dict[Feature, tuple[int, int]] = {}
         for n in left:

@@ -16,6 +16,7 @@ from rich.text import Text
 from bringup.cli import output
 from bringup_conformance.cases import Problem
 from bringup_conformance.execution.runner import OnProgress, Progress
+from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reporting import roots, views
 from bringup_conformance.reporting.compare import Comparison
 from bringup_conformance.reporting.documents import Document, document_of
@@ -57,7 +58,7 @@ def show_report(console: Console, report: Report) -> None:
     ladder of levels, and the sum of it.
     """
     document = document_of(report)
-    causes = roots.roots(document.failures)
+    causes = roots.roots(document.failures, document.excused)
     _show_failures(console, report, causes)
     for kind, rows in views.by_kind(document):
         _show_kind(console, kind, rows)
@@ -86,14 +87,15 @@ def _sum(report: Report) -> str:
 
 def next_steps(report: Report, causes: Sequence[Root]) -> list[str]:
     """The next best thing to do: mend what most failures share, or climb."""
-    if report.failures:
+    if causes:
         first, best = causes[0], report.failures[causes[0].failures[0]]
         many, all_ = len(first.failures), len(report.failures)
         text = f"next: {first}, in {many:,} of {all_:,} failures"
         others = [f"{root} ({len(root.failures):,})" for root in causes[1:MOST_CAUSES]]
         lines = [f"{text}; then {', '.join(others)}" if others else text]
         if best.file is not None:
-            lines.append(f"  conformance explain {shlex.quote(str(best.file))}")
+            verb = "explain" if best.shown["ir"] else "replay"
+            lines.append(f"  conformance {verb} {shlex.quote(str(best.file))}")
         return lines
     step = views.climb(report.whole())
     return [f"next: {step}"] if step else []
@@ -129,7 +131,8 @@ def _show_failures(console: Console, report: Report, causes: Sequence[Root]) -> 
 
 def _show_failure(console: Console, failure: Failure) -> None:
     summary = failure.to_json()
-    _line(console, f"FAIL {summary['name']} ({summary['mode']}, {summary['kind']})", "bold red")
+    mode = f"{summary['mode']}, " if summary["program"] else ""
+    _line(console, f"FAIL {summary['name']} ({mode}{summary['kind']})", "bold red")
     if summary["program"]:
         _line(console, summary["program"])
         for data in failure.shown["data"]:
@@ -139,8 +142,12 @@ def _show_failure(console: Console, failure: Failure) -> None:
         _line(console, f"  {text}", "red")
     if summary["guilty"]:
         _line(console, f"right without: {', '.join(summary['guilty'])}")
-    if summary["file"]:
-        _line(console, f"conformance replay {shlex.quote(summary['file'])}", "cyan")
+    cause = failure.document.get("cause")
+    if cause:
+        _line(console, f"guilty: {Cause.from_json(cause).title}")
+    for verb in ("explain", "replay") if summary["program"] else ("replay",):
+        if summary["file"]:
+            _line(console, f"conformance {verb} {shlex.quote(summary['file'])}", "cyan")
     _line(console)
 
 
@@ -235,7 +242,7 @@ def _line(console: Console, text: str = "", style: str = "") -> None:
 def _table(console: Console, head: Sequence[str], body: Sequence[Sequence[str]]) -> None:
     """A table; on a terminal too narrow for it, its columns in parts."""
     if not console.is_terminal:
-        output.table(head, body)
+        output.table(head, body, console)
         _line(console)
         return
     kept = [i for i in range(len(head)) if any(row[i] for row in body)]

@@ -42,12 +42,14 @@ def size_text(nbytes: int) -> str:
     return filesize.decimal(nbytes)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], console: Console | None = None
+) -> None:
     """Rows under a head; columns without any content are left out."""
     kept = [i for i in range(len(columns)) if any(row[i] for row in rows)]
     head = [columns[i] for i in kept]
     body = [[row[i] for i in kept] for row in rows]
-    console = Console()
+    console = console or Console()
     if not console.is_terminal:
         _plain(head, body, console)
         return

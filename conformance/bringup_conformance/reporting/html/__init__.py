@@ -14,7 +14,7 @@ __all__ = ["page"]
 
 def page(document: Document) -> str:
     """The text of the page."""
-    causes = roots.roots(document.failures)
+    causes = roots.roots(document.failures, document.excused)
     sections = (
         ("Next", "next", heads.next_(document, causes)),
         ("Levels", "levels", heads.ladder(document)),
@@ -22,6 +22,7 @@ def page(document: Document) -> str:
         ("Ops and dtypes", "matrix", tables.matrix(document)),
         ("Errors", "errors", bounds.errors(document)),
         ("Rules", "rules", tables.rules(document)),
+        ("Expected", "expected", tables.expected(document)),
         ("Unsupported", "unsupported", tables.unsupported(document)),
         ("Environment", "environment", heads.environment(document)),
     )

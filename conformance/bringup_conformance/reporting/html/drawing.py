@@ -111,7 +111,8 @@ def _told(graph: Graph, wrong: Collection[int], guilty: Collection[int]) -> str:
     ops = ", then ".join(instr.op.name for instr in graph.instrs)
     bad = f"; output {', '.join(map(str, sorted(wrong)))} is wrong" if wrong else ""
     known = "".join(f"; {graph.instrs[i].op.name} is guilty" for i in sorted(guilty))
-    return f"{len(graph.inputs)} inputs: {ops or 'no op'}{bad}{known}"
+    many = len(graph.inputs)
+    return f"{many} input{'s' if many != 1 else ''}: {ops or 'no op'}{bad}{known}"
 
 
 def _ports(placed: Placed, edges: Sequence[tuple[int, int]]) -> list[float]:

@@ -79,7 +79,7 @@ def _failure(n: int, failure: Plain, file: str | None, opened: bool) -> Markup:
         _facts(failure, graph),
         _mismatches(what["mismatches"]),
         _block("Data", _data(case)),
-        _commands(file),
+        _commands(file, ("explain", "replay", "shrink") if graph else ("replay",)),
     )
     picture = _picture(failure, graph)
     body = (
@@ -152,12 +152,10 @@ def _data(case: Plain) -> Markup | None:
     return tag("ul", (tag("li", line[:_MOST_TEXT]) for line in lines)) if lines else None
 
 
-def _commands(file: str | None) -> Markup | None:
+def _commands(file: str | None, verbs: Sequence[str]) -> Markup | None:
     if not file:
         return None
-    lines = "\n".join(
-        f"conformance {verb} {shlex.quote(PurePath(file).name)}" for verb in ("explain", "replay")
-    )
+    lines = "\n".join(f"conformance {verb} {shlex.quote(PurePath(file).name)}" for verb in verbs)
     return join((tag("h4", "In the report's folder"), code(lines, class_="command")))
 
 

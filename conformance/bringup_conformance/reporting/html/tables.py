@@ -157,6 +157,25 @@ def _broken(found: Mapping[str, Mapping[str, int]]) -> Markup:
     return scrolled(tag("table", head, tag("tbody", rows), class_="wide"), "Broken rules")
 
 
+def expected(document: Document) -> Markup | None:
+    """Failures that the vendor said beforehand, and what is wrong with what was said."""
+    found = document.whole.get("expected")
+    if not found:
+        return None
+    groups = (
+        ("Fail as expected", [f"{name}: {entry}" for name, entry in found["xfailed"].items()]),
+        ("Expected to fail, but pass", found["xpassed"]),
+        ("Wrong entries", found["errors"]),
+    )
+    parts = (
+        (tag("h3", title), tag("ul", (tag("li", text) for text in texts)))
+        for title, texts in groups
+        if texts
+    )
+    told = tag("p", "What the vendor said beforehand of this device.")
+    return join((told, parts))
+
+
 def unsupported(document: Document) -> Markup | None:
     """Op, dtypes and the reason of the device's own declaration."""
     found = views.unsupported(document)
