@@ -7,10 +7,41 @@ True
 
 from __future__ import annotations
 
-from bringup_conformance.execution.replaying import replay
-from bringup_conformance.execution.runner import LEVELS, Progress, run
-from bringup_conformance.execution.targets import DeviceTarget, Target
-from bringup_conformance.reporting.reports import Failure, Report
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bringup_conformance.execution.levels import LEVELS
+    from bringup_conformance.execution.replaying import replay
+    from bringup_conformance.execution.runner import Progress, run
+    from bringup_conformance.execution.targets import DeviceTarget, Target
+    from bringup_conformance.reporting.reports import Failure, Report
+
+# Imported when asked for: pytest loads the plugin in this package in every run of it, anybody's.
+_HOMES = {
+    "LEVELS": "execution.levels",
+    "DeviceTarget": "execution.targets",
+    "Failure": "reporting.reports",
+    "Progress": "execution.runner",
+    "Report": "reporting.reports",
+    "Target": "execution.targets",
+    "replay": "execution.replaying",
+    "run": "execution.runner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
 
 __all__ = [
     "LEVELS",

@@ -172,6 +172,11 @@ def test_a_problem_breaks_only_what_it_is_about(problem: Problem, expected: list
     assert list(carried.broken(problem, held)) == expected
 
 
+def test_a_problem_of_another_kind_breaks_all() -> None:
+    assert carried.broken(Problem("broken", ""), ("cache.key-shape",)) == ("cache.key-shape",)
+    assert carried.broken(Problem("crash", ""), ("cache.key-shape",)) == ("cache.key-shape",)
+
+
 def roots_of_minus_zero_are_positive(
     instr: Instr, operands: list[faulty.Array], result: faulty.Array, _mode: Mode
 ) -> faulty.Array:

@@ -81,23 +81,23 @@ def _of_row(row: OpDef, dtype: str) -> tuple[str, ...]:
 
 
 def broken(problem: Problem, rules: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of a case's rules that a problem breaks."""
-    wanted: Callable[[str], bool]
-    if problem.rules:
-        return problem.rules
+    """Those of a case's rules that a problem breaks; all, if its kind does not tell."""
+    return problem.rules or tuple(filter(_suspects(problem, rules), rules)) or rules
+
+
+def _suspects(problem: Problem, rules: tuple[str, ...]) -> Callable[[str], bool]:
     if problem.kind == "input":
-        wanted = INPUTS.__eq__
-    elif problem.kind == "unstable":
-        wanted = AGAIN.__eq__
-    elif problem.kind in ("wrong", "shape"):
-        special = any(rule.count(".") == 2 for rule in rules)
-        found = tuple(
-            rule
-            for rule in rules
-            if (rule.count(".") == 2 if special else rule.startswith(_NUMERICS))
-            and (rule != UNFUSED or not problem.fused)
-        )
-        return (UNFUSED,) if not problem.fused and UNFUSED in found else found
-    else:
-        wanted = {CLAIMS, f"{_NUMERICS}programs"}.__contains__
-    return tuple(rule for rule in rules if wanted(rule))
+        return INPUTS.__eq__
+    if problem.kind == "unstable":
+        return AGAIN.__eq__
+    if problem.kind not in ("wrong", "shape"):
+        return {CLAIMS, f"{_NUMERICS}programs"}.__contains__
+    if not problem.fused and UNFUSED in rules:
+        return UNFUSED.__eq__
+    if any(map(_is_special, rules)):
+        return _is_special
+    return lambda rule: rule.startswith(_NUMERICS) and rule != UNFUSED
+
+
+def _is_special(rule: str) -> bool:
+    return rule.count(".") == 2

@@ -1,0 +1,265 @@
+"""The pytest plugin: ``pytest --pyargs bringup_conformance --bringup-backend NAME``.
+
+One test for each op, dtype and feature, such as ``ops/add/f32/special``, so that a vendor's CI
+shows them; what a device does not declare is skipped with the reason.  A test runs its cases in a
+process of its own: a device that crashes or hangs fails that test, and the others go on.
+
+pytest loads this module in every run of it, so nothing heavy is imported before the option is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from bringup_conformance.execution.crew import Crew
+    from bringup_conformance.execution.protocol import Done, Work
+    from bringup_conformance.execution.schedule import Schedule
+    from bringup_conformance.execution.suites import Part
+    from bringup_conformance.reporting.results import Result
+
+USAGE = "name a device: pytest --pyargs bringup_conformance --bringup-backend NAME"
+#: The module that stands for the suite in ids of tests.
+MODULE = Path(__file__).with_name("device.py")
+#: Failures shown of one test.
+MOST_SHOWN = 3
+#: Seconds for making one failure small.
+EACH = 20.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the suite."""
+    group = parser.getgroup("bringup", "conformance of a device (--pyargs bringup_conformance)")
+    group.addoption("--bringup-backend", metavar="NAME", help="the device to test")
+    group.addoption(
+        "--bringup-level",
+        metavar="LEVEL",
+        default="fusion",
+        help="smoke, ops, fusion, runtime or exhaustive, each with those before it (%(default)s)",
+    )
+    group.addoption(
+        "--bringup-seed", metavar="N", type=int, default=0, help="which cases to draw (%(default)s)"
+    )
+    group.addoption(
+        "--bringup-shrink",
+        metavar="SECONDS",
+        type=float,
+        default=90.0,
+        help="time for making failures small, all of them together (%(default)s)",
+    )
+    group.addoption(
+        "--bringup-report",
+        metavar="DIR",
+        type=Path,
+        help="folder for files that replay failures (in pytest's cache unless given)",
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """What is tested."""
+    name = config.getoption("bringup_backend")
+    level, seed = config.getoption("bringup_level"), config.getoption("bringup_seed")
+    return f"bringup: backend {name}, level {level}, seed {seed}" if name else None
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """The suite, where its module is met."""
+    if file_path.name != MODULE.name or not file_path.samefile(MODULE):
+        return None
+    if parent.config.getoption("bringup_backend"):
+        suite: pytest.Collector = Suite.from_parent(parent, path=file_path)
+        return suite
+    if parent.config.getoption("pyargs"):
+        usage: pytest.Collector = Usage.from_parent(parent, path=file_path)
+        return usage
+    return None  # somebody's tests of this package, who did not ask for a device
+
+
+class DeviceFailure(Exception):
+    """Cases of a test failed.  The message shows them."""
+
+
+class Usage(pytest.File):
+    """What stands for the suite while no device is named."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """One test, which is skipped."""
+        yield Skipped.from_parent(self, name="usage")
+
+
+class Skipped(pytest.Item):
+    """A test that says how to use the suite."""
+
+    def runtest(self) -> None:
+        """Skip."""
+        pytest.skip(USAGE)
+
+
+class Suite(pytest.File):
+    """All tests of a device."""
+
+    schedule: Schedule
+    _crew: Crew | None = None
+    _shrinking = 0.0
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """One item for each op, dtype and feature."""
+        from bringup.errors import BringupError
+        from bringup_conformance.execution.schedule import Job, Schedule
+        from bringup_conformance.execution.suites import parts_of
+        from bringup_conformance.execution.targets import DeviceTarget
+
+        option = self.config.getoption
+        job = Job(option("bringup_level"), option("bringup_seed"))
+        try:
+            self.schedule = Schedule(DeviceTarget.named(option("bringup_backend")), job)
+        except BringupError as error:
+            raise pytest.UsageError(str(error)) from error
+        for test in parts_of(self.schedule):
+            yield DeviceTest.from_parent(self, name=test.name, test=test)
+
+    def crew(self) -> Crew:
+        """The process that runs cases; started when the first test does."""
+        if self._crew is None:
+            from bringup_conformance.execution.crew import Crew
+            from bringup_conformance.execution.protocol import Setup
+
+            job = self.schedule.job
+            self._crew = Crew(
+                Setup(self.config.getoption("bringup_backend"), job.level, job.seed), 1
+            )
+            self._crew.open()
+            self.config.add_cleanup(self._crew.end)
+        return self._crew
+
+    def run(self, work: Work) -> list[Done]:
+        """Run a unit, or an item of it; what came of each.
+
+        Raises DeviceFailure if the device takes down its process again and again.
+        """
+        from collections import deque
+
+        from bringup_conformance.execution.crew import StoppedError
+        from bringup_conformance.execution.protocol import Done, Finished
+
+        found: list[Done] = []
+        left_out = False
+
+        def take(message: object) -> None:
+            nonlocal left_out
+            if isinstance(message, Done):
+                found.append(message)
+            elif isinstance(message, Finished):
+                left_out = message.left_out and not work.last
+
+        try:
+            self.crew().work(deque([work]), take)
+        except StoppedError as error:
+            self.crew().end()
+            self._crew = None
+            raise DeviceFailure(str(error)) from error
+        if left_out or not found:
+            raise DeviceFailure("the device took down its process too often: cases are left out")
+        return found
+
+    def explained(self, done: Done, result: Result) -> dict[str, Any]:
+        """A failure's document, with the smallest program if there is time left for that."""
+        import time
+        from collections import deque
+
+        from bringup_conformance.execution.protocol import Explain, Explained
+        from bringup_conformance.reporting.failures import is_check
+
+        assert result.document is not None
+        assert result.problem is not None
+        document = result.document
+        left = min(EACH, self.config.getoption("bringup_shrink") - self._shrinking)
+        if is_check(document) or left <= 0:
+            return document
+        found = [document]
+
+        def take(message: object) -> None:
+            if isinstance(message, Explained):
+                found.append(message.document)
+
+        start = time.monotonic()
+        alone = bool(result.problem.log)
+        task = Explain(done.unit, int(done.item), result.problem, document, left, alone)
+        self.crew().work(deque([task]), take, start + 2 * EACH)
+        self._shrinking += time.monotonic() - start
+        return found[-1]
+
+    def folder(self) -> Path:
+        """Where files of failures go."""
+        given: Path | None = self.config.getoption("bringup_report")
+        if given is not None:
+            given.mkdir(parents=True, exist_ok=True)
+            return given
+        if self.config.pluginmanager.hasplugin("cacheprovider"):
+            with suppress(OSError):
+                return Path(self.config.cache.mkdir("bringup"))
+        import tempfile
+
+        return Path(tempfile.mkdtemp(prefix="bringup-"))
+
+
+class DeviceTest(pytest.Item):
+    """One op, dtype and feature; or some random programs; or a promise of the runtime."""
+
+    parent: Suite
+
+    def __init__(self, *, test: Part, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.test = test
+
+    def runtest(self) -> None:
+        """Run the cases; skip if the device declares none of them."""
+        from bringup_conformance.cases import Unsupported
+
+        reasons: dict[str, None] = {}
+        texts: list[str] = []
+        ran = failed = 0
+        for work in self.test.works:
+            for done in self.parent.run(work):
+                if isinstance(done.found, Unsupported):
+                    reasons[done.found.reason] = None
+                    continue
+                ran += 1
+                if done.found.problem is not None:
+                    failed += 1
+                    if failed <= MOST_SHOWN:
+                        texts.append(self._told(done, done.found, small=failed == 1))
+        if failed:
+            raise DeviceFailure("\n\n".join((f"{failed} of {ran} cases failed", *texts)))
+        if not ran:
+            pytest.skip("; ".join(reasons))
+        if reasons:
+            self.add_report_section("call", "not supported", "\n".join(reasons))
+
+    def _told(self, done: Done, result: Result, *, small: bool) -> str:
+        """A failure as text; its file is written."""
+        from bringup_conformance.reporting import failures
+        from bringup_conformance.reporting.plain import failure_text
+
+        document = self.parent.explained(done, result) if small else result.document
+        assert document is not None
+        path = self.parent.folder() / f"{result.name.replace('/', '-')}.json"
+        failures.rewrite(path, document)
+        self.user_properties.append(("bringup_replay", str(path)))
+        self.user_properties += [("bringup_rule", rule) for rule in document["problem"]["rules"]]
+        return failure_text(document, path)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """What failed, without the frames of this plugin."""
+        if isinstance(excinfo.value, DeviceFailure):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """What the report calls it."""
+        return self.path, None, self.name

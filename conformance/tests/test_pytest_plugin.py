@@ -1,0 +1,148 @@
+"""The suite as pytest shows it to a vendor's CI: one test for each op, dtype and feature."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import toys
+
+from bringup_conformance import DeviceTarget, replay
+from bringup_conformance.execution.schedule import Job, Schedule
+from bringup_conformance.execution.suites import parts_of
+
+#: A device with one op that is wrong, and one that ends the process.
+FAULTS = """
+if name == "floor" and operands[0].size > 1: operands[0].reshape(-1)[1] += 8
+if name == "exp": os.kill(os.getpid(), signal.SIGSEGV)
+"""
+UNRELATED = """
+import sys
+def test_nothing():
+    loaded = {m for m in sys.modules if m.partition(".")[0] in ("bringup", "numpy")}
+    loaded |= {m for m in sys.modules if m.startswith("bringup_conformance.")}
+    assert loaded == {"bringup_conformance.pytest_plugin"}
+"""
+
+
+class Run:
+    """A pytest process in a folder of its own, as a vendor starts it."""
+
+    def __init__(self, folder: Path, *arguments: str, path: Path | None = None) -> None:
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        environment = {**os.environ, "PYTHONPATH": "" if path is None else str(path)}
+        command = [sys.executable, "-m", "pytest", "-p", "no:hypothesispytest", *arguments]
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        self.status, self.output = done.returncode, done.stdout + done.stderr
+
+    def tests(self) -> list[str]:
+        """Names of tests that ``-v`` or ``--collect-only`` tells."""
+        return re.findall(r"device\.py::(\S+)", self.output)
+
+
+def suite(folder: Path, *arguments: str, path: Path | None = None) -> Run:
+    return Run(folder, "--pyargs", "bringup_conformance", *arguments, path=path)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy") / "toy"
+    with pytest.MonkeyPatch.context() as patch:
+        toys.install(folder, patch, FAULTS)
+    return folder
+
+
+def test_without_a_device_one_skip_says_how_to_use_it(tmp_path: Path) -> None:
+    run = suite(tmp_path, "-rs")
+    assert run.status == 0, run.output
+    assert "1 skipped" in run.output
+    assert "--pyargs bringup_conformance --bringup-backend NAME" in run.output
+
+
+def test_a_device_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None:
+    run = suite(tmp_path, "--bringup-backend", "nowhere")
+    assert run.status != 0
+    assert "nowhere" in run.output
+    assert "Traceback" not in run.output
+
+
+def test_other_runs_load_nothing_of_it(tmp_path: Path) -> None:
+    (tmp_path / "test_unrelated.py").write_text(UNRELATED)
+    run = Run(tmp_path)
+    assert run.status == 0, run.output
+
+
+def test_a_test_for_each_feature_shows_what_fails(toy: Path, tmp_path: Path) -> None:
+    wanted = "smoke and (floor or exp) or ops/floor/f32/special or ops/sqrt/f"
+    options = ["--bringup-backend", "toy", "--bringup-level", "ops", "-k", wanted, "-rs"]
+    options += ["--bringup-shrink", "2"]
+    files = ["--junitxml", "all.xml", "--bringup-report", "replays"]
+    run = suite(tmp_path, *options, *files, path=toy)
+    assert run.status == 1, run.output
+    found = {
+        each.attrib["name"]: each
+        for each in ElementTree.parse(tmp_path / "all.xml").iter("testcase")
+    }
+    verdicts = {name: [child.tag for child in each] for name, each in found.items()}
+    assert verdicts["smoke/floor/f32/values"] == ["properties", "failure"]
+    assert verdicts["smoke/exp/f32/values"] == ["properties", "failure"]
+    assert verdicts["ops/floor/f32/special"] == ["properties", "failure"]
+    assert verdicts["ops/sqrt/f32/special"] == []
+    assert verdicts["ops/sqrt/f16/values"] == ["skipped"]
+    assert "it claims no op for f16" in run.output
+    text = found["smoke/floor/f32/values"].findtext("failure") or ""
+    assert "rules: numerics.elementwise" in text
+    assert "floor(" in text
+    [path] = set(re.findall(r"conformance replay (\S+floor-f32-\d+.json)", text))
+    assert json.loads((tmp_path / path).read_text())["backend"] == "toy"
+    assert "SIGSEGV" in (found["smoke/exp/f32/values"].findtext("failure") or "")
+    special = found["ops/floor/f32/special"]
+    rules = {p.attrib["value"] for p in special.iter("property")}
+    assert any(rule.startswith("floor.f32.") for rule in rules)
+
+
+def test_ids_are_unique_and_the_same_in_every_process(tmp_path: Path) -> None:
+    schedule = Schedule(DeviceTarget.named("cpu"), Job("runtime", 3))
+    tests = parts_of(schedule)
+    names = [test.name for test in tests]
+    assert len(set(names)) == len(names)
+    assert {"ops/add/f32/values", "ops/add/f32/special", "ops/add/f32/mapped"} <= {*names}
+    assert {"fusion/programs/random/0000", "fusion/programs/mapped/0000"} <= {*names}
+    assert any(name.startswith("runtime/memory/") for name in names)
+    # Every item is in one test.
+    whole = [w.unit for test in tests for w in test.works if not w.last]
+    parts = [(w.unit, w.first) for test in tests for w in test.works if w.last]
+    assert len(set(whole)) == len(whole)
+    assert len(set(parts)) == len(parts)
+    assert {*whole} | {unit for unit, _ in parts} == {*range(len(schedule.units))}
+    level = ["--bringup-level", "smoke", "--bringup-seed", "3"]
+    run = suite(tmp_path, "--bringup-backend", "cpu", *level, "--collect-only", "-q")
+    assert run.tests() == [name for name in names if name.startswith("smoke/")]
+
+
+def test_several_processes_share_the_tests(toy: Path, tmp_path: Path) -> None:
+    options = ["--bringup-backend", "toy", "--bringup-level", "smoke", "--bringup-shrink", "0"]
+    run = suite(tmp_path, *options, "-k", "floor or sqrt or log", "-n", "2", path=toy)
+    assert run.status == 1, run.output
+    assert "1 failed, 2 passed" in run.output
+
+
+def test_replays_of_the_plugin_are_replays(toy: Path, tmp_path: Path) -> None:
+    options = ["--bringup-backend", "toy", "--bringup-level", "smoke", "-k", "floor"]
+    options += ["--bringup-shrink", "2"]
+    run = suite(tmp_path, *options, path=toy)
+    [path] = {Path(p) for p in re.findall(r"conformance replay (\S+.json)", run.output)}
+    assert ".pytest_cache" in path.parts
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(toy), *sys.path])
+        _, problem = replay(path)
+    assert problem is not None
+    assert problem.kind == "wrong"
