@@ -211,7 +211,8 @@ class Crew:
             return
         # It ended with no item at hand: what works late may do so, and so may the making of one.
         next_ = max(task.first, hand.next)
-        run = Run(self._setup.backend, self._setup.seed)
+        device = {key: self.environment[key] for key in ("product", "details")}
+        run = Run(self._setup.backend, self._setup.seed, device)
         take(Done(task.unit, next_ - 0.5, lost(self.places[task.unit], problem, run)))
         if last:
             take(Finished(task.unit, left_out=True))

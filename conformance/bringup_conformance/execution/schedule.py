@@ -18,6 +18,7 @@ from bringup_conformance.execution.targets import Target
 from bringup_conformance.generate.choices import Stream
 from bringup_conformance.oracle.verdict import Verdict
 from bringup_conformance.reporting import failures
+from bringup_conformance.reporting.environment import product
 from bringup_conformance.reporting.results import Place, lost, result_of
 
 #: What is said of a unit while it runs.
@@ -78,7 +79,7 @@ class Schedule:
                     return
 
     def _run(self) -> failures.Run:
-        return failures.Run(self.target.name, self.job.seed)
+        return failures.Run(self.target.name, self.job.seed, product(self.target))
 
     def _run_item(
         self, unit: int, place: int, item: Item, problem: Problem | None

@@ -20,16 +20,23 @@ def environment(target: Target) -> dict[str, Any]:
 
     Of a target that is no opened device, the product is its name.
     """
-    info = target.device.info if isinstance(target, DeviceTarget) else None
     return {
         "device": target.name,
         "suite": suite_version(),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "platform": f"{sys.platform}-{platform.machine()}",
+        **product(target),
+        "capabilities": plain(target.capabilities),
+    }
+
+
+def product(target: Target) -> dict[str, Any]:
+    """The device's product, and details such as the driver's version."""
+    info = target.device.info if isinstance(target, DeviceTarget) else None
+    return {
         "product": target.name if info is None else info.product,
         "details": {} if info is None else dict(info.details),
-        "capabilities": plain(target.capabilities),
     }
 
 

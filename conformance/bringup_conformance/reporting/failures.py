@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,11 @@ def suite_version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a failure is of, besides its case."""
+    """What a failure is of, besides its case.  device: its product and details."""
 
     backend: str
     seed: int
+    device: Mapping[str, Any] = field(default_factory=dict)
 
 
 def document(outcome: Outcome, run: Run) -> dict[str, Any]:
@@ -44,6 +45,7 @@ def document(outcome: Outcome, run: Run) -> dict[str, Any]:
         "format": FORMAT,
         "suite": suite_version(),
         "backend": run.backend,
+        "device": dict(run.device),
         "run": {"level": case.level, "seed": run.seed},
         "options": {"skip": []},
         "nodes": instructions(case.graph) if isinstance(case, Case) else 0,
