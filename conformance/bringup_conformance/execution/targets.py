@@ -18,7 +18,7 @@ from bringup.runtime import transfer
 from bringup.runtime.compiler import Options, compile_graph
 from bringup.runtime.devices import OpenDevice, get
 from bringup.types import TensorType
-from bringup_conformance.oracle.numbers import Array
+from bringup_conformance.oracle.numbers import Array, same_bits
 
 #: A compiled program on arrays of the host.
 Runnable = Callable[[Sequence[Array]], list[Array]]
@@ -91,10 +91,14 @@ class DeviceTarget:
     def compile(
         self, graph: Graph, *, fuse: bool = True, skip: frozenset[str] = frozenset()
     ) -> Runnable:
-        """Raises what the device raises."""
+        """The arrays that the program is called on hold afterwards what it left in its inputs.
+
+        Raises what the device raises.
+        """
         compiled = compile_graph(graph, self.device, options=Options(fuse=fuse, skip=skip))
         assert compiled.executable is not None
-        return _callable(self.device.device, compiled.executable, [v.type for v in graph.outputs])
+        ins, outs = [v.type for v in graph.inputs], [v.type for v in graph.outputs]
+        return _callable(self.device.device, compiled.executable, outs, ins)
 
 
 def runnable_of(device: OpenDevice, program: Program) -> Runnable:
@@ -102,15 +106,28 @@ def runnable_of(device: OpenDevice, program: Program) -> Runnable:
 
     Raises what the device raises.
     """
-    return _callable(device.device, device.device.compile(program), program.outputs)
+    executable = device.device.compile(program)
+    return _callable(device.device, executable, program.outputs)
 
 
-def _callable(device: Device, executable: Executable, types: Sequence[TensorType]) -> Runnable:
+def _callable(
+    device: Device,
+    executable: Executable,
+    outs: Sequence[TensorType],
+    shown: Sequence[TensorType] = (),
+) -> Runnable:
+    """shown: types of the inputs, if their arrays are to hold what is left in them."""
+
     def run(inputs: Sequence[Array]) -> list[Array]:
         buffers = [transfer.upload(device, array) for array in inputs]
-        results = transfer.execute(device, executable, buffers, len(types))
-        pairs = zip(results, types, strict=True)
-        return [transfer.download(device, buffer, type_) for buffer, type_ in pairs]
+        results = transfer.execute(device, executable, buffers, len(outs))
+        pairs = zip(results, outs, strict=True)
+        found = [transfer.download(device, buffer, type_) for buffer, type_ in pairs]
+        for array, buffer, type_ in zip(inputs, buffers, shown, strict=bool(shown)):
+            left = transfer.download(device, buffer, type_)
+            if not same_bits(left, array).all():
+                array[...] = left
+        return found
 
     return run
 
