@@ -1,7 +1,183 @@
-"""Faults of errors."""
+"""Faults of errors, limits and lifetimes."""
 
 from __future__ import annotations
 
-from bringup_conformance.selftest.corpus import Fault
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-FAULTS: tuple[Fault, ...] = ()
+from bringup.backend.device import Executable, Handle
+from bringup.errors import OutOfMemoryError
+from bringup.kernel.form import Store
+from bringup.kernel.index import Bound
+from bringup.program.program import KernelStep, Program, Step
+from bringup_conformance.selftest.corpus import Fault, Kind, Plant, with_method, with_programs
+from bringup_conformance.selftest.editing import each_step, each_store
+
+GROUP = "Errors, limits, lifetime"
+
+
+def null_for_lack(_device: Any, inner: Any, nbytes: int) -> Handle | None:
+    """An allocation that fails gives a null handle."""
+    try:
+        return inner(nbytes)
+    except OutOfMemoryError:
+        return None
+
+
+def small_for_lack(_device: Any, inner: Any, nbytes: int) -> Handle:
+    """An allocation that fails gives what is left."""
+    try:
+        return inner(nbytes)
+    except OutOfMemoryError:
+        return inner(64)
+
+
+def unusable_after(device: Any, inner: Any, nbytes: int) -> Handle:
+    """After one allocation has failed, all do."""
+    if getattr(device, "failed", False):
+        raise OutOfMemoryError("the device has failed")
+    try:
+        return inner(nbytes)
+    except OutOfMemoryError:
+        device.failed = True
+        raise
+
+
+def other_error(_device: Any, inner: Any, nbytes: int) -> Handle:
+    """An allocation that fails raises an error of nobody's."""
+    try:
+        return inner(nbytes)
+    except OutOfMemoryError as error:
+        raise ValueError(str(error)) from None
+
+
+def leaks_a_call(device: Any, inner: Any, program: Program) -> Executable:
+    """Every call keeps a buffer."""
+    run = inner(program)
+
+    def call(inputs: Sequence[Handle]) -> list[Handle]:
+        device.alloc(4096)
+        results: list[Handle] = run(inputs)
+        return results
+
+    return call
+
+
+def leaks_a_program(device: Any, inner: Any, program: Program) -> Executable:
+    """Every compilation keeps a buffer."""
+    device.alloc(4096)
+    made: Executable = inner(program)
+    return made
+
+
+def leaks_an_error(device: Any, inner: Any, program: Program) -> Executable:
+    """A call that fails keeps a buffer."""
+    run = inner(program)
+
+    def call(inputs: Sequence[Handle]) -> list[Handle]:
+        try:
+            results: list[Handle] = run(inputs)
+        except Exception:
+            device.alloc(4096)
+            raise
+        return results
+
+    return call
+
+
+def never_freed(_device: Any, inner: Any, handle: Handle) -> None:
+    """Every third block that is freed stays."""
+    if handle.start // 64 % 3:
+        inner(handle)
+
+
+def more_scratch(program: Program) -> Program:
+    """More scratch is taken than the plan says."""
+    return replace(program, arena_bytes=4 * program.arena_bytes + 65536)
+
+
+def _short(step: Step) -> Step:
+    """A launch without the last element of its results."""
+    if not isinstance(step, KernelStep):
+        return step
+    kernel = step.kernel
+
+    def but_last(_stage: int, store: Store) -> Store:
+        decl = kernel.buffers[store.buffer]
+        if decl.role == "tile" or decl.type.size < 2:
+            return store
+        return replace(store, mask=(*store.mask, Bound(store.index, 0, decl.type.size - 1)))
+
+    return replace(step, kernel=each_store(kernel, but_last))
+
+
+def other_when_cached(_device: Any, inner: Any, program: Program) -> Executable:
+    """From the second call on, the last element is not written."""
+    first, later = inner(program), inner(each_step(program, _short))
+    calls: list[int] = []
+
+    def call(inputs: Sequence[Handle]) -> list[Handle]:
+        calls.append(1)
+        results: list[Handle] = (first if len(calls) == 1 else later)(inputs)
+        return results
+
+    return call
+
+
+def other_in_threads(_device: Any, inner: Any, program: Program) -> Executable:
+    """In other threads than the first the last element is not written."""
+    main, others = inner(program), inner(each_step(program, _short))
+
+    def call(inputs: Sequence[Handle]) -> list[Handle]:
+        first = threading.current_thread() is threading.main_thread()
+        results: list[Handle] = (main if first else others)(inputs)
+        return results
+
+    return call
+
+
+def scratch_shared(device: Any, inner: Any, program: Program) -> Executable:
+    """Outputs of a program are allocated once, for all its calls."""
+    run = inner(program)
+    kept: list[list[Handle]] = []
+
+    def call(inputs: Sequence[Handle]) -> list[Handle]:
+        results: list[Handle] = run(inputs)
+        for old in kept[-1:]:
+            for mine, before, type_ in zip(results, old, program.outputs, strict=True):
+                if before.alive:
+                    device.copy(before, mine, type_.nbytes)
+        kept.append(results)
+        return results
+
+    return call
+
+
+def _alloc(id: str, title: str, wrapper: Any) -> Fault:
+    return _fault(id, title, with_method("alloc", wrapper))
+
+
+def _calls(id: str, title: str, wrapper: Any) -> Fault:
+    return _fault(id, title, with_method("compile", wrapper))
+
+
+def _fault(id: str, title: str, plant: Plant, kind: Kind = "rt") -> Fault:
+    return Fault(id, GROUP, kind, title, plant, depth=3)
+
+
+FAULTS: tuple[Fault, ...] = (
+    _alloc("ER06", "for lack of memory a null handle", null_for_lack),
+    _alloc("ER06b", "for lack of memory a smaller block", small_for_lack),
+    _alloc("ER06c", "after one failure all allocations fail", unusable_after),
+    _alloc("ER06d", "lack of memory is no OutOfMemoryError", other_error),
+    _calls("ER08", "every call keeps a buffer", leaks_a_call),
+    _calls("ER08b", "every compilation keeps a buffer", leaks_a_program),
+    _calls("ER08c", "every call that fails keeps a buffer", leaks_an_error),
+    _fault("ER08d", "some blocks are never freed", with_method("free", never_freed)),
+    _fault("ER09", "more scratch is taken than planned", with_programs(more_scratch)),
+    _calls("ER12", "the second call differs from the first", other_when_cached),
+    _calls("ER12b", "other threads get other results", other_in_threads),
+    _calls("ER13a", "results of two calls share memory", scratch_shared),
+)

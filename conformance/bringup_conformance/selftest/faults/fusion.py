@@ -381,7 +381,6 @@ FAULTS: tuple[Fault, ...] = (
     _body("FU16", "a square neighbour is read in the transposed layout", bodies.one_layout),
     _kernel("FU17", "a load is moved behind a store over its buffer", in_stages(later_operand)),
     _body("FU18", "a product and a sum are rounded once", bodies.contracted),
-    _body("FU22", "random words are drawn anew per consumer", bodies.second_word),
     _launch("FU25a", "a sum goes on from its output's old content", reads_its_output),
     _kernel("FU26a", "a guard is lost in one of several outputs", unguarded),
     _body("FU27a", "a start wraps round instead of being clamped", bodies.not_clamped),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bringup.dtypes import bf16, f16, f32, f64, u32
+from bringup.dtypes import bf16, f16, f32, f64
 from bringup.graph import Instr, Value
 from bringup.graph.builder import Rewrite, current_builder
 from bringup.kernel.form import Stage
@@ -329,30 +329,3 @@ def numbers_over_nan(_stage: Stage) -> Rewrite:
         return (call("select", call("compare", x, least, direction="gt"), x, least),)
 
     return rewrite
-
-
-def second_word(_stage: Stage) -> Rewrite:
-    """Random words are drawn again for each further use of them."""
-    used: set[Value] = set()
-
-    def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
-        taken = []
-        for v in operands:
-            if is_made_by(v, "threefry2x32", "philox4x32") and v in used:
-                taken.append(_redrawn(v))
-            else:
-                taken.append(v)
-            used.add(v)
-        if all(a is b for a, b in zip(taken, operands, strict=True)):
-            return None
-        return current_builder().emit(instr.op, taken, instr.attrs)
-
-    return rewrite
-
-
-def _redrawn(value: Value) -> Value:
-    made = value.producer
-    assert made is not None
-    key = call("add", made.operands[0], number(1, made.operands[0]))
-    assert key.dtype is u32
-    return current_builder().emit(made.op, (key, *made.operands[1:]), made.attrs)[value.index]
