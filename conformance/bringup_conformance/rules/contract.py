@@ -21,6 +21,7 @@ AREAS = {
     "errors": "What is refused, and how.",
     "limits": "Sizes at the edge of what is declared.",
     "repeat": "The same call again.",
+    "random": "Random numbers, which are a function of their key.",
     "placement": "Where work runs.",
     "declaration": "What the device says of itself.",
 }
@@ -172,6 +173,15 @@ _SENTENCES = {
         "float-state": "No program changes how others round, flush or trap.",
         "compile-equal": "Compiling a program anew gives a program with the same bits.",
     },
+    "random": {
+        "same-key": "One key gives the same bits everywhere: in any program, fused or not, "
+        "compiled anew, and on any device.",
+        "keys-apart": "Keys that are split off or have numbers folded in are those of the "
+        "reference, and all different.",
+        "uniform-range": "Uniform numbers are at least 0 and below 1, and use the lowest bit of "
+        "their dtype.",
+        "normal-finite": "Normal numbers are finite, of both signs, and spread as they should be.",
+    },
     "placement": {
         "device-asked": "Work runs on the device and index that was asked for, and its results are "
         "there.",
@@ -186,13 +196,13 @@ _SENTENCES = {
     },
 }  # fmt: skip
 
-#: Rules about what only some devices declare: the field of the declaration.
+# Rules about what only some devices declare: the field of the declaration.
 _NEEDS = {
     "repeat.run-equal": "deterministic",
+    "repeat.float-state": "deterministic",
     "repeat.compile-equal": "deterministic",
     "errors.late-error-told": "asynchronous",
     "errors.late-error-once": "asynchronous",
-    "donation.still-read": "donation",
 }
 
 CONTRACT: tuple[Rule, ...] = tuple(
