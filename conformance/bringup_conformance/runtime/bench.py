@@ -12,7 +12,8 @@ import numpy as np
 import bringup as bu
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Device, Handle
-from bringup.dtypes import DType
+from bringup.dtypes import ALL, BY_NAME, DType, bool_
+from bringup.ops.table import lookup
 from bringup.runtime.compiled import Compiled
 from bringup.runtime.devices import OpenDevice
 from bringup.types import TensorType
@@ -42,6 +43,33 @@ class Facts:
     def simulated(self) -> bool:
         """Whether counts and sizes have to be small."""
         return self.capabilities.simulated
+
+
+# What programs compute in: the first that the device adds and multiplies.
+_PREFERRED = ("f32", "f16", "bf16", "f64", "i32", "i64", "i16", "u32")
+
+
+def facts_of(capabilities: Capabilities, support: Support, seed: int) -> Facts | str:
+    """What is known of a device by its declaration, or why nothing can be checked on it."""
+    usable = [d for d in map(BY_NAME.__getitem__, _PREFERRED) if _computes(support, d)]
+    if not usable:
+        return f"it adds and multiplies none of {', '.join(_PREFERRED)}"
+    dtypes = tuple(d for d in ALL if d is usable[0] or runs(support, "select", d))
+    return Facts(capabilities, support, seed, usable[0], dtypes)
+
+
+def runs(support: Support, name: str, dtype: DType) -> bool:
+    """Whether a device has an op of a dtype."""
+    row = lookup(name)
+    operands = [TensorType((4,), dtype)] * (row.arity or 1)
+    if name == "select":
+        operands[0] = TensorType((4,), bool_)
+    attrs: dict[str, dict[str, Any]] = {"reduce": {"kind": "add", "dims": (0,)}}
+    return support.has(row, operands, attrs.get(name, {}))
+
+
+def _computes(support: Support, dtype: DType) -> bool:
+    return all(runs(support, name, dtype) for name in ("add", "mul"))
 
 
 @dataclass(frozen=True, slots=True)

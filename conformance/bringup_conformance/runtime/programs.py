@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import bringup as bu
-from bringup.dtypes import as_dtype
+from bringup.dtypes import DType, as_dtype
 from bringup.types import TensorType
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.runtime.bench import Bench
@@ -78,7 +78,7 @@ def samples(bench: Bench) -> list[Sample]:
 
 def crowded(bench: Bench) -> Sample:
     """Many values of odd sizes and different dtypes that are live at the same time."""
-    kept = [d for d in bench.facts.dtypes if d.kind != "bool" and _adds(bench, d)] or [bench.dtype]
+    kept = [d for d in bench.facts.dtypes if d.kind != "bool" and adds(bench, d)] or [bench.dtype]
     inputs = tuple(bench.small(n, seed=i, dtype=kept[i % len(kept)]) for i, n in enumerate(ODD))
 
     def fn(*arrays: bu.Array) -> list[bu.Array]:
@@ -101,7 +101,8 @@ def long_chain(bench: Bench, x: bu.Array, rounds: int) -> bu.Array:
     return x
 
 
-def _adds(bench: Bench, dtype: Any) -> bool:
+def adds(bench: Bench, dtype: DType) -> bool:
+    """Whether the device adds a dtype."""
     from bringup.ops.table import lookup
 
     type_ = TensorType((3,), dtype)

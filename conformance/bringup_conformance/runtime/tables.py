@@ -2,7 +2,35 @@
 
 from __future__ import annotations
 
-from bringup_conformance.runtime import aliasing, memory, transfers
+from bringup_conformance.runtime import (
+    aliasing,
+    caching,
+    declared,
+    donation,
+    edges,
+    keys,
+    lifetime,
+    memory,
+    rejections,
+    repeats,
+    streams,
+    threads,
+    transfers,
+)
 from bringup_conformance.runtime.bench import Promise
 
-PROMISES: tuple[Promise, ...] = (*memory.PROMISES, *aliasing.PROMISES, *transfers.PROMISES)
+PROMISES: tuple[Promise, ...] = (
+    *memory.PROMISES,
+    *aliasing.PROMISES,
+    *transfers.PROMISES,
+    *streams.PROMISES,
+    *donation.PROMISES,
+    *caching.PROMISES,
+    *threads.PROMISES,
+    *lifetime.PROMISES,
+    *rejections.PROMISES,
+    *edges.PROMISES,
+    *repeats.PROMISES,
+    *declared.PROMISES,
+    *keys.PROMISES,
+)

@@ -4,6 +4,7 @@ let things go wrong.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from bringup.errors import CompileError, DeviceError
 from bringup.kernel.form import Kernel
 from bringup.program.program import Program
 from bringup.types import TensorType
+from bringup_conformance.generate.choices import Choices
 from bringup_conformance.oracle.numbers import Array
 
 
@@ -197,3 +199,51 @@ class Stepwise(KernelsDevice):
     def _kernels(self) -> KernelsDevice:
         assert isinstance(self.inner, KernelsDevice)
         return self.inner
+
+
+class Delaying(Through):
+    """Lets a moment pass before what it passes on, now and then."""
+
+    def __init__(self, inner: Device, choices: Choices) -> None:
+        super().__init__(inner)
+        self._choices = choices
+
+    def _pause(self) -> None:
+        milliseconds = self._choices.integer(-5, 2)
+        if milliseconds > 0:
+            time.sleep(milliseconds / 1000)
+
+    def alloc(self, nbytes: int) -> Handle:
+        """Later."""
+        self._pause()
+        return super().alloc(nbytes)
+
+    def free(self, handle: Handle) -> None:
+        """Later."""
+        self._pause()
+        super().free(handle)
+
+    def upload(self, handle: Handle, data: memoryview) -> None:
+        """Later."""
+        self._pause()
+        super().upload(handle, data)
+
+    def download(self, handle: Handle, out: memoryview) -> None:
+        """Later."""
+        self._pause()
+        super().download(handle, out)
+
+    def copy(self, target: Handle, source: Handle, nbytes: int) -> None:
+        """Later."""
+        self._pause()
+        super().copy(target, source, nbytes)
+
+    def compile(self, program: Program) -> Executable:
+        """An executable that runs later."""
+        made = super().compile(program)
+
+        def call(inputs: Sequence[Handle]) -> list[Handle]:
+            self._pause()
+            return made(inputs)
+
+        return call

@@ -1,0 +1,214 @@
+"""Compiled programs that are used again."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import bringup as bu
+from bringup.backend.device import NoHardware
+from bringup.errors import BackendError
+from bringup.runtime.devices import OpenDevice, get
+from bringup_conformance.cases import NotOffered
+from bringup_conformance.execution.targets import DeviceTarget
+from bringup_conformance.runtime import second
+from bringup_conformance.runtime.bench import Bench, Promise
+from bringup_conformance.runtime.programs import Sample, samples
+from bringup_conformance.runtime.second import check
+from bringup_conformance.runtime.variants import families
+
+
+def _nearly_same(rule: str) -> Callable[[Bench], None]:
+    """Programs of one family in random order, as functions, as recorded operations, and again."""
+
+    def run(bench: Bench) -> None:
+        found = families(bench)[rule]
+        if len(found) < 2:
+            raise NotOffered("it has no two programs of this family")
+        order = bench.choices(rule)
+        for turn in ("compiled", "recorded", "compiled again"):
+            left = list(found)
+            while left:
+                sample = left.pop(order.integer(0, len(left) - 1))
+                if turn == "recorded":
+                    _recorded(bench, sample)
+                else:
+                    check(bench, sample, f"{sample.name}, {turn}")
+
+    return run
+
+
+def _recorded(bench: Bench, sample: Sample) -> None:
+    """The program as operations on arrays that nobody compiled by name."""
+    with bu.device(bench.open):
+        results = sample.fn(*map(bench.array, sample.inputs))
+        results = results if isinstance(results, tuple) else (results,)
+        for i, (result, right) in enumerate(zip(results, sample.expected, strict=True)):
+            bench.equal(bench.host(result), right, f"{sample.name}, recorded: result {i}")
+
+
+def _hit_same(bench: Bench) -> None:
+    """The call that compiles, the next ones, one in another thread, and one compiled anew."""
+    for sample in samples(bench):
+        fn = bench.jit(sample.fn)
+        for turn in ("the call that compiles", "the second call", "the third call"):
+            _call(bench, fn, sample, turn)
+        errors: list[BaseException] = []
+        worker = threading.Thread(target=_caught, args=(errors, bench, fn, sample))
+        worker.start()
+        worker.join()
+        if errors:
+            raise errors[0]
+        bu.clear_caches()
+        check(bench, sample, f"{sample.name}, compiled anew")
+
+
+def _caught(
+    errors: list[BaseException], bench: Bench, fn: Callable[..., object], sample: Sample
+) -> None:
+    try:
+        _call(bench, fn, sample, "a call in another thread")
+    except Exception as error:  # noqa: BLE001  (raised again in the thread that waits)
+        errors.append(error)
+
+
+def _call(bench: Bench, fn: Callable[..., object], sample: Sample, turn: str) -> None:
+    results = fn(*map(bench.array, sample.inputs))
+    listed = list(results) if isinstance(results, tuple | list) else [results]
+    for i, (result, right) in enumerate(zip(listed, sample.expected, strict=True)):
+        bench.equal(np.array(result), right, f"{sample.name}, {turn}: result {i}")
+
+
+def _key_donation(bench: Bench) -> None:
+    """One function with and without donation, in turn: where nothing is donated, inputs stay."""
+    x, y = bench.ramp(65), bench.small(65, seed=2)
+
+    def fn(a: bu.Array, b: bu.Array) -> bu.Array:
+        return a * 2 + b
+
+    right = x * np.array(2, x.dtype) + y
+    for donate in ((), 0, 1, (0, 1), (), (0, 1), ()):
+        made = bench.jit(fn, donate_argnums=donate)
+        arrays = [bench.array(x), bench.array(y)]
+        bench.equal(bench.host(made(*arrays)), right, f"a * 2 + b with {donate} donated")
+        given = (donate,) if isinstance(donate, int) else donate
+        for i, (array, host) in enumerate(zip(arrays, (x, y), strict=True)):
+            if i in given:
+                continue
+            bench.require(not array.is_deleted, f"input {i} is deleted with {donate} donated")
+            bench.equal(bench.host(array), host, f"input {i} after a call with {donate} donated")
+
+
+def _key_device(bench: Bench) -> None:
+    """One function on two devices of the backend in turn: each result is on its own device."""
+    other = _neighbour(bench)
+    places = (bench, Bench(bench.facts, DeviceTarget(other)))
+    for sample in samples(bench):
+        fn = bu.jit(sample.fn)
+        for turn in range(4):
+            where = places[turn % 2]
+            arrays = [where.array(x) for x in sample.inputs]
+            results = fn(*arrays)
+            for result in results if isinstance(results, tuple) else (results,):
+                bench.require(
+                    result.device is where.open,
+                    f"{sample.name}: a result for {where.open} is on {result.device}",
+                )
+            _call(where, fn, sample, f"on {where.open}")
+
+
+def _neighbour(bench: Bench) -> OpenDevice:
+    """Another device of the same backend."""
+    here = bench.open
+    try:
+        indices = [info.index for info in here.backend.devices()]
+        if get(here.name) is not here:
+            raise NotOffered("it cannot be opened by name")
+    except (BackendError, NoHardware) as error:
+        raise NotOffered(f"it cannot be opened by name: {error}") from None
+    for index in indices:
+        if index != here.index:
+            return get(f"{here.backend_name}:{index}")
+    raise NotOffered("its backend has one device")
+
+
+def _key_lifetime(bench: Bench) -> None:
+    """Many programs of like structure, each dropped before the next is made."""
+    x = bench.ramp(9)
+    for n in range(bench.count(60, 24)):
+        value, factor = n % 7, n // 7
+
+        def fn(a: bu.Array, value: int = value, factor: int = factor) -> bu.Array:
+            return a * factor + value
+
+        right = x * np.array(factor, x.dtype) + np.array(value, x.dtype)
+        made = bench.jit(fn)
+        bench.equal(bench.host(made(bench.array(x))), right, f"x * {factor} + {value}")
+        del made, fn
+        if n % 6 == 5:
+            bu.clear_caches()
+            gc.collect()
+
+
+def _disk_same(bench: Bench) -> None:
+    """A process that finds what another one compiled, and one that finds it damaged."""
+    name, seed = _reopened(bench), bench.facts.seed
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        for turn, what in enumerate(("the first", "the second", "after damage, the third")):
+            if turn == 2:
+                _damage(place)
+            said = second.wait(second.start(name, seed, turn, place))
+            if said:
+                bench.broken(f"{what} of several processes in turn: {said}")
+
+
+def _damage(folder: Path) -> None:
+    """Cut, empty and overwrite files in turn."""
+    for number, path in enumerate(sorted(p for p in folder.rglob("*") if p.is_file())):
+        data = path.read_bytes()
+        middle = len(data) // 2
+        spoilt = data[:middle] + b"\xff" * (len(data) - middle)
+        path.write_bytes((data[:middle], b"", spoilt)[number % 3])
+
+
+def _processes_concurrent(bench: Bench) -> None:
+    """Two processes that compile the same programs at once, with files in one folder."""
+    name, seed = _reopened(bench), bench.facts.seed
+    with tempfile.TemporaryDirectory() as folder:
+        started = [second.start(name, seed, 7, Path(folder)) for _ in range(2)]
+        said = [second.wait(process) for process in started]
+    for what in filter(None, said):
+        bench.broken(f"one of two processes at once: {what}")
+
+
+def _reopened(bench: Bench) -> str:
+    """The name by which another process finds the device."""
+    try:
+        same = get(bench.open.name) is bench.open
+    except BackendError:
+        same = False
+    if not same:
+        raise NotOffered("another process cannot open it by name")
+    return bench.open.name
+
+
+PROMISES: tuple[Promise, ...] = (
+    Promise(("cache.hit-same",), _hit_same),
+    Promise(("cache.key-shape",), _nearly_same("cache.key-shape")),
+    Promise(("cache.key-dtype",), _nearly_same("cache.key-dtype")),
+    Promise(("cache.key-constant",), _nearly_same("cache.key-constant")),
+    Promise(("cache.key-attribute",), _nearly_same("cache.key-attribute")),
+    Promise(("cache.key-operands",), _nearly_same("cache.key-operands")),
+    Promise(("cache.key-structure",), _nearly_same("cache.key-structure")),
+    Promise(("cache.key-donation",), _key_donation),
+    Promise(("cache.key-device",), _key_device),
+    Promise(("cache.key-lifetime",), _key_lifetime),
+    Promise(("cache.disk-same",), _disk_same),
+    Promise(("cache.processes-concurrent",), _processes_concurrent),
+)

@@ -1,0 +1,216 @@
+"""Inputs whose memory a call may take."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import bringup as bu
+from bringup.errors import DeletedBufferError
+from bringup_conformance.runtime.banded import banded
+from bringup_conformance.runtime.bench import Bench, Promise
+
+_N = 1031
+
+
+def _deleted(bench: Bench) -> None:
+    """Every use of a donated array raises, a second donation too; others go on."""
+    x = bench.small(_N)
+    step = bench.jit(lambda a: a + 1, donate_argnums=0)
+    plain = bench.jit(lambda a: a + 1)
+    for given in (bench.array(x), bench.array(x) * 2):
+        step(given)
+        bench.require(given.is_deleted, "a donated array does not say that it is deleted")
+        for name, use in _uses(given, step, plain):
+            _refuses(bench, name, use)
+        for name, use in _uses(given, step, plain):
+            _refuses(bench, f"{name}, asked again,", use)
+    bench.equal(
+        bench.host(step(bench.array(x))), x + np.array(1, x.dtype), "a donated call afterwards"
+    )
+
+
+def _uses(given: bu.Array, step: Any, plain: Any) -> tuple[tuple[str, Callable[[], Any]], ...]:
+    return (
+        ("a second donation", lambda: step(given)),
+        ("a call", lambda: plain(given)),
+        ("numpy.asarray", lambda: np.asarray(given)),
+        ("an operation", lambda: np.asarray(given + 1)),
+        ("tolist", given.tolist),
+        ("DLPack", lambda: np.from_dlpack(given)),
+    )
+
+
+def _refuses(bench: Bench, name: str, use: Callable[[], Any]) -> None:
+    try:
+        use()
+    except DeletedBufferError as error:
+        bench.require(
+            "donated" in str(error) and error.fix is not None,
+            f"the error of {name} does not name the donation: {error}",
+        )
+        return
+    bench.broken(f"{name} of a donated array went through")
+
+
+def _values_same(bench: Bench) -> None:
+    """With donation and without: one input, several of equal size, results that read old values."""
+    x, y = bench.ramp(_N), bench.ramp(_N, seed=3)
+    shape = (_N,)
+    cases: tuple[tuple[str, Callable[..., Any], Any], ...] = (
+        ("a + b", lambda a, b: a + b, 0),
+        ("a + b, both", lambda a, b: a + b, (0, 1)),
+        ("b - a and a - b", lambda a, b: (b - a, a - b), (0, 1)),
+        ("b and a", lambda a, b: (b, a), (0, 1)),
+        ("a reversed and a", lambda a, b: (bu.flip(a), a + b), 0),
+        ("a shifted", lambda a, b: bu.concat([a[1:], b[:1]]), (0, 1)),
+        ("a alone, b unused", lambda a, b: a + a, (0, 1)),
+        ("a, and its sum with b reversed", lambda a, b: (a + bu.flip(b), a), (0, 1)),
+        ("a column of a", lambda a, b: bu.reshape(a, (_N, 1)) + 1, 0),
+    )
+    for name, fn, donate in cases:
+        plain, taking = bench.jit(fn), bench.jit(fn, donate_argnums=donate)
+        right = _listed(plain(bench.array(x), bench.array(y)))
+        for _ in range(2):
+            found = _listed(taking(bench.array(x), bench.array(y)))
+            for i, (result, expected) in enumerate(zip(found, right, strict=True)):
+                where = f"{name} on {shape}: result {i} with donation"
+                bench.equal(bench.host(result), bench.host(expected), where)
+    _other_dtypes(bench)
+
+
+def _other_dtypes(bench: Bench) -> None:
+    """Donated inputs of the same number of bytes and different dtypes."""
+    sizes: dict[int, list[Any]] = {}
+    for dtype in bench.facts.dtypes:
+        if dtype.kind != "bool":
+            sizes.setdefault(dtype.itemsize, []).append(dtype)
+    for kinds in sizes.values():
+        if len(kinds) < 2:
+            continue
+        x, y = (bench.small(_N, seed=i, dtype=d) for i, d in enumerate(kinds[:2]))
+        swap = bench.jit(lambda a, b: (bu.flip(b), bu.flip(a)), donate_argnums=(0, 1))
+        first, second = swap(bench.array(x), bench.array(y))
+        where = f"{kinds[0]} and {kinds[1]} donated together"
+        bench.equal(bench.host(first), np.flip(y).copy(), f"{where}: result 0")
+        bench.equal(bench.host(second), np.flip(x).copy(), f"{where}: result 1")
+
+
+def _others_untouched(bench: Bench) -> None:
+    """Inputs beside a donated one, in both places, keep their bytes."""
+    x, y = bench.ramp(_N), bench.ramp(_N, seed=5)
+    for donate in (0, 1):
+        fn = bench.jit(lambda a, b: (a + b, a - b), donate_argnums=donate)
+        for _ in range(3):
+            arrays = [bench.array(x), bench.array(y)]
+            fn(*arrays)
+            kept = 1 - donate
+            found = bench.host(arrays[kept])
+            bench.equal(found, (x, y)[kept], f"input {kept} when input {donate} was donated")
+            bench.require(not arrays[kept].is_deleted, f"input {kept} counts as donated too")
+    type_ = bench.type(_N)
+    compiled = bench.lower(lambda a, b: (a + b, a - b), type_, type_, donate=0)
+    with bench.handles() as held:
+        handles = [held.put(x), held.put(y)]
+        held.run(compiled, handles, compiled.donated)
+        bench.equal(held.get(handles[1], type_), y, "the handle beside a donated one")
+
+
+def _passed_twice(bench: Bench) -> None:
+    """One array in a donated place and another: both read the old values."""
+    x = bench.ramp(_N)
+    for fn, right in (
+        (lambda a, b: (a + 1, b), (x + np.array(1, x.dtype), x)),
+        (lambda a, b: (bu.flip(a) - b, a + b), (np.flip(x) - x, x + x)),
+    ):
+        for donate in (0, 1, (0, 1)):
+            array = bench.array(x)
+            results = bench.jit(fn, donate_argnums=donate)(array, array)
+            for i, (result, expected) in enumerate(zip(results, right, strict=True)):
+                where = f"an array passed twice, {donate} donated: result {i}"
+                bench.equal(bench.host(result), expected, where)
+
+
+def _view_kept(bench: Bench) -> None:
+    """Arrays of numpy and of DLPack, recorded operations and parts keep a donated value."""
+    x = bench.ramp(_N)
+    step = bench.jit(lambda a: a * 0 + 5, donate_argnums=0)
+    for way in ("numpy", "DLPack", "a recorded operation", "a part"):
+        array = bench.array(x) + 0
+        kept = _kept(way, array)
+        step(array)
+        for _ in range(3):
+            bench.array(np.full(_N, 7, x.dtype))
+        right = {"a recorded operation": x + x, "a part": x[5:900]}.get(way, x)
+        bench.equal(np.array(kept), np.asarray(right), f"what {way} shows of a donated array")
+
+
+def _kept(way: str, array: bu.Array) -> Any:
+    """Something that reads the memory of an array, now or later."""
+    if way == "numpy":
+        return np.asarray(array)
+    if way == "DLPack":
+        return np.from_dlpack(array)
+    return array[5:900] if way == "a part" else array + array
+
+
+def _still_read(bench: Bench) -> None:
+    """A chain of results that each read a donated value at another place."""
+    x = bench.ramp(32, 32)
+
+    def fn(a: bu.Array) -> tuple[bu.Array, ...]:
+        first = a + bu.permute_dims(a, (1, 0))
+        second = bu.flip(a) + first
+        third = bu.expand_dims(a[0], axis=0) + second
+        return third, a + 1, bu.sum(a, axis=0, dtype=a.dtype)
+
+    for fuse in ("fused", "in parts"):
+        made = bench.jit(fn, donate_argnums=0)
+        array = bench.array(x)
+        results = made(array if fuse == "fused" else array + 0)
+        second = x + x.T + np.flip(x)
+        right = (x[0] + second, x + np.array(1, x.dtype), x.sum(axis=0, dtype=x.dtype))
+        for i, (result, expected) in enumerate(zip(results, right, strict=True)):
+            bench.equal(bench.host(result), np.asarray(expected), f"{fuse}: result {i}")
+
+
+def _returned_once(bench: Bench) -> None:
+    """Memory of donated inputs is counted: an output's or given back, and never both."""
+    guard = banded(bench.device)
+    inner = bench.elsewhere(guard)
+    x = bench.ramp(_N)
+    fns: tuple[tuple[Callable[..., Any], Any], ...] = (
+        (lambda a, b: a + b, 0),
+        (lambda a, b: bu.sum(a, dtype=a.dtype), (0, 1)),
+        (lambda a, b: (a + b, a - b), (0, 1)),
+        (lambda a, b: (b, a), (0, 1)),
+    )
+    for fn, donate in fns:
+        made = inner.jit(fn, donate_argnums=donate)
+        for _ in range(3):
+            results = _listed(made(inner.array(x), inner.array(x)))
+            for result in results:
+                inner.host(result)
+            del results, result
+        del made
+    gc.collect()
+    if guard.ledger.faults:
+        bench.broken(guard.ledger.faults[0])
+
+
+def _listed(results: Any) -> list[bu.Array]:
+    return list(results) if isinstance(results, tuple | list) else [results]
+
+
+PROMISES: tuple[Promise, ...] = (
+    Promise(("donation.deleted",), _deleted),
+    Promise(("donation.values-same",), _values_same),
+    Promise(("donation.others-untouched",), _others_untouched),
+    Promise(("donation.passed-twice",), _passed_twice),
+    Promise(("donation.view-kept",), _view_kept),
+    Promise(("donation.still-read",), _still_read),
+    Promise(("donation.returned-once",), _returned_once),
+)

@@ -1,0 +1,89 @@
+"""Another process that runs near-identical programs: ``python -m … name seed turn``.
+
+Prints a line of JSON: what was wrong, empty if nothing was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from bringup_conformance.execution.support import Support
+from bringup_conformance.execution.targets import DeviceTarget
+from bringup_conformance.generate.choices import Stream
+from bringup_conformance.runtime.bench import Bench, Broken, facts_of
+from bringup_conformance.runtime.programs import Sample
+from bringup_conformance.runtime.variants import families
+
+# What a process may take, in seconds; far more than it needs.
+_PATIENCE = 300.0
+_RULES = ("cache.key-constant", "cache.key-operands", "cache.key-structure")
+
+
+def run_here(name: str, seed: int, turn: int) -> str:
+    """Open a device and run every program that other processes run too; what is wrong, or ""."""
+    target = DeviceTarget.named(name)
+    facts = facts_of(target.capabilities, Support(target.missing), seed)
+    assert not isinstance(facts, str)
+    bench = Bench(facts, target)
+    try:
+        for sample in _in_turn(bench, turn):
+            check(bench, sample, f"{sample.name} in another process")
+    except Broken as broken:
+        return broken.problem.what
+    return ""
+
+
+def _in_turn(bench: Bench, turn: int) -> Iterator[Sample]:
+    found = families(bench)
+    samples = [sample for rule in _RULES for sample in found[rule]]
+    order = Stream(bench.facts.seed, "turn", turn)
+    while samples:
+        yield samples.pop(order.integer(0, len(samples) - 1))
+
+
+def check(bench: Bench, sample: Sample, where: str, *rules: str) -> None:
+    """Run a program once, compiled for this call, and compare its results with the right ones."""
+    results = bench.jit(sample.fn)(*map(bench.array, sample.inputs))
+    results = list(results) if isinstance(results, tuple | list) else [results]
+    for i, (result, right) in enumerate(zip(results, sample.expected, strict=True)):
+        bench.equal(bench.host(result), right, f"{where}: result {i}", *rules)
+
+
+def start(name: str, seed: int, turn: int, caches: Path) -> subprocess.Popen[str]:
+    """Another interpreter whose files of compiled programs, if it keeps any, are in a folder."""
+    folder = str(caches)
+    environment = {**os.environ, "XDG_CACHE_HOME": folder, "LOCALAPPDATA": folder}
+    words = [sys.executable, "-m", "bringup_conformance.runtime.second", name, str(seed), str(turn)]
+    return subprocess.Popen(
+        words,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait(process: subprocess.Popen[str]) -> str:
+    """What was wrong in another interpreter, or ""."""
+    try:
+        out, err = process.communicate(timeout=_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return f"it did not end in {_PATIENCE:.0f} s"
+    if process.returncode != 0:
+        last = (err.strip().splitlines() or ["nothing on standard error"])[-1]
+        return f"it ended with status {process.returncode}: {last}"
+    said: str = json.loads(out.splitlines()[-1])
+    return said
+
+
+if __name__ == "__main__":
+    # The last line of the output, whatever a backend prints before it.
+    sys.stdout.write(json.dumps(run_here(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))) + "\n")
