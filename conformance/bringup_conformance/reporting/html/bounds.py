@@ -13,7 +13,8 @@ from bringup_conformance.reporting.html.markup import Markup, join, tag
 from bringup_conformance.reporting.reports import Tally
 
 _BAR, _HEIGHT = 13, 26
-_FEWEST = 8
+#: Buckets of the narrowest histogram.
+FEWEST = 8
 #: Rows that are shown at once.
 _SHOWN = 20
 _FRACTIONS = {0.25: "¼", 0.5: "½"}
@@ -26,7 +27,7 @@ def errors(document: Document) -> Markup | None:
     if not found:
         return None
     found.sort(key=lambda each: (-each[1].ratio, -each[1].ulp, each[0]))
-    buckets = max(_FEWEST, *(len(tally.ulps) for _, tally in found))
+    buckets = max(FEWEST, *(len(tally.ulps) for _, tally in found))
     hint = tag(
         "p",
         "Of cases that pass. A histogram counts elements by their error in units in the last "
@@ -50,7 +51,7 @@ def _table(found: Sequence[tuple[str, Tally]], buckets: int, caption: str) -> Ma
     names = ("worst of bound", "worst ULP", "exact")
     heads = [tag("th", "op", scope="col")]
     heads += [tag("th", name, scope="col", class_="number") for name in names]
-    heads.append(tag("th", "errors in ULP", _axis(buckets), scope="col"))
+    heads.append(tag("th", "errors in ULP", axis(buckets), scope="col"))
     return scrolled(
         tag(
             "table",
@@ -72,11 +73,12 @@ def _row(op: str, tally: Tally, buckets: int) -> Markup:
         tag("td", f"{tally.ratio:.2f}", tag("span", class_="bar", style=part), class_="number"),
         tag("td", views.number(tally.ulp) or "0", class_="number"),
         tag("td", views.share(tally.ulps[0], counted) if counted else "", class_="number"),
-        tag("td", _histogram(tally.ulps, buckets) if counted else "judged as a whole"),
+        tag("td", histogram(tally.ulps, buckets) if counted else "judged as a whole"),
     )
 
 
-def _histogram(counts: Sequence[int], buckets: int) -> Markup:
+def histogram(counts: Sequence[int], buckets: int) -> Markup:
+    """Bars for elements by their error."""
     top = math.log1p(sum(counts))
     bars = []
     for i, count in enumerate(counts):
@@ -100,7 +102,7 @@ def _histogram(counts: Sequence[int], buckets: int) -> Markup:
     )
 
 
-def _axis(buckets: int) -> Markup:
+def axis(buckets: int) -> Markup:
     """The ends of the buckets, as many as can be read."""
     ends, places = bucket_ends(), [0, 1, 2, 3, *range(5, buckets, 3)]
     texts = (

@@ -5,6 +5,7 @@ guilty.
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from bringup.graph import Graph
 from bringup_conformance.reporting import views
 from bringup_conformance.reporting.documents import Document, Plain, problem, shown
+from bringup_conformance.reporting.html import bounds
 from bringup_conformance.reporting.html.drawing import drawing
 from bringup_conformance.reporting.html.heads import code, pairs, scrolled
 from bringup_conformance.reporting.html.markup import Child, Markup, join, tag
@@ -21,6 +23,8 @@ from bringup_conformance.reporting.roots import Root, graph_of
 MOST_WHOLE, MOST_OPEN = 40, 3
 # Of each cause, before the reader asks for more.
 _AT_ONCE = 4
+# Elements whose errors make a histogram.
+_FEW = 4
 #: Instructions of the largest program that is drawn, and characters of text that are shown.
 _MOST_DRAWN, _MOST_TEXT = 60, 20_000
 
@@ -78,6 +82,7 @@ def _failure(n: int, failure: Plain, file: str | None, opened: bool) -> Markup:
     words = (
         _facts(failure, graph),
         _mismatches(what["mismatches"]),
+        _block("Errors in ULP", _errors(what.get("ulps", ()))),
         _block("Data", _data(case)),
         _commands(file, ("explain", "replay", "shrink") if graph else ("replay",)),
     )
@@ -121,22 +126,31 @@ def _mismatches(found: Sequence[Mapping[str, Any]]) -> Markup | None:
     """What is wrong, element by element."""
     if not found:
         return None
+    exact = all(m["low"] == m["high"] for m in found)
     rows = (
         tag(
             "tr",
             tag("th", f"{m['output']}[{', '.join(map(str, m['index']))}]", scope="row"),
             tag("td", m["actual"], class_="number bad"),
             tag("td", m["expected"], class_="number"),
-            tag(
-                "td", "" if m["low"] == m["high"] else f"{m['low']} … {m['high']}", class_="number"
-            ),
+            None if exact else tag("td", f"{m['low']} … {m['high']}", class_="number"),
         )
         for m in found
     )
-    titles = (("output", None), *((name, "number") for name in ("is", "not", "allowed")))
+    names = ("is", "not") if exact else ("is", "not", "allowed")
+    titles = (("output", None), *((name, "number") for name in names))
     heads = (tag("th", name, scope="col", class_=look) for name, look in titles)
     head = tag("thead", tag("tr", heads))
     return scrolled(tag("table", head, tag("tbody", rows), class_="wide"), "Wrong elements")
+
+
+def _errors(counts: Sequence[int]) -> Markup | None:
+    """How far from the reference the elements are, right and wrong."""
+    if sum(counts) < _FEW:
+        return None
+    buckets = max(bounds.FEWEST, len(counts))
+    pictures = (bounds.axis(buckets), bounds.histogram(counts, buckets))
+    return tag("div", pictures, class_="scroll", tabindex=0, role="region", aria_label="Errors")
 
 
 def _data(case: Plain) -> Markup | None:
@@ -173,11 +187,24 @@ def _picture(failure: Plain, graph: Graph | None) -> Markup | None:
 
 
 def _blamed(failure: Plain, graph: Graph) -> set[int]:
-    """Instructions that are guilty for sure: those of a guilty op, or the only one."""
+    """Instructions that are guilty for sure: those of a guilty op, those that a guilty pass did
+    away with, or the only one.
+    """
     cause = failure.get("cause", {})
+    names: set[str] = set()
     if cause.get("kind") == "op":
-        return {i for i, instr in enumerate(graph.instrs) if instr.op.name == cause["name"]}
-    return {0} if len(graph) == 1 else set()
+        names = {cause["name"]}
+    if cause.get("kind") == "pass":
+        before, after = (graph_of({"ir": cause.get(key, "")}) for key in ("ir_before", "ir_after"))
+        if before is not None and after is not None:
+            names = set(_ops(before) - _ops(after))
+    if len(graph) == 1:
+        return {0}
+    return {i for i, instr in enumerate(graph.instrs) if instr.op.name in names}
+
+
+def _ops(graph: Graph) -> Counter[str]:
+    return Counter(instr.op.name for instr in graph.instrs)
 
 
 def _guilty(failure: Plain) -> Markup | None:
