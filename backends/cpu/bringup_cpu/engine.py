@@ -6,7 +6,7 @@ import hashlib
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from platformdirs import user_cache_dir
 
 import bringup
 from bringup.errors import CompileError
+from bringup.records import record
 from bringup_cpu.elf import undefined_symbols
 from bringup_cpu.objects import ObjectCache
 
@@ -54,6 +55,17 @@ class Code:
         self.addresses = addresses
         self.object = data
         self._segment = segment
+
+
+@record
+class Deferred:
+    """A module whose text is made only if its object is not on disk.
+
+    source: everything that the text depends on.
+    """
+
+    source: str
+    make: Callable[[], str]
 
 
 class _Segment:
@@ -131,7 +143,9 @@ class Engine:
             cpu=host_cpu(), features=host_features(), opt=level, jit=True
         )
 
-    def compile_native(self, text: str, exports: Sequence[str], level: int | None = None) -> Code:
+    def compile_native(
+        self, text: str | Deferred, exports: Sequence[str], level: int | None = None
+    ) -> Code:
         """Compile a module, or find it compiled, and load it.
 
         exports: the functions whose addresses are wanted.  They are renamed on the way, so equal
@@ -144,7 +158,7 @@ class Engine:
             warming.join()
             self._warming = None
         with self._lock:
-            key = self.key(text, exports, level)
+            key = self.key(text if isinstance(text, str) else text.source, exports, level)
             while self._dead:
                 self._dead.pop().close()
             found = self._loaded.get(key)
@@ -152,7 +166,7 @@ class Engine:
                 return found
             data = None if self.objects is None else self.objects.get(key)
             if data is None:
-                data = self._compile(text, key, exports, level)
+                data = self._compile(_text(text), key, exports, level)
                 if self.objects is not None:
                     self.objects.put(key, data)
             code = self._load(key, data, exports, text)
@@ -160,7 +174,7 @@ class Engine:
             return code
 
     def key(self, text: str, exports: Sequence[str], level: int) -> str:
-        """What the object of a text depends on, hashed."""
+        """What an object depends on, hashed.  text: of the module, or the source it is made of."""
         parts = (text, *exports, host_cpu(), host_features(), str(level), _versions())
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -188,16 +202,20 @@ class Engine:
         self.compiled += 1
         return data
 
-    def _load(self, key: str, data: bytes, exports: Sequence[str], text: str) -> Code:
+    def _load(self, key: str, data: bytes, exports: Sequence[str], text: str | Deferred) -> Code:
         unknown = [n for n in undefined_symbols(data) if llvm.address_of_symbol(n) is None]
         if unknown:
             names = ", ".join(sorted(unknown))
             raise CompileError(
-                f"compiled code calls what no library here has: {names}", source=text
+                f"compiled code calls what no library here has: {names}", source=_text(text)
             )
         if self._segment is None or len(self._segment.loaded) >= _SEGMENT:
             self._segment = _Segment(self._new_machine(self.level), self._dead)
         return Code(self._segment.load(key, data, exports), self._segment, data)
+
+
+def _text(text: str | Deferred) -> str:
+    return text if isinstance(text, str) else text.make()
 
 
 @contextmanager

@@ -41,10 +41,10 @@ def cpu_quota(root: Path = _CGROUPS, membership: Path = _SELF) -> float:
     """CPUs' worth of time that control groups grant, or infinity."""
     quota = math.inf
     for folder in _groups(root, membership, "cpu"):
-        unified = _words(folder / "cpu.max")
+        unified = _words(f"{folder}/cpu.max")
         if len(unified) == 2 and unified[0] != "max":
             quota = min(quota, int(unified[0]) / int(unified[1]))
-        limit, period = _words(folder / "cpu.cfs_quota_us"), _words(folder / "cpu.cfs_period_us")
+        limit, period = _words(f"{folder}/cpu.cfs_quota_us"), _words(f"{folder}/cpu.cfs_period_us")
         if limit and period and int(limit[0]) > 0:
             quota = min(quota, int(limit[0]) / int(period[0]))
     return quota
@@ -55,38 +55,37 @@ def memory(root: Path = _CGROUPS, membership: Path = _SELF) -> int:
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for folder in _groups(root, membership, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
-            words = _words(folder / name)
+            words = _words(f"{folder}/{name}")
             if words and words[0].isdecimal():
                 size = min(size, int(words[0]))
     return size
 
 
-def _groups(root: Path, membership: Path, controller: str) -> Iterator[Path]:
+def _groups(root: Path, membership: Path, controller: str) -> Iterator[str]:
     """The folders of this process's control groups and of their ancestors, either version."""
     for line in _lines(membership):
         number, controllers, path = line.split(":", 2)
         if number == "0" and not controllers:
-            base = root
+            base = str(root)
         elif controller in controllers.split(","):
-            base = root / controller
+            base = f"{root}/{controller}"
         else:
             continue
-        folder = base / path.lstrip("/")
-        yield folder
         # Inside a container the path is the host's; then the root is what applies.
-        for parent in folder.parents:
-            if parent == base or base in parent.parents:
-                yield parent
+        names = path.strip("/").split("/") if path.strip("/") else []
+        for count in range(len(names), -1, -1):
+            yield "/".join([base, *names[:count]])
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(path: str | Path) -> list[str]:
     try:
-        return path.read_text().splitlines()
+        with open(path, encoding="utf-8") as file:
+            return file.read().splitlines()
     except OSError:
         return []
 
 
-def _words(path: Path) -> list[str]:
+def _words(path: str | Path) -> list[str]:
     return " ".join(_lines(path)).split()
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import sys
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import bringup.llvm
 from bringup.llvm.text import Module
 from bringup_cpu.emit_half import HALVES, emit_halves
 from bringup_cpu.emit_memory import EXPORTS as MEMORY_EXPORTS
 from bringup_cpu.emit_memory import HeaderLayout, MemoryEmitter
 from bringup_cpu.emit_pool import EXPORTS as POOL_EXPORTS
 from bringup_cpu.emit_pool import PoolEmitter
-from bringup_cpu.engine import Code, Engine, engine
+from bringup_cpu.engine import Code, Deferred, Engine, engine
 
 #: Of LLVM's code generator: its optimiser takes 30 ms for what makes an allocation 2 ns faster.
 RUNTIME_LEVEL = 0
@@ -61,12 +64,8 @@ class Runtime:
 
     def __init__(self, engine: Engine, *, locked: bool) -> None:
         _publish(engine)
-        module = Module()
-        MemoryEmitter(module, header, locked=locked)
-        PoolEmitter(module, _PAUSES.get(platform.machine(), ""))
-        emit_halves(module)
         exports = (*MEMORY_EXPORTS, *POOL_EXPORTS, *HALVES)
-        self.code: Code = engine.compile_native(str(module), exports, RUNTIME_LEVEL)
+        self.code: Code = engine.compile_native(_module(locked), exports, RUNTIME_LEVEL)
 
     def python(self, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
         """A function of the runtime that touches Python objects or the allocator."""
@@ -75,6 +74,40 @@ class Runtime:
     def native(self, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
         """A function of the runtime that does not."""
         return ctypes.CFUNCTYPE(result, *arguments)(self.code.addresses[name])
+
+
+def _module(locked: bool) -> str | Deferred:
+    """The runtime's module, described by the files whose code emits it: it is the same in every
+    process, and emitting it takes as long as tracing and fusing a small program.
+    """
+    pause = _PAUSES.get(platform.machine(), "")
+
+    def make() -> str:
+        module = Module()
+        MemoryEmitter(module, header, locked=locked)
+        PoolEmitter(module, pause)
+        emit_halves(module)
+        return str(module)
+
+    try:
+        files = state_of(Path(__file__).parent, Path(bringup.llvm.__file__).parent)
+    except OSError:  # the package is no folder
+        return make()
+    return Deferred(f"runtime {header.python} {locked} {pause} {files}", make)
+
+
+def state_of(*folders: Path) -> str:
+    """Names, sizes and times of the Python files in some folders, by which Python itself tells
+    whether bytecode is out of date.  Raises OSError.
+    """
+    found = []
+    for folder in folders:
+        with os.scandir(folder) as entries:
+            kept = [entry for entry in entries if entry.name.endswith(".py")]
+        for entry in sorted(kept, key=lambda entry: entry.name):
+            stat = entry.stat()
+            found.append(f"{entry.name} {stat.st_size} {stat.st_mtime_ns}")
+    return "\n".join(found)
 
 
 def _publish(engine: Engine) -> None:

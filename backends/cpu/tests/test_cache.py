@@ -189,9 +189,12 @@ for k in range(60):
     python(_USE + code)
     made = [path for path in objects(tmp_path) if path not in before]
     assert len(made) > 30
-    # The newest of a shard stays whatever its size, and nothing beside it.
-    for path in made:
-        assert list(path.parent.iterdir()) == [path]
+    # One in sixteen makes room: it stays whatever its size, and nothing that was there before it.
+    makers = [path for path in made if path.name.startswith("0")]
+    assert makers
+    for path in makers:
+        written = path.stat().st_mtime_ns
+        assert all(other.stat().st_mtime_ns >= written for other in path.parent.iterdir())
 
 
 def test_this_process_has_a_cache_on_disk() -> None:

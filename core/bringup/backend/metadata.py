@@ -78,7 +78,7 @@ def installed(group: str) -> Iterator[Installed]:
 def _in_path(folder: Path, _changed: int, group: str) -> tuple[Installed, ...]:
     """What lies in a directory of the path; read again when something came or went since."""
     names = sorted(name for name in os.listdir(folder) if name.endswith(_FOLDERS))
-    return tuple(found for name in names for found in _in_folder(folder / name, group))
+    return tuple(found for name in names for found in _in_folder(f"{folder}/{name}", group))
 
 
 def _is_own(finder: object) -> bool:
@@ -87,9 +87,10 @@ def _is_own(finder: object) -> bool:
     return finder is not PathFinder
 
 
-def _in_folder(folder: Path, group: str) -> Iterator[Installed]:
+def _in_folder(folder: str, group: str) -> Iterator[Installed]:
     try:
-        text = (folder / "entry_points.txt").read_bytes()
+        with open(f"{folder}/entry_points.txt", "rb") as file:
+            text = file.read()
     except OSError:
         return
     if group.encode() not in text:
@@ -106,8 +107,8 @@ def _in_folder(folder: Path, group: str) -> Iterator[Installed]:
         yield Installed(_name(stated), _first(stated, "Version", "unknown"), entries, requires)
 
 
-def _header(folder: Path) -> dict[str, list[str]]:
-    file = folder / ("METADATA" if folder.suffix == ".dist-info" else "PKG-INFO")
+def _header(folder: str) -> dict[str, list[str]]:
+    file = Path(folder, "METADATA" if folder.endswith(".dist-info") else "PKG-INFO")
     found: dict[str, list[str]] = {}
     for line in file.read_text(encoding="utf-8").splitlines():
         if not line:
