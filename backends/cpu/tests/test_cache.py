@@ -183,7 +183,7 @@ def test_the_size_is_bounded(python: Python, tmp_path: Path) -> None:
     before = set(objects(tmp_path))
     code = """
 engine().objects.limit = 256
-for k in range(60):
+for k in range(150):
     assert bu.jit(lambda x: bu.exp(x) * k)(x)[0] == k
 """
     python(_USE + code)
