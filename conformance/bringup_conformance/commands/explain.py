@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bringup.errors import BringupError
-from bringup_conformance.commands.shared import Json
+from bringup_conformance.commands.shared import Json, not_understood
 from bringup_conformance.reducing import again
 from bringup_conformance.reporting.causes import show_cause
 
@@ -28,7 +27,7 @@ def explain(
     try:
         failure, cause = again.explain(file, backend or None)
     except (ValueError, KeyError, TypeError) as error:
-        raise BringupError(f"{file} cannot be explained: {error}") from error
+        raise not_understood(file, "explained", error) from error
     if as_json:
         found = None if cause is None else {"title": cause.title, **cause.to_json()}
         typer.echo(json.dumps({**failure.to_json(), "passes": cause is None, "cause": found}))

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bringup.errors import BringupError
-from bringup_conformance.commands.shared import Json
+from bringup_conformance.commands.shared import Json, not_understood
 from bringup_conformance.execution.replaying import replay as replayed
 from bringup_conformance.reporting import terminal
 
@@ -24,7 +23,7 @@ def replay(
     try:
         failure, found = replayed(file, backend or None)
     except (ValueError, KeyError, TypeError) as error:
-        raise BringupError(f"{file} cannot be replayed: {error}") from error
+        raise not_understood(file, "replayed", error) from error
     if as_json:
         now = None if found is None else {"kind": found.kind, "what": found.what}
         typer.echo(json.dumps({**failure.to_json(), "passes": found is None, "now": now}))

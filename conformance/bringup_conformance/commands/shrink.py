@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bringup.errors import BringupError
-from bringup_conformance.commands.shared import Json
+from bringup_conformance.commands.shared import Json, not_understood
 from bringup_conformance.reducing import again
 
 
@@ -28,7 +27,7 @@ def shrink(
     try:
         failure, before = again.shrink(file, backend or None, seconds, attempts, output)
     except (ValueError, KeyError, TypeError) as error:
-        raise BringupError(f"{file} cannot be shrunk: {error}") from error
+        raise not_understood(file, "shrunk", error) from error
     passes = before is None
     if as_json:
         found = {**failure.to_json(), "passes": passes, "nodes_before": before}

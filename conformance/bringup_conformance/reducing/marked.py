@@ -1,8 +1,9 @@
 """Two graphs side by side in one text: what a pass took away, what it put there, and what it left.
 
 Every graph numbers its own values, so a plain diff shows all that comes below an instruction that
-went.  Here lines are matched with the numbers blanked; then the matches give the numbers of one
-graph in terms of the other, and a matched line that reads other values counts as changed after all.
+went.  Here lines are matched with the numbers blanked; the matches give the numbers of one graph in
+terms of the other, and a matched line that reads other values counts as changed after all.  What
+stands where something went is taken for what it became, so that its readers count as left alone.
 """
 
 from __future__ import annotations
@@ -25,13 +26,19 @@ def marked(before: str, after: str) -> list[str]:
     """
     old, new = before.splitlines(), after.splitlines()
     matcher = SequenceMatcher(None, list(map(_blank, old)), list(map(_blank, new)), autojunk=False)
-    names: dict[str, str] = {}
+    codes = matcher.get_opcodes()
+    names = _moved(
+        [line for tag, i, j, _, _ in codes if tag != "equal" for line in old[i:j]],
+        [line for tag, _, _, k, m in codes if tag != "equal" for line in new[k:m]],
+    )
     lines: list[str] = []
-    for tag, i, j, k, m in matcher.get_opcodes():
+    for tag, i, j, k, m in codes:
         if tag == "equal":
             lines += _equal(old[i:j], new[k:m], names)
-        else:
-            lines += [f"- {line}" for line in old[i:j]] + [f"+ {line}" for line in new[k:m]]
+            continue
+        if i < j and k < m:
+            _became(old[j - 1], new[m - 1], names)
+        lines += [f"- {line}" for line in old[i:j]] + [f"+ {line}" for line in new[k:m]]
     return lines
 
 
@@ -39,25 +46,35 @@ def _blank(line: str) -> str:
     return _VALUE.sub("%", line)
 
 
+def _made(line: str) -> list[str]:
+    """The values that a line defines."""
+    if line.lstrip().startswith("graph "):
+        return _VALUE.findall(line)
+    return _VALUE.findall(line.partition(" = ")[0]) if " = " in line else []
+
+
+def _moved(gone: Sequence[str], come: Sequence[str]) -> dict[str, str]:
+    """Names of what went in one place and came in another."""
+    waiting: dict[str, list[str]] = {}
+    for line in come:
+        waiting.setdefault(_blank(line), []).append(line)
+    names: dict[str, str] = {}
+    for line in gone:
+        if waiting.get(_blank(line)):
+            _became(line, waiting[_blank(line)].pop(0), names)
+    return names
+
+
+def _became(old: str, new: str, names: dict[str, str]) -> None:
+    names.update(zip(_made(old), _made(new), strict=False))
+
+
 def _equal(old: Sequence[str], new: Sequence[str], names: dict[str, str]) -> list[str]:
     lines = []
     for a, b in zip(old, new, strict=True):
-        if _same(a, b, names):
-            lines.append(f"  {b}")
-        else:
-            lines += [f"- {a}", f"+ {b}"]
+        made = len(_made(a))
+        read = zip(_VALUE.findall(a)[made:], _VALUE.findall(b)[made:], strict=True)
+        same = all(names.get(x) == y for x, y in read)
+        _became(a, b, names)
+        lines += [f"  {b}"] if same else [f"- {a}", f"+ {b}"]
     return lines
-
-
-def _same(old: str, new: str, names: dict[str, str]) -> bool:
-    """Whether two lines alike but for numbers read the same values; then they make the same too."""
-    made = old.partition(" = ")[0] if " = " in old else ""
-    count = len(_VALUE.findall(made))
-    pairs = list(zip(_VALUE.findall(old), _VALUE.findall(new), strict=True))
-    if old.lstrip().startswith("graph "):
-        names.update(pairs)
-        return True
-    good = all(names.get(a) == b for a, b in pairs[count:])
-    if good:
-        names.update(pairs[:count])
-    return good

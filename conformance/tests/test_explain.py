@@ -1,0 +1,394 @@
+"""From a failure to its cause: the pass, the kernel, the op, or the place in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import toys
+from faulty import Reference as Plain
+from faulty import swaps_a_subtraction
+from planted import case, failing_file, opened
+from typer.testing import CliRunner
+
+from bringup.graph import Graph, Instr, Value, rebuild
+from bringup.kernel.form import Kernel
+from bringup.ops.build import rows
+from bringup.passes.base import Pass
+from bringup.program.program import Program, ScanStep, Slot, Step
+from bringup_conformance import cli
+from bringup_conformance.cases import Case, Problem
+from bringup_conformance.execution.targets import DeviceTarget
+from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.reducing import again
+from bringup_conformance.reducing.apart import locate_apart, where_needed
+from bringup_conformance.reducing.cause import Cause
+from bringup_conformance.reducing.locate import locate
+from bringup_conformance.reducing.marked import marked
+from bringup_conformance.selftest import corpus
+from bringup_conformance.selftest.device import Reference
+from bringup_conformance.selftest.editing import each_body, each_step
+
+#: Three fused instructions between two that no kernel holds.
+PROGRAM = """graph g(%0: f32[5,16], %1: f32[5,16]) {
+  %2: f32[5,16] = cumulative(%0) {kind="add", dim=0}
+  %3: f32[5,16] = cumulative(%1) {kind="add", dim=1}
+  %4: f32[5,16] = sort(%3) {dim=1}
+  %5: f32[5,16] = sub(%4, %2)
+  %6: f32[5,16] = cumulative(%5) {kind="max", dim=1}
+  %7: f32[5,16] = add(%6, %2)
+  return %7
+}"""
+SMALL = (Recipe("small"), Recipe("small", 1))
+
+
+def swapped(instr: Instr, operands: tuple[Value, ...]) -> list[Value] | None:
+    """a - b -> b - a"""
+    return [rows.sub(*reversed(operands))] if instr.op.name == "sub" else None
+
+
+def swap_in_graph(graph: Graph) -> Graph:
+    return rebuild(graph, swapped)
+
+
+def swap_in_kernel(kernel: Kernel) -> Kernel:
+    return each_body(kernel, lambda _stage: swapped)
+
+
+def explained(plant: corpus.Plant, depth: int, what: Case) -> Cause:
+    """What is guilty in a device with a fault; the right device has none."""
+    right = locate(opened(Reference(depth=depth)), what)
+    assert right.kind == "unknown"
+    return locate(opened(plant(Reference(depth=depth))), what)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_wrong_pass_is_named_with_what_it_changed(depth: int) -> None:
+    wrong = Pass("turn", "a - b -> b - a", swap_in_graph)
+    found = explained(corpus.with_passes(wrong), depth, case(PROGRAM, SMALL))
+    assert (found.kind, found.name) == ("pass", "turn")
+    assert "gives other values: output 0[0, 0] is" in found.what
+    changed = [x for x in marked(found.ir_before, found.ir_after) if x[:2] in ("- ", "+ ")]
+    assert changed == ["-   %5: f32[5,16] = sub(%4, %2)", "+   %5: f32[5,16] = sub(%2, %4)"]
+
+
+def test_a_pass_that_raises_is_named() -> None:
+    def run(graph: Graph) -> Graph:
+        raise KeyError("lost")
+
+    found = explained(corpus.with_passes(Pass("fails", "x -> x", run)), 2, case(PROGRAM, SMALL))
+    assert (found.kind, found.name, found.what) == ("pass", "fails", "it raises KeyError: 'lost'")
+
+
+def test_a_wrong_pass_over_kernels_is_named_with_both_kernels() -> None:
+    found = explained(corpus.with_kernels(swap_in_kernel), 2, case(PROGRAM, SMALL))
+    assert (found.kind, found.name) == ("kernel pass", "swap_in_kernel")
+    changed = [x for x in marked(found.ir_before, found.ir_after) if x[:2] in ("- ", "+ ")]
+    assert [x[:2] for x in changed] == ["- ", "+ "]
+    assert all("sub(" in x for x in changed)
+
+
+def reads_one_further(device: Any, inner: Callable[[Kernel], str], kernel: Kernel) -> str:
+    """Renders the first load one element late, in kernels that subtract."""
+    text = inner(kernel)
+    if "sub(" not in text:
+        return text
+    return text.replace("dtype=f32, index=index<", "dtype=f32, index=index<1 + ", 1)
+
+
+def test_a_wrong_kernel_is_found_with_its_source_and_its_element() -> None:
+    plant = corpus.with_method("render", reads_one_further)
+    found = explained(plant, 2, case(PROGRAM, SMALL))
+    assert (found.kind, found.step, found.steps) == ("kernel", 3, 6)
+    assert found.name in found.kernel
+    assert "sub(" in found.kernel
+    assert "1 + " in found.source
+    assert "1 + " not in found.kernel
+    assert "sub(" in found.ir_before
+    first, last = found.trace
+    assert re.fullmatch(r"%5\[\d+, \d+\] is .*, not .*", first)
+    assert re.fullmatch(r"→ output 0\[\d+, \d+\] is .*, not .*", last)
+    assert len(found.kernels) == 2
+
+
+def test_a_wrong_function_of_an_op_is_found() -> None:
+    plant = corpus.with_ops({"sort": lambda call: call.right[:, ::-1]})
+    found = explained(plant, 1, case(PROGRAM, SMALL))
+    assert (found.kind, found.name, found.step) == ("op", "sort", 2)
+    assert found.mismatches
+
+
+def overlapping(program: Program) -> Program:
+    """What stands second in the arena stands first, over what stands there."""
+    offsets = sorted({s.offset for step in program.steps for s in step.slots if s.space == "arena"})
+
+    def moved(slot: Slot) -> Slot:
+        there = slot.space == "arena" and len(offsets) > 1 and slot.offset == offsets[1]
+        return replace(slot, offset=offsets[0]) if there else slot
+
+    def edit(step: Step) -> Step:
+        if hasattr(step, "operands"):
+            places = {k: tuple(map(moved, getattr(step, k))) for k in ("operands", "results")}
+            return replace(step, **places)
+        return replace(step, slots=tuple(map(moved, step.slots)))
+
+    return replace(program, steps=tuple(map(edit, program.steps)))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_places_that_overlap_are_named(depth: int) -> None:
+    found = explained(corpus.with_programs(overlapping), depth, case(PROGRAM, SMALL))
+    assert found.kind == "plan"
+    assert "step 1 (cumulative) writes over what step 0 left for step 3" in found.what
+    assert "core's plan keeps them apart" in found.what
+    assert found.slots == (
+        "f32[5,16]@arena+0, written by step 0, read by step 3",
+        "f32[5,16]@arena+320, written by step 1",
+    )
+
+
+def test_a_plan_of_cores_that_is_wrong_is_told_from_the_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from bringup_conformance.reducing import locate as module
+
+    right = module.fused_program
+
+    def wrong(*args: Any, **kwargs: Any) -> Any:
+        launches, program = right(*args, **kwargs)
+        return launches, overlapping(program)
+
+    monkeypatch.setattr(module, "fused_program", wrong)
+    found = locate(opened(Reference(depth=2)), case(PROGRAM, SMALL))
+    assert found.kind == "plan"
+    assert "the planned program is not" in found.what
+    assert found.name == found.slots[0]
+    assert found.name == (
+        "f32[5,16]@arena+0 of step 0, read by step 5, and f32[5,16]@arena+0 of step 1"
+    )
+
+
+SCAN = """graph g(%0: f32[3], %1: f32[4,3]) {
+  %2: f32[3], %3: f32[4,3] = scan(%0, %1) {
+    body=graph inside(%0: f32[3], %1: f32[3]) {
+      %2: f32[3] = sub(%0, %1)
+      return %2, %2
+    },
+    length=4, reverse=false, consts=0, carries=1
+  }
+  return %2, %3
+}"""
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_what_is_wrong_in_the_body_of_a_loop_is_found_there(depth: int) -> None:
+    swapping = {"sub": lambda call: call.operands[1] - call.operands[0]}
+    plant = (
+        corpus.with_ops(swapping)
+        if depth == 1
+        else corpus.with_method("render", reads_one_further)
+        if depth == 2
+        else corpus.with_programs(
+            lambda program: each_step(
+                program,
+                lambda step: (
+                    replace(step, kernel=swap_in_kernel(step.kernel))
+                    if hasattr(step, "kernel")
+                    else step
+                ),
+            )
+        )
+    )
+    found = explained(plant, depth, case(SCAN))
+    assert found.kind == ("op" if depth == 1 else "kernel")
+    assert "sub" in found.name
+    assert "scan" not in found.ir_before
+
+
+def test_a_loop_whose_body_is_right_is_guilty_itself() -> None:
+    def backwards(step: Step) -> Step:
+        return replace(step, reverse=not step.reverse) if isinstance(step, ScanStep) else step
+
+    plant = corpus.with_programs(lambda program: each_step(program, backwards))
+    found = explained(plant, 3, case(SCAN))
+    assert (found.kind, found.name) == ("loop", "scan")
+
+
+def test_a_device_that_is_no_opened_one_is_searched_by_instruction() -> None:
+    program = case(
+        "graph g(%0: f32[3]) {\n  %1: f32[3] = exp(%0)\n  %2: f32[3] = constant() {value="
+        "f32[3](2.0)}\n  %3: f32[3] = sub(%2, %1)\n  return %3\n}"
+    )
+    found = locate(Plain(edit=swaps_a_subtraction), program)
+    assert (found.kind, found.name) == ("op", "sub")
+    assert "exp" not in found.ir_before
+    assert locate(Plain(), program).kind == "unknown"
+
+
+def test_marks_follow_values_through_other_numbers() -> None:
+    before = "graph f(%0: f32[2]) {\n  %1 = exp(%0)\n  %2 = neg(%0)\n  %3 = sub(%1, %2)\n}"
+    after = "graph f(%0: f32[2]) {\n  %1 = neg(%0)\n  %2 = exp(%0)\n  %3 = sub(%2, %1)\n}"
+    lines = marked(before, after)
+    assert [x for x in lines if x[0] in "+-"] in (
+        ["-   %1 = exp(%0)", "+   %2 = exp(%0)"],
+        ["+   %1 = neg(%0)", "-   %2 = neg(%0)"],
+    )
+    assert lines[-2:] == ["    %3 = sub(%2, %1)", "  }"]
+    inserted = "graph f(%0: f32[2]) {\n  %1 = abs(%0)\n  %2 = exp(%1)\n  %3 = neg(%2)\n}"
+    plain = "graph f(%0: f32[2]) {\n  %1 = exp(%0)\n  %2 = neg(%1)\n}"
+    assert marked(plain, inserted) == [
+        "  graph f(%0: f32[2]) {",
+        "+   %1 = abs(%0)",
+        "-   %1 = exp(%0)",
+        "+   %2 = exp(%1)",
+        "    %3 = neg(%2)",
+        "  }",
+    ]
+
+
+# The command.
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> DeviceTarget:
+    """The device "late", whose subtracting kernels read one element too far."""
+    wrong = corpus.with_method("render", reads_one_further)
+    target = opened(wrong(Reference(depth=2, name="late")))
+    named = DeviceTarget.named
+    others = {"late": target, "right": opened(Reference(depth=2, name="right"))}
+    monkeypatch.setattr(DeviceTarget, "named", lambda name: others.get(name) or named(name))
+    return target
+
+
+def conformance(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli.app, list(arguments))
+    return done.exit_code, done.stdout
+
+
+def test_the_command_shows_the_kernel_and_the_file_keeps_it(
+    late: DeviceTarget, tmp_path: Path
+) -> None:
+    file = str(failing_file(late, case(PROGRAM, SMALL), tmp_path))
+    status, shown = conformance("explain", file)
+    assert status == 1
+    document = json.loads(Path(file).read_text("utf-8"))
+    assert document["nodes"] == 1
+    assert document["guilty_kernel"] == document["cause"]["name"]
+    assert document["source"] == document["cause"]["source"]
+    assert "1 + " in document["source"]
+    assert "sub(" in document["ir_before"]
+    for part in ("guilty: kernel ", "smallest program", "its source", "output 0["):
+        assert part in shown
+    status, text = conformance("explain", file, "--json")
+    assert status == 1
+    found = json.loads(text)
+    assert found["cause"] == {"title": f"kernel {found['cause']['name']}", **document["cause"]}
+    assert conformance("explain", file, "--backend", "right") == (
+        0, "passes now: fusion/programs/f32/0\n"
+    )  # fmt: skip
+    assert json.loads(Path(file).read_text("utf-8")) == document
+
+
+@pytest.mark.parametrize("verb", ["explain", "shrink"])
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ({"format": 1}, "has format 1, written by version .*; this suite reads format"),
+        ({"case": {"check": True, "name": "runtime/x"}}, "is the failure of check 'runtime/x'"),
+        ({"case": 3}, "is no failure file"),
+        ({"reduced": {"op": "exp"}}, "cannot be .*: it lacks 'name'"),
+    ],
+)
+def test_files_that_are_not_understood_are_refused(
+    late: DeviceTarget,
+    tmp_path: Path,
+    verb: str,
+    edit: dict[str, Any],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    file = failing_file(late, case(PROGRAM, SMALL), tmp_path)
+    document = json.loads(file.read_text("utf-8"))
+    file.write_text(json.dumps({**document, **edit}), "utf-8")
+    monkeypatch.setattr(sys, "argv", ["conformance", verb, str(file)])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 2
+    assert re.search(message, " ".join(capfd.readouterr().err.split()))
+
+
+# Devices that end their process.
+
+DEADLY = "if name == 'exp' and operands[0].size > 2: os.kill(os.getpid(), signal.SIGSEGV)"
+STEPS = """graph g(%0: f32[3]) {
+  %1: f32[3] = add(%0, %0)
+  %2: f32[3] = exp(%1)
+  %3: f32[3] = mul(%2, %0)
+  return %3
+}"""
+DIED = Problem("crash", "its process ended with SIGSEGV", log="Segmentation fault")
+
+
+def test_a_step_that_ends_the_process_is_found_from_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path, monkeypatch, DEADLY)
+    with where_needed(DeviceTarget.named("toy"), DIED) as target:
+        found = locate_apart(target, case(STEPS), fuse=True, skip=frozenset())  # type: ignore[arg-type]
+    assert (found.kind, found.name, found.step) == ("op", "exp", 1)
+    assert found.what == ("the device died while it ran alone: its process ended with SIGSEGV")
+
+
+# Scripts.
+
+
+def test_a_script_shows_its_failure_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = "operands[0][...] = operands[0] + 1 if name == 'exp' else operands[0]"
+    toys.install(tmp_path / "toy", monkeypatch, wrong)
+    target = DeviceTarget.named("toy")
+    file = failing_file(target, case(STEPS, (Recipe("small"),), (Recipe(),)), tmp_path)
+    again.explain(file)
+    script = file.with_suffix(".py").read_text("utf-8")
+    assert "array(" in script
+    assert "bringup_conformance.execution" not in script
+    path = os.pathsep.join([str(tmp_path / "toy"), os.environ.get("PYTHONPATH", "")])
+    for device, status, last in (("toy", 1, "1 elements are wrong"), ("cpu", 0, "0 elements")):
+        done = subprocess.run(
+            [sys.executable, file.with_suffix(".py"), device],
+            env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (status, "")
+        assert done.stdout.splitlines()[-1].startswith(last)
+
+
+def test_a_script_of_large_arrays_makes_them_by_recipes(
+    late: DeviceTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = case(PROGRAM.replace("5,16", "50,16"), (Recipe("ramp"), Recipe("ramp", 1)))
+    text = failing_file(late, whole, tmp_path).with_suffix(".py").read_text("utf-8")
+    assert "case_from_json" in text
+    names: dict[str, Any] = {"__name__": "script"}
+    monkeypatch.setattr(sys, "argv", ["failure-000.py"])
+    with pytest.raises(SystemExit) as caught:
+        exec(compile(text, "failure-000.py", "exec"), names)
+    assert caught.value.code == 1
+
+
+def test_arrays_of_scripts_keep_every_bit() -> None:
+    from bringup.dtypes import f32
+    from bringup_conformance.reporting.scripts import _array
+
+    values = np.array([np.nan, -0.0, 1e-45, -np.inf], np.float32)
+    names = {"array": lambda dtype, shape, words: np.array(words, "u4").view("f4").reshape(shape)}
+    made = eval(_array(values, f32, 0), names)
+    assert made.tobytes() == values.tobytes()
