@@ -56,6 +56,9 @@ def run(
     report: Annotated[
         Path | None, typer.Option(help="Folder for report.json and a file for each failure.")
     ] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(help="Folder from which level soak goes on, and that it fills.")
+    ] = None,
     expect: Annotated[
         Path | None, typer.Option(help="TOML file of what is known to be missing or broken.")
     ] = None,
@@ -87,6 +90,7 @@ def run(
             report=folder,
             on_progress=show,
             expect=expected,
+            corpus=corpus,
         )
     if as_json:
         typer.echo(json.dumps(found.to_json(), ensure_ascii=False))

@@ -34,8 +34,6 @@ _SMALL = 8200
 _SMOKE_PROGRAMS = 20
 # One in so many programs is also run on many examples.
 _MAPPED = 20
-# More than anyone waits for.
-_SOAK_PROGRAMS = 100_000
 
 
 def ladder(level: str) -> tuple[str, ...]:
@@ -120,9 +118,11 @@ def exhaustive(plan: Plan) -> list[Unit]:
     return made(plan)
 
 
-def soak(plan: Plan) -> list[Unit]:
-    """More random programs than end, until time or patience does; holds no other level."""
-    return _programs(plan, "soak", _SOAK_PROGRAMS)
+def soak(_plan: Plan) -> list[Unit]:
+    """Random programs without end, led to large errors in shares of their bounds, much scratch
+    memory and many kernels; resumes from its corpus, and holds no other level.
+    """
+    return []  # what comes next depends on what came of the last: see `soak`
 
 
 def _pairs(plan: Plan, read: str) -> Iterator[Item]:

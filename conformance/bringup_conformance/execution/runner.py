@@ -14,7 +14,7 @@ from bringup_conformance.cases import PROGRAMS
 from bringup_conformance.execution.crew import Crew, StoppedError
 from bringup_conformance.execution.expectations import CERTIFYING, Expectations, judged
 from bringup_conformance.execution.here import Here
-from bringup_conformance.execution.levels import LEVELS, ladder
+from bringup_conformance.execution.levels import APART, LEVELS, ladder
 from bringup_conformance.execution.merging import Merge, Met
 from bringup_conformance.execution.protocol import (
     Began,
@@ -71,6 +71,7 @@ def run(
     on_progress: OnProgress | None = None,
     shrink_seconds: float = 90.0,
     expect: Expectations | None = None,
+    corpus: Path | None = None,
 ) -> Report:
     """Run a level, and those below it, on a device.
 
@@ -86,6 +87,7 @@ def run(
     shrink_seconds: for making failures small, all of them together.
     expect: what is known to be missing or broken; the report says what came of it, and failures
     that are expected are not looked into.
+    corpus: a folder from which level soak goes on, and where it leaves what it finds.
     An interrupt from the keyboard ends the run, which tells what is known then.
     Raises BackendError if the device cannot be opened, BringupError for an unknown level or an odd
     fraction, OSError if the folder cannot be written to.
@@ -98,16 +100,19 @@ def run(
     _check_fraction(fraction)
     if report is not None:
         failures.prepare(report)
-    start = time.perf_counter()
+    start, show = time.perf_counter(), on_progress or (lambda _progress: None)
     job = Job(level, seed, only, fraction)
-    with _workers(backend, job, jobs, timeout) as workers:
-        workers.open()
-        found = Report(workers.environment["device"], level, seed, only)
-        found.environment = workers.environment
-        found.reduced += _reductions(job)
-        show = on_progress or (lambda _progress: None)
-        session = _Session(workers, Merge(found, report), show, expect)
-        session.run(time_budget, shrink_seconds)
+    if level in APART:
+        limits = _Soak(jobs != 0, time_budget, timeout, shrink_seconds, corpus)
+        found = _soaked(backend, job, limits, report, show)
+    else:
+        with _workers(backend, job, jobs, timeout) as workers:
+            workers.open()
+            found = Report(workers.environment["device"], level, seed, only)
+            found.environment = workers.environment
+            found.reduced += _reductions(job)
+            session = _Session(workers, Merge(found, report), show, expect)
+            session.run(time_budget, shrink_seconds)
     found.seconds = time.perf_counter() - start
     found.failures.sort(key=lambda failure: ("reduced" not in failure.document, failure.nodes))
     if expect is not None:
@@ -118,6 +123,48 @@ def run(
 
         writing.write(found, report)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Soak:
+    """How level soak runs; see `run`."""
+
+    apart: bool
+    time_budget: float | None
+    timeout: float
+    shrink_seconds: float
+    corpus: Path | None
+
+
+def _soaked(
+    backend: str | Target, job: Job, how: _Soak, report: Path | None, show: OnProgress
+) -> Report:
+    from bringup_conformance.execution import soak  # Hypothesis takes a while to import
+    from bringup_conformance.execution.targets import DeviceTarget
+
+    if job.only or job.fraction is not None:
+        raise BringupError("level soak has no parts", fix="leave out the selection and fraction")
+    named = isinstance(backend, str)
+    target = DeviceTarget.named(backend) if isinstance(backend, str) else backend
+    begun = time.monotonic()
+    budget = float("inf") if how.time_budget is None else how.time_budget
+
+    def tell(programs: int, doing: str, failed: int) -> None:
+        total = programs if how.time_budget is None else int(budget)
+        done = programs if how.time_budget is None else int(time.monotonic() - begun)
+        show(Progress(done, total, doing, failed))
+
+    return soak.run(
+        target,
+        job.seed,
+        apart=named and how.apart,
+        limits=soak.Limits(begun + budget),
+        timeout=how.timeout,
+        corpus=how.corpus,
+        report=report,
+        shrink_seconds=how.shrink_seconds,
+        show=tell,
+    )
 
 
 def usable_cores() -> int:
