@@ -40,8 +40,6 @@ class Fault:
     corpus.  title: what is wrong, in a sentence.
     plant: the backend with the fault, made of a right one.
     depth: of the reference device it is planted in.  asynchronous, at_once: as in `Reference`.
-    ops: claims or names of the ops whose functions it changes; what does not call them cannot show
-    it.  Empty if it may show anywhere.
     """
 
     id: str
@@ -52,7 +50,6 @@ class Fault:
     depth: int = 1
     asynchronous: bool = False
     at_once: int = 0
-    ops: frozenset[str] = frozenset()
 
 
 @cache
@@ -71,6 +68,8 @@ class Planted(Backend):
     """A backend round another one; what is not overridden is the other's.
 
     device: makes the device to hand out of the one that was opened.
+    ops: functions that this changes, None if it may change anything.  programs: how it rewrites
+    what is compiled.  These two say what a case must meet to be run at all, see `Control.meets`.
     """
 
     def __init__(
@@ -81,13 +80,17 @@ class Planted(Backend):
         declared: Callable[[Capabilities], Capabilities] | None = None,
         before: Sequence[Pass] = (),
         after: Sequence[Callable[[Kernel], Kernel]] = (),
+        ops: frozenset[str] | None = frozenset(),
+        programs: Callable[[Program], Program] | None = None,
     ) -> None:
         self.inner = inner
+        self.ops = ops
+        self.programs = programs
         self.name = inner.name
         self._device = device
         self._declared = declared
-        self._before = tuple(before)
-        self._after = tuple(after)
+        self.own_passes = tuple(before)
+        self.own_kernel_passes = tuple(after)
 
     def devices(self) -> Sequence[DeviceInfo]:
         """The other's."""
@@ -107,11 +110,11 @@ class Planted(Backend):
 
     def passes_before_fusion(self) -> Sequence[Pass]:
         """The other's, then the fault's."""
-        return (*self.inner.passes_before_fusion(), *self._before)
+        return (*self.inner.passes_before_fusion(), *self.own_passes)
 
     def passes_after_fusion(self) -> Sequence[Callable[[Kernel], Kernel]]:
         """The other's, then the fault's."""
-        return (*self.inner.passes_after_fusion(), *self._after)
+        return (*self.inner.passes_after_fusion(), *self.own_kernel_passes)
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """The other's."""
@@ -120,23 +123,27 @@ class Planted(Backend):
 
 def with_method(name: str, wrapper: Callable[..., Any]) -> Plant:
     """A plant that replaces a method of devices: ``wrapper(device, inner, *args, **kwargs)``."""
+    return with_device(partial(_method, name, wrapper))
 
-    def edit(device: Device) -> Device:
-        inner = getattr(device, name)
-        setattr(device, name, partial(wrapper, device, inner))
-        return device
 
-    return lambda backend: Planted(backend, device=edit)
+def _method(name: str, wrapper: Callable[..., Any], device: Device) -> Device:
+    setattr(device, name, partial(wrapper, device, getattr(device, name)))
+    return device
 
 
 def with_device(edit: Callable[[Device], Device]) -> Plant:
     """A plant that edits or replaces opened devices."""
-    return lambda backend: Planted(backend, device=edit)
+    return lambda backend: Planted(backend, device=edit, ops=None)
 
 
 def with_programs(rewrite: Callable[[Program], Program]) -> Plant:
-    """A plant that compiles other programs than core asks for."""
-    return with_method("compile", lambda _device, inner, program: inner(rewrite(program)))
+    """A plant that compiles other programs than core asks for; ``rewrite`` is a pure function."""
+
+    def compiled(_device: Device, inner: Callable[[Program], Any], program: Program) -> Any:
+        return inner(rewrite(program))
+
+    edit = partial(_method, "compile", compiled)
+    return lambda backend: Planted(backend, device=edit, programs=rewrite)
 
 
 def with_kernels(rewrite: Callable[[Kernel], Kernel]) -> Plant:
@@ -151,7 +158,7 @@ def with_passes(*passes: Pass) -> Plant:
 
 def with_declared(edit: Callable[[Capabilities], Capabilities]) -> Plant:
     """A plant that declares something else."""
-    return lambda backend: Planted(backend, declared=edit)
+    return lambda backend: Planted(backend, declared=edit, ops=None)
 
 
 @dataclass(slots=True)
@@ -197,7 +204,7 @@ def with_ops(edits: Mapping[str, OpEdit]) -> Plant:
         opened: Device = device
         return opened
 
-    return lambda backend: Planted(backend, device=edit)
+    return lambda backend: Planted(backend, device=edit, ops=frozenset(edits))
 
 
 def _edited(device: Any, name: str, inner: Callable[..., object], change: OpEdit) -> Any:
@@ -223,4 +230,4 @@ def op_fault(
 ) -> Fault:
     """A fault of kind op: a mapping of edits by op, or names of ops that share one."""
     table = dict(edits) if isinstance(edits, Mapping) else dict.fromkeys(edits, edit)
-    return Fault(id, group, "op", title, with_ops(table), ops=frozenset(table))
+    return Fault(id, group, "op", title, with_ops(table))

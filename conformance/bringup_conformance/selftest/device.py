@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from threading import RLock
 from typing import Any
 
@@ -29,6 +30,7 @@ from bringup.backend.adapters import OpFunction
 from bringup.dtypes import STORED
 from bringup.errors import DeviceError
 from bringup.kernel.form import Kernel
+from bringup.kernel.indexed import INDEXED
 from bringup.kernel.parser import parse_kernel
 from bringup.ops.table import Kind, OpDef, Trait, all_ops
 from bringup.program.program import Program
@@ -63,9 +65,12 @@ def _rows(depth: int) -> list[OpDef]:
     return [r for r in rows if not _fits_kernels(r) and r.name not in _TAKEN_APART]
 
 
-def capabilities(depth: int, *, asynchronous: bool = False) -> Capabilities:
+def capabilities(
+    depth: int, *, asynchronous: bool = False, simulated: bool = False
+) -> Capabilities:
     """The declaration of a device of that depth."""
-    fused = [row.name for row in all_ops() if _fits_kernels(row)] if depth > 1 else []
+    both = (row.name for row in all_ops() if _fits_kernels(row) or row.name in INDEXED)
+    fused = list(both) if depth > 1 else []
     control = [row.name for row in all_ops() if row.holds_graphs] if depth == 3 else []
     return Capabilities(
         ops=claims([*(row.name for row in _rows(depth)), *control], STORED),
@@ -75,6 +80,7 @@ def capabilities(depth: int, *, asynchronous: bool = False) -> Capabilities:
         shapes=Shapes(vector=VECTOR, block=BLOCK),
         alignment=ALIGNMENT,
         asynchronous=asynchronous,
+        simulated=simulated,
     )
 
 
@@ -232,12 +238,14 @@ class Reference(Backend):
     """The right backend; devices 0 and 1 are alike and share nothing.
 
     depth: of its devices.  asynchronous: whether they work late.  at_once: grid points that a
-    launch does together, 0 for all; few show what launches in place read too late.
+    launch does together, 0 for all; few show what launches in place read too late.  simulated: as
+    in `Capabilities`: whether the suite runs little.
     """
 
     depth: int = 1
     asynchronous: bool = False
     at_once: int = 0
+    simulated: bool = False
     name: str = "reference"
 
     def devices(self) -> Sequence[DeviceInfo]:
@@ -246,7 +254,7 @@ class Reference(Backend):
 
     def capabilities(self, target: str = "") -> Capabilities:
         """The same for both."""
-        return _declared(self.depth, self.asynchronous)
+        return _declared(self.depth, self.asynchronous, self.simulated)
 
     def open(self, index: int) -> Device:
         """A device with memory of its own."""
@@ -255,11 +263,6 @@ class Reference(Backend):
         return _DEPTHS[self.depth](self.capabilities(), self.at_once)
 
 
-_DECLARED: dict[tuple[int, bool], Capabilities] = {}
-
-
-def _declared(depth: int, asynchronous: bool) -> Capabilities:
-    key = (depth, asynchronous)
-    if key not in _DECLARED:
-        _DECLARED[key] = capabilities(depth, asynchronous=asynchronous)
-    return _DECLARED[key]
+@cache
+def _declared(depth: int, asynchronous: bool, simulated: bool) -> Capabilities:
+    return capabilities(depth, asynchronous=asynchronous, simulated=simulated)

@@ -1,0 +1,186 @@
+"""The kill matrix: every fault tried, figures by group, and false positives of right devices."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import median
+from typing import Any
+
+from bringup_conformance import __version__
+from bringup_conformance.execution import levels
+from bringup_conformance.selftest.control import Setting, clean_run, control_of
+from bringup_conformance.selftest.corpus import Fault, faults
+from bringup_conformance.selftest.killing import How, Kill, examine
+
+#: Share of each group that has to be killed.
+LEAST = 0.95
+#: Instructions that the median smallest program of a fusion fault may have.
+MOST_SIZE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """A run of a right device: items, and what failed though nothing is wrong."""
+
+    device: str
+    seed: int
+    items: int
+    failed: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "device": self.device,
+            "seed": self.seed,
+            "items": self.items,
+            "failed": self.failed,
+        }
+
+
+@dataclass(slots=True)
+class Matrix:
+    """What came of a selftest.
+
+    whole: whether every fault was tried.
+    """
+
+    how: How
+    rows: list[Kill] = field(default_factory=list)
+    clean: list[Clean] = field(default_factory=list)
+    whole: bool = True
+
+    @property
+    def groups(self) -> dict[str, tuple[int, int]]:
+        """Of each group, how many faults were killed, of how many."""
+        found: dict[str, tuple[int, int]] = {}
+        for row in self.rows:
+            killed, tried = found.get(row.group, (0, 0))
+            found[row.group] = (killed + row.killed, tried + 1)
+        return found
+
+    @property
+    def survivors(self) -> list[Kill]:
+        """The faults that nothing found."""
+        return [row for row in self.rows if not row.killed]
+
+    @property
+    def false_positives(self) -> int:
+        """Items that failed on right devices."""
+        return sum(len(run.failed) for run in self.clean)
+
+    @property
+    def median_size(self) -> float | None:
+        """Instructions of the smallest programs of fusion faults, in the middle."""
+        sizes = [r.size for r in self.rows if r.kind in ("fus", "pass") and r.size is not None]
+        return float(median(sizes)) if sizes else None
+
+    @property
+    def median_cases(self) -> float | None:
+        """Items until a fault was found, in the middle."""
+        cases = [row.cases for row in self.rows if row.killed]
+        return float(median(cases)) if cases else None
+
+    @property
+    def problems(self) -> list[str]:
+        """What falls short of the bars."""
+        found = [
+            f"{group}: {killed} of {tried} killed, at least {LEAST:.0%} should be"
+            for group, (killed, tried) in self.groups.items()
+            if killed < LEAST * tried
+        ]
+        if self.false_positives:
+            found.append(f"{self.false_positives} items fail on right devices")
+        if self.median_size is not None and self.median_size > MOST_SIZE:
+            found.append(f"the median program of fusion faults has {self.median_size:g} ops")
+        return found
+
+    def by_level(self, group: str) -> dict[str, int]:
+        """Of a group, how many faults each level killed first."""
+        found = dict.fromkeys(levels.ladder(self.how.level), 0)
+        for row in self.rows:
+            if row.group == group and row.killed:
+                found[row.level] = found.get(row.level, 0) + 1
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "suite": __version__,
+            "level": self.how.level,
+            "seed": self.how.seed,
+            "simulated": self.how.simulated,
+            "directed": self.how.directed,
+            "whole": self.whole,
+            "ok": not self.problems,
+            "problems": self.problems,
+            "killed": sum(row.killed for row in self.rows),
+            "tried": len(self.rows),
+            "groups": {g: {"killed": k, "tried": n} for g, (k, n) in self.groups.items()},
+            "median_size_of_fusion_faults": self.median_size,
+            "median_cases_to_kill": self.median_cases,
+            "false_positives": self.false_positives,
+            "survivors": [row.id for row in self.survivors],
+            "clean": [run.to_json() for run in self.clean],
+            "rows": [row.to_json() for row in self.rows],
+        }
+
+
+def selected(only: str) -> list[Fault]:
+    """The faults of a comma-separated list of ids, groups and kinds; all for nothing."""
+    words = [word.strip().lower() for word in only.split(",") if word.strip()]
+
+    def wanted(fault: Fault) -> bool:
+        names = (fault.id.lower(), fault.kind)
+        return any(w in names or fault.group.lower().startswith(w) for w in words)
+
+    return [fault for fault in faults() if not words or wanted(fault)]
+
+
+def try_all(
+    chosen: Sequence[Fault], how: How, jobs: int, on_row: Callable[[int, int, Kill], None]
+) -> list[Kill]:
+    """Try faults, each on a device of its own; ``on_row`` hears of each as it is done."""
+    for setting in {Setting.of(f, how.level, how.seed, simulated=how.simulated): 0 for f in chosen}:
+        control_of(setting)
+    found: dict[str, Kill] = {}
+    for row in _mapped(partial(_by_id, how), [fault.id for fault in chosen], jobs):
+        found[row.id] = row
+        on_row(len(found), len(chosen), row)
+    return [found[fault.id] for fault in chosen]
+
+
+def _by_id(how: How, id: str) -> Kill:
+    return examine(next(fault for fault in faults() if fault.id == id), how)
+
+
+def _mapped(function: Callable[[str], Kill], names: Sequence[str], jobs: int) -> Iterable[Kill]:
+    if jobs < 2 or "fork" not in multiprocessing.get_all_start_methods():
+        yield from map(function, names)
+        return
+    # Forked, so that the workers have the controls.
+    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=16) as pool:
+        yield from pool.imap_unordered(function, names)
+
+
+def controls(settings: Iterable[Setting]) -> list[Clean]:
+    """Clean runs of the reference device, those at hand and others."""
+    found = []
+    for setting in settings:
+        made = clean_run(setting) if setting.seed else control_of(setting)
+        failed = tuple(f"{made.items[n].name}: {what}" for n, what in made.failed.items())
+        found.append(
+            Clean(f"reference at depth {setting.depth}", setting.seed, len(made.items), failed)
+        )
+    return found
+
+
+def of_backend(name: str, level: str, seed: int) -> Clean:
+    """A clean run of an installed device.  Raises BackendError."""
+    from bringup_conformance.execution.runner import run
+
+    report = run(name, level, seed, shrink_seconds=0)
+    failed = tuple(f"{r.name}: {r.problem}" for r in report.results if r.problem is not None)
+    return Clean(name, seed, len(report.results), failed)
