@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from bringup_conformance.cases import Unsupported
     from bringup_conformance.execution.crew import Crew
+    from bringup_conformance.execution.expectations import Expectations
     from bringup_conformance.execution.protocol import Done, Work
     from bringup_conformance.execution.schedule import Schedule
     from bringup_conformance.execution.suites import Part
@@ -44,6 +46,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--bringup-seed", metavar="N", type=int, default=0, help="which cases to draw (%(default)s)"
+    )
+    group.addoption(
+        "--bringup-expect",
+        metavar="FILE",
+        type=Path,
+        help="what is known to be missing or broken, as `conformance run --expect` reads it",
+    )
+    group.addoption(
+        "--bringup-timeout",
+        metavar="SECONDS",
+        type=float,
+        default=60.0,
+        help="when a case that says nothing counts as hanging (%(default)s)",
     )
     group.addoption(
         "--bringup-shrink",
@@ -104,21 +119,25 @@ class Suite(pytest.File):
     """All tests of a device."""
 
     schedule: Schedule
+    expected: Expectations
     _crew: Crew | None = None
     _shrinking = 0.0
 
     def collect(self) -> Iterator[pytest.Item]:
         """One item for each op, dtype and feature."""
         from bringup.errors import BringupError
+        from bringup_conformance.execution.expectations import Expectations, load
         from bringup_conformance.execution.schedule import Job, Schedule
         from bringup_conformance.execution.suites import parts_of
         from bringup_conformance.execution.targets import DeviceTarget
 
         option = self.config.getoption
         job = Job(option("bringup_level"), option("bringup_seed"))
+        expect = option("bringup_expect")
         try:
+            self.expected = Expectations() if expect is None else load(expect)
             self.schedule = Schedule(DeviceTarget.named(option("bringup_backend")), job)
-        except BringupError as error:
+        except (BringupError, OSError) as error:
             raise pytest.UsageError(str(error)) from error
         for test in parts_of(self.schedule):
             yield DeviceTest.from_parent(self, name=test.name, test=test)
@@ -221,25 +240,28 @@ class DeviceTest(pytest.Item):
         """Run the cases; skip if the device declares none of them."""
         from bringup_conformance.cases import Unsupported
 
-        reasons: dict[str, None] = {}
-        texts: list[str] = []
-        ran = failed = 0
-        for work in self.test.works:
-            for done in self.parent.run(work):
-                if isinstance(done.found, Unsupported):
-                    reasons[done.found.reason] = None
-                    continue
-                ran += 1
-                if done.found.problem is not None:
-                    failed += 1
-                    if failed <= MOST_SHOWN:
-                        texts.append(self._told(done, done.found, small=failed == 1))
+        found = [done for work in self.test.works for done in self.parent.run(work)]
+        ran = [(done, done.found) for done in found if not isinstance(done.found, Unsupported)]
+        missing = [done.found for done in found if isinstance(done.found, Unsupported)]
+        failed = [(done, result) for done, result in ran if result.problem is not None]
+        excuses = {result.name: self.parent.expected.excuses(result) for _, result in failed}
+        wrong = [(done, result) for done, result in failed if excuses[result.name] is None]
+        texts = [self._told(*pair, small=n == 0) for n, pair in enumerate(wrong[:MOST_SHOWN])]
+        if wrong:
+            text = f"{len(wrong)} of {len(ran)} cases failed"
+            raise DeviceFailure("\n\n".join((text, *texts)))
         if failed:
-            raise DeviceFailure("\n\n".join((f"{failed} of {ran} cases failed", *texts)))
+            pytest.xfail("; ".join({e.reason: None for e in excuses.values() if e is not None}))
+        reasons = dict.fromkeys(map(self._reason, missing))
         if not ran:
             pytest.skip("; ".join(reasons))
         if reasons:
             self.add_report_section("call", "not supported", "\n".join(reasons))
+
+    def _reason(self, item: Unsupported) -> str:
+        """Why something is not supported: the device's word, and the vendor's if there is one."""
+        entry = self.parent.expected.explains(item)
+        return item.reason if entry is None else f"{entry.reason} ({item.reason})"
 
     def _told(self, done: Done, result: Result, *, small: bool) -> str:
         """A failure as text; its file is written."""
