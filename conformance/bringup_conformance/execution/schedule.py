@@ -13,8 +13,9 @@ from bringup_conformance.execution.plan import Item, Plan, Unit, budget_of
 from bringup_conformance.execution.protocol import Began, Done, Finished, Work
 from bringup_conformance.execution.running import run_item, told
 from bringup_conformance.execution.selection import Selection
+from bringup_conformance.execution.spent import NOTHING, Spent
 from bringup_conformance.execution.support import Support
-from bringup_conformance.execution.targets import Target
+from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.generate.choices import Stream
 from bringup_conformance.oracle.verdict import Verdict
 from bringup_conformance.reporting import failures
@@ -88,7 +89,7 @@ class Schedule:
             yield Done(unit, place, item)
             return
         yield Began(unit, place, item.name)
-        start = time.perf_counter()
+        start, before = time.perf_counter(), spent_by(self.target)
         try:
             known = Outcome(item, Verdict(), problem)
             outcome = run_item(self.target, item) if problem is None else known
@@ -99,7 +100,13 @@ class Schedule:
         seconds, document = time.perf_counter() - start, None
         if outcome.problem is not None:
             document = failures.document(outcome, self._run())
-        yield Done(unit, place, result_of(outcome, seconds, document))
+        spent = spent_by(self.target) - before
+        yield Done(unit, place, result_of(outcome, seconds, document, spent))
+
+
+def spent_by(target: Target) -> Spent:
+    """What a target's programs cost so far; nothing of what does not count it."""
+    return target.spent if isinstance(target, DeviceTarget) else NOTHING
 
 
 def chosen(units: list[Unit], fraction: tuple[int, int], seed: int) -> list[Unit]:

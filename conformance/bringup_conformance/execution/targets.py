@@ -4,6 +4,7 @@ host.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -18,6 +19,7 @@ from bringup.runtime import transfer
 from bringup.runtime.compiler import Options, compile_graph
 from bringup.runtime.devices import OpenDevice, get
 from bringup.types import TensorType
+from bringup_conformance.execution.spent import Spent
 from bringup_conformance.oracle.numbers import Array, same_bits
 
 #: A compiled program on arrays of the host.
@@ -60,6 +62,8 @@ class DeviceTarget:
 
     def __init__(self, device: OpenDevice) -> None:
         self.device = device
+        #: By the programs that `compile` made, so far.
+        self.spent = Spent()
 
     @classmethod
     def named(cls, name: str) -> DeviceTarget:
@@ -95,10 +99,22 @@ class DeviceTarget:
 
         Raises what the device raises.
         """
+        start = time.perf_counter()
         compiled = compile_graph(graph, self.device, options=Options(fuse=fuse, skip=skip))
+        self.spent += Spent(compiling=time.perf_counter() - start)
         assert compiled.executable is not None
         ins, outs = [v.type for v in graph.inputs], [v.type for v in graph.outputs]
-        return _callable(self.device.device, compiled.executable, outs, ins)
+        run = _callable(self.device.device, compiled.executable, outs, ins)
+        cost = compiled.cost()
+
+        def counted(inputs: Sequence[Array]) -> list[Array]:
+            start = time.perf_counter()
+            results = run(inputs)
+            seconds = time.perf_counter() - start
+            self.spent += Spent(0.0, seconds, cost.kernels, cost.bytes_read, cost.bytes_written)
+            return results
+
+        return counted
 
 
 def runnable_of(device: OpenDevice, program: Program) -> Runnable:

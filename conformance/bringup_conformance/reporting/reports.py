@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bringup_conformance.cases import Unsupported
+from bringup_conformance.execution.spent import NOTHING, Spent
 from bringup_conformance.oracle.verdict import merged
 from bringup_conformance.reporting.failures import suite_version
 from bringup_conformance.reporting.results import Result
@@ -114,7 +115,8 @@ class Report:
     reduced: why the run is not whole, such as a selection or a time budget; empty if it is.
     interrupted: whether someone stopped it.
     environment: see the function of this name.  results: every case, in the order of the suite.
-    findings: what came of what was expected, if anything was.
+    findings: what came of what was expected, if anything was.  spent: what its programs cost the
+    device.
     """
 
     backend: str
@@ -131,6 +133,7 @@ class Report:
     results: list[Result] = field(default_factory=list)
     interrupted: bool = False
     findings: Findings | None = None
+    spent: Spent = NOTHING
 
     @property
     def passed(self) -> int:
@@ -151,6 +154,7 @@ class Report:
     def add(self, result: Result) -> None:
         """Count one case."""
         self.results.append(result)
+        self.spent += result.spent
         self.tallies.setdefault((result.level, result.op, result.dtype), Tally()).add(result)
         problem = result.problem
         for rule in result.rules:
@@ -181,6 +185,10 @@ class Report:
             "ok": self.ok,
             "suite": suite_version(),
             "only": self.only,
+            "costs": {
+                "cases": round(sum(result.seconds for result in self.results), 6),
+                **self.spent.to_json(),
+            },
             "environment": self.environment,
             "rules": {rule: asdict(tally) for rule, tally in sorted(self.rules.items())},
             "results": [

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bringup_conformance.cases import Check, Outcome, Problem, Status
+from bringup_conformance.execution.spent import NOTHING, Spent
 from bringup_conformance.oracle.verdict import Verdict
 from bringup_conformance.reporting.failures import Run, document
 
@@ -28,6 +29,7 @@ class Result:
     """One case or check of a run.
 
     seconds: that it took, with its reference.  document: what replays it, of a failure.
+    spent: what its programs cost the device.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Result:
     problem: Problem | None = None
     seconds: float = 0.0
     document: dict[str, Any] | None = None
+    spent: Spent = NOTHING
 
     @property
     def status(self) -> Status:
@@ -71,7 +74,10 @@ def _nothing(_target: object) -> None:
 
 
 def result_of(
-    outcome: Outcome, seconds: float = 0.0, found: dict[str, Any] | None = None
+    outcome: Outcome,
+    seconds: float = 0.0,
+    found: dict[str, Any] | None = None,
+    spent: Spent = NOTHING,
 ) -> Result:
     """What is kept of an outcome."""
     case = outcome.case
@@ -85,4 +91,5 @@ def result_of(
         outcome.problem,
         seconds,
         found,
+        spent,
     )

@@ -178,15 +178,14 @@ def scope(whole: Mapping[str, Any]) -> str:
 def costs(whole: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a run says of time, kernels and bytes; nothing of what it does not know."""
     found = [("time", f"{whole['seconds']:.1f} s")]
-    split: Mapping[str, float] = whole.get("timings", {})
-    if split:
-        total = sum(split.values()) or 1
-        parts = (f"{name} {each:.1f} s ({share(each, total)})" for name, each in split.items())
-        found[0] = ("time", f"{whole['seconds']:.1f} s: {', '.join(parts)}")
-    if whole.get("kernels"):
-        found.append(("kernels", f"{whole['kernels']:,}"))
-    if whole.get("bytes"):
-        found.append(("bytes", output.size_text(whole["bytes"])))
+    spent: Mapping[str, Any] = whole.get("costs", {})
+    if spent.get("kernels"):
+        shares = (
+            f"{share(spent[name], spent['cases'])} {name}" for name in ("compiling", "running")
+        )
+        found.append(("in cases", f"{spent['cases']:.1f} s: {', '.join(shares)}"))
+        moved = output.size_text(spent["bytes_read"] + spent["bytes_written"])
+        found.append(("launches", f"{spent['kernels']:,}, which move {moved}"))
     return found
 
 
