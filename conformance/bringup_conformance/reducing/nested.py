@@ -12,9 +12,9 @@ from bringup.graph.verify import subgraphs_of
 from bringup.ops.build import rows
 from bringup.ops.table import lookup
 from bringup.passes.dce import dce
+from bringup_conformance.generate.growing import pruned
+from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.reducing.rewriting import Small, shortcuts, steering
-
-Inline = Mapping[Value, Value]
 
 
 def smaller_loops(small: Small) -> Iterator[Small]:
@@ -25,8 +25,7 @@ def smaller_loops(small: Small) -> Iterator[Small]:
         return
     yield dce(lambda _instr: True).run(graph), recipes
     for instr in holding:
-        for way in range(len(_ways(instr))):
-            yield _inlined(graph, instr, way), recipes
+        yield from (_inlined(small, instr, inner) for inner in _ways(instr))
     for instr in holding:
         for attrs in _edited(instr):
             yield _with_attrs(graph, instr, attrs), recipes
@@ -39,51 +38,45 @@ def _ways(instr: Instr) -> tuple[Graph, ...]:
     return (instr.attrs["body"],) if instr.op.name in ("while", "scan") else ()
 
 
-def _inlined(graph: Graph, at: Instr, way: int) -> Graph:
-    """One run of a body, or one of the branches, in the place of a loop or branch."""
+def _inlined(small: Small, at: Instr, inner: Graph) -> Small:
+    """One run of a body, or one of the branches, in the place of a loop or branch.
 
-    def rewrite(instr: Instr, operands: tuple[Value, ...]) -> list[Value] | None:
-        if instr is not at:
-            return None
-        inner = _ways(at)[way]
-        if at.op.name == "case":
-            return list(replay(inner, arguments=operands[1:]))
-        if at.op.name == "while":
-            return list(replay(inner, arguments=operands))
-        return _one_row(at, inner, operands)
-
-    return rebuild(graph, rewrite)
-
-
-def _one_row(scan: Instr, body: Graph, operands: tuple[Value, ...]) -> list[Value]:
-    """A body run on the first rows; what it makes by row is that row again and again."""
-    first = scan.attrs["consts"] + scan.attrs["carries"]
-    length = scan.attrs["length"]
-    if not length:
-        return [*operands[scan.attrs["consts"] : first], *(_zeros(v) for v in _stacks(scan))]
-    arguments = list(operands[:first])
-    for stack in operands[first:]:
-        rank = len(stack.shape)
-        row = rows.slice(
-            stack, start=(0,) * rank, limit=(1, *stack.shape[1:]), stride=(1,) * rank
-        )  # fmt: skip
-        arguments.append(rows.reshape(row, shape=stack.shape[1:]))
-    made = replay(body, arguments=arguments)
-    carries = scan.attrs["carries"]
-    stacked = [
-        rows.broadcast_in_dim(v, shape=(length, *v.shape), dims=tuple(range(1, len(v.shape) + 1)))
-        for v in made[carries:]
-    ]
-    return [*made[:carries], *stacked]
+    Of a scan, rows are new inputs, and stacks that are outputs are rows too.
+    """
+    graph, recipes = small
+    builder, added = Builder(), list(recipes)
+    table: dict[Value, Value] = {v: builder.input(v.type) for v in graph.inputs}
+    wanted: dict[Value, Value] = {}
+    with builder:
+        for instr in graph.instrs:
+            operands = [table[v] for v in instr.operands]
+            if instr is not at:
+                made = builder.emit(instr.op, operands, instr.attrs)
+            else:
+                given = operands[1:] if at.op.name == "case" else operands
+                rest = inner.inputs[_taken(at) :] if at.op.name == "scan" else ()
+                given = [*given[: len(given) - len(rest)], *(builder.input(v.type) for v in rest)]
+                added += [Recipe("signed")] * len(rest)
+                made = replay(inner, arguments=given)
+                wanted = dict(zip(at.results, made, strict=True))
+                made = tuple(map(_like, made, at.results))
+            table.update(zip(instr.results, made, strict=True))
+    outputs = [wanted.get(v, table[v]) for v in graph.outputs]
+    return pruned(builder.build(outputs, graph.name), tuple(added))
 
 
-def _stacks(scan: Instr) -> tuple[Value, ...]:
-    return scan.results[scan.attrs["carries"] :]
+def _taken(scan: Instr) -> int:
+    """How many inputs of a scan's body are no rows."""
+    return int(scan.attrs["consts"] + scan.attrs["carries"])
 
 
-def _zeros(value: Value) -> Value:
-    zeros: Value = lookup("constant")(value=Literal.splat(0, value.type))
-    return zeros
+def _like(value: Value, result: Value) -> Value:
+    """A row where a stack is wanted, again and again."""
+    if value.type is result.type:
+        return value
+    dims = tuple(range(1, len(result.shape)))
+    spread: Value = rows.broadcast_in_dim(value, shape=result.shape, dims=dims)
+    return spread
 
 
 def _edited(instr: Instr) -> Iterator[dict[str, Any]]:

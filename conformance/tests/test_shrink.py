@@ -1,0 +1,243 @@
+"""Failures made smaller: the command, loops and branches, several results, and equal ends of equal
+beginnings.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import toys
+from faulty import Reference
+from planted import case, failing_file, opened
+from test_explain import DEADLY, conformance
+
+from bringup.backend import Backend
+from bringup.graph import Graph
+from bringup.graph.verify import subgraphs, verify
+from bringup.ops.evaluate import evaluate
+from bringup_conformance.cases import Case, instructions
+from bringup_conformance.execution import levels
+from bringup_conformance.execution.plan import SIMULATED, Plan
+from bringup_conformance.execution.support import Support
+from bringup_conformance.execution.targets import DeviceTarget
+from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.reducing import again
+from bringup_conformance.reducing.reduce import Effort, reduced
+from bringup_conformance.reducing.rewriting import Small, halves, steers
+from bringup_conformance.selftest import corpus
+from bringup_conformance.selftest import device as right
+
+
+def programs() -> Iterator[Small]:
+    target = Reference()
+    plan = Plan(target.capabilities, Support(target.missing), 3, SIMULATED)
+    for unit in levels.fusion(plan):
+        if unit.number.isdigit():
+            yield from ((c.graph, c.data[0]) for c in unit.make() if isinstance(c, Case))
+
+
+def ops(graph: Graph) -> list[str]:
+    """All of them, those inside others among them."""
+    inside = [name for inner in subgraphs(graph) for name in ops(inner)]
+    return [*(instr.op.name for instr in graph.instrs), *inside]
+
+
+def holding(name: str, least: int) -> Iterator[Small]:
+    return (s for s in programs() if name in ops(s[0]) and instructions(s[0]) >= least)
+
+
+@pytest.mark.parametrize(("name", "most"), [("while", 6), ("scan", 2), ("case", 4)])
+def test_loops_and_branches_are_left_with_little_inside(name: str, most: int) -> None:
+    def fails(small: Small) -> bool:
+        return name in ops(small[0])
+
+    found = 0
+    for small in holding(name, 10):
+        graph, recipes = reduced(small, fails)
+        verify(graph)
+        assert name in ops(graph)
+        assert instructions(graph) <= most, graph
+        inputs = [r.make(v.type) for r, v in zip(recipes, graph.inputs, strict=True)]
+        assert len(evaluate(graph, inputs)) == len(graph.outputs)  # it ends
+        found += 1
+        if found == 3:
+            return
+    assert found
+
+
+LOOP = """graph g(%0: f32[4], %1: f32[3,4]) {
+  %2: f32[4], %3: f32[3,4] = scan(%0, %1) {
+    body=graph inside(%0: f32[4], %1: f32[4]) {
+      %2: f32[4] = mul(%0, %1)
+      %3: f32[4] = exp(%2)
+      %4: f32[4] = sub(%3, %1)
+      %5: f32[4] = max(%4, %2)
+      return %5, %4
+    },
+    length=3, reverse=false, consts=0, carries=1
+  }
+  %4: f32[3,4] = neg(%3)
+  return %2, %4
+}"""
+
+
+def test_a_loop_goes_if_its_body_fails_alone() -> None:
+    graph, _ = reduced(whole(LOOP), lambda s: "exp" in ops(s[0]))
+    assert ops(graph) == ["exp"]
+
+
+def test_a_body_loses_what_the_fault_does_not_need() -> None:
+    def fails(small: Small) -> bool:
+        inside = {name for graph in subgraphs(small[0]) for name in ops(graph)}
+        return {"mul", "max"} <= inside
+
+    graph, _ = reduced(whole(LOOP), fails)
+    assert sorted(n for n in ops(graph) if n != "constant") == ["max", "mul", "scan"]
+    assert max(v.type.size for v in graph.inputs) <= 3
+
+
+def whole(ir: str) -> Small:
+    made = case(ir)
+    return made.graph, made.data[0]
+
+
+def test_what_steers_a_loop_is_left_alone() -> None:
+    for graph, _ in holding("while", 3):
+        loop = next(i for i in graph.instrs if i.op.name == "while")
+        counter = next(v for v in loop.operands if v.dtype.name == "i32")
+        assert counter in steers(graph)
+
+
+def test_instructions_of_several_results_go_as_one() -> None:
+    ir = """graph g(%0: f32[5], %1: i32[5]) {
+      %2: f32[5], %3: i32[5] = sort(%0, %1) {dim=0}
+      %4: f32[5] = neg(%2)
+      %5: i32[5] = neg(%3)
+      return %4, %5
+    }"""
+    seen: list[list[str]] = []
+
+    def fails(small: Small) -> bool:
+        seen.append(ops(small[0]))
+        return len(small[0].outputs) == 2 and "neg" in ops(small[0])
+
+    graph, _ = reduced(whole(ir), fails)
+    assert ops(graph) == ["neg"]
+    assert len(graph.outputs) == 2
+
+
+def test_the_first_half_goes_at_once() -> None:
+    lines = [f"  %{n + 1}: f32[3] = sin(%{n})" for n in range(32)]
+    ir = "\n".join(["graph g(%0: f32[3]) {", *lines, "  return %32", "}"])
+    lengths = [len(graph) for graph, _ in halves(whole(ir))]
+    assert lengths[:4] == [16, 16, 24, 24]
+    runs: list[int] = []
+
+    def fails(small: Small) -> bool:
+        runs.append(len(small[0]))
+        return len(small[0]) >= 3
+
+    assert len(reduced(whole(ir), fails)[0]) == 3
+    assert len(runs) < 40
+
+
+def test_equal_failures_shrink_equally_whatever_the_clock_says() -> None:
+    found = []
+    for wait in (0.0, 0.002):
+
+        def fails(small: Small, wait: float = wait) -> bool:
+            time.sleep(wait)
+            return "mul" in ops(small[0])
+
+        small = next(holding("mul", 8))
+        graph, recipes = reduced(small, fails, Effort(runs=30))
+        found.append((str(graph), recipes))
+    assert found[0] == found[1]
+
+
+# The command.
+
+PROGRAM = """graph g(%0: f32[6,7], %1: f32[6,7]) {
+  %2: f32[6,7] = mul(%0, %1)
+  %3: f32[6,7] = sort(%2) {dim=1}
+  %4: f32[6,7] = max(%3, %0)
+  %5: f32[6,7] = add(%4, %1)
+  return %5, %2
+}"""
+
+
+def backwards(backend: Backend) -> Backend:
+    return corpus.with_ops({"sort": lambda call: call.right[..., ::-1]})(backend)
+
+
+@pytest.fixture
+def turned(monkeypatch: pytest.MonkeyPatch) -> DeviceTarget:
+    """The device "turned", which sorts the wrong way round."""
+    named = DeviceTarget.named
+    others = {
+        "turned": opened(backwards(right.Reference(depth=1, name="turned"))),
+        "right": opened(right.Reference(depth=1, name="right")),
+    }
+    monkeypatch.setattr(DeviceTarget, "named", lambda name: others.get(name) or named(name))
+    return others["turned"]
+
+
+def test_the_command_writes_back_what_got_smaller(turned: DeviceTarget, tmp_path: Path) -> None:
+    file = failing_file(turned, case(PROGRAM, (Recipe("signed"), Recipe("wide"))), tmp_path)
+    before = file.read_text("utf-8")
+    other = tmp_path / "small.json"
+    status, shown = conformance("shrink", str(file), "--output", str(other))
+    assert status == 1
+    assert shown.endswith(f"4 -> 1 instructions: {other}\n")
+    assert file.read_text("utf-8") == before
+    document = json.loads(other.read_text("utf-8"))
+    assert document["nodes"] == 1
+    assert document["cause"]["name"] == "sort"
+    assert document["case"] == json.loads(before)["case"]
+    assert set(document["hashes"]) == {"expected", "actual"}
+    assert other.with_suffix(".py").exists()
+    status, text = conformance("shrink", str(file), "--attempts", "0", "--json")
+    assert (status, json.loads(text)["nodes"], json.loads(text)["nodes_before"]) == (1, 4, 4)
+    status, text = conformance("shrink", str(file), "--backend=right")
+    assert (status, text) == (0, "passes now: fusion/programs/f32/0\n")
+
+
+def test_shrinking_goes_on_from_the_smallest_program_known(
+    turned: DeviceTarget, tmp_path: Path
+) -> None:
+    file = failing_file(turned, case(PROGRAM, (Recipe("signed"), Recipe("wide"))), tmp_path)
+    sizes = []
+    for attempts in (3, 5, 200):
+        again.shrink(file, seconds=60, attempts=attempts)
+        sizes.append(json.loads(file.read_text("utf-8"))["nodes"])
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] == 1
+
+
+def test_a_program_that_ends_the_process_is_shrunk_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path / "toy", monkeypatch, DEADLY)
+    ir = PROGRAM.replace("sort(%2) {dim=1}", "exp(%2)")
+    file = deadly_file(case(ir), tmp_path)
+    failure, before = again.shrink(file, attempts=6)
+    assert before == 4
+    assert failure.nodes <= 2
+    assert failure.document["cause"]["name"] == "exp"
+    assert failure.document["reduced"]["problem"]["kind"] == "crash"
+    assert "SIGSEGV" in failure.document["cause"]["what"]
+
+
+def deadly_file(what: Case, folder: Path) -> Path:
+    """The file that a run writes of a worker that ended."""
+    from bringup_conformance.cases import Outcome, Problem
+    from bringup_conformance.oracle.verdict import Verdict
+    from bringup_conformance.reporting import failures
+
+    problem = Problem("crash", "its process ended with SIGSEGV", log="Segmentation fault")
+    run = failures.Run("toy", 0)
+    return failures.write(folder, 0, failures.document(Outcome(what, Verdict(), problem), run))
