@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import toys
 from faulty import Array, Edit, Mode, Reference
 from typer.testing import CliRunner, Result
 
@@ -18,6 +19,7 @@ from bringup.graph import Instr
 from bringup_conformance import Report, cli, run
 from bringup_conformance.cases import Problem, Unsupported
 from bringup_conformance.execution import plan
+from bringup_conformance.execution import unclaimed as trying
 from bringup_conformance.execution.expectations import (
     Entry,
     Expectations,
@@ -242,3 +244,20 @@ def test_a_report_without_expectations_is_as_before() -> None:
     assert not replace(
         found, findings=judged(Expectations((entry(op="t"),)), [], [], whole=True)
     ).ok
+
+
+def test_what_passes_without_a_claim_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadly = "if name == 'exp' and operands[0].dtype == np.float64: os._exit(7)"
+    wrong = "if name == 'floor' and operands[0].size: operands[0].reshape(-1)[0] = 77"
+    toys.install(tmp_path / "toy", monkeypatch, f"{deadly}\n{wrong}")
+    pairs = [("exp", "f16"), ("exp", "f64"), ("floor", "f16"), ("sqrt", "f64"), ("erf", "f16")]
+    found = trying.unclaimed("toy", pairs)
+    assert [(each.op, each.dtype) for each in found] == [("exp", "f16"), ("sqrt", "f64")]
+    assert str(found[1]).startswith("sqrt f64 is not declared, and its ")
+    report = run("toy", "ops", only="ops/sqrt", jobs=0, unclaimed=True)
+    assert report.ok
+    assert report.findings is not None
+    tried = trying.pairs_of(report.unsupported)
+    assert len(report.findings.unclaimed) == len(tried) >= 3

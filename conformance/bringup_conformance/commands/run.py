@@ -62,6 +62,9 @@ def run(
     expect: Annotated[
         Path | None, typer.Option(help="TOML file of what is known to be missing or broken.")
     ] = None,
+    unclaimed: Annotated[
+        bool, typer.Option("--unclaimed", help="Also try what the device does not declare.")
+    ] = False,
     certificate: Annotated[
         Path | None, typer.Option(help="New folder for a certificate, of a whole run.")
     ] = None,
@@ -90,6 +93,7 @@ def run(
             report=folder,
             on_progress=show,
             expect=expected,
+            unclaimed=unclaimed,
             corpus=corpus,
         )
     if as_json:

@@ -111,7 +111,8 @@ class Findings:
     xfailed: failing cases and the entries that expect them.  failed: the other failing cases.
     xpassed: entries of which every case passes.  stale: entries that fit nothing, so they say
     nothing any more.  claimed: entries that call unsupported what the device declares and runs.
-    reasons: the vendor's word on undeclared items, by name.
+    reasons: the vendor's word on undeclared items, by name.  unclaimed: what the device does right
+    without declaring it, if that was tried.
     """
 
     xfailed: dict[str, Entry] = field(default_factory=dict)
@@ -120,6 +121,7 @@ class Findings:
     stale: list[Entry] = field(default_factory=list)
     claimed: list[Entry] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)
+    unclaimed: list[str] = field(default_factory=list)
 
     @property
     def errors(self) -> list[str]:
@@ -139,6 +141,7 @@ class Findings:
             "xpassed": [str(entry) for entry in self.xpassed],
             "errors": self.errors,
             "reasons": self.reasons,
+            "unclaimed": self.unclaimed,
         }
 
     @property

@@ -12,7 +12,12 @@ from pathlib import Path
 from bringup.errors import BringupError
 from bringup_conformance.cases import PROGRAMS
 from bringup_conformance.execution.crew import Crew, StoppedError
-from bringup_conformance.execution.expectations import CERTIFYING, Expectations, judged
+from bringup_conformance.execution.expectations import (
+    CERTIFYING,
+    Expectations,
+    Findings,
+    judged,
+)
 from bringup_conformance.execution.here import Here
 from bringup_conformance.execution.levels import APART, LEVELS, ladder
 from bringup_conformance.execution.merging import Merge, Met
@@ -71,6 +76,7 @@ def run(
     on_progress: OnProgress | None = None,
     shrink_seconds: float = 90.0,
     expect: Expectations | None = None,
+    unclaimed: bool = False,
     corpus: Path | None = None,
 ) -> Report:
     """Run a level, and those below it, on a device.
@@ -87,6 +93,7 @@ def run(
     shrink_seconds: for making failures small, all of them together.
     expect: what is known to be missing or broken; the report says what came of it, and failures
     that are expected are not looked into.
+    unclaimed: whether to try, in a process of its own, what the device does not declare.
     corpus: a folder from which level soak goes on, and where it leaves what it finds.
     An interrupt from the keyboard ends the run, which tells what is known then.
     Raises BackendError if the device cannot be opened, BringupError for an unknown level or an odd
@@ -115,14 +122,23 @@ def run(
             session.run(time_budget, shrink_seconds)
     found.seconds = time.perf_counter() - start
     found.failures.sort(key=lambda failure: ("reduced" not in failure.document, failure.nodes))
-    if expect is not None:
-        whole = not found.reduced and level in CERTIFYING
-        found.findings = judged(expect, found.results, found.unsupported, whole=whole)
+    if expect is not None or unclaimed:
+        found.findings = _findings(found, expect or Expectations())
+    if found.findings is not None and unclaimed and isinstance(backend, str):
+        from bringup_conformance.execution import unclaimed as trying
+
+        pairs = trying.pairs_of(found.unsupported)
+        found.findings.unclaimed += map(str, trying.unclaimed(backend, pairs, seed))
     if report is not None:
         from bringup_conformance.reporting import writing
 
         writing.write(found, report)
     return found
+
+
+def _findings(found: Report, expect: Expectations) -> Findings:
+    whole = not found.reduced and found.level in CERTIFYING
+    return judged(expect, found.results, found.unsupported, whole=whole)
 
 
 @dataclass(frozen=True, slots=True)

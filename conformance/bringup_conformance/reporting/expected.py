@@ -21,6 +21,8 @@ def show(console: Console, report: Report) -> None:
         _line(console, f"XPASS nothing fails any more: {each}", "bold yellow")
     for text in found.errors:
         _line(console, f"ERROR {text}", "bold red")
+    for text in found.unclaimed:
+        _line(console, f"UNCLAIMED {text}", "yellow")
     _line(console, f"{len(found.failed)} failed that were not expected to")
 
 
