@@ -7,7 +7,6 @@ from pathlib import Path
 from bringup.backend import Backend
 from bringup.graph.parser import parse_graph
 from bringup.ops.table import find
-from bringup.runtime.devices import OpenDevice
 from bringup_conformance.cases import Case, Outcome
 from bringup_conformance.execution.running import attempt
 from bringup_conformance.execution.targets import DeviceTarget, Target
@@ -17,7 +16,7 @@ from bringup_conformance.reporting import failures
 
 def opened(backend: Backend) -> DeviceTarget:
     """The backend's first device."""
-    return DeviceTarget(OpenDevice(backend.name, 0, backend, backend.open(0), backend.devices()[0]))
+    return DeviceTarget.of(backend)
 
 
 def case(ir: str, *data: tuple[Recipe, ...]) -> Case:

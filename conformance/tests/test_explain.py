@@ -18,6 +18,7 @@ import toys
 from faulty import Reference as Plain
 from faulty import swaps_a_subtraction
 from planted import case, failing_file, opened
+from rich.console import Console
 from typer.testing import CliRunner
 
 from bringup.graph import Graph, Instr, Value, rebuild
@@ -34,6 +35,7 @@ from bringup_conformance.reducing.apart import locate_apart, where_needed
 from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reducing.locate import locate
 from bringup_conformance.reducing.marked import marked
+from bringup_conformance.reporting.causes import show_cause
 from bringup_conformance.selftest import corpus
 from bringup_conformance.selftest.device import Reference
 from bringup_conformance.selftest.editing import each_body, each_step
@@ -392,3 +394,19 @@ def test_arrays_of_scripts_keep_every_bit() -> None:
     names = {"array": lambda dtype, shape, words: np.array(words, "u4").view("f4").reshape(shape)}
     made = eval(_array(values, f32, 0), names)
     assert made.tobytes() == values.tobytes()
+
+
+# The tutorial.
+
+
+def test_the_tutorial_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "tutorial" / "from-failure-to-kernel.md"
+    text = page.read_text("utf-8")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[:3]:
+        exec(block, names)
+    show_cause(Console(width=100), *again.explain(names["found"].file, names["device"]))
+    printed = iter(capsys.readouterr().out.splitlines())
+    for block in re.findall(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            assert line in printed, line

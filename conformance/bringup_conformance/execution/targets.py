@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from bringup.backend.capabilities import Capabilities
-from bringup.backend.device import Device, Executable
+from bringup.backend.device import Backend, Device, Executable
 from bringup.dtypes import DType
 from bringup.errors import UnsupportedError
 from bringup.graph import Graph
@@ -69,6 +69,12 @@ class DeviceTarget:
     def named(cls, name: str) -> DeviceTarget:
         """Open ``"name"`` or ``"name:index"``.  Raises BackendError."""
         return cls(get(name))
+
+    @classmethod
+    def of(cls, backend: Backend, index: int = 0) -> DeviceTarget:
+        """A device of a backend at hand, opened for this target alone; no plugin is needed."""
+        info = next(each for each in backend.devices() if each.index == index)
+        return cls(OpenDevice(backend.name, index, backend, backend.open(index), info))
 
     @property
     def name(self) -> str:
