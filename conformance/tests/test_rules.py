@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from bringup.backend.capabilities import Capabilities
 from bringup.dtypes import DType, f16, f32, i32, u32
 from bringup.graph import Instr
-from bringup.ops.table import OpDef, Special, all_ops, lookup
+from bringup.ops.table import Kind, OpDef, Special, Trait, all_ops, lookup
 from bringup_conformance import cli, rules
 from bringup_conformance.cases import Case, Problem
 from bringup_conformance.execution import levels, runner
@@ -70,6 +70,33 @@ def test_rules_say_what_only_some_devices_declare() -> None:
 def test_checks_ask_for_what_their_rules_need() -> None:
     for promise in PROMISES:
         assert {rules.by_id()[rule].needs for rule in promise.rules} == {promise.needs}
+
+
+#: Cells that no rule can fix to the bit: the result is log 2, rounded as the op's bound allows.
+_ROUNDED = {("log_sigmoid", "0.0"), ("softplus", "0.0")}
+
+
+def test_every_op_of_one_float_tells_nan_infinities_and_zeros() -> None:
+    missing = set()
+    for row in all_ops():
+        by_elements = row.kind is Kind.ELEMENTWISE or Trait.POINTWISE in row.traits
+        if row.arity == 1 and by_elements and f32 in row.dtypes and row.name != "bitcast":
+            told = {cell.operands[0].lstrip("+-") for cell in cells.cells_of(row, f32)}
+            signed = {cell.operands[0] for cell in cells.cells_of(row, f32)}
+            missing |= {(row.name, word) for word in ("nan", "inf", "0.0") if word not in told}
+            missing |= {(row.name, word) for word in ("inf", "-inf") if word not in signed}
+    assert missing == _ROUNDED
+
+
+def test_every_op_of_two_floats_tells_nan_on_either_side() -> None:
+    for row in all_ops():
+        if row.arity == 2 and row.kind is Kind.ELEMENTWISE and f32 in row.dtypes:
+            found = {
+                cell.operands.index("nan")
+                for cell in cells.cells_of(row, f32)
+                if cell.operands.count("nan") == 1
+            }
+            assert found == {0, 1}, row.name
 
 
 def test_ids_stay(snapshot: SnapshotAssertion) -> None:

@@ -87,6 +87,7 @@ relu = composite(
     vjp=_relu_vjp,
     special=(
         Special(("-0.0",), "0.0"),
+        Special(("0.0",), "0.0"),
         Special(("-inf",), "0.0"),
         Special(("inf",), "inf"),
         Special(("nan",), "nan"),

@@ -225,6 +225,7 @@ erfinv = composite(
         Special(("1",), "inf"),
         Special(("-1",), "-inf"),
         Special(("1.5",), "nan"),
+        Special(("inf",), "nan"),
         Special(("-inf",), "nan"),
         Special(("nan",), "nan"),
     ),

@@ -89,6 +89,8 @@ round_ = composite(
         Special(("-0.5",), "-0.0"),
         Special(("-1.5",), "-2"),
         Special(("-0.0",), "-0.0"),
+        Special(("0.0",), "0.0"),
+        Special(("inf",), "inf"),
         Special(("SUBNORMAL",), "0.0"),
         Special(("MAX",), "MAX"),
         Special(("-inf",), "-inf"),
@@ -255,6 +257,8 @@ square = composite(
     vjp=_square_vjp,
     special=(
         Special(("-0.0",), "0.0"),
+        Special(("0.0",), "0.0"),
+        Special(("inf",), "inf"),
         Special(("-inf",), "inf"),
         Special(("-MAX",), "inf"),
         Special(("nan",), "nan"),

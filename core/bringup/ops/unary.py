@@ -64,6 +64,7 @@ neg = define(
             Special(("0.0",), "-0.0"),
             Special(("-0.0",), "0.0"),
             Special(("inf",), "-inf"),
+            Special(("-inf",), "inf"),
             Special(("+nan",), "-nan"),
             Special(("-nan",), "+nan"),
             Special(("SUBNORMAL",), "-SUBNORMAL"),
@@ -115,6 +116,8 @@ abs_ = define(
         special=(
             Special(("-0.0",), "0.0"),
             Special(("-inf",), "inf"),
+            Special(("0.0",), "0.0"),
+            Special(("inf",), "inf"),
             Special(("-nan",), "+nan"),
             Special(("+nan",), "+nan"),
             Special(("-SUBNORMAL",), "SUBNORMAL"),
