@@ -14,7 +14,7 @@ from bringup.graph import Builder, Value
 from bringup.ops.table import Kind, OpDef, all_ops, lookup
 from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
 from bringup_conformance.execution.plan import Item, Plan, Unit
-from bringup_conformance.generate import everyday, mapped, pairs
+from bringup_conformance.generate import everyday, hazards, mapped, pairs
 from bringup_conformance.generate.choices import Stream, pick
 from bringup_conformance.generate.growing import Setting
 from bringup_conformance.generate.instances import instances
@@ -91,10 +91,14 @@ def _dtypes(plan: Plan, row: OpDef) -> tuple[DType, ...]:
 
 
 def fusion(plan: Plan) -> list[Unit]:
-    """Every way of reading with every use, random programs of many examples, then random programs,
-    each fused and op by op.
+    """Programs that each hold one hazard, every way of reading with every use, random programs of
+    many examples, then random programs, each fused and op by op.
     """
     found = [
+        Unit("fusion", PROGRAMS, "", name, PROGRAMS, partial(_hazard, plan, name))
+        for name in hazards.NAMES
+    ]
+    found += [
         Unit("fusion", PROGRAMS, "", read, PROGRAMS, partial(_pairs, plan, read))
         for read in pairs.READS
     ]
@@ -123,6 +127,11 @@ def soak(_plan: Plan) -> list[Unit]:
     memory and many kernels; resumes from its corpus, and holds no other level.
     """
     return []  # what comes next depends on what came of the last: see `soak`
+
+
+def _hazard(plan: Plan, name: str) -> Iterator[Item]:
+    few = not plan.budget.large
+    return hazards.cases(plan.support, plan.capabilities.shapes, name, plan.seed, few=few)
 
 
 def _pairs(plan: Plan, read: str) -> Iterator[Item]:

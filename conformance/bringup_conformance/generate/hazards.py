@@ -1,0 +1,93 @@
+"""Small programs, each of which something careless gets wrong: a rewrite that holds on paper alone,
+a merge that forgets a difference, a loop that two outputs share, memory given away too soon.
+
+Random programs meet all of them in the end; these meet each of them in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bringup.backend.capabilities import Shapes
+from bringup.dtypes import DType, bf16, f16, f32, f64, i8, i32, i64, u32
+from bringup.graph import Builder, Value
+from bringup.types import TensorType
+from bringup_conformance.cases import PROGRAMS, Case, Unsupported
+from bringup_conformance.execution.support import Support, reason_of
+from bringup_conformance.generate import hazards_control, hazards_numbers, hazards_shapes
+from bringup_conformance.generate.recipes import Recipe
+
+Build = Callable[[Any], Sequence[Value]]
+FLOATS = (f32, f16, f64, bf16)
+NUMBERS = (f32, i32, f16)
+#: What each table of programs is tried with, unless a row says otherwise.
+TABLES: Sequence[tuple[Mapping[str, Build], Sequence[DType]]] = (
+    (hazards_numbers.FLOATING, FLOATS),
+    (hazards_numbers.INTEGER, (i32, i8, i64)),
+    (hazards_numbers.WORDS, (u32,)),
+    (hazards_shapes.PROGRAMS, NUMBERS),
+    (hazards_control.PROGRAMS, NUMBERS),
+)
+#: Names of all of them.
+NAMES = tuple(name for table, _ in TABLES for name in table)
+_KINDS = ("small", "signed", "special", "ramp")
+
+
+@dataclass(slots=True)
+class Hand:
+    """What a program is made of.
+
+    w: the device's vector.  block: its block.
+    """
+
+    builder: Builder
+    dtype: DType
+    w: int
+    block: int
+
+    def new(self, *shape: int, dtype: DType | None = None) -> Value:
+        """A new input."""
+        return self.builder.input(TensorType(shape, dtype or self.dtype))
+
+    def row(self) -> Value:
+        """A new input of one dimension, with a tail for any vector."""
+        return self.new(2 * self.w + 3)
+
+    def square(self) -> Value:
+        """A new input whose transpose has its shape."""
+        return self.new(self.w + 1, self.w + 1)
+
+    def table(self) -> Value:
+        """A new input of a few rows."""
+        return self.new(5, 2 * self.w + 3)
+
+
+def cases(
+    support: Support, shapes: Shapes, name: str, seed: int, *, few: bool = False
+) -> Iterator[Case | Unsupported]:
+    """A program in the first of its dtypes and, unless few are wanted, in another, which the seed
+    chooses.
+    """
+    build, dtypes = next((table[name], dtypes) for table, dtypes in TABLES if name in table)
+    others = () if few else dtypes[1:]
+    turn = seed + NAMES.index(name)
+    for dtype in dict.fromkeys((dtypes[0], others[turn % len(others)] if others else dtypes[0])):
+        yield _case(support, shapes, name, build, dtype, seed)
+
+
+def _case(
+    support: Support, shapes: Shapes, name: str, build: Build, dtype: DType, seed: int
+) -> Case | Unsupported:
+    place = f"fusion/{PROGRAMS}/{dtype.name}/{name}"
+    with Builder() as builder:
+        outputs = build(Hand(builder, dtype, max(shapes.vector, 4), min(shapes.block, 1024)))
+    graph = builder.build(outputs, name)
+    reason = reason_of(graph, support)
+    if reason is not None:
+        return Unsupported(place, "fusion", PROGRAMS, dtype.name, reason)
+    data = tuple(
+        tuple(Recipe(kind, 16 * seed + i) for i in range(len(graph.inputs))) for kind in _KINDS
+    )
+    return Case(place, "fusion", PROGRAMS, dtype.name, graph, data, split=True, tags=("hazard",))

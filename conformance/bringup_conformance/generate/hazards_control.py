@@ -1,0 +1,149 @@
+"""Programs on which loops and branches show: none, one and several trips; one loop in another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from bringup.dtypes import i32
+from bringup.graph import Builder, Graph, Value
+from bringup.ops.build import like, rows, splat
+from bringup.passes.base import as_results
+from bringup.types import TensorType
+
+if TYPE_CHECKING:
+    from bringup_conformance.generate.hazards import Hand
+
+Values = Sequence[Value]
+_COUNTER = i32[()]
+
+
+def _graph(function: Callable[..., Sequence[Value]], *types: TensorType) -> Graph:
+    with Builder() as builder:
+        return builder.build(function(*map(builder.input, types)), "inside")
+
+
+def _below(limit: int) -> Callable[..., Sequence[Value]]:
+    """The condition of a loop whose state begins with its counter."""
+
+    def holds(at: Value, *_rest: Value) -> Sequence[Value]:
+        return (rows.compare(at, splat(limit, _COUNTER), direction="lt"),)
+
+    return holds
+
+
+def _after(at: Value) -> Value:
+    after: Value = rows.add(at, splat(1, _COUNTER))
+    return after
+
+
+def _mixed(x: Value, y: Value) -> Value:
+    """Something of both that does not grow without end, whatever the order of its operands."""
+    found: Value = rows.max(rows.min(x, y), rows.sub(x, y))
+    return found
+
+
+def _loop(limit: int, step: Callable[..., Sequence[Value]], *state: Value) -> Values:
+    types = [v.type for v in state]
+    cond, body = _graph(_below(limit), *types), _graph(step, *types)
+    return as_results(rows.while_(*state, cond=cond, body=body))
+
+
+def _trips(hand: Hand) -> Values:
+    """Loops of no, one and three trips, and of as many as an input says."""
+
+    def step(at: Value, x: Value, y: Value) -> Values:
+        return _after(at), _mixed(x, y), y
+
+    x, y = hand.row(), hand.row()
+    given = rows.and_(hand.new(dtype=i32), splat(7, _COUNTER))
+    found: list[Value] = []
+    for start in (3, 2, 0):
+        found += _loop(3, step, splat(start, _COUNTER), x, y)[:2]
+    return *found, *_loop(3, step, given, x, y)[:2]
+
+
+def _fibonacci(hand: Hand) -> Values:
+    """Two values of one type, each made of both."""
+
+    def step(at: Value, x: Value, y: Value) -> Values:
+        return _after(at), y, _mixed(x, y)
+
+    x, y = hand.row(), hand.row()
+    return _loop(4, step, splat(0, _COUNTER), x, y)[1:]
+
+
+def _temporaries(hand: Hand) -> Values:
+    """A body with values of its own in memory, and one that all runs read."""
+    x, y = hand.square(), hand.square()
+
+    def step(at: Value, x: Value, y: Value, fixed: Value) -> Values:
+        one = rows.dot_general(x, fixed, batch=((), ()), contract=((1,), (0,)))
+        two = rows.dot_general(y, fixed, batch=((), ()), contract=((0,), (0,)))
+        return _after(at), _mixed(rows.sub(one, two), x), _mixed(two, rows.max(one, y)), fixed
+
+    fixed = rows.min(rows.max(hand.square(), like(x, 0)), like(x, 1))
+    held = rows.dot_general(fixed, fixed, batch=((), ()), contract=((1,), (0,)))
+    limited = rows.min(held, like(x, 1))
+    ended = _loop(3, step, splat(0, _COUNTER), rows.max(x, y), rows.min(x, y), limited)
+    return *ended[1:3], rows.add(ended[3], x)
+
+
+def _nested(hand: Hand) -> Values:
+    """A loop in a loop, each with a counter of its own."""
+
+    def inner(at: Value, x: Value, y: Value) -> Values:
+        return _after(at), _mixed(x, y), y
+
+    def outer(at: Value, x: Value, y: Value) -> Values:
+        made = _loop(3, inner, splat(1, _COUNTER), x, y)
+        return _after(at), y, made[1]
+
+    x, y = hand.row(), hand.row()
+    return _loop(3, outer, splat(0, _COUNTER), x, y)[1:]
+
+
+def _branches(hand: Hand) -> Values:
+    """Every branch, and numbers of none."""
+    x, y = hand.row(), hand.row()
+
+    def made(number: int) -> Graph:
+        def branch(x: Value, y: Value) -> Values:
+            return rows.add(x, like(x, number)), (rows.max, rows.min, rows.sub)[number](x, y)
+
+        return _graph(branch, x.type, y.type)
+
+    branches = tuple(made(n) for n in range(3))
+    found: list[Value] = []
+    for number in (0, 1, 2, -1, 3):
+        found += as_results(rows.case(splat(number, _COUNTER), x, y, branches=branches))
+    given = rows.and_(hand.new(dtype=i32), splat(3, _COUNTER))
+    return *found, *as_results(rows.case(given, x, y, branches=branches))
+
+
+def _scanned(hand: Hand) -> Values:
+    """Rows that depend on the carry, both ways, of an odd and an even number."""
+    found: list[Value] = []
+    for length in (4, 5):
+        stack, start = hand.new(length, hand.w + 1), hand.new(hand.w + 1)
+
+        def step(held: Value, carry: Value, row: Value) -> Values:
+            after = _mixed(carry, row)
+            return after, rows.add(held, carry), row
+
+        for reverse in (False, True):
+            types = (start.type, start.type, start.type)
+            attrs = {"length": length, "reverse": reverse, "consts": 1, "carries": 1}
+            body = _graph(step, *types)
+            found += as_results(rows.scan(start, start, stack, body=body, **attrs))
+    return found
+
+
+PROGRAMS = {
+    "trips": _trips,
+    "fibonacci": _fibonacci,
+    "temporaries": _temporaries,
+    "nested": _nested,
+    "branches": _branches,
+    "scanned": _scanned,
+}

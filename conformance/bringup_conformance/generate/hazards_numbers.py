@@ -1,0 +1,269 @@
+"""Programs on which rewrites of arithmetic show: zeros with signs, NaN, overflow, lost digits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from bringup.dtypes import DType, bf16, f16, f32, i8, i32, i64
+from bringup.graph import Value
+from bringup.ops.build import convert, like, rows, splat
+from bringup.passes.base import as_results
+
+if TYPE_CHECKING:
+    from bringup_conformance.generate.hazards import Hand
+
+Values = Sequence[Value]
+#: Two more than the digits of a significand: sums with such a number lose some.
+_DIGITS = {"f16": 12, "bf16": 9, "f32": 25, "f64": 54}
+
+
+def _zero_products(hand: Hand) -> Values:
+    x = hand.row()
+    return rows.mul(x, like(x, 0.0)), rows.mul(like(x, -0.0), x)
+
+
+def _zero_sums(hand: Hand) -> Values:
+    x = hand.row()
+    return rows.add(x, like(x, 0.0)), rows.sub(x, like(x, -0.0)), rows.sub(like(x, 0.0), x)
+
+
+def _itself(hand: Hand) -> Values:
+    x = hand.row()
+    return rows.div(x, x), rows.sub(x, x)
+
+
+def _itself_compared(hand: Hand) -> Values:
+    x = hand.row()
+    ways = ("eq", "ne", "le", "ge")
+    return [rows.compare(x, x, direction=way) for way in ways]
+
+
+def _roots(hand: Hand) -> Values:
+    x = hand.row()
+    return (rows.pow(x, like(x, 0.5)),)
+
+
+def _powers(hand: Hand) -> Values:
+    x = hand.row()
+    return rows.pow(x, like(x, 3)), rows.pow(x, like(x, -1)), rows.pow(x, like(x, 0.0))
+
+
+def _sums_of_two(hand: Hand) -> Values:
+    x = hand.row()
+    large = 2.0 ** _DIGITS[hand.dtype.name]
+    lost = rows.add(rows.add(x, like(x, large)), like(x, -large))
+    return lost, rows.sub(rows.add(x, like(x, 3)), like(x, large))
+
+
+def _sums_near_overflow(hand: Hand) -> Values:
+    x = hand.row()
+    most = 6e4 if hand.dtype.name == "f16" else 3e38
+    return (rows.add(rows.add(x, like(x, most)), like(x, -most)), rows.add(rows.mul(x, x), x))
+
+
+def _quotients(hand: Hand) -> Values:
+    x = hand.row()
+    return rows.div(x, like(x, 3)), rows.div(x, like(x, 10)), rows.div(like(x, 1), x)
+
+
+def _differences(hand: Hand) -> Values:
+    x, y = hand.row(), hand.row()
+    return rows.neg(rows.sub(x, y)), rows.sub(y, x)
+
+
+def _choices(hand: Hand) -> Values:
+    x, y = hand.row(), hand.row()
+    less = rows.compare(x, y, direction="lt")
+    least = rows.compare(x, y, direction="ge")
+    return rows.select(less, x, y), rows.select(least, x, y)
+
+
+def _there_and_back(hand: Hand) -> Values:
+    x = hand.row()
+    through: tuple[DType, ...] = (i32, i8, f16, bf16, f32)
+    return [convert(rows.convert(x, dtype=d), hand.dtype) for d in through if d is not hand.dtype]
+
+
+def _scaled_back(hand: Hand) -> Values:
+    x = hand.row()
+    scaled = rows.div(rows.mul(x, like(x, 3)), like(x, 3))
+    return scaled, rows.sub(rows.add(x, like(x, 7)), like(x, 7))
+
+
+def _zeros_of_both_signs(hand: Hand) -> Values:
+    x = hand.row()
+    below = rows.compare(x, like(x, 1), direction="lt")
+    return rows.select(below, like(x, -0.0), like(x, 0.0)), rows.add(like(x, 0.0), x)
+
+
+def _near_numbers(hand: Hand) -> Values:
+    x = hand.row()
+    near = 1 + 2.0 ** (2 - _DIGITS[hand.dtype.name])
+    return rows.mul(x, like(x, 1.5)), rows.mul(x, like(x, 1.5 * near)), rows.mul(x, like(x, -1.5))
+
+
+def _products_and_sums(hand: Hand) -> Values:
+    x, y, z = hand.row(), hand.row(), hand.row()
+    product = rows.mul(x, y)
+    return rows.sub(product, rows.mul(y, x)), rows.add(rows.mul(x, z), product)
+
+
+def _rounded_between(hand: Hand) -> Values:
+    x, y = hand.row(), hand.row()
+    total = rows.add(x, y)
+    for _ in range(3):
+        total = rows.add(rows.mul(total, x), y)
+    return (total,)
+
+
+def _rectified(hand: Hand) -> Values:
+    x, y = hand.row(), hand.row()
+    return (
+        rows.max(rows.add(x, y), like(x, 0)),
+        rows.relu(rows.mul(x, y)),
+        rows.min(rows.sub(x, y), like(x, 1)),
+    )
+
+
+def _divided(hand: Hand) -> Values:
+    x = hand.row()
+    found = [rows.div(x, like(x, n)) for n in (2, 4, -2, 7)]
+    return [*found, *(rows.rem(x, like(x, n)) for n in (4, -4, 7))]
+
+
+def _narrowed(hand: Hand) -> Values:
+    x = hand.row()
+    through = [d for d in (i8, i32, i64, f32) if d is not hand.dtype]
+    return [convert(rows.convert(x, dtype=d), hand.dtype) for d in through]
+
+
+def _wrapping(hand: Hand) -> Values:
+    x = hand.row()
+    tripled = rows.div(rows.mul(x, like(x, 3)), like(x, 3))
+    higher = rows.compare(rows.add(x, like(x, 1)), x, direction="gt")
+    return tripled, higher, rows.abs(rows.neg(x))
+
+
+def _shifted_out(hand: Hand) -> Values:
+    x = hand.row()
+    left = rows.shl(x, like(x, 3))
+    return (
+        rows.shr(left, like(x, 3), kind="arithmetic"),
+        rows.shr(left, like(x, 3), kind="logical"),
+        rows.xor(rows.and_(x, like(x, 6)), rows.or_(x, like(x, 9))),
+    )
+
+
+# -- both ------------------------------------------------------------------------------------------
+
+
+def _in_order(hand: Hand) -> Values:
+    x, y = hand.row(), hand.row()
+    return rows.sub(x, y), rows.sub(y, x), rows.sub(like(x, 3), x), rows.sub(x, like(x, 3))
+
+
+def _least_and_most(hand: Hand) -> Values:
+    x, y = hand.row(), hand.row()
+    apart = rows.sub(rows.max(x, y), rows.min(x, y))
+    return (
+        apart,
+        rows.min(rows.max(x, like(x, 1)), like(x, 2)),
+        rows.clamp(y, like(y, 1), like(y, 3)),
+    )
+
+
+def _directions(hand: Hand) -> Values:
+    x, y = hand.row(), hand.row()
+    below = rows.select(rows.compare(x, y, direction="lt"), like(x, 1), like(x, 0))
+    above = rows.select(rows.compare(x, y, direction="gt"), like(x, 2), like(x, 0))
+    same = rows.select(rows.compare(x, y, direction="eq"), like(x, 4), like(x, 0))
+    return (rows.add(below, rows.add(above, same)),)
+
+
+def _read_inside(hand: Hand) -> Values:
+    x = hand.row()
+    once = rows.add(x, like(x, 1))
+    twice = rows.add(once, x)
+    return once, twice, rows.sub(twice, once)
+
+
+def _diamond(hand: Hand) -> Values:
+    x, y = hand.row(), hand.row()
+    middle = rows.add(x, y)
+    left, right = rows.max(middle, x), rows.min(middle, y)
+    return left, rows.sub(left, right), middle
+
+
+# -- random words ----------------------------------------------------------------------------------
+
+
+def _words(generator: str, count: int) -> Callable[[Hand], Values]:
+    def build(hand: Hand) -> Values:
+        n = 2 * hand.block + 5
+        type_ = hand.dtype[n]
+        numbers = rows.iota(type=type_, dim=0)
+        row = {"threefry2x32": rows.threefry2x32, "philox4x32": rows.philox4x32}[generator]
+
+        def drawn(key: Value, second: int) -> Values:
+            rest = (like(key, second) for _ in range(count - 1))
+            return as_results(row(key, like(key, 7), numbers, *rest))
+
+        key = rows.broadcast_in_dim(hand.new(), shape=(n,), dims=())
+        first, other = drawn(key, 0), drawn(key, 1)
+        low = rows.compare(first[0], like(first[0], 1 << 31), direction="lt")
+        kept = rows.select(low, first[0], first[1])
+        return rows.xor(first[0], first[1]), kept, other[0], rows.add(first[0], numbers)
+
+    return build
+
+
+def _fractions(hand: Hand) -> Values:
+    words = hand.row()
+    found: list[Value] = []
+    for dtype, digits in ((f32, 24), (f16, 11)):
+        high = rows.shr(words, like(words, 32 - digits), kind="logical")
+        part = rows.mul(convert(high, dtype), splat(2.0**-digits, dtype[words.shape]))
+        found += [part, rows.compare(part, like(part, 1), direction="lt")]
+    return found
+
+
+_BOTH = {
+    "in-order": _in_order,
+    "least-and-most": _least_and_most,
+    "directions": _directions,
+    "read-inside": _read_inside,
+    "diamond": _diamond,
+}
+FLOATING = {
+    "zero-products": _zero_products,
+    "zero-sums": _zero_sums,
+    "itself": _itself,
+    "itself-compared": _itself_compared,
+    "roots": _roots,
+    "powers": _powers,
+    "sums-of-two": _sums_of_two,
+    "sums-near-overflow": _sums_near_overflow,
+    "quotients": _quotients,
+    "differences": _differences,
+    "choices": _choices,
+    "there-and-back": _there_and_back,
+    "scaled-back": _scaled_back,
+    "zeros-of-both-signs": _zeros_of_both_signs,
+    "near-numbers": _near_numbers,
+    "products-and-sums": _products_and_sums,
+    "rounded-between": _rounded_between,
+    "rectified": _rectified,
+    **_BOTH,
+}
+INTEGER = {
+    "divided": _divided,
+    "narrowed": _narrowed,
+    "wrapping": _wrapping,
+    "shifted-out": _shifted_out,
+}
+WORDS = {
+    "words-of-threefry": _words("threefry2x32", 2),
+    "words-of-philox": _words("philox4x32", 4),
+    "fractions": _fractions,
+}

@@ -1,0 +1,238 @@
+"""Programs on which index maps, shared loops and places in memory show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bringup.dtypes import DType, f16, f32, i32, u8
+from bringup.graph import Value
+from bringup.ops.build import (
+    broadcast_to,
+    convert,
+    like,
+    pad,
+    reduce,
+    reshape,
+    reverse,
+    rows,
+    slice_dim,
+    sum_,
+    transpose,
+)
+
+if TYPE_CHECKING:
+    from bringup_conformance.generate.hazards import Hand
+
+Values = Sequence[Value]
+
+
+def _turned_twice(hand: Hand) -> Values:
+    cube, box = hand.new(3, 3, 3), hand.new(2, 3, 5)
+    return [transpose(transpose(x, (1, 2, 0)), (1, 0, 2)) for x in (cube, box)]
+
+
+def _turned_flat(hand: Hand) -> Values:
+    x = hand.square()
+    return reshape(transpose(x, (1, 0)), (x.type.size,)), reshape(x, (x.type.size,))
+
+
+def _sliced_twice(hand: Hand) -> Values:
+    x = hand.row()
+    n = x.shape[0]
+    inner = rows.slice(x, start=(1,), limit=(n,), stride=(2,))
+    outer = rows.slice(inner, start=(2,), limit=inner.shape, stride=(2,))
+    back = rows.slice(inner, start=(inner.shape[0] - 1,), limit=(0,), stride=(-2,))
+    return outer, back
+
+
+def _neighbours(hand: Hand) -> Values:
+    x = hand.row()
+    n = x.shape[0]
+    low, high = slice_dim(x, 0, 0, n - 2), slice_dim(x, 0, 2, n)
+    return rows.sub(low, high), reduce("min", low, (0,)), reduce("max", high, (0,))
+
+
+def _parts_alike(hand: Hand) -> Values:
+    """What differs in an attribute alone."""
+    x = hand.square()
+    n = x.shape[0]
+    sums = [sum_(x, (d,)) for d in (0, 1)]
+    kinds = [reduce(kind, x, (0,)) for kind in ("max", "min")]
+    parts = [slice_dim(x, 0, at, n - 3 + at) for at in (0, 3)]
+    return *sums, *kinds, *parts, transpose(x, (1, 0)), reverse(x, (0,)), reverse(x, (1,))
+
+
+def _scaled(hand: Hand) -> Values:
+    """Vectors along each dimension of a square."""
+    x = hand.square()
+    scale, shift = hand.new(x.shape[0]), hand.new(x.shape[0])
+    down, across = broadcast_to(scale, x.shape, (0,)), broadcast_to(shift, x.shape, (1,))
+    return (rows.add(rows.mul(x, down), across),)
+
+
+def _symmetric(hand: Hand) -> Values:
+    x, y = hand.square(), hand.square()
+    return rows.sub(rows.add(x, y), transpose(x, (1, 0))), rows.sub(transpose(y, (1, 0)), x)
+
+
+def _counted(hand: Hand) -> Values:
+    x = hand.square()
+    counts = [rows.iota(type=x.type, dim=d) for d in (0, 1)]
+    return rows.add(x, counts[0]), rows.sub(counts[1], x)
+
+
+def _joined(hand: Hand) -> Values:
+    x, y = hand.row(), hand.row()
+    scaled = [rows.mul(x, like(x, 2)), rows.add(y, like(y, 3)), rows.mul(y, like(y, 3)), x]
+    return (rows.concatenate(*scaled, dim=0),)
+
+
+def _padded(hand: Hand) -> Values:
+    """Edges that are no zeros, in the middle of a launch and before a fold."""
+    x, edge = hand.row(), hand.new()
+    wide = pad(rows.add(x, x), edge, (3,), (2,), (1,))
+    return wide, reduce("max", pad(x, 2, (1,), (4,)), (0,)), sum_(wide, (0,))
+
+
+def _guarded(hand: Hand) -> Values:
+    """Several results of one loop, with reads that have to be guarded."""
+    x, y = hand.row(), hand.row()
+    n = x.shape[0]
+    right, left = pad(x, 0, (1,), (-1,)), pad(y, 0, (-2,), (2,))
+    return rows.add(x, right), rows.sub(y, left), rows.max(right, broadcast_to(left, (n,)))
+
+
+def _mirrored(hand: Hand) -> Values:
+    x = hand.table()
+    return rows.sub(reverse(x, (1,)), x), rows.add(reverse(x, (0,)), reverse(x, (0, 1)))
+
+
+def _centred(hand: Hand) -> Values:
+    x = hand.table()
+    most, total = reduce("max", x, (1,)), sum_(x, (1,))
+    spread = [broadcast_to(v, x.shape, (0,)) for v in (most, total)]
+    return rows.sub(x, spread[0]), rows.add(x, spread[1])
+
+
+def _moments(hand: Hand) -> Values:
+    """Two folds of one read, and what is made of both."""
+    x = hand.table()
+    first, second = sum_(x, (1,)), sum_(rows.mul(x, x), (1,))
+    return first, second, rows.sub(second, first)
+
+
+def _of_many_sizes(hand: Hand) -> Values:
+    x = hand.table()
+    twice = rows.add(x, x)
+    folded = sum_(twice, (1,))
+    return twice, folded, sum_(folded, (0,)), slice_dim(twice, 0, 0, 2)
+
+
+def _windows(hand: Hand) -> Values:
+    """Starts within, below and beyond, of two arrays."""
+    x, y = hand.table(), hand.table()
+    at = [hand.new(dtype=i32) for _ in range(3)]
+    sizes = (2, hand.w)
+    one = rows.dynamic_slice(x, at[0], at[1], sizes=sizes)
+    other = rows.dynamic_slice(y, at[2], at[0], sizes=sizes)
+    changed = rows.dynamic_update_slice(x, one, at[2], at[1])
+    return rows.add(one, other), rows.add(changed, y)
+
+
+def _picked(hand: Hand) -> Values:
+    """Elements of two tables at two sets of indices."""
+    x, y = hand.table(), hand.table()
+    numbers = {"offset": (1,), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
+    sizes = (1, x.shape[1])
+    at = [rows.and_(hand.new(4, dtype=i32), like_of(i32, 4, 7)) for _ in range(2)]
+    found = [
+        rows.gather(v, i, **numbers, sizes=sizes, mode=mode)
+        for v, i, mode in zip((x, y), at, ("clip", "fill"), strict=True)
+    ]
+    return (rows.sub(*found),)
+
+
+def like_of(dtype: DType, count: int, number: int) -> Value:
+    """A vector of one number."""
+    from bringup.ops.build import splat
+
+    return splat(number, dtype[count])
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def _product(hand: Hand, x: Value) -> Value:
+    """A value that a launch of its own leaves in memory."""
+    weights = hand.new(x.shape[-1], x.shape[-1])
+    product: Value = rows.dot_general(x, weights, batch=((), ()), contract=((1,), (0,)))
+    return product
+
+
+def _over_itself(hand: Hand) -> Values:
+    """What is read shifted, turned and reversed dies where it is read."""
+    x = hand.square()
+    by = _product(hand, x)
+    shifted = rows.add(pad(by, 0, (1, 0), (-1, 0)), by)
+    turned = rows.sub(transpose(_product(hand, shifted), (1, 0)), x)
+    again = _product(hand, turned)
+    return (rows.sub(reverse(again, (0, 1)), again),)
+
+
+def _alive_together(hand: Hand) -> Values:
+    """Values of several sizes and dtypes in memory at once, read late and more than once."""
+    x = hand.square()
+    one = _product(hand, x)
+    half = convert(rows.max(one, x), f16)
+    two = _product(hand, rows.sub(one, x))
+    flags = rows.compare(one, two, direction="lt")
+    three = _product(hand, rows.add(two, convert(half, hand.dtype)))
+    small = convert(flags, u8)
+    four = sum_(rows.mul(three, convert(small, hand.dtype)), (0,))
+    last = rows.add(three, broadcast_to(four, x.shape, (1,)))
+    return rows.sub(last, one), rows.add(two, convert(half, hand.dtype)), flags
+
+
+def _returned_and_read(hand: Hand) -> Values:
+    """Outputs that later launches read, with scratch behind them; inputs that are read first."""
+    x = hand.square()
+    one = _product(hand, x)
+    two = _product(hand, one)
+    three = _product(hand, two)
+    return one, rows.add(_product(hand, three), one)
+
+
+def _narrow_and_wide(hand: Hand) -> Values:
+    """As many elements of other widths, one after the other."""
+    x = hand.square()
+    narrow = convert(_product(hand, x), f16)
+    folded = rows.sort(narrow, dim=0, num_keys=1, descending=False)
+    wide = convert(rows.add(folded, folded), f32)
+    turned = rows.sort(transpose(wide, (1, 0)), dim=1, num_keys=1, descending=True)
+    return (rows.add(turned, wide), rows.sub(transpose(turned, (1, 0)), convert(folded, f32)))
+
+
+PROGRAMS = {
+    "turned-twice": _turned_twice,
+    "turned-flat": _turned_flat,
+    "sliced-twice": _sliced_twice,
+    "neighbours": _neighbours,
+    "parts-alike": _parts_alike,
+    "scaled": _scaled,
+    "symmetric": _symmetric,
+    "counted": _counted,
+    "joined-chains": _joined,
+    "padded-edges": _padded,
+    "guarded": _guarded,
+    "mirrored": _mirrored,
+    "centred-rows": _centred,
+    "moments": _moments,
+    "of-many-sizes": _of_many_sizes,
+    "windows": _windows,
+    "picked": _picked,
+    "over-itself": _over_itself,
+    "alive-together": _alive_together,
+    "returned-and-read": _returned_and_read,
+    "narrow-and-wide": _narrow_and_wide,
+}
