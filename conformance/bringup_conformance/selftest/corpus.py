@@ -36,8 +36,8 @@ MODULES = (
 class Fault:
     """One fault.
 
-    id: as ``IX02``; ids of faults that came with the suite end in a letter.  group: the part of the
-    corpus.  title: what is wrong, in a sentence.
+    id: as ``IX02``; those that end in a letter are more than the lists of others hold.
+    group: the part of the corpus.  title: what is wrong, in a sentence.
     plant: the backend with the fault, made of a right one.
     depth: of the reference device it is planted in.  asynchronous, at_once: as in `Reference`.
     """
@@ -166,12 +166,14 @@ class OpCall:
     """A call of an op's function, after the right function has run.
 
     operands: copies of what they were.  results: the memory of the results, right so far.
+    before: what was in that memory before the call.
     device: to read or write elsewhere.  out: the views of the results.
     """
 
     name: str
     operands: list[Array]
     results: list[Array]
+    before: list[Array]
     attrs: Mapping[str, Any]
     device: Any
     views: Sequence[BufferView]
@@ -179,8 +181,14 @@ class OpCall:
 
     @property
     def right(self) -> Array:
-        """The only result, as a copy."""
+        """The first result, as a copy."""
         return self.results[0].copy()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the first result."""
+        found: np.dtype[Any] = self.results[0].dtype
+        return found
 
     def reference(self, *operands: Array, **attrs: Any) -> Array:
         """The op's own reference on other operands or attributes."""
@@ -213,10 +221,12 @@ def _edited(device: Any, name: str, inner: Callable[..., object], change: OpEdit
 
         def run() -> None:
             operands = [device.dense(view).copy() for view in views]
-            inner(*views, out=out, **attrs)
             memory = [device.dense(view) for view in results]
+            before = [array.copy() for array in memory]
+            inner(*views, out=out, **attrs)
+            call = OpCall(name, operands, memory, before, attrs, device, views, results)
             with np.errstate(all="ignore"):
-                wrong = change(OpCall(name, operands, memory, attrs, device, views, results))
+                wrong = change(call)
             if wrong is not None:
                 memory[0][...] = wrong
 
@@ -225,9 +235,7 @@ def _edited(device: Any, name: str, inner: Callable[..., object], change: OpEdit
     return call
 
 
-def op_fault(
-    id: str, group: str, title: str, edits: Mapping[str, OpEdit] | Iterable[str], edit: Any = None
-) -> Fault:
-    """A fault of kind op: a mapping of edits by op, or names of ops that share one."""
-    table = dict(edits) if isinstance(edits, Mapping) else dict.fromkeys(edits, edit)
-    return Fault(id, group, "op", title, with_ops(table))
+def op_fault(id: str, group: str, title: str, names: str | Iterable[str], edit: OpEdit) -> Fault:
+    """A fault of kind op: one edit of the functions of some ops."""
+    several = (names,) if isinstance(names, str) else tuple(names)
+    return Fault(id, group, "op", title, with_ops(dict.fromkeys(several, edit)))

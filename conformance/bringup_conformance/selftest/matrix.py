@@ -9,8 +9,8 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from bringup_conformance import __version__
 from bringup_conformance.execution import levels
+from bringup_conformance.reporting.failures import suite_version
 from bringup_conformance.selftest.control import Setting, clean_run, control_of
 from bringup_conformance.selftest.corpus import Fault, faults
 from bringup_conformance.selftest.killing import How, Kill, examine
@@ -108,7 +108,7 @@ class Matrix:
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
-            "suite": __version__,
+            "suite": suite_version(),
             "level": self.how.level,
             "seed": self.how.seed,
             "simulated": self.how.simulated,

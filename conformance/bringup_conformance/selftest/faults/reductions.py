@@ -1,7 +1,184 @@
-"""Faults of reductions."""
+"""Faults of reductions and scans."""
 
 from __future__ import annotations
 
-from bringup_conformance.selftest.corpus import Fault
+import numpy as np
 
-FAULTS: tuple[Fault, ...] = ()
+from bringup.ops.table import lookup
+from bringup_conformance.selftest.corpus import Array, Fault, OpCall, op_fault
+
+GROUP = "Reductions and scans"
+#: Elements that one block scans.
+_SCANNED = 256
+_BLOCK = 64
+
+
+def _is_float(array: Array) -> bool:
+    return array.dtype.kind not in "biu"
+
+
+def from_one(call: OpCall) -> Array | None:
+    """A sum starts at 1."""
+    if call.attrs["kind"] != "add" or call.dtype.kind == "b":
+        return None
+    return np.asarray(call.right + call.dtype.type(1))
+
+
+def of_nothing(call: OpCall) -> Array | None:
+    """A reduction over no elements leaves what was in memory."""
+    (x,) = call.operands
+    return call.before[0] if not x.size else None
+
+
+def lowest_of_nothing(call: OpCall) -> Array | None:
+    """The identity of a maximum is the lowest finite number."""
+    (x,) = call.operands
+    if call.attrs["kind"] != "max" or x.size or x.dtype not in (np.float32, np.float64):
+        return None
+    return np.full_like(call.right, np.finfo(x.dtype).min)
+
+
+def narrow_sum(call: OpCall) -> Array | None:
+    """Sums of 16-bit floats are kept in 16 bits all the way."""
+    (x,) = call.operands
+    dims = call.attrs["dims"]
+    if call.attrs["kind"] != "add" or not _is_float(x) or x.itemsize != 2 or len(dims) != 1:
+        return None
+    rows = np.moveaxis(x, dims[0], 0)
+    total = np.zeros(rows.shape[1:], x.dtype)
+    for row in rows:
+        total = (total + row).astype(x.dtype)
+    return total
+
+
+def difference_of_squares(call: OpCall) -> Array | None:
+    """The variance is E[x^2] - E[x]^2 in the input's dtype."""
+    (x,) = call.operands
+    dims = tuple(call.attrs["dims"])
+    count = int(np.prod([x.shape[d] for d in dims]))
+    if not _is_float(x) or not count:
+        return None
+    mean = (x.sum(axis=dims, dtype=x.dtype) / x.dtype.type(count)).astype(x.dtype)
+    square = ((x * x).sum(axis=dims, dtype=x.dtype) / x.dtype.type(count)).astype(x.dtype)
+    scale = count / max(count - call.attrs["correction"], 1e-30)
+    return np.asarray(((square - mean * mean) * x.dtype.type(scale)).astype(call.dtype))
+
+
+def _scan(call: OpCall) -> tuple[Array, int, int]:
+    (x,) = call.operands
+    d = call.attrs["dim"]
+    return x, d, x.shape[d]
+
+
+def lost_carry(call: OpCall) -> Array | None:
+    """Every block of a scan begins anew."""
+    x, d, n = _scan(call)
+    if n <= _SCANNED:
+        return None
+    parts = np.split(x, range(_SCANNED, n, _SCANNED), axis=d)
+    return np.concatenate([call.reference(part) for part in parts], axis=d)
+
+
+def double_carry(call: OpCall) -> Array | None:
+    """The carry is added twice to the second block."""
+    _, d, n = _scan(call)
+    if n <= _SCANNED or call.attrs["kind"] != "add":
+        return None
+    wrong = np.moveaxis(call.right, d, 0)
+    wrong[_SCANNED : 2 * _SCANNED] += wrong[_SCANNED - 1]
+    return np.moveaxis(wrong, 0, d)
+
+
+def first_kept(call: OpCall) -> Array | None:
+    """An exclusive scan keeps the first input."""
+    x, d, n = _scan(call)
+    if not call.attrs["exclusive"] or n == 0:
+        return None
+    wrong, at = call.right, [slice(None)] * x.ndim
+    at[d] = slice(-1, None) if call.attrs["reverse"] else slice(0, 1)
+    wrong[tuple(at)] = x[tuple(at)]
+    return wrong
+
+
+def forward_always(call: OpCall) -> Array | None:
+    """A scan from the end runs from the start."""
+    return call.reference(*call.operands, reverse=False)
+
+
+def last_equal(call: OpCall) -> Array | None:
+    """Of equal values the last is found."""
+    (x,) = call.operands
+    d = call.attrs["dim"]
+    flipped = call.reference(np.flip(x, d))
+    return np.asarray(x.shape[d] - 1 - flipped).astype(call.dtype)
+
+
+def blocks_in_any_order(call: OpCall) -> Array | None:
+    """Between blocks the later of equal values wins."""
+    (x,) = call.operands
+    d = call.attrs["dim"]
+    if x.shape[d] <= _BLOCK:
+        return None
+    best = np.take_along_axis(x, np.expand_dims(call.right.astype(np.int64), d), d)
+    tail = np.take(x, range(_BLOCK, x.shape[d]), axis=d)
+    hit = np.any(tail == best, axis=d)
+    return np.where(hit, np.argmax(tail == best, axis=d) + _BLOCK, call.right).astype(call.dtype)
+
+
+def first_block(call: OpCall) -> Array | None:
+    """Whether any or all hold is asked of the first block alone."""
+    (x,) = call.operands
+    dims = call.attrs["dims"]
+    if call.attrs["kind"] not in ("and", "or") or len(dims) != 1 or x.shape[dims[0]] <= _BLOCK:
+        return None
+    return call.reference(np.take(x, range(_BLOCK), axis=dims[0]))
+
+
+def zero_of_scalar(call: OpCall) -> Array | None:
+    """A reduction of one number is 0."""
+    return np.zeros_like(call.right) if call.operands[0].ndim == 0 else None
+
+
+def first_axis_only(call: OpCall) -> Array | None:
+    """Of several axes in the middle, the last is reduced at its first element alone."""
+    (x,) = call.operands
+    dims = sorted(call.attrs["dims"])
+    if len(dims) < 2 or not x.size:
+        return None
+    kept = np.take(x, [0], axis=dims[-1])
+    return call.reference(kept)
+
+
+def uncorrected(call: OpCall) -> Array | None:
+    """The correction of a variance is ignored."""
+    return call.reference(*call.operands, correction=0.0)
+
+
+def mean_of_last(call: OpCall) -> Array | None:
+    """A mean divides by the length of the last axis."""
+    (x,) = call.operands
+    dims = call.attrs["dims"]
+    if not x.ndim or not x.size:
+        return None
+    total = lookup("reduce").reference(x.astype(np.float64), kind="add", dims=dims)
+    return np.asarray(total / x.shape[-1]).astype(call.dtype)
+
+
+FAULTS: tuple[Fault, ...] = (
+    op_fault("RD01", GROUP, "sums start at 1", "reduce", from_one),
+    op_fault("RD03", GROUP, "a reduction of nothing is not written", "reduce", of_nothing),
+    op_fault("RD03b", GROUP, "the identity of max is finite", "reduce", lowest_of_nothing),
+    op_fault("RD07", GROUP, "16-bit floats are summed in 16 bits", "reduce", narrow_sum),
+    op_fault("RD09", GROUP, "variance as a difference", "var", difference_of_squares),
+    op_fault("RD10", GROUP, "scans lose the carry at 256", "cumulative", lost_carry),
+    op_fault("RD11", GROUP, "the second block has the carry twice", "cumulative", double_carry),
+    op_fault("RD12", GROUP, "exclusive scans keep the first input", "cumulative", first_kept),
+    op_fault("RD14", GROUP, "argmax takes the last of equals", ("argmax", "argmin"), last_equal),
+    op_fault("RD14b", GROUP, "later blocks win ties", ("argmax", "argmin"), blocks_in_any_order),
+    op_fault("RD15", GROUP, "any and all stop at the first block", "reduce", first_block),
+    op_fault("RD17", GROUP, "a reduction of a number is 0", "reduce", zero_of_scalar),
+    op_fault("RD20a", GROUP, "of several axes the last is one element", "reduce", first_axis_only),
+    op_fault("RD21a", GROUP, "the variance is not corrected", "var", uncorrected),
+    op_fault("RD22a", GROUP, "reversed scans run forward", "cumulative", forward_always),
+    op_fault("RD23a", GROUP, "means divide by the last axis", "mean", mean_of_last),
+)
