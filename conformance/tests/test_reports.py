@@ -170,6 +170,42 @@ def test_crashes_are_one_cause_whatever_their_numbers() -> None:
     assert [str(root) for root in found] == ["crash: RuntimeError: lost at N after N ms"]
 
 
+def test_a_guilty_pass_is_blamed_for_programs_with_what_it_does_away_with() -> None:
+    report = Report("toy", "fusion", 0)
+    without = Builder()
+    with without as b:
+        after = b.build([b.input(f32[3, 5])])
+    cause = {
+        "kind": "pass",
+        "name": "drops",
+        "ir_before": str(negated_sum()),
+        "ir_after": str(after),
+    }
+    for number, more in ((0, {"cause": cause, "reduced": None}), (1, {})):
+        name = f"fusion/programs/f32/{number}"
+        add(
+            report,
+            Outcome(case(name, negated_sum()), Verdict(), wrong((0, 0), "1.0", "2.0")),
+            **more,
+        )
+    found = roots.roots(document_of(report).failures)
+    assert [(str(root), root.failures) for root in found] == [("pass drops", (0, 1))]
+
+
+def test_a_kernel_of_many_ops_blames_none_for_others() -> None:
+    report = Report("toy", "fusion", 0)
+    ops_ = ("mul", "add", "sub", "exp", "sqrt")
+    large = "\n".join(f"%{i}: f32[] = {op}(%0)" for i, op in enumerate(ops_))
+    kernels = (large, "%1: f32[] = sub(%0, %0)", large)
+    for number, kernel in enumerate(kernels):
+        cause = {"kind": "kernel", "name": f"k{number}", "kernel": kernel}
+        name = f"fusion/programs/f32/{number}"
+        outcome = Outcome(case(name, negated_sum()), Verdict(), wrong((0, 0), "1.0", "2.0"))
+        add(report, outcome, cause=cause)
+    found = roots.roots(document_of(report).failures)
+    assert [(str(root), root.failures) for root in found] == [("sub", (0, 1, 2))]
+
+
 def test_two_faults_are_two_causes(two_faults: Path) -> None:
     found = roots.roots(documents.read(two_faults).failures)
     assert [str(root) for root in found] == ["mul on f32", "fusion of reduce → broadcast_in_dim"]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from bringup.errors import BringupError
 from bringup.graph import Graph
 from bringup.graph.parser import parse_graph
 from bringup.ops.table import Kind, find, lookup
-from bringup.passes.decompose import expand
+from bringup.passes.decompose import decompose
 from bringup_conformance.cases import PROGRAMS
 from bringup_conformance.reporting.documents import Plain, problem, shown
 
@@ -20,6 +22,10 @@ FATAL = ("crash", "hang", "oom")
 Feature = tuple[str, ...]
 # The most specific first: what explains as much in fewer words wins.
 _SPECIFIC = ("rule", "op and dtype", "pass", "plan", "fusion", "op", *FATAL)
+
+
+# A failure that blames more things than this shows none of them for others.
+_DECISIVE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,37 +52,52 @@ class Root:
 
 
 def roots(failures: Sequence[Plain], excused: Collection[str] = ()) -> list[Root]:
-    """Features that together explain every failure, each the one that explains most of what is
-    left.
+    """Features that together explain every failure, the one that is most to blame first.
 
-    excused: names of cases that fail as expected, and have no part in it.
     What was made small shows its features for sure; what was not is taken to have one that it could
-    have.
+    have.  Each failure has one vote, which it shares out among its features.
+    excused: names of cases that fail as expected, and have no part in it.
     """
     sure = [set(_features(each)) for each in failures]
     # A feature is believed of what was not made small only if something smaller shows it.
-    known = set[Feature]().union(*sure)
+    known = set[Feature]().union(*(each for each in sure if _names(each) <= _DECISIVE))
+    passes = _passes(failures)
     possible = [
-        own | known.intersection(_maybe(each)) for own, each in zip(sure, failures, strict=True)
+        own | known.intersection(_maybe(each, passes))
+        for own, each in zip(sure, failures, strict=True)
     ]
     left = {n for n, each in enumerate(failures) if each["case"]["name"] not in excused}
     found: list[Root] = []
     while left:
-        counts: dict[Feature, tuple[int, int]] = {}
-        for n in left:
-            for feature in possible[n]:
-                many, firm = counts.get(feature, (0, 0))
-                counts[feature] = (many + 1, firm + (feature in sure[n]))
-        if not counts:
-            found.append(Root(("unknown", "cause"), _sorted(failures, left)))
-            return found
-        best = max(counts, key=lambda c: (counts[c], -_SPECIFIC.index(c[0]), c))
+        votes = _votes(sure, possible, left)
+        if not votes:
+            return [*found, Root(("unknown", "cause"), _sorted(failures, left))]
+        best = max(votes, key=lambda each: (votes[each], -_SPECIFIC.index(each[0]), each))
         members = {n for n in left if best in possible[n]}
-        firm_ones = {n for n in members if best in sure[n]}
-        order = (*_sorted(failures, firm_ones), *_sorted(failures, members - firm_ones))
+        shown_by = {n for n in members if best in sure[n]}
+        order = (*_sorted(failures, shown_by), *_sorted(failures, members - shown_by))
         found.append(Root(best, order))
         left -= members
     return found
+
+
+def _votes(
+    sure: Sequence[set[Feature]], possible: Sequence[set[Feature]], left: Collection[int]
+) -> dict[Feature, Fraction]:
+    found: dict[Feature, Fraction] = {}
+    for n in left:
+        for feature in possible[n]:
+            voters = sure[n] if feature in sure[n] else possible[n]
+            found[feature] = found.get(feature, Fraction(0)) + Fraction(1, _names(voters))
+    return found
+
+
+def _names(features: Collection[Feature]) -> int:
+    """How many things are blamed.  An op and the same op with a dtype are one; so are the ops that
+    a program fuses, of which the one is meant that most programs share.
+    """
+    kinds = [kind for kind, *_ in features]
+    return max(1, len(kinds) - kinds.count("op and dtype") - max(0, kinds.count("fusion") - 1))
 
 
 def _sorted(failures: Sequence[Plain], which: set[int]) -> tuple[int, ...]:
@@ -102,6 +123,10 @@ def _features(failure: Plain) -> Iterator[Feature]:
         yield ("pass", guilty["name"])
     elif guilty.get("kind") == "plan":
         yield ("plan", "of buffers")
+    elif guilty.get("kind") == "kernel" and kernel_ops(guilty):
+        yield from (("op", name) for name in kernel_ops(guilty))
+        if "fusion" in failure.get("guilty", ()):
+            yield from (("fusion", *edge) for edge in _edges(graph))
     elif any(instr.op.name == case["op"] for instr in graph.instrs):
         yield from _of_op(case["op"], case["dtype"])
     elif "reduced" in failure or len(graph) == 1:
@@ -139,22 +164,55 @@ def _edges(graph: Graph) -> Iterator[tuple[str, str]]:
                 yield (maker.op.name, instr.op.name)
 
 
-def _maybe(failure: Plain) -> Iterator[Feature]:
+def _maybe(failure: Plain, passes: Mapping[str, set[str]]) -> Iterator[Feature]:
     """What a program that was not made small, or one op made of others, may fail for."""
     graph = graph_of(shown(failure))
     if graph is None:
         return
     op = failure["case"]["op"]
-    row = None if op == PROGRAMS else lookup(op)
-    if row is None:
-        parts = [] if "reduced" in failure or len(graph) == 1 else [graph]
-    else:
-        made = [i for i in graph.instrs if i.op is row] if row.decompose is not None else []
-        parts = [expand(instr) for instr in made[:1]]
-    for part in parts:
-        yield from _ops(part)
-        if problem(failure).get("fused", True):
-            yield from (("fusion", *edge) for edge in _edges(part))
+    if op == PROGRAMS and ("reduced" in failure or len(graph) == 1):
+        return
+    if op != PROGRAMS and lookup(op).decompose is None:
+        return
+    parts = _taken_apart(graph)
+    yield from _ops(parts)
+    if problem(failure).get("fused", True):
+        yield from (("fusion", *edge) for edge in _edges(parts))
+        there = {instr.op.name for instr in graph.instrs}
+        yield from (("pass", name) for name, gone in passes.items() if gone & there)
+
+
+def _passes(failures: Sequence[Plain]) -> dict[str, set[str]]:
+    """The guilty passes, with the ops that they do away with."""
+    found: dict[str, set[str]] = {}
+    for each in failures:
+        cause = each.get("cause", {})
+        if cause.get("kind") == "pass":
+            found.setdefault(cause["name"], set()).update(undone(cause))
+    return found
+
+
+def undone(cause: Plain) -> set[str]:
+    """Names of the ops that a guilty pass did away with."""
+    before, after = (graph_of({"ir": cause.get(key)}) for key in ("ir_before", "ir_after"))
+    if before is None or after is None:
+        return set()
+    counts = [Counter(instr.op.name for instr in graph.instrs) for graph in (before, after)]
+    return set(counts[0] - counts[1])
+
+
+def _taken_apart(graph: Graph) -> Graph:
+    """The program with nothing in it that is made of others."""
+    try:
+        return decompose(lambda instr: lookup(instr.op.name).kind is not Kind.COMPOSITE).run(graph)
+    except BringupError:
+        return graph
+
+
+def kernel_ops(cause: Plain) -> set[str]:
+    """Names of the ops that a guilty kernel computes."""
+    rows = map(find, re.findall(r" = (\w+)\(", cause.get("kernel", "")))
+    return {row.name for row in rows if row is not None and row.kind is not Kind.SOURCE}
 
 
 def graph_of(case: Plain) -> Graph | None:

@@ -5,7 +5,6 @@ guilty.
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -17,7 +16,7 @@ from bringup_conformance.reporting.html import bounds
 from bringup_conformance.reporting.html.drawing import drawing
 from bringup_conformance.reporting.html.heads import code, pairs, scrolled
 from bringup_conformance.reporting.html.markup import Child, Markup, join, tag
-from bringup_conformance.reporting.roots import Root, graph_of
+from bringup_conformance.reporting.roots import Root, graph_of, kernel_ops, undone
 
 #: Failures that are shown whole, and those of them that are open at first; the others are named.
 MOST_WHOLE, MOST_OPEN = 40, 3
@@ -76,7 +75,9 @@ def _failure(n: int, failure: Plain, file: str | None, opened: bool) -> Markup:
     summary = tag(
         "summary",
         tag("span", failure["case"]["name"], class_="name"),
+        " ",
         tag("span", what["kind"], class_="chip"),
+        " ",
         tag("span", what["what"].split("\n", maxsplit=1)[0][:300], class_="what"),
     )
     words = (
@@ -187,24 +188,20 @@ def _picture(failure: Plain, graph: Graph | None) -> Markup | None:
 
 
 def _blamed(failure: Plain, graph: Graph) -> set[int]:
-    """Instructions that are guilty for sure: those of a guilty op, those that a guilty pass did
-    away with, or the only one.
+    """Instructions that are guilty for sure: those of a guilty op or kernel, those that a guilty
+    pass did away with, or the only one.
     """
     cause = failure.get("cause", {})
     names: set[str] = set()
     if cause.get("kind") == "op":
         names = {cause["name"]}
+    if cause.get("kind") == "kernel":
+        names = kernel_ops(cause)
     if cause.get("kind") == "pass":
-        before, after = (graph_of({"ir": cause.get(key, "")}) for key in ("ir_before", "ir_after"))
-        if before is not None and after is not None:
-            names = set(_ops(before) - _ops(after))
+        names = undone(cause)
     if len(graph) == 1:
         return {0}
     return {i for i, instr in enumerate(graph.instrs) if instr.op.name in names}
-
-
-def _ops(graph: Graph) -> Counter[str]:
-    return Counter(instr.op.name for instr in graph.instrs)
 
 
 def _guilty(failure: Plain) -> Markup | None:

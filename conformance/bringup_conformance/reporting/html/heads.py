@@ -35,7 +35,6 @@ def head(document: Document) -> Markup:
     count = f"{whole['failed']:,} of {cases:,} cases" if whole["failed"] else f"{cases:,} cases"
     product = env.get("product", "")
     facts = [
-        ("device", whole["backend"]),
         ("product", product if product != whole["backend"] else ""),
         ("level", whole["level"]),
         ("seed", str(whole["seed"])),

@@ -99,9 +99,15 @@ def _order(boxes: list[Box], layers: list[list[int]]) -> None:
             wanted = {}
             for n in layer:
                 near = boxes[n].above if down else boxes[n].below
-                wanted[n] = sum(place[m] for m in near) / len(near) if near else place[n]
+                ends = [place[m] + (0 if down else _port(boxes[m], n)) for m in near]
+                wanted[n] = sum(ends) / len(ends) if ends else place[n]
             layer.sort(key=lambda n: wanted[n])
             place.update({n: float(i) for i, n in enumerate(layer)})
+
+
+def _port(box: Box, n: int) -> float:
+    """Where on a node an edge from another ends, as a share of a place."""
+    return (box.above.index(n) + 1) / (len(box.above) + 1) - 0.5
 
 
 def _spread(boxes: list[Box], layers: list[list[int]]) -> None:
