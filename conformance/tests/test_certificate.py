@@ -27,7 +27,6 @@ from bringup_conformance.execution.expectations import Entry, Expectations
 from bringup_conformance.execution.plan import Plan, Unit
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.reporting import certificate
-from bringup_conformance.reporting.verifying import SAMPLE
 
 OPS = ("exp", "add", "sub", "sort", "gelu", "reduce", "reshape")
 Data = Any
@@ -303,7 +302,18 @@ def test_a_rerun_finds_results_that_were_never_had(
     other = looked_through(folder, rerun=True, sample=0)[0]
     assert other
     assert all("gives another verdict now" in each for each in other)
-    assert SAMPLE < 1000
+
+
+def test_a_rerun_finds_what_is_offered_after_all(
+    folder: Path, devices: dict[str, Reference], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offered(given: Plan) -> list[Unit]:
+        made = [replace(c, run=passes) for u in checks(given) for c in u.make()]  # type: ignore[type-var]
+        return [Unit("runtime", c.op, "", "", c.op, partial(iter, [c])) for c in made]
+
+    monkeypatch.setitem(levels.MADE, "runtime", offered)
+    problems = looked_through(folder, rerun=True, sample=1)[0]
+    assert problems == ["runtime/stream/ordered was skipped as not offered, and it is"]
 
 
 def test_the_command_refuses_with_status_1_and_a_sentence_each(

@@ -58,7 +58,7 @@ def looked_through(
     try:
         given = verifying.read(folder)
         found = verifying.inconsistent(given)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, BringupError) as error:
         return [f"its files are not those of a certificate: {error!r}"], {}
     statement = dict(given.statement)
     if found or not (backend or rerun):

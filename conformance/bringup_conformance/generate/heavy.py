@@ -42,22 +42,23 @@ Make = Callable[[TensorType], Graph]
 
 def units(plan: Plan) -> list[Unit]:
     """Reading the far end of an array, and computing all of it."""
-    found = []
+    # One unit, so that no two workers hold such arrays at a time.
+    return [Unit("exhaustive", AREA, "", "heavy", AREA, partial(_items, plan))]
+
+
+def _items(plan: Plan) -> Iterator[Item]:
     for dtype, name, make in ((u8, "read", _read), (u8, "copy", _copy), (i32, "read", _read)):
-        made = partial(_item, plan, dtype, name, make)
-        found.append(Unit("exhaustive", AREA, dtype.name, name, AREA, made))
-    return found
+        yield _item(plan, dtype, name, make)
 
 
-def _item(plan: Plan, dtype: DType, name: str, make: Make) -> Iterator[Item]:
+def _item(plan: Plan, dtype: DType, name: str, make: Make) -> Item:
     full = f"exhaustive/{AREA}/{dtype.name}/{name}"
     type_ = dtype[BYTES // dtype.itemsize]
     graph = make(type_)
     reason = reason_of(graph, plan.support) or _too_large(plan.capabilities, type_)
     if reason is not None:
-        yield Unsupported(full, "exhaustive", AREA, dtype.name, reason)
-        return
-    yield Check(
+        return Unsupported(full, "exhaustive", AREA, dtype.name, reason)
+    return Check(
         name=full,
         level="exhaustive",
         op=AREA,
