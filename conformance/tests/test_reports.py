@@ -203,7 +203,7 @@ def test_a_kernel_of_many_ops_blames_none_for_others() -> None:
         outcome = Outcome(case(name, negated_sum()), Verdict(), wrong((0, 0), "1.0", "2.0"))
         add(report, outcome, cause=cause)
     found = roots.roots(document_of(report).failures)
-    assert [(str(root), root.failures) for root in found] == [("sub", (0, 1, 2))]
+    assert [(str(root), root.failures) for root in found] == [("sub", (1, 0, 2))]
 
 
 def test_two_faults_are_two_causes(two_faults: Path) -> None:

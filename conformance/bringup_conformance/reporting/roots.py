@@ -71,12 +71,12 @@ def roots(failures: Sequence[Plain], excused: Collection[str] = ()) -> list[Root
     while left:
         votes = _votes(sure, possible, left)
         if not votes:
-            return [*found, Root(("unknown", "cause"), _sorted(failures, left))]
+            return [*found, Root(("unknown", "cause"), tuple(_sorted(failures, sure, left)))]
         best = max(votes, key=lambda each: (votes[each], -_SPECIFIC.index(each[0]), each))
         members = {n for n in left if best in possible[n]}
         shown_by = {n for n in members if best in sure[n]}
-        order = (*_sorted(failures, shown_by), *_sorted(failures, members - shown_by))
-        found.append(Root(best, order))
+        order = [_sorted(failures, sure, each) for each in (shown_by, members - shown_by)]
+        found.append(Root(best, (*order[0], *order[1])))
         left -= members
     return found
 
@@ -100,11 +100,16 @@ def _names(features: Collection[Feature]) -> int:
     return max(1, len(kinds) - kinds.count("op and dtype") - max(0, kinds.count("fusion") - 1))
 
 
-def _sorted(failures: Sequence[Plain], which: set[int]) -> tuple[int, ...]:
-    """Those that were made small first, then by size."""
-    return tuple(
-        sorted(which, key=lambda n: ("reduced" not in failures[n], failures[n].get("nodes", 0), n))
-    )
+def _sorted(
+    failures: Sequence[Plain], sure: Sequence[set[Feature]], which: Collection[int]
+) -> list[int]:
+    """Those that were made small first; of these, those that blame fewest things."""
+
+    def key(n: int) -> tuple[bool, int, int, int]:
+        failure = failures[n]
+        return "reduced" not in failure, _names(sure[n]), failure.get("nodes", 0), n
+
+    return sorted(which, key=key)
 
 
 def _features(failure: Plain) -> Iterator[Feature]:

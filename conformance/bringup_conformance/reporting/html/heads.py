@@ -70,12 +70,18 @@ def next_(document: Document, causes: Sequence[Root]) -> Markup | None:
         bar = tag("span", class_="bar", style=f"--part:{100 * many / all_:.1f}%")
         link = tag("a", document.failures[best]["case"]["name"], href=f"#failure-{best}")
         rows.append(
-            tag("tr", tag("th", str(root), scope="row"), tag("td", many, bar), tag("td", link))
+            tag(
+                "tr",
+                tag("th", str(root), scope="row"),
+                tag("td", many, bar, class_="number"),
+                tag("td", link),
+            )
         )
-    names = ("in common", "failures", "begin with")
+    titles = (("in common", None), ("failures", "number"), ("begin with", None))
+    heads_ = (tag("th", name, scope="col", class_=look) for name, look in titles)
     table = tag(
         "table",
-        tag("thead", tag("tr", (tag("th", name, scope="col") for name in names))),
+        tag("thead", tag("tr", heads_)),
         tag("tbody", rows),
         class_="wide",
     )

@@ -1,5 +1,5 @@
 "use strict";
-// Links to failures open them; so does printing.
+// Links to failures open them.
 function reveal() {
   let at = location.hash && document.getElementById(location.hash.slice(1));
   if (!at) return;
@@ -7,7 +7,6 @@ function reveal() {
   at.scrollIntoView();
 }
 addEventListener("hashchange", reveal);
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => (d.open = true)));
 reveal();
 
 // What a cell stands for, in a line that pointing, touching and the arrow keys all reach.
