@@ -123,18 +123,22 @@ def _key_device(bench: Bench) -> None:
 
 
 def _neighbour(bench: Bench) -> OpenDevice:
-    """Another device of the same backend."""
+    """Another device of the same backend: the opened one of that name if there is."""
     here = bench.open
     try:
-        indices = [info.index for info in here.backend.devices()]
-        if get(here.name) is not here:
-            raise NotOffered("it cannot be opened by name")
-    except (BackendError, NoHardware) as error:
-        raise NotOffered(f"it cannot be opened by name: {error}") from None
-    for index in indices:
-        if index != here.index:
-            return get(f"{here.backend_name}:{index}")
-    raise NotOffered("its backend has one device")
+        infos = [info for info in here.backend.devices() if info.index != here.index]
+    except NoHardware as absent:
+        raise NotOffered(f"its backend has no hardware: {absent}") from None
+    if not infos:
+        raise NotOffered("its backend has one device")
+    other = infos[0]
+    try:
+        if get(here.name) is here:
+            return get(f"{here.backend_name}:{other.index}")
+    except BackendError:
+        pass  # a backend that is no plugin is opened by itself
+    device = here.backend.open(other.index)
+    return OpenDevice(here.backend_name, other.index, here.backend, device, other)
 
 
 def _key_lifetime(bench: Bench) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import bringup as bu
 from bringup.errors import BringupError, DeviceError
 from bringup_conformance.oracle.numbers import Array
+from bringup_conformance.runtime import pressure
 from bringup_conformance.runtime.banded import BandedPrograms, BandedSteps, banded
 from bringup_conformance.runtime.bench import Bench, Promise
 from bringup_conformance.runtime.programs import samples
@@ -94,6 +95,7 @@ def _calls_balanced(bench: Bench) -> None:
         bench.host(first * 2)
 
     _steady(bench, "calls", calls, rounds, 3 * x.nbytes)
+    pressure.calls(bench)
 
 
 def _once(bench: Bench) -> None:
@@ -131,6 +133,7 @@ def _compiles_balanced(bench: Bench) -> None:
         bu.clear_caches()
 
     _steady(bench, "compiling", compiles, 60, 0)
+    pressure.compiles(bench)
 
 
 def _emptied(guard: BandedSteps | BandedPrograms) -> int:
@@ -167,6 +170,7 @@ def _errors_balanced(bench: Bench) -> None:
         _raises(bench, x)
 
     _steady(bench, "calls that fail", errors, bench.count(200, 40), 0)
+    pressure.errors(bench)
 
 
 def _fails(bench: Bench, x: Array, n: int) -> None:

@@ -9,10 +9,12 @@ import numpy as np
 
 import bringup as bu
 from bringup_conformance.cases import NotOffered
+from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.oracle.numbers import Array, same_bits
 from bringup_conformance.runtime.banded import BandedPrograms, BandedSteps, banded
 from bringup_conformance.runtime.bench import Bench, Handles, Promise
-from bringup_conformance.runtime.programs import ODD, Sample, crowded, samples, types_of
+from bringup_conformance.runtime.crowds import crowds
+from bringup_conformance.runtime.programs import ODD, Sample, samples, types_of
 
 #: Bytes that fresh memory is filled with: NaN of every float, a large number, zero.
 _POISONS = (0xFF, 0x7B, 0x00)
@@ -113,7 +115,7 @@ def _tailed(bench: Bench) -> Iterator[Sample]:
 
 def _contents_irrelevant(bench: Bench) -> None:
     """Whatever the pool's memory held, results are the same: bytes are left there before calls."""
-    for sample in (*samples(bench), crowded(bench)):
+    for sample in (*samples(bench), *crowds(bench, 33)):
         compiled = bench.lower(sample.fn, *sample.types)
         for poison in _POISONS:
             _foul(bench, sample, poison)
@@ -236,18 +238,19 @@ def _host_view(bench: Bench) -> None:
 
 
 def _scratch_sufficient(bench: Bench) -> None:
-    """Values of odd sizes and many dtypes at once, taken apart so that the arena holds them."""
-    from bringup_conformance.execution.targets import DeviceTarget
-
-    sample = crowded(bench)
-    graph = bu.trace(sample.fn, *sample.types)
-    for fuse in (False, True):
-        run = DeviceTarget(bench.open).compile(graph, fuse=fuse)
-        for _ in range(2):
-            for i, (found, right) in enumerate(
-                zip(run(list(sample.inputs)), sample.expected, strict=True)
-            ):
-                bench.equal(found, right, f"{'fused' if fuse else 'unfused'}, result {i}")
+    """Crowded arenas, fused and taken apart, on sizes in turn, full of what was there before."""
+    target = DeviceTarget(bench.open)
+    for n in (13, 65, 7, 301):
+        for sample in crowds(bench, n):
+            graph = bu.trace(sample.fn, *sample.types)
+            for fuse in (False, True):
+                run = target.compile(graph, fuse=fuse)
+                for poison in _POISONS[:2]:
+                    _foul(bench, sample, poison)
+                    found = run(list(sample.inputs))
+                    for i, (result, right) in enumerate(zip(found, sample.expected, strict=True)):
+                        where = f"{sample.name} on {n}, {'fused' if fuse else 'in parts'}"
+                        bench.equal(result, right, f"{where}: result {i}")
 
 
 def _contents_kept(bench: Bench) -> None:

@@ -1,0 +1,116 @@
+"""Work on large parts of a device's memory: what stays behind is missed soon.
+
+Devices say nothing of the memory they hold for themselves, so that a leak inside one shows in
+nothing but the allocation that fails in the end.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import numpy as np
+
+import bringup as bu
+from bringup.errors import OutOfMemoryError
+from bringup.runtime.compiler import Options, compile_graph
+from bringup_conformance.runtime.bench import Bench
+
+#: Memory is taken in so many parts; more rounds than that find a part that is kept in each.
+_PARTS = 10
+_ROUNDS = 14
+#: Declared memory that is filled in reasonable time.
+_MOST = 4 << 30
+
+
+def _part(bench: Bench) -> int | None:
+    """Elements of one part, None if the device's memory is unknown or too large to fill."""
+    total = bench.facts.capabilities.limits.memory_bytes
+    if not total or total > _MOST:
+        return None
+    return max(total // _PARTS // bench.dtype.itemsize, 1)
+
+
+def _again(bench: Bench, what: str, do: Callable[[], None]) -> None:
+    for number in range(_ROUNDS):
+        try:
+            do()
+        except OutOfMemoryError as error:
+            bench.broken(f"{what}: there is no memory left in round {number}: {error.what}")
+        gc.collect()
+
+
+def calls(bench: Bench) -> None:
+    """Calls, donated calls, and calls that need as much scratch as their plan says."""
+    n = _part(bench)
+    if n is None:
+        return
+    x = bench.small(n)
+    for what, donate in (("calls", ()), ("donated calls", (0,))):
+        step = bench.jit(lambda a: a + 1, donate_argnums=donate)
+
+        def call(step: Callable[..., bu.Array] = step) -> None:
+            result = step(bench.array(x))
+            bench.equal(bench.host(result[:3]), x[:3] + np.array(1, x.dtype), "a large result")
+
+        _again(bench, f"{what} on a tenth of all memory", call)
+    _planned(bench, n)
+
+
+def _planned(bench: Bench, n: int) -> None:
+    """A program whose inputs, results and scratch take some six tenths."""
+    type_ = bench.type(n)
+    graph = bu.trace(lambda a: bu.flip(bu.flip(a) + a) - a, type_)
+    compiled = compile_graph(graph, bench.open, options=Options(fuse=False))
+    scratch = sum(program.arena_bytes for program in compiled.programs)
+    if scratch > 5 * type_.nbytes:
+        return
+    x = bench.small(n)
+    with bench.handles() as held:
+        try:
+            (result,) = held.run(compiled, [held.put(x)])
+        except OutOfMemoryError as error:
+            planned = (scratch + 2 * type_.nbytes) >> 20
+            bench.broken(f"a call that takes {planned} MiB by its plan: {error.what}")
+        bench.equal(held.get(result, bench.type(3)), x[::-1][:3].copy(), "a large result")
+
+
+def compiles(bench: Bench) -> None:
+    """Programs with large tables, each dropped before the next is made."""
+    n = _part(bench)
+    if n is None:
+        return
+    x, few = bench.small(n), bench.small(1)
+
+    def compile_() -> None:
+        number = len(made)
+        made.append(number)
+        table = x.copy()
+        table[-1] = number
+        fn = bench.jit(lambda a: bu.asarray(table, device=bench.open)[-1:] + a)
+        bench.host(fn(bench.array(few)))
+        bu.clear_caches()
+
+    made: list[int] = []
+    _again(bench, "programs with tables of a tenth of all memory", compile_)
+
+
+def errors(bench: Bench) -> None:
+    """Calls that fail for lack of memory behind their first result."""
+    n = _part(bench)
+    if n is None:
+        return
+    x = bench.small(n)
+    many = bench.jit(lambda a: (a + 1, bu.broadcast_to(a, (_PARTS + 1, n)) + 1))
+
+    def fail() -> None:
+        array = bench.array(x)
+        try:
+            many(array)
+        except OutOfMemoryError:
+            return
+        bench.broken("more memory was given than there is", "errors.out-of-memory")
+
+    _again(bench, "calls that fail for lack of memory", fail)
+    step = bench.jit(lambda a: a + 2)
+    _again(bench, "calls after such as failed", lambda: [step(bench.array(x))].clear())
