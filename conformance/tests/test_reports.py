@@ -1,121 +1,44 @@
-"""The forms of a report: what each shows, that pages stand alone, that files keep to a schema."""
+"""The forms of a report for people: what each shows, and that pages stand alone."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from html.parser import HTMLParser
-from io import StringIO
 from itertools import pairwise
 from pathlib import Path
-from xml.etree import ElementTree
 
-import faulty
 import numpy as np
 import pytest
-from faulty import Reference
-from rich.console import Console
+from small import (
+    add,
+    case,
+    check_page,
+    expected_to_fail,
+    negated_sum,
+    one,
+    run_two_faults,
+    shown,
+    small_report,
+    wrong,
+)
 from syrupy.assertion import SnapshotAssertion
-from typer.testing import CliRunner
 
-from bringup import ops
 from bringup.dtypes import f32
-from bringup.graph import Builder, Graph
-from bringup_conformance import Report, cli, run
-from bringup_conformance.cases import Case, Check, Outcome, Problem, Unsupported
-from bringup_conformance.generate.recipes import Recipe
-from bringup_conformance.oracle.verdict import BUCKETS, Mismatch, Verdict, bucket_ends, histogram
-from bringup_conformance.reporting import documents, failures, roots, schema, terminal, writing
-from bringup_conformance.reporting.compare import compare
-from bringup_conformance.reporting.documents import Document, document_of
+from bringup.graph import Builder
+from bringup_conformance import Report
+from bringup_conformance.cases import Outcome, Problem
+from bringup_conformance.oracle.verdict import BUCKETS, Verdict, bucket_ends, histogram
+from bringup_conformance.reporting import documents, roots
+from bringup_conformance.reporting.documents import document_of
 from bringup_conformance.reporting.html import page
 from bringup_conformance.reporting.html.layout import place
-from bringup_conformance.reporting.junit import junit
-from bringup_conformance.reporting.reports import Failure, Tally
-from bringup_conformance.reporting.results import result_of
-
-EMPTY = {"meta", "br", "hr"}
-
-
-def negated_sum() -> Graph:
-    with Builder() as b:
-        x = b.input(f32[3, 5])
-        total = ops.reduce(x, kind="add", dims=(1,))
-        return b.build([ops.broadcast_in_dim(ops.neg(total), shape=(3, 5), dims=(0,))])
-
-
-def one(op: str) -> Graph:
-    with Builder() as b:
-        return b.build([getattr(ops, op)(b.input(f32[9]))])
-
-
-def case(name: str, graph: Graph, rules: tuple[str, ...] = ()) -> Case:
-    level, op, dtype, *_ = name.split("/")
-    data = (tuple(Recipe("ramp") for _ in graph.inputs),)
-    return Case(name, level, op, dtype, graph, data, rules=rules)
-
-
-def wrong(index: tuple[int, ...], actual: str, expected: str) -> Problem:
-    verdict = Verdict(
-        1, 15, 0, 0.0, 0.0, (Mismatch(0, index, actual, expected, expected, expected),)
-    )
-    return Problem("wrong", str(verdict.mismatches[0]), verdict=verdict)
-
-
-def add(report: Report, outcome: Outcome, **more: object) -> None:
-    found = None
-    if outcome.problem is not None:
-        found = failures.document(outcome, failures.Run(report.backend, report.seed))
-        file = Path(f"failure-{len(report.failures):03}.json")
-        report.failures.append(Failure({**found, **more}, file))
-    report.add(result_of(outcome, 0.25, found))
-
-
-def small_report() -> Report:
-    """A run with something of everything."""
-    report = Report("toy", "fusion", 3, seconds=2.5)
-    right = Verdict(0, 100, 2, 0.5, 1.5, (), (90, 0, 4, 3, 1))
-    add(report, Outcome(case("ops/abs/f32/0", one("abs"), ("abs.f32.of-nan",)), right))
-    floor = case("ops/floor/f32/0", one("floor"), ("floor.f32.of-minus-zero",))
-    add(report, Outcome(floor, Verdict(1, 9), wrong((8,), "-0.0", "0.0")), nodes=1)
-    add(report, Outcome(case("fusion/programs/f32/1", negated_sum()), right))
-    for number in (2, 3):
-        fused = case(f"fusion/programs/f32/{number}", negated_sum())
-        small = {
-            **failures.case_to_json(fused),
-            "problem": failures.problem_to_json(wrong((2, 4), "0.0", "-60.0")),
-        }
-        more = {"reduced": small, "guilty": ["fusion"]} if number == 2 else {}
-        add(report, Outcome(fused, right, wrong((2, 4), "0.0", "-60.0")), **more)
-    alone = Check("runtime/memory/inputs", "runtime", "memory", ("memory.input-unchanged",), none)
-    broken = Problem("broken", "input 0 changed", rules=("memory.input-unchanged",))
-    add(report, Outcome(alone, Verdict(), broken))
-    report.unsupported.append(Unsupported("ops/exp/f64", "ops", "exp", "f64", "no <f64> at all"))
-    report.environment = {"product": "a & b", "details": {"driver": "7"}, "capabilities": {}}
-    return report
-
-
-def none(_target: object) -> None:
-    return None
-
-
-def shown(report: Report, **options: object) -> str:
-    text = StringIO()
-    terminal.show_report(Console(file=text, **options), report)  # type: ignore[arg-type]
-    return text.getvalue()
+from bringup_conformance.reporting.reports import Tally
 
 
 @pytest.fixture(scope="module")
 def two_faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run on a device with two faults."""
-
-    def edit(instr, operands, right, mode):  # type: ignore[no-untyped-def]
-        right = faulty.drops_the_tail(instr, operands, right, mode)
-        return faulty.sees_partial_sums(instr, operands, right, mode)
-
     folder = tmp_path_factory.mktemp("two")
-    run(Reference(edit=edit, name="two faults"), "smoke", report=folder, shrink_seconds=20)
+    run_two_faults(folder)
     return folder
 
 
@@ -242,44 +165,6 @@ def test_a_clean_report_says_where_to_climb() -> None:
 # Pages.
 
 
-class Reader(HTMLParser):
-    """Checks that elements end where they should, and collects what they refer to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: Counter[str] = Counter()
-        self.links: list[str] = []
-        self.tags: Counter[str] = Counter()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.tags[tag] += 1
-        if tag not in EMPTY:
-            self.open.append(tag)
-        self.ids.update(filter(None, [given.get("id")]))
-        refers = [given.get(name) for name in ("href", "src", "data", "action", "poster")]
-        self.links += [link for link in refers if link]
-        for name in ("aria-labelledby", "aria-describedby"):
-            self.links += [f"#{part}" for part in (given.get(name) or "").split()]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"</{tag}> ends nothing"
-        assert self.open.pop() == tag
-
-
-def check_page(text: str) -> Reader:
-    reader = Reader()
-    reader.feed(text)
-    reader.close()
-    assert not reader.open
-    assert [name for name, many in reader.ids.items() if many > 1] == []
-    assert all(link.startswith("#") and link[1:] in reader.ids for link in reader.links)
-    assert not re.search(r"url\(|@import|fetch\(|XMLHttp|import\(", text)
-    assert not re.search(r"https?://(?!www\.w3\.org/)", text)
-    return reader
-
-
 def test_a_page_stands_alone(two_faults: Path) -> None:
     reader = check_page((two_faults / "report.html").read_text("utf-8"))
     written = json.loads((two_faults / "report.json").read_text("utf-8"))
@@ -322,6 +207,19 @@ def test_a_page_of_thousands_of_failures_stays_small() -> None:
     assert text.count("<svg") < 100
 
 
+def test_what_was_expected_is_told_and_no_failure_of_the_device() -> None:
+    report = expected_to_fail()
+    assert report.ok
+    body = page(document_of(report))
+    check_page(body)
+    assert "passes, but for what was expected" in body
+    assert "mended in stepping B1" in body
+    assert "exp (f16)" in body
+    assert 'id="next"' in body
+    assert "Mend " not in body
+    assert "next: conformance run --backend=toy --level=runtime" in shown(report)
+
+
 # Pictures.
 
 
@@ -351,156 +249,3 @@ def test_boxes_never_overlap_and_edges_go_down() -> None:
 def test_a_chain_is_straight() -> None:
     placed = place([60.0, 90.0, 40.0], [(0, 1), (1, 2)])
     assert len({round(box.x, 3) for box in placed.boxes}) == 1
-
-
-# Build servers.
-
-
-def test_junit(snapshot: SnapshotAssertion) -> None:
-    assert junit(document_of(small_report())) == snapshot
-
-
-def test_junit_has_a_suite_for_each_level_and_a_test_for_each_op_and_dtype() -> None:
-    root = ElementTree.fromstring(junit(document_of(small_report())))
-    assert root.tag == "testsuites"
-    assert [suite.get("name") for suite in root] == ["ops", "fusion", "runtime"]
-    named = {
-        (suite.get("name"), t.get("classname"), t.get("name")): t
-        for suite in root
-        for t in suite.iter("testcase")
-    }
-    assert named.keys() == {
-        ("ops", "ops.elementwise.abs", "f32"),
-        ("ops", "ops.elementwise.floor", "f32"),
-        ("ops", "ops.elementwise.exp", "f64"),
-        ("fusion", "fusion.programs.programs", "f32"),
-        ("runtime", "runtime.runtime.memory", "memory"),
-    }
-    skipped = named["ops", "ops.elementwise.exp", "f64"].find("skipped")
-    assert skipped is not None
-    assert skipped.get("message") == "no <f64> at all"
-    fused = named["fusion", "fusion.programs.programs", "f32"]
-    assert fused.get("time") == "0.750"
-    [failure] = fused
-    assert failure.get("message") == "2 of 3: output 0[2, 4] is 0.0, not -60.0"
-    assert "conformance replay failure-001.json" in (failure.text or "")
-    for suite in root:
-        assert int(suite.get("tests", "")) == len(list(suite.iter("testcase")))
-        for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-            assert int(suite.get(count, "")) == len(list(suite.iter(tag)))
-
-
-def test_junit_takes_whatever_a_device_says() -> None:
-    report = Report("toy", "smoke", 0)
-    problem = Problem("crash", "running: \x1b[31m\x00 <lost> ]]> \ud800")
-    add(report, Outcome(case("smoke/abs/f32/0", one("abs")), Verdict(), problem))
-    text = junit(document_of(report))
-    [error] = ElementTree.fromstring(text.encode()).iter("error")
-    assert error.get("type") == "crash"
-    assert "<lost>" in (error.get("message") or "")
-
-
-# Files.
-
-
-def test_every_field_of_a_report_is_documented(two_faults: Path) -> None:
-    whole = json.loads((two_faults / "report.json").read_text("utf-8"))
-    assert schema.undocumented(whole, schema.REPORT) == []
-    assert schema.undocumented(document_of(small_report()).whole, schema.REPORT) == []
-    files = [*two_faults.glob("failure-*.json")]
-    assert len(files) == whole["failed"]
-    for file in files:
-        document = json.loads(file.read_text("utf-8"))
-        assert schema.undocumented(document, schema.FAILURE) == [], file
-    for failure in document_of(small_report()).failures:
-        assert schema.undocumented(failure, schema.FAILURE) == []
-
-
-def test_a_field_that_nobody_documented_is_found() -> None:
-    whole = {**document_of(small_report()).whole, "mood": 1, "cases": [{"name": "", "age": 3}]}
-    assert schema.undocumented(whole, schema.REPORT) == ["cases[].age", "mood"]
-
-
-def test_a_report_is_read_back_from_a_folder_that_moved(two_faults: Path, tmp_path: Path) -> None:
-    moved = tmp_path / "moved"
-    two_faults.rename(moved)
-    try:
-        document = documents.read(moved)
-        assert document == documents.read(moved / "report.json")
-        assert any("reduced" in failure for failure in document.failures)
-        assert page(document) == (moved / "report.html").read_text("utf-8")
-    finally:
-        moved.rename(two_faults)
-
-
-def test_a_report_without_its_failure_files_still_has_forms(tmp_path: Path) -> None:
-    writing.write(small_report(), tmp_path)
-    document = documents.read(tmp_path)
-    check_page(page(document))
-    ElementTree.fromstring(junit(document))
-    assert document.failures[1]["case"]["ir"] == str(negated_sum())
-
-
-# Comparing.
-
-
-def later(edit: str = "") -> Document:
-    report = small_report()
-    document = document_of(report)
-    return document if not edit else changed(document, edit)
-
-
-def changed(document: Document, edit: str) -> Document:
-    whole = json.loads(json.dumps(document.whole))
-    status = {case["name"]: case for case in whole["cases"]}
-    rows = {(row["op"], row["dtype"]): row for row in whole["results"]}
-    match edit:
-        case "break":
-            status["ops/abs/f32/0"]["status"] = "fail"
-            rows["abs", "f32"].update(passed=0, failed=1)
-            whole["rules"]["abs.f32.of-nan"] = {"passed": 0, "failed": 1}
-        case "mend":
-            status["ops/floor/f32/0"]["status"] = "pass"
-            rows["floor", "f32"].update(passed=1, failed=0)
-            whole["rules"]["floor.f32.of-minus-zero"] = {"passed": 1, "failed": 0}
-        case "drift":
-            rows["abs", "f32"].update(ratio=0.75, ulp=1.55)
-        case "lose":
-            whole["results"] = [row for row in whole["results"] if row["op"] != "abs"]
-            whole["cases"] = [each for each in whole["cases"] if each["op"] != "abs"]
-            del whole["rules"]["abs.f32.of-nan"]
-    return Document(whole, document.failures)
-
-
-@pytest.mark.parametrize("edit", ["break", "mend", "drift", "lose"])
-def test_compare_tells_what_changed(edit: str, snapshot: SnapshotAssertion) -> None:
-    text = StringIO()
-    found = compare(later(), later(edit))
-    assert found.worse is (edit in ("break", "lose"))
-    assert not found.same
-    terminal.show_comparison(Console(file=text), found)
-    assert text.getvalue() == snapshot
-
-
-def test_equal_reports_are_the_same() -> None:
-    found = compare(later(), later())
-    assert found.same
-    assert not found.worse
-
-
-def test_compare_ends_with_1_if_the_later_report_is_worse(tmp_path: Path) -> None:
-    for name, edit in (("a", ""), ("b", "mend"), ("c", "break")):
-        (tmp_path / name).mkdir()
-        text = json.dumps(dict(later(edit).whole))
-        (tmp_path / name / "report.json").write_text(text, encoding="utf-8")
-
-    def status(a: str, b: str, *more: str) -> int:
-        paths = (str(tmp_path / a), str(tmp_path / b / "report.json"))
-        return CliRunner().invoke(cli.app, ["compare", *paths, *more]).exit_code
-
-    assert status("a", "a") == 0
-    assert status("a", "b") == 0
-    assert status("b", "a") == 1
-    assert status("a", "c", "--json") == 1
-    with pytest.raises(Exception, match="no report of this suite"):
-        documents.read(Path(__file__))

@@ -94,11 +94,12 @@ REPORT: Sequence[Field] = (
     Field("cases[].kind", "text or null", "as of `failures[].kind`"),
     Field("cases[].rules", "list of texts", "ids of the rules that it shows"),
     Field("cases[].seconds", "number", "it took, with its reference"),
-    Field("expected", "object or null", "what came of `--expect`"),
+    Field("expected", "object or null", "what came of `--expect` and `--unclaimed`"),
     Field("expected.xfailed.{}", "text", "by name of a failing case: the entry that expects it"),
     Field("expected.failed", "list of texts", "failing cases that no entry expects"),
     Field("expected.xpassed", "list of texts", "entries of which every case passes"),
     Field("expected.errors", "list of texts", "entries that are wrong, a sentence each"),
+    Field("expected.unclaimed", "list of texts", "what the device does right and does not declare"),
     Field("expected.reasons.{}", "text", "the vendor's word on an undeclared item, by name"),
 )
 

@@ -162,18 +162,24 @@ def expected(document: Document) -> Markup | None:
     found = document.whole.get("expected")
     if not found:
         return None
+    places = {each["case"]["name"]: n for n, each in enumerate(document.failures)}
+    failing = (
+        tag("li", f"{name}: {entry}", id=f"failure-{places[name]}" if name in places else None)
+        for name, entry in found["xfailed"].items()
+    )
     groups = (
-        ("Fail as expected", [f"{name}: {entry}" for name, entry in found["xfailed"].items()]),
         ("Expected to fail, but pass", found["xpassed"]),
         ("Wrong entries", found["errors"]),
+        ("Right without being declared", found.get("unclaimed", ())),
     )
     parts = (
         (tag("h3", title), tag("ul", (tag("li", text) for text in texts)))
         for title, texts in groups
         if texts
     )
-    told = tag("p", "What the vendor said beforehand of this device.")
-    return join((told, parts))
+    told = tag("p", "What was said beforehand of this device, and what came of it.")
+    first = (tag("h3", "Fail as expected"), tag("ul", failing)) if found["xfailed"] else None
+    return join((told, first, parts))
 
 
 def unsupported(document: Document) -> Markup | None:

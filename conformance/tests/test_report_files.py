@@ -1,0 +1,201 @@
+"""The files of a report: for build servers, by their schema, read back, and compared."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+from small import (
+    add,
+    case,
+    check_page,
+    expected_to_fail,
+    negated_sum,
+    one,
+    run_two_faults,
+    small_report,
+)
+from syrupy.assertion import SnapshotAssertion
+from typer.testing import CliRunner
+
+from bringup_conformance import Report, cli
+from bringup_conformance.cases import Outcome, Problem
+from bringup_conformance.oracle.verdict import Verdict
+from bringup_conformance.reporting import documents, schema, terminal, writing
+from bringup_conformance.reporting.compare import compare
+from bringup_conformance.reporting.documents import Document, document_of
+from bringup_conformance.reporting.html import page
+from bringup_conformance.reporting.junit import junit
+
+
+@pytest.fixture(scope="module")
+def two_faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two")
+    run_two_faults(folder)
+    return folder
+
+
+# Build servers.
+
+
+def test_junit(snapshot: SnapshotAssertion) -> None:
+    assert junit(document_of(small_report())) == snapshot
+
+
+def test_junit_has_a_suite_for_each_level_and_a_test_for_each_op_and_dtype() -> None:
+    root = ElementTree.fromstring(junit(document_of(small_report())))
+    assert root.tag == "testsuites"
+    assert [suite.get("name") for suite in root] == ["ops", "fusion", "runtime"]
+    named = {
+        (suite.get("name"), t.get("classname"), t.get("name")): t
+        for suite in root
+        for t in suite.iter("testcase")
+    }
+    assert named.keys() == {
+        ("ops", "ops.elementwise.abs", "f32"),
+        ("ops", "ops.elementwise.floor", "f32"),
+        ("ops", "ops.elementwise.exp", "f64"),
+        ("fusion", "fusion.programs.programs", "f32"),
+        ("runtime", "runtime.runtime.memory", "memory"),
+    }
+    skipped = named["ops", "ops.elementwise.exp", "f64"].find("skipped")
+    assert skipped is not None
+    assert skipped.get("message") == "no <f64> at all"
+    fused = named["fusion", "fusion.programs.programs", "f32"]
+    assert fused.get("time") == "0.750"
+    [failure] = fused
+    assert failure.get("message") == "2 of 3: output 0[2, 4] is 0.0, not -60.0"
+    assert "conformance replay failure-001.json" in (failure.text or "")
+    for suite in root:
+        assert int(suite.get("tests", "")) == len(list(suite.iter("testcase")))
+        for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            assert int(suite.get(count, "")) == len(list(suite.iter(tag)))
+
+
+def test_what_was_expected_to_fail_is_skipped() -> None:
+    document = document_of(expected_to_fail())
+    root = ElementTree.fromstring(junit(document))
+    assert root.get("failures") == root.get("errors") == "0"
+    reasons = [skipped.get("message") or "" for skipped in root.iter("skipped")]
+    assert sum("mended in stepping B1" in reason for reason in reasons) == 3
+
+
+def test_junit_takes_whatever_a_device_says() -> None:
+    report = Report("toy", "smoke", 0)
+    problem = Problem("crash", "running: \x1b[31m\x00 <lost> ]]> \ud800")
+    add(report, Outcome(case("smoke/abs/f32/0", one("abs")), Verdict(), problem))
+    text = junit(document_of(report))
+    [error] = ElementTree.fromstring(text.encode()).iter("error")
+    assert error.get("type") == "crash"
+    assert "<lost>" in (error.get("message") or "")
+
+
+# Files.
+
+
+def test_every_field_of_a_report_is_documented(two_faults: Path) -> None:
+    whole = json.loads((two_faults / "report.json").read_text("utf-8"))
+    assert schema.undocumented(whole, schema.REPORT) == []
+    for report in (small_report(), expected_to_fail()):
+        assert schema.undocumented(document_of(report).whole, schema.REPORT) == []
+    files = [*two_faults.glob("failure-*.json")]
+    assert len(files) == whole["failed"]
+    for file in files:
+        document = json.loads(file.read_text("utf-8"))
+        assert schema.undocumented(document, schema.FAILURE) == [], file
+    for failure in document_of(small_report()).failures:
+        assert schema.undocumented(failure, schema.FAILURE) == []
+
+
+def test_a_field_that_nobody_documented_is_found() -> None:
+    whole = {**document_of(small_report()).whole, "mood": 1, "cases": [{"name": "", "age": 3}]}
+    assert schema.undocumented(whole, schema.REPORT) == ["cases[].age", "mood"]
+
+
+def test_a_report_is_read_back_from_a_folder_that_moved(two_faults: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    two_faults.rename(moved)
+    try:
+        document = documents.read(moved)
+        assert document == documents.read(moved / "report.json")
+        assert any("reduced" in failure for failure in document.failures)
+        assert page(document) == (moved / "report.html").read_text("utf-8")
+    finally:
+        moved.rename(two_faults)
+
+
+def test_a_report_without_its_failure_files_still_has_forms(tmp_path: Path) -> None:
+    writing.write(small_report(), tmp_path)
+    document = documents.read(tmp_path)
+    check_page(page(document))
+    ElementTree.fromstring(junit(document))
+    assert document.failures[1]["case"]["ir"] == str(negated_sum())
+
+
+# Comparing.
+
+
+def later(edit: str = "") -> Document:
+    report = small_report()
+    document = document_of(report)
+    return document if not edit else changed(document, edit)
+
+
+def changed(document: Document, edit: str) -> Document:
+    whole = json.loads(json.dumps(document.whole))
+    status = {case["name"]: case for case in whole["cases"]}
+    rows = {(row["op"], row["dtype"]): row for row in whole["results"]}
+    match edit:
+        case "break":
+            status["ops/abs/f32/0"]["status"] = "fail"
+            rows["abs", "f32"].update(passed=0, failed=1)
+            whole["rules"]["abs.f32.of-nan"] = {"passed": 0, "failed": 1}
+        case "mend":
+            status["ops/floor/f32/0"]["status"] = "pass"
+            rows["floor", "f32"].update(passed=1, failed=0)
+            whole["rules"]["floor.f32.of-minus-zero"] = {"passed": 1, "failed": 0}
+        case "drift":
+            rows["abs", "f32"].update(ratio=0.75, ulp=1.55)
+        case "lose":
+            whole["results"] = [row for row in whole["results"] if row["op"] != "abs"]
+            whole["cases"] = [each for each in whole["cases"] if each["op"] != "abs"]
+            del whole["rules"]["abs.f32.of-nan"]
+    return Document(whole, document.failures)
+
+
+@pytest.mark.parametrize("edit", ["break", "mend", "drift", "lose"])
+def test_compare_tells_what_changed(edit: str, snapshot: SnapshotAssertion) -> None:
+    text = StringIO()
+    found = compare(later(), later(edit))
+    assert found.worse is (edit in ("break", "lose"))
+    assert not found.same
+    terminal.show_comparison(Console(file=text), found)
+    assert text.getvalue() == snapshot
+
+
+def test_equal_reports_are_the_same() -> None:
+    found = compare(later(), later())
+    assert found.same
+    assert not found.worse
+
+
+def test_compare_ends_with_1_if_the_later_report_is_worse(tmp_path: Path) -> None:
+    for name, edit in (("a", ""), ("b", "mend"), ("c", "break")):
+        (tmp_path / name).mkdir()
+        text = json.dumps(dict(later(edit).whole))
+        (tmp_path / name / "report.json").write_text(text, encoding="utf-8")
+
+    def status(a: str, b: str, *more: str) -> int:
+        paths = (str(tmp_path / a), str(tmp_path / b / "report.json"))
+        return CliRunner().invoke(cli.app, ["compare", *paths, *more]).exit_code
+
+    assert status("a", "a") == 0
+    assert status("a", "b") == 0
+    assert status("b", "a") == 1
+    assert status("a", "c", "--json") == 1
+    with pytest.raises(Exception, match="no report of this suite"):
+        documents.read(Path(__file__))
