@@ -297,8 +297,10 @@ def markdown(statement: Mapping[str, Any], known: Sequence[Row], skips: Sequence
     lines = [f"# Conformance of {statement['product']}", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {_cell(value)} |" for name, value in facts.items()]
     lines += _section("Known failures", [f"{k['name']}: {k['entry']}" for k in known])
-    reasons = dict.fromkeys(f"{s['op']}: {s['vendor'] or s['reason']}" for s in skips)
-    lines += _section("Not run", list(reasons))
+    reasons: dict[str, dict[str, None]] = {}
+    for skip in skips:
+        reasons.setdefault(skip["vendor"] or skip["reason"], {})[skip["op"]] = None
+    lines += _section("Not run", [f"{', '.join(ops)}: {why}" for why, ops in reasons.items()])
     check = f"conformance verify . --backend {statement['backend']} --rerun"
     return "\n".join([*lines, "", f"Checked by `{check}`.", ""])
 
