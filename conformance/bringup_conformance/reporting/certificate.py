@@ -54,7 +54,11 @@ Row = Mapping[str, Any]
 
 
 def check_level(level: str) -> None:
-    """Raises BringupError for a level that gives no certificate."""
+    """Raises BringupError for a level that gives no certificate.
+
+    Call it before the run: the sources that count are those of then.
+    """
+    sources_hash()
     if level not in CERTIFYING:
         raise BringupError(
             f"level {level} gives no certificate: it leaves out what a device promises beyond the "
