@@ -26,6 +26,8 @@ from bringup_conformance.reporting.views import Row
 
 #: Failures that are shown whole; the others are in their files.
 MOST_SHOWN = 5
+#: Lines of a program that are shown.
+MOST_LINES = 16
 #: Causes that are named; the page names all.
 MOST_CAUSES = 4
 #: Changes of one sort that are named.
@@ -68,12 +70,16 @@ def show_report(console: Console, report: Report) -> None:
     for text in costs(document.whole):
         _line(console, text)
     _line(console, " · ".join(map(str, views.ladder(document))))
+    if report.reduced:
+        _line(console, f"reduced, so it certifies nothing: {'; '.join(report.reduced)}", "yellow")
     for text in next_steps(report, causes):
         _line(console, text, "bold")
     _line(console, _sum(report), "bold green" if report.ok else "bold red")
     compared = sum(t.compared for t in report.tallies.values())
     open_ = sum(t.open for t in report.tallies.values())
-    _line(console, f"{compared:,} elements compared; {views.share(open_, compared)} have no bound")
+    if compared:
+        share = views.share(open_, compared)
+        _line(console, f"{compared:,} elements compared; {share} have no bound")
 
 
 def _sum(report: Report) -> str:
@@ -134,7 +140,10 @@ def _show_failure(console: Console, failure: Failure) -> None:
     mode = f"{summary['mode']}, " if summary["program"] else ""
     _line(console, f"FAIL {summary['name']} ({mode}{summary['kind']})", "bold red")
     if summary["program"]:
-        _line(console, summary["program"])
+        lines = summary["program"].splitlines()
+        _line(console, "\n".join(lines[:MOST_LINES]))
+        if len(lines) > MOST_LINES:
+            _line(console, f"  … {len(lines) - MOST_LINES} more lines in the file")
         for data in failure.shown["data"]:
             _line(console, f"data: {', '.join(map(views.recipe, data)) or 'none'}")
     worst = [views.mismatch(m) for m in failure.problem["mismatches"][:3]]

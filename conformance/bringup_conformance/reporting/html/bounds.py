@@ -26,8 +26,10 @@ def errors(document: Document) -> Markup | None:
     found = [(op, tally) for op, tally in found if tally.ulps]
     if not found:
         return None
+    exact = [op for op, tally in found if not (tally.ratio or tally.ulp)]
+    found = [(op, tally) for op, tally in found if op not in exact]
     found.sort(key=lambda each: (-each[1].ratio, -each[1].ulp, each[0]))
-    buckets = max(FEWEST, *(len(tally.ulps) for _, tally in found))
+    buckets = max(FEWEST, *(len(tally.ulps) for _, tally in found), 0)
     hint = tag(
         "p",
         "Of cases that pass. A histogram counts elements by their error in units in the last "
@@ -41,17 +43,21 @@ def errors(document: Document) -> Markup | None:
     return join(
         (
             hint,
-            _table(shown, buckets, "Errors, the nearest to their bounds first"),
+            _table(shown, buckets, "The nearest to their bounds first") if shown else None,
             tag("details", more, _table(rest, buckets, "The other ops")) if rest else None,
+            tag("p", "Without any error: ", ", ".join(exact), ".") if exact else None,
         )
     )
 
 
 def _table(found: Sequence[tuple[str, Tally]], buckets: int, caption: str) -> Markup:
-    names = ("worst of bound", "worst ULP", "exact")
-    heads = [tag("th", "op", scope="col")]
-    heads += [tag("th", name, scope="col", class_="number") for name in names]
-    heads.append(tag("th", "errors in ULP", axis(buckets), scope="col"))
+    heads = (
+        tag("th", "op", scope="col"),
+        tag("th", "worst of bound", scope="col", class_="number"),
+        tag("th", "errors in ULP", axis(buckets), scope="col"),
+        tag("th", "worst ULP", scope="col", class_="number"),
+        tag("th", "exact", scope="col", class_="number"),
+    )
     return scrolled(
         tag(
             "table",
@@ -71,9 +77,9 @@ def _row(op: str, tally: Tally, buckets: int) -> Markup:
         "tr",
         tag("th", op, scope="row"),
         tag("td", f"{tally.ratio:.2f}", tag("span", class_="bar", style=part), class_="number"),
+        tag("td", histogram(tally.ulps, buckets) if counted else "judged as a whole"),
         tag("td", views.number(tally.ulp) or "0", class_="number"),
         tag("td", views.share(tally.ulps[0], counted) if counted else "", class_="number"),
-        tag("td", histogram(tally.ulps, buckets) if counted else "judged as a whole"),
     )
 
 

@@ -46,7 +46,13 @@ def head(document: Document) -> Markup:
     return tag(
         "header",
         tag("p", "Conformance report", class_="kicker"),
-        tag("h1", whole["backend"], " ", tag("span", word, class_=f"verdict {look}")),
+        tag(
+            "h1",
+            whole["backend"],
+            " ",
+            tag("span", word, class_=f"verdict {look}"),
+            "" if views.scope(whole) == "whole" else [" ", tag("span", "in part", class_="part")],
+        ),
         tag("p", count, class_="count"),
         pairs(facts),
         class_=look,

@@ -57,7 +57,7 @@ def _first_failures(document: Document) -> dict[tuple[str, str], int]:
 def _kind(
     kind: str, rows: Sequence[Row], names: Sequence[str], first: Mapping[tuple[str, str], int]
 ) -> Markup:
-    corner = tag("th", "op", scope="col")
+    corner = tag("th", "area" if kind == views.CONTRACT else "op", scope="col")
     heads = (tag("th", tag("span", name or "any"), scope="col", class_="dtype") for name in names)
     titles = ("passed", "failed", "of bound", "ULP")
     counts = (tag("th", name, scope="col", class_="number") for name in titles)
