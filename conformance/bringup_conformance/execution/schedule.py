@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from bringup_conformance.cases import NotOffered, Outcome, Problem, Unsupported
@@ -21,6 +21,7 @@ from bringup_conformance.oracle.verdict import Verdict
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.environment import product
 from bringup_conformance.reporting.results import Place, lost, result_of
+from bringup_conformance.rules.carried import broken
 
 #: What is said of a unit while it runs.
 Event = Began | Done | Finished
@@ -91,8 +92,11 @@ class Schedule:
         yield Began(unit, place, item.name)
         start, before = time.perf_counter(), spent_by(self.target)
         try:
-            known = Outcome(item, Verdict(), problem)
-            outcome = run_item(self.target, item) if problem is None else known
+            if problem is None:
+                outcome = run_item(self.target, item)
+            else:
+                known = replace(problem, rules=broken(problem, item.rules))
+                outcome = Outcome(item, Verdict(), known)
         except NotOffered as error:
             found = Unsupported(item.name, item.level, item.op, item.dtype, str(error))
             yield Done(unit, place, found)
