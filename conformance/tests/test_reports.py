@@ -158,6 +158,8 @@ def test_a_clean_report_says_where_to_climb() -> None:
     assert "next: conformance run --backend=toy --level=fusion\n" in shown(report)
     report.reduced = ["one half alone"]
     assert "next: conformance run --backend=toy --level=ops\n" in shown(report)
+    assert "reduced, so it certifies nothing: one half alone\n" in shown(report)
+    assert "in part" in page(document_of(report))
     report.reduced, report.level = [], "exhaustive"
     assert "next:" not in shown(report)
 

@@ -197,8 +197,17 @@ def number(value: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """A part in per cent."""
-    return f"{100 * part / whole:.1f} %" if whole else "none"
+    """A part in per cent; never rounded to none or all.
+
+    >>> share(0, 7), share(1, 7), share(9999, 10000), share(1, 10000)
+    ('0.0 %', '14.3 %', '> 99.9 %', '< 0.1 %')
+    """
+    if not whole:
+        return "none"
+    percent = 100 * part / whole
+    if 0 < percent < 0.05:
+        return "< 0.1 %"
+    return "> 99.9 %" if 99.95 <= percent < 100 else f"{percent:.1f} %"
 
 
 def recipe(data: Mapping[str, Any]) -> str:
