@@ -41,8 +41,8 @@ def rule_of(row: OpDef, dtype: DType, cell: Special) -> str:
     >>> from bringup.dtypes import f32
     >>> from bringup.ops.table import lookup
     >>> add = lookup("add")
-    >>> [rule_of(add, f32, cell) for cell in add.special if "nan" in cell.operands]
-    ['add.f32.nan-propagates']
+    >>> {rule_of(add, f32, cell) for cell in add.special if "nan" in cell.operands}
+    {'add.f32.nan-propagates'}
     """
     return _ids(row, dtype)[_key(cell)]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bringup.dtypes import DType
+from bringup.dtypes import DType, i64
 from bringup.ops.special import special_value
 from bringup.ops.table import Kind, OpDef, Special, Trait
 from bringup.records import record
@@ -29,6 +29,10 @@ SHARED = {
     "amount-past-width": "A shift by the width or more, as an unsigned number, moves all bits out.",
     "unordered": "NaN is neither equal to, nor less or greater than anything, itself too.",
     "zeros": "The zeros of both signs are equal.",
+    "nans-last": "NaNs come behind everything else.",
+    "nans-first": "NaNs come before everything else.",
+    "zeros-keep-their-order": "The zeros of both signs are equal, so they keep their order.",
+    "branch-out-of-range": "An index that names no branch takes the last one.",
     "to-the-zero": "Anything to the power of a zero is 1, NaN too.",
     "1-to-anything": "1 to any power is 1, NaN too.",
 }
@@ -36,8 +40,10 @@ SHARED = {
 # What stands between the operands of an op; elsewhere "and".
 _JOINED = {
     "div": "by", "rem": "by", "shl": "by", "shr": "by", "pow": "to", "sub": "less",
-    "atan2": "over", "gather": "at", "dynamic_slice": "at", "pad": "with",
+    "atan2": "over", "pad": "with",
 }  # fmt: skip
+# The operand that holds indices.
+_INDICES = {"gather": 1, "scatter": 1, "dynamic_slice": 1, "dynamic_update_slice": 2}
 _WORDS = {
     "0.0": "zero", "0": "zero", "-0.0": "minus-zero", "inf": "inf", "-inf": "minus-inf",
     "nan": "nan", "+nan": "plus-nan", "-nan": "minus-nan", "MAX": "max", "-MAX": "minus-max",
@@ -85,7 +91,13 @@ def slug(row: OpDef, dtype: DType, cell: Special) -> Slug:
 def _operands(row: OpDef, cell: Special, variant: str, *, packed: bool) -> str:
     """The operands in words.  packed: all of them are single elements."""
     compares = row.name == "compare"
+    if row.name in _INDICES:
+        return _hyphens(variant, _index(row, cell))
+    if row.kind is Kind.MOVEMENT and "dtype" not in dict(cell.attrs) and _is_plain(cell):
+        return told(cell.attrs)
     words = [_word(text) for text in cell.operands]
+    if row.name == "case":
+        return f"branch-{words[0]}"
     if packed and Trait.COMMUTATIVE in row.traits:
         words.sort()
     if len(words) > 2 and len(set(words)) == 1:
@@ -95,6 +107,30 @@ def _operands(row: OpDef, cell: Special, variant: str, *, packed: bool) -> str:
     joint = variant if compares else _JOINED.get(row.name, "and")
     first = f"{words[0]}-{joint}-{words[1]}"
     return _hyphens("" if compares else variant, "-and-".join((first, *words[2:])))
+
+
+def _is_plain(cell: Special) -> bool:
+    """Whether the operands are numbers that only show where they go."""
+    letters = {letter for text in cell.operands for letter in text if letter.isalpha()}
+    return not letters and "-0.0" not in " ".join(cell.operands)
+
+
+def _index(row: OpDef, cell: Special) -> str:
+    """Where the indices of a cell lie, or begin, in the vector that its first operand is."""
+    operands = [special_value(text, i64) for text in cell.operands]
+    places = operands[_INDICES[row.name]].reshape(-1)
+    window = {"dynamic_slice": dict(cell.attrs).get("sizes", (1,))[0]}.get(row.name, 1)
+    if row.name == "dynamic_update_slice":
+        window = operands[1].size
+    if not places.size:
+        return "no-index"
+    if (places < 0).any():
+        return "negative-index"
+    if (places > operands[0].size - window).any():
+        return "index-past-end"
+    if not window:
+        return "no-element"
+    return "repeated-index" if len(set(places.tolist())) < places.size else "index-inside"
 
 
 def told(attrs: Sequence[tuple[str, Any]]) -> str:
@@ -140,11 +176,16 @@ def _value(value: object) -> str:
 def _shared(row: OpDef, dtype: DType, cell: Special, values: list[Array]) -> str:
     """The rule of many cells that this one is an instance of, or nothing."""
     results = (cell.result,) if isinstance(cell.result, str) else cell.result
+    if row.name == "case":
+        inside = 0 <= int(values[0]) < len(dict(cell.attrs)["branches"])
+        return "" if inside else "branch-out-of-range"
     if dtype.is_integer:
         return _integer(row, dtype, cell, values)
     if not dtype.is_float:
         return ""
     given, found = " ".join(cell.operands), " ".join(results)
+    if row.kind is Kind.ORDER:
+        return _ordered(values, found)
     if "nan" in given:
         return _of_nan(row, cell, given, found)
     if row.name == "compare" and all(v.ndim == 0 and v == 0 for v in values):
@@ -160,6 +201,13 @@ def _shared(row: OpDef, dtype: DType, cell: Special, values: list[Array]) -> str
     if row.name == "div" and values[1] == 0:
         return "by-zero"
     return "overflows" if "MAX" in given and _keeps_kind(row, cell) else ""
+
+
+def _ordered(values: list[Array], found: str) -> str:
+    if np.isnan(values[0]).any():
+        return "nans-last" if found.endswith("nan]") else "nans-first"
+    zeros = values[0][values[0] == 0]
+    return "zeros-keep-their-order" if 0 < np.signbit(zeros).sum() < zeros.size else ""
 
 
 def _keeps_kind(row: OpDef, cell: Special) -> bool:
@@ -191,8 +239,11 @@ def _integer(row: OpDef, dtype: DType, cell: Special, values: list[Array]) -> st
     exact: float = 0
     if row.name in _EXACT:
         exact = _EXACT[row.name](*(int(v) for v in values))
-    elif row.kind is Kind.REDUCTION or row.name == "cumulative":
+    elif row.kind is Kind.REDUCTION or row.name in ("cumulative", "scatter"):
         fold = _FOLDED.get(str(dict(cell.attrs).get("kind")))
-        exact = fold([int(x) for x in values[0].reshape(-1)]) if fold and values[0].size else 0
+        folded = values[0].reshape(-1)
+        if row.name == "scatter":
+            folded = np.concatenate([folded, values[2]]) if folded.size == 1 else folded[:0]
+        exact = fold([int(x) for x in folded]) if fold and folded.size else 0
     assert math.isfinite(exact)
     return "" if int(info.min) <= exact <= int(info.max) else "wraps"
