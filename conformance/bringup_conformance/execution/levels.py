@@ -48,7 +48,20 @@ def ladder(level: str) -> tuple[str, ...]:
 
 def units(plan: Plan, level: str) -> list[Unit]:
     """The cases of one level, without those of the levels below it."""
-    return [replace(u, make=partial(carrying, plan, u.make)) for u in MADE[level](plan)]
+    return [
+        replace(u, make=partial(carrying, plan, partial(_sampled, plan, u.make)))
+        for u in MADE[level](plan)
+    ]
+
+
+def _sampled(plan: Plan, make: Callable[[], Iterator[Item]]) -> Iterator[Item]:
+    """Op by op, one in so many: parts are cases of their own, and half of the cost is theirs."""
+    for item in make():
+        if isinstance(item, Case) and item.split:
+            choices = Stream(plan.seed, "split", item.name)
+            yield replace(item, split=choices.integer(1, plan.budget.split) == 1)
+        else:
+            yield item
 
 
 def smoke(plan: Plan) -> list[Unit]:
@@ -176,7 +189,7 @@ def _program_case(
         dtype=dtype,
         graph=made.graph,
         data=made.data,
-        split=number % budget.split == 0,
+        split=True,
         tags=("exact" if setting.exact else "bounded",),
     )
 
@@ -228,7 +241,9 @@ def _joint_case(
         for instance in group:
             results = row(*map(builder.input, instance.operands), **dict(instance.attrs))
             outputs += results if isinstance(results, tuple) else (results,)
-    data = tuple(_data(plan, row, group, number) for number in range(plan.budget.data))
+    # The reference of what is made of many instructions takes long, and so does its bound.
+    sets = plan.budget.data if row.decompose is None else max(2, plan.budget.data // 2)
+    data = tuple(_data(plan, row, group, number) for number in range(sets))
     return Case(
         name=name,
         level=level,
@@ -251,7 +266,8 @@ def _data(plan: Plan, row: OpDef, group: Sequence[Instance], number: int) -> tup
     for which, instance in enumerate(group):
         kinds = instance.kinds or ("ramp",)
         for position in range(len(instance.operands)):
-            kind = kinds[(number + which + position * (1 + number % 2)) % len(kinds)]
+            turn = plan.seed + number + which + position * (1 + number % 2)
+            kind = kinds[turn % len(kinds)]
             layout = LAYOUTS[choices.integer(0, 4)] if choices.integer(0, 7) == 7 else "dense"
             interval = domain.intervals[min(position, len(domain.intervals) - 1)]
             nonzero, matrix = position in domain.nonzero, domain.matrix(position)

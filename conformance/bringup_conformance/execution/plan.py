@@ -17,8 +17,8 @@ class Budget:
     """How much of a level is run.
 
     programs: random ones.  limit: elements of their largest arrays.  large: whether sizes past
-    8,192 are drawn.  data: data sets of an op's case.  split: one in so many programs also runs op
-    by op.
+    8,192 are drawn.  data: data sets of an op's case, half as many if it is made of others.  split:
+    one in so many of the cases that may come out otherwise op by op also runs so.
     """
 
     programs: int
@@ -29,8 +29,8 @@ class Budget:
 
 
 #: For devices that compile and run at the speed of hardware, and for simulators.
-FULL = Budget(programs=1200, limit=4096, large=True, data=6, split=1)
-SIMULATED = Budget(programs=300, limit=600, large=False, data=2, split=2)
+FULL = Budget(programs=1200, limit=4096, large=True, data=6, split=4)
+SIMULATED = Budget(programs=300, limit=600, large=False, data=2, split=4)
 
 
 def budget_of(capabilities: Capabilities) -> Budget:

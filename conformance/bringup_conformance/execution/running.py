@@ -26,6 +26,8 @@ from bringup_conformance.rules.carried import broken
 _TEXT = 2000
 
 Found = tuple[Verdict, Problem | None]
+#: What the outputs may be, by number of data set.
+Known = dict[int, list[Span]]
 
 
 def run_item(target: Target, item: Case | Check) -> Outcome:
@@ -46,9 +48,10 @@ def run_check(target: Target, check: Check) -> Outcome:
 
 def run_case(target: Target, case: Case) -> Outcome:
     """Run a case; never raises what the device raises."""
-    verdict, problem = attempt(target, case)
+    known: Known | None = {} if case.split else None
+    verdict, problem = attempt(target, case, known=known)
     if problem is None and case.split:
-        again, problem = attempt(target, case, fuse=False)
+        again, problem = attempt(target, case, fuse=False, known=known)
         verdict = verdict + again
     if problem is not None:
         problem = replace(problem, rules=broken(problem, case.rules))
@@ -56,19 +59,29 @@ def run_case(target: Target, case: Case) -> Outcome:
 
 
 def attempt(
-    target: Target, case: Case, *, fuse: bool = True, skip: frozenset[str] = frozenset()
+    target: Target,
+    case: Case,
+    *,
+    fuse: bool = True,
+    skip: frozenset[str] = frozenset(),
+    known: Known | None = None,
 ) -> Found:
-    """Compile a case in one way and run it on all its data."""
+    """Compile a case in one way and run it on all its data.
+
+    known: what is right of each data set; read, and kept there for another way.
+    """
     try:
         runnable = target.compile(case.graph, fuse=fuse, skip=skip)
     except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)
         return Verdict(), _raised(error, "compiling: ", fuse=fuse)
     if case.cells:
         return _run_cells(runnable, case)
-    return _run_data(target, runnable, case, fuse)
+    return _run_data(target, runnable, case, fuse, known)
 
 
-def _run_data(target: Target, runnable: Runnable, case: Case, fuse: bool) -> Found:
+def _run_data(
+    target: Target, runnable: Runnable, case: Case, fuse: bool, known: Known | None
+) -> Found:
     """Call a program with every data set in turn, then with the first again."""
     total = Verdict()
     first: list[Array] = []
@@ -81,7 +94,12 @@ def _run_data(target: Target, runnable: Runnable, case: Case, fuse: bool) -> Fou
         first = first or results
         if not all(bool(same_bits(x, y).all()) for x, y in zip(inputs, before, strict=True)):
             return total, Problem("input", "an input changed", number, fuse)
-        verdict = judged(case, results, inputs, target)
+        spans = None if known is None else known.get(number)
+        if spans is None:
+            spans = analyse(case.graph, inputs, target.capabilities.numerics)
+        if known is not None:
+            known[number] = spans
+        verdict = _compared(case, results, inputs, spans)
         total = total + verdict
         if not verdict.ok:
             return total, Problem("wrong", str(verdict.mismatches[0]), number, fuse, verdict)
@@ -99,6 +117,12 @@ def judged(
 ) -> Verdict:
     """The verdict on all outputs of one call."""
     spans = analyse(case.graph, inputs, target.capabilities.numerics)
+    return _compared(case, results, inputs, spans)
+
+
+def _compared(
+    case: Case, results: Sequence[Array], inputs: Sequence[Array], spans: Sequence[Span]
+) -> Verdict:
     compare = _bitwise if case.bitwise else judge
     total, whole = judge_residuals(case.graph, results, inputs)
     for output, (actual, span) in enumerate(zip(results, spans, strict=True)):

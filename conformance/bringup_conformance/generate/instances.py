@@ -41,10 +41,16 @@ class Drawing:
         self.dtype = dtype
         self.few = few
         self.choices = Stream(seed, "instances", row.name, dtype.name)
+        self.first = few or dtype is f32 or dtype is row.dtypes[0]
+        self.turn = seed + row.dtypes.index(dtype)
 
     def sizes(self, count: int) -> list[int]:
-        """Boundary lengths, one of each of the first strata."""
+        """Boundary lengths, one of each of the first strata; for dtypes that come later, one round
+        the vector, and half of the others in turn.
+        """
         found = [pick(self.choices, stratum) for stratum in strata(self.shapes)[:count]]
+        if not self.first:
+            found = [n for i, n in enumerate(found) if i == 0 or (i + self.turn) % 2]
         return list(dict.fromkeys(found))
 
     def shape(self, rank: int) -> tuple[int, ...]:
@@ -141,6 +147,8 @@ def _convert(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         yield _instance(
             [draw.dtype[size]], {"dtype": target}, ("signed", "wide", "special", "small", "ramp")
         )
+        if target.is_float and draw.dtype.bits >= 32:
+            yield _instance([draw.dtype[4 * draw.vector + 1]], {"dtype": target}, ("halfway",))
 
 
 def _bitcast(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -242,6 +250,8 @@ def _broadcast(w: int) -> Sites:
     yield ((1, 5),), {"shape": (3, 4, 5), "dims": (0, 2)}
     yield ((),), {"shape": (w + 1,), "dims": ()}
     yield ((1,),), {"shape": (0,), "dims": (0,)}
+    yield ((5,),), {"shape": (5, 3, 5), "dims": (2,)}
+    yield ((5,),), {"shape": (5, 5, 5), "dims": (1,)}
 
 
 def _slice(w: int) -> Sites:
@@ -291,6 +301,10 @@ def _reduce(row: OpDef, draw: Drawing) -> Iterator[Instance]:
         rank = draw.choices.integer(2, 4)
         drawn = {"kind": kind, "dims": draw.some(rank)}
         yield _instance([draw.dtype[draw.shape(rank)]], drawn, data)
+        if kind in ("and", "or"):
+            # What comes after the first block decides.
+            attrs = {"kind": kind, "dims": (0,)}
+            yield _instance([draw.dtype[2 * draw.shapes.block + 1]], attrs, ("last", "gap"))
         if kind in ("add", "max") and draw.dtype.is_float:
             yield _instance([draw.dtype[LARGE[1]]], {"kind": kind, "dims": (0,)}, data)
         if kind == "add" and draw.dtype in (f32, i32):
@@ -317,6 +331,8 @@ def _dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     if result is not None:
         attrs = {"batch": none, "contract": plain, "result": result}
         yield _instance([dtype[5, 70], dtype[70, 3]], attrs, ("small", "signed", "ramp"))
+        # Sums of products of one sign go past 16 bits.
+        yield _instance([dtype[5, 70], dtype[70, 3]], attrs, ("negative", "positive"))
 
 
 def _rows(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
