@@ -17,6 +17,7 @@ from bringup_conformance.commands.explain import explain
 from bringup_conformance.commands.list import list_command
 from bringup_conformance.commands.replay import replay
 from bringup_conformance.commands.run import run
+from bringup_conformance.commands.selftest import selftest
 from bringup_conformance.commands.shared import NOT_RUN
 from bringup_conformance.commands.shrink import shrink
 from bringup_conformance.commands.verify import verify
@@ -36,6 +37,7 @@ app.command()(compare)
 app.command()(explain)
 app.command()(shrink)
 app.command()(verify)
+app.command()(selftest)
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from bringup.ops.reduction import identity
 from bringup.ops.table import OpDef
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import chance, pick
+from bringup_conformance.generate.sizes import LARGE
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.oracle.span import Span, spanning
 
@@ -45,16 +46,17 @@ def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     dtype, w, block = draw.dtype, draw.vector, draw.shapes.block
     if draw.few:
         # Without sorts of its own a device runs a network, of ten instructions a step.
-        sites = [((7,), 0), ((3, 9), 1), ((9, 2), 0), ((0, 3), 0)]
+        sites = [((7,), 0), ((3, 9), 1), ((9, 2), 0), ((0, 3), 0), ((4, 4), 0)]
         sites += [((2, 17), 1)] if dtype is f32 else []
     else:
         sites = [((w + 1,), 0), ((5, 2 * w + 3), 1), ((2 * w + 1, 3), 0), ((0, 3), 0)]
-        sites += [((2, 7, w + 1), 1), ((w * w + 1,), 0), ((1, 1), 1)]
+        sites += [((2, 7, w + 1), 1), ((w * w + 1,), 0), ((1, 1), 1), ((w, w), 0)]
         sites += [((block + 1,), 0), ((3, 2 * block - 1), 1), ((block, 3), 0)]
     for number, (shape, dim) in enumerate(sites):
         attrs = {"dim": dim, "descending": bool(number % 2)}
         yield _instance([dtype[shape]], attrs, KEYS)
-        yield _instance([dtype[shape], i32[shape]], {**attrs, "descending": not number % 2}, KEYS)
+        tied = {**attrs, "descending": not number % 2}
+        yield _instance([dtype[shape], i32[shape]], tied, ("ties", *KEYS))
     shape = (3, 5) if draw.few else draw.shape(2)
     drawn = {"dim": draw.choices.integer(0, 1), "descending": chance(draw.choices, 1, 2)}
     yield _instance([dtype[shape], f32[shape], dtype[shape]], drawn, KEYS)
@@ -84,6 +86,9 @@ def cumulative(row: OpDef, draw: Drawing) -> Iterator[Instance]:
         rank = draw.choices.integer(2, 4)
         drawn = {"kind": kind, "dim": draw.choices.integer(0, rank - 1)}
         yield _instance([draw.dtype[draw.shape(rank)]], drawn, data)
+        if kind in ("add", "max") and draw.dtype in (f32, i32):
+            # Blocks of several hundred hand on what they have.
+            yield _instance([draw.dtype[LARGE[0]]], {"kind": kind, "dim": 0}, data)
 
 
 # -- steps -----------------------------------------------------------------------------------------

@@ -290,6 +290,32 @@ def _constant(draw: _Drawing) -> Array:
     return draw.either(lambda: np.full(size, float(value)), lambda: np.full(size, value))
 
 
+def _last(draw: _Drawing) -> Array:
+    """Nothing but the last element."""
+    made = np.where(draw.count() == draw.type.size - 1, 3, 0)
+    return draw.either(lambda: made.astype(np.float64), lambda: made)
+
+
+def _gap(draw: _Drawing) -> Array:
+    """Ones, or all bits, but for the last element."""
+    made = np.where(draw.count() == draw.type.size - 1, 0, 1 if draw.dtype is bool_ else -1)
+    return draw.either(lambda: np.abs(made).astype(np.float64), lambda: made)
+
+
+def _halfway(draw: _Drawing) -> Array:
+    """Numbers in the middle of two of a narrower float, or the least bit beside it."""
+    own = format_of(draw.dtype).precision if draw.dtype.is_float else draw.dtype.bits - 1
+    narrow = [p for p in (8, 11, 24) if p + 2 < own] or [max(own - 3, 1)]
+    bits = np.array(narrow)[draw.range(0, len(narrow) - 1, "precision")]
+    odd = (draw.words("significand").view(np.int64) & ((1 << bits) - 1)) | (1 << (bits - 1))
+    middle, beside = 2 * odd + 1, draw.range(-1, 1, "beside")
+    if draw.dtype.is_float:
+        wide = np.ldexp(middle.astype(np.float64), (draw.range(-8, 8) - bits).astype(np.int32))
+        return draw.floats(wide * (1.0 + beside * 2.0 ** (1 - own)))
+    room = np.maximum(own - bits - 1, 1)
+    return draw.integers((middle << draw.range(0, 1 << 20) % room) + beside)
+
+
 KINDS: dict[str, Callable[[_Drawing], Array]] = {
     "ramp": _ramp,
     "falling": _falling,
@@ -306,6 +332,9 @@ KINDS: dict[str, Callable[[_Drawing], Array]] = {
     "every": _every,
     "slow": _slow,
     "spaced": _spaced,
+    "last": _last,
+    "gap": _gap,
+    "halfway": _halfway,
 }
 
 

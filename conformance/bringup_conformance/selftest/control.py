@@ -20,17 +20,19 @@ from bringup.passes.base import Pass
 from bringup.program.program import Program
 from bringup.runtime.devices import OpenDevice
 from bringup_conformance.cases import Case, Check, NotOffered
-from bringup_conformance.execution import levels
 from bringup_conformance.execution.running import run_item
-from bringup_conformance.execution.schedule import plan_of
+from bringup_conformance.execution.schedule import Job, Schedule
 from bringup_conformance.execution.targets import DeviceTarget
-from bringup_conformance.selftest.corpus import Fault, Planted
+from bringup_conformance.selftest.corpus import Planted
 from bringup_conformance.selftest.device import Reference
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A right device and a run: everything that a control depends on."""
+    """A right device and a run: everything that a control depends on.
+
+    only: which cases, see `Selection`.
+    """
 
     depth: int = 1
     asynchronous: bool = False
@@ -38,11 +40,7 @@ class Setting:
     level: str = "runtime"
     seed: int = 0
     simulated: bool = False
-
-    @classmethod
-    def of(cls, fault: Fault, level: str, seed: int, *, simulated: bool) -> Setting:
-        """The setting that a fault is planted in."""
-        return cls(fault.depth, fault.asynchronous, fault.at_once, level, seed, simulated)
+    only: str = ""
 
     def backend(self) -> Reference:
         """The right backend."""
@@ -174,18 +172,18 @@ def target_of(backend: Backend) -> DeviceTarget:
     return DeviceTarget(OpenDevice(backend.name, 0, backend, backend.open(0), info))
 
 
-def items_of(target: DeviceTarget, level: str, seed: int) -> list[Case | Check]:
+def items_of(target: DeviceTarget, setting: Setting) -> list[Case | Check]:
     """All that a run holds, in order."""
-    plan = plan_of(target, seed)
-    units = (u for name in levels.ladder(level) for u in levels.units(plan, name))
-    return [item for u in units for item in u.make() if isinstance(item, Case | Check)]
+    schedule = Schedule(target, Job(setting.level, setting.seed, setting.only))
+    made = (item for number in range(len(schedule.units)) for item in schedule.items(number))
+    return [item for item in made if isinstance(item, Case | Check)]
 
 
 def clean_run(setting: Setting) -> Control:
     """Run everything on a right device."""
     recorder = _Recorder()
     target = target_of(recorder.backend(setting.backend()))
-    made = Control(items_of(target, setting.level, setting.seed), [], {})
+    made = Control(items_of(target, setting), [], {})
     compiled: dict[object, Met] = {}
     for number, item in enumerate(made.items):
         recorder.now = Met()
@@ -215,3 +213,8 @@ def control_of(setting: Setting) -> Control:
     if setting not in _CONTROLS:
         _CONTROLS[setting] = clean_run(setting)
     return _CONTROLS[setting]
+
+
+def held(setting: Setting) -> Control | None:
+    """The control of a setting, if it was run."""
+    return _CONTROLS.get(setting)

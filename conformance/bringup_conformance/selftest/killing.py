@@ -65,6 +65,7 @@ class How:
 
     directed: the items that meet the fault go first, so that ``cases`` counts those alone.
     shrink_seconds: for making one failure small; 0 leaves it as it is.
+    level, seed, simulated, only: as in `Setting`.
     """
 
     level: str = "runtime"
@@ -72,11 +73,24 @@ class How:
     simulated: bool = False
     directed: bool = False
     shrink_seconds: float = 5.0
+    only: str = ""
+
+    def setting(self, fault: Fault) -> Setting:
+        """The setting that a fault is planted in."""
+        return Setting(
+            fault.depth,
+            fault.asynchronous,
+            fault.at_once,
+            self.level,
+            self.seed,
+            self.simulated,
+            self.only,
+        )
 
 
 def examine(fault: Fault, how: How) -> Kill:
     """Plant a fault and run until something finds it."""
-    setting = Setting.of(fault, how.level, how.seed, simulated=how.simulated)
+    setting = how.setting(fault)
     row = Kill(fault.id, fault.group, fault.kind, fault.title, killed=False)
     try:
         backend = fault.plant(setting.backend())
@@ -88,7 +102,7 @@ def examine(fault: Fault, how: How) -> Kill:
     if target.capabilities == setting.backend().capabilities():
         wanted = control.meets(backend)
     else:  # another declaration makes another run
-        control = Control(items_of(target, how.level, how.seed), [], {})
+        control = Control(items_of(target, setting), [], {})
         wanted = range(len(control.items))
     for met, (number, problem) in enumerate(_failures(target, control, wanted), 1):
         if problem is not None:

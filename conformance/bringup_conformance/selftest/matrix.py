@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from bringup_conformance.execution import levels
 from bringup_conformance.reporting.failures import suite_version
-from bringup_conformance.selftest.control import Setting, clean_run, control_of
+from bringup_conformance.selftest.control import Setting, clean_run, control_of, held
 from bringup_conformance.selftest.corpus import Fault, faults
 from bringup_conformance.selftest.killing import How, Kill, examine
 
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 #: Share of each group that has to be killed.
 LEAST = 0.95
 #: Instructions that the median smallest program of a fusion fault may have.
@@ -77,6 +79,16 @@ class Matrix:
         sizes = [r.size for r in self.rows if r.kind in ("fus", "pass") and r.size is not None]
         return float(median(sizes)) if sizes else None
 
+    def sizes(self, group: str) -> float | None:
+        """Of a group, the instructions of the smallest programs, in the middle."""
+        sizes = [row.size for row in self.rows if row.group == group and row.size is not None]
+        return float(median(sizes)) if sizes else None
+
+    def cases(self, group: str) -> float | None:
+        """Of a group, the items until a fault was found, in the middle."""
+        cases = [row.cases for row in self.rows if row.group == group and row.killed]
+        return float(median(cases)) if cases else None
+
     @property
     def median_cases(self) -> float | None:
         """Items until a fault was found, in the middle."""
@@ -128,6 +140,18 @@ class Matrix:
         }
 
 
+#: What shows that the frame works: soon found, and of every sort.
+FAST = (
+    "IX07", "MT02", "DT02", "SV04c", "IN03", "RD12", "BR01", "GS05", "SO05", "CV01", "DO01", "FP06",
+    "CA01",
+)  # fmt: skip
+
+
+def fast() -> list[Fault]:
+    """A few faults of each group that small runs find."""
+    return [fault for fault in faults() if fault.id in FAST]
+
+
 def selected(only: str) -> list[Fault]:
     """The faults of a comma-separated list of ids, groups and kinds; all for nothing."""
     words = [word.strip().lower() for word in only.split(",") if word.strip()]
@@ -143,7 +167,7 @@ def try_all(
     chosen: Sequence[Fault], how: How, jobs: int, on_row: Callable[[int, int, Kill], None]
 ) -> list[Kill]:
     """Try faults, each on a device of its own; ``on_row`` hears of each as it is done."""
-    for setting in {Setting.of(f, how.level, how.seed, simulated=how.simulated): 0 for f in chosen}:
+    for setting in dict.fromkeys(how.setting(fault) for fault in chosen):
         control_of(setting)
     found: dict[str, Kill] = {}
     for row in _mapped(partial(_by_id, how), [fault.id for fault in chosen], jobs):
@@ -156,31 +180,47 @@ def _by_id(how: How, id: str) -> Kill:
     return examine(next(fault for fault in faults() if fault.id == id), how)
 
 
-def _mapped(function: Callable[[str], Kill], names: Sequence[str], jobs: int) -> Iterable[Kill]:
+def _mapped(function: Callable[[_In], _Out], given: Sequence[_In], jobs: int) -> Iterator[_Out]:
     if jobs < 2 or "fork" not in multiprocessing.get_all_start_methods():
-        yield from map(function, names)
+        yield from map(function, given)
         return
     # Forked, so that the workers have the controls.
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=16) as pool:
-        yield from pool.imap_unordered(function, names)
+        yield from pool.imap_unordered(function, given)
 
 
-def controls(settings: Iterable[Setting]) -> list[Clean]:
-    """Clean runs of the reference device, those at hand and others."""
-    found = []
-    for setting in settings:
-        made = clean_run(setting) if setting.seed else control_of(setting)
-        failed = tuple(f"{made.items[n].name}: {what}" for n, what in made.failed.items())
-        found.append(
-            Clean(f"reference at depth {setting.depth}", setting.seed, len(made.items), failed)
-        )
-    return found
+def run(
+    chosen: Sequence[Fault],
+    how: How,
+    jobs: int,
+    seeds: int,
+    backends: Sequence[str],
+    on_row: Callable[[int, int, Kill], None],
+) -> Matrix:
+    """Try faults, and run right devices: those the faults are planted in, and installed ones.
+
+    seeds: of the runs of right devices; the first is that of ``how``.  Raises BackendError.
+    """
+    made = Matrix(how, try_all(chosen, how, jobs, on_row))
+    settings = dict.fromkeys(how.setting(fault) for fault in chosen)
+    wanted = range(how.seed, how.seed + seeds)
+    every = [replace(setting, seed=seed) for setting in settings for seed in wanted]
+    made.clean += _mapped(_clean, every, jobs)
+    made.clean += [of_backend(name, how.level, seed) for name in backends for seed in wanted]
+    return made
+
+
+def _clean(setting: Setting) -> Clean:
+    control = held(setting) or clean_run(setting)
+    failed = tuple(f"{control.items[n].name}: {what}" for n, what in control.failed.items())
+    name = f"reference at depth {setting.depth}{', late' if setting.asynchronous else ''}"
+    return Clean(name, setting.seed, len(control.items), failed)
 
 
 def of_backend(name: str, level: str, seed: int) -> Clean:
     """A clean run of an installed device.  Raises BackendError."""
-    from bringup_conformance.execution.runner import run
+    from bringup_conformance.execution.runner import run as run_suite
 
-    report = run(name, level, seed, shrink_seconds=0)
-    failed = tuple(f"{r.name}: {r.problem}" for r in report.results if r.problem is not None)
+    report = run_suite(name, level, seed, shrink_seconds=0)
+    failed = tuple(f"{r.name}: {r.problem.what}" for r in report.results if r.problem is not None)
     return Clean(name, seed, len(report.results), failed)

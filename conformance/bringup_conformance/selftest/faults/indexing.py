@@ -54,6 +54,24 @@ def last_of_steps(call: OpCall) -> Array | None:
     return wrong
 
 
+def early_start(call: OpCall) -> Array | None:
+    """A slice that runs backwards starts one element too early, if there is one."""
+    attrs, (x,) = call.attrs, call.operands
+    steps = zip(attrs["start"], attrs["stride"], strict=True)
+    start = tuple(s - 1 if step < 0 and s > 0 else s for s, step in steps)
+    if start == attrs["start"]:
+        return None
+    at = [np.arange(n) * step + s for n, step, s in zip(call.right.shape, attrs["stride"], start,
+                                                      strict=True)]  # fmt: skip
+    return np.asarray(x[np.ix_(*(np.maximum(a, 0) for a in at))])
+
+
+def first_flipped(call: OpCall) -> Array | None:
+    """Of all dimensions that are turned round only the first is."""
+    turned = [d for d, step in enumerate(call.attrs["stride"]) if step == -1]
+    return np.flip(call.right, tuple(turned[1:])) if len(turned) > 1 else None
+
+
 def crop_moved(call: OpCall) -> Array | None:
     """What a negative pad cuts off at the start is cut off at the end."""
     wrong = call.right
@@ -116,6 +134,8 @@ FAULTS: tuple[Fault, ...] = (
     op_fault("IX03", GROUP, "elements from 65,536 on are not written", ELEMENTWISE, short_counter),
     op_fault("IX04", GROUP, "the offset in bytes wraps (a model at 2^18)", "add", short_offset),
     op_fault("IX07", GROUP, "a slice with steps ends at its limit", "slice", last_of_steps),
+    op_fault("IX08", GROUP, "slices backwards start early", "slice", early_start),
+    op_fault("IX09", GROUP, "of several flips the first is done", "slice", first_flipped),
     op_fault("IX12", GROUP, "a negative pad cuts the other end", "pad", crop_moved),
     op_fault("IX14", GROUP, "iota counts along the last dimension", "iota", iota_last),
     op_fault("IX20a", GROUP, "a transpose of squares does nothing", "transpose", squares_stay),

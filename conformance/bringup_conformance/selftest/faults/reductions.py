@@ -1,4 +1,8 @@
-"""Faults of reductions and scans."""
+"""Faults of reductions and scans.
+
+Core folds reductions over no elements (RD03), dots of no products among them, and reductions of
+single numbers (RD17) away before any device sees them.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +26,6 @@ def from_one(call: OpCall) -> Array | None:
     if call.attrs["kind"] != "add" or call.dtype.kind == "b":
         return None
     return np.asarray(call.right + call.dtype.type(1))
-
-
-def of_nothing(call: OpCall) -> Array | None:
-    """A reduction over no elements leaves what was in memory."""
-    (x,) = call.operands
-    return call.before[0] if not x.size else None
-
-
-def lowest_of_nothing(call: OpCall) -> Array | None:
-    """The identity of a maximum is the lowest finite number."""
-    (x,) = call.operands
-    if call.attrs["kind"] != "max" or x.size or x.dtype not in (np.float32, np.float64):
-        return None
-    return np.full_like(call.right, np.finfo(x.dtype).min)
 
 
 def narrow_sum(call: OpCall) -> Array | None:
@@ -134,11 +124,6 @@ def first_block(call: OpCall) -> Array | None:
     return call.reference(np.take(x, range(_BLOCK), axis=dims[0]))
 
 
-def zero_of_scalar(call: OpCall) -> Array | None:
-    """A reduction of one number is 0."""
-    return np.zeros_like(call.right) if call.operands[0].ndim == 0 else None
-
-
 def first_axis_only(call: OpCall) -> Array | None:
     """Of several axes in the middle, the last is reduced at its first element alone."""
     (x,) = call.operands
@@ -166,8 +151,6 @@ def mean_of_last(call: OpCall) -> Array | None:
 
 FAULTS: tuple[Fault, ...] = (
     op_fault("RD01", GROUP, "sums start at 1", "reduce", from_one),
-    op_fault("RD03", GROUP, "a reduction of nothing is not written", "reduce", of_nothing),
-    op_fault("RD03b", GROUP, "the identity of max is finite", "reduce", lowest_of_nothing),
     op_fault("RD07", GROUP, "16-bit floats are summed in 16 bits", "reduce", narrow_sum),
     op_fault("RD09", GROUP, "variance as a difference", "var", difference_of_squares),
     op_fault("RD10", GROUP, "scans lose the carry at 256", "cumulative", lost_carry),
@@ -176,7 +159,6 @@ FAULTS: tuple[Fault, ...] = (
     op_fault("RD14", GROUP, "argmax takes the last of equals", ("argmax", "argmin"), last_equal),
     op_fault("RD14b", GROUP, "later blocks win ties", ("argmax", "argmin"), blocks_in_any_order),
     op_fault("RD15", GROUP, "any and all stop at the first block", "reduce", first_block),
-    op_fault("RD17", GROUP, "a reduction of a number is 0", "reduce", zero_of_scalar),
     op_fault("RD20a", GROUP, "of several axes the last is one element", "reduce", first_axis_only),
     op_fault("RD21a", GROUP, "the variance is not corrected", "var", uncorrected),
     op_fault("RD22a", GROUP, "reversed scans run forward", "cumulative", forward_always),

@@ -149,7 +149,7 @@ FAULTS: tuple[Fault, ...] = (
     op_fault("SV04", GROUP, "sqrt(-0) = +0", "sqrt", positive_root),
     op_fault("SV04b", GROUP, "abs(-0) = -0", "abs", signed_abs),
     op_fault("SV04c", GROUP, "neg is 0 - x", "neg", subtracted),
-    op_fault("SV10b", GROUP, "pow by exp and log", "pow", power_by_logarithm),
+    op_fault("SV28a", GROUP, "pow by exp and log", "pow", power_by_logarithm),
     op_fault("SV12", GROUP, "a clamp of NaN is the low bound", "clamp", low_for_nan),
     op_fault("SV12b", GROUP, "sign(NaN) = 0", "sign", sign_of_nan),
     op_fault("SV12c", GROUP, "round(-0.4) = +0", "round", positive_round),

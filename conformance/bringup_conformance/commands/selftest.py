@@ -1,0 +1,89 @@
+"""``conformance selftest``: the suite on devices that are wrong on purpose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bringup.cli.output import problem
+from bringup_conformance.commands.shared import NOT_RUN, Json
+from bringup_conformance.execution.runner import usable_cores
+from bringup_conformance.selftest import matrix, showing
+from bringup_conformance.selftest.killing import How, Kill
+
+_Show = Callable[[int, int, Kill], None]
+
+
+def selftest(
+    only: Annotated[
+        str, typer.Option(help="Faults of these ids, groups or kinds: 'IX02,fusion,plan'.")
+    ] = "",
+    level: Annotated[str, typer.Option(help="How far a run goes that has to find them.")] = (
+        "runtime"
+    ),
+    seed: Annotated[int, typer.Option(help="Which cases to draw.")] = 0,
+    seeds: Annotated[
+        int, typer.Option(help="Runs of the right devices, each by a seed, for false positives.")
+    ] = 1,
+    backend: Annotated[
+        list[str] | None, typer.Option(help="Right devices besides the reference.")
+    ] = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="One or two faults of each group, in small runs.")
+    ] = False,
+    small: Annotated[
+        bool, typer.Option("--small", help="Runs of the size that simulators get.")
+    ] = False,
+    directed: Annotated[
+        bool, typer.Option("--directed", help="Count only cases that meet the fault.")
+    ] = False,
+    jobs: Annotated[int, typer.Option("-j", "--jobs", help="Processes; 0 for the cores.")] = 0,
+    report: Annotated[
+        Path | None, typer.Option(help="Folder for selftest.json and selftest.md.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Plant faults in a right device and see what finds them.
+
+    Status 1 if a group is not found out well enough, or a right device fails.
+    """
+    chosen = matrix.fast() if fast else matrix.selected(only)
+    if not chosen:
+        problem(f"no fault is of {only!r}")
+        raise typer.Exit(NOT_RUN)
+    how = How(level, seed, simulated=small or fast, directed=directed)
+    with _progress(as_json) as show:
+        found = matrix.run(chosen, how, jobs or usable_cores(), seeds, backend or [], show)
+    found.whole = not only and not fast
+    if report is not None:
+        showing.write(report, found)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
+    else:
+        showing.show(Console(), found)
+    raise typer.Exit(1 if found.problems else 0)
+
+
+@contextmanager
+def _progress(as_json: bool) -> Iterator[_Show]:
+    console = Console(stderr=as_json)
+    if not console.is_terminal:
+        yield lambda _done, _total, _row: None
+        return
+    columns = (
+        BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"),
+    )  # fmt: skip
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("clean runs", total=None)
+
+        def show(done: int, total: int, row: Kill) -> None:
+            bar.update(task, completed=done, total=total, description=f"{row.id} {row.title}")
+
+        yield show

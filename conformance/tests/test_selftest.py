@@ -1,0 +1,136 @@
+"""The suite finds faults planted in a right device, makes them small, and finds no others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import bringup as bu
+from bringup.backend import BufferView
+from bringup.dtypes import f32
+from bringup.errors import DeviceError, OutOfMemoryError
+from bringup_conformance.cli import app
+from bringup_conformance.execution import runner
+from bringup_conformance.selftest import matrix
+from bringup_conformance.selftest.control import Setting, control_of, target_of
+from bringup_conformance.selftest.corpus import Fault, OpCall, faults, op_fault
+from bringup_conformance.selftest.device import Reference
+from bringup_conformance.selftest.killing import How, Kill, examine
+from bringup_conformance.selftest.memory import Heap
+
+#: What finds the faults below, so that a control takes a second.
+ONLY = "smoke,ops/mul/f32,ops/neg/f32,ops/sort/f32,ops/convert/f64,fusion/pair/f32"
+HOW = How(level="fusion", simulated=True, only=ONLY, shrink_seconds=2.0)
+
+
+def of(*ids: str) -> list[Fault]:
+    found = [fault for fault in faults() if fault.id in ids]
+    assert len(found) == len(ids)
+    return found
+
+
+def rows(*ids: str, how: How = HOW) -> Sequence[Kill]:
+    return matrix.try_all(of(*ids), how, 1, lambda _done, _total, _row: None)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_the_reference_runs_what_users_write(depth: int) -> None:
+    device = target_of(Reference(depth)).device
+    x = bu.array(np.arange(12, dtype=np.float32).reshape(3, 4), device=device)
+
+    def softmax(a: bu.Array) -> bu.Array:
+        e = bu.exp(a - bu.max(a, axis=1, keepdims=True))
+        return e / bu.sum(e, axis=1, keepdims=True)
+
+    made = np.asarray(bu.jit(softmax)(x))
+    np.testing.assert_allclose(made.sum(axis=1), np.ones(3), rtol=1e-6)
+    total = bu.while_loop(lambda n: n < 5, lambda n: n + 1, bu.array(np.int32(0), device=device))
+    assert int(np.asarray(total)) == 5
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_nothing_is_found_in_the_reference(depth: int) -> None:
+    control = control_of(Setting(depth, level="fusion", simulated=True, only=ONLY))
+    assert control.failed == {}
+    assert len(control.items) > 60
+
+
+def test_faults_of_ops_are_found_and_made_small() -> None:
+    found = rows("MT01", "SV04c", "SO05", "CA04")
+    assert [row.id for row in found if not row.killed] == []
+    assert {row.size for row in found} == {1}
+    assert found[0].cases > found[0].met  # the others were not run: they cannot differ
+
+
+def test_a_run_of_cases_that_meet_the_fault_says_so() -> None:
+    (row,) = rows("SO05", how=How("fusion", 0, True, True, 0, ONLY))
+    assert row.cases == row.met
+
+
+def test_a_fault_that_changes_nothing_survives() -> None:
+    def nothing(_call: OpCall) -> None:
+        return None
+
+    row = examine(op_fault("XX01", "Nothing", "nothing is wrong", "mul", nothing), HOW)
+    assert not row.killed
+    found = matrix.Matrix(HOW, [row])
+    assert found.survivors == [row]
+    assert found.problems == ["Nothing: 0 of 1 killed, at least 95% should be"]
+
+
+def test_what_meets_a_fault_is_what_its_wrapper_changes() -> None:
+    control = control_of(Setting(1, level="fusion", simulated=True, only=ONLY))
+    (fault,) = of("SO05")
+    met = control.meets(fault.plant(Reference(1)))
+    assert {control.items[n].op for n in met} >= {"sort"}
+    assert all("sort" in control.met[n].ops for n in met)
+    assert len(met) < len(control.items) / 2
+
+
+def test_a_failure_of_a_planted_device_is_one_of_a_run(tmp_path: Path) -> None:
+    (fault,) = of("SV04c")
+    report = runner.run(
+        target_of(fault.plant(Reference(1))), "ops", only="ops/neg/f32", report=tmp_path
+    )
+    assert not report.ok
+    assert (tmp_path / "report.json").exists()
+
+
+def test_memory_past_a_block_is_its_neighbour() -> None:
+    heap = Heap(1024)
+    first, second = heap.alloc(8), heap.alloc(8)
+    heap.bytes_of(second, 8)[...] = 7
+    array, at = heap.elements(BufferView(first, 0, f32[2]))
+    array[at + 2 : at + 18] = 0
+    assert not heap.bytes_of(second, 8).any()
+    heap.free(first)
+    assert heap.alloc(8).start == first.start
+    with pytest.raises(DeviceError, match="freed twice"):
+        heap.free(first)
+    with pytest.raises(OutOfMemoryError):
+        heap.alloc(2048)
+
+
+def test_ids_are_unique_and_every_fault_says_what_is_wrong() -> None:
+    assert len(faults()) > 150
+    assert all(f.title and f.group and f.kind for f in faults())
+    assert {f.id for f in matrix.fast()} == set(matrix.FAST)
+    assert [f.id for f in matrix.selected("MT01")] == ["MT01"]
+    assert {f.group for f in matrix.selected("casts")} == {"Casts"}
+
+
+def test_the_command_writes_the_matrix(tmp_path: Path) -> None:
+    words = ["selftest", "--only", "SV04c", "--level", "smoke", "--small", "--report"]
+    result = CliRunner().invoke(app, [*words, str(tmp_path), "-j", "1", "--json"])
+    found = json.loads(result.stdout)
+    assert result.exit_code == (0 if found["ok"] else 1)
+    assert found["false_positives"] == 0
+    assert found["rows"][0]["id"] == "SV04c"
+    assert json.loads((tmp_path / "selftest.json").read_text()) == found
+    assert "| SV04c | neg is 0 - x |" in (tmp_path / "selftest.md").read_text()
+    assert CliRunner().invoke(app, ["selftest", "--only", "no such fault"]).exit_code == 2
