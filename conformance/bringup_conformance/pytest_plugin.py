@@ -127,18 +127,20 @@ class Suite(pytest.File):
         """One item for each op, dtype and feature."""
         from bringup.errors import BringupError
         from bringup_conformance.execution.expectations import Expectations, load
+        from bringup_conformance.execution.levels import APART
         from bringup_conformance.execution.schedule import Job, Schedule
         from bringup_conformance.execution.suites import parts_of
         from bringup_conformance.execution.targets import DeviceTarget
 
         option = self.config.getoption
-        job = Job(option("bringup_level"), option("bringup_seed"))
-        expect = option("bringup_expect")
+        job, expect = Job(option("bringup_level"), option("bringup_seed")), option("bringup_expect")
+        if job.level in APART:
+            raise self.CollectError(f"level {job.level!r} has no end: use `conformance run` for it")
         try:
             self.expected = Expectations() if expect is None else load(expect)
             self.schedule = Schedule(DeviceTarget.named(option("bringup_backend")), job)
         except (BringupError, OSError) as error:
-            raise pytest.UsageError(str(error)) from error
+            raise self.CollectError(str(error)) from error
         for test in parts_of(self.schedule):
             yield DeviceTest.from_parent(self, name=test.name, test=test)
 

@@ -67,10 +67,16 @@ def test_without_a_device_one_skip_says_how_to_use_it(tmp_path: Path) -> None:
     assert "--pyargs bringup_conformance --bringup-backend NAME" in run.output
 
 
-def test_a_device_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None:
-    run = suite(tmp_path, "--bringup-backend", "nowhere")
+@pytest.mark.parametrize(
+    ("backend", "level", "what"),
+    [("nowhere", "smoke", "nowhere"), ("cpu", "all", "'all'"), ("cpu", "soak", "has no end")],
+)
+def test_what_cannot_be_run_is_said_in_a_line(
+    tmp_path: Path, backend: str, level: str, what: str
+) -> None:
+    run = suite(tmp_path, "--bringup-backend", backend, "--bringup-level", level)
     assert run.status != 0
-    assert "nowhere" in run.output
+    assert what in run.output
     assert "Traceback" not in run.output
 
 
