@@ -85,7 +85,8 @@ def _counted(hand: Hand) -> Values:
 def _joined(hand: Hand) -> Values:
     x, y = hand.row(), hand.row()
     scaled = [rows.mul(x, like(x, 2)), rows.add(y, like(y, 3)), rows.mul(y, like(y, 3)), x]
-    return (rows.concatenate(*scaled, dim=0),)
+    pair = rows.concatenate(rows.mul(x, like(x, 3)), rows.add(y, like(y, 2)), dim=0)
+    return rows.concatenate(*scaled, dim=0), pair
 
 
 def _padded(hand: Hand) -> Values:

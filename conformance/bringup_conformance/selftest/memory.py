@@ -15,8 +15,8 @@ from bringup.types import TensorType
 Array = np.ndarray[Any, Any]
 
 ALIGNMENT = 64
-#: Address space of a device; pages that nobody touches cost nothing.
-CAPACITY = 1 << 30
+#: Address space of a device, little enough to be filled; pages that nobody touches cost nothing.
+CAPACITY = 1 << 25
 
 
 @dataclass(slots=True, eq=False)
@@ -48,16 +48,43 @@ class Heap:
         """Memory with whatever is in it.  Raises OutOfMemoryError."""
         room = _room(nbytes)
         with self._lock:
-            waiting = self._free.get(room)
-            if waiting:
-                start = waiting.pop()
-            elif self._end + room <= self.capacity:
-                start = self._end
-                self._end += room
-            else:
+            start = self._found(room)
+            if start is None:
+                self._merge()
+                start = self._found(room)
+            if start is None:
                 raise OutOfMemoryError(f"no {nbytes} bytes left of {self.capacity}")
             self.alive += nbytes
         return Block(start, nbytes)
+
+    def _found(self, room: int) -> int | None:
+        """A place of that size, fresh if none was freed; None if there is no room."""
+        waiting = self._free.get(room)
+        if waiting:
+            return waiting.pop()
+        if self._end + room <= self.capacity:
+            self._end += room
+            return self._end - room
+        larger = min((n for n, starts in self._free.items() if n > room and starts), default=0)
+        if not larger:
+            return None
+        start = self._free[larger].pop()
+        self._free.setdefault(larger - room, []).append(start + room)
+        return start
+
+    def _merge(self) -> None:
+        """Make one place of free neighbours; what lies at the end is fresh again."""
+        places = sorted((start, size) for size, starts in self._free.items() for start in starts)
+        self._free = {}
+        merged: list[tuple[int, int]] = []
+        for start, size in places:
+            if merged and sum(merged[-1]) == start:
+                start, size = merged[-1][0], merged.pop()[1] + size
+            merged.append((start, size))
+        if merged and sum(merged[-1]) == self._end:
+            self._end = merged.pop()[0]
+        for start, size in merged:
+            self._free.setdefault(size, []).append(start)
 
     def free(self, block: Block) -> None:
         """Give a block back.  Raises DeviceError if it was given back before."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ from bringup.backend import BufferView
 from bringup.backend.adapters import OpFunction
 from bringup.backend.adapters_run import dense_bytes
 from bringup.dtypes import u8
+from bringup.errors import DeviceError
 from bringup.ops._subgraphs import chosen
 from bringup.ops.table import OpDef
 from bringup.program.program import (
@@ -40,6 +43,8 @@ class ProgramExecutable:
         self.program = program
         self._constants: dict[int, list[BufferView]] = {}
         self._keep(program)
+        blocks = [view.handle for views in self._constants.values() for view in views]
+        weakref.finalize(self, _give_back, device, blocks)
 
     def _keep(self, program: Program) -> None:
         """Upload the constants of a program and of those in it."""
@@ -192,6 +197,12 @@ class ProgramExecutable:
     def _copy(self, target: BufferView, source: BufferView) -> None:
         a, b = self.device.dense(target), self.device.dense(source)
         a.reshape(-1).view(np.uint8)[...] = b.reshape(-1).view(np.uint8)
+
+
+def _give_back(device: KernelsReference, blocks: Sequence[Block]) -> None:
+    for block in blocks:
+        with contextlib.suppress(DeviceError):
+            device.free(block)
 
 
 def _programs(step: Step) -> tuple[Program, ...]:

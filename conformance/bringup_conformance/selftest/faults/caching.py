@@ -122,7 +122,6 @@ FAULTS: tuple[Fault, ...] = (
     _fault("CK04", "values of constants are missing", without(r"value=[^},]*", _DENSE)),
     _fault("CK04b", "constants are rounded to six digits", rounded),
     _fault("CK04c", "0.0 is -0.0", without(r"-(?=0(?:\.0)?\b)")),
-    _fault("CK04d", "True is 1 is 1.0", without(r"true|\b1\.0\b", by="1")),
     _fault("CK04e", "contents of large constants are missing", without(_DENSE)),
     _fault("CK05", "axes and offsets are missing", without(_INDEX)),
     _fault("CK05b", "the direction of comparisons is missing", without(r"direction=[^},]*")),

@@ -87,11 +87,11 @@ def carried_in_turn(instr: Instr, operands: Values) -> Sequence[Value] | None:
         return None
     body = instr.attrs["body"]
     builder = Builder()
-    first = list(replay(body, builder=builder))
-    inputs = builder.build((), "").inputs
+    state = [builder.input(v.type) for v in body.inputs]
     with builder:
-        later = list(replay(body, arguments=(first[0], *inputs[1:])))
-    return _emit(instr, operands, body=builder.build([first[0], *later[1:]], body.name))
+        for place in range(len(state)):
+            state[place] = replay(body, arguments=state)[place]
+    return _emit(instr, operands, body=builder.build(state, body.name))
 
 
 def _giving(body: Graph, outputs: Sequence[Value]) -> Graph:

@@ -209,39 +209,14 @@ def negated_comparison(instr: Instr, operands: Values) -> Value | None:
     return call("select", flag, operands[2], operands[1])
 
 
-def transposes_composed(instr: Instr, operands: Values) -> Value | None:
-    """Two transposes become one, composed the wrong way round."""
-    if instr.op.name != "transpose" or not is_made_by(operands[0], "transpose"):
+def turned_back(instr: Instr, operands: Values) -> Value | None:
+    """A transpose moves dimensions the other way: transposes composed in the wrong order."""
+    if instr.op.name != "transpose":
         return None
-    inner = operands[0].producer
-    assert inner is not None
-    first, second = inner.attrs["permutation"], instr.attrs["permutation"]
-    made = call("transpose", inner.operands[0], permutation=tuple(second[d] for d in first))
-    return made if made.type is instr.result.type else None
-
-
-def slices_added(instr: Instr, operands: Values) -> Value | None:
-    """A slice of a slice begins at the sum of both starts, whatever the inner stride."""
-    if instr.op.name != "slice" or not is_made_by(operands[0], "slice"):
-        return None
-    inner = operands[0].producer
-    assert inner is not None
-    if any(s < 1 for s in (*inner.attrs["stride"], *instr.attrs["stride"])):
-        return None
-    rows = zip(
-        inner.attrs["start"], inner.attrs["stride"], instr.attrs["start"], instr.attrs["stride"],
-        instr.result.shape, inner.operands[0].shape, strict=True,
-    )  # fmt: skip
-    start, limit, stride = [], [], []
-    for a, s, b, t, n, size in rows:
-        first = min(a + b, max(size - (n - 1) * s * t - 1, 0))
-        start.append(first)
-        limit.append(min(first + (n - 1) * s * t + 1, size) if n else first)
-        stride.append(s * t)
-    made = call(
-        "slice", inner.operands[0], start=tuple(start), limit=tuple(limit), stride=tuple(stride)
-    )
-    return made if made.type is instr.result.type else None
+    order = instr.attrs["permutation"]
+    inverse = tuple(order.index(d) for d in range(len(order)))
+    made = call("transpose", operands[0], permutation=inverse)
+    return made if made.type is instr.result.type and inverse != order else None
 
 
 def reshape_through_transpose(instr: Instr, operands: Values) -> Value | None:
@@ -361,8 +336,7 @@ FAULTS: tuple[Fault, ...] = (
     _rule("PA03a", "x % 2**k -> x & (2**k - 1)", masked_remainder),
     _rule("PA04a", "-(a - b) -> b - a", negated_difference),
     _rule("PA05a", "a comparison is negated, NaN or not", negated_comparison),
-    _rule("PA06a", "transposes are composed the wrong way round", transposes_composed),
-    _rule("PA07a", "starts of slices are added without the stride", slices_added),
+    _rule("PA06a", "transposes are composed the wrong way round", turned_back),
     _rule("PA08a", "a reshape forgets the transpose before it", reshape_through_transpose),
     _rule("PA09a", "(x * c) / c -> x", scaled_back),
     _pass("PA10a", "CSE without attributes", "cse_attrs", merged(_no_attributes)),

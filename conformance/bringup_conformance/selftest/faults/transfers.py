@@ -160,14 +160,6 @@ def errors_wait(device: Any, inner: Any, nbytes: int) -> Handle:
         return inner(64)
 
 
-def late_error(device: Any, inner: Any) -> None:
-    """A wait forgets the error of the work it waited for."""
-    try:
-        inner()
-    except DeviceError:
-        return
-
-
 # -- bytes -----------------------------------------------------------------------------------------
 
 
@@ -305,5 +297,4 @@ FAULTS: tuple[Fault, ...] = (
     _bytes("TS12b", "empty memory is shared", with_method("alloc", one_empty_block)),
     _bytes("TS12c", "no bytes cannot be moved", with_method("upload", no_empty_transfer)),
     _late("TS13a", "a full queue loses its oldest entry", with_method("submit", overrun)),
-    _late("TS14a", "a wait forgets the error", with_method("synchronize", late_error)),
 )
