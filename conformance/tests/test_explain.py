@@ -293,6 +293,7 @@ def test_the_command_shows_the_kernel_and_the_file_keeps_it(
     status, text = conformance("explain", file, "--json")
     assert status == 1
     found = json.loads(text)
+    document = json.loads(Path(file).read_text("utf-8"))
     assert found["cause"] == {"title": f"kernel {found['cause']['name']}", **document["cause"]}
     assert conformance("explain", file, "--backend", "right") == (
         0, "passes now: fusion/programs/f32/0\n"

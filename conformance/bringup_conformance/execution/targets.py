@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import numpy as np
+
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, Device, Executable
 from bringup.dtypes import DType
@@ -24,6 +26,10 @@ from bringup_conformance.oracle.numbers import Array, same_bits
 
 #: A compiled program on arrays of the host.
 Runnable = Callable[[Sequence[Array]], list[Array]]
+
+
+#: Bytes of a result or arena that is filled before every call.
+_SPOILT = 1 << 14
 
 
 class Target(Protocol):
@@ -103,6 +109,8 @@ class DeviceTarget:
     ) -> Runnable:
         """The arrays that the program is called on hold afterwards what it left in its inputs.
 
+        Before each call, memory that the device has in store for small results and scratch is
+        filled with 0xFF, so that what is read before it is written shows, and shows again.
         Raises what the device raises.
         """
         start = time.perf_counter()
@@ -112,8 +120,11 @@ class DeviceTarget:
         ins, outs = [v.type for v in graph.inputs], [v.type for v in graph.outputs]
         run = _callable(self.device.device, compiled.executable, outs, ins)
         cost = compiled.cost()
+        sizes = [t.nbytes for t in outs] + [p.arena_bytes for p in compiled.programs]
+        small = [size for size in sizes if 0 < size <= _SPOILT]
 
         def counted(inputs: Sequence[Array]) -> list[Array]:
+            _spoil(self.device.device, small)
             start = time.perf_counter()
             results = run(inputs)
             seconds = time.perf_counter() - start
@@ -123,13 +134,31 @@ class DeviceTarget:
         return counted
 
 
-def runnable_of(device: OpenDevice, program: Program) -> Runnable:
+def runnable_of(device: OpenDevice, program: Program, *, spoil: bool = False) -> Runnable:
     """What a device makes of a program at hand, past passes, fusion and planning.
 
-    Raises what the device raises.
+    spoil: fill memory that the device has in store for results and scratch with 0xFF before each
+    call, so that what is read before it is written shows.
+    Arrays hold afterwards what is left in the inputs.  Raises what the device raises.
     """
     executable = device.device.compile(program)
-    return _callable(device.device, executable, program.outputs)
+    run = _callable(device.device, executable, program.outputs, program.inputs)
+    sizes = [t.nbytes for t in program.outputs] + [program.arena_bytes] if spoil else []
+
+    def call(inputs: Sequence[Array]) -> list[Array]:
+        _spoil(device.device, sizes)
+        return run(inputs)
+
+    return call
+
+
+def _spoil(device: Device, sizes: Sequence[int]) -> None:
+    """Leave memory of these sizes, twice each, to be found full of 0xFF."""
+    unit = device.capabilities.alignment  # what allocators round sizes to, as far as is known
+    rounded = [-(-size // unit) * unit for size in sizes]
+    spoilt = [np.full(size, 0xFF, np.uint8) for size in rounded for _ in range(2)]
+    held = [transfer.upload(device, array) for array in spoilt]
+    del held
 
 
 def _callable(

@@ -45,6 +45,7 @@ from bringup_conformance.reducing.trials import (
     examine,
     part,
     sets_of,
+    unread,
     values_of,
     verdict,
 )
@@ -205,17 +206,23 @@ class _Search:
         if problem is None:
             return None
         what = f"the kernel does not compute what its instructions do: {problem.what}"
-        before = print_graph(part(self.ready, launch.reads, launch.writes))
+        before = self._asked(launch.reads, launch.writes)
         return Cause(
             "fusion", kernel.name, what, kernel=str(kernel),
             ir_before=before, ir_after=str(kernel),
         )  # fmt: skip
 
+    def _asked(self, given: Sequence[Value], wanted: Sequence[Value]) -> str:
+        """What a step is to compute, as text."""
+        given = [*given, *unread(self.ready, given, wanted)]
+        return print_graph(part(self.ready, given, wanted))
+
     def _kernel_by_host(self, launch: Launch, kernel: Kernel) -> Problem | None:
         if kernel.points * max((s.trips for s in kernel.stages), default=1) > _MOST_POINTS:
             return None  # core's evaluator would take longer than it is worth
-        graph = part(self.ready, launch.reads, launch.writes)
-        sets = [[values[v] for v in launch.reads] for values in self.right]
+        given = [*launch.reads, *unread(self.ready, launch.reads, launch.writes)]
+        graph = part(self.ready, given, launch.writes)
+        sets = [[values[v] for v in given] for values in self.right]
         return self._by_host(about(self.case, graph), sets, _by_kernel(launch, kernel))
 
     def _by_host(
@@ -258,14 +265,16 @@ class _Search:
             cause = self._accused(number, lone, writes)
             self.suspect(cause)
             graph, sets = self._piece(reads, writes)
-            try:
-                runnable = runnable_of(self.device, lone)
-            except Exception as error:  # noqa: BLE001  (what a backend raises is the answer)
-                return replace(cause, what=f"compiling it alone: {told(error)}")
-            problem, results = examine(self.target, runnable, about(self.case, graph), sets)
-            if problem is not None:
-                return self._guilty(replace(cause, what=_on_right_inputs(problem)), step, problem,
-                                    results, reads, writes)  # fmt: skip
+            for spoil in (False, True):
+                try:
+                    runnable = runnable_of(self.device, lone, spoil=spoil)
+                except Exception as error:  # noqa: BLE001  (what a backend raises is the answer)
+                    return replace(cause, what=f"compiling it alone: {told(error)}")
+                trial = _first(runnable, len(lone.inputs))
+                problem, results = examine(self.target, trial, about(self.case, graph), sets)
+                if problem is not None:
+                    cause = replace(cause, what=_on_right_inputs(problem, spoil))
+                    return self._guilty(cause, step, problem, results, reads, writes)
         return None
 
     def _piece(
@@ -274,7 +283,9 @@ class _Search:
         """The graph of one step, and its right inputs."""
         slots = inputs_of(reads)
         given = [next(v for v, slot in reads if slot == wanted) for wanted in slots]
-        graph = part(self.ready, given, [v for v, _ in writes])
+        made = [v for v, _ in writes]
+        given += unread(self.ready, given, made)
+        graph = part(self.ready, given, made)
         return graph, [[values[v] for v in given] for values in self.right]
 
     def _accused(self, number: int, lone: Program, writes: Sequence[Place]) -> Cause:
@@ -284,7 +295,7 @@ class _Search:
         loop = isinstance(step, CONTROL_STEPS)
         kind = "kernel" if kernel else "loop" if loop else "op"
         source, asm = texts(self.device, lone) if self.isolated else ("", "")
-        before = print_graph(part(self.ready, launch.reads, [v for v, _ in writes]))
+        before = self._asked(launch.reads, [v for v, _ in writes])
         return Cause(
             kind, step.name, "the device died while it ran alone", number, len(program.steps),
             ir_before=before, ir_after=kernel or str(lone), kernel=kernel,
@@ -352,8 +363,9 @@ class _Search:
         return "" if found.ok else str(found.mismatches[0])
 
 
-def _on_right_inputs(problem: Problem) -> str:
-    return f"on right inputs, alone: {problem.what}"
+def _on_right_inputs(problem: Problem, spoilt: bool) -> str:
+    where = ", in memory that held 0xFF" if spoilt else ""
+    return f"on right inputs, alone{where}: {problem.what}"
 
 
 def _named(change: KernelPass) -> str:
@@ -364,11 +376,16 @@ def _evaluating(graph: Graph) -> Runnable:
     return lambda inputs: evaluate(graph, inputs)
 
 
+def _first(runnable: Runnable, count: int) -> Runnable:
+    """The same for arrays of which only the first are its inputs."""
+    return lambda inputs: runnable(inputs[:count])
+
+
 def _by_kernel(launch: Launch, kernel: Kernel) -> Runnable:
     """Core's evaluator as something to call, on memory that holds 0xFF at first."""
 
     def run(inputs: Sequence[Array]) -> list[Array]:
-        table = dict(zip(launch.reads, map(np.ascontiguousarray, inputs), strict=True))
+        table = dict(zip(launch.reads, map(np.ascontiguousarray, inputs), strict=False))
         for value in launch.writes:
             raw = np.full(value.type.nbytes, 0xFF, np.uint8)
             table[value] = raw.view(value.dtype.numpy).reshape(value.shape)

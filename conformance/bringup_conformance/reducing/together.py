@@ -11,7 +11,7 @@ from bringup.program.program import Program, Slot
 from bringup.runtime.devices import OpenDevice
 from bringup_conformance.execution.running import told
 from bringup_conformance.execution.targets import runnable_of
-from bringup_conformance.oracle.numbers import Array
+from bringup_conformance.oracle.numbers import Array, same_bits
 from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reducing.steps import Copies, Place, overlap, upto, written_by
 
@@ -49,6 +49,8 @@ def first_spoilt(
     for number in range(len(program.steps)):
         for value, slot in steps[number][1]:
             what = looking.at(number + 1, value, slot)
+            if looking.changed is not None:
+                return looking.on_input(number, looking.changed)
             if what:
                 return looking.explained(number, slot, what)
         spoilt = next(looking.spoilt(number), None)
@@ -73,6 +75,8 @@ class _Looking:
         self.wrong, self.sets = wrong, sets
         self.copies = Copies(device.capabilities, passes)
         self.kernels = tuple(map(str, program.kernels))
+        #: The number of an input that the last run changed.
+        self.changed: int | None = None
 
     def at(self, count: int, value: Value, slot: Slot) -> str:
         """What is wrong with a place after so many steps, or nothing."""
@@ -82,10 +86,16 @@ class _Looking:
         except BringupError:
             return ""  # the device cannot copy it, so nothing is known
         for number, inputs in enumerate(self.sets):
+            given = [x.copy() for x in inputs]
             try:
-                array = runnable([x.copy() for x in inputs])[-1]
+                array = runnable(given)[-1]
             except Exception as error:  # noqa: BLE001  (what a device raises is a result)
                 return told(error)
+            pairs = enumerate(zip(given, inputs, strict=True))
+            other = (i for i, (x, y) in pairs if not bool(same_bits(x, y).all()))
+            self.changed = next(other, None)
+            if self.changed is not None:
+                return ""
             what = self.wrong(value, array, number)
             if what:
                 return what
@@ -97,7 +107,8 @@ class _Looking:
             (value, slot)
             for _, made in self.steps[:number]
             for value, slot in made
-            if any(value in dict(reads) for reads, _ in self.steps[number + 1 :])
+            if slot.space == "output"
+            or any(value in dict(reads) for reads, _ in self.steps[number + 1 :])
         }
         for value, slot in sorted(live, key=lambda pair: (pair[1].offset, pair[1].index)):
             what = self.at(number + 1, value, slot)
@@ -106,22 +117,37 @@ class _Looking:
 
     def _written_over(self, number: int, value: Value, slot: Slot, what: str) -> Cause:
         maker = next(n for n, (_, made) in enumerate(self.steps) if value in dict(made))
-        reader = next(
+        later = (
             n for n, (reads, _) in enumerate(self.steps) if n > number and value in dict(reads)
         )
+        reader = next((f"step {n}" for n in later), "the caller")
         own = written_by(self.program.steps[number])
-        texts = [f"{slot}, written by step {maker}, read by step {reader}"]
+        texts = [f"{slot}, written by step {maker}, read by {reader}"]
         texts += [f"{other}, written by step {number}" for other in own]
         name = self.program.steps[number].name
         shared = any(overlap(slot, other) for other in own)
         plan = "core's plan has them overlap" if shared else "core's plan keeps them apart"
         sentence = (
             f"every step is right alone; step {number} ({name}) writes over what step {maker} left"
-            f" for step {reader}: {what}; {plan}"
+            f" for {reader}: {what}; {plan}"
         )
         return Cause(
             "plan", f"{slot}", sentence, number, len(self.program.steps),
             kernels=self.kernels, slots=tuple(texts), mismatches=(what,),
+        )  # fmt: skip
+
+    def on_input(self, number: int, which: int) -> Cause:
+        """A step that changes an input of the program."""
+        step = self.program.steps[number]
+        slot = Slot("input", which, 0, self.program.inputs[which])
+        own = [f"{other}, written by step {number}" for other in written_by(step)]
+        sentence = (
+            f"every step is right alone; step {number} ({step.name}) changes input {which},"
+            " which nobody gave away"
+        )
+        return Cause(
+            "plan", f"{slot}", sentence, number, len(self.program.steps),
+            kernels=self.kernels, slots=(f"{slot}, the caller's", *own),
         )  # fmt: skip
 
     def explained(self, number: int, slot: Slot, what: str) -> Cause:

@@ -86,6 +86,24 @@ def finished(graph: Graph, values: Values) -> Values:
     return found
 
 
+def unread(graph: Graph, given: Sequence[Value], wanted: Sequence[Value]) -> list[Value]:
+    """Inputs that values are made of besides those given: what a kernel need not read, since it
+    makes no difference to its results, such as the start of a slice that has no other place.
+    """
+    known, found = set(given), dict[Value, None]()
+    stack, seen = list(wanted), set[Value]()
+    while stack:
+        value = stack.pop()
+        if value in known or value in seen:
+            continue
+        seen.add(value)
+        if value.producer is None:
+            found[value] = None
+        else:
+            stack.extend(value.producer.operands)
+    return list(found)
+
+
 def part(graph: Graph, given: Sequence[Value], wanted: Sequence[Value]) -> Graph:
     """The part of a graph that makes some values of others."""
     builder = Builder()
