@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from small import (
     add,
     case,
@@ -150,6 +152,12 @@ def test_plain_text(snapshot: SnapshotAssertion) -> None:
 def test_a_narrow_terminal_has_tables_in_parts(snapshot: SnapshotAssertion) -> None:
     text = shown(small_report(), force_terminal=True, width=36, color_system=None)
     assert text == snapshot
+
+
+def test_the_last_line_says_where_the_page_is() -> None:
+    text = StringIO()
+    terminal.show_report(Console(file=text), small_report(), Path("some", "folder"))
+    assert text.getvalue().splitlines()[-1] == f"report: {Path('some', 'folder', 'report.html')}"
 
 
 def test_a_clean_report_says_where_to_climb() -> None:

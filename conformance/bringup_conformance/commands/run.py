@@ -54,7 +54,7 @@ def run(
         float, typer.Option(min=0.1, help="Seconds after which a case counts as hanging.")
     ] = 60.0,
     report: Annotated[
-        Path | None, typer.Option(help="Folder for report.json and a file for each failure.")
+        Path | None, typer.Option(help="Folder for report.html, .json, junit.xml, failures.")
     ] = None,
     corpus: Annotated[
         Path | None, typer.Option(help="Folder from which level soak goes on, and that it fills.")
@@ -99,7 +99,7 @@ def run(
     if as_json:
         typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
     else:
-        terminal.show_report(Console(), found)
+        terminal.show_report(Console(), found, folder)
         expected_text.show(Console(), found)
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -55,9 +56,11 @@ def bar(console: Console) -> Iterator[OnProgress]:
         yield show
 
 
-def show_report(console: Console, report: Report) -> None:
+def show_report(console: Console, report: Report, folder: Path | None = None) -> None:
     """Failures, one of each cause first; then a table for each kind of op, what to do next, the
     ladder of levels, and the sum of it.
+
+    folder: where its files are, if they were written.
     """
     document = document_of(report)
     causes = roots.roots(document.failures, document.excused)
@@ -80,6 +83,8 @@ def show_report(console: Console, report: Report) -> None:
     if compared:
         share = views.share(open_, compared)
         _line(console, f"{compared:,} elements compared; {share} have no bound")
+    if folder is not None:
+        _line(console, f"report: {folder / 'report.html'}", "cyan")
 
 
 def _sum(report: Report) -> str:
