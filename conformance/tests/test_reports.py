@@ -30,7 +30,7 @@ from bringup.graph import Builder
 from bringup_conformance import Report
 from bringup_conformance.cases import Outcome, Problem
 from bringup_conformance.oracle.verdict import BUCKETS, Verdict, bucket_ends, histogram
-from bringup_conformance.reporting import documents, roots
+from bringup_conformance.reporting import documents, roots, terminal
 from bringup_conformance.reporting.documents import document_of
 from bringup_conformance.reporting.html import page
 from bringup_conformance.reporting.html.layout import place
