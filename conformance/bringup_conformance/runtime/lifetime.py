@@ -226,11 +226,10 @@ def _freed_unused(bench: Bench) -> None:
 
 def _reusable(bench: Bench) -> None:
     """Allocating and freeing in turn, in total far more than is live at once."""
-    nbytes = bench.count(8 << 20, 256 << 10)
+    nbytes, rounds = bench.count(8 << 20, 256 << 10), bench.count(400, 60)
     limit = bench.facts.capabilities.limits.memory_bytes
-    rounds = bench.count(400, 60)
     if limit:
-        nbytes = min(max(nbytes, limit // 4), 1 << 28)
+        nbytes = min(max(nbytes, limit // 8), limit // 4, 1 << 28)
     data = np.full(16, 7, np.uint8)
 
     def turn() -> None:
@@ -239,6 +238,7 @@ def _reusable(bench: Bench) -> None:
                 handle = held.alloc(nbytes)
                 held.fill(handle, data)
                 bench.equal(held.bytes(handle, 16), data, "memory that is used again")
+        bench.device.synchronize()
 
     _steady(bench, "allocating and freeing", turn, rounds, 16)
 

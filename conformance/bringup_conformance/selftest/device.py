@@ -28,7 +28,7 @@ from bringup.backend import (
 )
 from bringup.backend.adapters import OpFunction
 from bringup.dtypes import STORED
-from bringup.errors import DeviceError
+from bringup.errors import DeviceError, OutOfMemoryError
 from bringup.kernel.form import Kernel
 from bringup.kernel.indexed import INDEXED
 from bringup.kernel.parser import parse_kernel
@@ -118,8 +118,14 @@ class HeapDevice(Device):
                 self._draining = False
 
     def alloc(self, nbytes: int) -> Block:
-        """Memory with whatever is in it."""
-        return self.heap.alloc(nbytes)
+        """Memory with whatever is in it; what is freed in the queue is had by waiting."""
+        try:
+            return self.heap.alloc(nbytes)
+        except OutOfMemoryError:
+            if not self.queue or self._draining:
+                raise
+            self.drain()
+            return self.heap.alloc(nbytes)
 
     def free(self, handle: Block) -> None:
         """Give memory back after the work before."""
