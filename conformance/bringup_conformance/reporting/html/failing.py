@@ -164,7 +164,7 @@ def _data(case: Plain) -> Markup | None:
     for number, cells in enumerate(case.get("cells", ())):
         texts = "; ".join(f"({', '.join(operands)})" for operands, _ in cells["cells"])
         lines.append(f"special values of output {number}: {texts}")
-    return tag("ul", (tag("li", line[:_MOST_TEXT]) for line in lines)) if lines else None
+    return tag("ul", (tag("li", _cut(line)) for line in lines)) if lines else None
 
 
 def _commands(file: str | None, verbs: Sequence[str]) -> Markup | None:
@@ -172,6 +172,11 @@ def _commands(file: str | None, verbs: Sequence[str]) -> Markup | None:
         return None
     lines = "\n".join(f"conformance {verb} {shlex.quote(PurePath(file).name)}" for verb in verbs)
     return join((tag("h4", "In the report's folder"), code(lines, class_="command")))
+
+
+def _cut(text: str) -> str:
+    left = len(text) - _MOST_TEXT
+    return text if left <= 0 else f"{text[:_MOST_TEXT]}\n… {left:,} more characters in the file"
 
 
 def _picture(failure: Plain, graph: Graph | None) -> Markup | None:
@@ -216,11 +221,15 @@ def _guilty(failure: Plain) -> Markup | None:
         ("Its source", "source"),
     )
     seen: set[str] = set()
+    lists = (("From its element to the program's", "trace"), ("Places in memory", "slots"))
     blocks: list[Child] = [tag("p", cause["what"])]
+    for title, key in lists:
+        items = [tag("li", text) for text in cause.get(key, ())]
+        blocks.append(_block(title, tag("ul", items) if items else None))
     for title, key in texts:
         text = cause.get(key, "")
         if text and text not in seen:
             seen.add(text)
-            blocks.append(_block(title, code(text[:_MOST_TEXT])))
+            blocks.append(_block(title, code(_cut(text))))
     title = f"Guilty: {cause['kind']} {cause['name']}".strip()
     return tag("details", tag("summary", title), blocks, open=True)
