@@ -11,7 +11,7 @@ from bringup_conformance.execution.plan import Item, Unit
 _OF_ROWS = ("special", "mapped", "deep")
 # Levels whose names and tags a unit does not know.
 _OF_CHECKS = ("runtime", "exhaustive")
-_OF_PROGRAMS = ("exact", "bounded", "pair")
+_OF_PROGRAMS = ("exact", "bounded", "pair", "hazard")
 
 
 class Selection:

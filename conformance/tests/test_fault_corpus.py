@@ -1,0 +1,139 @@
+"""The corpus of faults of fusion, plans, passes, loops, transfers, donation, caches and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from bringup.dtypes import f32, i32
+from bringup.graph import Builder
+from bringup.ops.build import like, reverse, rows
+from bringup.program.program import KernelStep, Program
+from bringup.runtime.compiler import make_program
+from bringup_conformance.selftest import matrix
+from bringup_conformance.selftest.control import target_of
+from bringup_conformance.selftest.corpus import faults
+from bringup_conformance.selftest.device import Reference
+from bringup_conformance.selftest.editing import fused, written
+from bringup_conformance.selftest.excuses import EXCUSED, PLANTED_AS
+from bringup_conformance.selftest.killing import How, Kill
+from bringup_conformance.selftest.versions import planned, rewritten, spread
+
+#: The list that the corpus began with, by group.
+LISTED = {
+    "Fusion": "FU01 FU02 FU04 FU05 FU06 FU07 FU08 FU09 FU10 FU11 FU12 FU13 FU14 FU16 FU17 FU18 "
+    "FU22 FU24",
+    "Buffer plan and liveness": "BF01 BF02 BF03 BF04 BF05 BF06 BF07 BF08 BF10",
+    "Passes": "SV06 SV08 SV09 SV10 CA07",
+    "Control flow": "CF01 CF02 CF03 CF05 CF07",
+    "Random numbers": "RN02 RN04 RN05",
+    "Transfers, streams, synchronisation": "TS01 TS03 TS04 TS05 TS06 TS07 TS08 TS09 TS11 TS12",
+    "Donation and aliasing": "DN01 DN02 DN04 DN05",
+    "Compile cache": "CK01 CK04 CK05 CK06 CK07 CK08 CK09 CK10",
+    "Errors, limits, lifetime": "ER01 ER03 ER04 ER06 ER08 ER09 ER11 ER12",
+}
+HOW = How("fusion", simulated=True, only="fusion/hazard/f32", shrink_seconds=2.0)
+
+
+def tried(*ids: str) -> Sequence[Kill]:
+    found = [fault for fault in faults() if fault.id in ids]
+    assert len(found) == len(ids)
+    return matrix.try_all(found, HOW, 1, lambda _done, _total, _row: None)
+
+
+@pytest.mark.parametrize("group", LISTED)
+def test_every_line_of_the_list_is_planted_or_excused(group: str) -> None:
+    planted = {fault.id for fault in faults()}
+    missing = {name for name in LISTED[group].split() if name not in planted}
+    assert missing - {"ER04"} <= set(EXCUSED), group
+    assert all(reason for reason in (*EXCUSED.values(), *PLANTED_AS.values()))
+    assert not planted & set(EXCUSED)
+
+
+@pytest.mark.parametrize("group", LISTED)
+def test_groups_hold_more_than_the_list(group: str) -> None:
+    found = [fault for fault in faults() if fault.group == group]
+    assert len(found) >= len([n for n in LISTED[group].split() if n not in EXCUSED]) - 1
+    assert len({fault.title for fault in found}) == len(found)
+
+
+def test_faults_are_found_by_programs_of_their_hazard_and_made_small() -> None:
+    found = tried("FU04", "FU10", "FU14", "FU35a", "BF08b", "SV08", "FU24", "CF05", "CF07")
+    assert [row.id for row in found if not row.killed] == []
+    sizes = {row.id: row.size or 0 for row in found}
+    assert all(1 <= sizes[name] <= 5 for name in ("FU04", "FU10", "FU14", "SV08", "FU24")), sizes
+
+
+def program() -> Program:
+    """Three launches that leave values in scratch, the first of which is read twice."""
+    with Builder() as builder:
+        x = builder.input(f32[12, 12])
+        one = rows.dot_general(x, x, batch=((), ()), contract=((1,), (0,)))
+        two = rows.dot_general(reverse(one, (0,)), x, batch=((), ()), contract=((1,), (0,)))
+        three = rows.sub(reverse(two, (1,)), one)
+    backend = Reference(3)
+    return make_program(builder.build([three], "made"), backend.capabilities(), backend)[1]
+
+
+def test_versions_know_who_writes_and_reads_a_value() -> None:
+    plan = planned(program())
+    assert plan is not None
+    first = min(plan.scratch, key=lambda v: v.made)
+    assert first.read
+    assert first.last > first.made
+    assert [v.slot.index for v in plan.taken] == [0]
+    assert plan.returned[0].last == len(plan.program.steps)
+
+
+def test_values_that_are_spread_keep_their_content() -> None:
+    made = program()
+    plan = planned(made)
+    assert plan is not None
+    apart = spread(plan)
+    places = [slot for step in apart.steps for slot in step.slots if slot.space == "arena"]
+    assert len({slot.offset for slot in places}) >= len(plan.scratch)
+    assert rewritten(plan, {}) == made
+
+
+def test_a_fault_changes_what_is_compiled_and_nothing_else() -> None:
+    with Builder() as builder:
+        x = builder.input(i32[9])
+        outputs = [rows.add(x, like(x, 1)), rows.mul(x, like(x, 2))]
+        outputs.append(rows.sub(*outputs))
+    graph = builder.build(outputs, "twins")
+    seen: list[Program] = []
+    (fault,) = (f for f in faults() if f.id == "FU04")
+    backend = fault.plant(Reference(3))
+    target = target_of(backend)
+    _, right = make_program(graph, target.capabilities, backend)
+    device = target.device.device
+    original = type(device).compile
+
+    class Watched(type(device)):  # type: ignore[misc]
+        def compile(self, given: Program) -> object:
+            seen.append(given)
+            return original(self, given)
+
+    watched = Watched(device.capabilities)
+    planted = fault.plant(_Of(watched)).open(0)
+    planted.compile(right)
+    (step,) = (s for s in seen[0].steps if isinstance(s, KernelStep))
+    (wanted,) = (s for s in right.steps if isinstance(s, KernelStep))
+    assert fused(step.kernel)
+    assert step.kernel == wanted.kernel
+    outs = written(step)
+    assert step.slots != wanted.slots
+    assert sorted(map(str, step.slots)) == sorted(map(str, wanted.slots))
+    assert all(step.slots[n] == wanted.slots[n] for n in range(len(step.slots)) if n not in outs)
+
+
+class _Of(Reference):
+    """The reference backend with a device at hand."""
+
+    def __init__(self, device: object) -> None:
+        super().__init__(3)
+        self.at_hand = device
+
+    def open(self, index: int) -> object:  # type: ignore[override]
+        return self.at_hand
