@@ -16,7 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 from typer.testing import CliRunner
 
 from bringup.backend.capabilities import Capabilities
-from bringup.dtypes import DType, f16, f32, i32, u32
+from bringup.dtypes import STORED, DType, f16, f32, i32, u32
 from bringup.graph import Instr
 from bringup.ops.table import Kind, OpDef, Special, Trait, all_ops, lookup
 from bringup_conformance import cli, rules
@@ -47,6 +47,21 @@ def rows() -> Rows:
 def test_every_rule_has_a_test(tested: Mapping[str, str]) -> None:
     without = {rule.id for rule in rules.untested(tested)}
     assert without == EXEMPT.keys(), "carry them by a test, or strike what is tested by now"
+
+
+def test_what_a_device_runs_as_a_decomposition_shows_every_rule_too() -> None:
+    """Of such ops only some dtypes are run on data, but special values of all."""
+    ops = {c: frozenset(STORED) for row in all_ops() for c in row.tier0_claims}
+    target = Reference(capabilities=Capabilities(ops=ops))
+    plan = Plan(target.capabilities, Support(target.missing), 0, SIMULATED)
+    shown = {
+        rule
+        for unit in levels.units(plan, "ops")
+        for item in unit.make()
+        if isinstance(item, Case)
+        for rule in item.rules
+    }
+    assert {rule.id for rule, _ in cells.special_rules()} - shown == set()
 
 
 def test_no_test_carries_an_unknown_rule(tested: Mapping[str, str]) -> None:

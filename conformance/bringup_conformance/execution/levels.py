@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from bringup.dtypes import DType, f32
+from bringup.dtypes import BY_NAME, DType, f32
 from bringup.errors import BringupError
 from bringup.graph import Builder, Value
 from bringup.ops.table import Kind, OpDef, all_ops, lookup
@@ -80,7 +80,14 @@ def smoke(plan: Plan) -> list[Unit]:
 
 def ops(plan: Plan) -> list[Unit]:
     """Every row with the dtypes it takes: boundary sizes, data of several kinds, special cells."""
-    return [u for u in table(plan) if u.dtype in {d.name for d in _dtypes(plan, lookup(u.op))}]
+    found = []
+    for unit in table(plan):
+        row, dtype = lookup(unit.op), BY_NAME[unit.dtype]
+        if dtype in _dtypes(plan, row):
+            found.append(unit)
+        elif row.special:  # rules with ids of their own, and so with a test of their own
+            found.append(replace(unit, make=partial(_special_cases, plan, row, dtype)))
+    return found
 
 
 def table(plan: Plan) -> list[Unit]:
