@@ -6,8 +6,8 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import platformdirs
 import typer
@@ -15,6 +15,7 @@ from rich.console import Console
 
 from bringup.cli.output import problem
 from bringup.errors import BringupError
+from bringup_conformance.commands import asked
 from bringup_conformance.commands.shared import INTERRUPTED, NOT_RUN, Json
 from bringup_conformance.execution import expectations, runner
 from bringup_conformance.reporting import certificate as certificates
@@ -24,91 +25,60 @@ from bringup_conformance.reporting.reports import Report
 
 
 def run(
-    backend: Annotated[str, typer.Option(help="A device, as `bringup devices` lists it.")],
-    level: Annotated[
-        str,
-        typer.Option(
-            help="smoke, ops, fusion, runtime or exhaustive, each with those before it; or soak."
-        ),
-    ] = "fusion",
-    seed: Annotated[int, typer.Option(help="Which cases to draw.")] = 0,
-    only: Annotated[
-        str, typer.Option(help="Cases of these levels, ops, kinds, dtypes or tags: 'add/f32,exp'.")
-    ] = "",
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs",
-            "-j",
-            min=0,
-            help="Worker processes: as many as cores, at most 4, by default; 0 for none.",
-        ),
-    ] = None,
-    fraction: Annotated[
-        str, typer.Option(help="i/N: part i of N; all parts together are the whole run.")
-    ] = "",
-    time_budget: Annotated[
-        float | None, typer.Option(min=0, help="Seconds after which no more is begun.")
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds after which a case counts as hanging.")
-    ] = 60.0,
-    report: Annotated[
-        Path | None, typer.Option(help="Folder for report.html, .json, junit.xml, failures.")
-    ] = None,
-    corpus: Annotated[
-        Path | None, typer.Option(help="Folder from which level soak goes on, and that it fills.")
-    ] = None,
-    expect: Annotated[
-        Path | None, typer.Option(help="TOML file of what is known to be missing or broken.")
-    ] = None,
-    unclaimed: Annotated[
-        bool, typer.Option("--unclaimed", help="Also try what the device does not declare.")
-    ] = False,
-    certificate: Annotated[
-        Path | None, typer.Option(help="New folder for a certificate, of a whole run.")
-    ] = None,
+    backend: asked.Backend,
+    level: asked.Level = "fusion",
+    seed: asked.Seed = 0,
+    only: asked.Only = "",
+    jobs: asked.Jobs = None,
+    fraction: asked.Fraction = "",
+    time_budget: asked.TimeBudget = None,
+    timeout: asked.Timeout = 60.0,
+    report: asked.ReportFolder = None,
+    corpus: asked.Corpus = None,
+    expect: asked.Expect = None,
+    unclaimed: asked.Unclaimed = False,
+    certificate: asked.Certificate = None,
     as_json: Json = False,
 ) -> None:
     """Run the suite on a device.
 
     Ctrl-C ends it with what is known by then, and status 130.
     """
-    part = _part(fraction)
-    expected = None if expect is None else expectations.load(expect)
+    options = runner.Options(
+        jobs=jobs,
+        only=only,
+        fraction=_part(fraction),
+        time_budget=time_budget,
+        timeout=timeout,
+        report=report or _own_folder(backend),
+        expect=None if expect is None else expectations.load(expect),
+        unclaimed=unclaimed,
+        corpus=corpus,
+    )
     if certificate is not None:
         certificates.check_level(level)
         certificates.check_folder(certificate)
-    folder = report or _own_folder(backend)
     with _progress(as_json) as show:
-        found = runner.run(
-            backend,
-            level,
-            seed,
-            jobs=jobs,
-            only=only,
-            fraction=part,
-            time_budget=time_budget,
-            timeout=timeout,
-            report=folder,
-            on_progress=show,
-            expect=expected,
-            unclaimed=unclaimed,
-            corpus=corpus,
-        )
+        found = runner.run_with(backend, level, seed, replace(options, on_progress=show))
+    _show(found, options, as_json)
+    if certificate is not None:
+        _certify(found, certificate, options.expect)
+    raise typer.Exit(0 if found.ok else 1)
+
+
+def _show(found: Report, options: runner.Options, as_json: bool) -> None:
+    """Print it; ends the command if there is too little of it."""
     if as_json:
         typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
     else:
-        terminal.show_report(Console(), found, folder)
+        terminal.show_report(Console(), found, options.report)
         expected_text.show(Console(), found)
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)
     if found.passed + found.failed == 0:
-        problem(f"nothing was run: no case is of {only!r}" if only else "nothing was run")
+        only = f": no case is of {found.only!r}" if found.only else ""
+        problem(f"nothing was run{only}")
         raise typer.Exit(NOT_RUN)
-    if certificate is not None:
-        _certify(found, certificate, expected)
-    raise typer.Exit(0 if found.ok else 1)
 
 
 def _certify(found: Report, folder: Path, expected: expectations.Expectations | None) -> None:

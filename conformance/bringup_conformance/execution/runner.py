@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from typing import Unpack
 
 from bringup.errors import BringupError
 from bringup_conformance.cases import PROGRAMS
@@ -21,6 +19,8 @@ from bringup_conformance.execution.expectations import (
 from bringup_conformance.execution.here import Here
 from bringup_conformance.execution.levels import APART, LEVELS, ladder
 from bringup_conformance.execution.merging import Merge, Met
+from bringup_conformance.execution.options import Keywords, Options
+from bringup_conformance.execution.progress import OnProgress, Progress
 from bringup_conformance.execution.protocol import (
     Began,
     Done,
@@ -44,96 +44,72 @@ MOST_SHRUNK = 12
 MOST_JOBS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a run is.
-
-    done, total: units of work.  doing: what is at hand.  failed: cases.  jobs: what each worker is
-    at, if there are workers.
-    """
-
-    done: int
-    total: int
-    doing: str
-    failed: int
-    jobs: tuple[str, ...] = ()
-
-
-OnProgress = Callable[[Progress], None]
-
-
 def run(
-    backend: str | Target,
-    level: str = "fusion",
-    seed: int = 0,
-    *,
-    jobs: int | None = None,
-    only: str = "",
-    fraction: tuple[int, int] | None = None,
-    time_budget: float | None = None,
-    timeout: float = 60.0,
-    report: Path | None = None,
-    on_progress: OnProgress | None = None,
-    shrink_seconds: float = 90.0,
-    expect: Expectations | None = None,
-    unclaimed: bool = False,
-    corpus: Path | None = None,
+    backend: str | Target, level: str = "fusion", seed: int = 0, **options: Unpack[Keywords]
 ) -> Report:
     """Run a level, and those below it, on a device.
 
-    backend: its name, or a target at hand, which runs in this process.
-    jobs: worker processes; 0 for this process, where a crash of the device ends the run.  By
-    default as many as there are cores, at most 4.  What is found does not depend on it.
-    only: which cases, see `Selection`.  fraction: part ``(i, n)`` of n, counted from 1; all parts
-    together are the whole run.
-    time_budget: seconds after which no more is begun.  timeout: seconds for one case, then its
-    worker is ended and the case hangs (not in this process).
-    report: a folder that receives a file for every failure as it is met, then ``report.json``,
-    ``junit.xml`` and ``report.html``; files of failures that an earlier run left there go.
-    shrink_seconds: for making failures small, all of them together.
-    expect: what is known to be missing or broken; the report says what came of it, and failures
-    that are expected are not looked into.
-    unclaimed: whether to try, in a process of its own, what the device does not declare.
-    corpus: a folder from which level soak goes on, and where it leaves what it finds.
+    backend: its name, or a target at hand, which runs in this process.  seed: which cases to draw.
+    options: the fields of `Options`: worker processes, parts, limits of time, folders.
     An interrupt from the keyboard ends the run, which tells what is known then.
     Raises BackendError if the device cannot be opened, BringupError for an unknown level or an odd
     fraction, OSError if the folder cannot be written to.
 
-    >>> found = run("cpu", "ops", only="neg/f32", jobs=0)
+    >>> from bringup.runtime.devices import get
+    >>> found = run(get().name, "ops", only="neg/f32", jobs=0)
     >>> found.ok, found.reduced
     (True, ["only 'neg/f32' was asked for"])
     """
-    ladder(level)
-    _check_fraction(fraction)
-    if report is not None:
-        failures.prepare(report)
-    start, show = time.perf_counter(), on_progress or (lambda _progress: None)
-    job = Job(level, seed, only, fraction)
-    if level in APART:
-        limits = _Soak(jobs != 0, time_budget, timeout, shrink_seconds, corpus)
-        found = _soaked(backend, job, limits, report, show)
-    else:
-        with _workers(backend, job, jobs, timeout) as workers:
-            workers.open()
-            found = Report(workers.environment["device"], level, seed, only)
-            found.environment = workers.environment
-            found.reduced += _reductions(job)
-            session = _Session(workers, Merge(found, report), show, expect)
-            session.run(time_budget, shrink_seconds)
+    return run_with(backend, level, seed, Options(**options))
+
+
+def run_with(backend: str | Target, level: str, seed: int, how: Options) -> Report:
+    """The same with options at hand."""
+    job = _asked(level, seed, how)
+    if how.report is not None:
+        failures.prepare(how.report)
+    start = time.perf_counter()
+    found = _soaked(backend, job, how) if level in APART else _whole(backend, job, how)
     found.seconds = time.perf_counter() - start
     found.failures.sort(key=lambda failure: ("reduced" not in failure.document, failure.nodes))
-    if expect is not None or unclaimed:
-        found.findings = _findings(found, expect or Expectations())
-    if found.findings is not None and unclaimed and isinstance(backend, str):
+    _judge(found, backend, how)
+    if how.report is not None:
+        from bringup_conformance.reporting import writing
+
+        writing.write(found, how.report)
+    return found
+
+
+def _asked(level: str, seed: int, how: Options) -> Job:
+    """Raises BringupError for what cannot be run."""
+    ladder(level)
+    if how.fraction is not None and not 1 <= how.fraction[0] <= how.fraction[1]:
+        text = "/".join(map(str, how.fraction))
+        raise BringupError(f"{text!r} is no fraction", fix="use 1/N to N/N")
+    return Job(level, seed, how.only, how.fraction)
+
+
+def _whole(backend: str | Target, job: Job, how: Options) -> Report:
+    """A run of everything in a schedule."""
+    with _workers(backend, job, how) as workers:
+        workers.open()
+        found = Report(workers.environment["device"], job.level, job.seed, job.only)
+        found.environment = workers.environment
+        found.reduced += _reductions(job)
+        session = _Session(workers, Merge(found, how.report), how.on_progress, how.expect)
+        session.run(how.time_budget, how.shrink_seconds)
+    return found
+
+
+def _judge(found: Report, backend: str | Target, how: Options) -> None:
+    """What is expected, and what passes unclaimed."""
+    if how.expect is not None or how.unclaimed:
+        found.findings = _findings(found, how.expect or Expectations())
+    if found.findings is not None and how.unclaimed and isinstance(backend, str):
         from bringup_conformance.execution import unclaimed as trying
 
         pairs = trying.pairs_of(found.unsupported)
-        found.findings.unclaimed += map(str, trying.unclaimed(backend, pairs, seed))
-    if report is not None:
-        from bringup_conformance.reporting import writing
-
-        writing.write(found, report)
-    return found
+        found.findings.unclaimed += map(str, trying.unclaimed(backend, pairs, found.seed))
 
 
 def _findings(found: Report, expect: Expectations) -> Findings:
@@ -141,20 +117,7 @@ def _findings(found: Report, expect: Expectations) -> Findings:
     return judged(expect, found.results, found.unsupported, whole=whole)
 
 
-@dataclass(frozen=True, slots=True)
-class _Soak:
-    """How level soak runs; see `run`."""
-
-    apart: bool
-    time_budget: float | None
-    timeout: float
-    shrink_seconds: float
-    corpus: Path | None
-
-
-def _soaked(
-    backend: str | Target, job: Job, how: _Soak, report: Path | None, show: OnProgress
-) -> Report:
+def _soaked(backend: str | Target, job: Job, how: Options) -> Report:
     from bringup_conformance.execution import soak  # Hypothesis takes a while to import
     from bringup_conformance.execution.targets import DeviceTarget
 
@@ -168,16 +131,16 @@ def _soaked(
     def tell(programs: int, doing: str, failed: int) -> None:
         total = programs if how.time_budget is None else int(budget)
         done = programs if how.time_budget is None else int(time.monotonic() - begun)
-        show(Progress(done, total, doing, failed))
+        how.on_progress(Progress(done, total, doing, failed))
 
     return soak.run(
         target,
         job.seed,
-        apart=named and how.apart,
+        apart=named and how.jobs != 0,
         limits=soak.Limits(begun + budget),
         timeout=how.timeout,
         corpus=how.corpus,
-        report=report,
+        report=how.report,
         shrink_seconds=how.shrink_seconds,
         show=tell,
     )
@@ -191,9 +154,10 @@ def usable_cores() -> int:
         return os.cpu_count() or 1
 
 
-def _workers(backend: str | Target, job: Job, jobs: int | None, timeout: float) -> Crew | Here:
+def _workers(backend: str | Target, job: Job, how: Options) -> Crew | Here:
     from bringup_conformance.execution.targets import DeviceTarget
 
+    jobs = how.jobs
     if not isinstance(backend, str):
         if jobs:
             raise BringupError("a target at hand cannot run in workers", fix="leave jobs out")
@@ -202,14 +166,8 @@ def _workers(backend: str | Target, job: Job, jobs: int | None, timeout: float) 
         return Here(DeviceTarget.named(backend), job)
     cores = usable_cores()
     count = min(cores, MOST_JOBS) if jobs is None else jobs
-    setup = Setup(backend, job.level, job.seed, job.only, job.fraction, timeout)
+    setup = Setup(backend, job.level, job.seed, job.only, job.fraction, how.timeout)
     return Crew(setup, count, max(1, cores // count))
-
-
-def _check_fraction(fraction: tuple[int, int] | None) -> None:
-    if fraction is not None and not 1 <= fraction[0] <= fraction[1]:
-        text = "/".join(map(str, fraction))
-        raise BringupError(f"{text!r} is no fraction", fix="use 1/N to N/N")
 
 
 def _reductions(job: Job) -> list[str]:
@@ -311,4 +269,13 @@ class _Session:
         return found[:MOST_SHRUNK]
 
 
-__all__ = ["LEVELS", "Progress", "Report", "run", "usable_cores"]
+__all__ = [
+    "LEVELS",
+    "OnProgress",
+    "Options",
+    "Progress",
+    "Report",
+    "run",
+    "run_with",
+    "usable_cores",
+]

@@ -1,0 +1,24 @@
+"""How far a run is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is.
+
+    done, total: units of work.  doing: what is at hand.  failed: cases.  jobs: what each worker is
+    at, if there are workers.
+    """
+
+    done: int
+    total: int
+    doing: str
+    failed: int
+    jobs: tuple[str, ...] = ()
+
+
+OnProgress = Callable[[Progress], None]
