@@ -348,6 +348,11 @@ class _Search:
             self.case.graph, fuse=self.fuse, skip=self.skip))  # fmt: skip
         if problem is None:
             return None
+        if len(program.steps) == 1:  # whatever is wrong, this is what did it
+            ((reads, writes),) = self._places()
+            lone = alone(program, program.steps[0], reads, writes)
+            cause = replace(self._accused(0, lone, writes), what=problem.what)
+            return self._guilty(cause, program.steps[0], problem, [], reads, writes)
         return Cause(
             "device", program.name, "every step is right alone, all of them with a look into "
             f"memory, and the program is not: {problem.what}", steps=len(program.steps),

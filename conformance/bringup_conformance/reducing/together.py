@@ -150,6 +150,11 @@ class _Looking:
             kernels=self.kernels, slots=(f"{slot}, the caller's", *own),
         )  # fmt: skip
 
+    def _used(self, number: int) -> tuple[str, ...]:
+        reads, writes = self.steps[number]
+        used = [f"{slot}, read by step {number}" for _, slot in reads]
+        return tuple(dict.fromkeys([*used, *(f"{s}, written by step {number}" for _, s in writes)]))
+
     def explained(self, number: int, slot: Slot, what: str) -> Cause:
         """A step that writes something wrong in company, though it is right alone."""
         step = self.program.steps[number]
@@ -160,5 +165,5 @@ class _Looking:
         )
         return Cause(
             "together", step.name, sentence, number, len(self.program.steps),
-            kernels=self.kernels, slots=(str(slot),), mismatches=(what,),
+            kernels=self.kernels, slots=self._used(number), mismatches=(what,),
         )  # fmt: skip
