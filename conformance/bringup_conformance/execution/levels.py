@@ -22,6 +22,7 @@ from bringup_conformance.generate.programs import draw_program, usable_dtypes
 from bringup_conformance.generate.recipes import LAYOUTS, Recipe
 from bringup_conformance.oracle import special
 from bringup_conformance.rules.carried import carrying
+from bringup_conformance.rules.cells import cells_of
 
 #: The levels, each with those before it.
 LEVELS = ("smoke", "ops", "fusion", "runtime", "exhaustive")
@@ -85,7 +86,7 @@ def ops(plan: Plan) -> list[Unit]:
         row, dtype = lookup(unit.op), BY_NAME[unit.dtype]
         if dtype in _dtypes(plan, row):
             found.append(unit)
-        elif row.special:  # rules with ids of their own, and so with a test of their own
+        elif cells_of(row, dtype):  # rules with ids of their own, and so with a test of their own
             found.append(replace(unit, make=partial(_special_cases, plan, row, dtype)))
     return found
 
@@ -282,13 +283,16 @@ def _data(plan: Plan, row: OpDef, group: Sequence[Instance], number: int) -> tup
     return tuple(recipes)
 
 
-def _special_cases(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Case]:
-    capabilities = plan.capabilities
+def _special_cases(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Item]:
+    """One case of all special cells that are supported; why others are not."""
+    capabilities, place = plan.capabilities, f"ops/{row.name}/{dtype.name}/special"
     parts = special.groups(row, dtype, capabilities.numerics, capabilities.shapes.vector)
+    for reason in special.missing(row, dtype, parts, plan.support):
+        yield Unsupported(place, "ops", row.name, dtype.name, reason)
     graph, kept = special.program(row, dtype, parts, plan.support)
     if kept:
         yield Case(
-            name=f"ops/{row.name}/{dtype.name}/special",
+            name=place,
             level="ops",
             op=row.name,
             dtype=dtype.name,

@@ -91,6 +91,17 @@ def program(
     return builder.build(outputs, f"{row.name}_special"), tuple(kept)
 
 
+def missing(row: OpDef, dtype: DType, parts: Iterable[Cells], support: Support) -> tuple[str, ...]:
+    """Why the target does not support some of the groups, each reason once."""
+    found: dict[str, None] = {}
+    for cells in parts:
+        types = [_type_of(array, dtype) for array in operands(cells, dtype)]
+        reason = support.reason(row, types, dict(cells.cells[0].attrs))
+        if reason is not None:
+            found[reason] = None
+    return tuple(found)
+
+
 def operands(cells: Cells, dtype: DType) -> list[Array]:
     """The input arrays of one group."""
     if not cells.packed:
