@@ -145,6 +145,21 @@ def test_the_first_half_goes_at_once() -> None:
     assert len(runs) < 40
 
 
+def test_trying_hard_finds_what_goes_in_pairs() -> None:
+    ir = """graph g(%0: f32[3]) {
+      %1: f32[3] = neg(%0)
+      %2: f32[3] = exp(%1)
+      %3: f32[3] = neg(%2)
+      return %3
+    }"""
+
+    def fails(small: Small) -> bool:
+        return "exp" in ops(small[0]) and ops(small[0]).count("neg") % 2 == 0
+
+    assert ops(reduced(whole(ir), fails)[0]) == ["neg", "exp", "neg"]
+    assert ops(reduced(whole(ir), fails, Effort(hard=True))[0]) == ["exp"]
+
+
 def test_equal_failures_shrink_equally_whatever_the_clock_says() -> None:
     found = []
     for wait in (0.0, 0.002):

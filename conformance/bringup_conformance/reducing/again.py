@@ -59,7 +59,8 @@ def shrink(
         if found is None:
             return Failure(document, path), None
         case, problem = found
-        made = looked_into(safe, case, problem, document, Effort(attempts, seconds))
+        effort = Effort(attempts, seconds, hard=True)
+        made = looked_into(safe, case, problem, document, effort)
     failures.rewrite(output or path, made)
     return Failure(made, output or path), instructions(case.graph)
 

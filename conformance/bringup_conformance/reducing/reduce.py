@@ -19,6 +19,7 @@ from bringup_conformance.reducing.rewriting import (
     cuts,
     fewer_outputs,
     halves,
+    pairs,
     rewirings,
     simpler_dtypes,
     single_outputs,
@@ -40,10 +41,14 @@ _SIMPLER = tuple(
 
 @dataclass(slots=True)
 class Effort:
-    """How long to try: runs of the program, and seconds, whichever ends first."""
+    """How long to try: runs of the program, and seconds, whichever ends first.
+
+    hard: also try what seldom helps and takes long.
+    """
 
     runs: int = 400
     seconds: float = 20.0
+    hard: bool = False
 
     def spent(self, runs: int, start: float) -> bool:
         """Whether either is used up."""
@@ -61,7 +66,7 @@ def reduced(small: Small, fails: Fails, effort: Effort | None = None) -> Small:
     progress = True
     while progress:
         progress = False
-        for candidate in _candidates(small):
+        for candidate in _candidates(small, effort.hard):
             key = _key(candidate)
             if key in tried or _weight(candidate) >= _weight(small):
                 continue
@@ -103,7 +108,7 @@ def _oddness(recipe: Recipe) -> int:
     return 4 * kind + 2 * (recipe.layout != "dense") + bool(recipe.overrides) + (recipe.seed != 0)
 
 
-def _candidates(small: Small) -> Iterator[Small]:
+def _candidates(small: Small, hard: bool) -> Iterator[Small]:
     yield from single_outputs(small)
     yield from fewer_outputs(small)
     yield from halves(small)
@@ -113,6 +118,8 @@ def _candidates(small: Small) -> Iterator[Small]:
     yield from smaller_sizes(small)
     yield from simpler_dtypes(small, _SIMPLER)
     yield from _plainer_data(small)
+    if hard:
+        yield from pairs(small)
 
 
 def _plainer_data(small: Small) -> Iterator[Small]:

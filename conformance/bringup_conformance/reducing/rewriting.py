@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,19 @@ def rewirings(small: Small) -> Iterator[Small]:
         yield from (substituted(small, table) for table in shortcuts(instr))
         if instr.operands:
             yield substituted(small, dict.fromkeys(instr.results, 1))
+
+
+def pairs(small: Small) -> Iterator[Small]:
+    """Two instructions replaced at once, where neither can be alone: by operands or new inputs."""
+    found = list(_replaceable(small[0]))
+    for n, first in enumerate(found):
+        for second in found[:n]:
+            for one, other in product(_stand_ins(first), _stand_ins(second)):
+                yield substituted(small, {**one, **other})
+
+
+def _stand_ins(instr: Instr) -> list[dict[Value, Value | int | Recipe]]:
+    return [*shortcuts(instr), dict.fromkeys(instr.results, _FRESH[0])]
 
 
 def shortcuts(instr: Instr) -> Iterator[dict[Value, Value | int | Recipe]]:
