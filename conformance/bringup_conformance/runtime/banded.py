@@ -90,8 +90,14 @@ class _Bands:
     def free(self, handle: Block) -> None:
         """Looks at the bands before the memory goes."""
         self.check(handle)
-        if self.ledger.remove(handle) and not self.inner.refcounted_handles:
+        if not self.ledger.remove(handle) or self.inner.refcounted_handles:
+            return
+        try:
             self.inner.free(handle.inner)
+        except Exception as error:
+            # Whoever lets go of an array has nobody to tell.
+            self.ledger.faults.append(f"freeing {handle.nbytes} bytes failed: {error}")
+            raise
 
     def upload(self, handle: Block, data: memoryview) -> None:
         """Between the bands."""

@@ -79,9 +79,25 @@ def _split_apart(bench: Bench) -> None:
         bench.equal(made, right, f"a key with {n} folded in")
         seen.add(made.tobytes())
     bench.require(len(seen) == 55, f"{55 - len(seen)} of 55 keys are the same as others")
+    _one_program(bench, words)
     first, second = (bench.host(bench.jit(_bits((200,)))(bench.array(w))) for w in found[:2])
     alike = int((first == second).sum())
     bench.require(alike < 3, f"{alike} of 200 words of two split keys are equal")
+
+
+def _one_program(bench: Bench, words: Array) -> None:
+    """All that one key is used for, side by side on equal shapes."""
+
+    def fn(given: bu.Array) -> tuple[bu.Array, ...]:
+        key = bu.random.Key(given)
+        bits, keys = bu.random.bits(key, (50,)), bu.random.split(key, 50).data
+        return bits, keys, bu.random.bits(bu.random.fold_in(key, 1), (50,))
+
+    right = evaluate(bu.trace(fn, _WORDS), [words])
+    for i, (found, expected) in enumerate(
+        zip(bench.jit(fn)(bench.array(words)), right, strict=True)
+    ):
+        bench.equal(bench.host(found), np.array(expected), f"use {i} of one key in a program")
 
 
 def _uniform_range(bench: Bench) -> None:

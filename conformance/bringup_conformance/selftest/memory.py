@@ -79,8 +79,9 @@ class Heap:
         merged: list[tuple[int, int]] = []
         for start, size in places:
             if merged and sum(merged[-1]) == start:
-                start, size = merged[-1][0], merged.pop()[1] + size
-            merged.append((start, size))
+                merged[-1] = merged[-1][0], merged[-1][1] + size
+            else:
+                merged.append((start, size))
         if merged and sum(merged[-1]) == self._end:
             self._end = merged.pop()[0]
         for start, size in merged:
