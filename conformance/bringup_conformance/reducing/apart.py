@@ -12,8 +12,8 @@ from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reporting.failures import case_to_json
 
-#: Seconds after which a silent process is given up.
-PATIENCE = 20.0
+#: Seconds after which a silent process is given up; each try of a program that hangs takes as long.
+PATIENCE = 8.0
 
 
 def ends_processes(problem: Problem) -> bool:

@@ -44,6 +44,8 @@ def looked_into(
     target: Target, case: Case, problem: Problem, failure: Mapping[str, Any], effort: Effort
 ) -> dict[str, Any]:
     """The same on a target that may be run here."""
+    if ends_processes(problem):  # what comes after shrinking takes as long again
+        effort = replace(effort, seconds=effort.seconds / 2)
     small = one_row(target, case, problem) if case.cells else shrunk(target, case, problem, effort)
     again = attempt(target, small, fuse=problem.fused)[1] or problem
     found = {
