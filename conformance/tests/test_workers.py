@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,18 @@ import pytest
 import toys
 from faulty import Reference
 
+from bringup.dtypes import f32
 from bringup.errors import BackendError, BringupError
+from bringup.graph import Builder, Graph
+from bringup.ops.table import lookup
 from bringup_conformance import Progress, Report, replay, run
-from bringup_conformance.execution import crew
+from bringup_conformance.cases import Case
+from bringup_conformance.execution import crew, running
 from bringup_conformance.execution.hands import cause
 from bringup_conformance.execution.schedule import Job, Schedule, chosen
 from bringup_conformance.execution.targets import Target
+from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.oracle.bounds import analyse
 
 #: Ends its process in every way there is.
 ALL_WAYS = """
@@ -204,3 +212,51 @@ def test_a_target_at_hand_has_no_workers() -> None:
 )
 def test_the_end_of_a_process_tells_its_kind(code: int, log: str, late: bool, kind: str) -> None:
     assert cause(code, log, late)[0] == kind
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_the_command_ends_with_a_report_when_it_is_told_to(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell = f"if name == 'exp': os.kill(os.getppid(), signal.{name}); time.sleep(60)"
+    toys.install(tmp_path / "toy", monkeypatch, tell)
+    program = f"import sys; sys.path[:] = {sys.path!r}; from bringup_conformance.cli import main"
+    arguments = ["run", "--backend=toy", "--level=smoke", "-j1", f"--report={tmp_path}"]
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}; main()", *arguments],
+        check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 130, done.stderr
+    written = json.loads((tmp_path / "report.json").read_text())
+    assert written["reduced"][0].startswith("interrupted; ")
+    assert written["passed"] > 3
+
+
+def test_the_reference_of_a_data_set_serves_both_ways_of_running_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graphs = []
+
+    def counted(graph: Graph, *rest: Any) -> Any:
+        graphs.append(graph)
+        return analyse(graph, *rest)
+
+    monkeypatch.setattr(running, "analyse", counted)
+    with Builder() as builder:
+        graph = builder.build([lookup("neg")(builder.input(f32[4]))], "g")
+    data = ((Recipe("signed"),), (Recipe("small"),))
+    case = Case("a/b/f32", "fusion", "programs", "f32", graph, data, split=True)
+    target = Reference()
+    outcome = running.run_case(target, case)
+    assert outcome.problem is None
+    assert outcome.verdict.compared == 2 * 2 * 4
+    assert (target.compiled, len(graphs)) == (2, 2)
+
+
+def test_one_case_in_some_runs_op_by_op() -> None:
+    items = [i for u in Schedule(Reference(), Job("smoke")).units for i in u.make()]
+    programs = [i for i in items if isinstance(i, Case) and i.op == "programs"]
+    split = [case.name for case in programs if case.split]
+    assert 0 < len(split) < len(programs) / 2
+    again = [i for u in Schedule(Reference(), Job("smoke")).units for i in u.make()]
+    assert [i.name for i in again if isinstance(i, Case) and i.split][-len(split) :] == split

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from bringup_conformance.reporting.reports import Report
 
 def run(
     backend: asked.Backend,
-    level: asked.Level = "fusion",
+    level: asked.Level = "runtime",
     seed: asked.Seed = 0,
     only: asked.Only = "",
     jobs: asked.Jobs = None,
@@ -42,7 +43,7 @@ def run(
 ) -> None:
     """Run the suite on a device.
 
-    Ctrl-C ends it with what is known by then, and status 130.
+    Ctrl-C, or SIGTERM, ends it with what is known by then, and status 130.
     """
     options = runner.Options(
         jobs=jobs,
@@ -58,7 +59,7 @@ def run(
     if certificate is not None:
         certificates.check_level(level)
         certificates.check_folder(certificate)
-    with _progress(as_json) as show:
+    with _progress(as_json) as show, _ended_gently():
         found = runner.run_with(backend, level, seed, replace(options, on_progress=show))
     _show(found, options, as_json)
     if certificate is not None:
@@ -111,6 +112,16 @@ def _own_folder(backend: str) -> Path:
     except OSError:
         return Path(tempfile.mkdtemp(prefix="conformance-"))
     return folder
+
+
+@contextmanager
+def _ended_gently() -> Iterator[None]:
+    """Build servers end what takes too long with SIGTERM: as from the keyboard, with a report."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

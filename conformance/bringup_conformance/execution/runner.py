@@ -45,7 +45,7 @@ MOST_JOBS = 4
 
 
 def run(
-    backend: str | Target, level: str = "fusion", seed: int = 0, **options: Unpack[Keywords]
+    backend: str | Target, level: str = "runtime", seed: int = 0, **options: Unpack[Keywords]
 ) -> Report:
     """Run a level, and those below it, on a device.
 
