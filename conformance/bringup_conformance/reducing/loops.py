@@ -9,8 +9,8 @@ from typing import Protocol
 
 from bringup.graph import Graph, Instr, Value
 from bringup.graph.printer import print_graph
-from bringup.ops._subgraphs import chosen
 from bringup.ops.evaluate import evaluate
+from bringup.ops.subgraphs import chosen
 from bringup_conformance.cases import Case
 from bringup_conformance.execution.running import told
 from bringup_conformance.execution.targets import Target

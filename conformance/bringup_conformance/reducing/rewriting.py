@@ -13,7 +13,7 @@ import numpy as np
 from bringup.dtypes import DType
 from bringup.errors import BringupError
 from bringup.graph import Builder, Graph, Instr, Literal, Value
-from bringup.ops._subgraphs import reached
+from bringup.ops.subgraphs import reached
 from bringup.ops.table import lookup
 from bringup.types import TensorType
 from bringup_conformance.generate.growing import pruned

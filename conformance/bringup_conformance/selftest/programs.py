@@ -14,7 +14,7 @@ from bringup.backend.adapters import OpFunction
 from bringup.backend.adapters_run import dense_bytes
 from bringup.dtypes import u8
 from bringup.errors import DeviceError
-from bringup.ops._subgraphs import chosen
+from bringup.ops.subgraphs import chosen
 from bringup.ops.table import OpDef
 from bringup.program.program import (
     CaseStep,

@@ -15,7 +15,8 @@ from bringup.errors import OpTypeError, UnsupportedError
 from bringup.graph import Builder, Graph, Value, current_builder
 from bringup.ops._batch_control import batch_case, batch_while
 from bringup.ops._numeric import Array
-from bringup.ops._subgraphs import (
+from bringup.ops.build import rows
+from bringup.ops.subgraphs import (
     as_tuple,
     check_types,
     chosen,
@@ -27,7 +28,6 @@ from bringup.ops._subgraphs import (
     run,
     types_of,
 )
-from bringup.ops.build import rows
 from bringup.ops.table import (
     EXACT,
     Attr,

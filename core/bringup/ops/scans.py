@@ -14,7 +14,8 @@ from bringup.ops import build
 from bringup.ops._batch_control import batch_scan
 from bringup.ops._checks import is_int
 from bringup.ops._numeric import Array
-from bringup.ops._subgraphs import (
+from bringup.ops.build import rows
+from bringup.ops.subgraphs import (
     Parts,
     as_tuple,
     check_types,
@@ -26,7 +27,6 @@ from bringup.ops._subgraphs import (
     run,
     types_of,
 )
-from bringup.ops.build import rows
 from bringup.ops.table import (
     EXACT,
     Attr,

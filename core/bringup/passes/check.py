@@ -12,8 +12,8 @@ from bringup.errors import GraphError
 from bringup.graph import Graph, Instr
 from bringup.graph.printer import print_graph
 from bringup.graph.verify import subgraphs, subgraphs_of
-from bringup.ops._subgraphs import known_trips
 from bringup.ops.evaluate import evaluate
+from bringup.ops.subgraphs import known_trips
 from bringup.passes.base import opdef
 from bringup.types import TensorType
 

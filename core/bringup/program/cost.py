@@ -11,7 +11,7 @@ from bringup.graph import Builder, Instr, Operation, Value
 from bringup.kernel.form import Kernel, Stage
 from bringup.kernel.index import Axis, Dyn, Expr
 from bringup.kernel.ranges import Mask, span
-from bringup.ops._subgraphs import known_trips
+from bringup.ops.subgraphs import known_trips
 from bringup.ops.table import Kind, OpDef, Trait
 from bringup.program.in_place import changed_bytes
 from bringup.program.program import (

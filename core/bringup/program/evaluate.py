@@ -16,7 +16,7 @@ from bringup.errors import ConversionError, GraphError
 from bringup.graph import Graph, Operation, Value
 from bringup.kernel.evaluate import evaluate_kernel
 from bringup.kernel.fuse import Launch
-from bringup.ops._subgraphs import chosen
+from bringup.ops.subgraphs import chosen
 from bringup.ops.table import OpDef
 from bringup.program.program import (
     ControlStep,

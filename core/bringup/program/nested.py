@@ -8,7 +8,7 @@ from typing import Any
 from bringup.dtypes import bool_, u8
 from bringup.errors import Location
 from bringup.graph import Graph, Instr, Value, rebuild
-from bringup.ops._subgraphs import Parts, known_trips
+from bringup.ops.subgraphs import Parts, known_trips
 from bringup.ops.table import OpDef, Trait
 from bringup.program.program import CaseStep, ControlStep, Program, ScanStep, Slot, WhileStep
 from bringup.records import record

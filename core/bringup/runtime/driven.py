@@ -12,7 +12,7 @@ from bringup.backend.device import Executable, Handle
 from bringup.backend.partition import partition
 from bringup.dtypes import bool_, i32
 from bringup.graph import Graph, Instr
-from bringup.ops._subgraphs import chosen
+from bringup.ops.subgraphs import chosen
 from bringup.records import record
 from bringup.runtime import transfer
 from bringup.runtime.devices import OpenDevice

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from bringup.dtypes import accumulator
 from bringup.errors import OpTypeError, UnsupportedError
 from bringup.graph import Builder, Graph, Instr, Value, rebuild, replay
-from bringup.ops._subgraphs import restricted
 from bringup.ops.build import convert, zeros_like
+from bringup.ops.subgraphs import restricted
 from bringup.ops.table import Kind, OpDef, lookup
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bringup.graph import Graph, Value, replay
-from bringup.ops._subgraphs import Parts, chosen, known_trips
 from bringup.ops.build import reshape, rows
+from bringup.ops.subgraphs import Parts, chosen, known_trips
 from bringup.passes.base import literal_of
 from bringup.passes.rewrite import Rule, rule
 
