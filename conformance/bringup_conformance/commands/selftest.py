@@ -36,7 +36,7 @@ def selftest(
         list[str] | None, typer.Option(help="Right devices besides the reference.")
     ] = None,
     fast: Annotated[
-        bool, typer.Option("--fast", help="One or two faults of each group, in small runs.")
+        bool, typer.Option("--fast", help="Few faults and the cases that find them.")
     ] = False,
     small: Annotated[
         bool, typer.Option("--small", help="Runs of the size that simulators get.")
@@ -58,7 +58,9 @@ def selftest(
     if not chosen:
         problem(f"no fault is of {only!r}")
         raise typer.Exit(NOT_RUN)
-    how = How(level, seed, simulated=small or fast, directed=directed)
+    how = How(level, seed, simulated=small, directed=directed)
+    if fast:
+        how = How("fusion", seed, simulated=True, directed=directed, only=matrix.FAST_CASES)
     with _progress(as_json) as show:
         found = matrix.run(chosen, how, jobs or usable_cores(), seeds, backend or [], show)
     found.whole = not only and not fast

@@ -105,14 +105,29 @@ def examine(fault: Fault, how: How) -> Kill:
         control = Control(items_of(target, setting), [], {})
         wanted = range(len(control.items))
     for met, (number, problem) in enumerate(_failures(target, control, wanted), 1):
-        if problem is not None:
-            item = control.items[number]
+        item = control.items[number]
+        if problem is not None and _again(fault, setting, item):
             target.device.device.close()
             cases = met if how.directed else number + 1
             found = replace(row, killed=True, cases=cases, met=met)
             return _told(found, fault, setting, item, problem, how)
     target.device.device.close()
     return replace(row, cases=len(control.items), met=len(wanted))
+
+
+def _again(fault: Fault, setting: Setting, item: Case | Check) -> bool:
+    """Whether a check fails on another device with the fault too: what counts objects or races may
+    fail once for reasons of its own.
+    """
+    if isinstance(item, Case):
+        return True
+    target = target_of(fault.plant(setting.backend()))
+    try:
+        return run_item(target, item).problem is not None
+    except NotOffered:
+        return False
+    finally:
+        target.device.device.close()
 
 
 def _failures(
