@@ -25,6 +25,7 @@ NUMBERS = (f32, i32, f16)
 #: What each table of programs is tried with, unless a row says otherwise.
 TABLES: Sequence[tuple[Mapping[str, Build], Sequence[DType]]] = (
     (hazards_numbers.FLOATING, FLOATS),
+    (hazards_numbers.NARROW, (f16, bf16, f32)),
     (hazards_numbers.INTEGER, (i32, i8, i64)),
     (hazards_numbers.WORDS, (u32,)),
     (hazards_shapes.PROGRAMS, NUMBERS),

@@ -252,10 +252,10 @@ FLOATING = {
     "zeros-of-both-signs": _zeros_of_both_signs,
     "near-numbers": _near_numbers,
     "products-and-sums": _products_and_sums,
-    "rounded-between": _rounded_between,
     "rectified": _rectified,
     **_BOTH,
 }
+NARROW = {"rounded-between": _rounded_between}
 INTEGER = {
     "divided": _divided,
     "narrowed": _narrowed,

@@ -29,7 +29,8 @@ Values = Sequence[Value]
 
 def _turned_twice(hand: Hand) -> Values:
     cube, box = hand.new(3, 3, 3), hand.new(2, 3, 5)
-    return [transpose(transpose(x, (1, 2, 0)), (1, 0, 2)) for x in (cube, box)]
+    again = transpose(transpose(cube, (1, 2, 0)), (1, 2, 0))
+    return again, *(transpose(transpose(x, (1, 2, 0)), (1, 0, 2)) for x in (cube, box))
 
 
 def _turned_flat(hand: Hand) -> Values:
@@ -100,7 +101,7 @@ def _guarded(hand: Hand) -> Values:
     """Several results of one loop, with reads that have to be guarded."""
     x, y = hand.row(), hand.row()
     n = x.shape[0]
-    right, left = pad(x, 0, (1,), (-1,)), pad(y, 0, (-2,), (2,))
+    right, left = pad(x, 5, (1,), (-1,)), pad(y, 3, (-2,), (2,))
     return rows.add(x, right), rows.sub(y, left), rows.max(right, broadcast_to(left, (n,)))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from bringup.dtypes import bool_, i32
 from bringup.graph import Builder, Instr, Literal, Value, current_builder, rebuild, replay
 from bringup.graph.builder import Rewrite
 from bringup.kernel.form import Fold, Kernel, Sink, Stage, Store
@@ -50,12 +51,20 @@ def in_bodies(make: Callable[[Stage], Rewrite]) -> Plant:
 
 
 def in_launches(edit: StepEdit) -> Plant:
-    """A plant that edits every launch, those of loops and branches among them."""
+    """A plant that edits every launch, those of loops and branches among them.
+
+    What makes counters and flags stays right: a loop without an end is no result of arithmetic.
+    """
 
     def change(step: Step) -> Step:
-        return edit(step) if isinstance(step, KernelStep) else step
+        return edit(step) if isinstance(step, KernelStep) and not _steers(step.kernel) else step
 
     return with_programs(lambda program: each_step(program, change))
+
+
+def _steers(kernel: Kernel) -> bool:
+    """Whether a loop may depend on what a kernel writes."""
+    return any(kernel.buffers[i].type in (i32[()], bool_[()]) for i in kernel.outputs)
 
 
 def each_step(program: Program, edit: Callable[[Step], Step]) -> Program:

@@ -75,7 +75,7 @@ def carried_swapped(instr: Instr, operands: Values) -> Sequence[Value] | None:
     outputs = list(body.outputs)
     for i, one in enumerate(outputs):
         for j in range(i + 1, len(outputs)):
-            if outputs[j].type is one.type:
+            if outputs[j].type is one.type and one.type is not _COUNTER:
                 outputs[i], outputs[j] = outputs[j], outputs[i]
                 return _emit(instr, operands, body=_giving(body, outputs))
     return None

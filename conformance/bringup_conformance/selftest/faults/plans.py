@@ -134,13 +134,17 @@ def dead_at_branch(plan: Plan) -> Program | None:
 
 def carried_in_scratch(step: Step) -> Step:
     """A loop's second places lie where the temporaries of its body do."""
-    if isinstance(step, WhileStep | ScanStep) and step.spare and step.scratch.type.size:
-        return replace(step, spare=_first_at(step.spare, step.scratch.offset))
+    if isinstance(step, WhileStep | ScanStep) and step.scratch.type.size:
+        return replace(step, spare=_one_at(step.spare, step.scratch.offset))
     return step
 
 
-def _first_at(slots: tuple[Slot, ...], offset: int) -> tuple[Slot, ...]:
-    return (replace(slots[0], offset=offset), *slots[1:])
+def _one_at(slots: tuple[Slot, ...], offset: int) -> tuple[Slot, ...]:
+    """The first array among places moved; counters stay, so that loops end."""
+    arrays = [n for n, slot in enumerate(slots) if slot.type.shape and slot.type.nbytes]
+    return tuple(
+        replace(slot, offset=offset) if n in arrays[:1] else slot for n, slot in enumerate(slots)
+    )
 
 
 def invariant_in_scratch(step: Step) -> Step:
@@ -150,22 +154,24 @@ def invariant_in_scratch(step: Step) -> Step:
     moving = {*step.carried, *step.updated}
     for n, slot in enumerate(step.operands):
         held = slot.space == "arena" and slot.type.nbytes and n not in moving
-        if held and slot.type.nbytes >= step.scratch.type.nbytes:
+        if held and slot.offset < step.scratch.offset:
             return replace(step, scratch=replace(step.scratch, offset=slot.offset))
     return step
 
 
 def flag_in_state(step: Step) -> Step:
     """The flag of a loop's condition lies in the memory of a carried value."""
-    if isinstance(step, WhileStep) and step.spare and step.spare[0].type.nbytes:
-        return replace(step, spare=_first_at(step.spare, step.flag.offset))
+    if isinstance(step, WhileStep):
+        return replace(step, spare=_one_at(step.spare, step.flag.offset))
     return step
 
 
 def one_side(step: Step) -> Step:
-    """Carried values have one place where they need two."""
-    if isinstance(step, WhileStep | ScanStep) and step.spare and len(step.carried) > 1:
-        return replace(step, spare=step.results[: len(step.spare)])
+    """Carried arrays have one place where they need two."""
+    if isinstance(step, WhileStep | ScanStep) and len(step.carried) > 1:
+        pairs = zip(step.spare, step.results, strict=False)
+        spare = tuple(result if slot.type.shape else slot for slot, result in pairs)
+        return replace(step, spare=spare)
     return step
 
 
