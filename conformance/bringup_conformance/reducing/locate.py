@@ -19,10 +19,8 @@ from bringup.backend.placement import is_driven
 from bringup.errors import BringupError, GraphError
 from bringup.graph import Graph, Value
 from bringup.graph.printer import print_graph
-from bringup.kernel.evaluate import evaluate_kernel
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
-from bringup.ops.evaluate import evaluate
 from bringup.passes.base import Pass
 from bringup.passes.pipeline import passes_for
 from bringup.program.evaluate import evaluate_program
@@ -42,6 +40,8 @@ from bringup_conformance.reducing.tracing import trace
 from bringup_conformance.reducing.trials import (
     Values,
     about,
+    by_kernel,
+    evaluating,
     examine,
     part,
     sets_of,
@@ -137,7 +137,7 @@ class _Search:
             except Exception as error:  # noqa: BLE001  (a backend's own pass may raise anything)
                 return replace(cause, what=f"it raises {told(error)}")
             if after is not graph and after.key != graph.key:
-                problem = self._by_host(self.case, self.sets, _evaluating(after))
+                problem = self._by_host(self.case, self.sets, evaluating(after))
                 if problem is not None:
                     what = f"the graph it makes gives other values: {problem.what}"
                     lines = tuple(map(str, problem.verdict.mismatches))
@@ -223,7 +223,7 @@ class _Search:
         given = [*launch.reads, *unread(self.ready, launch.reads, launch.writes)]
         graph = part(self.ready, given, launch.writes)
         sets = [[values[v] for v in given] for values in self.right]
-        return self._by_host(about(self.case, graph), sets, _by_kernel(launch, kernel))
+        return self._by_host(about(self.case, graph), sets, by_kernel(launch, kernel))
 
     def _by_host(
         self, case: Case, sets: Sequence[list[Array]], runnable: Runnable
@@ -377,27 +377,9 @@ def _named(change: KernelPass) -> str:
     return getattr(change, "__name__", type(change).__name__)
 
 
-def _evaluating(graph: Graph) -> Runnable:
-    return lambda inputs: evaluate(graph, inputs)
-
-
 def _first(runnable: Runnable, count: int) -> Runnable:
     """The same for arrays of which only the first are its inputs."""
     return lambda inputs: runnable(inputs[:count])
-
-
-def _by_kernel(launch: Launch, kernel: Kernel) -> Runnable:
-    """Core's evaluator as something to call, on memory that holds 0xFF at first."""
-
-    def run(inputs: Sequence[Array]) -> list[Array]:
-        table = dict(zip(launch.reads, map(np.ascontiguousarray, inputs), strict=False))
-        for value in launch.writes:
-            raw = np.full(value.type.nbytes, 0xFF, np.uint8)
-            table[value] = raw.view(value.dtype.numpy).reshape(value.shape)
-        evaluate_kernel(kernel, [table[v] for v in launch.values])
-        return [table[v] for v in launch.writes]
-
-    return run
 
 
 __all__ = ["Suspect", "locate", "located"]

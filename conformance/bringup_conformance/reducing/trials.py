@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from bringup.dtypes import BY_NAME
 from bringup.graph import Builder, Graph, Value
-from bringup.ops.evaluate import run_instr
+from bringup.kernel.evaluate import evaluate_kernel
+from bringup.kernel.form import Kernel
+from bringup.kernel.fuse import Launch
+from bringup.ops.evaluate import evaluate, run_instr
 from bringup_conformance.cases import Case, Problem
 from bringup_conformance.execution.running import judged, made_inputs, told
 from bringup_conformance.execution.targets import Runnable, Target
@@ -124,3 +129,22 @@ def part(graph: Graph, given: Sequence[Value], wanted: Sequence[Value]) -> Graph
 def about(case: Case, graph: Graph) -> Case:
     """A case that is judged by its bounds, of another graph."""
     return replace(case, graph=graph, data=(), cells=(), split=False)
+
+
+def evaluating(graph: Graph) -> Runnable:
+    """The reference evaluator as something to call."""
+    return lambda inputs: evaluate(graph, inputs)
+
+
+def by_kernel(launch: Launch, kernel: Kernel) -> Runnable:
+    """Core's evaluator of kernels as something to call, on memory that holds 0xFF at first."""
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        table = dict(zip(launch.reads, map(np.ascontiguousarray, inputs), strict=False))
+        for value in launch.writes:
+            raw = np.full(value.type.nbytes, 0xFF, np.uint8)
+            table[value] = raw.view(value.dtype.numpy).reshape(value.shape)
+        evaluate_kernel(kernel, [table[v] for v in launch.values])
+        return [table[v] for v in launch.writes]
+
+    return run
