@@ -95,7 +95,7 @@ def pairs_of(unsupported: Iterable[Unsupported]) -> list[Pair]:
 def unclaimed(backend: str, pairs: Sequence[Pair], seed: int = 0) -> list[Unclaimed]:
     """Which of some undeclared pairs a device does right; in other processes, as many as it ends.
 
-    >>> unclaimed("cpu", [])
+    >>> unclaimed("mydevice", [])
     []
     """
     left, found = list(pairs), list[Unclaimed]()

@@ -48,10 +48,9 @@ def bar(console: Console) -> Iterator[OnProgress]:
         task = progress.add_task("", total=None)
 
         def show(at: Progress) -> None:
-            failed = f"  {at.failed} failed" if at.failed else ""
-            progress.update(
-                task, completed=at.done, total=at.total, description=f"{at.doing}{failed}"
-            )
+            failed = f"{at.failed} failed  " if at.failed else ""
+            doing = "  ".join(at.jobs) or at.doing
+            progress.update(task, completed=at.done, total=at.total, description=f"{failed}{doing}")
 
         yield show
 
