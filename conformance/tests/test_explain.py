@@ -28,6 +28,7 @@ from bringup.passes.base import Pass
 from bringup.program.program import Program, ScanStep, Slot, Step
 from bringup_conformance import cli
 from bringup_conformance.cases import Case, Problem
+from bringup_conformance.execution.running import attempt
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.reducing import again
@@ -129,13 +130,13 @@ def test_a_wrong_function_of_an_op_is_found() -> None:
     assert found.mismatches
 
 
-def overlapping(program: Program) -> Program:
-    """What stands second in the arena stands first, over what stands there."""
+def moving(program: Program, number: int, where: Callable[[Slot, list[int]], Slot]) -> Program:
+    """A program whose arena has what stands at one of its offsets elsewhere."""
     offsets = sorted({s.offset for step in program.steps for s in step.slots if s.space == "arena"})
 
     def moved(slot: Slot) -> Slot:
-        there = slot.space == "arena" and len(offsets) > 1 and slot.offset == offsets[1]
-        return replace(slot, offset=offsets[0]) if there else slot
+        there = slot.space == "arena" and len(offsets) > 1 and slot.offset == offsets[number]
+        return where(slot, offsets) if there else slot
 
     def edit(step: Step) -> Step:
         if hasattr(step, "operands"):
@@ -144,6 +145,21 @@ def overlapping(program: Program) -> Program:
         return replace(step, slots=tuple(map(moved, step.slots)))
 
     return replace(program, steps=tuple(map(edit, program.steps)))
+
+
+def overlapping(program: Program) -> Program:
+    """What stands second in the arena stands first, over what stands there."""
+    return moving(program, 1, lambda slot, offsets: replace(slot, offset=offsets[0]))
+
+
+def over_an_input(program: Program) -> Program:
+    """What stands second in the arena stands in the first input."""
+    return moving(program, 1, lambda slot, _: replace(slot, space="input", offset=0))
+
+
+def over_an_output(program: Program) -> Program:
+    """What stands second in the arena stands in the first output."""
+    return moving(program, 1, lambda slot, _: replace(slot, space="output", offset=0))
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -156,6 +172,33 @@ def test_places_that_overlap_are_named(depth: int) -> None:
         "f32[5,16]@arena+0, written by step 0, read by step 3",
         "f32[5,16]@arena+320, written by step 1",
     )
+
+
+def test_an_input_used_as_scratch_is_named() -> None:
+    found = explained(corpus.with_programs(over_an_input), 1, case(PROGRAM, SMALL))
+    assert (found.kind, found.name) == ("plan", "f32[5,16]@input0")
+    assert "step 1 (cumulative) changes input 0, which nobody gave away" in found.what
+
+
+def test_an_output_used_as_scratch_is_named() -> None:
+    ir = PROGRAM.replace("return %7", "return %2, %7")
+    found = explained(corpus.with_programs(over_an_output), 1, case(ir, SMALL))
+    assert (found.kind, found.name) == ("plan", "f32[5,16]@output0")
+    assert "writes over what step 0 left for " in found.what
+
+
+def test_what_a_device_does_not_write_shows_every_time() -> None:
+    def edit(device: Any) -> Any:
+        device.ops = {**device.ops, "sort": lambda *views, out, **attrs: None}
+        return device
+
+    target = opened(corpus.with_device(edit)(Reference(depth=1)))
+    for _ in range(3):
+        problem = attempt(target, case(PROGRAM, SMALL))[1]
+        assert problem is not None
+        assert problem.verdict.wrong == 80
+    found = locate(target, case(PROGRAM, SMALL))
+    assert (found.kind, found.name) == ("op", "sort")
 
 
 def test_a_plan_of_cores_that_is_wrong_is_told_from_the_device(
