@@ -19,6 +19,7 @@ from bringup_conformance.execution.running import made_inputs, run_case
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate import exhaustive, heavy
 from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.oracle.numbers import format_of
 
 
 def plan(target: Reference, seed: int = 0) -> Plan:
@@ -74,6 +75,21 @@ def test_values_of_wide_dtypes_are_spaced_over_all_patterns() -> None:
     assert not np.array_equal(patterns(first), patterns(second))
     kinds = [np.isnan(first).any(), (first < 0).any(), (np.abs(first) < 1e-38).any()]
     assert all(kinds)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
+def test_the_last_binade_is_left_out_where_a_row_says_less_of_it(dtype: str) -> None:
+    (case,) = cases(Reference(), "cos", dtype)
+    (x,) = made_inputs(case, 0)
+    with np.errstate(invalid="ignore"):
+        x = x.astype(np.float64)
+    finite = np.abs(x[np.isfinite(x)])
+    largest = float(format_of(BY_NAME[dtype]).largest)
+    assert largest / 4.1 < finite.max() <= largest / 2
+    assert np.isinf(x).any() == (dtype in ("f16", "bf16"))
+    assert np.isnan(x).any()
+    assert (x < 0).any()
+    assert finite.min() == 0 or dtype in ("f32", "f64")
 
 
 @pytest.mark.parametrize("op", ["exp", "neg", "lgamma", "popcount", "add", "rem"])

@@ -276,11 +276,26 @@ def _spaced(draw: _Drawing) -> Array:
     if draw.dtype is bool_ or draw.recipe.interval is not None:
         return _signed(draw)
     bits = draw.dtype.bits
-    step = max((1 << bits) // max(draw.type.size, 1), 1)
+    step = max((1 << bits) // max(draw.type.size, 2), 1)
     first = np.uint64(derive(draw.recipe.seed, "spaced") % step)
     patterns = draw.count().astype(np.uint64) * np.uint64(step) + first
     word = np.dtype(f"u{draw.dtype.itemsize}")
     return np.asarray(patterns.astype(word).view(draw.dtype.numpy))
+
+
+def _inner(draw: _Drawing) -> Array:
+    """Bit patterns at equal distances, those of a float's last binade moved to the one below."""
+    made = _spaced(draw)
+    if not draw.dtype.is_float or draw.recipe.interval is not None:
+        return made
+    word = np.dtype(f"u{draw.dtype.itemsize}").type
+    patterns, form = made.view(word), format_of(draw.dtype)
+    low = word(form.precision - 1)
+    field = (patterns << word(1)) >> (low + word(1))
+    last = int(np.array(form.largest, draw.dtype.numpy).view(word)) >> int(low)
+    return np.asarray(np.where(field == last, patterns - (word(1) << low), patterns)).view(
+        made.dtype
+    )
 
 
 def _constant(draw: _Drawing) -> Array:
@@ -332,6 +347,7 @@ KINDS: dict[str, Callable[[_Drawing], Array]] = {
     "every": _every,
     "slow": _slow,
     "spaced": _spaced,
+    "inner": _inner,
     "last": _last,
     "gap": _gap,
     "halfway": _halfway,
