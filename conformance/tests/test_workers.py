@@ -109,6 +109,7 @@ def test_a_unit_that_kills_again_and_again_is_left(
 ) -> None:
     toys.install(tmp_path, monkeypatch, "os._exit(1)")
     report = run("toy", "ops", only="ops/exp", jobs=1, shrink_seconds=0)
+    assert all(r.problem is not None and r.problem.log for r in report.results)
     assert [r.status for r in report.results] == ["fail"] * crew.MOST_OF_A_UNIT
     what = "ops/exp/f32: what follows the last failure is left out"
     assert report.reduced[1:] == [what]

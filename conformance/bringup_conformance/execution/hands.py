@@ -128,7 +128,8 @@ class Hand:
         self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, self._log.tell() - _LAST))
         text = self._log.read().decode(errors="replace")
-        log = "\n".join(text.splitlines()[-_LINES:])
+        # Never empty: that tells the end of a process from what was raised.
+        log = "\n".join(text.splitlines()[-_LINES:]) or "it printed nothing"
         kind, what = cause(code, text, self.late)
         return Problem(kind, what, log=log)
 

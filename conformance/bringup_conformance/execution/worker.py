@@ -46,7 +46,7 @@ from bringup_conformance.reporting.environment import environment
 from bringup_conformance.reporting.failures import case_from_json
 
 #: Seconds after which a program under reduction counts as hanging.
-_SOON = 10.0
+_SOON = 5.0
 
 
 def main() -> NoReturn:
