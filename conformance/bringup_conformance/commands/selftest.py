@@ -18,6 +18,11 @@ from bringup_conformance.execution.runner import usable_cores
 from bringup_conformance.selftest import matrix, showing
 from bringup_conformance.selftest.killing import How, Kill
 
+Level = Annotated[str, typer.Option(help="How far a run goes that has to find them.")]
+Fast = Annotated[bool, typer.Option("--fast", help="Few faults and the cases that find them.")]
+Small = Annotated[bool, typer.Option("--small", help="Runs of the size that simulators get.")]
+Directed = Annotated[bool, typer.Option("--directed", help="Count only cases that meet the fault.")]
+
 _Show = Callable[[int, int, Kill], None]
 
 
@@ -25,9 +30,7 @@ def selftest(
     only: Annotated[
         str, typer.Option(help="Faults of these ids, groups or kinds: 'IX02,fusion,plan'.")
     ] = "",
-    level: Annotated[str, typer.Option(help="How far a run goes that has to find them.")] = (
-        "runtime"
-    ),
+    level: Level = "runtime",
     seed: Annotated[int, typer.Option(help="Which cases to draw.")] = 0,
     seeds: Annotated[
         int, typer.Option(help="Runs of the right devices, each by a seed, for false positives.")
@@ -35,15 +38,9 @@ def selftest(
     backend: Annotated[
         list[str] | None, typer.Option(help="Right devices besides the reference.")
     ] = None,
-    fast: Annotated[
-        bool, typer.Option("--fast", help="Few faults and the cases that find them.")
-    ] = False,
-    small: Annotated[
-        bool, typer.Option("--small", help="Runs of the size that simulators get.")
-    ] = False,
-    directed: Annotated[
-        bool, typer.Option("--directed", help="Count only cases that meet the fault.")
-    ] = False,
+    fast: Fast = False,
+    small: Small = False,
+    directed: Directed = False,
     jobs: Annotated[int, typer.Option("-j", "--jobs", help="Processes; 0 for the cores.")] = 0,
     report: Annotated[
         Path | None, typer.Option(help="Folder for selftest.json and selftest.md.")
@@ -64,13 +61,17 @@ def selftest(
     with _progress(as_json) as show:
         found = matrix.run(chosen, how, jobs or usable_cores(), seeds, backend or [], show)
     found.whole = not only and not fast
+    _tell(found, report, as_json)
+    raise typer.Exit(1 if found.problems else 0)
+
+
+def _tell(found: matrix.Matrix, report: Path | None, as_json: bool) -> None:
     if report is not None:
         showing.write(report, found)
     if as_json:
         typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
     else:
         showing.show(Console(), found)
-    raise typer.Exit(1 if found.problems else 0)
 
 
 @contextmanager

@@ -133,42 +133,7 @@ def _literal(a: Any, value: Array, dtype: DType) -> Any:
 def _attributes(bench: Bench) -> Iterator[Sample]:
     x, cube = bench.ramp(6, 6), bench.ramp(3, 3, 3)
     for axis in (0, 1):
-        yield _sample(
-            f"sum, axis {axis}",
-            lambda a, axis=axis: bu.sum(a, axis=axis, dtype=a.dtype),
-            lambda a, axis=axis: a.sum(axis=axis, dtype=a.dtype),
-            x,
-        )
-        yield _sample(
-            f"flip, axis {axis}",
-            lambda a, axis=axis: bu.flip(a + a, axis=axis),
-            lambda a, axis=axis: np.flip(a + a, axis),
-            x,
-        )
-        yield _sample(
-            f"max, axis {axis}",
-            lambda a, axis=axis: bu.max(a, axis=axis),
-            lambda a, axis=axis: a.max(axis=axis),
-            x,
-        )
-        yield _sample(
-            f"argmax, axis {axis}",
-            lambda a, axis=axis: bu.argmax(bu.flip(a), axis=axis),
-            lambda a, axis=axis: np.argmax(np.flip(a), axis=axis),
-            x,
-        )
-        yield _sample(
-            f"running sum, axis {axis}",
-            lambda a, axis=axis: bu.cumulative_sum(a, axis=axis, dtype=a.dtype),
-            lambda a, axis=axis: np.cumsum(a, axis=axis, dtype=a.dtype),
-            x,
-        )
-        yield _sample(
-            f"sort, descending {bool(axis)}",
-            lambda a, axis=axis: bu.sort(a, descending=bool(axis)),
-            lambda a, axis=axis: np.sort(a)[:, :: -1 if axis else 1],
-            x,
-        )
+        yield from _along(axis, x)
     for turn in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
         yield _sample(
             f"axes {turn}",
@@ -178,6 +143,43 @@ def _attributes(bench: Bench) -> Iterator[Sample]:
         )
     yield from _directions(bench)
     yield from _windows(bench)
+
+
+def _along(axis: int, x: Array) -> Iterator[Sample]:
+    """What an axis alone tells apart."""
+    yield _sample(
+        f"sum, axis {axis}",
+        lambda a: bu.sum(a, axis=axis, dtype=a.dtype),
+        lambda a: a.sum(axis=axis, dtype=a.dtype),
+        x,
+    )
+    yield _sample(
+        f"flip, axis {axis}",
+        lambda a: bu.flip(a + a, axis=axis),
+        lambda a: np.flip(a + a, axis),
+        x,
+    )
+    yield _sample(
+        f"max, axis {axis}", lambda a: bu.max(a, axis=axis), lambda a: a.max(axis=axis), x
+    )
+    yield _sample(
+        f"argmax, axis {axis}",
+        lambda a: bu.argmax(bu.flip(a), axis=axis),
+        lambda a: np.argmax(np.flip(a), axis=axis),
+        x,
+    )
+    yield _sample(
+        f"running sum, axis {axis}",
+        lambda a: bu.cumulative_sum(a, axis=axis, dtype=a.dtype),
+        lambda a: np.cumsum(a, axis=axis, dtype=a.dtype),
+        x,
+    )
+    yield _sample(
+        f"sort, descending {bool(axis)}",
+        lambda a: bu.sort(a, descending=bool(axis)),
+        lambda a: np.sort(a)[:, :: -1 if axis else 1],
+        x,
+    )
 
 
 def _directions(bench: Bench) -> Iterator[Sample]:
