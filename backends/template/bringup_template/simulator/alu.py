@@ -89,7 +89,7 @@ def _truncated(a: Vector, divisor: Vector) -> Vector:
 
 def _pow(a: Vector, b: Vector, dtype: str) -> Vector:
     if kind_of(dtype) == "f":
-        return np.asarray(np.power(a, b))
+        return _float_pow(a, b)
     result, base, exponent = np.ones_like(a + b), a, np.where(b < 0, b.dtype.type(0), b)
     while exponent.any():
         result = np.where((exponent & 1) != 0, result * base, result)
@@ -100,6 +100,14 @@ def _pow(a: Vector, b: Vector, dtype: str) -> Vector:
     odd = np.where((b & 1) != 0, a, a * a)
     inverse = np.where((a == 1) | (a == -1), odd, a.dtype.type(0))
     return np.where(b < 0, inverse, result)
+
+
+def _float_pow(a: Vector, b: Vector) -> Vector:
+    # numpy takes the square root for a lone 0.5, which has other signs at -0 and -inf.
+    edge = (a == 0) | np.isinf(a)
+    result = np.power(np.where(edge, np.abs(a), a), b)
+    odd = np.abs(np.fmod(b, b.dtype.type(2))) == 1
+    return np.where(edge & odd, np.copysign(result, a), result)
 
 
 def _max(a: Vector, b: Vector, dtype: str) -> Vector:

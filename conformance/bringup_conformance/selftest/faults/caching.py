@@ -35,7 +35,7 @@ def kept_by(key: Key, *, shared: bool = False) -> Callable[[Backend], Backend]:
             device.compile = compile_  # type: ignore[method-assign]
             return device
 
-        return Planted(backend, device=edit)
+        return Planted(backend, device=edit, ops=None)
 
     return plant
 
