@@ -39,6 +39,7 @@ def _sites(draw: Drawing) -> Iterator[Site]:
     yield (5, 2 * w), (7,), (1, w - 1), _ROWS
     yield (4, 5), (3, w + 1), (4, 1), {**_ROWS, "offset": (0,), "index_map": (1,),
                                        "index_dim": 2, "collapsed": (1,)}  # fmt: skip
+    yield (w, w), (3,), (w, 1), {**_ROWS, "offset": (0,), "index_map": (1,), "collapsed": (1,)}
     yield (4, 5), (w + 1, 2), (1, 1), {**_PICKED, "index_map": (1, 0), "collapsed": (0, 1)}
     yield (6, 7), (2, 3), (2, w % 7 + 1), {"offset": (0, 2), "index_map": (0, 1), "index_dim": 0}
     yield (3, w, 2), (3, 4), (1, 1, 2), {**_PICKED, "offset": (2,), "index_map": (1,),

@@ -317,6 +317,7 @@ def _dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     sites: tuple[tuple[tuple[int, ...], tuple[int, ...], Any, Any], ...] = (
         ((5, 7), (7, 3), none, plain),
         ((w + 1, 33), (33, w - 1), none, plain),
+        ((w, w), (w, w), none, plain),
         ((2, 3, 65), (2, 65, 4), ((0,), (0,)), ((2,), (1,))),
         ((67, 4), (67, 5), none, ((0,), (0,))),
         ((LARGE[0],), (LARGE[0],), none, ((0,), (0,))),
