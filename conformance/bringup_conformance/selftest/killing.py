@@ -4,7 +4,10 @@ and how small that failure gets.
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -21,6 +24,9 @@ from bringup_conformance.selftest.control import (
     target_of,
 )
 from bringup_conformance.selftest.corpus import Fault
+
+#: Seconds that an item may compute; far more than it takes.
+PATIENCE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +128,9 @@ def _again(fault: Fault, setting: Setting, item: Case | Check) -> bool:
     if isinstance(item, Case):
         return True
     target = target_of(fault.plant(setting.backend()))
-    try:
-        return run_item(target, item).problem is not None
-    except NotOffered:
-        return False
-    finally:
-        target.device.device.close()
+    found = _problem(target, item)
+    target.device.device.close()
+    return found is not None
 
 
 def _failures(
@@ -135,11 +138,45 @@ def _failures(
 ) -> Iterator[tuple[int, Problem | None]]:
     """Each item that is run, with what is wrong that was not wrong in the control."""
     for number in wanted:
-        try:
-            problem = run_item(target, control.items[number]).problem
-        except NotOffered:
-            problem = None
+        problem = _problem(target, control.items[number])
         yield number, None if number in control.failed else problem
+
+
+def _problem(target: Any, item: Case | Check) -> Problem | None:
+    """What is wrong with an item; one that computes on and on hangs."""
+    try:
+        with limited(PATIENCE):
+            found = run_item(target, item).problem
+    except NotOffered:
+        return None
+    except TimeoutError as error:
+        return Problem("hang", str(error))
+    late = found is not None and "TimeoutError" in found.what
+    return replace(found, kind="hang") if found is not None and late else found
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError after so many seconds of this process's own time, and again after as many
+    more, where the system has such a clock.
+    """
+    if (
+        not hasattr(signal, "setitimer")
+        or threading.current_thread() is not threading.main_thread()
+    ):
+        yield
+        return
+
+    def late(_signal: int, _frame: object) -> None:
+        raise TimeoutError(f"more than {seconds:g} s")
+
+    before = signal.signal(signal.SIGVTALRM, late)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def _told(
@@ -156,7 +193,7 @@ def _told(
     if not isinstance(item, Case):
         return found
     small = item
-    if how.shrink_seconds:
+    if how.shrink_seconds and problem.kind != "hang":
         target = target_of(fault.plant(setting.backend()))
         small = _shrunk(target, item, problem, Effort(seconds=how.shrink_seconds))
         target.device.device.close()
@@ -166,10 +203,14 @@ def _told(
 def _shrunk(target: Any, case: Case, problem: Problem, effort: Effort) -> Case:
     if case.cells:
         return explain.one_row(target, case, problem)
-    # What only a longer history shows cannot be made smaller than it is.
-    if attempt(target, case, fuse=problem.fused)[1] is None:
+    try:
+        with limited(PATIENCE):
+            # What only a longer history shows cannot be made smaller than it is.
+            if attempt(target, case, fuse=problem.fused)[1] is None:
+                return case
+            return explain.shrunk(target, case, problem, effort)
+    except TimeoutError:
         return case
-    return explain.shrunk(target, case, problem, effort)
 
 
 __all__ = ["How", "Kill", "examine"]
