@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from bringup.graph import Builder
 from bringup.ops.build import like, reverse, rows
 from bringup.program.program import KernelStep, Program
 from bringup.runtime.compiler import make_program
+from bringup_conformance import replay, run
 from bringup_conformance.selftest import matrix
 from bringup_conformance.selftest.control import target_of
 from bringup_conformance.selftest.corpus import faults
@@ -63,6 +65,20 @@ def test_faults_are_found_by_programs_of_their_hazard_and_made_small() -> None:
     assert [row.id for row in found if not row.killed] == []
     sizes = {row.id: row.size or 0 for row in found}
     assert all(1 <= sizes[name] <= 5 for name in ("FU04", "FU10", "FU14", "SV08", "FU24")), sizes
+
+
+@pytest.mark.parametrize(
+    ("id", "name"), [("FU10", "neighbours"), ("BF01", "choices"), ("SV09", "itself")]
+)
+def test_a_kill_is_found_again_from_its_file(id: str, name: str, tmp_path: Path) -> None:
+    (fault,) = (f for f in faults() if f.id == id)
+    planted = target_of(fault.plant(Reference(3, simulated=True)))
+    report = run(planted, "fusion", only=f"fusion/{name}/f32", report=tmp_path, shrink_seconds=3)
+    assert report.failures
+    file = report.failures[0].file
+    assert file is not None
+    assert replay(file, planted)[1] is not None
+    assert replay(file, target_of(Reference(3, simulated=True)))[1] is None
 
 
 def program() -> Program:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bringup.dtypes import DType, bf16, f16, f32, i8, i32, i64
 from bringup.graph import Value
-from bringup.ops.build import convert, like, rows, splat
+from bringup.ops.build import broadcast_to, convert, like, reduce, rows, splat, sum_
 from bringup.passes.base import as_results
 
 if TYPE_CHECKING:
@@ -107,6 +107,18 @@ def _products_and_sums(hand: Hand) -> Values:
     x, y, z = hand.row(), hand.row(), hand.row()
     product = rows.mul(x, y)
     return rows.sub(product, rows.mul(y, x)), rows.add(rows.mul(x, z), product)
+
+
+def _soft(hand: Hand) -> Values:
+    """Softmax of rows whose powers overflow, with a tail and without."""
+    found = []
+    for columns in (hand.w + 1, 2 * hand.w):
+        x = rows.mul(hand.new(3, columns), splat(100, hand.dtype[3, columns]))
+        peak = broadcast_to(reduce("max", x, (1,)), x.shape, (0,))
+        powers = rows.exp(rows.sub(x, peak))
+        total = broadcast_to(sum_(powers, (1,)), x.shape, (0,))
+        found.append(rows.div(powers, total))
+    return found
 
 
 def _rounded_between(hand: Hand) -> Values:
@@ -253,6 +265,7 @@ FLOATING = {
     "near-numbers": _near_numbers,
     "products-and-sums": _products_and_sums,
     "rectified": _rectified,
+    "soft": _soft,
     **_BOTH,
 }
 NARROW = {"rounded-between": _rounded_between}
