@@ -12,10 +12,7 @@ from typing import Any
 import numpy as np
 
 import bringup as bu
-from bringup.errors import BringupError, DeviceError, OutOfMemoryError
-from bringup.graph import Builder, Literal
-from bringup.ops.table import lookup
-from bringup_conformance.execution.targets import DeviceTarget
+from bringup.errors import BringupError, DeviceError
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.runtime import pressure
 from bringup_conformance.runtime.banded import BandedPrograms, BandedSteps, banded
@@ -27,8 +24,6 @@ from bringup_conformance.runtime.wrapping import Failing, Refusing
 _LEAKED = 2
 # Caches fill up some time; leaks go on.
 _BATCHES = 4
-# Devices of no more bytes than these are filled, to see whether anything stays.
-_LITTLE = 1 << 27
 # Bytes of a process that may stay: pools and heaps grow a little whatever is given back.
 _SLACK = 24 << 20
 
@@ -79,23 +74,6 @@ def _resident() -> int:
         return 0
 
 
-def _full(bench: Bench, what: str, do: Callable[[int], None], nbytes: int) -> None:
-    """Where memory is little, repeat something until all of it would be gone if that kept any.
-
-    nbytes: of each buffer that it makes.
-    """
-    limit = bench.facts.capabilities.limits.memory_bytes
-    if not 0 < limit <= _LITTLE:
-        return
-    rounds = 2 * limit // nbytes
-    for n in range(rounds):
-        try:
-            do(nbytes)
-            bench.device.synchronize()
-        except OutOfMemoryError as error:
-            bench.broken(f"{what}: after {n} rounds no memory is left: {error.what}")
-
-
 def _calls_balanced(bench: Bench) -> None:
     """Counts what is asked for and given back, then repeats calls and looks at the process."""
     guard = banded(bench.device)
@@ -117,16 +95,6 @@ def _calls_balanced(bench: Bench) -> None:
         bench.host(first * 2)
 
     _steady(bench, "calls", calls, rounds, 3 * x.nbytes)
-    taking = bench.jit(lambda a: (bu.sum(a, dtype=a.dtype), a + 1), donate_argnums=0)
-    folding = bench.jit(lambda a, b: bu.sum(a + b, dtype=a.dtype), donate_argnums=(0, 1))
-
-    def large(nbytes: int) -> None:
-        host = np.ones(nbytes // x.itemsize, x.dtype)
-        step(host)
-        taking(bench.array(host))
-        bench.host(folding(bench.array(host), host))
-
-    _full(bench, "calls on large arrays", large, 1 << 20)
     pressure.calls(bench)
 
 
@@ -165,18 +133,6 @@ def _compiles_balanced(bench: Bench) -> None:
         bu.clear_caches()
 
     _steady(bench, "compiling", compiles, 60, 0)
-    numbers = iter(range(1 << 20))
-
-    def tables_(nbytes: int) -> None:
-        host = np.arange(nbytes // x.itemsize).astype(x.dtype) + np.array(next(numbers), x.dtype)
-        with Builder() as builder:
-            one = builder.input(bench.type())
-            table = lookup("constant")(value=Literal.of(host, bench.dtype))
-            graph = builder.build([one, table], "main")
-        DeviceTarget(bench.open).compile(graph)([np.ones((), x.dtype)])
-        bu.clear_caches()
-
-    _full(bench, "programs with large tables", tables_, 1 << 21)
     pressure.compiles(bench)
 
 
@@ -214,16 +170,6 @@ def _errors_balanced(bench: Bench) -> None:
         _raises(bench, x)
 
     _steady(bench, "calls that fail", errors, bench.count(200, 40), 0)
-    lacking = bench.jit(lambda a: (a + 1, bu.broadcast_to(a, (1 << 20, a.shape[0])) + 1))
-
-    def lacks(nbytes: int) -> None:
-        host = np.ones(nbytes // x.itemsize, x.dtype)
-        given = bench.array(host)
-        with suppress(OutOfMemoryError):
-            lacking(given)
-            bench.broken("a result of far too many bytes was made")
-
-    _full(bench, "calls for which memory lacks", lacks, 1 << 21)
     pressure.errors(bench)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
+from hypothesis import HealthCheck, Phase, Verbosity, reject, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
@@ -22,6 +22,8 @@ from bringup_conformance.runtime.programs import long_chain
 _N = 301
 #: Most values alive at once.
 _MOST = 12
+#: Seconds for finding a shorter order of steps.
+_SHRINKING = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ def explore(bench: Bench, examples: int, steps: int) -> str | None:
     wrong; or None.
     """
     actions = _actions(bench)
-    failed: list[str] = []
+    failed = _Failed()
 
     class Machine(_Machine):
         def __init__(self) -> None:
@@ -64,11 +66,32 @@ def explore(bench: Bench, examples: int, steps: int) -> str | None:
                 suppress_health_check=list(HealthCheck),
             ),
         )
-    except Exception as error:
-        if not failed:
+    except Exception:
+        if not failed.told:
             raise
-        return f"{failed[-1]}" if isinstance(error, _Wrong) else f"{failed[-1]} ({error})"
+        return min(failed.told, key=len)
     return None
+
+
+@dataclass(slots=True)
+class _Failed:
+    """What went wrong in the orders tried.
+
+    since: when it did for the first time; some time after that, shorter orders are not looked for.
+    """
+
+    told: list[str] = field(default_factory=list)
+    since: float = 0.0
+
+    def add(self, what: str) -> None:
+        """One more."""
+        self.since = self.since or time.monotonic()
+        self.told.append(what)
+
+    @property
+    def late(self) -> bool:
+        """Whether to leave it at what was found."""
+        return bool(self.told) and time.monotonic() - self.since > _SHRINKING
 
 
 class _Wrong(Exception):
@@ -108,8 +131,10 @@ def _actions(bench: Bench) -> tuple[_Action, ...]:
 class _Machine(RuleBasedStateMachine):
     """Every rule does one thing at the seam and the same to arrays of the host."""
 
-    def __init__(self, bench: Bench, actions: tuple[_Action, ...], failed: list[str]) -> None:
+    def __init__(self, bench: Bench, actions: tuple[_Action, ...], failed: _Failed) -> None:
         super().__init__()
+        if failed.late:
+            reject()
         self.bench = bench
         self.actions = actions
         self.failed = failed
@@ -217,8 +242,9 @@ class _Machine(RuleBasedStateMachine):
         wrong = np.flatnonzero(found != right)
         if wrong.size:
             first = int(wrong[0])
-            self.failed.append(
+            what = (
                 f"after {'; '.join(self.steps)}: {wrong.size} of {_N} elements differ, the first"
                 f" at {first}: {found[first]}, not {right[first]}"
             )
-            raise _Wrong(self.failed[-1])
+            self.failed.add(what)
+            raise _Wrong(what)

@@ -255,16 +255,17 @@ def _scratch_sufficient(bench: Bench) -> None:
 
 def _contents_kept(bench: Bench) -> None:
     """Memory in every gap of the pool keeps its bytes while programs allocate and run there."""
-    sizes = [n * bench.dtype.itemsize for n in (33, 81, 257)]
+    sizes = [n * bench.dtype.itemsize for n in (33, 81, 86, 257)]
     with bench.handles() as held:
-        kept = []
-        for round_ in range(bench.count(6, 3)):
+        kept, gaps = [], []
+        for number in range(bench.count(24, 12)):
             for nbytes in sizes:
-                data = (np.arange(nbytes) * 7 + round_).astype(np.uint8)
+                data = (np.arange(nbytes) * 7 + number).astype(np.uint8)
                 kept.append((held.put(data), data))
-                gap = held.alloc(nbytes)
-                held.free(gap)
-                del gap
+                gaps.append(held.alloc(nbytes))
+        while gaps:
+            held.free(gaps.pop())
+        for _ in range(2):
             for sample in samples(bench):
                 compiled = bench.lower(sample.fn, *sample.types)
                 held.run(compiled, [held.put(x) for x in sample.inputs])

@@ -141,9 +141,9 @@ def _explored(bench: Bench) -> None:
     """Random orders of allocations, transfers, launches, frees and waits; with delays too."""
     from bringup_conformance.runtime.machine import explore
 
-    examples, steps = bench.count(30, 12), bench.count(40, 25)
+    examples, steps = bench.count(60, 40), bench.count(40, 25)
     slower = bench.elsewhere(Delaying(bench.device, bench.choices("delays")))
-    for where, count in ((bench, examples), (slower, examples // 3)):
+    for where, count in ((bench, examples), (slower, examples // 4)):
         found = explore(where, count, steps)
         if found is not None:
             bench.broken(found)

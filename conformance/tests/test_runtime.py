@@ -1,0 +1,248 @@
+"""Checks of the runtime pass on right devices, and each finds the fault it is for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import runtime_faults as f
+
+import bringup.runtime.compiler as compiler
+from bringup.api import jit
+from bringup.backend import Backend
+from bringup.runtime import runs, transfer
+from bringup_conformance.cases import Check, NotOffered, Problem, Unsupported
+from bringup_conformance.execution.plan import Plan, budget_of
+from bringup_conformance.execution.support import Support
+from bringup_conformance.execution.targets import DeviceTarget
+from bringup_conformance.rules.contract import CONTRACT
+from bringup_conformance.runtime import units
+from bringup_conformance.runtime.tables import PROMISES
+from bringup_conformance.selftest.control import target_of
+from bringup_conformance.selftest.corpus import Plant, with_method, with_ops
+from bringup_conformance.selftest.device import Reference
+
+#: Rules that cases of other levels show.
+ELSEWHERE = {"limits.past-31-bits"}
+#: What the reference offers nothing for: it has no name by which another process could open it, and
+#: the host does not see its memory.
+ABSENT = {
+    "cache.disk-same",
+    "cache.processes-concurrent",
+    "memory.aligned",
+    "memory.host-view",
+}
+
+
+def check(target: DeviceTarget, name: str, seed: int = 0) -> Check | Unsupported:
+    plan = Plan(target.capabilities, Support(target.missing), seed, budget_of(target.capabilities))
+    area, _, slug = name.partition(".")
+    (unit,) = (u for u in units(plan) if (u.op, u.number) == (area, slug))
+    (item,) = unit.make()
+    assert isinstance(item, Check | Unsupported)
+    return item
+
+
+def run(backend: Backend, name: str) -> Problem | None:
+    target = target_of(backend)
+    item = check(target, name)
+    assert isinstance(item, Check), item
+    return item.run(target)
+
+
+def reference(depth: int = 3, *, late: bool = False) -> Reference:
+    return Reference(depth=depth, asynchronous=late, simulated=True)
+
+
+def test_every_rule_of_the_contract_has_a_check_and_every_check_a_rule() -> None:
+    rules = {rule.id for rule in CONTRACT} - ELSEWHERE
+    assert {rule for promise in PROMISES for rule in promise.rules} == rules
+    names = [promise.rules[0] for promise in PROMISES]
+    assert len(names) == len(set(names))
+    needs = {rule.id: rule.needs for rule in CONTRACT}
+    assert all(promise.needs == needs[promise.rules[0]] for promise in PROMISES)
+
+
+def test_a_right_device_keeps_every_promise() -> None:
+    target = target_of(reference(1, late=True))
+    absent = set()
+    for promise in PROMISES:
+        name = promise.rules[0]
+        item = check(target, name)
+        assert isinstance(item, Check)
+        try:
+            problem = item.run(target)
+        except NotOffered:
+            absent.add(name)
+        else:
+            assert problem is None, f"{name}: {problem.what}"
+    assert absent == ABSENT
+
+
+def after(first: Plant, second: Plant) -> Plant:
+    return lambda backend: second(first(backend))
+
+
+def seen(view: Any) -> Plant:
+    return with_method("host_view", view)
+
+
+FAULTS: dict[str, Plant] = {
+    "memory.input-unchanged": f.calls(f.writes_an_input),
+    "memory.outside-untouched": f.calls(f.writes_behind),
+    "memory.contents-kept": f.calls(f.writes_far_behind),
+    "memory.disjoint": with_method("alloc", f.overlapping),
+    "memory.odd-sizes": with_method("upload", f.three_quarters),
+    "memory.aligned": seen(f.unaligned_view),
+    "memory.host-view": seen(f.snapshot_view),
+    "aliasing.outputs-own": f.calls(f.gives_old_memory),
+    "aliasing.outputs-disjoint": f.calls(f.shares_results),
+    "aliasing.input-returned": f.calls(f.gives_inputs),
+    "aliasing.operand-twice": f.calls(f.wrong_for_twins),
+    "transfer.source-kept": with_method("upload", f.clears_the_source),
+    "transfer.target-own": seen(f.fragile_view),
+    "transfer.prefix": with_method("upload", f.clears_the_rest),
+    "threads.calls-concurrent": f.calls(f.races),
+    "threads.compile-concurrent": with_method("compile", f.compiles_in_turn),
+    "threads.memory-concurrent": with_method("alloc", f.hands_out_twice),
+    "lifetime.calls-balanced": f.calls(f.keeps_an_object),
+    "lifetime.compiles-balanced": with_method("compile", f.keeps_programs),
+    "lifetime.freed-once": with_method("free", f.frees_once_more),
+    "lifetime.reusable": with_method("free", f.never_frees),
+    "lifetime.freed-unused": after(with_method("free", f.uses_freed), f.calls(f.scratch_in_freed)),
+    "lifetime.result-outlives": with_method("compile", f.results_end_with_it),
+    "lifetime.programs-many": with_method("compile", f.few_programs),
+    "errors.family": with_method("alloc", f.foreign_error),
+    "limits.buffers": f.calls(f.thirty_two),
+    "limits.empty": f.calls(f.no_empty),
+    "limits.scalars": f.calls(f.no_rank),
+    "limits.long-rows": f.calls(f.short_rows),
+    "limits.many-instructions": with_method("compile", f.small_programs),
+    "repeat.run-equal": f.calls(f.drifts),
+    "repeat.no-state": f.calls(f.gives_old_memory),
+    "repeat.float-state": f.calls(f.stays_rough),
+    "repeat.compile-equal": with_method("compile", f.drifts_by_compilation),
+    "stream.interleaved": f.calls(f.shared_arena),
+    "declaration.lists-itself": f.other_product,
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_check_finds_its_fault(name: str) -> None:
+    assert found(FAULTS[name](reference()), name)
+
+
+def found(backend: Backend, name: str) -> bool:
+    """What a device raises is a result as well."""
+    try:
+        return run(backend, name) is not None
+    except Exception:  # noqa: BLE001  (as above)
+        return True
+
+
+LATE: dict[str, Plant] = {
+    "stream.read-after-write": with_method("submit", f.out_of_order),
+    "stream.write-after-read": with_method("upload", f.at_once),
+    "stream.delays-harmless": with_method("upload", f.at_once),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_a_check_finds_its_fault_in_a_device_that_works_late(name: str) -> None:
+    assert found(LATE[name](reference(late=True)), name)
+
+
+def test_a_wait_that_does_not_wait_is_found_where_the_host_sees_memory() -> None:
+    plants = with_method("synchronize", f.nothing), with_method("host_view", f.raw_view)
+    backend = plants[0](plants[1](reference(late=True)))
+    problem = run(backend, "stream.synchronize-completes")
+    assert problem is not None
+    assert "a result after a wait" in problem.what
+
+
+OPS: dict[str, Plant] = {
+    "aliasing.in-place-safe": with_ops({"transpose": f.mirrored}),
+    "errors.no-trap": with_ops({"div": f.zero_divisor}),
+    "random.same-key": f.WORDS,
+    "random.keys-apart": f.WORDS,
+    "random.normal-finite": f.WORDS,
+}
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_a_check_finds_a_fault_of_an_op(name: str) -> None:
+    assert found(OPS[name](reference(1)), name)
+
+
+def test_a_shorter_order_of_steps_is_told() -> None:
+    target = target_of(with_method("upload", f.at_once)(reference(late=True)))
+    problem = check(target, "stream.delays-harmless")
+    assert isinstance(problem, Check)
+    told = problem.run(target)
+    assert told is not None
+    assert told.what.count(";") < 12, told.what
+    assert "elements differ" in told.what
+
+
+def test_another_declaration_before_opening_is_found() -> None:
+    class Other(Reference):
+        def capabilities(self, target: str = "") -> Any:
+            return reference(1).capabilities()
+
+    backend = reference()
+    device = backend.open(0)
+    backend.__class__ = Other
+    item = check(DeviceTarget(_opened(backend, device)), "declaration.without-hardware")
+    assert isinstance(item, Check)
+    assert item.run(DeviceTarget(_opened(backend, device))) is not None
+
+
+def _opened(backend: Any, device: Any) -> Any:
+    from bringup.runtime.devices import OpenDevice
+
+    return OpenDevice(backend.name, 0, backend, device, backend.devices()[0])
+
+
+class TestTheSdkItself:
+    """What no device can break is broken in the SDK."""
+
+    def test_donated_arrays_that_live_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def donate(given: Any, arguments: Any, types: Any, buffers: Any, device: Any) -> None:
+            for i in given:
+                buffer = jit._buffer(arguments[i], types[i], device)
+                buffers[i] = transfer.duplicate(device.device, buffer, types[i])
+
+        monkeypatch.setattr(jit, "_donate", donate)
+        problem = run(reference(), "donation.deleted")
+        assert problem is not None
+        assert "deleted" in problem.what
+
+    def test_views_whose_memory_is_given_away(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(jit, "_is_read", lambda _x: False)
+        assert found(reference(), "donation.view-kept")
+
+    def test_a_duplicate_that_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(transfer, "duplicate", lambda _device, buffer, _type: buffer)
+        assert found(reference(), "donation.passed-twice")
+
+    @pytest.mark.parametrize("kind", ["strided", "reversed", "broadcast", "offset"])
+    def test_layouts_taken_for_dense(self, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+        right = transfer.upload
+
+        def upload(device: Any, data: Any) -> Any:
+            base = data.base if isinstance(data.base, np.ndarray) else data
+            flat = np.resize(base.reshape(-1).view(np.uint8), data.nbytes)
+            return right(device, flat.view(data.dtype).reshape(data.shape))
+
+        monkeypatch.setattr(transfer, "upload", upload)
+        assert run(reference(), f"transfer.{kind}-source") is not None
+
+    def test_errors_that_nobody_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(runs.Run, "check", lambda _run: None)
+        assert run(reference(late=True), "errors.late-error-told") is not None
+
+    def test_programs_that_are_not_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(compiler, "check_placement", lambda *_args: None)
+        monkeypatch.setattr(compiler, "passes_for", lambda *_args, **_kwargs: ())
+        assert found(reference(), "errors.unsupported-refused")
