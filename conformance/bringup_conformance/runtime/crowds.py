@@ -80,20 +80,22 @@ def _mixed(bench: Bench, n: int) -> Iterator[Sample]:
     x = bench.small(n, seed=4, dtype=narrow)
 
     def fn(a: bu.Array) -> Any:
+        held = bu.flip(a) - a
         first = bu.flip(a) + a
         grown = bu.flip(bu.astype(bu.flip(first), wide))
         other = bu.flip(grown) + grown
         small = bu.flip(bu.astype(other, narrow))
         last = bu.flip(other) + grown
-        return bu.flip(small) + small, bu.flip(last) + other, first
+        return bu.flip(small) + small, bu.flip(last) + other, first, bu.flip(held) + a
 
     def right(a: Array) -> Any:
+        held = np.flip(a) - a
         first = np.flip(a) + a
         grown = first.astype(wide.numpy)
         other = np.flip(grown) + grown
         small = np.flip(other.astype(narrow.numpy))
         last = np.flip(other) + grown
-        return np.flip(small) + small, np.flip(last) + other, first
+        return np.flip(small) + small, np.flip(last) + other, first, np.flip(held) + a
 
     yield _sample(f"{narrow} and {wide}", fn, right, x)
 
@@ -104,6 +106,7 @@ def _looping(bench: Bench, n: int) -> Iterator[Sample]:
     yield _sample("two values in turn", _fibonacci, _fibonacci_right, x, y)
     yield _sample("a loop in a loop", _nested, _nested_right, x, y)
     yield _sample("a loop until", _until, _until_right, np.abs(x), y)
+    yield _sample("a loop over a large value", _reading, _reading_right, x, y)
     yield _sample("a scan", _scanned, _scanned_right, bench.small(5, n, seed=7), y)
 
 
@@ -154,6 +157,25 @@ def _nested_right(a: Array, b: Array) -> Any:
             v = np.flip(v) + np.flip(kept)
         one, two = two, v - kept
     return one, two, kept
+
+
+def _reading(a: bu.Array, b: bu.Array) -> Any:
+    n = a.shape[0]
+    kept = bu.flip(bu.concat([a, b] * 4)) + 1
+
+    def body(_i: Any, state: Any) -> Any:
+        return bu.flip(state) + kept[3 * n : 4 * n] - kept[:n]
+
+    return bu.fori_loop(0, 4, body, a), bu.flip(b)
+
+
+def _reading_right(a: Array, b: Array) -> Any:
+    n = a.shape[0]
+    kept = np.flip(np.concatenate([a, b] * 4)) + np.array(1, a.dtype)
+    state = a
+    for _ in range(4):
+        state = np.flip(state) + kept[3 * n : 4 * n] - kept[:n]
+    return state, np.flip(b)
 
 
 def _until(a: bu.Array, b: bu.Array) -> Any:
