@@ -84,7 +84,7 @@ def _case(
     place = f"fusion/{PROGRAMS}/{dtype.name}/{name}"
     with Builder() as builder:
         outputs = build(Hand(builder, dtype, max(shapes.vector, 4), min(shapes.block, 1024)))
-    graph = builder.build(outputs, name)
+    graph = builder.build(outputs, name.replace("-", "_"))
     reason = reason_of(graph, support)
     if reason is not None:
         return Unsupported(place, "fusion", PROGRAMS, dtype.name, reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bringup.dtypes import DType, f16, f32, i32, u8
@@ -196,6 +197,11 @@ def _alive_together(hand: Hand) -> Values:
     return rows.sub(last, one), rows.add(two, convert(half, hand.dtype)), flags
 
 
+def _alive_together_larger(hand: Hand) -> Values:
+    """The same at another size: plans of one are none of the other."""
+    return _alive_together(replace(hand, w=2 * hand.w + 1))
+
+
 def _returned_and_read(hand: Hand) -> Values:
     """Outputs that later launches read, with scratch behind them; inputs that are read first."""
     x = hand.square()
@@ -235,6 +241,7 @@ PROGRAMS = {
     "picked": _picked,
     "over-itself": _over_itself,
     "alive-together": _alive_together,
+    "alive-together-larger": _alive_together_larger,
     "returned-and-read": _returned_and_read,
     "narrow-and-wide": _narrow_and_wide,
 }
