@@ -219,7 +219,7 @@ def test_the_end_of_a_process_tells_its_kind(code: int, log: str, late: bool, ki
 def test_the_command_ends_with_a_report_when_it_is_told_to(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tell = f"if name == 'exp': os.kill(os.getppid(), signal.{name}); time.sleep(60)"
+    tell = f"if name == 'exp': [os.kill(os.getppid(), signal.{name}) for _ in 'ab']; time.sleep(60)"
     toys.install(tmp_path / "toy", monkeypatch, tell)
     program = f"import sys; sys.path[:] = {sys.path!r}; from bringup_conformance.cli import main"
     arguments = ["run", "--backend=toy", "--level=smoke", "-j1", f"--report={tmp_path}"]

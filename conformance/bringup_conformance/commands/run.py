@@ -116,12 +116,24 @@ def _own_folder(backend: str) -> Path:
 
 @contextmanager
 def _ended_gently() -> Iterator[None]:
-    """Build servers end what takes too long with SIGTERM: as from the keyboard, with a report."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """The first SIGINT or SIGTERM ends the run with a report, and others do not end the report:
+    what limits a command's time often sends two.
+    """
+    # A shell has what runs in its background ignore the keyboard.
+    both = (signal.SIGINT, signal.SIGTERM)
+    signals = [each for each in both if signal.getsignal(each) is not signal.SIG_IGN]
+
+    def end(_signal: int, _frame: object) -> None:
+        for each in signals:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = [signal.signal(each, end) for each in signals]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)
 
 
 @contextmanager
