@@ -91,7 +91,7 @@ def test_a_failure_is_shown_small_and_its_command_replays_it(
     assert done.exit_code == 1
     assert "FAIL fusion/programs/" in done.stdout
     assert "right without: fusion" in done.stdout
-    assert re.search(r"broken, level fusion, of 'fusion' alone, seed 0", done.stdout)
+    assert re.search(r"broken, level runtime, of 'fusion' alone, seed 0", done.stdout)
     command = shlex.split(re.findall(r"^conformance (replay .*)$", done.stdout, re.MULTILINE)[0])
     assert Path(command[1]).is_relative_to(cache)
     again = conformance(*command)
