@@ -35,7 +35,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 def test_no_rows_are_defined_but_those_of_the_program_and_their_neighbours(read: set[str]) -> None:
     topics = {"arithmetic", "movement", "reduction"}
-    helpers = {"batching", "build", "catalogue", "evaluate", "table"}
+    helpers = {"batching", "build", "catalogue", "evaluate", "subgraphs", "table"}
     found = {name.split(".")[2] for name in read if name.startswith("bringup.ops.")}
     assert {name for name in found if not name.startswith("_")} == topics | helpers
 
