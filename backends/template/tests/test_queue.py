@@ -185,7 +185,9 @@ def test_writing_through_an_input_fails(chip: Accelerator, four: Handle) -> None
     assert read(chip, four).tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("part", [lambda v: v, lambda v: v[1:].T, memoryview], ids=str)
+@pytest.mark.parametrize(
+    "part", [lambda v: v, lambda v: v[1:].T, memoryview], ids=["all", "turned", "bytes"]
+)
 def test_a_view_cannot_be_kept(chip: Accelerator, four: Handle, part: Callable[[Any], Any]) -> None:
     kept: list[Any] = []
     chip.call("keep", lambda view: kept.append(part(view)), [f32(four, 4, writable=True)])
