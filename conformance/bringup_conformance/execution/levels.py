@@ -16,7 +16,6 @@ from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
 from bringup_conformance.execution.plan import Item, Plan, Unit
 from bringup_conformance.generate import everyday, hazards, mapped, pairs
 from bringup_conformance.generate.choices import Stream, pick
-from bringup_conformance.generate.growing import Setting
 from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.programs import draw_program, usable_dtypes
 from bringup_conformance.generate.recipes import LAYOUTS, Recipe
@@ -166,19 +165,8 @@ def _programs(plan: Plan, level: str, count: int) -> list[Unit]:
     return [Unit(level, PROGRAMS, "", str(n), PROGRAMS, partial(make, n)) for n in range(count)]
 
 
-def _setting(plan: Plan, dtypes: tuple[tuple[int, DType], ...], exact: bool) -> Setting:
-    return Setting(
-        support=plan.support,
-        numerics=plan.capabilities.numerics,
-        shapes=plan.capabilities.shapes,
-        exact=exact,
-        limit=plan.budget.limit,
-        dtypes=dtypes,
-    )
-
-
 def _mapped_case(plan: Plan, number: int) -> Iterator[Item]:
-    setting = _setting(plan, usable_dtypes(plan.support), number % 2 == 0)
+    setting = plan.setting(usable_dtypes(plan.support), number % 2 == 0)
     yield mapped.program_case(setting, "fusion", plan.seed, number)
 
 
@@ -186,20 +174,10 @@ def _program_case(
     plan: Plan, level: str, dtypes: tuple[tuple[int, DType], ...], number: int
 ) -> Iterator[Item]:
     budget = plan.budget
-    setting = _setting(plan, dtypes, number % 5 in (1, 3))
+    setting = plan.setting(dtypes, number % 5 in (1, 3))
     choices = Stream(plan.seed, level, number)
     made = draw_program(choices, setting, large=budget.large and number % 16 == 15)
-    dtype = made.graph.outputs[0].dtype.name
-    yield Case(
-        name=f"{level}/{PROGRAMS}/{dtype}/{number}",
-        level=level,
-        op=PROGRAMS,
-        dtype=dtype,
-        graph=made.graph,
-        data=made.data,
-        split=True,
-        tags=("exact" if setting.exact else "bounded",),
-    )
+    yield made.case(level, setting.exact, number)
 
 
 def _row_unit(plan: Plan, row: OpDef, dtype: DType, level: str, most: int | None) -> Unit:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from bringup.backend.capabilities import Capabilities
+from bringup.dtypes import DType
 from bringup_conformance.cases import Case, Check, Unsupported
 from bringup_conformance.execution.support import Support
+from bringup_conformance.generate.growing import Setting
 
 Item = Case | Check | Unsupported
 
@@ -46,6 +48,17 @@ class Plan:
     support: Support
     seed: int
     budget: Budget
+
+    def setting(self, dtypes: tuple[tuple[int, DType], ...], exact: bool) -> Setting:
+        """What random programs are made for.  dtypes: of inputs, by weight."""
+        return Setting(
+            support=self.support,
+            numerics=self.capabilities.numerics,
+            shapes=self.capabilities.shapes,
+            exact=exact,
+            limit=self.budget.limit,
+            dtypes=dtypes,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from bringup.errors import BringupError
 from bringup.graph import Graph
 from bringup.runtime.compiler import lower_graph
-from bringup_conformance.cases import PROGRAMS, Case, Outcome, instructions
+from bringup_conformance.cases import Case, Outcome, instructions
 from bringup_conformance.execution.corpus import Corpus
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.merging import Merge
@@ -38,7 +38,6 @@ from bringup_conformance.execution.schedule import plan_of
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.generate.choices import derive
 from bringup_conformance.generate.drawn import Settings, programs
-from bringup_conformance.generate.growing import Setting
 from bringup_conformance.generate.programs import Program, usable_dtypes
 from bringup_conformance.reducing.explain import explained
 from bringup_conformance.reducing.reduce import Effort
@@ -186,10 +185,11 @@ class _Search:
         database = None if folder is None else DirectoryBasedExampleDatabase(folder / "examples")
 
         def one(made: tuple[Program, bool]) -> None:
+            program, exact = made
             self.check()
             self.drawn += 1
             self.corpus.programs += 1
-            scores = self.run(case_of(*made, self.corpus.programs))
+            scores = self.run(program.case(LEVEL, exact, self.corpus.programs))
             name = sorted(scores)[aim % len(scores)] if scores else ""
             if scores.get(name):
                 hypothesis.target(scores[name], label=name)
@@ -223,33 +223,7 @@ class _Search:
 def settings_of(plan: Plan) -> Settings:
     """What programs are made for: on data of known results, and on any."""
     dtypes = usable_dtypes(plan.support)
-    exact, bounded = (
-        Setting(
-            support=plan.support,
-            numerics=plan.capabilities.numerics,
-            shapes=plan.capabilities.shapes,
-            exact=each,
-            limit=plan.budget.limit,
-            dtypes=dtypes,
-        )
-        for each in (True, False)
-    )
-    return exact, bounded
-
-
-def case_of(made: Program, exact: bool, number: int) -> Case:
-    """A drawn program as a case of this level."""
-    dtype = made.graph.outputs[0].dtype.name
-    return Case(
-        name=f"{LEVEL}/{PROGRAMS}/{dtype}/{number}",
-        level=LEVEL,
-        op=PROGRAMS,
-        dtype=dtype,
-        graph=made.graph,
-        data=made.data,
-        split=True,
-        tags=("exact" if exact else "bounded",),
-    )
+    return plan.setting(dtypes, True), plan.setting(dtypes, False)
 
 
 def costs_of(target: Target) -> Costs:

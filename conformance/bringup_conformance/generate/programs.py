@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from bringup.dtypes import BY_NAME, DType, f32
 from bringup.graph import Graph, Value
+from bringup_conformance.cases import PROGRAMS, Case
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.choices import Choices, chance, pick, weighted
 from bringup_conformance.generate.growing import Growing, Setting
@@ -31,6 +32,20 @@ class Program:
 
     graph: Graph
     data: tuple[tuple[Recipe, ...], ...]
+
+    def case(self, level: str, exact: bool, number: int) -> Case:
+        """The program as a case of a level.  exact: whether its results are known bit for bit."""
+        dtype = self.graph.outputs[0].dtype.name
+        return Case(
+            name=f"{level}/{PROGRAMS}/{dtype}/{number}",
+            level=level,
+            op=PROGRAMS,
+            dtype=dtype,
+            graph=self.graph,
+            data=self.data,
+            split=True,
+            tags=("exact" if exact else "bounded",),
+        )
 
 
 def usable_dtypes(support: Support) -> tuple[tuple[int, DType], ...]:
