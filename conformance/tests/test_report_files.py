@@ -16,7 +16,6 @@ from small import (
     expected_to_fail,
     negated_sum,
     one,
-    run_two_faults,
     small_report,
 )
 from syrupy.assertion import SnapshotAssertion
@@ -30,14 +29,6 @@ from bringup_conformance.reporting.compare import compare
 from bringup_conformance.reporting.documents import Document, document_of
 from bringup_conformance.reporting.html import page
 from bringup_conformance.reporting.junit import junit
-
-
-@pytest.fixture(scope="module")
-def two_faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("two")
-    run_two_faults(folder)
-    return folder
-
 
 # Build servers.
 

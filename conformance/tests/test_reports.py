@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pytest
 from rich.console import Console
 from small import (
     add,
@@ -18,7 +17,6 @@ from small import (
     expected_to_fail,
     negated_sum,
     one,
-    run_two_faults,
     shown,
     small_report,
     wrong,
@@ -35,14 +33,6 @@ from bringup_conformance.reporting.documents import document_of
 from bringup_conformance.reporting.html import page
 from bringup_conformance.reporting.html.layout import place
 from bringup_conformance.reporting.reports import Tally
-
-
-@pytest.fixture(scope="module")
-def two_faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("two")
-    run_two_faults(folder)
-    return folder
-
 
 # Histograms.
 
