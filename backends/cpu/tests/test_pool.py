@@ -240,16 +240,22 @@ def test_signals_go_to_threads_that_run_python(python: Python) -> None:
 import signal
 use()
 class Bell(Exception): pass
-def ring(*_): raise Bell
+rung = heard = 0
+def ring(*_):
+    global rung
+    rung += 1
+    raise Bell
 signal.signal(signal.SIGALRM, ring)
-for _ in range(5):
+for many in range(1, 11):
     signal.setitimer(signal.ITIMER_REAL, 0.01)
     try:
-        while True:
+        while rung < many:
             use()
     except Bell:
-        pass
+        heard += 1
     use()
+assert rung == 10
+assert heard >= 5  # Python itself loses what is raised in a __del__
 """
     python(_USE + code, BRINGUP_THREADS="2")
 
