@@ -50,11 +50,14 @@ class SimtTarget:
 class SimtKernel:
     """An emitted kernel: its function, and the blocks and threads to launch it with (0 blocks:
     nothing to do).
+
+    shared_bytes: dynamic shared memory of a block, behind an external array of length 0.
     """
 
     name: str
     blocks: int
     threads: int
+    shared_bytes: int = 0
 
 
 def emit_simt(
