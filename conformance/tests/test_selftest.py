@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +20,7 @@ from bringup.dtypes import f32
 from bringup.errors import DeviceError, OutOfMemoryError
 from bringup_conformance.cli import app
 from bringup_conformance.execution import runner
-from bringup_conformance.selftest import matrix
+from bringup_conformance.selftest import matrix, watching
 from bringup_conformance.selftest.control import Setting, control_of, target_of
 from bringup_conformance.selftest.corpus import Fault, OpCall, faults, op_fault
 from bringup_conformance.selftest.device import Reference
@@ -44,7 +48,7 @@ def of(*ids: str) -> list[Fault]:
 
 
 def rows(*ids: str, how: How = HOW) -> Sequence[Kill]:
-    return matrix.try_all(of(*ids), how, 1, lambda _done, _total, _row: None)
+    return list(matrix.try_all(of(*ids), how, 1))
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -85,11 +89,50 @@ def test_a_fault_that_changes_nothing_survives() -> None:
     def nothing(_call: OpCall) -> None:
         return None
 
-    row = examine(op_fault("XX01", "Nothing", "nothing is wrong", "mul", nothing), HOW)
+    *_, (row, settled) = examine(
+        op_fault("XX01", "Nothing", "nothing is wrong", "mul", nothing), HOW
+    )
+    assert settled
     assert not row.killed
     found = matrix.Matrix(HOW, [row])
     assert found.survivors == [row]
     assert found.problems == ["Nothing: 0 of 1 killed, at least 95% should be"]
+
+
+def test_what_hangs_and_what_ends_its_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hangs(_call: OpCall) -> None:
+        while True:
+            time.sleep(1)
+
+    def crashes(_call: OpCall) -> None:
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    wrong = (
+        op_fault("XX02", "Ends", "it never ends", "mul", hangs),
+        op_fault("XX03", "Ends", "it takes its process with it", "neg", crashes),
+        *of("SO05"),
+    )
+    monkeypatch.setattr(watching, "faults", lambda: wrong)
+    control_of(HOW.setting(wrong[0]))
+    done = {row.id: row for row in watching.examined(wrong, replace(HOW, shrink_seconds=0), 2, 3)}
+    assert [done[id].killed for id in ("XX02", "XX03", "SO05")] == [True] * 3
+    assert done["XX02"].problem == "hang"
+    assert done["XX03"].problem == "crash"
+    assert "SIGSEGV" in done["XX03"].what
+    assert done["XX02"].item and done["XX03"].item  # noqa: PT018
+    assert done["SO05"].problem == "wrong"
+
+
+def test_an_interrupt_leaves_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(_chosen: object, _how: How, _jobs: int) -> Iterator[Kill]:
+        yield Kill("SO05", "Sorting", "op", "", killed=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(matrix, "try_all", stopped)
+    found = matrix.run(of("SO05", "MT01"), HOW, 1, 1, [], lambda _found: None)
+    assert [row.id for row in found.rows] == ["SO05"]
+    assert found.problems == ["it was interrupted"]
+    assert not found.to_json()["whole"]
 
 
 def test_what_meets_a_fault_is_what_its_wrapper_changes() -> None:

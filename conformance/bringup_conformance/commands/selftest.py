@@ -16,14 +16,14 @@ from bringup.cli.output import problem
 from bringup_conformance.commands.shared import NOT_RUN, Json
 from bringup_conformance.execution.runner import usable_cores
 from bringup_conformance.selftest import matrix, showing
-from bringup_conformance.selftest.killing import How, Kill
+from bringup_conformance.selftest.killing import How
 
 Level = Annotated[str, typer.Option(help="How far a run goes that has to find them.")]
 Fast = Annotated[bool, typer.Option("--fast", help="Few faults and the cases that find them.")]
 Small = Annotated[bool, typer.Option("--small", help="Runs of the size that simulators get.")]
 Directed = Annotated[bool, typer.Option("--directed", help="Count only cases that meet the fault.")]
 
-_Show = Callable[[int, int, Kill], None]
+_Show = Callable[[matrix.Matrix], None]
 
 
 def selftest(
@@ -58,9 +58,10 @@ def selftest(
     how = How(level, seed, simulated=small, directed=directed)
     if fast:
         how = How("fusion", seed, simulated=True, directed=directed, only=matrix.FAST_CASES)
-    with _progress(as_json) as show:
+    whole = not only and not fast
+    with _progress(as_json, report) as show:
         found = matrix.run(chosen, how, jobs or usable_cores(), seeds, backend or [], show)
-    found.whole = not only and not fast
+    found.whole = whole
     _tell(found, report, as_json)
     raise typer.Exit(1 if found.problems else 0)
 
@@ -75,18 +76,22 @@ def _tell(found: matrix.Matrix, report: Path | None, as_json: bool) -> None:
 
 
 @contextmanager
-def _progress(as_json: bool) -> Iterator[_Show]:
+def _progress(as_json: bool, report: Path | None) -> Iterator[_Show]:
+    """What shows, and writes into the report's folder, all that is known after each fault."""
     console = Console(stderr=as_json)
-    if not console.is_terminal:
-        yield lambda _done, _total, _row: None
-        return
     columns = (
         BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"),
     )  # fmt: skip
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("clean runs", total=None)
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task("clean runs", total=None)
 
-        def show(done: int, total: int, row: Kill) -> None:
-            bar.update(task, completed=done, total=total, description=f"{row.id} {row.title}")
+    def show(found: matrix.Matrix) -> None:
+        last = f"{found.rows[-1].id} {found.rows[-1].title}"
+        if found.clean:
+            last = f"{found.clean[-1].device}, seed {found.clean[-1].seed}"
+        bar.update(task, completed=len(found.rows), total=found.planned, description=last)
+        if report is not None:
+            showing.write(report, found)
 
+    with bar:
         yield show

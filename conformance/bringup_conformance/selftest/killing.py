@@ -4,16 +4,14 @@ and how small that failure gets.
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bringup.errors import BringupError
 from bringup_conformance.cases import Case, Check, NotOffered, Problem, instructions
 from bringup_conformance.execution.running import attempt, run_item
+from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.reducing import explain
 from bringup_conformance.reducing.reduce import Effort
 from bringup_conformance.selftest.control import (
@@ -25,9 +23,6 @@ from bringup_conformance.selftest.control import (
 )
 from bringup_conformance.selftest.corpus import Fault
 
-#: Seconds that an item may compute; far more than it takes.
-PATIENCE = 30.0
-
 
 @dataclass(frozen=True, slots=True)
 class Kill:
@@ -37,7 +32,6 @@ class Kill:
     to that, the finding one included; of a survivor, all of the run.  met: how many of them meet
     what the fault changes.  kind, what: of the problem.  rules: those said to be broken.
     size: instructions of the smallest program found that still shows it, None for a check.
-    note: why it could not be planted or run, if so.
     """
 
     id: str
@@ -94,15 +88,21 @@ class How:
         )
 
 
-def examine(fault: Fault, how: How) -> Kill:
-    """Plant a fault and run until something finds it."""
+def examine(fault: Fault, how: How) -> Iterator[tuple[Kill, bool]]:
+    """Plant a fault and run until something finds it.
+
+    Yields what is known whenever more is: the row as it stands, and whether the fault is found.
+    Before an item is run, that is the row of one that ends the process or never ends.
+    """
     setting = how.setting(fault)
-    row = Kill(fault.id, fault.group, fault.kind, fault.title, killed=False)
+    row = Kill(fault.id, fault.group, fault.kind, fault.title, killed=True)
+    yield replace(row, level="open", item="opening"), False
     try:
         backend = fault.plant(setting.backend())
         target = target_of(backend)
     except BringupError as error:
-        return replace(row, killed=True, level="open", item="opening", what=error.what)
+        yield replace(row, level="open", item="opening", what=error.what), True
+        return
     control = control_of(setting)
     wanted: Sequence[int]
     if target.capabilities == setting.backend().capabilities():
@@ -110,15 +110,18 @@ def examine(fault: Fault, how: How) -> Kill:
     else:  # another declaration makes another run
         control = Control(items_of(target, setting), [], {})
         wanted = range(len(control.items))
-    for met, (number, problem) in enumerate(_failures(target, control, wanted), 1):
+    for met, number in enumerate(wanted, 1):
         item = control.items[number]
-        if problem is not None and _again(fault, setting, item):
+        cases = met if how.directed else number + 1
+        found = replace(row, level=item.level, item=item.name, cases=cases, met=met)
+        yield found, False
+        problem = _problem(target, item)
+        if problem is not None and number not in control.failed and _again(fault, setting, item):
             target.device.device.close()
-            cases = met if how.directed else number + 1
-            found = replace(row, killed=True, cases=cases, met=met)
-            return _told(found, fault, setting, item, problem, how)
+            yield from _told(found, fault, setting, item, problem, how)
+            return
     target.device.device.close()
-    return replace(row, cases=len(control.items), met=len(wanted))
+    yield replace(row, killed=False, cases=len(control.items), met=len(wanted)), True
 
 
 def _again(fault: Fault, setting: Setting, item: Case | Check) -> bool:
@@ -133,84 +136,35 @@ def _again(fault: Fault, setting: Setting, item: Case | Check) -> bool:
     return found is not None
 
 
-def _failures(
-    target: Any, control: Control, wanted: Sequence[int]
-) -> Iterator[tuple[int, Problem | None]]:
-    """Each item that is run, with what is wrong that was not wrong in the control."""
-    for number in wanted:
-        problem = _problem(target, control.items[number])
-        yield number, None if number in control.failed else problem
-
-
-def _problem(target: Any, item: Case | Check) -> Problem | None:
-    """What is wrong with an item; one that computes on and on hangs."""
+def _problem(target: DeviceTarget, item: Case | Check) -> Problem | None:
+    """What is wrong with an item."""
     try:
-        with limited(PATIENCE):
-            found = run_item(target, item).problem
+        return run_item(target, item).problem
     except NotOffered:
         return None
-    except TimeoutError as error:
-        return Problem("hang", str(error))
-    late = found is not None and "TimeoutError" in found.what
-    return replace(found, kind="hang") if found is not None and late else found
-
-
-@contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError after so many seconds of this process's own time, and again after as many
-    more, where the system has such a clock.
-    """
-    if (
-        not hasattr(signal, "setitimer")
-        or threading.current_thread() is not threading.main_thread()
-    ):
-        yield
-        return
-
-    def late(_signal: int, _frame: object) -> None:
-        raise TimeoutError(f"more than {seconds:g} s")
-
-    before = signal.signal(signal.SIGVTALRM, late)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
 
 
 def _told(
     row: Kill, fault: Fault, setting: Setting, item: Case | Check, problem: Problem, how: How
-) -> Kill:
-    found = replace(
-        row,
-        level=item.level,
-        item=item.name,
-        problem=problem.kind,
-        what=problem.what[:300],
-        rules=problem.rules or item.rules,
-    )
+) -> Iterator[tuple[Kill, bool]]:
+    """The row of what was found; then, of a program, that of the smallest that shows it."""
+    rules = problem.rules or item.rules
+    row = replace(row, problem=problem.kind, what=problem.what[:300], rules=rules)
     if not isinstance(item, Case):
-        return found
-    small = item
-    if how.shrink_seconds and problem.kind != "hang":
+        yield row, True
+        return
+    yield replace(row, size=instructions(item.graph), ir=str(item.graph)), True
+    if how.shrink_seconds:
         target = target_of(fault.plant(setting.backend()))
         small = _shrunk(target, item, problem, Effort(seconds=how.shrink_seconds))
         target.device.device.close()
-    return replace(found, size=instructions(small.graph), ir=str(small.graph))
+        yield replace(row, size=instructions(small.graph), ir=str(small.graph)), True
 
 
-def _shrunk(target: Any, case: Case, problem: Problem, effort: Effort) -> Case:
+def _shrunk(target: DeviceTarget, case: Case, problem: Problem, effort: Effort) -> Case:
     if case.cells:
         return explain.one_row(target, case, problem)
-    try:
-        with limited(PATIENCE):
-            # What only a longer history shows cannot be made smaller than it is.
-            if attempt(target, case, fuse=problem.fused)[1] is None:
-                return case
-            return explain.shrunk(target, case, problem, effort)
-    except TimeoutError:
+    # What only a longer history shows cannot be made smaller than it is.
+    if attempt(target, case, fuse=problem.fused)[1] is None:
         return case
-
-
-__all__ = ["How", "Kill", "examine"]
+    return explain.shrunk(target, case, problem, effort)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from itertools import chain
 from statistics import median
 from typing import Any, TypeVar
 
@@ -13,7 +13,8 @@ from bringup_conformance.execution import levels
 from bringup_conformance.reporting.failures import suite_version
 from bringup_conformance.selftest.control import Setting, clean_run, control_of, held
 from bringup_conformance.selftest.corpus import Fault, faults
-from bringup_conformance.selftest.killing import How, Kill, examine
+from bringup_conformance.selftest.killing import How, Kill
+from bringup_conformance.selftest.watching import examined
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -46,12 +47,15 @@ class Clean:
 class Matrix:
     """What came of a selftest.
 
-    whole: whether every fault was tried.
+    planned: how many faults are to be tried.  stopped: whether it ended before it was done.
+    whole: whether every fault of the corpus was to be tried.
     """
 
     how: How
     rows: list[Kill] = field(default_factory=list)
     clean: list[Clean] = field(default_factory=list)
+    planned: int = 0
+    stopped: bool = False
     whole: bool = True
 
     @property
@@ -98,7 +102,8 @@ class Matrix:
     @property
     def problems(self) -> list[str]:
         """What falls short of the bars."""
-        found = [
+        found = ["it was interrupted"] if self.stopped else []
+        found += [
             f"{group}: {killed} of {tried} killed, at least {LEAST:.0%} should be"
             for group, (killed, tried) in self.groups.items()
             if killed < LEAST * tried
@@ -125,7 +130,7 @@ class Matrix:
             "seed": self.how.seed,
             "simulated": self.how.simulated,
             "directed": self.how.directed,
-            "whole": self.whole,
+            "whole": self.whole and not self.stopped and len(self.rows) == self.planned,
             "ok": not self.problems,
             "problems": self.problems,
             "killed": sum(row.killed for row in self.rows),
@@ -164,30 +169,11 @@ def selected(only: str) -> list[Fault]:
     return [fault for fault in faults() if not words or wanted(fault)]
 
 
-def try_all(
-    chosen: Sequence[Fault], how: How, jobs: int, on_row: Callable[[int, int, Kill], None]
-) -> list[Kill]:
-    """Try faults, each on a device of its own; ``on_row`` hears of each as it is done."""
+def try_all(chosen: Sequence[Fault], how: How, jobs: int) -> Iterator[Kill]:
+    """Try faults, each in a process and on a device of its own, and yield them as they are done."""
     for setting in dict.fromkeys(how.setting(fault) for fault in chosen):
         control_of(setting)
-    found: dict[str, Kill] = {}
-    for row in _mapped(partial(_by_id, how), [fault.id for fault in chosen], jobs):
-        found[row.id] = row
-        on_row(len(found), len(chosen), row)
-    return [found[fault.id] for fault in chosen]
-
-
-def _by_id(how: How, id: str) -> Kill:
-    return examine(next(fault for fault in faults() if fault.id == id), how)
-
-
-def _mapped(function: Callable[[_In], _Out], given: Sequence[_In], jobs: int) -> Iterator[_Out]:
-    if jobs < 2 or "fork" not in multiprocessing.get_all_start_methods():
-        yield from map(function, given)
-        return
-    # Forked, so that the workers have the controls.
-    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=16) as pool:
-        yield from pool.imap_unordered(function, given)
+    yield from examined(chosen, how, jobs)
 
 
 def run(
@@ -196,19 +182,41 @@ def run(
     jobs: int,
     seeds: int,
     backends: Sequence[str],
-    on_row: Callable[[int, int, Kill], None],
+    on_row: Callable[[Matrix], None],
 ) -> Matrix:
     """Try faults, and run right devices: those the faults are planted in, and installed ones.
 
-    seeds: of the runs of right devices; the first is that of ``how``.  Raises BackendError.
+    seeds: of the runs of right devices; the first is that of ``how``.  on_row: hears of each fault
+    and clean run as it is done.  An interrupt ends it; then it is not whole.  Raises BackendError.
     """
-    made = Matrix(how, try_all(chosen, how, jobs, on_row))
+    made = Matrix(how, planned=len(chosen))
+    order = {fault.id: number for number, fault in enumerate(chosen)}
     settings = dict.fromkeys(how.setting(fault) for fault in chosen)
     wanted = range(how.seed, how.seed + seeds)
     every = [replace(setting, seed=seed) for setting in settings for seed in wanted]
-    made.clean += _mapped(_clean, every, jobs)
-    made.clean += [of_backend(name, how.level, seed) for name in backends for seed in wanted]
+    try:
+        for row in try_all(chosen, how, jobs):
+            made.rows.append(row)
+            made.rows.sort(key=lambda each: order[each.id])
+            on_row(made)
+        for run in chain(
+            _mapped(_clean, every, jobs),
+            (of_backend(name, how.level, seed) for name in backends for seed in wanted),
+        ):
+            made.clean.append(run)
+            on_row(made)
+    except KeyboardInterrupt:
+        made.stopped = True
     return made
+
+
+def _mapped(function: Callable[[_In], _Out], given: Sequence[_In], jobs: int) -> Iterator[_Out]:
+    if jobs < 2 or "fork" not in multiprocessing.get_all_start_methods():
+        yield from map(function, given)
+        return
+    # Forked, so that the workers have the controls.
+    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
+        yield from pool.imap(function, given)
 
 
 def _clean(setting: Setting) -> Clean:
