@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from bringup.backend import Lowered
 from bringup.errors import CompileError, UnsupportedError
 from bringup.kernel.form import Kernel
+from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import split_fold
 from bringup.llvm.simt import SimtKernel, SimtTarget, emit_simt
 from bringup.llvm.text import Module
-from bringup.program.program import KernelStep, Program
-from bringup_cuda.targets import BASELINE, BLOCK
+from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program
+from bringup_cuda.commands import Command, Control, Launch, Scratch, Translated
+from bringup_cuda.targets import ALIGNMENT, BASELINE, BLOCK
 
 TRIPLE = "nvptx64-nvidia-cuda"
 #: The PTX version that knows every architecture of `SHARED_KIB`.
@@ -34,42 +37,108 @@ SIMT = SimtTarget(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Translated:
-    """A program's LLVM IR for NVPTX, and its launches in order."""
+class Emission:
+    """A program being translated.
 
-    text: str
-    launches: tuple[SimtKernel, ...]
+    module: what kernels are emitted into.  target: the architecture, such as ``sm_90``.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.module = Module(TRIPLE)
+        self.target = target
+        self.scratch_bytes = 0
+        self.known: dict[str, SimtKernel] = {}
+        self._used = 0
+
+    def name(self, label: str) -> str:
+        """A function name that is still free."""
+        return f"{re.sub(r'[^A-Za-z0-9_]', '_', label)}_{len(self.module.functions)}"
+
+    def scratch(self, nbytes: int) -> Scratch:
+        """Memory whose contents last until the step is done."""
+        place = Scratch(self._used, nbytes)
+        self._used += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        self.scratch_bytes = max(self.scratch_bytes, self._used)
+        return place
+
+    def commands(self, program: Program) -> tuple[Command, ...]:
+        """Everything its steps do.  Raises UnsupportedError for a step that nothing renders."""
+        made: list[Command] = []
+        for step in program.steps:
+            if isinstance(step, CONTROL_STEPS):
+                made.append(Control(step, tuple(self.commands(p) for p in step.programs)))
+            else:
+                made += self._step(step)
+        return tuple(made)
+
+    def _step(self, step: KernelStep | OpStep) -> Sequence[Command]:
+        self._used = 0
+        for place in RENDERERS:
+            made = _renderer(place)(self, step)
+            if made is not None:
+                return made
+        raise UnsupportedError(
+            f"{step.name} stands in no kernel, and nothing else renders it for a GPU",
+            location=step.location,
+        )
 
 
-def translate(program: Program) -> Translated:
-    """Emit every kernel of a program into one module.  Raises UnsupportedError for an op step."""
-    module = Module(TRIPLE)
-    launches: list[SimtKernel] = []
-    for number, (kernel, clips) in enumerate(_kernels(program)):
-        name = f"{kernel.name}_{number}".replace(".", "_")
-        launches.append(emit_simt(module, kernel, name, SIMT, clips))
-    return Translated(str(module), tuple(launches))
+#: Gives the commands of a step, or None for a step that is not its own.
+Renderer = Callable[[Emission, KernelStep | OpStep], Sequence[Command] | None]
+
+#: Who is asked to render a step, in order: ``module:function`` of each `Renderer`.
+RENDERERS = ("bringup_cuda.lower:render_kernel",)
 
 
-def _kernels(program: Program) -> Iterator[tuple[Kernel, Any]]:
-    for step in program.steps:
-        if not isinstance(step, KernelStep):
-            raise UnsupportedError(
-                f"{step.name} stands in no kernel, and kernels are all that is lowered to PTX",
-                location=step.location,
-            )
-        split = split_fold(step.kernel, chunk_elements=CHUNK_ELEMENTS, max_points=SPLIT_POINTS)
-        if split is None:
-            yield step.kernel, {}
-        else:
-            yield split.partial, split.clips
-            yield split.final, {}
+@lru_cache
+def _renderer(place: str) -> Renderer:
+    module, _, function = place.partition(":")
+    found: Renderer = getattr(importlib.import_module(module), function)
+    return found
+
+
+def render_kernel(emission: Emission, step: KernelStep | OpStep) -> Sequence[Command] | None:
+    """Any kernel, in the form of `bringup.llvm.simt`; a long fold in two launches, whose partial
+    results are scratch.
+    """
+    if not isinstance(step, KernelStep):
+        return None
+    split = split_fold(step.kernel, chunk_elements=CHUNK_ELEMENTS, max_points=SPLIT_POINTS)
+    if split is None:
+        kernel = emit_once(emission, step.kernel, {})
+        return [Launch(kernel, step.slots, step)] if kernel.blocks else []
+    partials = tuple(emission.scratch(t.nbytes) for t in split.scratch)
+    kernels = [
+        emit_once(emission, split.partial, split.clips),
+        emit_once(emission, split.final, {}),
+    ]
+    return [Launch(kernel, (*step.slots, *partials), step) for kernel in kernels]
+
+
+def emit_once(emission: Emission, kernel: Kernel, clips: Mapping[Axis, Expr]) -> SimtKernel:
+    """The function of a kernel, which equal kernels share."""
+    stops = "".join(f"{axis} < {stop}\n" for axis, stop in clips.items())
+    key = stops + str(kernel).split("\n", 1)[-1]
+    found = emission.known.get(key)
+    if found is None:
+        name = emission.name(kernel.name)
+        found = emission.known[key] = emit_simt(emission.module, kernel, name, SIMT, clips)
+    return found
+
+
+def translate(program: Program, target: str = "") -> Translated:
+    """Emit everything a program launches into one module, for an architecture such as ``sm_90``.
+
+    Raises UnsupportedError for a step that nothing renders.
+    """
+    emission = Emission(target or BASELINE)
+    commands = emission.commands(program)
+    return Translated(str(emission.module), commands, emission.scratch_bytes)
 
 
 def lower(program: Program, target: str) -> Lowered:
     """LLVM IR and PTX of a program for an architecture such as ``sm_90``.  Raises CompileError."""
-    source = translate(program).text
+    source = translate(program, target).text
     return Lowered(source, to_ptx(source, target or BASELINE))
 
 
