@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import its helpers, such as ``faulty``."""
+"""Lets the tests of this folder import its helpers, such as ``planted``."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Programs at hand, and right devices with one fault, as targets in this process."""
+"""Programs at hand, and right devices, some with a fault, as targets in this process."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bringup.backend import Backend
+from bringup.backend import Backend, Capabilities
 from bringup.graph.parser import parse_graph
 from bringup.ops.table import find
 from bringup_conformance.cases import Case, Outcome
@@ -12,11 +13,51 @@ from bringup_conformance.execution.running import attempt
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.reporting import failures
+from bringup_conformance.selftest.corpus import OpEdit, faults, with_declared, with_ops
+from bringup_conformance.selftest.device import Reference
 
 
 def opened(backend: Backend) -> DeviceTarget:
     """The backend's first device."""
     return DeviceTarget.of(backend)
+
+
+def right(name: str = "reference", depth: int = 1) -> DeviceTarget:
+    """A device of numpy, of which little is run."""
+    return opened(Reference(depth, simulated=True, name=name))
+
+
+def spoilt(edits: Mapping[str, OpEdit], name: str = "reference") -> DeviceTarget:
+    """The same with functions of ops edited."""
+    return opened(with_ops(edits)(Reference(simulated=True, name=name)))
+
+
+def declaring(
+    declared: Callable[[Capabilities], Capabilities],
+    edits: Mapping[str, OpEdit] | None = None,
+    name: str = "reference",
+) -> DeviceTarget:
+    """The same with another declaration."""
+    spoilt = with_ops(edits or {})(Reference(simulated=True, name=name))
+    return opened(with_declared(declared)(spoilt))
+
+
+def faulty(id: str, name: str = "reference") -> DeviceTarget:
+    """The same, as deep as it takes, with a fault of the corpus."""
+    (fault,) = (each for each in faults() if each.id == id)
+    how = Reference(fault.depth, fault.asynchronous, fault.at_once, simulated=True, name=name)
+    return opened(fault.plant(how))
+
+
+class AtHand:
+    """A target that is no opened device: another one behind the protocol alone."""
+
+    def __init__(self, inner: Target) -> None:
+        self.name = inner.name
+        self.capabilities = inner.capabilities
+        self.passes = inner.passes
+        self.missing = inner.missing
+        self.compile = inner.compile
 
 
 def case(ir: str, *data: tuple[Recipe, ...]) -> Case:

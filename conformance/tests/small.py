@@ -8,8 +8,6 @@ from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
 
-import faulty
-from faulty import Reference
 from rich.console import Console
 
 from bringup import ops
@@ -18,11 +16,14 @@ from bringup.graph import Builder, Graph
 from bringup_conformance import Report, run
 from bringup_conformance.cases import Case, Check, Outcome, Problem, Unsupported
 from bringup_conformance.execution.expectations import Entry, Findings
+from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.verdict import Mismatch, Verdict
 from bringup_conformance.reporting import failures, terminal
 from bringup_conformance.reporting.reports import Failure
 from bringup_conformance.reporting.results import result_of
+from bringup_conformance.selftest.corpus import faults, with_ops
+from bringup_conformance.selftest.device import Reference
 
 EMPTY = {"meta", "br", "hr"}
 
@@ -107,11 +108,11 @@ def expected_to_fail() -> Report:
 def run_two_faults(folder: Path) -> None:
     """A run on a device with two faults."""
 
-    def edit(instr, operands, right, mode):  # type: ignore[no-untyped-def]
-        right = faulty.drops_the_tail(instr, operands, right, mode)
-        return faulty.sees_partial_sums(instr, operands, right, mode)
-
-    run(Reference(edit=edit, name="two faults"), "smoke", report=folder, shrink_seconds=20)
+    (turned,) = (fault for fault in faults() if fault.id == "FU14")
+    backwards = with_ops({"sort": lambda call: call.right[..., ::-1]})
+    backend = Reference(3, simulated=True, name="two faults")
+    target = DeviceTarget.of(backwards(turned.plant(backend)))
+    run(target, "ops", only="smoke,ops/sort/f32", report=folder, shrink_seconds=20)
 
 
 class Reader(HTMLParser):

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from faulty import Reference
+from planted import declaring, right
 
 from bringup.backend.capabilities import Shapes
-from bringup.dtypes import ALL
+from bringup.dtypes import ALL, STORED
 from bringup.graph.verify import verify
 from bringup.ops.table import Kind, all_ops
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported
@@ -25,10 +25,10 @@ PROGRAM_LEVELS = ("smoke", "ops", "fusion")
 
 
 def plan(seed: int = 0, programs: int = 40, **changes: object) -> Plan:
-    target = Reference()
-    capabilities = replace(target.capabilities, **changes)  # type: ignore[arg-type]
+    ops = {claim: frozenset(STORED) for row in all_ops() for claim in row.claims}
+    target = declaring(lambda given: replace(given, ops=ops, **changes))  # type: ignore[arg-type]
     budget = replace(SIMULATED, programs=programs)
-    return Plan(capabilities, Support(target.missing), seed, budget)
+    return Plan(target.capabilities, Support(target.missing), seed, budget)
 
 
 def made(given: Plan, level: str) -> list[Item]:
@@ -125,9 +125,8 @@ def test_programs_hold_what_fusion_gets_wrong() -> None:
 
 
 def test_what_a_device_does_not_declare_is_named_and_not_run() -> None:
-    target = Reference()
-    known = {claim: d for claim, d in target.capabilities.ops.items() if claim != "exp"}
-    target.capabilities = replace(target.capabilities, ops=known)
+    known = {claim: d for claim, d in right().capabilities.ops.items() if claim != "exp"}
+    target = declaring(lambda given: replace(given, ops=known))
     given = Plan(target.capabilities, Support(target.missing), 0, SIMULATED)
     items = [i for u in levels.units(given, "ops") if u.op in ("exp", "log") for i in u.make()]
     unsupported = [item for item in items if isinstance(item, Unsupported)]

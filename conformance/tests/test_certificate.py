@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import faulty
 import numpy as np
 import pytest
-from faulty import Array, Mode, Reference
+from planted import AtHand, declaring
 from typer.testing import CliRunner, Result
 
+from bringup.backend import Capabilities
 from bringup.dtypes import bool_, f32, i32
 from bringup.errors import BringupError
-from bringup.graph import Instr
 from bringup_conformance import Report, cli, run
 from bringup_conformance.cases import Check, NotOffered, Problem
 from bringup_conformance.commands.verify import looked_through
 from bringup_conformance.execution import levels, plan
 from bringup_conformance.execution.expectations import Entry, Expectations
 from bringup_conformance.execution.plan import Plan, Unit
-from bringup_conformance.execution.targets import DeviceTarget
+from bringup_conformance.execution.targets import DeviceTarget, Target
+from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.reporting import certificate
+from bringup_conformance.selftest.corpus import OpCall, OpEdit
 
 OPS = ("exp", "add", "sub", "sort", "gelu", "reduce", "reshape")
 Data = Any
@@ -64,13 +65,13 @@ def short() -> Iterator[None]:
         yield
 
 
-def device(edit: faulty.Edit | None = None) -> Reference:
+def few(given: Capabilities) -> Capabilities:
     """Half of the ops' dtypes, so that something is not declared."""
-    target = Reference(edit=edit, name="reference")
-    few = frozenset({f32, i32, bool_})
-    ops = dict.fromkeys(target.capabilities.ops, few)
-    target.capabilities = replace(target.capabilities, ops=ops)
-    return target
+    return replace(given, ops=dict.fromkeys(given.ops, frozenset({f32, i32, bool_})))
+
+
+def device(edits: Mapping[str, OpEdit] | None = None) -> Target:
+    return AtHand(declaring(few, edits))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def conformance(*arguments: str) -> Result:
 
 
 @pytest.fixture
-def devices(monkeypatch: pytest.MonkeyPatch) -> dict[str, Reference]:
+def devices(monkeypatch: pytest.MonkeyPatch) -> dict[str, Target]:
     """Devices by names for this test."""
     known = {"reference": device()}
     monkeypatch.setattr(DeviceTarget, "named", known.__getitem__)
@@ -269,13 +270,14 @@ def test_what_does_not_follow_from_the_rest_is_refused(
 
 
 def test_the_device_at_hand_must_be_the_one_certified(
-    folder: Path, devices: dict[str, Reference]
+    folder: Path, devices: dict[str, Target]
 ) -> None:
     assert looked_through(folder, "reference")[0] == []
-    other = device()
-    other.name = "another"
-    other.capabilities = replace(other.capabilities, deterministic=False, donation=False)
-    devices["another"] = other
+    devices["another"] = AtHand(
+        declaring(
+            lambda given: replace(few(given), deterministic=False, donation=False), name="another"
+        )
+    )
     assert looked_through(folder, "another")[0] == [
         "product is 'another' here, and 'reference' in it",
         "the device declares other deterministic than the certificate's",
@@ -283,29 +285,30 @@ def test_the_device_at_hand_must_be_the_one_certified(
     ]
 
 
-def is_a_little_off(instr: Instr, operands: Sequence[Array], right: Array, mode: Mode) -> Array:
+def is_a_little_off(call: OpCall) -> Array | None:
     """Within the bound, and yet another result."""
-    if instr.op.name == "exp" and right.dtype == np.float32:
-        return np.where(np.isfinite(right) & (right > 1), np.nextafter(right, right * 2), right)
-    return right
+    right = call.right
+    if call.dtype != np.float32:
+        return None
+    return np.where(np.isfinite(right) & (right > 1), np.nextafter(right, right * 2), right)
 
 
 def test_a_rerun_finds_results_that_were_never_had(
-    folder: Path, devices: dict[str, Reference]
+    folder: Path, devices: dict[str, Target]
 ) -> None:
     assert looked_through(folder, rerun=True, sample=20)[0] == []
-    devices["reference"] = device(adds_one)
+    devices["reference"] = device({"gelu": adds_one})
     failing = looked_through(folder, rerun=True, sample=0)[0]
     assert failing
     assert all("is a fail now, and a pass in it" in each for each in failing)
-    devices["reference"] = device(is_a_little_off)
+    devices["reference"] = device({"exp": is_a_little_off})
     other = looked_through(folder, rerun=True, sample=0)[0]
     assert other
     assert all("gives another verdict now" in each for each in other)
 
 
 def test_a_rerun_finds_what_is_offered_after_all(
-    folder: Path, devices: dict[str, Reference], monkeypatch: pytest.MonkeyPatch
+    folder: Path, devices: dict[str, Target], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def offered(given: Plan) -> list[Unit]:
         made = [replace(c, run=passes) for u in checks(given) for c in u.make()]  # type: ignore[type-var]
@@ -317,7 +320,7 @@ def test_a_rerun_finds_what_is_offered_after_all(
 
 
 def test_the_command_refuses_with_status_1_and_a_sentence_each(
-    folder: Path, tmp_path: Path, devices: dict[str, Reference]
+    folder: Path, tmp_path: Path, devices: dict[str, Target]
 ) -> None:
     done = conformance("verify", str(folder), "--backend=reference", "--rerun", "--sample=5")
     assert done.exit_code == 0, done.output
@@ -336,7 +339,7 @@ def test_no_certificate_for_what_is_not_whole_or_fails(tmp_path: Path) -> None:
     for found, message in (
         (run(device(), "ops", only="exp"), "the run is not whole: only 'exp' was asked for"),
         (run(device(), "ops"), "level ops gives no certificate"),
-        (run(device(adds_one), "runtime", shrink_seconds=0), "failed, the first"),
+        (run(device({"gelu": adds_one}), "runtime", shrink_seconds=0), "failed, the first"),
     ):
         with pytest.raises(BringupError, match="no certificate") as caught:
             certificate.write(found, tmp_path / "none")
@@ -353,13 +356,13 @@ def test_a_folder_with_other_things_is_left_alone(report: Report, tmp_path: Path
     shutil.rmtree(tmp_path)
 
 
-def adds_one(instr: Instr, operands: Sequence[Array], right: Array, mode: Mode) -> Array:
+def adds_one(call: OpCall) -> Array:
     """An op that is broken throughout."""
-    return right + 1 if instr.op.name == "gelu" else right
+    return call.right + 1
 
 
 def test_known_failures_stand_in_a_certificate_and_stale_ones_refuse_it(tmp_path: Path) -> None:
-    found = run(device(adds_one), "runtime", shrink_seconds=0)
+    found = run(device({"gelu": adds_one}), "runtime", shrink_seconds=0)
     assert found.failed
     known = Entry("xfail", 1, ("gelu",), ("*",), ("*",), "until stepping B1")
     certificate.write(found, tmp_path, Expectations((known,)))

@@ -8,9 +8,8 @@ import shlex
 import sys
 from pathlib import Path
 
-import faulty
 import pytest
-from faulty import Reference
+from planted import faulty, right
 from typer.testing import CliRunner, Result
 
 from bringup.ops.table import all_ops
@@ -52,14 +51,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> Reference:
-    """The device "broken", whose fused programs swap subtractions from a constant."""
-    target = Reference(edit=faulty.swaps_a_subtraction, name="broken")
-    named = DeviceTarget.named
-    monkeypatch.setattr(
-        DeviceTarget, "named", lambda name: target if name == "broken" else named(name)
-    )
-    return target
+def named(monkeypatch: pytest.MonkeyPatch) -> dict[str, DeviceTarget]:
+    """Devices by name: "broken", which spreads folds before they are complete."""
+    known: dict[str, DeviceTarget] = {"broken": faulty("FU09", "broken")}
+    others = DeviceTarget.named
+    monkeypatch.setattr(DeviceTarget, "named", lambda name: known.get(name) or others(name))
+    return known
 
 
 def test_a_right_device_ends_with_0_and_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +82,7 @@ def test_the_plain_report_has_a_table_for_each_kind_and_a_sum(cache: Path) -> No
 
 
 def test_a_failure_is_shown_small_and_its_command_replays_it(
-    broken: Reference, cache: Path
+    named: dict[str, DeviceTarget], cache: Path
 ) -> None:
     done = conformance("run", "--backend=broken", "--only=fusion", "--jobs=0")
     assert done.exit_code == 1
@@ -103,7 +100,7 @@ def test_a_failure_is_shown_small_and_its_command_replays_it(
 
 
 def test_a_report_holds_all_of_it_and_nothing_of_an_earlier_run(
-    broken: Reference, tmp_path: Path
+    named: dict[str, DeviceTarget], tmp_path: Path
 ) -> None:
     folder = tmp_path / "a" / "report"
     asked = ("run", "--backend=broken", "--jobs=0", f"--report={folder}")
@@ -122,7 +119,7 @@ def test_a_report_holds_all_of_it_and_nothing_of_an_earlier_run(
     replayed = conformance("replay", first["file"], "--json")
     assert replayed.exit_code == 1
     assert json.loads(replayed.stdout)["passes"] is False
-    broken.edit = None
+    named["broken"] = right("broken")
     assert conformance(*asked, "--only=smoke").exit_code == 0
     assert not list(folder.glob("failure-*.json"))
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import toys
-from faulty import Array, Edit, Mode, Reference
+from planted import right, spoilt
 from typer.testing import CliRunner, Result
 
 from bringup.errors import BringupError
-from bringup.graph import Instr
 from bringup_conformance import Report, cli, run
 from bringup_conformance.cases import Problem, Unsupported
 from bringup_conformance.execution import plan
@@ -27,9 +25,11 @@ from bringup_conformance.execution.expectations import (
     judged,
     load,
 )
-from bringup_conformance.execution.targets import DeviceTarget
+from bringup_conformance.execution.targets import DeviceTarget, Target
+from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.oracle.verdict import Verdict
 from bringup_conformance.reporting import results
+from bringup_conformance.selftest.corpus import OpCall
 
 
 def written(folder: Path, text: str) -> Path:
@@ -144,23 +144,24 @@ def test_a_run_is_held_against_its_entries() -> None:
     assert judged(expected, met, skips, whole=False).stale == []
 
 
-def halves(instr: Instr, operands: Sequence[Array], right: Array, mode: Mode) -> Array:
-    """A sine of f32 that is far off."""
-    return right / 2 if instr.op.name == "sin" and right.dtype == np.float32 else right
+def halved(call: OpCall) -> Array | None:
+    """Far off in f32."""
+    return call.right / 2 if call.dtype == np.float32 else None
 
 
-def device(edit: Edit | None) -> Reference:
-    return Reference(edit=edit, name="sample")
+def broken() -> Target:
+    """Its negation is wrong."""
+    return spoilt({"neg": halved}, "sample")
 
 
 def test_programs_are_excused_for_an_instruction_they_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(plan, "SIMULATED", replace(plan.SIMULATED, programs=40))
-    only = "sin/f32,bounded"
-    plain = run(device(halves), "fusion", only=only, shrink_seconds=0)
-    expected = Expectations((entry(op="sin", dtype="f32"),))
-    found = run(device(halves), "fusion", only=only, shrink_seconds=0, expect=expected)
+    only = "neg/f32,programs"
+    plain = run(broken(), "fusion", only=only, shrink_seconds=0)
+    expected = Expectations((entry(op="neg", dtype="f32"),))
+    found = run(broken(), "fusion", only=only, shrink_seconds=0, expect=expected)
     assert found.failed == plain.failed
     assert not plain.ok
     assert found.ok
@@ -168,15 +169,15 @@ def test_programs_are_excused_for_an_instruction_they_hold(
     programs = [name for name in found.findings.xfailed if "programs" in name]
     assert programs
     assert len(found.findings.xfailed) == found.failed
-    assert all("sin" in f.document["case"]["ir"] for f in found.failures)
+    assert all("neg" in f.document["case"]["ir"] for f in found.failures)
 
 
 def test_expected_failures_are_not_looked_into() -> None:
-    expected = Expectations((entry(op="sin"),))
-    found = run(device(halves), "ops", only="ops/sin/f32", expect=expected)
+    expected = Expectations((entry(op="neg"),))
+    found = run(broken(), "ops", only="ops/neg/f32", expect=expected)
     assert found.failed
     assert all("reduced" not in failure.document for failure in found.failures)
-    again = run(device(halves), "ops", only="ops/sin/f32", shrink_seconds=3)
+    again = run(broken(), "ops", only="ops/neg/f32", shrink_seconds=3)
     assert any("reduced" in failure.document for failure in again.failures)
 
 
@@ -184,7 +185,7 @@ def test_expected_failures_are_not_looked_into() -> None:
 def named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Devices "broken" and "whole" for the command; returns a folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    known = {"broken": device(halves), "whole": device(None)}
+    known = {"broken": broken(), "whole": right("sample")}
     monkeypatch.setattr(DeviceTarget, "named", known.__getitem__)
     return tmp_path
 
@@ -194,29 +195,29 @@ def conformance(*arguments: str) -> Result:
 
 
 def test_the_command_ends_with_0_if_only_what_was_expected_fails(named: Path) -> None:
-    only = "--only=ops/sin"
+    only = "--only=ops/neg"
     assert conformance("--backend=broken", only).exit_code == 1
-    file = written(named, "[[xfail]]\nop = 'sin'\ndtype = 'f32'\nreason = 'table'")
+    file = written(named, "[[xfail]]\nop = 'neg'\ndtype = 'f32'\nreason = 'table'")
     done = conformance("--backend=broken", only, f"--expect={file}")
     assert done.exit_code == 0, done.output
-    line = r"XFAIL \d+ as expected: xfail 1 \(op sin, dtype f32: table\)"
+    line = r"XFAIL \d+ as expected: xfail 1 \(op neg, dtype f32: table\)"
     assert re.search(line, done.stdout)
     assert "0 failed that were not expected to" in done.stdout
     done = conformance("--backend=whole", only, f"--expect={file}")
     assert done.exit_code == 0
     assert "XPASS nothing fails any more: xfail 1" in done.stdout
-    file = written(named, "[[unsupported]]\nop = 'sin'\nreason = 'no table'")
+    file = written(named, "[[unsupported]]\nop = 'neg'\nreason = 'no table'")
     done = conformance("--backend=whole", only, f"--expect={file}")
     assert done.exit_code == 1
     assert "is declared by the device all the same" in done.stdout
 
 
 def test_the_report_says_what_was_expected(named: Path) -> None:
-    file = written(named, "[[xfail]]\nop = 'sin'\ndtype = 'f32'\nreason = 'table'")
+    file = written(named, "[[xfail]]\nop = 'neg'\ndtype = 'f32'\nreason = 'table'")
     folder = named / "report"
-    conformance("--backend=broken", "--only=ops/sin", f"--expect={file}", f"--report={folder}")
+    conformance("--backend=broken", "--only=ops/neg", f"--expect={file}", f"--report={folder}")
     data = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    assert set(data["expected"]["xfailed"].values()) == {"xfail 1 (op sin, dtype f32: table)"}
+    assert set(data["expected"]["xfailed"].values()) == {"xfail 1 (op neg, dtype f32: table)"}
     assert data["expected"]["failed"] == []
 
 

@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import toys
-from faulty import Reference as Plain
-from faulty import swaps_a_subtraction
-from planted import case, failing_file, opened
+from planted import AtHand, case, failing_file, opened, right, spoilt
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -273,10 +271,10 @@ def test_a_device_that_is_no_opened_one_is_searched_by_instruction() -> None:
         "graph g(%0: f32[3]) {\n  %1: f32[3] = exp(%0)\n  %2: f32[3] = constant() {value="
         "f32[3](2.0)}\n  %3: f32[3] = sub(%2, %1)\n  return %3\n}"
     )
-    found = locate(Plain(edit=swaps_a_subtraction), program)
+    found = locate(AtHand(spoilt({"sub": lambda call: -call.right})), program)
     assert (found.kind, found.name) == ("op", "sub")
     assert "exp" not in found.ir_before
-    assert locate(Plain(), program).kind == "unknown"
+    assert locate(AtHand(right()), program).kind == "unknown"
 
 
 def test_marks_follow_values_through_other_numbers() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from planted import faulty, right
 
 from bringup.dtypes import f32, i32
 from bringup.graph import Builder
@@ -71,14 +72,28 @@ def test_faults_are_found_by_programs_of_their_hazard_and_made_small() -> None:
     ("id", "name"), [("FU10", "neighbours"), ("BF01", "choices"), ("SV09", "itself")]
 )
 def test_a_kill_is_found_again_from_its_file(id: str, name: str, tmp_path: Path) -> None:
-    (fault,) = (f for f in faults() if f.id == id)
-    planted = target_of(fault.plant(Reference(3, simulated=True)))
+    planted = faulty(id)
     report = run(planted, "fusion", only=f"fusion/{name}/f32", report=tmp_path, shrink_seconds=3)
     assert report.failures
     file = report.failures[0].file
     assert file is not None
     assert replay(file, planted)[1] is not None
-    assert replay(file, target_of(Reference(3, simulated=True)))[1] is None
+    assert replay(file, right(depth=3))[1] is None
+
+
+@pytest.mark.parametrize(("id", "part"), [("FU09", "fusion"), ("SV08", "plus_zero")])
+def test_what_a_failure_goes_away_without_is_named(id: str, part: str) -> None:
+    target = faulty(id)
+    report = run(target, "fusion", only="fusion", fraction=(1, 4), shrink_seconds=3)
+    assert report.failures
+    assert report.failures[0].document["guilty"] == [part]
+
+
+def test_right_devices_come_near_their_bounds() -> None:
+    """A bound that nothing comes near would find nothing."""
+    report = run(right(), "ops", seed=5, only="gelu,lgamma,reduce/f32")
+    assert report.failures == []
+    assert max(tally.ratio for tally in report.tallies.values()) > 0.5
 
 
 def program() -> Program:

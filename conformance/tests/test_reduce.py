@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from faulty import Reference
+from planted import right
 
 from bringup.graph import Graph
 from bringup.graph.verify import verify
@@ -16,7 +16,7 @@ from bringup_conformance.reducing.rewriting import Small
 
 
 def programs(count: int) -> list[Small]:
-    target = Reference()
+    target = right()
     plan = Plan(target.capabilities, Support(target.missing), 11, SIMULATED)
     items = [item for unit in levels.fusion(plan)[:count] for item in unit.make()]
     return [(c.graph, c.data[0]) for c in items if isinstance(c, Case)]

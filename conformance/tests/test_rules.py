@@ -8,26 +8,26 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 
-import faulty
 import numpy as np
 import pytest
-from faulty import Mode, Reference
+from planted import declaring, right, spoilt
 from syrupy.assertion import SnapshotAssertion
 from typer.testing import CliRunner
 
 from bringup.backend.capabilities import Capabilities
 from bringup.dtypes import STORED, DType, f16, f32, i32, u32
-from bringup.graph import Instr
 from bringup.ops.table import Kind, OpDef, Special, Trait, all_ops, lookup
 from bringup_conformance import cli, rules
 from bringup_conformance.cases import Case, Problem
 from bringup_conformance.execution import levels, runner
 from bringup_conformance.execution.plan import SIMULATED, Plan
 from bringup_conformance.execution.support import Support
+from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.reporting import failures
 from bringup_conformance.rules import carried, cells, probe, slugs
 from bringup_conformance.rules.contract import AREAS
 from bringup_conformance.runtime.tables import PROMISES
+from bringup_conformance.selftest.corpus import OpCall
 
 #: Rules that no test of the suite can carry, each with the reason.
 EXEMPT: dict[str, str] = {}
@@ -52,7 +52,7 @@ def test_every_rule_has_a_test(tested: Mapping[str, str]) -> None:
 def test_what_a_device_runs_as_a_decomposition_shows_every_rule_too() -> None:
     """Of such ops only some dtypes are run on data, but special values of all."""
     ops = {c: frozenset(STORED) for row in all_ops() for c in row.tier0_claims}
-    target = Reference(capabilities=Capabilities(ops=ops))
+    target = declaring(lambda _given: Capabilities(ops=ops))
     plan = Plan(target.capabilities, Support(target.missing), 0, SIMULATED)
     shown = {
         rule
@@ -211,7 +211,7 @@ def test_attributes_tell_cells_apart_that_operands_do_not() -> None:
 
 
 def test_cases_carry_the_rules_that_they_show() -> None:
-    reference = Reference()
+    reference = right()
     plan = Plan(reference.capabilities, Support(reference.missing), 0, SIMULATED)
     units = {(u.op, u.dtype): u for u in levels.units(plan, "ops")}
     made = [item for item in units["div", "i32"].make() if isinstance(item, Case)]
@@ -247,16 +247,12 @@ def test_a_problem_of_another_kind_breaks_all() -> None:
     assert carried.broken(Problem("crash", ""), ("cache.key-shape",)) == ("cache.key-shape",)
 
 
-def roots_of_minus_zero_are_positive(
-    instr: Instr, operands: list[faulty.Array], result: faulty.Array, _mode: Mode
-) -> faulty.Array:
-    if instr.op.name != "sqrt":
-        return result
-    return np.where(operands[0] == 0, np.abs(result), result).astype(result.dtype)
+def roots_of_minus_zero_are_positive(call: OpCall) -> Array:
+    return np.where(call.operands[0] == 0, np.abs(call.right), call.right).astype(call.dtype)
 
 
 def test_a_failing_cell_names_its_rule() -> None:
-    target = Reference(edit=roots_of_minus_zero_are_positive)
+    target = spoilt({"sqrt": roots_of_minus_zero_are_positive})
     found = runner.run(target, "ops", only="sqrt/f32/special", shrink_seconds=5)
     [failure] = found.failures
     problem = failure.document["problem"]

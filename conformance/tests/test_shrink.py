@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 import toys
-from faulty import Reference
-from planted import case, failing_file, opened
+from planted import case, failing_file, opened, right
 from test_explain import DEADLY, conformance
 
 from bringup.backend import Backend
@@ -29,11 +28,11 @@ from bringup_conformance.reducing import again
 from bringup_conformance.reducing.reduce import Effort, reduced
 from bringup_conformance.reducing.rewriting import Small, halves, steers
 from bringup_conformance.selftest import corpus
-from bringup_conformance.selftest import device as right
+from bringup_conformance.selftest.device import Reference
 
 
 def programs() -> Iterator[Small]:
-    target = Reference()
+    target = right()
     plan = Plan(target.capabilities, Support(target.missing), 3, SIMULATED)
     for unit in levels.fusion(plan):
         if unit.number.isdigit():
@@ -194,8 +193,8 @@ def turned(monkeypatch: pytest.MonkeyPatch) -> DeviceTarget:
     """The device "turned", which sorts the wrong way round."""
     named = DeviceTarget.named
     others = {
-        "turned": opened(backwards(right.Reference(depth=1, name="turned"))),
-        "right": opened(right.Reference(depth=1, name="right")),
+        "turned": opened(backwards(Reference(depth=1, name="turned"))),
+        "right": opened(Reference(depth=1, name="right")),
     }
     monkeypatch.setattr(DeviceTarget, "named", lambda name: others.get(name) or named(name))
     return others["turned"]

@@ -7,10 +7,9 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-import faulty
 import pytest
 import toys
-from faulty import Reference
+from planted import faulty, right
 from typer.testing import CliRunner
 
 from bringup.errors import BringupError
@@ -44,7 +43,7 @@ def explored(
     """The programs of a search on the reference, none of which fails."""
     met: list[Outcome] = []
     soak.explore(
-        Reference(),
+        right(),
         corpus or Corpus(),
         lambda outcome, _seconds: met.append(outcome),
         seed=seed,
@@ -99,7 +98,7 @@ def test_another_file_is_no_corpus(tmp_path: Path, text: str) -> None:
 
 
 def test_a_fault_is_found_made_small_and_replayed(tmp_path: Path) -> None:
-    target = Reference(edit=faulty.swaps_a_subtraction)
+    target = faulty("FU14b")
     found = soak.run(target, limits=Limits(most=80), report=tmp_path, shrink_seconds=5)
     assert found.failed
     assert found.reduced == ["level soak has no end"]
@@ -107,30 +106,30 @@ def test_a_fault_is_found_made_small_and_replayed(tmp_path: Path) -> None:
     assert smallest.nodes <= 2
     assert smallest.file is not None
     assert replay(smallest.file, target)[1] is not None
-    assert replay(smallest.file, Reference())[1] is None
+    assert replay(smallest.file, right())[1] is None
 
 
 def test_a_search_ends_after_many_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "MOST_FAILURES", 3)
-    target = Reference(edit=faulty.swaps_a_subtraction)
+    target = faulty("FU14b")
     assert soak.run(target, limits=Limits(most=500), shrink_seconds=0).failed == 3
 
 
 def test_time_ends_a_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     clock = count()
     monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
-    found = soak.run(Reference(), limits=Limits(until=30), corpus=tmp_path / "new" / "corpus")
+    found = soak.run(right(), limits=Limits(until=30), corpus=tmp_path / "new" / "corpus")
     assert found.ok
     assert 10 <= found.passed <= 30
     assert (tmp_path / "new" / "corpus" / "best.json").exists()
 
 
 def test_a_run_of_the_level_holds_no_other(tmp_path: Path) -> None:
-    found = run(Reference(), "soak", time_budget=0.1, report=tmp_path)
+    found = run(right(), "soak", time_budget=0.1, report=tmp_path)
     assert {result.level for result in found.results} <= {"soak"}
     assert found.reduced == ["level soak has no end"]
     with pytest.raises(BringupError, match="level soak has no parts"):
-        run(Reference(), "soak", only="exp")
+        run(right(), "soak", only="exp")
 
 
 def test_a_device_that_dies_is_a_result_and_the_search_goes_on(
@@ -144,7 +143,7 @@ def test_a_device_that_dies_is_a_result_and_the_search_goes_on(
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    target = Reference(edit=faulty.swaps_a_subtraction, name="broken")
+    target = faulty("FU14b", "broken")
     monkeypatch.setattr(DeviceTarget, "named", lambda _name: target)
     monkeypatch.setattr(soak, "MOST_FAILURES", 1)
     arguments = ["--time-budget=900", f"--corpus={tmp_path / 'c'}", f"--report={tmp_path / 'r'}"]
