@@ -87,7 +87,7 @@ class Emission:
 Renderer = Callable[[Emission, KernelStep | OpStep], Sequence[Command] | None]
 
 #: Who is asked to render a step, in order: ``module:function`` of each `Renderer`.
-RENDERERS = ("bringup_cuda.lower:render_kernel",)
+RENDERERS = ("bringup_cuda.lower:render_kernel", "bringup_cuda.steps:render_step")
 
 
 @lru_cache

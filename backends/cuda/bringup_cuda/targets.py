@@ -5,6 +5,7 @@ from __future__ import annotations
 from bringup.backend import Capabilities, Limits, Shapes
 from bringup.errors import UnsupportedError
 from bringup.llvm.claims import emitter_claims
+from bringup_cuda.steps import claims
 
 # Shared memory one thread block may opt in to, KiB: CUDA C++ Programming Guide, "Technical
 # Specifications per Compute Capability".
@@ -40,6 +41,7 @@ def capabilities_of(target: str) -> Capabilities:
         raise UnsupportedError(f"no architecture {name!r}", fix=f"use one of {known}")
     shared = SHARED_KIB[name] * 1024
     return Capabilities(
+        ops=claims(),
         kernels=emitter_claims(),
         limits=Limits(buffers=MAX_BUFFERS, row_elements=shared // 8, tile_bytes=shared),
         shapes=Shapes(vector=WARP, block=BLOCK),
