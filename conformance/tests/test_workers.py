@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from bringup_conformance import Progress, Report, replay, run
 from bringup_conformance.cases import Case
 from bringup_conformance.execution import crew, running
 from bringup_conformance.execution.hands import cause
-from bringup_conformance.execution.schedule import Job, Schedule, chosen
+from bringup_conformance.execution.schedule import Job, Schedule, chosen, place_of, thinned
 from bringup_conformance.execution.targets import Target
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.bounds import analyse
+from bringup_conformance.reporting import documents, views
 
 #: Ends its process in every way there is.
 ALL_WAYS = """
@@ -155,13 +157,18 @@ def test_an_interrupt_ends_the_run_with_what_is_known(
     toys.install(tmp_path / "toy", monkeypatch)
 
     def stop(progress: Progress) -> None:
-        if progress.done >= 30:
+        if progress.done >= 70:
             raise KeyboardInterrupt
 
     report = run("toy", "ops", jobs=jobs, report=tmp_path, on_progress=stop)
     assert report.interrupted
-    assert 0 < report.passed < 40
+    assert 0 < report.passed < 90
     assert report.reduced[0].startswith("interrupted; ")
+    assert report.in_part == ["ops"]
+    assert [str(rung) for rung in views.ladder(documents.document_of(report))] == [
+        "smoke ok",
+        "ops ok as far as it ran",
+    ]
     assert json.loads((tmp_path / "report.json").read_text())["reduced"] == report.reduced
 
 
@@ -174,6 +181,22 @@ def test_a_time_budget_says_what_it_left_out(
     total = len(Schedule(right(), Job("smoke")).units)
     assert report.reduced == [f"the time budget of 0 s left out {total} of {total} units"]
     assert report.results == []
+    assert report.in_part == ["smoke"]
+
+
+def test_what_a_time_budget_leaves_is_thinned_evenly() -> None:
+    units = Schedule(right(), Job("runtime")).units
+    places = [place_of(unit) for unit in units]
+    order = thinned(places, seed=3)
+    assert sorted(order) == list(range(len(units)))
+    assert order == thinned(places, seed=3) != thinned(places, seed=4)
+    groups = Counter((place.level, place.op) for place in places)
+    first = [(places[n].level, places[n].op) for n in order[: len(groups)]]
+    assert set(first) == set(groups)
+    for done in (len(units) // 4, len(units) // 2):
+        met = Counter((places[n].level, places[n].op) for n in order[:done])
+        shares = [met[group] / count for group, count in groups.items() if count > 20]
+        assert max(shares) - min(shares) < 0.1
 
 
 def test_parts_are_alike_and_together_the_whole() -> None:
@@ -189,6 +212,7 @@ def test_parts_are_alike_and_together_the_whole() -> None:
 def test_parts_of_a_run_say_so() -> None:
     report = run(right(), "smoke", fraction=(2, 30))
     assert report.reduced == ["part 2 of 30 was asked for"]
+    assert report.in_part == ["smoke"]
     assert report.passed
     with pytest.raises(BringupError, match="no fraction"):
         run(right(), "smoke", fraction=(0, 3))

@@ -27,14 +27,16 @@ class Met:
 class Merge:
     """A report under way.
 
-    folder: where files of failures go, if anywhere.  finished: units.  failed: cases, those that
-    wait for their turn too.  met: failures, in order.
+    folder: where files of failures go, if anywhere.  finished: units.  whole: those of them of
+    which nothing was left out.  failed: cases, those that wait for their turn too.  met: failures,
+    in order.
     """
 
     def __init__(self, report: Report, folder: Path | None) -> None:
         self.report = report
         self.folder = folder
         self.finished = 0
+        self.whole: set[int] = set()
         self.failed = 0
         self.met: list[Met] = []
         self._waiting: dict[int, list[Done]] = {}
@@ -49,6 +51,8 @@ class Merge:
     def finish(self, message: Finished, title: str) -> None:
         """A unit has no more items: it is reported as soon as all before it are."""
         self.finished += 1
+        if not message.left_out:
+            self.whole.add(message.unit)
         why = f"{title}: what follows the last failure is left out" if message.left_out else ""
         self._ended[message.unit] = why
         while self._next in self._ended:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Unpack
 
 from bringup.errors import BringupError
@@ -30,7 +31,7 @@ from bringup_conformance.execution.protocol import (
     Setup,
     Work,
 )
-from bringup_conformance.execution.schedule import Job
+from bringup_conformance.execution.schedule import Job, thinned
 from bringup_conformance.execution.targets import Target
 from bringup_conformance.reducing.reduce import Effort
 from bringup_conformance.reporting import failures
@@ -96,6 +97,7 @@ def _whole(backend: str | Target, job: Job, how: Options) -> Report:
         found = Report(workers.environment["device"], job.level, job.seed, job.only)
         found.environment = workers.environment
         found.reduced += _reductions(job)
+        found.in_part = [*ladder(job.level)] if found.reduced else []
         session = _Session(workers, Merge(found, how.report), how.on_progress, how.expect)
         session.run(how.time_budget, how.shrink_seconds)
     return found
@@ -193,15 +195,19 @@ class _Session:
         self.expect = expect or Expectations()
 
     def run(self, time_budget: float | None, shrink_seconds: float) -> None:
-        report, total = self.merge.report, len(self.workers.places)
-        until = float("inf") if time_budget is None else time.monotonic() + time_budget
+        report, places = self.merge.report, self.workers.places
+        order: Sequence[int] = range(len(places))
+        until = float("inf")
+        if time_budget is not None:
+            order, until = thinned(places, report.seed), time.monotonic() + time_budget
         try:
-            left = self.workers.work(deque(map(Work, range(total))), self.take, until)
+            left = self.workers.work(deque(map(Work, order)), self.take, until)
             if left:
                 report.reduced.append(
-                    f"the time budget of {time_budget:g} s left out {left} of {total} units"
+                    f"the time budget of {time_budget:g} s left out {left} of {len(places)} units"
                 )
             self.merge.close()
+            self._part()
             self.explain(shrink_seconds)
         except StoppedError as error:
             self._stop(str(error))
@@ -213,8 +219,16 @@ class _Session:
         """All that is known goes into the report."""
         self.workers.end()
         self.merge.close()
+        self._part()
         left, total = len(self.workers.places) - self.merge.finished, len(self.workers.places)
         self.merge.report.reduced.append(f"{why}; {left} of {total} units are not whole")
+
+    def _part(self) -> None:
+        """Say which levels are not whole: some of their units did not end."""
+        report, numbered = self.merge.report, enumerate(self.workers.places)
+        missing = {place.level for n, place in numbered if n not in self.merge.whole}
+        missing.update(report.in_part)
+        report.in_part = [name for name in ladder(report.level) if name in missing]
 
     def take(self, message: Began | Done | Finished | Explained) -> None:
         """Hear of a unit."""

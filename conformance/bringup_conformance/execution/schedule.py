@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from bringup_conformance.cases import NotOffered, Outcome, Problem, Unsupported
+from bringup_conformance.cases import Check, NotOffered, Outcome, Problem, Unsupported
 from bringup_conformance.execution import levels
 from bringup_conformance.execution.plan import Item, Plan, Unit, budget_of
 from bringup_conformance.execution.protocol import Began, Done, Finished, Work
@@ -105,6 +105,8 @@ class Schedule:
         if outcome.problem is not None:
             document = failures.document(outcome, self._run())
         spent = spent_by(self.target) - before
+        if isinstance(item, Check):
+            spent = replace(spent, compiling=0.0, running=0.0, checking=seconds)
         yield Done(unit, place, result_of(outcome, seconds, document, spent))
 
 
@@ -118,12 +120,30 @@ def chosen(units: list[Unit], fraction: tuple[int, int], seed: int) -> list[Unit
     that the parts are alike and together are all.
     """
     part, parts = fraction
-    stream = Stream(seed, "fraction")
-    places = list(range(len(units)))
-    for last in range(len(places) - 1, 0, -1):
+    order = _shuffled(len(units), seed, "fraction")
+    return [units[place] for place in sorted(order[part - 1 :: parts])]
+
+
+def thinned(places: Sequence[Place], seed: int) -> list[int]:
+    """The numbers of all units, in an order that may end anywhere: after the first of every level
+    and op, about the same share of each is done at any time.
+    """
+    groups: dict[tuple[str, str], list[int]] = {}
+    for number in _shuffled(len(places), seed, "thinned"):
+        groups.setdefault((places[number].level, places[number].op), []).append(number)
+    shares = {
+        number: rank / len(group) for group in groups.values() for rank, number in enumerate(group)
+    }
+    return sorted(shares, key=shares.__getitem__)
+
+
+def _shuffled(count: int, *key: int | str) -> list[int]:
+    stream = Stream(*key)
+    places = list(range(count))
+    for last in range(count - 1, 0, -1):
         other = stream.integer(0, last)
         places[last], places[other] = places[other], places[last]
-    return [units[place] for place in sorted(places[part - 1 :: parts])]
+    return places
 
 
 def place_of(unit: Unit) -> Place:

@@ -12,6 +12,7 @@ class Spent:
 
     compiling, running: seconds; running includes copies to the device and back.  kernels: launches.
     bytes_read, bytes_written: what they move, exactly, by the programs.
+    checking: seconds of checks of the runtime, which compile, run and wait by turns.
     """
 
     compiling: float = 0.0
@@ -19,6 +20,7 @@ class Spent:
     kernels: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
+    checking: float = 0.0
 
     def __add__(self, other: Spent) -> Spent:
         return Spent(*(x + y for x, y in zip(self._values(), other._values(), strict=True)))

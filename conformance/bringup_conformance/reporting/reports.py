@@ -113,6 +113,7 @@ class Report:
     only: the selection, if not every case was wanted.  tallies: by (level, op, dtype), whole
     programs by the dtype of their first output.  failures: the smallest first.  rules: by id.
     reduced: why the run is not whole, such as a selection or a time budget; empty if it is.
+    in_part: the levels of which it left something out.
     interrupted: whether someone stopped it.
     environment: see the function of this name.  results: every case, in the order of the suite.
     findings: what came of what was expected, if anything was.  spent: what its programs cost the
@@ -129,6 +130,7 @@ class Report:
     failures: list[Failure] = field(default_factory=list)
     rules: dict[str, RuleTally] = field(default_factory=dict)
     reduced: list[str] = field(default_factory=list)
+    in_part: list[str] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
     interrupted: bool = False
@@ -185,6 +187,7 @@ class Report:
             "ok": self.ok,
             "suite": suite_version(),
             "only": self.only,
+            "in_part": self.in_part,
             "costs": {
                 "cases": round(sum(result.seconds for result in self.results), 6),
                 **self.spent.to_json(),

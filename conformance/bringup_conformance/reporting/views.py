@@ -59,12 +59,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A level of the ladder.  ran: whether anything of it was run."""
+    """A level of the ladder.  whole: whether nothing of it was left out."""
 
     level: str
     passed: int
     failed: int
     unsupported: int
+    whole: bool = True
 
     @property
     def ran(self) -> bool:
@@ -74,9 +75,9 @@ class Rung:
     def __str__(self) -> str:
         if not self.ran:
             return f"{self.level} not run"
-        if not self.failed:
-            return f"{self.level} ok"
-        return f"{self.level} {self.failed:,} of {self.passed + self.failed:,} failed"
+        if self.failed:
+            return f"{self.level} {self.failed:,} of {self.passed + self.failed:,} failed"
+        return f"{self.level} ok" if self.whole else f"{self.level} ok as far as it ran"
 
 
 def tallies(document: Document) -> dict[tuple[str, str, str], Tally]:
@@ -132,14 +133,18 @@ def columns(rows: Iterable[Row]) -> list[str]:
 
 def ladder(document: Document) -> list[Rung]:
     """The levels of a run, the lowest first."""
-    whole = document.whole
-    counts: dict[str, list[int]] = {name: [0, 0, 0] for name in _levels(whole["level"])}
+    run = document.whole
+    counts: dict[str, list[int]] = {name: [0, 0, 0] for name in _levels(run["level"])}
     for (level, _, _), tally in tallies(document).items():
         counts.setdefault(level, [0, 0, 0])[0] += tally.passed
         counts[level][1] += tally.failed
-    for each in whole["unsupported_reasons"]:
+    for each in run["unsupported_reasons"]:
         counts.setdefault(each["level"], [0, 0, 0])[2] += 1
-    return [Rung(level, *count) for level, count in counts.items()]
+    in_part = run.get("in_part", ())
+    return [
+        Rung(level, passed, failed, unsupported, level not in in_part)
+        for level, (passed, failed, unsupported) in counts.items()
+    ]
 
 
 def _levels(highest: str) -> list[str]:
@@ -182,13 +187,21 @@ def costs(whole: Mapping[str, Any]) -> list[tuple[str, str]]:
     found = [("time", f"{whole['seconds']:.1f} s")]
     spent: Mapping[str, Any] = whole.get("costs", {})
     if spent.get("kernels"):
-        shares = (
-            f"{share(spent[name], spent['cases'])} {name}" for name in ("compiling", "running")
-        )
-        found.append(("in cases", f"{spent['cases']:.1f} s: {', '.join(shares)}"))
+        found.append(("in cases", f"{spent['cases']:.1f} s: {', '.join(_shares(spent))}"))
         moved = output.size_text(spent["bytes_read"] + spent["bytes_written"])
         found.append(("launches", f"{spent['kernels']:,}, which move {moved}"))
     return found
+
+
+def _shares(spent: Mapping[str, Any]) -> list[str]:
+    """Of the seconds in cases: the device's, those of checks that use it by turns, and the rest."""
+    named = {
+        "compiling": spent["compiling"],
+        "running": spent["running"],
+        "in checks of the runtime": spent.get("checking", 0.0),
+    }
+    named["in the suite itself"] = max(0.0, spent["cases"] - sum(named.values()))
+    return [f"{share(part, spent['cases'])} {name}" for name, part in named.items() if part]
 
 
 def number(value: float) -> str:

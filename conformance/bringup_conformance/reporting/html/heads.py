@@ -121,7 +121,8 @@ def _rung(rung: Rung) -> Markup:
     total = rung.passed + rung.failed
     look = "none" if not rung.ran else "fail" if rung.failed else "ok"
     part = f"--part:{100 * rung.passed / total:.2f}%" if total else "--part:0%"
-    word = {"none": "not run", "ok": "ok", "fail": f"{rung.failed:,} failed"}[look]
+    good = "ok" if rung.whole else "ok so far"
+    word = {"none": "not run", "ok": good, "fail": f"{rung.failed:,} failed"}[look]
     counts = f"{rung.passed:,} of {total:,} passed" if total else ""
     missing = f"{rung.unsupported:,} unsupported" if rung.unsupported else ""
     return tag(
