@@ -1,0 +1,1 @@
+"""Contractions on NVIDIA GPUs: products of matrices, convolutions and attention."""

@@ -1,0 +1,395 @@
+"""Tiles of a factor from global to shared memory.
+
+Elements that need no prologue go by asynchronous copies of 16, 8 or 4 bytes, whatever their index
+map: rows, columns and patches differ only in how many of them lie side by side.  All others are
+loaded to registers before the products of a tile, computed there and stored after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bringup.dtypes import DType
+from bringup.graph import Instr, Value
+from bringup.kernel.form import BufferDecl
+from bringup.kernel.index import Axis, Expr
+from bringup.llvm import text as ir
+from bringup.llvm.scalar import memory_type
+from bringup.llvm.text import Builder, Val
+from bringup.records import record
+from bringup_cuda.contraction.form import Axes, Contraction, Factor, run, size, steps_of, vector
+from bringup_cuda.contraction.points import (
+    Point,
+    Points,
+    both,
+    decode,
+    evaluate,
+    holds,
+    is_wide,
+    number,
+)
+
+#: Bytes of the widest access, of a chunk that swizzling moves as a whole.
+CHUNK = 16
+_GRAINS = (4, 8, 16)
+
+
+@record
+class Layout:
+    """How a tile lies in shared memory: lines of equal length.
+
+    extent: rows or columns of the tile.  depth: inner elements.  inner_minor: a line holds inner
+    elements of one row or column; else it holds all rows or columns of one inner element.
+    swizzled: chunks of a line change places so that eight lines' equal chunks lie in different
+    banks; else lines are a chunk longer than their contents.
+    """
+
+    extent: int
+    depth: int
+    dtype: DType
+    inner_minor: bool
+    swizzled: bool
+
+    @property
+    def length(self) -> int:
+        """Elements in a line."""
+        return self.depth if self.inner_minor else self.extent
+
+    @property
+    def stride(self) -> int:
+        """Bytes from line to line."""
+        return self.length * self.dtype.itemsize + (0 if self.swizzled else CHUNK)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the whole tile."""
+        return (self.extent if self.inner_minor else self.depth) * self.stride
+
+    def turn(self, b: Builder, line: Val) -> Val:
+        """What the byte offset in a line is to be xored with."""
+        chunks = self.length * self.dtype.itemsize // CHUNK
+        # Only chunks of one power of two change places, so that all stay in their line.
+        mask = min(chunks & -chunks, 8) - 1
+        if not self.swizzled or not mask:
+            return number(0)
+        shift = {1: 2, 3: 1, 7: 0}[mask]
+        turned = b.and_(b.lshr(line, number(shift)) if shift else line, number(mask))
+        return b.mul(turned, number(CHUNK))
+
+    def offset(self, b: Builder, own: Val, inner: Val) -> Val:
+        """Bytes from the tile's start to an element."""
+        line, column = (own, inner) if self.inner_minor else (inner, own)
+        place = b.mul(column, number(self.dtype.itemsize))
+        turn = self.turn(b, line)
+        if turn.text != "0":
+            place = b.xor(place, turn)
+        return b.add(b.mul(line, number(self.stride)), place)
+
+
+@record
+class Plan:
+    """How a tile is copied.
+
+    value: what is stored.  along: lanes follow each other along the inner axes; else along the
+    factor's own.  lanes: elements of one access to global memory.
+    """
+
+    layout: Layout
+    value: Value
+    along: bool
+    lanes: int
+    asynchronous: bool
+
+    @property
+    def fast(self) -> int:
+        """Units side by side, taken by neighbouring threads."""
+        return (self.layout.depth if self.along else self.layout.extent) // self.lanes
+
+    @property
+    def slow(self) -> int:
+        """Units the other way."""
+        return self.layout.extent if self.along else self.layout.depth
+
+
+def plan_copy(
+    made: Contraction, factor: Factor, value: Value, tile: tuple[int, int], tensor: bool, later: bool
+) -> Plan:
+    """How to copy tiles of a factor.
+
+    value: which to store.  tile: extent and depth.  tensor: lines as tensor cores want them.
+    later: asynchronous copies exist.
+    """
+    load = value.producer
+    plain = load is not None and load.op.name == "load" and not load.operands
+    loads = [i for i in steps_of(made.kernel.stages[0].body, value) if i.op.name == "load"]
+    along, lanes = _direction(made, factor, loads, max(1, CHUNK // value.dtype.itemsize))
+    grain = lanes * value.dtype.itemsize
+    if tensor:
+        inner_minor = along or value.dtype.itemsize == 1
+    else:
+        inner_minor = along and grain == CHUNK
+    if along is not inner_minor and later and plain and value.dtype.itemsize >= _GRAINS[0]:
+        lanes, grain = 1, value.dtype.itemsize
+    movable = plain and value.dtype.kind != "bool" and (along is inner_minor or lanes == 1)
+    asynchronous = later and movable and grain in _GRAINS
+    layout = Layout(*tile, value.dtype, inner_minor, tensor)
+    return Plan(layout, value, along, lanes, asynchronous)
+
+
+def _direction(
+    made: Contraction, factor: Factor, loads: Sequence[Instr], most: int
+) -> tuple[bool, int]:
+    """Whether lanes go along the inner axes, and how many there are."""
+    best = (False, 0, 0)
+    for load in loads:
+        index, mask = load.attrs["index"], load.attrs["mask"]
+        inner = min(vector(index, mask, made.inner, most), _clip_lanes(made, most))
+        own = vector(index, mask, factor.axes, most)
+        one = (True, inner, run(index, made.inner))
+        other = (False, own, run(index, factor.axes))
+        best = max(best, one, other, key=lambda found: (found[1], found[2]))
+    return best[0], max(best[1], 1)
+
+
+def _clip_lanes(made: Contraction, most: int) -> int:
+    """Inner elements that end together wherever an axis is clipped."""
+    lanes = most
+    for axis, clip in made.clips.items():
+        after = size(made.inner[made.inner.index(axis) + 1 :])
+        ends = [after] if after > 1 else [clip.const, *(c for _, c in clip.terms)]
+        while lanes > 1 and any(n % lanes for n in ends):
+            lanes //= 2
+    return lanes
+
+
+@dataclass(slots=True)
+class _Place:
+    """A coordinate of units: within the tile, and the point it stands for.
+
+    ok: whether it exists; None for always.
+    """
+
+    at: Val
+    points: list[Point]
+    ok: Val | None
+
+
+@record
+class Threads:
+    """The threads of a block: the number of this one, and how many there are."""
+
+    mine: Val
+    count: int
+
+
+class Copier:
+    """Emits the copies of one factor's tiles.
+
+    base: point of the batch axes.  first: the tile's first row or column.
+    """
+
+    def __init__(
+        self,
+        b: Builder,
+        made: Contraction,
+        factor: Factor,
+        plan: Plan,
+        buffers: Sequence[tuple[BufferDecl, Val]],
+        threads: Threads,
+        base: Point,
+        first: Val,
+    ) -> None:
+        self.b = b
+        self.made = made
+        self.plan = plan
+        self.factor = factor
+        self.buffers = buffers
+        self.base = base
+        self.steps = steps_of(made.kernel.stages[0].body, plan.value)
+        self.spare: Val | None = None
+        self._units = self._shares(threads)
+        self._own: dict[str, _Place] = {}
+        for own, _ in self._units:
+            if own.text not in self._own:
+                at = b.add(first, own)
+                bound = None if size(factor.axes) % plan.layout.extent == 0 else size(factor.axes)
+                self._own[own.text] = self._place(own, at, factor.axes, bound, not plan.along)
+        self._starts = self._hoisted() if plan.asynchronous else {}
+
+    def _shares(self, threads: Threads) -> list[tuple[Val, Val]]:
+        """The units of this thread, as coordinates within the tile: own and inner."""
+        b, plan = self.b, self.plan
+        rounds = -(-plan.fast * plan.slow // threads.count)
+        units: list[tuple[Val, Val]] = []
+        wide = plan.fast % threads.count == 0
+        per_line = plan.fast // threads.count if wide else 1
+        fast0 = threads.mine if wide else b.urem(threads.mine, number(plan.fast))
+        slow0 = number(0) if wide else b.udiv(threads.mine, number(plan.fast))
+        step = 1 if wide else threads.count // plan.fast
+        assert wide or threads.count % plan.fast == 0, "threads cover whole lines"
+        for n in range(rounds):
+            fast = b.add(fast0, number(n % per_line * threads.count))
+            slow = b.add(slow0, number(n // per_line * step))
+            fast = b.mul(fast, number(plan.lanes))
+            units.append((slow, fast) if plan.along else (fast, slow))
+        if plan.fast * plan.slow < threads.count:
+            self.spare = b.icmp("ult", slow0, number(plan.slow))
+        return units
+
+    def _place(
+        self, within: Val, at: Val, axes: Axes, bound: int | None, lanes: bool
+    ) -> _Place:
+        b = self.b
+        ok = None if bound is None else b.icmp("ult", at, number(bound))
+        if not lanes or self.plan.lanes == 1:
+            return _Place(within, [decode(b, at, axes)], ok)
+        return _Place(within, neighbours(b, at, axes, self.plan.lanes), ok)
+
+    def _inner(self, first: Val) -> dict[str, _Place]:
+        """Every inner coordinate of the tile that starts at ``first``."""
+        made, plan, b = self.made, self.plan, self.b
+        total = size(made.inner)
+        found: dict[str, _Place] = {}
+        for _, inner in self._units:
+            if inner.text not in found:
+                bound = None if total % plan.layout.depth == 0 else total
+                place = self._place(inner, b.add(first, inner), made.inner, bound, plan.along)
+                for axis, clip in made.clips.items():
+                    stop = evaluate(b, clip, self.base, False)
+                    place.ok = both(b, place.ok, b.icmp("slt", place.points[0][axis], stop))
+                found[inner.text] = place
+        return found
+
+    # -- asynchronous
+
+    def _parts(self) -> tuple[Expr, Expr]:
+        """The index as what is fixed for a row or column, and what moves with the tile."""
+        index = self.steps[-1].attrs["index"]
+        inner = set(self.made.inner)
+        moving = tuple(t for t in index.terms if not inner.isdisjoint(_axes(t[0])))
+        fixed = tuple(t for t in index.terms if t not in moving)
+        return Expr(index.const, fixed), Expr(0, moving)
+
+    def _hoisted(self) -> dict[str, Val]:
+        """Addresses of rows or columns, without what moves with the tile."""
+        b = self.b
+        fixed, _ = self._parts()
+        _, base = self.buffers[self.steps[-1].attrs["buffer"]]
+        starts: dict[str, Val] = {}
+        for name, place in self._own.items():
+            point = {**self.base, **place.points[0]}
+            at = evaluate(b, fixed, point, is_wide(fixed))
+            starts[name] = b.gep(base, b.sext(at, ir.i64), self._element, "")
+        return starts
+
+    @property
+    def _element(self) -> ir.Type:
+        return memory_type(self.plan.value.dtype)
+
+    def start(self, first: Val, slot: Val) -> None:
+        """Begin to copy the tile at inner position ``first``; nothing for copies by registers."""
+        if not self.plan.asynchronous:
+            return
+        if self.spare is None:
+            self._start(first, slot)
+            return
+        with self.b.if_then(self.spare):
+            self._start(first, slot)
+
+    def _start(self, first: Val, slot: Val) -> None:
+        b, plan = self.b, self.plan
+        load = self.steps[-1]
+        _, moving = self._parts()
+        mask = load.attrs["mask"]
+        places = self._inner(first)
+        grain = plan.lanes * plan.value.dtype.itemsize
+        for own, inner in self._units:
+            mine, other = self._own[own.text], places[inner.text]
+            point = {**self.base, **mine.points[0], **other.points[0]}
+            at = evaluate(b, moving, point, is_wide(moving))
+            source = b.gep(self._starts[own.text], b.sext(at, ir.i64), self._element, "")
+            target = b.gep(slot, b.zext(plan.layout.offset(b, own, inner), ir.i64), ir.i8)
+            ok = both(b, both(b, mine.ok, other.ok), holds(b, mask, point))
+            amount = number(grain)
+            if ok is not None:
+                amount = b.select(ok, amount, number(0))
+            kind = "cg" if grain == CHUNK else "ca"
+            b.intrinsic(
+                f"llvm.nvvm.cp.async.{kind}.shared.global.{grain}.s",
+                ir.void,
+                (target, source, amount),
+                (),
+            )
+
+    # -- by registers
+
+    def load(self, first: Val) -> list[Val]:
+        """Load and compute this thread's elements of the tile at ``first``; none if copied later."""
+        plan, b = self.plan, self.b
+        if plan.asynchronous:
+            return []
+        places = self._inner(first)
+        results: list[Val] = []
+        for own, inner in self._units:
+            mine, other = self._own[own.text], places[inner.text]
+            points = [
+                {
+                    **self.base,
+                    **mine.points[min(n, len(mine.points) - 1)],
+                    **other.points[min(n, len(other.points) - 1)],
+                }
+                for n in range(plan.lanes)
+            ]
+            alive = both(b, both(b, mine.ok, other.ok), self.spare)
+            walk = self.made.inner if plan.along else self.factor.axes
+            at = Points(b, self.buffers, points, walk, alive)
+            values: dict[Value, Val] = {}
+            at.run(self.steps, values)
+            found = at.spread(values[plan.value])
+            if plan.value.dtype.kind == "bool":
+                found = b.zext(found, ir.i8)
+            # A prologue may make something of nothing, which must not enter a sum.
+            if alive is not None and len(self.steps) > 1:
+                found = b.select(alive, found, ir.zero(found.type))
+            results.append(found)
+        return results
+
+    def store(self, values: Sequence[Val], slot: Val) -> None:
+        """Write what `load` gave into a tile in shared memory."""
+        if not values:
+            return
+        if self.spare is None:
+            self._store(values, slot)
+            return
+        with self.b.if_then(self.spare):
+            self._store(values, slot)
+
+    def _store(self, values: Sequence[Val], slot: Val) -> None:
+        b, plan = self.b, self.plan
+        layout, bytes_ = plan.layout, plan.value.dtype.itemsize
+        for (own, inner), value in zip(self._units, values, strict=True):
+            if plan.along is layout.inner_minor:
+                at = layout.offset(b, own, inner)
+                b.store(value, b.gep(slot, b.zext(at, ir.i64), ir.i8), bytes_ * plan.lanes)
+                continue
+            for n in range(plan.lanes):
+                mine = own if plan.along else b.add(own, number(n))
+                other = b.add(inner, number(n)) if plan.along else inner
+                at = layout.offset(b, mine, other)
+                one = b.extractelement(value, n)
+                b.store(one, b.gep(slot, b.zext(at, ir.i64), ir.i8), bytes_)
+
+
+def _axes(atom: object) -> frozenset[Axis]:
+    return Expr(0, ((atom, 1),)).axes()  # type: ignore[arg-type]
+
+
+def neighbours(b: Builder, first: Val, axes: Axes, lanes: int) -> list[Point]:
+    """The points from a multiple of ``lanes`` on."""
+    start = decode(b, first, axes)
+    last = next((a for a in reversed(axes) if a.size > 1), axes[-1])
+    if last.size % lanes == 0:
+        return [{**start, last: b.add(start[last], number(n))} for n in range(lanes)]
+    rest: list[Point] = [decode(b, b.add(first, number(n)), axes) for n in range(1, lanes)]
+    return [start, *rest]

@@ -1,0 +1,39 @@
+"""What multiplies tiles in shared memory: by FMA in registers, or by tensor cores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from bringup.dtypes import DType
+from bringup.llvm import text as ir
+from bringup.llvm.text import Type, Val
+from bringup_cuda.contraction.copying import CHUNK
+
+
+class Engine(Protocol):
+    """Keeps a block's sums, spread over its threads."""
+
+    def start(self) -> list[Val]:
+        """The sums of nothing, of this thread."""
+
+    def step(self, left: Val, right: Val, sums: Sequence[Val]) -> list[Val]:
+        """Add the products of two tiles in shared memory."""
+
+    def scale(self, sums: Sequence[Val], factors: Val) -> list[Val]:
+        """Multiply the sums of each row by its factor, an array in shared memory."""
+
+    def put(self, sums: Sequence[Val], shared: Val, stride: int) -> None:
+        """Write all sums to shared memory, row by row, ``stride`` sums apart."""
+
+
+def sum_type(dtype: DType) -> Type:
+    """The LLVM type that sums of a dtype are kept in: integers wrap in the low bits of theirs."""
+    if dtype.is_float:
+        return ir.f32 if dtype.bits == 32 else ir.f64
+    return ir.i32 if dtype.bits <= 32 else ir.i64
+
+
+def sum_stride(columns: int, kind: Type) -> int:
+    """Sums from row to row where they lie in shared memory: pairs of four rows in other banks."""
+    return columns + 2 * CHUNK // (kind.bits // 8)

@@ -1,0 +1,138 @@
+"""How a contraction runs on an architecture: by what, in which tiles, in how many parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bringup.dtypes import DType, f32
+from bringup.graph import Value
+from bringup.kernel.form import Kernel
+from bringup.kernel.index import Axis, Expr
+from bringup.records import record
+from bringup_cuda.contraction.copying import Plan, plan_copy
+from bringup_cuda.contraction.engine import sum_stride, sum_type
+from bringup_cuda.contraction.form import Contraction, Factor, recognise, size
+from bringup_cuda.contraction.tiles import (
+    SCALAR,
+    TENSOR,
+    Tile,
+    choose,
+    has_async,
+    shared_bytes,
+)
+
+Side = Factor
+#: Bytes of inner elements that one product of tensor cores takes.
+FRAGMENT = 32
+#: Shared memory of a multiprocessor beyond that of its largest block, and kept by each block.
+_RESERVED = 1 << 10
+_REGISTERS = 1 << 16
+#: Registers of a thread beside its sums: addresses, fragments and what is on its way.
+_OTHER_REGISTERS = 64
+
+
+@record
+class Planned:
+    """A contraction and how it runs.
+
+    tensor: dtype of the elements where tensor cores multiply them, None for FMA.
+    resident: blocks that a multiprocessor should hold.
+    """
+
+    made: Contraction
+    tile: Tile
+    plans: tuple[Plan, Plan]
+    tensor: DType | None
+    resident: int
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Tiles down and across."""
+        rows, columns = size(self.made.left.axes), size(self.made.right.axes)
+        return -(-rows // self.tile.rows), -(-columns // self.tile.columns)
+
+    @property
+    def blocks(self) -> int:
+        """Of the launch."""
+        down, across = self.grid
+        return size(self.made.batch) * down * across
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a block: the stages, and in their place the sums."""
+        return _shared(self.made, self.tile, self.plans)
+
+
+def _shared(made: Contraction, tile: Tile, plans: tuple[Plan, Plan]) -> int:
+    kind = sum_type(made.fold.dtype)
+    sums = tile.rows * sum_stride(tile.columns, kind) * kind.bits // 8
+    return max(tile.stages * sum(p.layout.nbytes for p in plans), sums)
+
+
+def tensor_dtype(made: Contraction, architecture: str) -> DType | None:
+    """The dtype of both factors' elements if tensor cores multiply them exactly and sum as wide as
+    the kernel does.
+    """
+    left, right = made.left.narrow.dtype, made.right.narrow.dtype
+    if left is not right or not has_async(architecture):
+        return None
+    if left.name in ("f16", "bf16"):
+        return left if made.fold.dtype is f32 else None
+    whole = left.name in ("i8", "u8") and not made.fold.dtype.is_float
+    return left if whole and made.fold.dtype.bits <= 32 else None
+
+
+def plan(
+    kernel: Kernel, architecture: str, clips: Mapping[Axis, Expr] | None = None
+) -> Planned | None:
+    """How to run a kernel as a contraction; None for what is not one."""
+    made = recognise(kernel, clips)
+    if made is None:
+        return None
+    tensor = tensor_dtype(made, architecture)
+    tiles = TENSOR if tensor is not None else SCALAR
+    values = _values(made, tensor)
+    plans = {tile: _plans(made, tile, values, tensor, architecture) for tile in tiles}
+    fits = {tile: _resident(made, tile, plans[tile], architecture) for tile in tiles}
+    sizes = size(made.batch), size(made.left.axes), size(made.right.axes)
+    tile = choose(tiles, sizes, architecture, fits)
+    return Planned(made, tile, plans[tile], tensor, min(fits[tile], 2))
+
+
+def _values(made: Contraction, tensor: DType | None) -> tuple[Value, Value]:
+    """What lies in shared memory."""
+    if tensor is not None:
+        return made.left.narrow, made.right.narrow
+    return made.left.value, made.right.value
+
+
+def _plans(
+    made: Contraction,
+    tile: Tile,
+    values: tuple[Value, Value],
+    tensor: DType | None,
+    architecture: str,
+) -> tuple[Plan, Plan]:
+    depth = tile.depth if tensor is None else tile.depth * FRAGMENT // tensor.itemsize
+    later = has_async(architecture)
+
+    def one(factor: Factor, value: Value, extent: int) -> Plan:
+        return plan_copy(made, factor, value, (extent, depth), tensor is not None, later)
+
+    return one(made.left, values[0], tile.rows), one(made.right, values[1], tile.columns)
+
+
+def _resident(
+    made: Contraction, tile: Tile, plans: tuple[Plan, Plan], architecture: str
+) -> int:
+    """Blocks of a tile that a multiprocessor holds at once."""
+    whole = shared_bytes(architecture)
+    if _shared(made, tile, plans) > whole:
+        return 0
+    by_memory = (whole + _RESERVED) // (_shared(made, tile, plans) + _RESERVED)
+    words = sum_type(made.fold.dtype).bits // 32
+    sums = tile.rows * tile.columns // tile.threads * words
+    if sums > 192:
+        return 0
+    by_registers = _REGISTERS // (tile.threads * (sums + _OTHER_REGISTERS))
+    return max(1, min(by_memory, by_registers))

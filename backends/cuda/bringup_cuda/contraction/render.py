@@ -1,0 +1,66 @@
+"""Contraction kernels as commands of a stream: one launch, or two where sums are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bringup.kernel.form import Kernel
+from bringup.kernel.index import Axis, Expr
+from bringup.kernel.split import SplitFold, split_fold
+from bringup.llvm.simt import SimtKernel
+from bringup.program.program import KernelStep, OpStep
+from bringup_cuda.commands import Command, Launch
+from bringup_cuda.contraction.emit import emit_contraction
+from bringup_cuda.contraction.form import size
+from bringup_cuda.contraction.planning import Planned, plan
+from bringup_cuda.contraction.tiles import parts
+from bringup_cuda.lower import Emission, emit_once
+
+
+def render(emission: Emission, step: KernelStep | OpStep) -> Sequence[Command] | None:
+    """The commands of a kernel that sums products over rows and columns; None for others."""
+    if not isinstance(step, KernelStep):
+        return None
+    planned = plan(step.kernel, emission.target)
+    if planned is None:
+        return None
+    split = cut(planned, emission.target)
+    if split is None:
+        return [Launch(_emit(emission, planned, {}), step.slots, step)]
+    whole = plan(split.partial, emission.target, split.clips)
+    assert whole is not None, "a part of a contraction is one"
+    scratch = tuple(emission.scratch(t.nbytes) for t in split.scratch)
+    kernels = [_emit(emission, whole, split.clips), emit_once(emission, split.final, {})]
+    return [Launch(kernel, (*step.slots, *scratch), step) for kernel in kernels]
+
+
+def cut(planned: Planned, architecture: str) -> SplitFold | None:
+    """The kernel in two if its tiles leave multiprocessors without work and its sums are long."""
+    kernel, inner = planned.made.kernel, planned.made.inner
+    count = parts(planned.blocks, size(inner), architecture)
+    longest = max(a.size for a in inner)
+    if count < 2 or longest < 2 * count:
+        return None
+    depth = planned.plans[0].layout.depth
+    rest = size(inner) // longest
+    least = max(1, depth // rest)
+    chunk = -(-longest // count)
+    chunk = -(-chunk // least) * least
+    return _cut(kernel, chunk * rest)
+
+
+def _cut(kernel: Kernel, elements: int) -> SplitFold | None:
+    points = kernel.points
+    return split_fold(kernel, chunk_elements=elements * min(points, 64), max_points=points)
+
+
+def _emit(emission: Emission, planned: Planned, clips: Mapping[Axis, Expr]) -> SimtKernel:
+    """The function of a contraction, which equal ones share."""
+    kernel = planned.made.kernel
+    stops = "".join(f"{axis} < {stop}\n" for axis, stop in clips.items())
+    key = f"contraction\n{stops}" + str(kernel).split("\n", 1)[-1]
+    found = emission.known.get(key)
+    if found is None:
+        name = emission.name(kernel.name)
+        found = emission.known[key] = emit_contraction(emission.module, planned, name)
+    return found

@@ -1,0 +1,170 @@
+"""Sums of products by tensor cores: warps keep blocks of 16 × 8 sums and feed them from shared
+memory by matrix loads.
+
+One product takes 32 bytes of inner elements whatever their dtype, and lane for lane its operands lie
+as `ldmatrix` delivers eight rows of 16 bytes; so f16, bf16, i8 and u8 differ in nothing but the
+name of the instruction.  Lines that run along rows or columns are turned by the transposing form,
+which exists for elements of two bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bringup.dtypes import DType
+from bringup.llvm import text as ir
+from bringup.llvm.text import Builder, Val, const, struct_type, vec
+from bringup_cuda.contraction.copying import CHUNK, Layout
+from bringup_cuda.contraction.points import number
+from bringup_cuda.contraction.tiles import Tile
+
+#: Rows, columns and bytes of inner elements of one product.
+ROWS, COLUMNS, BYTES = 16, 8, 32
+
+_PRODUCTS = {
+    "f16": ("m16n8k16.row.col.f32.f32", vec(ir.f16, 2), ir.f32),
+    "bf16": ("m16n8k16.row.col.bf16", ir.i32, ir.f32),
+    "i8": ("m16n8k32.row.col.s8", ir.i32, ir.i32),
+    "u8": ("m16n8k32.row.col.u8", ir.i32, ir.i32),
+}
+
+
+def product(
+    b: Builder, dtype: DType, left: Sequence[Val], right: Sequence[Val], sums: Sequence[Val]
+) -> list[Val]:
+    """Emit one product: 4 registers of rows and 2 of columns added to 4 sums of this lane."""
+    name, kind, total = _PRODUCTS[dtype.name]
+    operands = [v if kind is ir.i32 else b.bitcast(v, kind) for v in (*left, *right)]
+    made = b.intrinsic(
+        f"llvm.nvvm.mma.{name}", struct_type(*[total] * 4), (*operands, *sums), ()
+    )
+    return [b.extractvalue(made, n) for n in range(4)]
+
+
+def load_matrices(b: Builder, address: Val, turned: bool) -> list[Val]:
+    """Emit the load of four matrices of eight rows of 16 bytes, a row's address in each lane."""
+    form = "m8n8.x4.trans.b16" if turned else "m8n8.x4.b16"
+    made = b.intrinsic(
+        f"llvm.nvvm.ldmatrix.sync.aligned.{form}",
+        struct_type(*[ir.i32] * 4),
+        (address,),
+        (address.type,),
+    )
+    return [b.extractvalue(made, n) for n in range(4)]
+
+
+class Fragments:
+    """The fragments of one factor, 16 rows or columns at a time.
+
+    start: the warp's first row or column.  of_rows: whether it is the left factor, whose four
+    matrices stand rows first; the right one's stand inner elements first.
+    """
+
+    def __init__(self, b: Builder, layout: Layout, start: Val, count: int, of_rows: bool) -> None:
+        self.b = b
+        self.layout = layout
+        self.start = start
+        self.count = count
+        lane = b.urem(
+            b.intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", ir.i32, (), ()), number(32)
+        )
+        low = b.and_(lane, number(15))
+        # Which of the four matrices is beside and which below depends on the order of the factor
+        # and on whether lines run the other way.
+        if of_rows is layout.inner_minor:
+            self.line, self.side = low, b.lshr(lane, number(4))
+        else:
+            upper = b.and_(b.lshr(lane, number(1)), number(8))
+            self.line = b.add(b.and_(lane, number(7)), upper)
+            self.side = b.and_(b.lshr(lane, number(3)), number(1))
+        self.turn = b.xor(b.mul(self.side, number(CHUNK)), layout.turn(b, self.line))
+
+    def load(self, tile: Val, block: int, step: int) -> list[Val]:
+        """Block ``block`` of 16, at the ``step``-th 32 bytes of inner elements."""
+        b, layout = self.b, self.layout
+        if layout.inner_minor:
+            line = b.add(b.add(self.start, number(block * ROWS)), self.line)
+            column = number(step * BYTES)
+        else:
+            inner = step * BYTES // layout.dtype.itemsize
+            line = b.add(self.line, number(inner))
+            first = b.add(self.start, number(block * ROWS))
+            column = b.mul(first, number(layout.dtype.itemsize))
+        at = b.add(b.mul(line, number(layout.stride)), b.xor(column, self.turn))
+        address = b.gep(tile, b.zext(at, ir.i64), ir.i8)
+        return load_matrices(b, address, not layout.inner_minor)
+
+
+class TensorEngine:
+    """Products of halves summed in f32, of bytes in i32."""
+
+    def __init__(
+        self, b: Builder, tile: Tile, layouts: tuple[Layout, Layout], dtype: DType, mine: Val
+    ) -> None:
+        self.b = b
+        self.dtype = dtype
+        self.lane = b.urem(mine, number(32))
+        warp = b.udiv(mine, number(32))
+        down, across = tile.warps
+        height, width = tile.rows // down, tile.columns // across
+        self.row = b.mul(b.udiv(warp, number(across)), number(height))
+        self.column = b.mul(b.urem(warp, number(across)), number(width))
+        self.down, self.across = height // ROWS, width // COLUMNS
+        self.left = Fragments(b, layouts[0], self.row, self.down, of_rows=True)
+        self.right = Fragments(b, layouts[1], self.column, self.across // 2, of_rows=False)
+        self.steps = layouts[0].depth * dtype.itemsize // BYTES
+        self.type = _PRODUCTS[dtype.name][2]
+
+    def start(self) -> list[Val]:
+        """The sums of nothing, of this thread."""
+        return [const(self.type, -0.0 if self.type.is_float else 0)] * (
+            4 * self.down * self.across
+        )
+
+    def step(self, left: Val, right: Val, sums: Sequence[Val]) -> list[Val]:
+        """Add the products of two tiles in shared memory."""
+        live = list(sums)
+        for step in range(self.steps):
+            rows = [self.left.load(left, n, step) for n in range(self.left.count)]
+            pairs = [self.right.load(right, n, step) for n in range(self.right.count)]
+            columns = [pair[half : half + 2] for pair in pairs for half in (0, 2)]
+            for i, row in enumerate(rows):
+                for j, column in enumerate(columns):
+                    place = 4 * (i * self.across + j)
+                    made = product(self.b, self.dtype, row, column, live[place : place + 4])
+                    live[place : place + 4] = made
+        return live
+
+    def scale(self, sums: Sequence[Val], factors: Val) -> list[Val]:
+        """Multiply the sums of each row by its factor, an array in shared memory."""
+        b = self.b
+        row = b.add(self.row, b.udiv(self.lane, number(4)))
+        found: list[Val] = []
+        for i in range(self.down):
+            pair: list[Val] = []
+            for half in range(2):
+                at = b.zext(b.add(row, number(i * ROWS + half * 8)), ir.i64)
+                pair.append(b.load(self.type, b.gep(factors, at, self.type), 4))
+            for j in range(self.across):
+                place = 4 * (i * self.across + j)
+                found += [b.fmul(sums[place + n], pair[n // 2]) for n in range(4)]
+        return found
+
+    def put(self, sums: Sequence[Val], shared: Val, stride: int) -> None:
+        """Write all sums to shared memory, row by row, ``stride`` sums apart."""
+        b = self.b
+        row = b.add(self.row, b.udiv(self.lane, number(4)))
+        column = b.add(self.column, b.mul(b.urem(self.lane, number(4)), number(2)))
+        pair = vec(self.type, 2)
+        for i in range(self.down):
+            for j in range(self.across):
+                for half in range(2):
+                    place = 4 * (i * self.across + j) + 2 * half
+                    both = ir.poison(pair)
+                    for n in range(2):
+                        both = b.insertelement(both, sums[place + n], n)
+                    line = b.add(row, number(i * ROWS + half * 8))
+                    at = b.add(
+                        b.mul(line, number(stride)), b.add(column, number(j * COLUMNS))
+                    )
+                    b.store(both, b.gep(shared, b.zext(at, ir.i64), self.type), 8)

@@ -1,0 +1,110 @@
+"""Tiles of contractions per architecture, as data.
+
+Nothing here was measured on a GPU: sizes follow from arithmetic.  A block that keeps ``m × n`` sums
+reads ``m + n`` elements of shared memory's tiles for ``m · n`` products, so larger tiles move fewer
+bytes; sums live in registers (65 536 of 32 bits a multiprocessor, 255 a thread), stages in shared
+memory, and at least two blocks a multiprocessor hide each other's barriers where both fit.  Where
+that leaves multiprocessors without work, a smaller tile or a cut of the inner axis is quicker.
+"""
+
+from __future__ import annotations
+
+from bringup.records import record
+from bringup_cuda.targets import SHARED_KIB
+
+
+@record
+class Tile:
+    """The work of one block.
+
+    rows, columns: sums it keeps.  depth: inner elements of a stage, in units of 32 bytes for tensor
+    cores, in elements else.  stages: tiles in flight.  warps: down and across.  yield_: share of
+    the peak that its traffic in shared memory allows, 1 for all of it.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    stages: int
+    warps: tuple[int, int]
+    yield_: float
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 32 * self.warps[0] * self.warps[1]
+
+
+#: Products by tensor cores.  A warp of 64 × 64 issues 32 of them for 8 matrix loads, one of 64 × 32
+#: 16 for 6, one of 32 × 32 8 for 4, one of 16 × 32 4 for 3: `yield_` follows these ratios.
+TENSOR = (
+    Tile(128, 256, 2, 4, (2, 4), 1.0),
+    Tile(128, 128, 2, 4, (2, 4), 0.85),
+    Tile(128, 64, 2, 4, (4, 2), 0.65),
+    Tile(64, 64, 2, 4, (2, 2), 0.6),
+    Tile(32, 64, 2, 4, (2, 2), 0.4),
+    Tile(16, 32, 2, 4, (1, 1), 0.3),
+)
+
+#: Products by FMA.  A thread of 8 × 8 sums reads 16 numbers for 64 products, one of 8 × 4 12 for
+#: 32, one of 4 × 4 8 for 16.
+SCALAR = (
+    Tile(128, 128, 8, 4, (4, 2), 1.0),
+    Tile(64, 64, 8, 4, (2, 2), 0.8),
+    Tile(32, 32, 8, 4, (2, 1), 0.5),
+)
+
+#: Multiprocessors of the largest product of each architecture; how finely work is cut depends on
+#: them, never what a sum is made of.
+MULTIPROCESSORS = {
+    "sm_75": 72,
+    "sm_80": 108,
+    "sm_86": 84,
+    "sm_87": 16,
+    "sm_89": 142,
+    "sm_90": 132,
+    "sm_100": 148,
+    "sm_120": 188,
+}
+
+#: Inner elements below which a sum is not cut further, and parts of a sum at most.
+LEAST_PART = 256
+MOST_PARTS = 64
+
+
+def has_async(architecture: str) -> bool:
+    """Whether copies to shared memory may be asynchronous; tensor cores of the same generation take
+    bf16 and whole fragments of ``k16``.
+    """
+    return int(architecture.removeprefix("sm_")) >= 80
+
+
+def shared_bytes(architecture: str) -> int:
+    """Shared memory a block may have."""
+    return SHARED_KIB[architecture] * 1024
+
+
+def choose(
+    tiles: tuple[Tile, ...], sizes: tuple[int, int, int], architecture: str, fits: dict[Tile, int]
+) -> Tile:
+    """The tile that should finish first.
+
+    sizes: batch, rows and columns.  fits: blocks of a tile that a multiprocessor holds, 0 for none.
+    """
+    processors = MULTIPROCESSORS[architecture]
+
+    def cost(tile: Tile) -> float:
+        blocks = sizes[0] * -(-sizes[1] // tile.rows) * -(-sizes[2] // tile.columns)
+        # Blocks on one multiprocessor share its arithmetic: waves are of single blocks.
+        waves = -(-blocks // processors)
+        return waves * tile.rows * tile.columns / tile.yield_
+
+    return min((t for t in tiles if fits[t]), key=cost)
+
+
+def parts(blocks: int, inner: int, architecture: str) -> int:
+    """Into how many parts to cut the sums of so many blocks, 1 for none: as many as leave few
+    multiprocessors without work.
+    """
+    free = MULTIPROCESSORS[architecture] // max(blocks, 1)
+    return max(1, min(free, inner // LEAST_PART, MOST_PARTS))

@@ -1,0 +1,105 @@
+"""Programs on the emulator, command by command: for tests of what is launched, without the runtime
+in between.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import bringup as bu
+from bringup.program.program import Program
+from bringup.types import TensorType
+from bringup_cuda.commands import Argument, Clear, Copy, Launch, Scratch, Translated
+from bringup_cuda.emulator import Gpu, load
+from bringup_cuda.lower import translate
+
+Array = np.ndarray[Any, Any]
+
+
+@cache
+def gpu() -> Gpu:
+    return Gpu()
+
+
+def translated(
+    fn: Callable[..., Any], types: Sequence[TensorType], architecture: str = "sm_90"
+) -> tuple[Program, Translated]:
+    program = bu.jit(fn).lower(*types, target=f"cuda:{architecture}").program
+    return program, translate(program, architecture)
+
+
+def run_program(
+    program: Program, made: Translated, inputs: Sequence[Array], seed: int = 0
+) -> list[Array]:
+    """The outputs of a program without control flow."""
+    machine = gpu()
+    machine.seed = seed
+    module = load(made.text)
+    live: list[int] = []
+
+    def room(nbytes: int) -> int:
+        live.append(machine.arena.allocate(max(nbytes, 1)))
+        return live[-1]
+
+    def put(array: Array) -> int:
+        whole = np.ascontiguousarray(array)
+        address = room(whole.nbytes)
+        ctypes.memmove(address, whole.ctypes.data, whole.nbytes)
+        return address
+
+    places = {
+        "input": [put(array) for array in inputs],
+        "output": [room(t.nbytes) for t in program.outputs],
+        "constant": [put(np.asarray(c.elements)) for c in program.constants],
+    }
+    arena, scratch = room(program.arena_bytes), room(made.scratch_bytes)
+
+    def where(argument: Argument) -> int:
+        if isinstance(argument, Scratch):
+            return scratch + argument.offset
+        if argument.space == "arena":
+            return arena + argument.offset
+        return places[argument.space][argument.index] + argument.offset
+
+    try:
+        for command in made.commands:
+            if isinstance(command, Launch):
+                kernel = command.kernel
+                machine.launch(
+                    module,
+                    kernel.name,
+                    (kernel.blocks, 1, 1),
+                    (kernel.threads, 1, 1),
+                    [where(a) for a in command.arguments],
+                    kernel.shared_bytes,
+                )
+            elif isinstance(command, Clear):
+                ctypes.memset(where(command.target), 0, command.nbytes)
+            else:
+                assert isinstance(command, Copy), command
+                ctypes.memmove(where(command.target), where(command.source), command.nbytes)
+        results: list[Array] = []
+        for type_, address in zip(program.outputs, places["output"], strict=True):
+            result = np.empty(type_.shape, type_.dtype.numpy)
+            ctypes.memmove(result.ctypes.data, address, result.nbytes)
+            results.append(result)
+        return results
+    finally:
+        for address in live:
+            machine.arena.free(address)
+
+
+def run(
+    fn: Callable[..., Any],
+    types: Sequence[TensorType],
+    inputs: Sequence[Array],
+    architecture: str = "sm_90",
+    seed: int = 0,
+) -> list[Array]:
+    program, made = translated(fn, types, architecture)
+    return run_program(program, made, inputs, seed)
