@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -182,6 +183,27 @@ def test_a_time_budget_says_what_it_left_out(
     assert report.reduced == [f"the time budget of 0 s left out {total} of {total} units"]
     assert report.results == []
     assert report.in_part == ["smoke"]
+
+
+@pytest.mark.parametrize("jobs", [0, 1, 2])
+def test_a_time_budget_that_ends_in_the_middle_leaves_no_whole_run(
+    jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path, monkeypatch, "time.sleep(0.02)")
+    report = run("toy", "ops", jobs=jobs, time_budget=0.3)
+    assert report.passed
+    left = re.fullmatch(r"the time budget of 0.3 s left out (\d+) of \d+ units", report.reduced[0])
+    assert left is not None
+    assert int(left[1]) > 100
+    assert report.in_part == ["smoke", "ops"]
+
+
+def test_a_crash_behind_the_end_of_time_is_a_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path, monkeypatch, "time.sleep(1); os._exit(7)")
+    report = run("toy", "smoke", only="smoke/exp,smoke/mul", jobs=1, time_budget=0.5)
+    assert [result.problem and result.problem.kind for result in report.results] == ["crash"]
 
 
 def test_what_a_time_budget_leaves_is_thinned_evenly() -> None:

@@ -95,19 +95,23 @@ class Crew:
 
         Raises StoppedError if workers die again and again.
         """
-        self._todo = tasks
+        self._todo, left = tasks, 0
         while True:
             if time.monotonic() >= until:
-                left = len(self._todo)
-                self._todo.clear()
-            else:
-                left = 0
+                left += self._drop()
             for hand in self._hands:
                 while self._todo and hand.ready and len(hand.tasks) < self._most():
                     hand.give(self._todo.popleft())
             if not self._todo and not any(hand.tasks for hand in self._hands):
                 return left
             self._step(take)
+
+    def _drop(self) -> int:
+        """Forget all tasks but to report how a worker died; returns how many."""
+        known = [t for t in self._todo if isinstance(t, Work) and t.problem is not None]
+        dropped = len(self._todo) - len(known)
+        self._todo = deque(replace(task, last=True) for task in known)
+        return dropped
 
     def _most(self) -> int:
         return _HELD if isinstance(self._todo[0], Work) else 1
