@@ -14,6 +14,7 @@ from bringup.ops.table import lookup
 from bringup.passes.dce import dce
 from bringup_conformance.generate.growing import pruned
 from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.reducing.counted import counted, counted_loops, replaced
 from bringup_conformance.reducing.rewriting import Small, shortcuts, steering
 
 
@@ -26,6 +27,7 @@ def smaller_loops(small: Small) -> Iterator[Small]:
     yield dce(lambda _instr: True).run(graph), recipes
     for instr in holding:
         yield from (_inlined(small, instr, inner) for inner in _ways(instr))
+    yield from counted_loops(small)
     for instr in holding:
         for attrs in _edited(instr):
             yield _with_attrs(graph, instr, attrs), recipes
@@ -109,6 +111,8 @@ def _variants(graph: Graph, fixed: frozenset[int]) -> Iterator[Graph]:
         if instr.op.name != "constant" and kept.isdisjoint(instr.results):
             yield from (_tidy(_skipping(graph, table)) for table in shortcuts(instr))
             yield _tidy(_skipping(graph, dict.fromkeys(instr.results, 1)))
+    for instr in graph.instrs:
+        yield from (_tidy(replaced(graph, instr, change)) for change in counted(instr))
     for instr in graph.instrs:
         for attrs in _edited(instr) if any(True for _ in subgraphs_of(instr)) else ():
             yield _with_attrs(graph, instr, attrs)

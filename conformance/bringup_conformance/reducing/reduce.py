@@ -18,14 +18,18 @@ from bringup_conformance.reducing.rewriting import (
     Small,
     cuts,
     fewer_outputs,
+    fresh,
     halves,
     pairs,
+    peeled,
+    prefixes,
     rewirings,
     simpler_dtypes,
     single_outputs,
     smaller_sizes,
     steers,
 )
+from bringup_conformance.reducing.skipping import skippings
 
 #: Whether a program still shows the fault.
 Fails = Callable[[Small], bool]
@@ -112,9 +116,12 @@ def _candidates(small: Small, hard: bool) -> Iterator[Small]:
     yield from single_outputs(small)
     yield from fewer_outputs(small)
     yield from halves(small)
+    yield from prefixes(small)
     yield from smaller_loops(small)
     yield from cuts(small)
     yield from rewirings(small)
+    yield from peeled(small)
+    yield from skippings(small)
     yield from smaller_sizes(small)
     yield from simpler_dtypes(small, _SIMPLER)
     yield from _plainer_data(small)
@@ -129,10 +136,11 @@ def _plainer_data(small: Small) -> Iterator[Small]:
     yield graph, tuple(Recipe() if i in free else r for i, r in enumerate(recipes))
     for i in free:
         recipe = recipes[i]
+        signed = fresh(graph, [graph.inputs[i]], Recipe("signed"))[graph.inputs[i]]
         for simpler in (
             Recipe(),
             Recipe("small"),
-            Recipe("signed"),
+            signed,
             replace(recipe, layout="dense"),
             replace(recipe, overrides=()),
             replace(recipe, seed=0),

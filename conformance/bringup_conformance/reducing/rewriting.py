@@ -13,6 +13,7 @@ import numpy as np
 from bringup.dtypes import DType
 from bringup.errors import BringupError
 from bringup.graph import Builder, Graph, Instr, Literal, Value
+from bringup.graph.verify import subgraphs
 from bringup.ops.subgraphs import reached
 from bringup.ops.table import lookup
 from bringup.types import TensorType
@@ -22,6 +23,20 @@ from bringup_conformance.generate.recipes import Recipe
 #: A program under reduction: a graph and a recipe for each input.
 Small = tuple[Graph, tuple[Recipe, ...]]
 _FRESH = (Recipe("ramp"), Recipe("signed"), Recipe("negative"), Recipe("special"))
+
+
+def fresh(graph: Graph, values: Sequence[Value], recipe: Recipe) -> dict[Value, Recipe]:
+    """New data in the place of values: small integers where there is a loop with a condition, as a
+    wrong device may count from any of them.
+    """
+    small = looping(graph)
+    return {v: Recipe() if small and v.dtype.is_integer else recipe for v in values}
+
+
+def looping(graph: Graph) -> bool:
+    """Whether a loop with a condition is in a graph, at any depth."""
+    here = any(instr.op.name == "while" for instr in graph.instrs)
+    return here or any(map(looping, subgraphs(graph)))
 
 
 def with_output(small: Small, value: Value) -> Small:
@@ -71,15 +86,46 @@ def halves(small: Small) -> Iterator[Small]:
         computed = [v for v in crossing if v.producer and v.producer.op.name != "constant"]
         if not steering.intersection(computed):
             for recipe in _FRESH[:2]:
-                yield substituted(small, dict.fromkeys(computed, recipe))
+                yield substituted(small, fresh(graph, computed, recipe))
         length //= 2
+
+
+def prefixes(small: Small) -> Iterator[Small]:
+    """All behind a line cut off, and what crosses it as outputs: the second half of the
+    instructions goes, then a quarter, and so on.
+    """
+    graph, recipes = small
+    length = len(graph.instrs) // 2
+    while length:
+        kept = graph.instrs[:-length]
+        after = {v for instr in graph.instrs[-length:] for v in instr.operands}
+        made = [v for instr in kept for v in instr.results if instr.op.name != "constant"]
+        crossing = tuple(v for v in made if v in after or v in graph.outputs)
+        if crossing:
+            yield pruned(Graph(graph.inputs, kept, crossing, graph.name), recipes)
+        length //= 2
+
+
+def peeled(small: Small) -> Iterator[Small]:
+    """An instruction that makes outputs alone cut off: what it is made of is returned instead."""
+    graph, recipes = small
+    users = graph.users()
+    for instr in reversed(graph.instrs):
+        if instr.op.name == "constant" or any(users[v] for v in instr.results):
+            continue
+        at = min(graph.outputs.index(v) for v in instr.results if v in graph.outputs)
+        made = [v for v in instr.operands if v.producer and v.producer.op.name != "constant"]
+        rest = [v for v in graph.outputs if v not in instr.results]
+        outputs = tuple(dict.fromkeys((*rest[:at], *made, *rest[at:])))
+        if outputs:
+            yield pruned(Graph(graph.inputs, graph.instrs, outputs, graph.name), recipes)
 
 
 def cuts(small: Small) -> Iterator[Small]:
     """The results of an instruction replaced by new inputs, those nearest to the outputs first."""
     for instr in _replaceable(small[0]):
         for recipe in _FRESH:
-            yield substituted(small, dict.fromkeys(instr.results, recipe))
+            yield substituted(small, fresh(small[0], instr.results, recipe))
 
 
 def rewirings(small: Small) -> Iterator[Small]:
@@ -128,18 +174,37 @@ def steers(graph: Graph) -> frozenset[Value]:
     """The values that decide how often a loop runs: other ones might have it run for ever."""
     found: set[Value] = set()
     for instr in reversed(graph.instrs):
-        if instr.op.name == "while":
-            found.update(instr.operands[i] for i in steering(instr))
+        found.update(instr.operands[i] for i in steering(instr))
         if not found.isdisjoint(instr.results):
             found.update(instr.operands)
     return frozenset(found)
 
 
 def steering(instr: Instr) -> frozenset[int]:
-    """The parts of the state of a ``while`` on which its condition hangs."""
-    cond, body = instr.attrs["cond"], instr.attrs["body"]
-    needed = reached(cond, [0])
-    while (more := needed | reached(body, needed)) != needed:
+    """The operands that decide how often a loop runs, itself or one inside it."""
+    attrs, name = instr.attrs, instr.op.name
+    if name == "case":
+        return frozenset(n + 1 for inner in attrs["branches"] for n in _steered(inner))
+    if name == "scan":
+        first, last = attrs["consts"], attrs["consts"] + attrs["carries"]
+        carried = {n: n - first for n in range(first, last)}
+        return _carried(attrs["body"], _steered(attrs["body"]), carried)
+    if name == "while":
+        cond, body = attrs["cond"], attrs["body"]
+        needed = reached(cond, [0]) | _steered(cond) | _steered(body)
+        return _carried(body, needed, {n: n for n in range(len(body.inputs))})
+    return frozenset()
+
+
+def _steered(graph: Graph) -> frozenset[int]:
+    """The inputs that decide how often loops inside run."""
+    found = steers(graph)
+    return frozenset(n for n, value in enumerate(graph.inputs) if value in found)
+
+
+def _carried(body: Graph, needed: frozenset[int], places: Mapping[int, int]) -> frozenset[int]:
+    """Inputs, and those that they hang on trip after trip; places: of carries, the outputs."""
+    while (more := needed | reached(body, [places[n] for n in needed if n in places])) != needed:
         needed = more
     return needed
 
