@@ -202,7 +202,9 @@ def test_a_crash_behind_the_end_of_time_is_a_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toys.install(tmp_path, monkeypatch, "time.sleep(1); os._exit(7)")
-    report = run("toy", "smoke", only="smoke/exp,smoke/mul", jobs=1, time_budget=0.5)
+    report = run(
+        "toy", "smoke", only="smoke/exp,smoke/mul", jobs=1, time_budget=0.5, shrink_seconds=0
+    )
     assert [result.problem and result.problem.kind for result in report.results] == ["crash"]
 
 
