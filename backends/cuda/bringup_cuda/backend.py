@@ -1,33 +1,53 @@
-"""The backend object: what is there, what it could do, and a plain refusal to open it."""
+"""The two backends: GPUs through NVIDIA's driver, and GPUs that are emulated on the host."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from bringup.backend import Backend, Capabilities, Device, DeviceInfo, Lowered, NoHardware
+from bringup.backend import Backend, Capabilities, Device, DeviceInfo, Lowered
+from bringup.dtypes import STORED
 from bringup.program.program import Program
-from bringup_cuda.driver import find_gpus
+from bringup_cuda import surface
+from bringup_cuda.driver import nearest, open_library, require_gpus
 from bringup_cuda.targets import capabilities_of
+
+#: What the host drives, launch by launch.
+_CONTROL = ("while", "scan", "case")
+#: The architecture that emulated devices have.
+EMULATED = "sm_90"
+#: How many of them there are: programs for several devices can be tried anywhere.
+EMULATED_COUNT = 2
 
 
 class CudaBackend(Backend):
-    """NVIDIA GPUs.  Describes architectures; opens no device in this version."""
+    """NVIDIA GPUs, through pycuda.  Describes and lowers for any architecture without one."""
 
     name = "cuda"
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """Raises NoHardware: with what is missing, or because nothing here opens the GPU found."""
-        found = ", ".join(f"{gpu.product} ({gpu.architecture})" for gpu in find_gpus())
-        raise NoHardware(f"{found} is present, but this version of bringup-cuda opens no device")
+        """The GPUs.  Raises NoHardware: with what is missing; BackendError if it is pycuda, or if
+        the driver is too old.
+        """
+        return tuple(
+            DeviceInfo(index, gpu.product, (("architecture", gpu.architecture),))
+            for index, gpu in enumerate(require_gpus())
+        )
 
     def capabilities(self, target: str = "") -> Capabilities:
         """Capabilities of an architecture such as ``sm_90``; of the oldest one without a target."""
-        return capabilities_of(target)
+        found = capabilities_of(target)
+        return replace(found, ops={**found.ops, **dict.fromkeys(_CONTROL, frozenset(STORED))})
 
     def open(self, index: int) -> Device:
-        """Raises NoHardware, with the reason `devices` gives."""
-        self.devices()
-        raise AssertionError("devices always raises")
+        """Open a GPU by its primary context.  Raises NoHardware, BackendError as `devices`."""
+        from bringup_cuda.device import CudaDevice
+
+        gpu = require_gpus()[index]
+        target = nearest(gpu.architecture)
+        assert target is not None, "such GPUs are refused"
+        capabilities = self.capabilities(target)
+        return CudaDevice(open_library(), index, _name(self.name, index), capabilities, target)
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """LLVM IR and PTX for an architecture; needs no GPU.  Raises UnsupportedError,
@@ -36,3 +56,36 @@ class CudaBackend(Backend):
         from bringup_cuda.lower import lower
 
         return lower(program, target)
+
+
+class EmulatedBackend(CudaBackend):
+    """The very same, but the driver is an emulator, which runs kernels on the host's processors."""
+
+    name = "cuda-emulated"
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        """Always there."""
+        product = f"emulated GPU ({EMULATED})"
+        return tuple(DeviceInfo(index, product) for index in range(EMULATED_COUNT))
+
+    def capabilities(self, target: str = "") -> Capabilities:
+        """Those of the architecture, marked as simulated."""
+        return replace(super().capabilities(target or EMULATED), simulated=True)
+
+    def open(self, index: int) -> Device:
+        """Open an emulated GPU."""
+        from bringup_cuda.device import CudaDevice
+
+        name, capabilities = _name(self.name, index), self.capabilities()
+        return CudaDevice(emulated_library(), index, name, capabilities, EMULATED)
+
+
+def emulated_library() -> surface.Library:
+    """The emulator as a driver."""
+    from bringup_cuda.emulator import driver
+
+    return surface.Library(driver, driver.extras, "llvm")
+
+
+def _name(backend: str, index: int) -> str:
+    return f"{backend}:{index}" if index else backend

@@ -1,13 +1,20 @@
-"""What the NVIDIA driver says is there, asked through its C library: pycuda need not be built."""
+"""What the NVIDIA driver says is there, asked through its C library: pycuda need not be built.
+
+And pycuda itself, where it is.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from bringup.backend import NoHardware
+from bringup.errors import BackendError
+from bringup.records import record
+from bringup_cuda import surface
+from bringup_cuda.targets import SHARED_KIB
 
 LIBRARY = "libcuda.so.1"
 
@@ -17,8 +24,12 @@ CUDA_ERROR_NO_DEVICE = 100
 CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75
 CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
 
+#: The first CUDA release whose driver reads the PTX that `bringup_cuda.lower` writes.
+OLDEST = 12080
+OLDEST_RELEASE = "570"
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class Gpu:
     """One GPU: its product name and its architecture, such as ``sm_90``."""
 
@@ -44,6 +55,91 @@ def find_gpus(load: Callable[[str], Any] = ctypes.CDLL) -> tuple[Gpu, ...]:
     if count == 0:
         raise NoHardware("the NVIDIA driver offers no GPU to this process")
     return tuple(_describe(driver, index) for index in range(count))
+
+
+def driver_version(load: Callable[[str], Any] = ctypes.CDLL) -> int:
+    """The CUDA release that the driver speaks: 12080 is 12.8.  Only where `find_gpus` succeeds."""
+    return _int(load(LIBRARY).cuDriverGetVersion)
+
+
+def nearest(architecture: str) -> str | None:
+    """The newest known architecture whose code a GPU of this one runs; None if it is too old.
+
+    >>> nearest("sm_90"), nearest("sm_103"), nearest("sm_70")
+    ('sm_90', 'sm_100', None)
+    """
+    number = _number(architecture)
+    return max((a for a in SHARED_KIB if _number(a) <= number), key=_number, default=None)
+
+
+def _number(architecture: str) -> int:
+    return int(architecture.removeprefix("sm_"))
+
+
+def require_gpus(
+    find: Callable[[], tuple[Gpu, ...]] = find_gpus,
+    version: Callable[[], int] = driver_version,
+    module: Callable[[str], Any] = importlib.import_module,
+) -> tuple[Gpu, ...]:
+    """The GPUs, all of which can be opened.
+
+    Raises NoHardware with what is missing; BackendError if GPUs are there, and the driver is too
+    old, the GPUs are, or pycuda is not there or broken.
+    """
+    gpus = find()
+    there = ", ".join(f"{gpu.product} ({gpu.architecture})" for gpu in gpus)
+    for gpu in gpus:
+        if nearest(gpu.architecture) is None:
+            raise BackendError(
+                f"{there}: {gpu.architecture} is older than {next(iter(SHARED_KIB))}, the oldest"
+                " that code is made for",
+                fix="hide it: set CUDA_VISIBLE_DEVICES to the others",
+            )
+    speaks = version()
+    if speaks < OLDEST:
+        raise BackendError(
+            f"{there} is present, and its driver speaks CUDA {_release(speaks)}, older than"
+            f" {_release(OLDEST)}",
+            fix=f"update the NVIDIA driver to release {OLDEST_RELEASE} or later",
+        )
+    open_library(there, module)
+    return gpus
+
+
+def open_library(
+    there: str = "a GPU", module: Callable[[str], Any] = importlib.import_module
+) -> surface.Library:
+    """The driver module of pycuda.  Raises BackendError if it is not there or does not load.
+
+    there: the GPUs found, for that error.
+    """
+    from bringup_cuda.graphs import DriverExtras
+
+    try:
+        driver = module("pycuda.driver")
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.partition(".")[0] != "pycuda":
+            raise _broken(there, error) from error
+        raise BackendError(
+            f"{there} is present, and pycuda is not installed",
+            fix="pip install pycuda, which takes the CUDA headers to build",
+        ) from error
+    except Exception as error:
+        raise _broken(there, error) from error
+    found = cast(surface.Driver, driver)
+    return surface.Library(found, DriverExtras(found), "ptx")
+
+
+def _broken(there: str, error: Exception) -> BackendError:
+    reason = str(error).partition("\n")[0]
+    return BackendError(
+        f"{there} is present, and pycuda does not load: {type(error).__name__}: {reason}",
+        fix="build it anew: pip install --force-reinstall --no-cache-dir --no-binary pycuda pycuda",
+    )
+
+
+def _release(version: int) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def _describe(driver: Any, index: int) -> Gpu:

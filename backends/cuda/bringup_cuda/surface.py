@@ -25,11 +25,25 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from bringup.records import record
+
 #: What `Driver.module_from_buffer` takes: PTX for NVIDIA's driver, LLVM IR for the emulator.
 Image = Literal["ptx", "llvm"]
 
 #: A device address, of what `Driver.mem_alloc` gave or anywhere in it.
 Address = int
+
+
+@record
+class Library:
+    """What a device is opened with.
+
+    extras: None where there are none; programs are then queued launch by launch.
+    """
+
+    driver: Driver
+    extras: Extras | None
+    image: Image
 
 
 class DeviceAllocation(Protocol):

@@ -49,14 +49,26 @@ def located(step: Step) -> Step:
     One program runs for equal code at several lines: ``step.location`` is where it was seen first.
     For devices that take whole programs; `current_step` has it done.
     """
+    return locator()(step)
+
+
+def locator() -> Callable[[Step], Step]:
+    """`located` for the run that this thread issues now, to be called at any later time.
+
+    For devices that need it only of work that fails.
+    """
     line: Line | None = getattr(_issuing, "line", None)
     record: list[object] | None = getattr(_issuing, "record", None)
-    if line is not None or record is not None:
-        # A new object even at the same line: it tells this run from others of the program.
-        step = replace(step, location=step.location if line is None else line(step.location))
-    if record is not None:
-        record.append(step)
-    return step
+
+    def found(step: Step) -> Step:
+        if line is not None or record is not None:
+            # A new object even at the same line: it tells this run from others of the program.
+            step = replace(step, location=step.location if line is None else line(step.location))
+        if record is not None:
+            record.append(step)
+        return step
+
+    return found
 
 
 def recording_steps(record: list[object]) -> contextlib.AbstractContextManager[None]:

@@ -1,0 +1,328 @@
+"""The opened device: memory, transfers, programs, errors."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bringup.backend import Capabilities, Device, located
+from bringup.errors import DeviceError
+from bringup.locks import ProcessLock
+from bringup.program.program import Program, Step
+from bringup_cuda import errors, surface
+from bringup_cuda.memory import Block, DevicePool, HostPool, Pinned
+from bringup_cuda.streams import Streams
+
+if TYPE_CHECKING:
+    from bringup_cuda.bodies import Body, Loaded
+    from bringup_cuda.executable import CudaExecutable
+
+#: Bytes of a part of a transfer: the host fills one while the device moves another.
+PART = 4 << 20
+#: Parts of a download on their way at once.
+_AHEAD = 3
+
+Bytes = np.ndarray[Any, Any]
+
+
+class _Activation:
+    """Inside, the device's context is current in this thread.
+
+    pycuda ends the process when a thread ends with a context left pushed, so it is never kept.
+    """
+
+    __slots__ = ("_pop", "_push")
+
+    def __init__(self, push: Callable[[], None], pop: Callable[[], None]) -> None:
+        self._push = push
+        self._pop = pop
+
+    def __enter__(self) -> None:
+        self._push()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pop()
+
+
+class CudaDevice(Device):
+    """One GPU, by its primary context.  Handles are `Block` objects.
+
+    name: for people, such as ``cuda:1``.  architecture: what code is made for, such as ``sm_90``.
+    pending: work that no wait has proved: its tick, what locates steps of it, and its launches, as
+    pairs of a step and the kernel's name.
+    """
+
+    refcounted_handles = False
+
+    def __init__(
+        self,
+        library: surface.Library,
+        index: int,
+        name: str,
+        capabilities: Capabilities,
+        architecture: str,
+    ) -> None:
+        driver = self.driver = library.driver
+        self.library = library
+        self.extras = library.extras
+        self.name = name
+        self.index = index
+        self.capabilities = capabilities
+        self.lost: BaseException | None = None
+        self.pending: deque[tuple[int, Callable[[Step], Step], Sequence[tuple[Step, str]]]]
+        self.pending = deque(maxlen=1 << 16)
+        self._lock = ProcessLock()
+        self._modules: dict[str, Loaded] = {}
+        driver.init()
+        self.gpu = driver.Device(index)
+        self.architecture = architecture
+        self.context = self.gpu.retain_primary_context()
+        self._push, self._pop = self.context.push, driver.Context.pop
+        self._activation = _Activation(self._push, self._pop)
+        with self._activation:
+            self.streams = Streams(driver)
+            self.pool = DevicePool(driver, self.gpu.total_memory(), name)
+            self.host = HostPool(driver, self.streams.event)
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def alloc(self, nbytes: int) -> Block:
+        """A new block, from the pool where it has one.  Raises OutOfMemoryError."""
+        if self.lost is not None:
+            raise errors.lost(self.name, self.lost)
+        try:
+            return self.pool.alloc(nbytes, self.activated)
+        except self.driver.Error as error:
+            raise self.failed(error) from error
+
+    def free(self, handle: Block) -> None:
+        """Keep the memory for reuse, which queued work may still use: whoever gets it next uses it
+        after that work.
+        """
+        self.pool.free(handle)
+
+    # -- transfers ---------------------------------------------------------------------------------
+
+    def upload(self, handle: Block, data: memoryview) -> None:
+        """Through pinned memory, in a stream of its own: programs queued before go on running."""
+        source = np.frombuffer(data, np.uint8)
+        if not source.size:
+            return
+        self._usable()
+        streams = self.streams
+        try:
+            with self._activation:
+                streams.uploads_wait(handle.used)
+                for start in range(0, source.size, PART):
+                    part = source[start : start + PART]
+                    pinned = self.host.take(part.size)
+                    window = pinned.array[: part.size]
+                    window[...] = part
+                    self.driver.memcpy_htod_async(handle.address + start, window, streams.uploads)
+                    pinned.event.record(streams.uploads)
+                    if start + PART >= source.size:
+                        streams.compute_waits(pinned.event)
+                    self.host.give(pinned)
+        except self.driver.Error as error:
+            raise self.failed(error) from error
+
+    def download(self, handle: Block, out: memoryview) -> None:
+        """Through pinned memory, after all work before it, which the wait proves."""
+        target = np.frombuffer(out, np.uint8)
+        if not target.size:
+            return
+        self._usable()
+        try:
+            with self._activation:
+                latest = self.streams.latest
+                self._download(handle.address, target)
+        except self.driver.Error as error:
+            raise self.failed(error) from error
+        self._proved(latest)
+
+    def _download(self, address: int, target: Bytes) -> None:
+        stream, moving = self.streams.compute, deque[tuple[int, Bytes, Pinned]]()
+        for start in range(0, target.size, PART):
+            size = min(PART, target.size - start)
+            pinned = self.host.take(size)
+            window = pinned.array[:size]
+            self.driver.memcpy_dtoh_async(window, address + start, stream)
+            pinned.event.record(stream)
+            moving.append((start, window, pinned))
+            if len(moving) >= _AHEAD:
+                self._arrived(target, *moving.popleft())
+        while moving:
+            self._arrived(target, *moving.popleft())
+
+    def _arrived(self, target: Bytes, start: int, window: Bytes, pinned: Pinned) -> None:
+        pinned.event.synchronize()
+        target[start : start + window.size] = window
+        self.host.give(pinned)
+
+    def copy(self, target: Block, source: Block, nbytes: int) -> None:
+        """Queued like programs."""
+        if not nbytes:
+            return
+        self._usable()
+        try:
+            with self._activation:
+                self.copy_within(target.address, source.address, nbytes)
+        except self.driver.Error as error:
+            raise self.failed(error) from error
+        target.used = source.used = self.streams.tick()
+
+    # -- waiting and errors ------------------------------------------------------------------------
+
+    def synchronize(self) -> None:
+        """Wait for all work; raises the first pending error.
+
+        After most errors of queued work CUDA fails every call: then the device is lost, and this
+        raises DeviceLostError from then on.
+        """
+        self._usable()
+        latest = self.streams.latest
+        try:
+            with self._activation:
+                self.streams.synchronize()
+        except self.driver.Error as error:
+            raise self.failed(error) from error
+        self._proved(latest)
+
+    def failed(
+        self, error: BaseException, step: Step | None = None, *, alone: bool = False
+    ) -> DeviceError:
+        """The error to raise for one of the driver's.
+
+        step: the one being queued, if any.  alone: nothing else was queued when it happened.
+        """
+        if self.lost is not None:
+            return errors.lost(self.name, self.lost)
+        if errors.is_sticky(error):
+            suspects = [] if alone else self._suspects(str(error))
+            self.lost = error
+            self.pending.clear()
+        else:
+            suspects = []
+        if step is not None and not suspects:
+            suspects = [located(step)]
+        return errors.failure(error, self.name, suspects)
+
+    def _suspects(self, text: str) -> list[Step]:
+        """The launches that an error of queued work may be about; one, if its text names it."""
+        launches = [
+            (step, name, locate)
+            for _, locate, queued in list(self.pending)
+            for step, name in queued
+        ]
+        named = [entry for entry in launches if entry[1] in text]
+        if named and all(entry[0] is named[0][0] for entry in named):
+            named = named[-1:]
+        return [locate(step) for step, _, locate in named or launches]
+
+    def _proved(self, tick: int) -> None:
+        """Everything up to a tick is done, without an error."""
+        self.streams.proved(tick)
+        pending = self.pending
+        with self._lock:
+            while pending and pending[0][0] <= tick:
+                pending.popleft()
+
+    def _usable(self) -> None:
+        if self.lost is not None:
+            raise errors.lost(self.name, self.lost)
+
+    # -- programs ----------------------------------------------------------------------------------
+
+    def compile(self, program: Program) -> CudaExecutable:
+        """Code of the driver for a program.  Raises CompileError, UnsupportedError."""
+        from bringup_cuda.executable import CudaExecutable
+        from bringup_cuda.lower import translate
+
+        self._usable()
+        translated = translate(program, self.architecture)
+        loaded = self._loaded(translated.text)
+        try:
+            with self._activation:
+                return CudaExecutable(self, program, translated, loaded)
+        except self.driver.Error as error:
+            raise self.failed(error) from error
+
+    def _loaded(self, text: str) -> Loaded:
+        """The module of some code, which programs share; the caller releases it."""
+        from bringup_cuda.bodies import Loaded
+        from bringup_cuda.cache import image_of
+
+        with self._lock:
+            found = self._modules.get(text)
+            if found is None or not found.users:
+                image = image_of(text, self.architecture, self.library.image)
+                found = Loaded(self._module(image), self.driver)
+                self._modules = {k: m for k, m in self._modules.items() if m.users}
+                self._modules[text] = found
+            found.users += 1
+        return found
+
+    def _module(self, image: bytes) -> Any:
+        logs: list[str] = []
+
+        def listen(_: bool, info: str, problems: str) -> None:
+            logs.extend(text.strip("\0\n ") for text in (problems, info))
+
+        try:
+            with self._activation:
+                return self.driver.module_from_buffer(image, [], listen)
+        except self.driver.Error as error:
+            if self.lost is not None or errors.is_sticky(error) or errors.is_out_of_memory(error):
+                raise self.failed(error) from error
+            log = "\n".join(filter(None, logs)) or str(error)
+            raise errors.refused(error, log, image.decode(errors="replace")) from error
+
+    def queue(
+        self, body: Body, inputs: Sequence[int], outputs: Sequence[int], arena: int, scratch: int
+    ) -> None:
+        """Queue a program's commands on these addresses."""
+        if self.lost is not None:
+            raise errors.lost(self.name, self.lost)
+        self._push()
+        try:
+            body.run(inputs, outputs, arena, scratch)
+        except self.driver.Error as error:
+            raise self.failed(error) from error
+        finally:
+            self._pop()
+
+    # For loops and branches, inside `queue`.
+
+    def copy_within(self, target: int, source: int, nbytes: int) -> None:
+        """Queue a copy between addresses; the context must be current."""
+        self.driver.memcpy_dtod_async(target, source, nbytes, self.streams.compute)
+
+    def look(self, address: int, nbytes: int) -> bytes:
+        """The bytes at an address, after all work before; the context must be current."""
+        seen = np.empty(nbytes, np.uint8)
+        self._download(address, seen)
+        return seen.tobytes()
+
+    def activated(self) -> AbstractContextManager[None]:
+        """A block inside which the context is current in this thread."""
+        return self._activation
+
+    def close(self) -> None:
+        """Give memory and context back; what is queued still runs."""
+        with suppress(Exception):
+            self._push()
+            if self.lost is None:
+                self.streams.synchronize()
+                self.pool.trim()
+                self.host.trim()
+            self.context.detach()

@@ -1,0 +1,137 @@
+"""What the driver reports, as errors of bringup's.
+
+pycuda gives a class and a text, ``"cuStreamSynchronize failed: an illegal memory access was
+encountered"``; the text behind the colon is the driver's own and the same in every release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bringup.backend.adapters_run import step_text
+from bringup.errors import (
+    BringupError,
+    CompileError,
+    DeviceError,
+    DeviceLostError,
+    DeviceTimeoutError,
+    OutOfMemoryError,
+)
+from bringup.program.program import Step
+
+OUT_OF_MEMORY = "out of memory"
+#: A launch ran longer than the system lets one, as where the GPU also drives a display.
+TIMED_OUT = "the launch timed out and was terminated"
+#: After one of these the driver fails every call on the context: its memory is gone.
+STICKY = (
+    "an illegal memory access was encountered",
+    "misaligned address",
+    "an illegal instruction was encountered",
+    "operation not supported on global/shared address space",
+    "invalid program counter",
+    "hardware stack error",
+    "unspecified launch failure",
+    "device-side assert triggered",
+    "uncorrectable ECC error encountered",
+    "uncorrectable NVLink error detected during the execution",
+    "context is destroyed",
+    TIMED_OUT,
+)
+
+_LOST_FIX = "start a new process: CUDA gives a process no second context on the device"
+_WHICH_FIX = "run again with BRINGUP_CHECK=1, which waits after each launch, to learn which"
+_SHOWN = 4
+
+
+def reason_of(error: BaseException) -> str:
+    """What the driver says, in the first line of its text."""
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
+def is_sticky(error: BaseException) -> bool:
+    """Whether the context is of no use after it."""
+    text = str(error)
+    return any(reason in text for reason in STICKY)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory is all that is missing."""
+    return isinstance(error, MemoryError) or OUT_OF_MEMORY in str(error)
+
+
+def failure(error: BaseException, device: str, suspects: Sequence[Step] = ()) -> DeviceError:
+    """The error of ours for one of the driver's.
+
+    device: as people call it.
+    suspects: the launches that it may be about, in order; the one, if there is one.
+    """
+    kind: type[DeviceError] = DeviceError
+    notes: list[str] = []
+    fix: str | None = None
+    if TIMED_OUT in str(error):
+        kind = DeviceTimeoutError
+    elif is_sticky(error):
+        kind = DeviceLostError
+    elif is_out_of_memory(error):
+        kind = OutOfMemoryError
+        fix = "drop references to arrays, or compute in smaller pieces"
+    if is_sticky(error):
+        notes.append(f"{device} is lost, and what its memory held")
+        fix = _LOST_FIX
+    what = f"{device}: {reason_of(error)}"
+    if len(suspects) == 1:
+        what = f"{device}: {suspects[0].name}: {reason_of(error)}"
+    elif suspects:
+        notes += [f"one of {len(suspects)} launches failed that were queued together:"]
+        notes += [f"  {_line(step)}" for step in suspects[:_SHOWN]]
+        notes += ["  …"] if len(suspects) > _SHOWN else []
+        fix = f"{_WHICH_FIX}; {fix}" if fix else _WHICH_FIX
+    made = kind(what, notes=tuple(notes), fix=fix)
+    if len(suspects) == 1:
+        at(made, suspects[0])
+    elif suspects:
+        made.location = suspects[0].location
+    return made
+
+
+def at(error: BringupError, step: Step) -> None:
+    """Point an error at the step that it is about."""
+    if isinstance(error, DeviceError):
+        error.step = step
+    error.location = error.location or step.location
+    error.instruction = error.instruction or step_text(step)
+
+
+def lost(device: str, first: BaseException) -> DeviceLostError:
+    """The error of everything that is asked of a device after it was lost."""
+    return DeviceLostError(
+        f"{device} is lost",
+        notes=(f"it was lost by: {reason_of(first)}",),
+        fix=_LOST_FIX,
+    )
+
+
+def refused(error: BaseException, log: str, source: str) -> CompileError:
+    """The error for code that the driver does not load."""
+    return CompileError(
+        f"the driver loads the program's code not: {reason_of(error)}", log=log, source=source
+    )
+
+
+def _line(step: Any) -> str:
+    return f"{step.name} at {step.location}" if step.location is not None else step.name
+
+
+__all__ = [
+    "OUT_OF_MEMORY",
+    "STICKY",
+    "TIMED_OUT",
+    "at",
+    "failure",
+    "is_out_of_memory",
+    "is_sticky",
+    "lost",
+    "reason_of",
+    "refused",
+]

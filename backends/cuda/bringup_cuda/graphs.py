@@ -1,0 +1,150 @@
+"""What pycuda's releases lack, by the driver's C library: captured graphs, copies between devices.
+
+pycuda 2026.1 has no stream capture, and its ``memcpy_peer_async`` reads its two contexts the wrong
+way round.  Handles are shared: ``stream.handle`` and ``context.handle`` are what the driver knows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from bringup_cuda import surface
+from bringup_cuda.driver import LIBRARY
+
+#: ``CU_STREAM_CAPTURE_MODE_THREAD_LOCAL``, as in cuda.h.
+THREAD_LOCAL = 1
+#: Graphs that one program keeps, one for each set of addresses.
+MOST_GRAPHS = 8
+#: Sets of addresses that were seen once and may come again.
+MOST_SEEN = 32
+
+
+class DriverGraph:
+    """A captured graph of the real driver."""
+
+    def __init__(self, extras: DriverExtras, handle: int) -> None:
+        self._extras = extras
+        self._handle = ctypes.c_void_p(handle)
+
+    def launch(self, stream: Any) -> None:
+        """See `surface.Graph`."""
+        self._extras.call("cuGraphLaunch", self._handle, ctypes.c_void_p(stream.handle))
+
+    def free(self) -> None:
+        """See `surface.Graph`."""
+        self._extras.call("cuGraphExecDestroy", self._handle)
+
+
+class DriverExtras:
+    """`surface.Extras` of NVIDIA's driver.
+
+    driver: whose error classes are raised.  load: opens a C library by name.
+    """
+
+    def __init__(self, driver: surface.Driver, load: Callable[[str], Any] = ctypes.CDLL) -> None:
+        self._driver = driver
+        self._library = load(LIBRARY)
+
+    def begin_capture(self, stream: Any) -> None:
+        """See `surface.Extras`."""
+        self.call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream.handle), THREAD_LOCAL)
+
+    def end_capture(self, stream: Any) -> DriverGraph:
+        """See `surface.Extras`."""
+        graph, made = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuStreamEndCapture", ctypes.c_void_p(stream.handle), ctypes.byref(graph))
+        try:
+            self.call(
+                "cuGraphInstantiateWithFlags", ctypes.byref(made), graph, ctypes.c_ulonglong(0)
+            )
+        finally:
+            self.call("cuGraphDestroy", graph)
+        return DriverGraph(self, made.value or 0)
+
+    def memcpy_peer_async(
+        self,
+        dest: int,
+        dest_context: Any,
+        src: int,
+        src_context: Any,
+        size: int,
+        stream: Any,
+    ) -> None:
+        """See `surface.Extras`."""
+        self.call(
+            "cuMemcpyPeerAsync",
+            ctypes.c_ulonglong(dest),
+            ctypes.c_void_p(dest_context.handle),
+            ctypes.c_ulonglong(src),
+            ctypes.c_void_p(src_context.handle),
+            ctypes.c_size_t(size),
+            ctypes.c_void_p(stream.handle),
+        )
+
+    def call(self, name: str, *args: Any) -> None:
+        """Call a function of the library.  Raises what pycuda would."""
+        status = getattr(self._library, name)(*args)
+        if status:
+            text = ctypes.c_char_p()
+            self._library.cuGetErrorString(status, ctypes.byref(text))
+            said = text.value.decode() if text.value else f"error {status}"
+            kind = self._driver.MemoryError if status == _OUT_OF_MEMORY else self._driver.LogicError
+            raise kind(f"{name} failed: {said}")
+
+
+_OUT_OF_MEMORY = 2
+
+
+class GraphCache:
+    """The captured graphs of one program, by the addresses of its buffers.
+
+    A pool hands out the same memory again, so that a loop's calls repeat after a few: what was seen
+    before is captured, and from then on one launch.
+    """
+
+    def __init__(self, extras: surface.Extras) -> None:
+        self.extras = extras
+        self._graphs: OrderedDict[tuple[int, ...], surface.Graph] = OrderedDict()
+        self._seen: OrderedDict[tuple[int, ...], None] = OrderedDict()
+
+    def find(self, key: tuple[int, ...]) -> surface.Graph | None:
+        """The graph for these addresses."""
+        return self._graphs.get(key)
+
+    def repeats(self, key: tuple[int, ...]) -> bool:
+        """Whether these addresses were asked about before."""
+        if key in self._seen:
+            return True
+        self._seen[key] = None
+        if len(self._seen) > MOST_SEEN:
+            self._seen.popitem(last=False)
+        return False
+
+    def capture(
+        self, key: tuple[int, ...], stream: Any, queue: Callable[[], None]
+    ) -> surface.Graph:
+        """Make and keep the graph of what ``queue`` does in ``stream``, which nobody else uses."""
+        self.extras.begin_capture(stream)
+        try:
+            queue()
+        except BaseException:
+            # The stream stays in capture mode otherwise; it may refuse, having failed already.
+            with suppress(Exception):
+                self.extras.end_capture(stream).free()
+            raise
+        made = self._graphs[key] = self.extras.end_capture(stream)
+        if len(self._graphs) > MOST_GRAPHS:
+            self._graphs.popitem(last=False)[1].free()
+        return made
+
+    def clear(self) -> None:
+        """Free them all."""
+        while self._graphs:
+            self._graphs.popitem()[1].free()
+
+
+__all__ = ["DriverExtras", "DriverGraph", "GraphCache"]

@@ -1,0 +1,18 @@
+"""The two hooks under the entry point ``cuda-emulated``."""
+
+from __future__ import annotations
+
+from bringup.backend import Backend, Handshake, hookimpl
+from bringup_cuda.backend import EmulatedBackend
+
+
+@hookimpl
+def bringup_handshake() -> Handshake:
+    """Written against level 1 of the seam and opset 1."""
+    return Handshake(api=(1, 1), opset=(1, 1))
+
+
+@hookimpl
+def bringup_backend() -> Backend:
+    """The backend; loads no emulator yet."""
+    return EmulatedBackend()
