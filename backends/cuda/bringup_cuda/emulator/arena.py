@@ -1,0 +1,122 @@
+"""The emulated GPU's memory: one range of addresses, with a map of what is allocated.
+
+Beside each 16 bytes stands how many of them, from the first, may be touched; beside each granule
+stand two records of who touched it last (`layout`).  All of it is reserved and takes memory only
+where it is used.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import mmap
+import sys
+
+from bringup.records import record
+from bringup_cuda.emulator.layout import SHARED_WINDOW
+
+ALIGNMENT = 256
+#: Bytes between allocations that belong to none.
+_GAP = 256
+# Python names it since 3.13.
+_NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
+
+
+@record
+class Allocation:
+    """Bytes of the GPU's memory."""
+
+    address: int
+    size: int
+
+
+class OutOfArena(Exception):
+    """There is no room for an allocation."""
+
+
+class Reserved:
+    """Zeroed memory that takes none until it is touched."""
+
+    def __init__(self, size: int) -> None:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+        self._memory = mmap.mmap(-1, size, flags=flags)
+        self.size = size
+        self._view = (ctypes.c_char * 1).from_buffer(self._memory)
+        self.address = ctypes.addressof(self._view)
+
+
+class Arena:
+    """The memory of one emulated GPU.  size: in bytes, of global memory."""
+
+    def __init__(self, size: int = 4 << 30) -> None:
+        self.size = size
+        self.bytes = size + SHARED_WINDOW
+        self._data = Reserved(self.bytes)
+        self._map = Reserved(self.bytes // 16)
+        self._cells = Reserved(self.bytes * 16)
+        self.address = self._data.address
+        self.map_address = self._map.address
+        self.cells_address = self._cells.address
+        self._live: list[int] = []
+        self._sizes: dict[int, int] = {}
+        self.used = 0
+        #: Allocations given back of late, for reports.
+        self.freed: list[Allocation] = []
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes not allocated."""
+        return self.size - self.used
+
+    def allocate(self, size: int) -> int:
+        """The address of new memory.  Raises OutOfArena."""
+        address = self._room(max(size, 1))
+        bisect.insort(self._live, address)
+        self._sizes[address] = size
+        self.used += size
+        self._mark(address, size)
+        return address
+
+    def _room(self, size: int) -> int:
+        """The first gap that is wide enough: memory that was touched before is there already."""
+        end = self.address + SHARED_WINDOW
+        for start in (*self._live, self.address + self.bytes):
+            if end + size + _GAP <= start:
+                return end
+            end = _up(start + self._sizes.get(start, 0) + _GAP)
+        raise OutOfArena
+
+    def free(self, address: int) -> None:
+        """Give back what `allocate` gave.  Raises KeyError for any other address."""
+        size = self._sizes.pop(address)
+        del self._live[bisect.bisect_left(self._live, address)]
+        self.used -= size
+        ctypes.memset(self.map_address + (address - self.address) // 16, 0, -(-size // 16))
+        self.freed = [*self.freed[-63:], Allocation(address, size)]
+
+    def share(self, shape: bytes) -> None:
+        """Say which bytes of shared memory may be touched: the map's bytes from its beginning."""
+        ctypes.memmove(self.map_address, shape, len(shape))
+        ctypes.memset(self.map_address + len(shape), 0, 64)
+
+    def _mark(self, address: int, size: int) -> None:
+        start = self.map_address + (address - self.address) // 16
+        ctypes.memset(start, 16, size // 16)
+        if size % 16:
+            ctypes.memset(start + size // 16, size % 16, 1)
+
+    def find(self, address: int) -> Allocation | None:
+        """The live allocation that begins last at or before an address."""
+        index = bisect.bisect_right(self._live, address) - 1
+        if index < 0:
+            return None
+        return Allocation(self._live[index], self._sizes[self._live[index]])
+
+    def holds(self, address: int, size: int) -> bool:
+        """Whether these bytes are all of one live allocation."""
+        found = self.find(address)
+        return found is not None and address + size <= found.address + found.size
+
+
+def _up(value: int) -> int:
+    return -(-value // ALIGNMENT) * ALIGNMENT

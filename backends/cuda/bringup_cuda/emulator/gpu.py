@@ -1,0 +1,273 @@
+"""One emulated GPU: memory, and launches that run to their end or raise `EmulatorError`."""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import struct
+import threading
+from collections.abc import Sequence
+from math import gcd
+from typing import Any
+
+from bringup_cuda.emulator import report
+from bringup_cuda.emulator.arena import Arena, Reserved
+from bringup_cuda.emulator.layout import (
+    COPY_BYTES,
+    MAX_COPIES,
+    MAX_THREADS,
+    SHARED_WINDOW,
+    STACK_BYTES,
+    THREAD_SHIFT,
+    Access,
+    Context,
+    Fault,
+    Thread,
+)
+from bringup_cuda.emulator.loading import Loaded, native
+from bringup_cuda.emulator.report import EmulatorError, Finding, Place, coordinates
+from bringup_cuda.emulator.rewrite import KernelCode
+
+Shape = tuple[int, int, int]
+_STRANGER = "an address of no allocation"
+
+
+class Gpu:
+    """An emulated GPU.
+
+    memory: bytes of global memory.
+    seed: picks the order of blocks and threads; 0 is ascending.
+    """
+
+    def __init__(self, memory: int = 4 << 30, seed: int = 0) -> None:
+        self.arena = Arena(memory)
+        self.seed = seed
+        self._stacks = Reserved(MAX_THREADS * STACK_BYTES)
+        self._threads = Reserved(MAX_THREADS * Thread.BYTES)
+        self._copies = Reserved(MAX_THREADS * MAX_COPIES * COPY_BYTES)
+        self._context = Reserved(Context.BYTES)
+        self._firsts: Any = (ctypes.c_uint64 * 1)()
+        self._lock = threading.Lock()
+        #: Launches and blocks run so far.
+        self.launches = 0
+        self.blocks = 0
+        for offset, value in (
+            (Context.THREADS_AT, self._threads.address),
+            (Context.STACKS, self._stacks.address),
+            (Context.STACKS_END, self._stacks.address + self._stacks.size),
+            (Context.SHARED, self.arena.address),
+            (Context.ARENA, self.arena.address),
+            (Context.ARENA_BYTES, self.arena.bytes),
+            (Context.MAP, self.arena.map_address),
+            (Context.CELLS, self.arena.cells_address),
+            (Context.COPIES_AT, self._copies.address),
+        ):
+            self._put(offset, value)
+
+    def launch(
+        self,
+        module: Loaded,
+        kernel: str,
+        grid: Shape,
+        block: Shape,
+        arguments: Sequence[int | float | bytes],
+        shared: int = 0,
+    ) -> None:
+        """Run a kernel and wait for it.
+
+        arguments: pointers and integers, floats, or bytes as they lie in memory.
+        shared: bytes of dynamic shared memory.
+        Raises EmulatorError, ValueError for a shape or arguments that no GPU takes.
+        """
+        code = module.kernels[kernel]
+        threads = block[0] * block[1] * block[2]
+        blocks = grid[0] * grid[1] * grid[2]
+        if not 0 < threads <= MAX_THREADS or blocks <= 0:
+            raise ValueError(f"{kernel}: a grid of {grid} blocks of {block} threads")
+        if len(arguments) != len(code.params):
+            raise ValueError(f"{kernel} takes {len(code.params)} arguments, not {len(arguments)}")
+        packed = b"".join(
+            _pack(a, t) for a, t in zip(arguments, code.params, strict=True)
+        )
+        with self._lock:
+            self._prepare(module, kernel, grid, block, shared)
+            buffer = ctypes.create_string_buffer(packed, max(len(packed), 8))
+            self._put(Context.ARGUMENTS, ctypes.addressof(buffer))
+            native().launch(self._context.address)
+            self.launches += 1
+            self.blocks += self._get(Context.RAN)
+            if self._get(Context.FAULT):
+                raise EmulatorError(self._finding(module, kernel, grid, block))
+
+    def _prepare(
+        self, module: Loaded, kernel: str, grid: Shape, block: Shape, shared: int
+    ) -> None:
+        code = module.kernels[kernel]
+        threads = block[0] * block[1] * block[2]
+        blocks = grid[0] * grid[1] * grid[2]
+        if blocks > len(self._firsts):
+            self._firsts = (ctypes.c_uint64 * blocks)()
+        self.arena.share(_shared_map(code, shared))
+        tables = (ctypes.c_uint64 * (2 * len(module.tables)))(*sum(module.tables, ()))
+        self._tables = tables
+        fibres = code.waits
+        for offset, value in (
+            (Context.ENTRY, module.entries[kernel]),
+            (Context.THREADS, threads),
+            (Context.BLOCKS, blocks),
+            (Context.FIBRES, int(fibres)),
+            (Context.GRANULE, code.granule),
+            (Context.CONSTANTS, ctypes.addressof(tables)),
+            (Context.CONSTANT_COUNT, len(module.tables)),
+            (Context.FIRSTS_AT, ctypes.addressof(self._firsts)),
+            (Context.FAULT, 0),
+            (Context.RAN, 0),
+            *_order(Context.BLOCK_FIRST, blocks, self.seed),
+            *_order(Context.THREAD_FIRST, threads, self.seed),
+        ):
+            self._put(offset, value)
+        shapes = struct.pack("<6I", *block, *grid)
+        ctypes.memmove(self._context.address + Context.NTID, shapes, len(shapes))
+        assert Context.NCTAID == Context.NTID + 12
+
+    def _put(self, offset: int, value: int) -> None:
+        ctypes.c_uint64.from_address(self._context.address + offset).value = value
+
+    def _get(self, offset: int) -> int:
+        return ctypes.c_uint64.from_address(self._context.address + offset).value
+
+    # -- faults ------------------------------------------------------------------------------------
+
+    def _finding(self, module: Loaded, kernel: str, grid: Shape, block: Shape) -> Finding:
+        fault, record = self._get(Context.FAULT), self._get(Context.FAULT_OTHER)
+        info, address = self._get(Context.FAULT_INFO), self._get(Context.FAULT_ADDRESS)
+        number = self._get(Context.BLOCK)
+        here = coordinates(number, grid)
+        thread = coordinates(self._get(Context.FAULT_THREAD), block)
+        at = Place(thread, here, module.sites[self._get(Context.FAULT_SITE)][1])
+        other = None
+        if record:
+            who = coordinates(record >> THREAD_SHIFT & 1023, block)
+            stamp = report.stamp_of(record)
+            where = coordinates(self._block_of(stamp, number, grid), grid)
+            other = Place(who, where, module.sites[record & 0xFFFF][1])
+        size = info & 0xFF if address else 0
+        return Finding(
+            report.KINDS[fault],
+            report._TITLES[fault],
+            kernel,
+            at,
+            other if fault != Fault.UNINITIALISED else None,
+            address,
+            size,
+            self._where(module.kernels[kernel], address),
+            self._details(fault, record, info, block),
+        )
+
+    def _block_of(self, stamp: int, now: int, grid: Shape) -> int:
+        """The block that ran at a stamp."""
+        if stamp >= self._get(Context.FIRST_OF_BLOCK) or stamp == 0:
+            return now
+        since = self._get(Context.FIRST_OF_LAUNCH)
+        blocks = grid[0] * grid[1] * grid[2]
+        begun = sorted((self._firsts[i], i) for i in range(blocks) if self._firsts[i] >= since)
+        return begun[bisect.bisect_right(begun, (stamp, blocks)) - 1][1]
+
+    def _where(self, code: KernelCode, address: int) -> str:
+        offset = address - self.arena.address
+        if 0 <= offset < SHARED_WINDOW:
+            for variable in code.shared:
+                if variable.offset <= offset < variable.offset + variable.size:
+                    return f"byte {offset - variable.offset} of @{variable.name} (shared)"
+            if offset >= code.dynamic:
+                return f"byte {offset - code.dynamic} of dynamic shared memory"
+            return f"byte {offset} of shared memory, between its variables"
+        found = self.arena.find(address)
+        if found is None:
+            return _STRANGER
+        inside = address - found.address
+        if inside < found.size:
+            return f"byte {inside} of an allocation of {found.size} bytes"
+        for freed in reversed(self.arena.freed):
+            if freed.address <= address < freed.address + freed.size:
+                return f"byte {address - freed.address} of {freed.size} bytes that were freed"
+        if inside - found.size > 1 << 20:
+            return _STRANGER
+        return f"{inside - found.size} bytes behind an allocation of {found.size} bytes"
+
+    def _details(self, fault: int, record: int, info: int, block: Shape) -> tuple[str, ...]:
+        if fault == Fault.DIVERGENT_WARP:
+            return (f"masks {info & 0xFFFFFFFF:#010x} and {info >> 32:#010x}",)
+        if fault == Fault.NOT_IN_MASK:
+            return (f"mask {info:#010x}",)
+        if fault == Fault.FOREIGN_LANE:
+            return (f"lane {info}",)
+        if fault == Fault.MISALIGNED:
+            return (f"{info >> Access.ALIGN_SHIFT & 0xFF} bytes of alignment are claimed",)
+        if fault == Fault.RACE_AFTER_READ and report.several(record):
+            return ("other threads read as well",)
+        if fault == Fault.STUCK:
+            return self._waiting(block)
+        return ()
+
+    def _waiting(self, block: Shape) -> tuple[str, ...]:
+        """How many threads stand where."""
+        names = ("run", "wait at a barrier", "wait for their warp", "have returned")
+        counts: dict[str, list[int]] = {}
+        for n in range(block[0] * block[1] * block[2]):
+            base = self._threads.address + n * Thread.BYTES
+            state = ctypes.c_uint32.from_address(base + Thread.STATE).value
+            counts.setdefault(names[state], []).append(n)
+        return tuple(f"{len(v)} threads {k}: {_ranges(v)}" for k, v in counts.items())
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """``0-31, 64-95``."""
+    parts: list[list[int]] = []
+    for n in numbers:
+        if parts and parts[-1][1] == n - 1:
+            parts[-1][1] = n
+        else:
+            parts.append([n, n])
+    shown = [str(a) if a == b else f"{a}-{b}" for a, b in parts[:8]]
+    return ", ".join(shown) + (", …" if len(parts) > 8 else "")
+
+
+def _order(offset: int, count: int, seed: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The first index and the step of an order of ``count``; they stand side by side."""
+    if not seed or count == 1:
+        return (offset, 0), (offset + 8, 1)
+    mixed = (seed * 0x9E3779B97F4A7C15) >> 7 & 0xFFFFFFFF
+    step = mixed % count or 1
+    while gcd(step, count) != 1:
+        step += 1
+    return (offset, (mixed >> 16) % count), (offset + 8, step)
+
+
+def _shared_map(code: KernelCode, dynamic: int) -> bytes:
+    """The arena's map of a block's shared memory."""
+    areas = [(v.offset, v.size) for v in code.shared]
+    end = max((o + s for o, s in areas), default=0)
+    if dynamic:
+        areas.append((code.dynamic, dynamic))
+        end = max(end, code.dynamic + dynamic)
+    if end > SHARED_WINDOW:
+        raise ValueError(f"{end} bytes of shared memory")
+    made = bytearray(end // 16 + 2)
+    for offset, size in areas:
+        first = offset // 16
+        made[first : first + size // 16] = b"\x10" * (size // 16)
+        if size % 16:
+            made[first + size // 16] = size % 16
+    return bytes(made)
+
+
+def _pack(value: int | float | bytes, type: str) -> bytes:
+    """An argument as the kernel's entry reads it: 8 bytes."""
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).ljust(8, b"\0")
+    if type == "float":
+        return struct.pack("<fI", value, 0)
+    if type == "double":
+        return struct.pack("<d", value)
+    return (int(value) & (1 << 64) - 1).to_bytes(8, "little")

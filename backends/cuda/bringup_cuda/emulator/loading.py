@@ -1,0 +1,107 @@
+"""Native code of the emulator: the machine with its shims, once, and each module it runs."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+
+import bringup.llvm
+from bringup.errors import CompileError
+from bringup.llvm.text import Module
+from bringup.records import record
+from bringup_cpu import runtime as cpu_runtime
+from bringup_cpu.engine import Code, Deferred, engine
+from bringup_cuda.emulator import checking, machine
+from bringup_cuda.emulator.rewrite import KernelCode, rewrite
+from bringup_cuda.emulator.shims import all_shims
+from bringup_cuda.emulator.switching import host
+
+#: Of LLVM's code generator.  The machine is compiled once and run much; kernels are the other way.
+MACHINE_LEVEL, KERNEL_LEVEL = 2, 0
+
+
+class Native:
+    """The machine's code: `launch` runs a grid and returns when it is done or has a fault."""
+
+    def __init__(self) -> None:
+        cpu_runtime.runtime()
+        # The context switch is assembly.
+        llvm.initialize_native_asmparser()
+        exports = (*machine.EXPORTS, *checking.EXPORTS, *(s.symbol for s in all_shims().values()))
+        self.code = engine().compile_native(_machine_text(), exports, MACHINE_LEVEL)
+        for name in exports:
+            engine().symbol(name, self.code.addresses[name])
+        self.launch: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(
+            self.code.addresses["emu.launch"]
+        )
+
+
+def _machine_text() -> Deferred:
+    """Described by the files whose code emits it, so that it is found without being made."""
+    package = Path(__file__).parent
+    files = [*sorted(package.glob("*.py")), *sorted(Path(bringup.llvm.__file__).parent.glob("*.py"))]
+    return Deferred("\0".join(f.read_text() for f in files), _make_machine)
+
+
+def _make_machine() -> str:
+    module = Module()
+    machine.emit_machine(module, host())
+    checking.emit_checks(module)
+    for shim in all_shims().values():
+        shim.emit(module)
+    return str(module)
+
+
+@cache
+def native() -> Native:
+    """The process's."""
+    return Native()
+
+
+@record
+class Loaded:
+    """A module in memory.
+
+    kernels: what is known of each.  entries: their addresses.
+    sites: the instructions that faults can name.
+    tables: first byte and end of each constant.
+    """
+
+    kernels: dict[str, KernelCode]
+    entries: dict[str, int]
+    sites: Sequence[tuple[str, str]]
+    tables: Sequence[tuple[int, int]]
+    code: Code
+
+
+def load(text: str, *, checked: bool = True) -> Loaded:
+    """Compile a module of LLVM IR for NVPTX to run here.  Raises CompileError."""
+    native()
+    made = rewrite(canonical(text), checked=checked)
+    entries = [f"{name}.entry" for name in made.kernels]
+    exports = [*entries, *made.tables]
+    code = engine().compile_native(made.text, exports, KERNEL_LEVEL)
+    tables = [(code.addresses[n], code.addresses[n] + size) for n, size in made.tables.items()]
+    found = {name: code.addresses[f"{name}.entry"] for name in made.kernels}
+    return Loaded(made.kernels, found, made.sites, tables, code)
+
+
+def canonical(text: str) -> str:
+    """A module as LLVM prints it: checked, and with today's names.  Raises CompileError."""
+    context = llvm.create_context()
+    try:
+        module = llvm.parse_assembly(text, context)
+        try:
+            module.verify()
+            return str(module)
+        finally:
+            module.close()
+    except RuntimeError as error:
+        raise CompileError("LLVM refuses the emitted IR", log=str(error), source=text) from error
+    finally:
+        context.close()

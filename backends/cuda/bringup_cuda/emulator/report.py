@@ -1,0 +1,115 @@
+"""What a fault says: the kernel, the threads, the address, the instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bringup.errors import BringupError
+from bringup.records import record
+from bringup_cuda.emulator.layout import KIND_SHIFT, SEVERAL, STAMP_SHIFT, Fault
+
+Coordinates = tuple[int, int, int]
+
+_TITLES = {
+    Fault.OUTSIDE: "out of bounds",
+    Fault.MISALIGNED: "misaligned access",
+    Fault.RACE_READ: "data race: a read of what another thread wrote",
+    Fault.RACE_WRITE: "data race: two threads write",
+    Fault.RACE_AFTER_READ: "data race: a write of what another thread reads",
+    Fault.UNINITIALISED: "read of shared memory that this block has not written",
+    Fault.IN_FLIGHT: "access to memory that an asynchronous copy is still writing",
+    Fault.DIVERGENT_BARRIER: "divergent barrier: threads meet at different barriers",
+    Fault.STUCK: "deadlock: nobody comes whom the waiting threads wait for",
+    Fault.DIVERGENT_WARP: "divergent warp: lanes meet with different masks or instructions",
+    Fault.NOT_IN_MASK: "a lane runs a warp instruction whose mask leaves it out",
+    Fault.FOREIGN_LANE: "a shuffle reads a lane that takes no part in it",
+    Fault.ENDLESS: "endless wait: the value that a thread waits for never comes",
+    Fault.BAD_BARRIER: "no such barrier: a block has 16",
+    Fault.TOO_MANY_COPIES: "more asynchronous copies under way than the emulator keeps",
+    Fault.TRAP: "the kernel ran into llvm.trap",
+    Fault.WRONG_SPACE: "an address of another address space",
+}
+KINDS = {
+    Fault.OUTSIDE: "out-of-bounds",
+    Fault.MISALIGNED: "misaligned",
+    Fault.RACE_READ: "race",
+    Fault.RACE_WRITE: "race",
+    Fault.RACE_AFTER_READ: "race",
+    Fault.UNINITIALISED: "uninitialised",
+    Fault.IN_FLIGHT: "in-flight",
+    Fault.DIVERGENT_BARRIER: "divergent-barrier",
+    Fault.STUCK: "deadlock",
+    Fault.DIVERGENT_WARP: "divergent-warp",
+    Fault.NOT_IN_MASK: "lane-not-in-mask",
+    Fault.FOREIGN_LANE: "foreign-lane",
+    Fault.ENDLESS: "endless-wait",
+    Fault.BAD_BARRIER: "bad-barrier",
+    Fault.TOO_MANY_COPIES: "too-many-copies",
+    Fault.TRAP: "trap",
+    Fault.WRONG_SPACE: "wrong-space",
+}
+
+
+@record
+class Place:
+    """Who and where: a thread of a block, and the instruction."""
+
+    thread: Coordinates
+    block: Coordinates
+    instruction: str
+
+    def __str__(self) -> str:
+        return f"thread {self.thread} of block {self.block}: {self.instruction}"
+
+
+@record
+class Finding:
+    """A fault of a kernel.
+
+    kind: such as ``race``.  other: the other side of a race, None for other faults.
+    address, size: the access; size 0 where memory has no part in it.
+    where: the buffer or variable nearest to the address.
+    """
+
+    kind: str
+    title: str
+    kernel: str
+    at: Place
+    other: Place | None
+    address: int
+    size: int
+    where: str
+    details: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.kernel}: {self.title}", f"  {self.at}"]
+        if self.other is not None:
+            lines.append(f"  {self.other}")
+        if self.size:
+            lines.append(f"  {self.size} bytes at {self.address:#x}: {self.where}")
+        lines += [f"  {line}" for line in self.details]
+        return "\n".join(lines)
+
+
+class EmulatorError(BringupError):
+    """A kernel did what no kernel may do.  finding: what, who and where."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+
+
+def coordinates(number: int, shape: Sequence[int]) -> Coordinates:
+    """The x, y and z of a linear number."""
+    x, y, _ = shape
+    return number % x, number // x % y, number // (x * y)
+
+
+def stamp_of(record: int) -> int:
+    """When."""
+    return record >> STAMP_SHIFT
+
+
+def several(record: int) -> bool:
+    """Whether the record of a read stands for several threads."""
+    return bool(record >> KIND_SHIFT & SEVERAL)

@@ -1,0 +1,511 @@
+"""From a module for NVPTX to one for the host: the same instructions, with shims for what a GPU has.
+
+Works on the text as LLVM prints it: one instruction a line, every alignment spelled out, old names
+of intrinsics brought up to date.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from bringup.errors import CompileError
+from bringup.records import record
+from bringup_cuda.emulator.layout import SITE_BITS, Access, Thread
+from bringup_cuda.emulator.shims import REGISTERS, Shim, all_shims
+
+_SHARED_SPACE = 3
+_SPACE = re.compile(r" ?addrspace\((\d+)\)")
+_GLOBAL = re.compile(
+    r"(?P<name>@[-\w$.]+|@\"[^\"]+\") = (?P<words>[^=]*?)(?:addrspace\((?P<space>\d+)\) )?"
+    r"(?:externally_initialized )?(?P<kind>global|constant) (?P<rest>.*)"
+)
+_ALIGN = re.compile(r", align (\d+)")
+_LOAD = re.compile(
+    r"  (?P<name>%\S+) = load (?P<how>(?:atomic )?(?:volatile )?)(?P<type>.+?), "
+    r"ptr(?: addrspace\((?P<space>\d+)\))? (?P<ptr>\S+?)(?P<tail>(?:,| ).*)?$"
+)
+_STORE = re.compile(
+    r"  store (?P<how>(?:atomic )?(?:volatile )?)(?P<value>.+), "
+    r"ptr(?: addrspace\((?P<space>\d+)\))? (?P<ptr>[%@][^\s,]+)(?P<tail>(?:,| ).*)?$"
+)
+_ATOMIC = re.compile(
+    r"  (?P<name>%\S+) = (?P<op>atomicrmw|cmpxchg) (?P<words>[\w ]*?)"
+    r"ptr(?: addrspace\((?P<space>\d+)\))? (?P<ptr>[%@][^\s,]+), (?P<rest>.*)$"
+)
+_CALL = re.compile(
+    r"  (?:(?P<name>%\S+) = )?(?:tail |musttail |notail )?call (?P<words>.*?)"
+    r"(?P<callee>@[-\w$.]+)\((?P<args>.*)\)(?P<tail>[^()]*)$"
+)
+_DEFINE = re.compile(r"define (?P<words>.*?)(?P<name>@[-\w$.]+)\((?P<params>.*)\)(?P<tail>[^()]*)\{$")
+_SCOPE = re.compile(r' syncscope\("[^"]*"\)')
+_SCALARS = {
+    "i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "i128": 16,
+    "half": 2, "bfloat": 2, "float": 4, "double": 8, "ptr": 8,
+}  # fmt: skip
+_VECTOR = re.compile(r"<(\d+) x (\S+)>$")
+_ARRAY = re.compile(r"\[(\d+) x (.+)\]$")
+
+
+@record
+class Shared:
+    """A variable in shared memory: its place in the block's, in bytes."""
+
+    name: str
+    offset: int
+    size: int
+
+
+@record
+class KernelCode:
+    """A kernel of a module for the host.
+
+    params: LLVM types.
+    shared: its static variables in shared memory.  dynamic: where the dynamic one begins.
+    waits: whether its threads can wait for each other.
+    granule: log2 of the least number of bytes that an instruction touches.
+    """
+
+    params: tuple[str, ...]
+    shared: tuple[Shared, ...]
+    dynamic: int
+    waits: bool
+    granule: int
+
+
+@record
+class Rewritten:
+    """A module for the host.
+
+    kernels: by name.
+    sites: the instructions that faults can name: function and text.
+    tables: constants of the module, by name, with their sizes.
+    """
+
+    text: str
+    kernels: dict[str, KernelCode]
+    sites: tuple[tuple[str, str], ...]
+    tables: dict[str, int]
+
+
+#: Bytes between variables in shared memory that belong to none.
+RED_ZONE = 32
+_HIGHEST_GRANULE = 4
+
+
+def size_of(type: str) -> int:
+    """Bytes of a type in memory.  Raises CompileError."""
+    text = _SPACE.sub("", type).strip()
+    if text in _SCALARS:
+        return _SCALARS[text]
+    vector = _VECTOR.match(text)
+    if vector:
+        if vector[2] == "i1":
+            return (int(vector[1]) + 7) // 8
+        return int(vector[1]) * size_of(vector[2])
+    array = _ARRAY.match(text)
+    if array:
+        return int(array[1]) * size_of(array[2])
+    if text.startswith("{"):
+        return _struct_size(split(text[1:-1]))
+    raise CompileError(f"the emulator does not know the type {type!r}")
+
+
+def _struct_size(members: list[str]) -> int:
+    end = largest = 0
+    for member in members:
+        size = size_of(member)
+        align = min(size, 16) if not member.startswith("[") else size_of(member[1:-1].split(" x ", 1)[1])
+        largest = max(largest, align)
+        end = -(-end // align) * align + size
+    return -(-end // max(largest, 1)) * max(largest, 1)
+
+
+def split(text: str) -> list[str]:
+    """The parts of a list at its outer commas."""
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        if c in "([{<":
+            depth += 1
+        elif c in ")]}>":
+            depth -= 1
+        elif c == "," and not depth:
+            parts.append(text[start:i].strip())
+            start = i + 1
+    rest = text[start:].strip()
+    return [*parts, rest] if rest else parts
+
+
+def _type_of(operand: str) -> str:
+    """The type at the beginning of ``ptr addrspace(1) noundef align 16 %b0``."""
+    text = _SPACE.sub("", operand)
+    if text[0] in "<[{":
+        depth = 0
+        for i, c in enumerate(text):
+            depth += (c in "<[{") - (c in ">]}")
+            if not depth:
+                return text[: i + 1]
+    return text.split(" ", 1)[0]
+
+
+def rewrite(source: str, *, checked: bool) -> Rewritten:
+    """Rewrite a module as LLVM prints it.  checked: with checks of memory accesses.
+
+    Raises CompileError for what has no shim.
+    """
+    return _Rewriter(source, checked=checked).run()
+
+
+class _Function:
+    """What is known of the function being rewritten."""
+
+    def __init__(self, name: str, head: str, params: tuple[str, ...] | None) -> None:
+        self.name = name
+        self.head = head
+        #: Of a kernel.
+        self.params = params
+        self.body: list[str] = []
+        self.places: dict[str, str] = {}
+        self.calls: set[str] = set()
+        self.waits = False
+        self.granule = _HIGHEST_GRANULE
+
+    def reached(self, functions: Mapping[str, _Function]) -> list[_Function]:
+        """It and all that it calls."""
+        found, rest = {self.name: self}, [self]
+        while rest:
+            for name in rest.pop().calls - found.keys():
+                found[name] = functions[name]
+                rest.append(functions[name])
+        return list(found.values())
+
+
+class _Rewriter:
+    def __init__(self, source: str, *, checked: bool) -> None:
+        self.lines = source.split("\n")
+        self.checked = checked
+        self.shims: dict[str, Shim] = all_shims()
+        self.used: dict[str, Shim] = {}
+        self.sites: list[tuple[str, str]] = [("", "")]
+        self.shared, self.dynamic = _shared_variables(self.lines)
+        self.ends = _lay_out(self.lines, self.shared)
+        self.tables: dict[str, int] = {}
+        self.defined = {m["name"] for m in map(_DEFINE.match, self.lines) if m}
+        self.functions: dict[str, _Function] = {}
+        self.now: _Function | None = None
+        self.fresh = 0
+
+    def run(self) -> Rewritten:
+        out: list[str] = []
+        for line in self.lines:
+            if not line or line[0] == ";" or line.startswith(("target ", "source_filename")):
+                continue
+            out += self._line(line)
+        out += sorted(_declaration(s) for s in self.used.values())
+        out += _OWN
+        return Rewritten("\n".join(out) + "\n", self._kernels(), tuple(self.sites), self.tables)
+
+    def _kernels(self) -> dict[str, KernelCode]:
+        made = {}
+        for name, function in self.functions.items():
+            if function.params is None:
+                continue
+            parts = function.reached(self.functions)
+            names = [n for n in self.shared if any(n in p.places for p in parts)]
+            made[name] = KernelCode(
+                function.params,
+                tuple(self.shared[n] for n in names),
+                self.ends[name],
+                any(p.waits for p in parts),
+                min(p.granule for p in parts),
+            )
+        return made
+
+    @property
+    def function(self) -> _Function:
+        assert self.now is not None
+        return self.now
+
+    # -- what stands outside functions -------------------------------------------------------------
+
+    def _line(self, line: str) -> list[str]:
+        if line[0] == "@":
+            return self._global(line)
+        if line.startswith("define "):
+            return self._define(line)
+        if line.startswith("declare "):
+            name = line[line.index("@") + 1 :].split("(", 1)[0]
+            return [] if name.startswith("llvm.nvvm.") else [_plain(line)]
+        if self.now is None:
+            return [_plain(line)]
+        if line[0] == "}":
+            return self._end()
+        self.now.body += self._instruction(line) if line.startswith("  ") else [line]
+        return []
+
+    def _global(self, line: str) -> list[str]:
+        found = _GLOBAL.match(line)
+        if found is None:
+            return [_plain(line)]
+        if int(found["space"] or 0) == _SHARED_SPACE or found["name"].startswith("@llvm."):
+            return []
+        self.tables[found["name"][1:].strip('"')] = size_of(_type_of(found["rest"]))
+        return [_plain(line)]
+
+    def _define(self, line: str) -> list[str]:
+        found = _DEFINE.match(line)
+        assert found is not None, line
+        words, name = found["words"], found["name"]
+        params = _plain(found["params"])
+        kernel = "ptx_kernel" in words.split()
+        types = tuple(_type_of(p) for p in split(params)) if kernel else None
+        words = words.replace("ptx_kernel ", "")
+        head = f"define {_plain(words)}{name}(ptr %emu.t{', ' if params else ''}{params})"
+        self.now = _Function(name[1:], head + found["tail"] + "{", types)
+        self.functions[name[1:]] = self.now
+        return []
+
+    def _end(self) -> list[str]:
+        """The function's text, with the places of shared memory it uses at its beginning."""
+        function = self.function
+        entry: list[str] = []
+        if function.places:
+            entry = [
+                f"  %emu.sp = getelementptr i8, ptr %emu.t, i64 {Thread.SHARED}",
+                "  %emu.s = load ptr, ptr %emu.sp, align 8",
+                *function.places.values(),
+            ]
+        body = function.body
+        at = 1 if not body[0].startswith("  ") else 0
+        lines = [function.head, *body[:at], *entry, *body[at:], "}"]
+        if function.params is not None:
+            lines += _entry(function.name, function.params)
+        self.now = None
+        return lines
+
+    # -- instructions ------------------------------------------------------------------------------
+
+    def _site(self, line: str) -> int:
+        if len(self.sites) < (1 << SITE_BITS) - 1:
+            self.sites.append((self.function.name, line.strip()))
+        return len(self.sites) - 1
+
+    def _instruction(self, line: str) -> list[str]:
+        if "addrspace(3)" in line:
+            line = self._placed(line)
+        if " load " in line and (found := _LOAD.match(line)):
+            return self._load(line, found)
+        if line.startswith("  store ") and (found := _STORE.match(line)):
+            return self._store(line, found)
+        if (" atomicrmw " in line or " cmpxchg " in line) and (found := _ATOMIC.match(line)):
+            return self._atomic(line, found)
+        if " fence " in line:
+            return [*self._fenced(), _SCOPE.sub("", line)]
+        if "call " in line and (found := _CALL.match(line)):
+            return self._call(line, found)
+        if " asm " in line:
+            raise CompileError(f"the emulator does not run PTX: {line.strip()}")
+        return [_plain(line)]
+
+    def _placed(self, line: str) -> str:
+        """Name variables in shared memory by a value of this function."""
+
+        places = self.function.places
+
+        def place(match: re.Match[str]) -> str:
+            name = match[0]
+            found = self.shared.get(name)
+            if found is None and name != self.dynamic:
+                return name
+            if name not in places:
+                offset = self.ends[self.function.name] if found is None else found.offset
+                value = f"%emu.s{len(places)}"
+                places[name] = f"  {value} = getelementptr i8, ptr %emu.s, i64 {offset}"
+            return places[name].split(" = ", 1)[0].strip()
+
+        return re.sub(r'@[-\w$.]+|@"[^"]+"', place, line)
+
+    def _checked(
+        self, line: str, found: re.Match[str], type: str, kind: int, align: int
+    ) -> list[str]:
+        if not self.checked:
+            return []
+        size = size_of(type)
+        low = size | align
+        self.function.granule = min(self.function.granule, (low & -low).bit_length() - 1)
+        access = Access.pack(size, align, int(found["space"] or 0), kind)
+        site = self._site(line)
+        return [
+            f"  call void @emu.check(ptr %emu.t, ptr {found['ptr']}, i32 {access}, i32 {site})"
+        ]
+
+    def _load(self, line: str, found: re.Match[str]) -> list[str]:
+        waits = bool(found["how"])
+        kind = Access.ATOMIC_READ if waits else Access.READ
+        before = self._pause(line) if waits else []
+        check = self._checked(line, found, found["type"], kind, _align(found, found["type"]))
+        return [*before, *check, _plain(_SCOPE.sub("", line))]
+
+    def _store(self, line: str, found: re.Match[str]) -> list[str]:
+        kind = Access.WRITE
+        if found["how"]:
+            strong = re.search(r" (release|seq_cst)\b", found["tail"] or "")
+            kind = Access.ATOMIC_RELEASE if strong else Access.ATOMIC
+        type = _type_of(found["value"])
+        check = self._checked(line, found, type, kind, _align(found, type))
+        return [*check, _plain(_SCOPE.sub("", line))]
+
+    def _atomic(self, line: str, found: re.Match[str]) -> list[str]:
+        strong = re.search(r" (release|acq_rel|seq_cst)\b", found["rest"])
+        kind = Access.ATOMIC_RELEASE if strong else Access.ATOMIC
+        before = self._pause(line) if found["op"] == "cmpxchg" else []
+        type = _type_of(found["rest"])
+        check = self._checked(line, found, type, kind, size_of(type))
+        return [*before, *check, _plain(_SCOPE.sub("", line))]
+
+    def _pause(self, line: str) -> list[str]:
+        self.function.waits = True
+        return [f"  call void @emu.pause(ptr %emu.t, i32 {self._site(line)})"]
+
+    def _fenced(self) -> list[str]:
+        place = self._name()
+        return [
+            f"  {place} = getelementptr i8, ptr %emu.t, i64 {Thread.FENCED}",
+            f"  store i32 1, ptr {place}, align 4",
+        ]
+
+    def _name(self) -> str:
+        self.fresh += 1
+        return f"%emu.v{self.fresh}"
+
+    def _call(self, line: str, found: re.Match[str]) -> list[str]:
+        callee, args = found["callee"], found["args"]
+        name = callee[1:]
+        if callee in self.defined:
+            self.function.calls.add(name)
+            given = f"ptr %emu.t, {args}" if args else "ptr %emu.t"
+            at = line.index(callee)
+            return [_plain(f"{line[:at]}{callee}({given}){found['tail']}")]
+        if name in REGISTERS:
+            place = self._name()
+            return [
+                f"  {place} = getelementptr i8, ptr %emu.t, i64 {REGISTERS[name]}",
+                f"  {found['name']} = load i32, ptr {place}, align 4",
+            ]
+        if name == "llvm.nvvm.read.ptx.sreg.warpsize":
+            return [f"  {found['name']} = add i32 32, 0"]
+        if name == "llvm.trap":
+            return [f"  call void @emu.trap(ptr %emu.t, i32 {self._site(line)})"]
+        if name in self.shims:
+            return [self._shim(line, found, self.shims[name])]
+        if name.startswith("llvm.nvvm.") or name.startswith("llvm.masked."):
+            raise CompileError(f"the emulator has no shim of {name}")
+        return [_plain(line)]
+
+    def _shim(self, line: str, found: re.Match[str], shim: Shim) -> str:
+        self.used[shim.name] = shim
+        self.function.waits |= shim.waits
+        operands = [f"{_type_of(a)} {_value_of(a)}" for a in split(found["args"])]
+        given = ", ".join(["ptr %emu.t", f"i32 {self._site(line)}", *operands])
+        result = f"{found['name']} = " if found["name"] else ""
+        return f"  {result}call {shim.ret.text} @{shim.symbol}({given})"
+
+
+#: What the machine offers beside shims.
+_OWN = (
+    "declare void @emu.check(ptr, ptr, i32, i32) nounwind",
+    "declare void @emu.pause(ptr, i32) nounwind",
+    "declare void @emu.trap(ptr, i32) nounwind",
+)
+
+
+def _declaration(shim: Shim) -> str:
+    types = ", ".join(["ptr", "i32", *(t.text for t in shim.params)])
+    return f"declare {shim.ret.text} @{shim.symbol}({types}) nounwind"
+
+
+def _entry(name: str, params: Sequence[str]) -> Iterator[str]:
+    """How the machine calls a kernel: with its arguments in memory, 8 bytes each."""
+    yield f'define void @"{name}.entry"(ptr %t, ptr %args) nounwind {{'
+    operands = ["ptr %t"]
+    for n, type in enumerate(params):
+        yield f"  %p{n} = getelementptr i8, ptr %args, i64 {8 * n}"
+        yield f"  %a{n} = load {type}, ptr %p{n}, align 8"
+        operands.append(f"{type} %a{n}")
+    yield f"  call void @{name}({', '.join(operands)})"
+    yield "  ret void"
+    yield "}"
+
+
+def _shared_variables(lines: Sequence[str]) -> tuple[dict[str, Shared], str]:
+    """Static variables in shared memory by name, and the name of the dynamic one."""
+    static: dict[str, Shared] = {}
+    dynamic = ""
+    for line in lines:
+        found = _GLOBAL.match(line) if line.startswith("@") else None
+        if found is None or int(found["space"] or 0) != _SHARED_SPACE:
+            continue
+        if "external" in found["words"].split():
+            dynamic = found["name"]
+        else:
+            static[found["name"]] = Shared(found["name"][1:], 0, size_of(_type_of(found["rest"])))
+    return static, dynamic
+
+
+def _lay_out(lines: Sequence[str], shared: dict[str, Shared]) -> dict[str, int]:
+    """Give each variable its place; where the dynamic variable begins in each function.
+
+    Variables of one function share memory with those of others; what several functions name comes
+    before them all.
+    """
+    users: dict[str, list[str]] = {name: [] for name in shared}
+    functions, now = [], ""
+    for line in lines:
+        if line.startswith("define ") and (found := _DEFINE.match(line)):
+            now = found["name"][1:]
+            functions.append(now)
+        elif now and "addrspace(3)" in line:
+            for name in re.findall(r'@[-\w$.]+|@"[^"]+"', line):
+                if name in users and now not in users[name]:
+                    users[name].append(now)
+
+    def place(name: str, offset: int) -> int:
+        shared[name] = Shared(name[1:], offset, shared[name].size)
+        return (-(-(offset + shared[name].size) // RED_ZONE) + 1) * RED_ZONE
+
+    common = 0
+    for name in [n for n, u in users.items() if len(u) > 1]:
+        common = place(name, common)
+    ends = dict.fromkeys(functions, common)
+    for name, using in users.items():
+        if len(using) == 1:
+            ends[using[0]] = place(name, ends[using[0]])
+    # Whatever is called may name the dynamic variable, so that its place must be one.
+    return ends if not _calls(lines) else dict.fromkeys(functions, max(ends.values(), default=0))
+
+
+def _calls(lines: Sequence[str]) -> bool:
+    defined = {m["name"] for m in map(_DEFINE.match, lines) if m}
+    kernels = {m["name"] for m in map(_DEFINE.match, lines) if m and "ptx_kernel" in m["words"]}
+    return bool(defined - kernels)
+
+
+def _value_of(operand: str) -> str:
+    """The value at the end of ``ptr addrspace(1) noundef %b0``."""
+    rest = _SPACE.sub("", operand)[len(_type_of(operand)) :].strip()
+    if rest[0] in "<{[" or rest.startswith("splat"):
+        return rest
+    return rest.rsplit(" ", 1)[-1]
+
+
+def _align(found: re.Match[str], type: str) -> int:
+    aligned = _ALIGN.search(found["tail"] or "")
+    return int(aligned[1]) if aligned else size_of(type)
+
+
+def _plain(line: str) -> str:
+    """Without address spaces: all memory of the host is one."""
+    if "addrspace" not in line:
+        return line
+    line = _SPACE.sub("", line)
+    return re.sub(r"\baddrspacecast (ptr .*? to ptr)", r"bitcast \1", line)
