@@ -13,11 +13,12 @@ from bringup.errors import CompileError, UnsupportedError
 from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import split_fold
+from bringup.llvm import text as ir
 from bringup.llvm.simt import SimtKernel, SimtTarget, emit_simt
-from bringup.llvm.text import Module
+from bringup.llvm.text import Builder, Module, Val, const
 from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program
 from bringup_cuda.commands import Command, Control, Launch, Scratch, Translated
-from bringup_cuda.targets import ALIGNMENT, BASELINE, BLOCK
+from bringup_cuda.targets import ALIGNMENT, BASELINE, BLOCK, WARP
 
 TRIPLE = "nvptx64-nvidia-cuda"
 #: The PTX version that knows every architecture of `SHARED_KIB`.
@@ -26,6 +27,13 @@ PTX_FEATURE = "+ptx87"
 CHUNK_ELEMENTS = 1 << 14
 SPLIT_POINTS = 256
 
+
+def _shuffle(b: Builder, word: Val, mask: int) -> Val:
+    everyone, last_lane = const(ir.i32, -1), const(ir.i32, WARP - 1)
+    args = (everyone, word, const(ir.i32, mask), last_lane)
+    return b.intrinsic("llvm.nvvm.shfl.sync.bfly.i32", ir.i32, args, ())
+
+
 SIMT = SimtTarget(
     calling_convention="ptx_kernel",
     thread="llvm.nvvm.read.ptx.sreg.tid.x",
@@ -33,7 +41,11 @@ SIMT = SimtTarget(
     block_size="llvm.nvvm.read.ptx.sreg.ntid.x",
     grid_size="llvm.nvvm.read.ptx.sreg.nctaid.x",
     barrier="llvm.nvvm.barrier0",
+    shuffle=_shuffle,
+    # The assembler then knows how many registers a thread may have.
+    attributes=lambda threads: f'"nvvm.reqntid"="{threads}"',
     block=BLOCK,
+    warp=WARP,
 )
 
 

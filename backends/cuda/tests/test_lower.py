@@ -255,19 +255,19 @@ def test_a_long_sum_is_cut_and_its_parts_are_summed() -> None:
     assert [name.rsplit("_", 2)[-2] for name in entries] == ["partial", "final"]
 
 
-def test_rows_stay_in_shared_memory() -> None:
-    """Exponentials of a row are kept for the quotient; threads of a block share their sums."""
+def test_rows_stay_in_registers() -> None:
+    """Memory is read once; threads of a warp share their sums by shuffles alone."""
     made = lowered_program("softmax, axis 1", "sm_90")
     assert len(made.kernels) == 1
-    assert re.search(r"\.shared .*tile", made.asm)
-    assert "bar.sync" in made.asm
+    assert "shfl.sync.bfly" in made.asm
+    assert ".shared" not in made.asm
 
 
 def test_threads_beside_each_other_read_beside_each_other() -> None:
-    """Columns belong to threads, so that no memory is shared."""
+    """Columns belong to threads, whose sums wait in shared memory for each other."""
     made = lowered_program("greatest", "sm_90")
-    assert "bar.sync" not in made.asm
-    assert ".shared" not in made.asm
+    assert "bar.sync" in made.asm
+    assert "shfl" not in made.asm
 
 
 def test_products_are_rounded_once_only_where_sums_allow_it() -> None:

@@ -115,7 +115,7 @@ class BodyEmitter:
             axes |= instr.attrs["index"].axes()
         for bound in instr.attrs.get("mask", ()):
             axes |= bound.expr.axes()
-        used = frozenset(axes)
+        used = self._moved(frozenset(axes))
         self.uses[instr.result] = used
         if instr.attrs.get("buffer") in self.wide_tiles:
             self.uses[instr.result] = used = used | set(self.tiled)
@@ -123,6 +123,10 @@ class BodyEmitter:
             self.varying.add(instr.result)
         level = max((i + 1 for i, axis in enumerate(self.loops) if axis in used), default=0)
         self._levels.setdefault(level, []).append(instr)
+
+    def _moved(self, used: frozenset[Axis]) -> frozenset[Axis]:
+        """The axes on which a value depends, given those in its expressions."""
+        return used
 
     def _restrict(self, value: Value, position: Position) -> Position:
         used = self.uses[value]

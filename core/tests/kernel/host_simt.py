@@ -22,12 +22,15 @@ from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import split_fold
+from bringup.llvm import text as ir
 from bringup.llvm.simt import SimtKernel, SimtTarget, emit_simt
 from bringup.llvm.text import Module
 
 Array = np.ndarray[Any, Any]
 
 THREADS = 32
+#: Few, so that blocks of so few threads have several.
+WARP = 8
 #: Blocks at most: fewer than most kernels want, so that each takes several turns.
 BLOCKS = 2
 TARGET = SimtTarget(
@@ -37,9 +40,15 @@ TARGET = SimtTarget(
     block_size="host_threads",
     grid_size="host_blocks",
     barrier="host_barrier",
+    shuffle=lambda b, word, mask: b.intrinsic(
+        "host_shuffle", ir.i32, (word, ir.const(ir.i32, mask)), ()
+    ),
     global_space=0,
     shared_space=0,
     block=THREADS,
+    most=THREADS,
+    warp=WARP,
+    full=256,
 )
 _NUMBERS = ("thread", "block", "threads", "blocks")
 _serial = count()
@@ -65,7 +74,8 @@ class _Host:
         self.libc = ctypes.CDLL(None)
         self.keys = {name: self._key() for name in _NUMBERS}
         self.barrier = ctypes.create_string_buffer(64)
-        assert self.libc.pthread_barrier_init(self.barrier, None, THREADS) == 0
+        self.waiting = 0
+        self.words = (ctypes.c_uint * THREADS)()
         self.pool = ThreadPoolExecutor(THREADS)
 
     def _key(self) -> int:
@@ -90,6 +100,18 @@ class _Host:
             "  %x = call i32 @pthread_barrier_wait(ptr %p)",
             "  ret void",
             "}",
+            "define internal i32 @host_shuffle_here(i32 %word, i32 %mask) {",
+            "  %n = call i32 @host_thread_here()",
+            "  %m = xor i32 %n, %mask",
+            f"  %words = inttoptr i64 {ctypes.addressof(self.words)} to ptr",
+            "  %mine = getelementptr i32, ptr %words, i32 %n",
+            "  %other = getelementptr i32, ptr %words, i32 %m",
+            "  store volatile i32 %word, ptr %mine",
+            "  call void @host_barrier_here()",
+            "  %got = load volatile i32, ptr %other",
+            "  call void @host_barrier_here()",
+            "  ret i32 %got",
+            "}",
         ]
         return "\n".join(lines)
 
@@ -98,7 +120,8 @@ class _Host:
             x for x in str(module).split("\n") if not x.startswith("declare") or "@host_" not in x
         ]
         text = "\n".join(lines)
-        for word in (*_NUMBERS, "barrier"):
+        text = text.replace("external global [0 x i8]", "internal global [65536 x i8] undef")
+        for word in (*_NUMBERS, "barrier", "shuffle"):
             text = text.replace(f"@host_{word}(", f"@host_{word}_here(")
         parsed = llvm.parse_assembly(f"{text}\n{self.support()}")
         parsed.verify()
@@ -108,6 +131,9 @@ class _Host:
 
     def run(self, address: int, made: SimtKernel, pointers: Sequence[int]) -> None:
         blocks = min(made.blocks, BLOCKS)
+        if made.threads != self.waiting:
+            assert self.libc.pthread_barrier_init(self.barrier, None, made.threads) == 0
+            self.waiting = made.threads
         function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(address)
 
         def thread(number: int, block: int) -> None:
@@ -133,7 +159,8 @@ class SimtLaunch:
     def __init__(self, kernel: Kernel, clips: Mapping[Axis, Expr] | None = None) -> None:
         module, name = Module(), f"kernel_{next(_serial)}"
         self.made = emit_simt(module, kernel, name, TARGET, clips)
-        assert self.made.threads == THREADS
+        assert WARP <= self.made.threads <= THREADS
+        assert self.made.threads % WARP == 0
         self.address = _host().load(module, name)
 
     def __call__(self, buffers: Sequence[Array]) -> None:

@@ -1,0 +1,108 @@
+"""How accesses to memory look from neighbouring lanes: which may be one, and how wide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from bringup.kernel.form import Kernel, Stage
+from bringup.kernel.index import Axis, Bound, Div, Expr, Mod
+from bringup.llvm.scalar import memory_type
+from bringup.records import record
+
+#: Bytes of the widest access of a thread.
+WIDEST = 16
+_LIMIT = 1 << 31
+
+
+@record
+class Access:
+    """A load or store.  axes: those that move it through data.  bits: of an element."""
+
+    buffer: int
+    index: Expr
+    mask: tuple[Bound, ...]
+    axes: frozenset[Axis]
+    bits: int
+    weight: int
+
+
+def accesses(kernel: Kernel, stages: Iterable[Stage]) -> Iterator[Access]:
+    """Every load and store of some stages of a kernel; the weight counts iterations."""
+    for stage in stages:
+        data, weight = stage.data_axes(), max(stage.trips, 1)
+        found = [
+            (i.attrs["buffer"], i.attrs["index"], i.attrs["mask"], data.get(i, frozenset()))
+            for i in stage.loads()
+        ]
+        found += [(s.buffer, s.index, s.mask, frozenset[Axis]()) for s in stage.stores]
+        for buffer, index, mask, axes in found:
+            bits = memory_type(kernel.buffers[buffer].type.dtype).bits
+            yield Access(buffer, index, tuple(mask), axes, bits, weight)
+
+
+def divides(expr: Expr, lane: Axis | None, lanes: int) -> bool:
+    """Whether the value is a multiple of ``lanes`` wherever that of ``lane`` is."""
+    return not expr.const % lanes and all(atom == lane or not c % lanes for atom, c in expr.terms)
+
+
+def is_even(bound: Bound, lane: Axis, lanes: int) -> bool:
+    """Whether a bound holds for all of ``lanes`` neighbours or none."""
+    stride = bound.expr.coefficient(lane)
+    if stride == 0:
+        return True
+    ends = (bound.low, bound.high)
+    return stride == 1 and divides(bound.expr, lane, lanes) and not any(e % lanes for e in ends)
+
+
+def _cost(access: Access, lane: Axis, lanes: int) -> float:
+    """Instructions per element and lane; scattered lanes cost a little more the more there are."""
+    stride = access.index.coefficient(lane) if lane not in access.axes else None
+    if not all(is_even(b, lane, lanes) for b in access.mask):
+        return 1.5
+    if stride == 0:
+        return 1 / lanes
+    if stride == 1 and divides(access.index, lane, lanes):
+        return 1 / lanes
+    return 1 + 0.05 * lanes if lanes > 1 else 1
+
+
+def width(found: Iterable[Access], lane: Axis, fits: Callable[[int], bool]) -> int:
+    """How many neighbours along ``lane`` one thread should take.
+
+    fits: whether a number of lanes is possible at all.
+    """
+    listed = list(found)
+    moving = [a for a in listed if a.index.coefficient(lane) == 1 and lane not in a.axes]
+    if not moving:
+        return 1
+    most = WIDEST * 8 // max(a.bits for a in moving)
+    costs: dict[int, float] = {}
+    lanes = 1
+    while lanes <= most:
+        if fits(lanes):
+            costs[lanes] = sum(a.weight * _cost(a, lane, lanes) for a in listed)
+        lanes *= 2
+    return min(costs, key=lambda n: (costs[n], n))
+
+
+def fits_words(kernel: Kernel) -> bool:
+    """Whether every position and index of a kernel fits 32 bits with room to spare."""
+    exprs: list[Expr] = []
+    for stage in kernel.stages:
+        for instr in stage.body.instrs:
+            exprs += [b.expr for b in instr.attrs.get("mask", ())]
+            if "index" in instr.attrs:
+                exprs.append(instr.attrs["index"])
+        exprs += [e for s in stage.stores for e in (s.index, *(b.expr for b in s.mask))]
+    trips = max((s.trips for s in kernel.stages), default=1)
+    return max(kernel.points, trips) < _LIMIT // 8 and all(map(_fits, exprs))
+
+
+def _fits(expr: Expr) -> bool:
+    # The vectors of `BodyEmitter` take narrow integers under the same condition.
+    most = sum(abs(c) * (max(abs(a.first), abs(a.last)) + 128) for a, c in expr.terms)
+    inner = all(_fits(a.of) for a, _ in expr.terms if isinstance(a, Div | Mod))
+    return inner and most + abs(expr.const) < _LIMIT
+
+
+__all__ = ["Access", "accesses", "divides", "fits_words", "is_even", "width"]

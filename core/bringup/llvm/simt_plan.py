@@ -1,0 +1,283 @@
+"""How threads share a kernel that folds: which of them work on one grid point, and in what steps.
+
+A block is ``rows × members × columns`` threads.  Members share the loops of one grid point;
+neighbouring columns are neighbouring points, for memory where those lie side by side, and rows are
+groups of members of their own, for loops too short for a warp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from bringup.kernel.form import Kernel, Stage
+from bringup.kernel.index import Axis, Expr
+from bringup.llvm.schedule import LoopTarget, schedule
+from bringup.llvm.simt_access import accesses, divides, width
+from bringup.llvm.simt_target import SimtTarget
+from bringup.records import record
+
+#: Loads of one thread in flight, as copies of small bodies; positions it keeps in registers.
+_COPIES = 4
+_RESIDENT = 16
+#: Words of a kept row per thread that leave room for all else.
+_WORDS = 64
+
+
+@record
+class Inner:
+    """How a stage's loop is walked.  axes: outermost first.  lanes: along the last one."""
+
+    axes: tuple[Axis, ...]
+    lanes: int
+
+
+@record
+class Grouping:
+    """The mapping of one kernel.
+
+    lane, lanes: the grid axis of which a thread takes so many neighbours, if it does.
+    columns, members, rows: powers of two; see the module's text.
+    inner: of each stage.
+    copies: positions a thread works on at once; all it has, if ``resident``.
+    resident: what stages share stays in registers.
+    """
+
+    lane: Axis | None
+    lanes: int
+    columns: int
+    members: int
+    rows: int
+    inner: tuple[Inner, ...]
+    copies: int
+    resident: bool
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return self.columns * self.members * self.rows
+
+
+def plan(kernel: Kernel, clips: Mapping[Axis, Expr], target: SimtTarget) -> Grouping:
+    """Choose a mapping for a kernel with a loop and at least one grid point."""
+    clipped = frozenset[Axis]().union(*(stop.axes() for stop in clips.values()))
+    lane = schedule(kernel, LoopTarget(512, 32), clipped).lane
+    made = _columns(kernel, lane, clips, target) if lane is not None else None
+    return made or _rows(kernel, clips, target)
+
+
+def _above(n: float) -> int:
+    """The least power of two that is no less."""
+    return 1 << max(int(-(-n // 1)) - 1, 0).bit_length()
+
+
+def _below(n: int) -> int:
+    return 1 << max(n, 1).bit_length() - 1
+
+
+def _looping(kernel: Kernel) -> list[Stage]:
+    return [s for s in kernel.stages if s.axes]
+
+
+def _aligned(kernel: Kernel, clips: Mapping[Axis, Expr]) -> bool:
+    """Whether all loops are one, so that each thread meets the same elements in every stage."""
+    loops = {s.axes for s in _looping(kernel)}
+    return len(loops) == 1 and not clips and all(s.trips for s in kernel.stages)
+
+
+def _words(kernel: Kernel) -> int | None:
+    """32-bit words kept per element if stages share registers; None if tiles are not for that."""
+    seen: dict[tuple[object, ...], int] = {}
+    total = 0
+    tiles: dict[int, set[Expr]] = {}
+    for stage in kernel.stages:
+        for instr in stage.loads():
+            buffer, index = instr.attrs["buffer"], instr.attrs["index"]
+            if kernel.buffers[buffer].role == "tile":
+                tiles.setdefault(buffer, set()).add(index)
+                if instr.attrs["mask"] or not stage.axes:
+                    return None
+            elif not instr.operands and index.axes() & set(stage.axes):
+                key = (buffer, index, instr.attrs["mask"])
+                seen[key] = seen.get(key, 0) + 1
+                if seen[key] == 2:
+                    total += _wide(kernel, buffer)
+        for store in stage.stores:
+            if kernel.buffers[store.buffer].role == "tile":
+                tiles.setdefault(store.buffer, set()).add(store.index)
+                if store.mask or not stage.axes:
+                    return None
+                total += _wide(kernel, store.buffer)
+    return total if all(len(found) == 1 for found in tiles.values()) else None
+
+
+def _wide(kernel: Kernel, buffer: int) -> int:
+    return max(1, kernel.buffers[buffer].type.dtype.bits // 32)
+
+
+def _unroll(kernel: Kernel) -> int:
+    size = max(len(s.body) for s in _looping(kernel))
+    return _COPIES if size <= 24 else _COPIES // 2 if size <= 64 else 1
+
+
+# -- members along memory --------------------------------------------------------------------------
+
+
+def _inner(kernel: Kernel, stage: Stage, clips: Mapping[Axis, Expr], tail: bool) -> Inner:
+    """The order of a stage's loops and its lanes.  tail: elements may be left over."""
+    if not stage.axes:
+        return Inner((), 1)
+    found = list(accesses(kernel, [stage]))
+
+    def score(axis: Axis) -> tuple[int, int]:
+        near = sum(a.index.coefficient(axis) == 1 and axis not in a.axes for a in found)
+        return near, axis.id
+
+    last = max(stage.axes, key=score)
+    axes = (*(a for a in stage.axes if a != last), last)
+    alone = tail and len(axes) == 1
+
+    def fits(lanes: int) -> bool:
+        whole = not last.size % lanes
+        if last in clips:
+            whole = whole and divides(clips[last], None, lanes)
+        return whole or alone
+
+    return Inner(axes, width(found, last, fits))
+
+
+def _common(inner: Sequence[Inner]) -> tuple[Inner, ...]:
+    """All loops walked as one of them, with lanes that suit each."""
+    lanes = min(i.lanes for i in inner if i.axes)
+    axes = next(i.axes for i in inner if i.axes)
+    return tuple(Inner(axes, lanes) if i.axes else i for i in inner)
+
+
+def _rows(kernel: Kernel, clips: Mapping[Axis, Expr], target: SimtTarget) -> Grouping:
+    words = _words(kernel) if _aligned(kernel, clips) else None
+    if words is not None:
+        made = _resident_rows(kernel, clips, target, words)
+        if made is not None:
+            return made
+    inner = tuple(_inner(kernel, s, clips, True) for s in kernel.stages)
+    steps = max(s.trips // i.lanes for s, i in zip(kernel.stages, inner, strict=True))
+    usual = target.block if kernel.points * target.block >= target.full // 2 else target.most
+    members = max(target.warp, min(usual, _above(steps / 2)))
+    copies = max(1, min(_unroll(kernel), _above(steps / members)))
+    return Grouping(None, 1, 1, members, 1, inner, copies, False)
+
+
+def _resident_rows(
+    kernel: Kernel, clips: Mapping[Axis, Expr], target: SimtTarget, words: int
+) -> Grouping | None:
+    inner = _common([_inner(kernel, s, clips, False) for s in kernel.stages])
+    stage = _looping(kernel)[0]
+    lanes = next(i.lanes for i in inner if i.axes)
+    steps = stage.trips // lanes
+    members = _above(steps)
+    if members > target.warp:
+        members = target.warp if steps <= 8 * target.warp else _above(steps / 4)
+    while members < target.most:
+        held = -(-steps // members) * lanes * (words + 1)
+        busy = kernel.points * members >= target.full // 2 or members >= steps
+        if held <= _budget(members, target) and (busy or members >= target.block):
+            break
+        members *= 2
+    members = min(members, target.most)
+    copies = -(-steps // members)
+    if copies * lanes * (words + 1) > _budget(members, target) or copies > _RESIDENT:
+        return None
+    rows = 1
+    if members <= target.warp:
+        # Enough blocks for all of the machine come before blocks of the usual size.
+        few = _below(max(1, kernel.points * members * 512 // target.full))
+        rows = max(1, min(target.block, max(target.warp, few)) // members)
+    return Grouping(None, 1, 1, members, rows, inner, copies, True)
+
+
+def _budget(members: int, target: SimtTarget) -> int:
+    """Words a thread can keep where so many members make a block, and two blocks or more fit."""
+    return min(_WORDS, target.registers // max(members, target.block) * 5 // 8)
+
+
+# -- columns along memory --------------------------------------------------------------------------
+
+
+def _columns(
+    kernel: Kernel, lane: Axis | None, clips: Mapping[Axis, Expr], target: SimtTarget
+) -> Grouping | None:
+    assert lane is not None
+    found = list(accesses(kernel, kernel.stages))
+    lanes = width(found, lane, lambda n: not lane.size % n)
+    words = _words(kernel) if _aligned(kernel, clips) else None
+    has_tiles = any(d.role == "tile" for d in kernel.buffers)
+    trips = max(s.trips for s in kernel.stages)
+    if words:
+        made = _resident_columns(kernel, lane, lanes, target, words, trips)
+        if made is not None:
+            return made
+    inner = tuple(Inner(s.axes, 1) for s in kernel.stages)
+    copies = _unroll(kernel)
+    columns, members = _shape(kernel, lane, lanes, trips // copies, target)
+    if has_tiles:
+        while _tile_bytes(kernel, columns * lanes) > target.shared_bytes and columns * lanes > 1:
+            if columns > 8 or lanes == 1:
+                columns, members = columns // 2, min(members * 2, target.block)
+            else:
+                lanes //= 2
+    return Grouping(lane, lanes, columns, members, 1, inner, copies, False)
+
+
+def _tile_bytes(kernel: Kernel, width: int) -> int:
+    return sum(d.type.nbytes * width for d in kernel.buffers if d.role == "tile")
+
+
+def _shape(
+    kernel: Kernel, lane: Axis, lanes: int, steps: int, target: SimtTarget
+) -> tuple[int, int]:
+    """Columns and members of a block."""
+    points = kernel.points // lanes
+    members = 1
+    while members * 2 <= max(steps, 1) and members * points < target.full:
+        members *= 2
+    near = _above(lane.size // lanes)
+    columns = min(near, max(target.warp, target.block // members))
+    members = min(members, max(1, target.block // columns))
+    columns = min(columns, max(target.block // members, 1))
+    if columns * members < target.warp:
+        columns = target.warp // members
+    return columns, members
+
+
+def _resident_columns(
+    kernel: Kernel, lane: Axis, lanes: int, target: SimtTarget, words: int, trips: int
+) -> Grouping | None:
+    inner = tuple(Inner(s.axes, 1) for s in kernel.stages)
+    while lanes:
+        columns, members = _shape(kernel, lane, lanes, max(trips // 4, 1), target)
+        near = min(columns, target.warp)
+        while members * columns <= target.most:
+            copies = -(-trips // members)
+            threads = columns * members
+            held = copies * lanes * (words + 1)
+            if held <= _budget(threads, target) and copies <= _RESIDENT:
+                return Grouping(lane, lanes, columns, members, 1, inner, copies, True)
+            if columns > near:
+                columns //= 2
+            members *= 2
+        lanes //= 2
+    return None
+
+
+def with_loops(kernel: Kernel, grouping: Grouping) -> Kernel:
+    """The kernel with its loops in the order they are walked and the lane axis last."""
+    stages = tuple(
+        replace(s, axes=i.axes) for s, i in zip(kernel.stages, grouping.inner, strict=True)
+    )
+    grid = kernel.grid
+    if grouping.lane is not None:
+        grid = (*(a for a in grid if a != grouping.lane), grouping.lane)
+    return replace(kernel, stages=stages, grid=grid)
+
+
+__all__ = ["Grouping", "Inner", "plan", "with_loops"]
