@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 #: The module of each op that has an emitter, in this package; its function is ``render``.
 EMITTERS = {
     "cumulative": "cumulative",
+    "sort": "sorting",
 }
 
 Render = Callable[["Emission", OpStep], "Sequence[Command]"]

@@ -1,0 +1,38 @@
+"""Sorting by digits: stable, by several keys, with whatever comes along."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bringup.errors import UnsupportedError
+from bringup.program.program import OpStep
+from bringup_cuda.commands import Command, Copy
+from bringup_cuda.lower import Emission
+from bringup_cuda.steps._keys import Lines
+from bringup_cuda.steps._sort_long import SortLong
+from bringup_cuda.steps._sort_small import BLOCK_LENGTH, SortBlock, sort_lanes
+from bringup_cuda.targets import WARP
+
+#: Places are counted in 32 bits.
+_LONGEST = 1 << 31
+
+
+def render(emission: Emission, step: OpStep) -> Sequence[Command]:
+    """The launches of a step of the row ``sort``.  Raises UnsupportedError for a line too long."""
+    lines = Lines.of(step)
+    if lines.length >= _LONGEST:
+        raise UnsupportedError(
+            f"sort of {lines.length} elements: a GPU sorts lines of less than {_LONGEST}",
+            location=step.location,
+        )
+    if lines.length == 1:
+        pairs = zip(step.operands, step.results, strict=True)
+        return [Copy(source, target, source.type.nbytes) for source, target in pairs]
+    if lines.length <= WARP:
+        return sort_lanes(emission, step, lines)
+    if lines.length <= BLOCK_LENGTH:
+        return SortBlock(emission, step, lines).commands()
+    return SortLong(emission, step, lines).commands()
+
+
+__all__ = ["render"]
