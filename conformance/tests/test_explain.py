@@ -185,6 +185,55 @@ def test_an_output_used_as_scratch_is_named() -> None:
     assert "writes over what step 0 left for " in found.what
 
 
+SHIFTED = """graph g(%0: f32[2,2], %1: f32[2,2]) {
+  %2: f32[2,2] = dot_general(%0, %1) {
+    batch=((), ()), contract=((1,), (0,)), accumulate=f32, result=f32
+  }
+  %3: f32[] = constant() {value=f32[](0.0)}
+  %4: f32[2,2] = pad(%2, %3) {lo=(1, 0), hi=(-1, 0), interior=(0, 0)}
+  return %4
+}"""
+WORDS = """graph g(%0: u32[4], %1: u32[4]) {
+  %2: u32[4], %3: u32[4] = threefry2x32(%0, %1, %0, %1)
+  %4: u32[4] = neg(%2)
+  return %4
+}"""
+CHOSEN = """graph g(%0: f32[3], %1: i32[3], %2: f32[3]) {
+  %3: i32[3] = constant() {value=i32[3](-1073741824)}
+  %4: bool[3] = compare(%1, %3) {direction="lt"}
+  %5: f32[3] = select(%4, %0, %2)
+  return %5
+}"""
+
+
+def planted(id: str, ir: str) -> Cause:
+    fault = next(fault for fault in corpus.faults() if fault.id == id)
+    graph = case(ir).graph
+    data = tuple(Recipe("ramp", n) for n in range(len(graph.inputs)))
+    target = opened(fault.plant(Reference(depth=fault.depth)))
+    return locate(target, case(ir, data), fuse="threefry" not in ir and "select" not in ir)
+
+
+def test_two_steps_that_are_wrong_together_are_named_with_what_is_between_them() -> None:
+    found = planted("FU07", SHIFTED)
+    assert (found.kind, found.name) == ("together", "k0_dot_general and k1_copy")
+    assert "f32[2,2]@arena+0 is taken for free memory while it is read" in found.what
+    found = planted("FU01", CHOSEN)
+    assert (found.kind, found.name) == ("together", "k0_compare and k1_select")
+    assert "reads bool[3]@arena+0 before step 0 (k0_compare) has written it" in found.what
+
+
+def test_a_step_that_is_wrong_in_scratch_alone_is_guilty_itself() -> None:
+    found = planted("BF07", SHIFTED)
+    assert (found.kind, found.name) == ("kernel", "k0_dot_general")
+    assert found.kernel
+    assert found.source
+    assert "in scratch memory that held 0xFF" in found.what
+    found = planted("BF09b", WORDS)
+    assert (found.kind, found.name) == ("op", "threefry2x32")
+    assert "what is there belongs in u32[4]@arena+" in found.what
+
+
 def test_what_a_device_does_not_write_shows_every_time() -> None:
     def edit(device: Any) -> Any:
         device.ops = {**device.ops, "sort": lambda *views, out, **attrs: None}

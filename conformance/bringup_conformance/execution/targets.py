@@ -109,7 +109,7 @@ class DeviceTarget:
     ) -> Runnable:
         """The arrays that the program is called on hold afterwards what it left in its inputs.
 
-        Before each call, memory that the device has in store for small results and scratch is
+        Before each launch, memory that the device has in store for small results and scratch is
         filled with 0xFF, so that what is read before it is written shows, and shows again.
         Raises what the device raises.
         """
@@ -118,13 +118,12 @@ class DeviceTarget:
         self.spent += Spent(compiling=time.perf_counter() - start)
         assert compiled.executable is not None
         ins, outs = [v.type for v in graph.inputs], [v.type for v in graph.outputs]
-        run = _callable(self.device.device, compiled.executable, outs, ins)
-        cost = compiled.cost()
         sizes = [t.nbytes for t in outs] + [p.arena_bytes for p in compiled.programs]
         small = [size for size in sizes if 0 < size <= _SPOILT]
+        run = _callable(self.device.device, compiled.executable, outs, ins, small)
+        cost = compiled.cost()
 
         def counted(inputs: Sequence[Array]) -> list[Array]:
-            _spoil(self.device.device, small)
             start = time.perf_counter()
             results = run(inputs)
             seconds = time.perf_counter() - start
@@ -138,18 +137,12 @@ def runnable_of(device: OpenDevice, program: Program, *, spoil: bool = False) ->
     """What a device makes of a program at hand, past passes, fusion and planning.
 
     spoil: fill memory that the device has in store for results and scratch with 0xFF before each
-    call, so that what is read before it is written shows.
+    launch, so that what is read before it is written shows.
     Arrays hold afterwards what is left in the inputs.  Raises what the device raises.
     """
     executable = device.device.compile(program)
-    run = _callable(device.device, executable, program.outputs, program.inputs)
     sizes = [t.nbytes for t in program.outputs] + [program.arena_bytes] if spoil else []
-
-    def call(inputs: Sequence[Array]) -> list[Array]:
-        _spoil(device.device, sizes)
-        return run(inputs)
-
-    return call
+    return _callable(device.device, executable, program.outputs, program.inputs, sizes)
 
 
 def _spoil(device: Device, sizes: Sequence[int]) -> None:
@@ -166,11 +159,15 @@ def _callable(
     executable: Executable,
     outs: Sequence[TensorType],
     shown: Sequence[TensorType] = (),
+    spoilt: Sequence[int] = (),
 ) -> Runnable:
-    """shown: types of the inputs, if their arrays are to hold what is left in them."""
+    """shown: types of the inputs, if their arrays are to hold what is left in them.  spoilt: sizes
+    of memory to spoil once the inputs have theirs.
+    """
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         buffers = [transfer.upload(device, array) for array in inputs]
+        _spoil(device, spoilt)
         results = transfer.execute(device, executable, buffers, len(outs))
         pairs = zip(results, outs, strict=True)
         found = [transfer.download(device, buffer, type_) for buffer, type_ in pairs]

@@ -340,8 +340,11 @@ class _Search:
             )
         )
         found = together.first_spoilt(
-            self.device, program, self._places(), self._is_right, self.sets, self.kernel_passes
-        )
+            self.device, program, self._places(), self._is_right, self.sets, self.right,
+            self.kernel_passes,
+        )  # fmt: skip
+        if found is not None and found.kind in ("kernel", "op", "loop"):
+            return self._in_its_place(found)
         if found is not None:
             return replace(found, ir_before=print_graph(self.ready), ir_after=str(program))
         problem = self._by_host(self.case, self.sets, self.target.compile(
@@ -358,6 +361,19 @@ class _Search:
             f"memory, and the program is not: {problem.what}", steps=len(program.steps),
             ir_before=print_graph(self.ready), ir_after=str(program),
             kernels=tuple(map(str, program.kernels)),
+        )  # fmt: skip
+
+    def _in_its_place(self, found: Cause) -> Cause:
+        """A step that is wrong alone, but only with its results in scratch memory."""
+        _, program = self.made
+        number = found.step or 0
+        reads, writes = self._places()[number]
+        lone = alone(program, program.steps[number], reads, writes)
+        source, asm = texts(self.device, lone)
+        cause = self._accused(number, lone, writes)
+        return replace(
+            cause, what=found.what, slots=found.slots, mismatches=found.mismatches, source=source,
+            asm=asm,
         )  # fmt: skip
 
     def _is_right(self, value: Value, array: Array, number: int) -> str:

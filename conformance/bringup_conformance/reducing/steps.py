@@ -132,6 +132,48 @@ def upto(program: Program, count: int, looks: Sequence[Slot], copies: Copies) ->
     )
 
 
+def some(
+    program: Program,
+    steps: Sequence[tuple[list[Place], list[Place]]],
+    kept: Sequence[int],
+    looks: Sequence[Slot],
+    copies: Copies,
+) -> tuple[Program, list[Value]]:
+    """A few steps of a program, in the memory they have there, then a copy of each place looked at.
+
+    What other steps make are inputs; their values are returned beside the program.
+    """
+    made = {value for n in kept for value, _ in steps[n][1]}
+    given: dict[Value, Slot] = {}
+    written = {s.index for n in kept for s in written_by(program.steps[n]) if s.space == "output"}
+    number = {old: new for new, old in enumerate(sorted(written))}
+
+    def renamed(slot: Slot) -> Slot:
+        return replace(slot, index=number[slot.index]) if slot.space == "output" else slot
+
+    chosen: list[Step] = []
+    for n in kept:
+        reads, writes = steps[n]
+        table = {slot: renamed(slot) for _, slot in reads if slot.space == "output"}
+        for value, slot in reads:
+            if value not in made and slot.space != "constant":
+                given.setdefault(value, Slot("input", len(given), 0, slot.type))
+                table[slot] = given[value]
+        chosen.append(_moved(program.steps[n], table, {s: renamed(s) for _, s in writes}))
+    first = len(number)
+    for n, slot in enumerate(looks):
+        chosen.append(copies.step(renamed(slot), Slot("output", first + n, 0, slot.type)))
+    made_program = replace(
+        program,
+        inputs=tuple(slot.type for slot in given.values()),
+        outputs=(*(program.outputs[i] for i in sorted(written)), *(slot.type for slot in looks)),
+        steps=tuple(chosen),
+        donated=frozenset(),
+        aliases=(),
+    )
+    return made_program, list(given)
+
+
 def _renamed(step: Step, table: dict[Slot, Slot]) -> Step:
     if isinstance(step, KernelStep):
         return replace(step, slots=tuple(table[slot] for slot in step.slots))
@@ -166,6 +208,7 @@ __all__ = [
     "inputs_of",
     "overlap",
     "places",
+    "some",
     "upto",
     "written_by",
 ]
