@@ -253,7 +253,7 @@ class Copier:
         found: dict[str, _Place] = {}
         for _, inner in self._units:
             if inner.text not in found:
-                bound = None if total % plan.layout.depth == 0 else total
+                bound = total if total % plan.layout.depth or not total else None
                 place = self._place(inner, b.add(first, inner), made.inner, bound, plan.along)
                 for axis, clip in made.clips.items():
                     stop = evaluate(b, clip, self.base, False)

@@ -20,12 +20,11 @@ from bringup_cuda.contraction.copying import CHUNK, Copier, Plan, Threads, neigh
 from bringup_cuda.contraction.engine import Engine, sum_stride, sum_type
 from bringup_cuda.contraction.fma import FmaEngine
 from bringup_cuda.contraction.form import Contraction, size
+from bringup_cuda.contraction.memory import shared_memory
 from bringup_cuda.contraction.planning import Planned, Side
 from bringup_cuda.contraction.points import Point, Points, decode, number, widest_store
 
-_GLOBAL, _SHARED = 1, 3
-#: Static shared memory of a kernel; more of it is asked for at the launch.
-STATIC_BYTES = 48 << 10
+_GLOBAL = 1
 #: Rows of tiles whose blocks follow each other, so that they find each other's columns in L2.
 _GROUP = 8
 
@@ -57,26 +56,10 @@ class _Emitter:
             zip(kernel.buffers, self.function.args, strict=True)
         )
         self.mine = self._read("tid.x")
-        self.shared = self._shared_memory()
+        self.shared, self.dynamic = shared_memory(module, name, planned.shared_bytes)
 
     def _read(self, register: str) -> Val:
         return self.b.intrinsic(f"llvm.nvvm.read.ptx.sreg.{register}", ir.i32, (), ())
-
-    @property
-    def nbytes(self) -> int:
-        """Shared memory of a block."""
-        return self.planned.shared_bytes
-
-    def _shared_memory(self) -> Val:
-        dynamic = self.nbytes > STATIC_BYTES
-        return self.module.global_variable(
-            f"{self.name}_shared",
-            ir.array(ir.i8, 0 if dynamic else self.nbytes),
-            "" if dynamic else "undef",
-            align=128,
-            linkage="external" if dynamic else "internal",
-            address_space=_SHARED,
-        )
 
     def run(self) -> SimtKernel:
         """Emit all of it."""
@@ -107,8 +90,7 @@ class _Emitter:
         self._barrier()
         self._epilogue(base, first)
         b.ret()
-        dynamic = self.nbytes if self.nbytes > STATIC_BYTES else 0
-        return SimtKernel(self.name, self.planned.blocks, self.threads, dynamic)
+        return SimtKernel(self.name, self.planned.blocks, self.threads, self.dynamic)
 
     def _engine(self, plans: tuple[Plan, Plan]) -> Engine:
         layouts = plans[0].layout, plans[1].layout

@@ -30,7 +30,7 @@ class Engine(Protocol):
 def sum_type(dtype: DType) -> Type:
     """The LLVM type that sums of a dtype are kept in: integers wrap in the low bits of theirs."""
     if dtype.is_float:
-        return ir.f32 if dtype.bits == 32 else ir.f64
+        return ir.f64 if dtype.bits == 64 else ir.f32
     return ir.i32 if dtype.bits <= 32 else ir.i64
 
 

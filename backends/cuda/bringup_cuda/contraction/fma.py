@@ -15,6 +15,8 @@ from bringup_cuda.contraction.tiles import Tile
 
 #: Threads of a warp down and across: its rows are four, so that one read serves eight threads.
 _WARP = (4, 8)
+#: Inner elements whose products are written out.
+_UNROLLED = 8
 
 
 class Side:
@@ -42,16 +44,16 @@ class Side:
         start = b.mul(self.own, number(self.lanes))
         return b.add(start, number(piece * self.threads * self.lanes + lane))
 
-    def read(self, tile: Val, inner: int, depth: int) -> list[list[Val]]:
+    def read(self, tile: Val, inner: Val, depth: int) -> list[list[Val]]:
         """For ``depth`` inner elements from ``inner``: the thread's elements, widened."""
         if self.layout.inner_minor:
-            lines = [self._line(tile, self.place(n), number(inner), depth) for n in range(self.count)]
+            lines = [self._line(tile, self.place(n), inner, depth) for n in range(self.count)]
             return [[line[d] for line in lines] for d in range(depth)]
         result: list[list[Val]] = []
         for d in range(depth):
             row: list[Val] = []
             for n in range(0, self.count, self.lanes):
-                row += self._line(tile, self.place(n), number(inner + d), self.lanes)
+                row += self._line(tile, self.place(n), self.b.add(inner, number(d)), self.lanes)
             result.append(row)
         return result
 
@@ -94,21 +96,32 @@ class FmaEngine:
 
     def step(self, left: Val, right: Val, sums: Sequence[Val]) -> list[Val]:
         """Add the products of two tiles in shared memory."""
-        b = self.b
+        if self.depth <= _UNROLLED:
+            return self._products(left, right, number(0), self.depth, sums)
+        with self.b.loop(number(0), number(self.depth), _UNROLLED, sums) as loop:
+            loop.next(*self._products(left, right, loop.index, _UNROLLED, loop.carried))
+        return list(loop.carried)
+
+    def _products(
+        self, left: Val, right: Val, first: Val, count: int, sums: Sequence[Val]
+    ) -> list[Val]:
         minor = [s.layout for s in (self.rows, self.columns) if s.layout.inner_minor]
         depth = CHUNK // max(m.dtype.itemsize for m in minor) if minor else 1
         if len(minor) == 2:
             depth = max(depth // 2, 1)  # or the elements of both would take more than sums
         live = list(sums)
-        for inner in range(0, self.depth, depth):
-            rows = self.rows.read(left, inner, depth)
-            columns = self.columns.read(right, inner, depth)
+        for inner in range(0, count, depth):
+            at = self.b.add(first, number(inner))
+            rows, columns = (s.read(t, at, depth) for s, t in self._sides(left, right))
             for xs, ys in zip(rows, columns, strict=True):
                 for i, x in enumerate(xs):
                     for j, y in enumerate(ys):
                         place = i * len(ys) + j
                         live[place] = self._add(x, y, live[place])
         return live
+
+    def _sides(self, left: Val, right: Val) -> tuple[tuple[Side, Val], tuple[Side, Val]]:
+        return (self.rows, left), (self.columns, right)
 
     def _add(self, x: Val, y: Val, total: Val) -> Val:
         if self.type.is_float:

@@ -9,7 +9,8 @@ from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import SplitFold, split_fold
 from bringup.llvm.simt import SimtKernel
 from bringup.program.program import KernelStep, OpStep
-from bringup_cuda.commands import Command, Launch
+from bringup_cuda.commands import Clear, Command, Launch
+from bringup_cuda.contraction.attention import emit_attention, form_of, plan_attention
 from bringup_cuda.contraction.emit import emit_contraction
 from bringup_cuda.contraction.form import size
 from bringup_cuda.contraction.planning import Planned, plan
@@ -18,9 +19,11 @@ from bringup_cuda.lower import Emission, emit_once
 
 
 def render(emission: Emission, step: KernelStep | OpStep) -> Sequence[Command] | None:
-    """The commands of a kernel that sums products over rows and columns; None for others."""
-    if not isinstance(step, KernelStep):
-        return None
+    """The commands of a kernel that sums products over rows and columns, or of attention; None for
+    others.
+    """
+    if isinstance(step, OpStep):
+        return _attention(emission, step) if step.name == "attention" else None
     planned = plan(step.kernel, emission.target)
     if planned is None:
         return None
@@ -32,6 +35,22 @@ def render(emission: Emission, step: KernelStep | OpStep) -> Sequence[Command] |
     scratch = tuple(emission.scratch(t.nbytes) for t in split.scratch)
     kernels = [_emit(emission, whole, split.clips), emit_once(emission, split.final, {})]
     return [Launch(kernel, (*step.slots, *scratch), step) for kernel in kernels]
+
+
+def _attention(emission: Emission, step: OpStep) -> Sequence[Command]:
+    form = form_of(step)
+    (result,) = step.results
+    if not form.batch * form.queries * form.values:
+        return []
+    if not form.keys:
+        return [Clear(result, result.type.nbytes)]
+    key = f"attention {form}"
+    found = emission.known.get(key)
+    if found is None:
+        planned = plan_attention(form, emission.target)
+        name = emission.name("attention")
+        found = emission.known[key] = emit_attention(emission.module, planned, name)
+    return [Launch(found, step.slots, step)]
 
 
 def cut(planned: Planned, architecture: str) -> SplitFold | None:
