@@ -19,6 +19,7 @@ from bringup_cuda.memory import Block, DevicePool, HostPool, Pinned
 from bringup_cuda.streams import Streams
 
 if TYPE_CHECKING:
+    from bringup.backend.dispatch import ArrayLayout, Dispatcher
     from bringup_cuda.bodies import Body, Loaded
     from bringup_cuda.executable import CudaExecutable
 
@@ -256,6 +257,12 @@ class CudaDevice(Device):
                 return CudaExecutable(self, program, translated, loaded)
         except self.driver.Error as error:
             raise self.failed(error) from error
+
+    def dispatcher(self, layout: ArrayLayout, slow: Callable[..., Any]) -> Dispatcher | None:
+        """A table for calls that repeat: a late error loses the device, so none is told apart."""
+        from bringup.runtime.repeats import RepeatedCalls
+
+        return RepeatedCalls(self, layout, slow)
 
     def _loaded(self, text: str) -> Loaded:
         """The module of some code, which programs share; the caller releases it."""
