@@ -17,7 +17,7 @@ from bringup_cuda.emulator.layout import SHARED_WINDOW
 
 ALIGNMENT = 256
 #: Bytes between allocations that belong to none.
-_GAP = 256
+GAP = 256
 # Python names it since 3.13.
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 
@@ -81,9 +81,9 @@ class Arena:
         """The first gap that is wide enough: memory that was touched before is there already."""
         end = self.address + SHARED_WINDOW
         for start in (*self._live, self.address + self.bytes):
-            if end + size + _GAP <= start:
+            if end + size + GAP <= start:
                 return end
-            end = _up(start + self._sizes.get(start, 0) + _GAP)
+            end = _up(start + self._sizes.get(start, 0) + GAP)
         raise OutOfArena
 
     def free(self, address: int) -> None:

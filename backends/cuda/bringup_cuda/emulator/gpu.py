@@ -11,7 +11,7 @@ from math import gcd
 from typing import Any
 
 from bringup_cuda.emulator import report
-from bringup_cuda.emulator.arena import Arena, Reserved
+from bringup_cuda.emulator.arena import GAP, Arena, Reserved
 from bringup_cuda.emulator.layout import (
     COPY_BYTES,
     MAX_COPIES,
@@ -188,12 +188,13 @@ class Gpu:
         inside = address - found.address
         if inside < found.size:
             return f"byte {inside} of an allocation of {found.size} bytes"
+        behind = f"{inside - found.size} bytes behind an allocation of {found.size} bytes"
+        if inside - found.size < GAP:
+            return behind
         for freed in reversed(self.arena.freed):
             if freed.address <= address < freed.address + freed.size:
                 return f"byte {address - freed.address} of {freed.size} bytes that were freed"
-        if inside - found.size > 1 << 20:
-            return _STRANGER
-        return f"{inside - found.size} bytes behind an allocation of {found.size} bytes"
+        return _STRANGER if inside - found.size > 1 << 20 else behind
 
     def _details(self, fault: int, record: int, info: int, block: Shape) -> tuple[str, ...]:
         if fault == Fault.DIVERGENT_WARP:

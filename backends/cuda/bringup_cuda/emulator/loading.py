@@ -84,9 +84,10 @@ def load(text: str, *, checked: bool = True) -> Loaded:
     native()
     made = rewrite(canonical(text), checked=checked)
     entries = [f"{name}.entry" for name in made.kernels]
-    exports = [*entries, *made.tables]
-    code = engine().compile_native(made.text, exports, KERNEL_LEVEL)
-    tables = [(code.addresses[n], code.addresses[n] + size) for n, size in made.tables.items()]
+    asks = {f"emu.table.{name}": size for name, size in made.tables.items()}
+    code = engine().compile_native(made.text, [*entries, *asks], KERNEL_LEVEL)
+    starts = [ctypes.CFUNCTYPE(ctypes.c_size_t)(code.addresses[name])() for name in asks]
+    tables = [(s, s + size) for s, size in zip(starts, asks.values(), strict=True)]
     found = {name: code.addresses[f"{name}.entry"] for name in made.kernels}
     return Loaded(made.kernels, found, made.sites, tables, code)
 

@@ -79,7 +79,8 @@ class Rewritten:
 
     kernels: by name.
     sites: the instructions that faults can name: function and text.
-    tables: constants of the module, by name, with their sizes.
+    tables: constants of the module, by name, with their sizes; ``emu.table.<name>()`` gives the
+    address.
     """
 
     text: str
@@ -203,6 +204,7 @@ class _Rewriter:
             out += self._line(line)
         out += sorted(_declaration(s) for s in self.used.values())
         out += _OWN
+        out += (f'define ptr @"emu.table.{n}"() nounwind {{ ret ptr @{n} }}' for n in self.tables)
         return Rewritten("\n".join(out) + "\n", self._kernels(), tuple(self.sites), self.tables)
 
     def _kernels(self) -> dict[str, KernelCode]:
