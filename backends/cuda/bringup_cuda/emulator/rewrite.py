@@ -407,6 +407,7 @@ class _Rewriter:
     def _shim(self, line: str, found: re.Match[str], shim: Shim) -> str:
         self.used[shim.name] = shim
         self.function.waits |= shim.waits
+        self.function.granule = min(self.function.granule, shim.grain.bit_length() - 1)
         operands = [f"{_type_of(a)} {_value_of(a)}" for a in split(found["args"])]
         given = ", ".join(["ptr %emu.t", f"i32 {self._site(line)}", *operands])
         result = f"{found['name']} = " if found["name"] else ""

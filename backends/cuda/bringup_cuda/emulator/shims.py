@@ -62,6 +62,7 @@ class Shim:
     name, ret, params: the intrinsic's, pointers without address space.
     waits: whether a thread may wait in it, so that threads must be fibres.
     body: builds the function.
+    grain: the least bytes of memory it touches at once.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Shim:
     params: tuple[Type, ...]
     body: Body
     waits: bool = False
+    grain: int = 16
 
     @property
     def symbol(self) -> str:
