@@ -415,7 +415,7 @@ class _Emitter:
         self._finish(loop.carried[1], loop.carried[2:])
         b.ret()
         count = self.form.batch * self.planned.tiles * self.planned.pieces
-        return SimtKernel(self.name, count, self.planned.threads, self.dynamic)
+        return SimtKernel(self.name, count, self.planned.threads, self.dynamic, True)
 
     def _blocks(self) -> Val:
         """How many tiles of keys any query of the block sees."""

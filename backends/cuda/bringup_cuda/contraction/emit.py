@@ -90,7 +90,7 @@ class _Emitter:
         self._barrier()
         self._epilogue(base, first)
         b.ret()
-        return SimtKernel(self.name, self.planned.blocks, self.threads, self.dynamic)
+        return SimtKernel(self.name, self.planned.blocks, self.threads, self.dynamic, True)
 
     def _engine(self, plans: tuple[Plan, Plan]) -> Engine:
         layouts = plans[0].layout, plans[1].layout

@@ -19,11 +19,9 @@ from bringup_cuda.lower import Emission, emit_once
 
 
 def render(emission: Emission, step: KernelStep | OpStep) -> Sequence[Command] | None:
-    """The commands of a kernel that sums products over rows and columns, or of attention; None for
-    others.
-    """
-    if isinstance(step, OpStep):
-        return _attention(emission, step) if step.name == "attention" else None
+    """The commands of a kernel that sums products over rows and columns; None for others."""
+    if not isinstance(step, KernelStep):
+        return None
     planned = plan(step.kernel, emission.target)
     if planned is None:
         return None
@@ -33,11 +31,17 @@ def render(emission: Emission, step: KernelStep | OpStep) -> Sequence[Command] |
     whole = plan(split.partial, emission.target, split.clips)
     assert whole is not None, "a part of a contraction is one"
     scratch = tuple(emission.scratch(t.nbytes) for t in split.scratch)
-    kernels = [_emit(emission, whole, split.clips), emit_once(emission, split.final, {})]
+    count = len(step.kernel.buffers)
+    parts_ = frozenset(range(count, count + len(scratch)))
+    kernels = [
+        _emit(emission, whole, split.clips),
+        emit_once(emission, split.final, {}, parts_),
+    ]
     return [Launch(kernel, (*step.slots, *scratch), step) for kernel in kernels]
 
 
-def _attention(emission: Emission, step: OpStep) -> Sequence[Command]:
+def render_attention(emission: Emission, step: OpStep) -> Sequence[Command]:
+    """The commands of a step of the row ``attention``."""
     form = form_of(step)
     (result,) = step.results
     if not form.batch * form.queries * form.values:

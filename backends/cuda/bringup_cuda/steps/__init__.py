@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 #: The module of each op that has an emitter, in this package; its function is ``render``.
 EMITTERS = {
+    "attention": "attention",
     "cumulative": "cumulative",
     "sort": "sorting",
 }
