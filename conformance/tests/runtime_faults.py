@@ -78,6 +78,14 @@ def overlapping(device: Any, inner: Any, nbytes: int) -> Any:
     return made
 
 
+def empty_over_others(device: Any, inner: Any, nbytes: int) -> Any:
+    """Empty memory lies over the last that was given out, which is free with it."""
+    if nbytes or not hasattr(device, "last"):
+        device.last = inner(nbytes)
+        return device.last
+    return Block(device.last.start, 0)
+
+
 def three_quarters(_device: Any, inner: Any, handle: Any, data: memoryview) -> None:
     inner(handle, data[: len(data) // 4 * 4] if len(data) > 4 else data)
 
@@ -330,7 +338,18 @@ def zero_divisor(call: OpCall) -> Any:
     return None
 
 
+def gives_up(_call: OpCall) -> Any:
+    raise DeviceError("no such function")
+
+
 # -- limits
+
+
+def eight_axes(_device: Any, run: Any, program: Any, inputs: Handles, _: Any) -> Handles:
+    if any(len(type_.shape) > 8 for type_ in program.inputs):
+        raise DeviceError("more axes than a launch has")
+    results: Handles = run(inputs)
+    return results
 
 
 def thirty_two(_device: Any, run: Any, _program: Any, inputs: Handles, _: Any) -> Handles:
@@ -433,6 +452,11 @@ def other_product(backend: Backend) -> Backend:
 def stuck(call: OpCall) -> Any:
     """All words are those of the first counter."""
     return np.full_like(call.right, call.right.reshape(-1)[0]) if call.right.size else None
+
+
+def coarse(call: OpCall) -> Any:
+    """Words of eight bits."""
+    return call.right & 0xFF000000
 
 
 WORDS = with_ops({"threefry2x32": stuck})

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import runtime_faults as f
+import toys
+from planted import faulty
 
+import bringup as bu
 import bringup.runtime.compiler as compiler
 from bringup.api import jit
 from bringup.backend import Backend
+from bringup.errors import DeviceError, OpTypeError
 from bringup.runtime import runs, transfer
+from bringup.runtime.compiled import Compiled
 from bringup_conformance.cases import Check, NotOffered, Problem, Unsupported
 from bringup_conformance.execution.plan import Plan, budget_of
 from bringup_conformance.execution.support import Support
@@ -93,6 +99,7 @@ FAULTS: dict[str, Plant] = {
     "memory.outside-untouched": f.calls(f.writes_behind),
     "memory.contents-kept": f.calls(f.writes_far_behind),
     "memory.disjoint": with_method("alloc", f.overlapping),
+    "memory.zero-bytes": with_method("alloc", f.empty_over_others),
     "memory.odd-sizes": with_method("upload", f.three_quarters),
     "memory.aligned": seen(f.unaligned_view),
     "memory.host-view": seen(f.snapshot_view),
@@ -116,6 +123,7 @@ FAULTS: dict[str, Plant] = {
     "errors.family": with_method("alloc", f.foreign_error),
     "limits.buffers": f.calls(f.thirty_two),
     "limits.empty": f.calls(f.no_empty),
+    "limits.rank": f.calls(f.eight_axes),
     "limits.scalars": f.calls(f.no_rank),
     "limits.long-rows": f.calls(f.short_rows),
     "limits.many-instructions": with_method("compile", f.small_programs),
@@ -134,9 +142,18 @@ def test_a_check_finds_its_fault(name: str) -> None:
 
 
 def found(backend: Backend, name: str) -> bool:
-    """What a device raises is a result as well."""
+    target = target_of(backend)
+    item = check(target, name)
+    assert isinstance(item, Check), item
+    return fails(item, target)
+
+
+def fails(item: Check, target: DeviceTarget) -> bool:
+    """What a device raises is a result as well, but that it offers nothing."""
     try:
-        return run(backend, name) is not None
+        return item.run(target) is not None
+    except NotOffered:
+        return False
     except Exception:  # noqa: BLE001  (as above)
         return True
 
@@ -167,12 +184,57 @@ OPS: dict[str, Plant] = {
     "random.same-key": f.WORDS,
     "random.keys-apart": f.WORDS,
     "random.normal-finite": f.WORDS,
+    "random.uniform-range": with_ops({"threefry2x32": f.coarse}),
+    "declaration.claims-run": with_ops({"erf": f.gives_up}),
 }
 
 
 @pytest.mark.parametrize("name", OPS)
 def test_a_check_finds_a_fault_of_an_op(name: str) -> None:
     assert found(OPS[name](reference(1)), name)
+
+
+#: Checks by the fault of the corpus that each is for.
+CORPUS = {
+    "memory.contents-irrelevant": "BF07",
+    "memory.scratch-sufficient": "BF06",
+    "transfer.round-trip": "TS08c",
+    "transfer.source-reusable": "TS03",
+    "transfer.zero-bytes": "TS12",
+    "transfer.copy-exact": "TS08b",
+    "stream.download-ordered": "TS01",
+    "stream.free-in-flight": "TS07",
+    "donation.values-same": "DN01",
+    "donation.others-untouched": "DN05",
+    "donation.still-read": "DN02",
+    "donation.returned-once": "DN06a",
+    "cache.hit-same": "ER12",
+    "cache.key-shape": "CK01",
+    "cache.key-dtype": "CK02a",
+    "cache.key-constant": "CK04",
+    "cache.key-attribute": "CK05",
+    "cache.key-operands": "CK10",
+    "cache.key-structure": "CK07",
+    "cache.key-donation": "CK03a",
+    "cache.key-device": "CK06",
+    "cache.key-lifetime": "CK09",
+    "threads.any-thread": "ER12b",
+    "lifetime.errors-balanced": "ER08c",
+    "errors.out-of-memory": "ER06c",
+}
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_a_check_finds_its_fault_of_the_corpus(name: str) -> None:
+    target = faulty(CORPUS[name])
+    item = check(target, name)
+    assert isinstance(item, Check)
+    assert fails(item, target)
+
+
+def test_every_check_finds_a_fault() -> None:
+    planted = {*FAULTS, *LATE, *OPS, *CORPUS, *TOYS, *SDK}
+    assert {promise.rules[0] for promise in PROMISES} - planted == set()
 
 
 def test_a_shorter_order_of_steps_is_told() -> None:
@@ -202,6 +264,54 @@ def _opened(backend: Any, device: Any) -> Any:
     from bringup.runtime.devices import OpenDevice
 
     return OpenDevice(backend.name, 0, backend, device, backend.devices()[0])
+
+
+#: Devices that other processes open by name, by what spoils their ops in a folder of caches.
+TOYS = {
+    "cache.disk-same": """
+import pathlib
+kept = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "nowhere"), "kept")
+if kept.parent.is_dir() and operands and operands[0].size:
+    if kept.exists() and kept.read_text() != "right":
+        operands[0].reshape(-1)[0] += 1
+    else:
+        kept.write_text("right")
+""",
+    "cache.processes-concurrent": """
+import pathlib
+lock = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "nowhere"), "lock")
+if lock.parent.is_dir():
+    if not lock.exists():
+        lock.write_text(str(os.getpid()))
+    elif lock.read_text() != str(os.getpid()):
+        raise RuntimeError("the cache is locked")
+""",
+}
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_a_check_finds_a_fault_of_what_processes_share(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "wrong"))
+    monkeypatch.setenv("XDG_CACHE_HOME", "nowhere")
+    toys.install(tmp_path / "wrong", monkeypatch, TOYS[name])
+    target = DeviceTarget.named("toy")
+    item = check(target, name)
+    assert isinstance(item, Check)
+    problem = item.run(target)
+    assert problem is not None
+    assert "process" in problem.what
+
+
+#: What no device can break.
+SDK = {
+    "donation.deleted", "donation.view-kept", "donation.passed-twice", "transfer.strided-source",
+    "transfer.reversed-source", "transfer.broadcast-source", "transfer.offset-source",
+    "errors.late-error-told", "errors.late-error-once", "errors.unsupported-refused",
+    "errors.wrong-operands", "errors.usable-after", "placement.device-asked", "placement.complete",
+    "stream.synchronize-completes", "declaration.without-hardware",
+}  # fmt: skip
 
 
 class TestTheSdkItself:
@@ -242,7 +352,56 @@ class TestTheSdkItself:
         monkeypatch.setattr(runs.Run, "check", lambda _run: None)
         assert run(reference(late=True), "errors.late-error-told") is not None
 
+    def test_errors_that_everybody_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(ledger: Any, _runs: list[runs.Run], error: DeviceError) -> None:
+            for each in ledger.pending:
+                each.error = error
+
+        monkeypatch.setattr(runs._Ledger, "fail", fail)
+        with pytest.raises(DeviceError, match="failed on demand"):
+            run(reference(late=True), "errors.late-error-once")
+
     def test_programs_that_are_not_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(compiler, "check_placement", lambda *_args: None)
         monkeypatch.setattr(compiler, "passes_for", lambda *_args, **_kwargs: ())
         assert found(reference(), "errors.unsupported-refused")
+
+    def test_errors_without_a_fix(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        right = OpTypeError.__init__
+
+        def without(self: OpTypeError, what: str, **facts: Any) -> None:
+            right(self, what, **{**facts, "fix": None})
+
+        monkeypatch.setattr(OpTypeError, "__init__", without)
+        problem = run(reference(), "errors.wrong-operands")
+        assert problem is not None
+        assert "names no fix" in problem.what
+
+    def test_an_error_that_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        right, kept = jit.Jit._trace, list[Exception]()
+
+        def trace(self: Any, *rest: Any) -> Any:
+            if kept:
+                raise kept[0]
+            try:
+                return right(self, *rest)
+            except Exception as error:
+                kept.append(error)
+                raise
+
+        monkeypatch.setattr(jit.Jit, "_trace", trace)
+        assert found(reference(), "errors.usable-after")
+
+    def test_arrays_made_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        other, right = target_of(reference()).device, bu.zeros
+        monkeypatch.setattr(bu, "zeros", lambda n: right(n, device=other))
+        problem = run(reference(), "placement.device-asked")
+        assert problem is not None
+        assert problem.what.startswith("zeros is on")
+
+    def test_instructions_that_nobody_places(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        right = Compiled.placement
+        monkeypatch.setattr(Compiled, "placement", lambda made: right(made)[:-1])
+        problem = run(reference(), "placement.complete")
+        assert problem is not None
+        assert "rows for" in problem.what

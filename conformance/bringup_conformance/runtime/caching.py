@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -85,23 +86,28 @@ def _call(bench: Bench, fn: Callable[..., object], sample: Sample, turn: str) ->
 
 
 def _key_donation(bench: Bench) -> None:
-    """One function with and without donation, in turn: where nothing is donated, inputs stay."""
+    """Functions with and without donation, in turn, each way first once: where nothing is donated,
+    inputs stay.
+    """
     x, y = bench.ramp(65), bench.small(65, seed=2)
+    ways: tuple[Any, ...] = ((), 0, 1, (0, 1), (), (0, 1), ())
+    for factor, order in ((2, ways), (3, ways[1:]), (4, ways[2:]), (5, ways[3:])):
 
-    def fn(a: bu.Array, b: bu.Array) -> bu.Array:
-        return a * 2 + b
+        def fn(a: bu.Array, b: bu.Array, factor: int = factor) -> bu.Array:
+            return a * factor + b
 
-    right = x * np.array(2, x.dtype) + y
-    for donate in ((), 0, 1, (0, 1), (), (0, 1), ()):
-        made = bench.jit(fn, donate_argnums=donate)
-        arrays = [bench.array(x), bench.array(y)]
-        bench.equal(bench.host(made(*arrays)), right, f"a * 2 + b with {donate} donated")
-        given = (donate,) if isinstance(donate, int) else donate
-        for i, (array, host) in enumerate(zip(arrays, (x, y), strict=True)):
-            if i in given:
-                continue
-            bench.require(not array.is_deleted, f"input {i} is deleted with {donate} donated")
-            bench.equal(bench.host(array), host, f"input {i} after a call with {donate} donated")
+        right = x * np.array(factor, x.dtype) + y
+        for donate in order:
+            made = bench.jit(fn, donate_argnums=donate)
+            arrays = [bench.array(x), bench.array(y)]
+            what = f"a * {factor} + b with {donate} donated"
+            bench.equal(bench.host(made(*arrays)), right, what)
+            given = (donate,) if isinstance(donate, int) else donate
+            for i, (array, host) in enumerate(zip(arrays, (x, y), strict=True)):
+                if i in given:
+                    continue
+                bench.require(not array.is_deleted, f"{what}: input {i} is deleted")
+                bench.equal(bench.host(array), host, f"{what}: input {i} afterwards")
 
 
 def _key_device(bench: Bench) -> None:
