@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -12,26 +13,31 @@ from bringup.backend import Lowered
 from bringup.errors import CompileError, UnsupportedError
 from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
-from bringup.kernel.split import split_fold
 from bringup.llvm import text as ir
 from bringup.llvm.simt import SimtKernel, SimtTarget, emit_simt
+from bringup.llvm.simt_split import split_for
 from bringup.llvm.text import Builder, Module, Val, const
-from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program
+from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, Slot
 from bringup_cuda.commands import Command, Control, Launch, Scratch, Translated
-from bringup_cuda.targets import ALIGNMENT, BASELINE, BLOCK, WARP
+from bringup_cuda.targets import ALIGNMENT, BASELINE, BLOCK, TILE_KIB, WARP
 
 TRIPLE = "nvptx64-nvidia-cuda"
+#: Threads that a multiprocessor should hold at once at least, of 2048 or fewer that it can.
+BUSY_THREADS = 768
 #: The PTX version that knows every architecture of `SHARED_KIB`.
 PTX_FEATURE = "+ptx87"
-#: Elements one block folds of a long reduction, and the grid size up to which reductions are cut.
-CHUNK_ELEMENTS = 1 << 14
-SPLIT_POINTS = 256
 
 
 def _shuffle(b: Builder, word: Val, mask: int) -> Val:
     everyone, last_lane = const(ir.i32, -1), const(ir.i32, WARP - 1)
     args = (everyone, word, const(ir.i32, mask), last_lane)
     return b.intrinsic("llvm.nvvm.shfl.sync.bfly.i32", ir.i32, args, ())
+
+
+def _attributes(threads: int) -> str:
+    """How many registers the assembler may give a thread: as many as leave room for others."""
+    blocks = max(1, BUSY_THREADS // threads)
+    return f'"nvvm.reqntid"="{threads}" "nvvm.minctasm"="{blocks}"'
 
 
 SIMT = SimtTarget(
@@ -42,8 +48,7 @@ SIMT = SimtTarget(
     grid_size="llvm.nvvm.read.ptx.sreg.nctaid.x",
     barrier="llvm.nvvm.barrier0",
     shuffle=_shuffle,
-    # The assembler then knows how many registers a thread may have.
-    attributes=lambda threads: f'"nvvm.reqntid"="{threads}"',
+    attributes=_attributes,
     block=BLOCK,
     warp=WARP,
 )
@@ -53,14 +58,17 @@ class Emission:
     """A program being translated.
 
     module: what kernels are emitted into.  target: the architecture, such as ``sm_90``.
+    simt: the machine, as core's emitters see it.
     """
 
     def __init__(self, target: str) -> None:
         self.module = Module(TRIPLE)
         self.target = target
+        self.simt = replace(SIMT, shared_bytes=TILE_KIB[target] * 1024)
         self.scratch_bytes = 0
         self.known: dict[str, SimtKernel] = {}
         self._used = 0
+        self._programs: list[Program] = []
 
     def name(self, label: str) -> str:
         """A function name that is still free."""
@@ -76,12 +84,34 @@ class Emission:
     def commands(self, program: Program) -> tuple[Command, ...]:
         """Everything its steps do.  Raises UnsupportedError for a step that nothing renders."""
         made: list[Command] = []
+        self._programs.append(program)
         for step in program.steps:
             if isinstance(step, CONTROL_STEPS):
                 made.append(Control(step, tuple(self.commands(p) for p in step.programs)))
             else:
                 made += self._step(step)
+        self._programs.pop()
         return tuple(made)
+
+    def constant(self, reads: Sequence[Slot], writes: Sequence[Slot]) -> list[bool]:
+        """Which of the slots that a launch of the step being rendered reads do not share memory
+        with one it writes.
+        """
+        return [not any(self._overlap(r, w) for w in writes) for r in reads]
+
+    def _overlap(self, one: Slot, other: Slot) -> bool:
+        spaces = {one.space, other.space}
+        if spaces == {"arena"}:
+            first, second = sorted((one, other), key=lambda slot: slot.offset)
+            return second.offset < first.offset + first.type.nbytes
+        if len(spaces) == 1:
+            return one.index == other.index
+        # What loops and branches take and give may share memory in ways that the loop knows.
+        nested = len(self._programs) > 1
+        if spaces == {"input", "output"}:
+            given, made = sorted((one, other), key=lambda slot: slot.space)
+            return nested or (made.index, given.index) in self._programs[-1].aliases
+        return False
 
     def _step(self, step: KernelStep | OpStep) -> Sequence[Command]:
         self._used = 0
@@ -99,7 +129,11 @@ class Emission:
 Renderer = Callable[[Emission, KernelStep | OpStep], Sequence[Command] | None]
 
 #: Who is asked to render a step, in order: ``module:function`` of each `Renderer`.
-RENDERERS = ("bringup_cuda.lower:render_kernel", "bringup_cuda.steps:render_step")
+RENDERERS = (
+    "bringup_cuda.contraction.render:render",
+    "bringup_cuda.lower:render_kernel",
+    "bringup_cuda.steps:render_step",
+)
 
 
 @lru_cache
@@ -115,26 +149,42 @@ def render_kernel(emission: Emission, step: KernelStep | OpStep) -> Sequence[Com
     """
     if not isinstance(step, KernelStep):
         return None
-    split = split_fold(step.kernel, chunk_elements=CHUNK_ELEMENTS, max_points=SPLIT_POINTS)
+    split = split_for(step.kernel, emission.simt)
+    constant = _constant(emission, step)
     if split is None:
-        kernel = emit_once(emission, step.kernel, {})
+        kernel = emit_once(emission, step.kernel, {}, constant)
         return [Launch(kernel, step.slots, step)] if kernel.blocks else []
     partials = tuple(emission.scratch(t.nbytes) for t in split.scratch)
+    count = len(step.kernel.buffers)
+    parts = frozenset(range(count, count + len(partials)))
     kernels = [
-        emit_once(emission, split.partial, split.clips),
-        emit_once(emission, split.final, {}),
+        emit_once(emission, split.partial, split.clips, constant),
+        emit_once(emission, split.final, {}, constant | parts),
     ]
     return [Launch(kernel, (*step.slots, *partials), step) for kernel in kernels]
 
 
-def emit_once(emission: Emission, kernel: Kernel, clips: Mapping[Axis, Expr]) -> SimtKernel:
-    """The function of a kernel, which equal kernels share."""
+def _constant(emission: Emission, step: KernelStep) -> frozenset[int]:
+    """The buffers of a step's kernel that nobody writes while it runs."""
+    outside = [(i, d.role) for i, d in enumerate(step.kernel.buffers) if d.role != "tile"]
+    slots = dict(zip(outside, step.slots, strict=True))
+    reads = {i: slot for (i, role), slot in slots.items() if role == "in"}
+    writes = [slot for (_, role), slot in slots.items() if role == "out"]
+    found = emission.constant(list(reads.values()), writes)
+    return frozenset(i for i, alone in zip(reads, found, strict=True) if alone)
+
+
+def emit_once(
+    emission: Emission, kernel: Kernel, clips: Mapping[Axis, Expr], constant: frozenset[int]
+) -> SimtKernel:
+    """The function of a kernel, which equal kernels share.  constant: as in `emit_simt`."""
     stops = "".join(f"{axis} < {stop}\n" for axis, stop in clips.items())
-    key = stops + str(kernel).split("\n", 1)[-1]
+    key = f"{sorted(constant)}\n{stops}" + str(kernel).split("\n", 1)[-1]
     found = emission.known.get(key)
     if found is None:
         name = emission.name(kernel.name)
-        found = emission.known[key] = emit_simt(emission.module, kernel, name, SIMT, clips)
+        made = emit_simt(emission.module, kernel, name, emission.simt, clips, constant)
+        found = emission.known[key] = made
     return found
 
 

@@ -22,6 +22,9 @@ SHARED_KIB = {
 #: What "no target" means: the oldest architecture that current toolkits compile for.
 BASELINE = "sm_75"
 
+#: What tiles may take of it, KiB; the rest is for partial results of a block.
+TILE_KIB = {name: kib - 4 for name, kib in SHARED_KIB.items()}
+
 WARP = 32
 BLOCK = 256
 # cuMemAlloc returns memory aligned to 256 bytes; arena slots keep that.
@@ -39,11 +42,11 @@ def capabilities_of(target: str) -> Capabilities:
     if name not in SHARED_KIB:
         known = ", ".join(SHARED_KIB)
         raise UnsupportedError(f"no architecture {name!r}", fix=f"use one of {known}")
-    shared = SHARED_KIB[name] * 1024
+    shared = TILE_KIB[name] * 1024
     return Capabilities(
         ops=claims(),
         kernels=emitter_claims(),
-        limits=Limits(buffers=MAX_BUFFERS, row_elements=shared // 8, tile_bytes=shared),
+        limits=Limits(buffers=MAX_BUFFERS, row_elements=shared // 4, tile_bytes=shared),
         shapes=Shapes(vector=WARP, block=BLOCK),
         alignment=ALIGNMENT,
         asynchronous=True,

@@ -16,14 +16,19 @@ _LIMIT = 1 << 31
 
 @record
 class Access:
-    """A load or store.  axes: those that move it through data.  bits: of an element."""
+    """A load or store.
+
+    axes: those that move it through data.  bits: of an element.  weight: iterations, fewer for
+    tiles, which are near.
+    """
 
     buffer: int
     index: Expr
     mask: tuple[Bound, ...]
     axes: frozenset[Axis]
     bits: int
-    weight: int
+    weight: float
+    tile: bool
 
 
 def accesses(kernel: Kernel, stages: Iterable[Stage]) -> Iterator[Access]:
@@ -36,8 +41,11 @@ def accesses(kernel: Kernel, stages: Iterable[Stage]) -> Iterator[Access]:
         ]
         found += [(s.buffer, s.index, s.mask, frozenset[Axis]()) for s in stage.stores]
         for buffer, index, mask, axes in found:
-            bits = memory_type(kernel.buffers[buffer].type.dtype).bits
-            yield Access(buffer, index, tuple(mask), axes, bits, weight)
+            decl = kernel.buffers[buffer]
+            bits = memory_type(decl.type.dtype).bits
+            tile = decl.role == "tile"
+            near = 0.25 if tile else 1
+            yield Access(buffer, index, tuple(mask), axes, bits, weight * near, tile)
 
 
 def divides(expr: Expr, lane: Axis | None, lanes: int) -> bool:
@@ -55,7 +63,7 @@ def is_even(bound: Bound, lane: Axis, lanes: int) -> bool:
 
 
 def _cost(access: Access, lane: Axis, lanes: int) -> float:
-    """Instructions per element and lane; scattered lanes cost a little more the more there are."""
+    """Instructions per element; neighbours that are no one access disturb other threads."""
     stride = access.index.coefficient(lane) if lane not in access.axes else None
     if not all(is_even(b, lane, lanes) for b in access.mask):
         return 1.5
@@ -63,7 +71,7 @@ def _cost(access: Access, lane: Axis, lanes: int) -> float:
         return 1 / lanes
     if stride == 1 and divides(access.index, lane, lanes):
         return 1 / lanes
-    return 1 + 0.05 * lanes if lanes > 1 else 1
+    return 1 + (0.25 if stride == 1 else 0.05) * (lanes - 1)
 
 
 def width(found: Iterable[Access], lane: Axis, fits: Callable[[int], bool]) -> int:
@@ -75,7 +83,7 @@ def width(found: Iterable[Access], lane: Axis, fits: Callable[[int], bool]) -> i
     moving = [a for a in listed if a.index.coefficient(lane) == 1 and lane not in a.axes]
     if not moving:
         return 1
-    most = WIDEST * 8 // max(a.bits for a in moving)
+    most = WIDEST * 8 // max([a.bits for a in moving if not a.tile] or [32])
     costs: dict[int, float] = {}
     lanes = 1
     while lanes <= most:

@@ -81,7 +81,7 @@ class SimtFrame:
         tiles = [(i, d.type) for i, d in enumerate(self.kernel.buffers) if d.role == "tile"]
         if not tiles:
             return
-        base = dynamic_shared(self.module, f"{self.name}.tiles", self.target)
+        base = dynamic_shared(self.module, f"{self.name}_tiles", self.target)
         for i, type_ in tiles:
             element = memory_type(type_.dtype)
             self.pointers[i] = self.b.gep(base, self.shared_bytes, ir.i8)

@@ -55,6 +55,7 @@ def plan(kernel: Kernel, target: SimtTarget) -> MapPlan:
     steps = kernel.points // lane.size * (lane.size // lanes)
     size = sum(len(s.body) for s in kernel.stages)
     copies = _COPIES if size <= 24 else _COPIES // 2 if size <= 64 else 1
+    copies *= 2 if lanes == 1 and size <= 12 else 1
     while copies > 1 and steps < copies * target.full:
         copies //= 2
     threads = min(target.block, max(target.warp, 1 << (steps - 1).bit_length()))

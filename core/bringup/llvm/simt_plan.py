@@ -115,9 +115,11 @@ def _wide(kernel: Kernel, buffer: int) -> int:
     return max(1, kernel.buffers[buffer].type.dtype.bits // 32)
 
 
-def _unroll(kernel: Kernel) -> int:
+def _unroll(kernel: Kernel, lanes: int) -> int:
+    """Positions a thread works on at once; more where each is a narrow access."""
     size = max(len(s.body) for s in _looping(kernel))
-    return _COPIES if size <= 24 else _COPIES // 2 if size <= 64 else 1
+    copies = _COPIES if size <= 24 else _COPIES // 2 if size <= 64 else 1
+    return copies * 2 if lanes == 1 and size <= 12 else copies
 
 
 # -- members along memory --------------------------------------------------------------------------
@@ -161,9 +163,16 @@ def _rows(kernel: Kernel, clips: Mapping[Axis, Expr], target: SimtTarget) -> Gro
             return made
     inner = tuple(_inner(kernel, s, clips, True) for s in kernel.stages)
     steps = max(s.trips // i.lanes for s, i in zip(kernel.stages, inner, strict=True))
-    usual = target.block if kernel.points * target.block >= target.full // 2 else target.most
+    # One tile that leaves no memory for a second block wants all the threads there can be.
+    crowded = _tile_bytes(kernel, 1) > target.shared_bytes // 8
+    busy = kernel.points * target.block >= target.full // 2
+    usual = target.block if busy and not crowded else target.most
     members = max(target.warp, min(usual, _above(steps / 2)))
-    copies = max(1, min(_unroll(kernel), _above(steps / members)))
+    narrow = min(i.lanes for i in inner if i.axes)
+    copies = max(1, min(_unroll(kernel, narrow), _above(steps / members)))
+    if members > target.block * 2:
+        # So many threads have few registers each.
+        copies = max(1, copies // 2)
     return Grouping(None, 1, 1, members, 1, inner, copies, False)
 
 
@@ -217,7 +226,7 @@ def _columns(
         if made is not None:
             return made
     inner = tuple(Inner(s.axes, 1) for s in kernel.stages)
-    copies = _unroll(kernel)
+    copies = _unroll(kernel, lanes)
     columns, members = _shape(kernel, lane, lanes, trips // copies, target)
     if has_tiles:
         while _tile_bytes(kernel, columns * lanes) > target.shared_bytes and columns * lanes > 1:

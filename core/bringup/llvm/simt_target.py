@@ -68,7 +68,8 @@ class SimtKernel:
 def dynamic_shared(module: Module, name: str, target: SimtTarget) -> Val:
     """The start of a block's dynamic shared memory, aligned to 16 bytes.
 
-    name: of the array, which is declared by this.
+    name: of the array, which is declared by this; letters, digits and underscores alone, since
+    assemblers see it.
     """
     return module.global_variable(
         name,
