@@ -8,6 +8,8 @@ That the threads of a warp go in step excuses nothing: hardware gives no such pr
 
 from __future__ import annotations
 
+from functools import partial
+
 from bringup.llvm.text import Module, Val, const, i1, i8, i32, i64, ptr, void
 from bringup_cpu.emit import Emit, define, number
 from bringup_cuda.emulator.layout import (
@@ -267,6 +269,10 @@ def _acquire(module: Module) -> None:
     b.ret()
 
 
+def _do(b: Emit, name: str, args: tuple[Val, ...]) -> None:
+    b.c(name, void, *args)
+
+
 def _check(module: Module) -> None:
     """``emu.check(t, address, access, site)``: before every access."""
     _acquire(module)
@@ -302,9 +308,5 @@ def _check(module: Module) -> None:
         cell = b.at(cells, b.shl(loop.index, number(4)))
         at = b.add(b.shl(loop.index, shift), b.get(context, Context.ARENA))
         args = (thread, cell, at, access, site, flag)
-        b.cond(
-            reads,
-            lambda: b.c("emu.read", void, *args) and None,
-            lambda: b.c("emu.write", void, *args) and None,
-        )
+        b.cond(reads, partial(_do, b, "emu.read", args), partial(_do, b, "emu.write", args))
     b.ret()
