@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from bringup_cuda.commands import Command
     from bringup_cuda.lower import Emission
 
-#: The module of each op that has an emitter, in this package; its function is ``render``.
+#: The emitter of each op that has one: a module of this package, and its function.
 EMITTERS = {
-    "attention": "attention",
-    "cumulative": "cumulative",
-    "sort": "sorting",
+    "attention": ("attention", "render"),
+    "cumulative": ("cumulative", "render"),
+    "dynamic_update_slice": ("scattering", "render_update"),
+    "scatter": ("scattering", "render"),
+    "sort": ("sorting", "render"),
 }
 
 Render = Callable[["Emission", OpStep], "Sequence[Command]"]
@@ -37,8 +39,8 @@ def render_step(emission: Emission, step: KernelStep | OpStep) -> Sequence[Comma
         return None
     if not any(slot.type.size for slot in step.results):
         return []
-    module = import_module(f"{__name__}.{EMITTERS[step.op.name]}")
-    render: Render = module.render
+    module, function = EMITTERS[step.op.name]
+    render: Render = getattr(import_module(f"{__name__}.{module}"), function)
     return render(emission, step)
 
 

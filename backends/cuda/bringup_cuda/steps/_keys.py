@@ -7,8 +7,9 @@ import math
 from bringup.dtypes import DType
 from bringup.llvm import text as ir
 from bringup.llvm.text import Builder, Type, Val, const
-from bringup.program.program import OpStep, Slot
+from bringup.program.program import OpStep
 from bringup.records import record
+from bringup_cuda.commands import Argument
 
 #: Bits that one pass orders by.
 DIGIT_BITS = 8
@@ -16,14 +17,20 @@ DIGIT_BITS = 8
 
 @record
 class Key:
-    """A key: what orders, and in which direction.  It is moved as its bits in memory."""
+    """A key: what orders, and in which direction.  It is moved as its bits in memory.
+
+    width: how many low bits of an unsigned number decide, if those above are 0; 0 for all.
+    """
 
     dtype: DType
     descending: bool
+    width: int = 0
 
     @property
     def bits(self) -> int:
         """How many bits decide."""
+        if self.width:
+            return self.width
         return 1 if self.dtype.kind == "bool" else self.dtype.bits
 
     @property
@@ -88,15 +95,18 @@ def raw_type(dtype: DType) -> Type:
 class Lines:
     """The lines of a sort: ``outer`` x ``inner``, of ``length`` elements that are ``inner`` apart.
 
-    operands, results: where they are.  keys: the first operands.
+    operands, results: where they are.  dtypes: of the operands.  keys: the first operands.
+    places: where the place goes that each element came from, as i32.
     """
 
-    operands: tuple[Slot, ...]
-    results: tuple[Slot, ...]
+    operands: tuple[Argument, ...]
+    results: tuple[Argument, ...]
+    dtypes: tuple[DType, ...]
     keys: tuple[Key, ...]
     outer: int
     length: int
     inner: int
+    places: Argument | None = None
 
     @classmethod
     def of(cls, step: OpStep) -> Lines:
@@ -106,6 +116,7 @@ class Lines:
         return cls(
             step.operands,
             step.results,
+            tuple(slot.type.dtype for slot in step.operands),
             tuple(Key(slot.type.dtype, step.attrs["descending"]) for slot in keys),
             math.prod(shape[:dim]),
             shape[dim],
@@ -120,12 +131,12 @@ class Lines:
     @property
     def alone(self) -> bool:
         """Whether nothing but the key is moved: then no place need be kept."""
-        return len(self.operands) == 1
+        return len(self.operands) == 1 and self.places is None
 
     @property
-    def dtypes(self) -> tuple[DType, ...]:
-        """Of the operands."""
-        return tuple(slot.type.dtype for slot in self.operands)
+    def written(self) -> tuple[Argument, ...]:
+        """The results, then the places if they are asked for."""
+        return self.results if self.places is None else (*self.results, self.places)
 
     def start(self, b: Builder, line: Val) -> Val:
         """Where a line begins, in elements."""

@@ -157,7 +157,7 @@ class SortLong:
         last = way.to_raws is None
         targets = [way.to_raws, way.to_places]
         others = (
-            (*lines.results, *lines.operands) if last else [t for t in targets if t is not None]
+            (*lines.operands, *lines.written) if last else [t for t in targets if t is not None]
         )
         block, reader = self._block("sort_move", way, [counts, *others])
         b, key = block.b, self.key(way)
@@ -225,11 +225,13 @@ class SortLong:
             for value, pointer in zip((raw, came), others, strict=False):
                 b.store(value, b.gep(pointer, at, value.type), value.type.bits // 8)
             return
-        start, count = lines.start(b, line), len(lines.results)
-        lines.store(b, raw, others[0], start, target)
+        start, count = lines.start(b, line), len(lines.operands)
+        lines.store(b, raw, others[count], start, target)
         for n in range(1, count):
-            value = lines.load(b, others[count + n], lines.dtypes[n], start, came)
-            lines.store(b, value, others[n], start, target)
+            value = lines.load(b, others[n], lines.dtypes[n], start, came)
+            lines.store(b, value, others[count + n], start, target)
+        if lines.places is not None:
+            lines.store(b, came, others[-1], start, target)
 
 
 class _Reader:

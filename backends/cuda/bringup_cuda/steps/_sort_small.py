@@ -31,7 +31,7 @@ def sort_lanes(emission: Emission, step: OpStep, lines: Lines) -> list[Command]:
     each = min(_THREADS, max(WARP, lines.count * group)) // group
     threads = -(-each * group // WARP) * WARP
     each = threads // group
-    block = Block(emission, step, "sort_lanes", (*lines.operands, *lines.results), threads)
+    block = Block(emission, step, "sort_lanes", (*lines.operands, *lines.written), threads)
     b, count = block.b, len(lines.operands)
     with block.units(-(-lines.count // each)) as unit:
         team = b.udiv(block.thread, const(ir.i32, group))
@@ -53,7 +53,7 @@ def sort_lanes(emission: Emission, step: OpStep, lines: Lines) -> list[Command]:
         values = b.cond(inside, loaded, lambda none=none: none)
         rank = _count_before(block, lines, values[: len(lines.keys)], place, group)
         with b.if_then(inside):
-            for value, pointer in zip(values, block.args[count:], strict=True):
+            for value, pointer in zip((*values, place), block.args[count:], strict=False):
                 lines.store(b, value, pointer, start, rank)
     return [block.launch(min(-(-lines.count // each), MAX_BLOCKS))]
 
@@ -82,7 +82,7 @@ class SortBlock:
         wanted = 1 << max(5, (-(-lines.length // 8) - 1).bit_length())
         threads = min(_THREADS, wanted)
         self.items = -(-lines.length // threads)
-        arguments = (*lines.operands, *lines.results)
+        arguments = (*lines.operands, *lines.written)
         self.block = Block(emission, step, "sort_block", arguments, threads)
         self.b = self.block.b
         self.tile = threads * self.items
@@ -112,6 +112,8 @@ class SortBlock:
                         pointer, dtype = block.args[other], lines.dtypes[other]
                         value = lines.load(b, pointer, dtype, start, came[n])
                         lines.store(b, value, block.args[count + other], start, place)
+                    if lines.places is not None:
+                        lines.store(b, came[n], block.args[-1], start, place)
             if lines.count > MAX_BLOCKS:
                 block.barrier()
         return [block.launch(min(lines.count, MAX_BLOCKS))]

@@ -14,20 +14,24 @@ from bringup_cuda.steps._sort_small import BLOCK_LENGTH, SortBlock, sort_lanes
 from bringup_cuda.targets import WARP
 
 #: Places are counted in 32 bits.
-_LONGEST = 1 << 31
+LONGEST = 1 << 31
 
 
 def render(emission: Emission, step: OpStep) -> Sequence[Command]:
-    """The launches of a step of the row ``sort``.  Raises UnsupportedError for a line too long."""
-    lines = Lines.of(step)
-    if lines.length >= _LONGEST:
+    """The launches of a step of the row ``sort``."""
+    return sort(emission, step, Lines.of(step))
+
+
+def sort(emission: Emission, step: OpStep, lines: Lines) -> list[Command]:
+    """Launches that sort lines for a step.  Raises UnsupportedError for a line too long."""
+    if lines.length >= LONGEST:
         raise UnsupportedError(
-            f"sort of {lines.length} elements: a GPU sorts lines of less than {_LONGEST}",
+            f"sort of {lines.length} elements: a GPU sorts lines of less than {LONGEST}",
             location=step.location,
         )
-    if lines.length == 1:
-        pairs = zip(step.operands, step.results, strict=True)
-        return [Copy(source, target, source.type.nbytes) for source, target in pairs]
+    if lines.length == 1 and lines.places is None:
+        pairs = zip(lines.operands, lines.results, lines.dtypes, strict=True)
+        return [Copy(x, y, lines.count * dtype.itemsize) for x, y, dtype in pairs]
     if lines.length <= WARP:
         return sort_lanes(emission, step, lines)
     if lines.length <= BLOCK_LENGTH:
@@ -35,4 +39,4 @@ def render(emission: Emission, step: OpStep) -> Sequence[Command]:
     return SortLong(emission, step, lines).commands()
 
 
-__all__ = ["render"]
+__all__ = ["LONGEST", "render", "sort"]
