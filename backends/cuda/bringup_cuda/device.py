@@ -112,6 +112,17 @@ class CudaDevice(Device):
         """
         self.pool.free(handle)
 
+    def trim(self) -> None:
+        """Give back to the driver what is kept for reuse; waits for the device."""
+        self._usable()
+        try:
+            with self._activation:
+                self.streams.synchronize()
+                self.pool.trim()
+                self.host.trim()
+        except self.driver.Error as error:
+            raise self.failed(error) from error
+
     # -- transfers ---------------------------------------------------------------------------------
 
     def upload(self, handle: Block, data: memoryview) -> None:
@@ -327,9 +338,7 @@ class CudaDevice(Device):
     def close(self) -> None:
         """Give memory and context back; what is queued still runs."""
         with suppress(Exception):
+            self.trim()
+        with suppress(Exception):
             self._push()
-            if self.lost is None:
-                self.streams.synchronize()
-                self.pool.trim()
-                self.host.trim()
             self.context.detach()

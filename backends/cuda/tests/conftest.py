@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+# Helpers of the tests lie beside them.
+sys.path.insert(0, str(Path(__file__).parent))
+
 #: The wheels that bring the assembler.
 WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu13", "nvidia-cuda-nvcc-cu12")
 #: The first toolkit that reads the PTX version the plugin writes.

@@ -20,8 +20,8 @@ FIRST_ADDRESS = 1 << 40
 #: Addresses of one device; the next one's begin behind them.
 DEVICE_SPAN = 1 << 44
 
-#: Runs a launch: the driver, the name of the function, its arguments.
-Kernel = Callable[["FakeDriver", str, tuple[int, ...]], None]
+#: Runs a launch: the driver, the module's image, the name of the function, its arguments.
+Kernel = Callable[["FakeDriver", bytes, str, tuple[int, ...]], None]
 
 
 class FakeError(Exception):
@@ -67,7 +67,7 @@ class FakeDriver:
         self.memory = memory
         self.eager = eager
         self.calls: list[tuple[Any, ...]] = []
-        self.kernel: Kernel = lambda driver, name, args: None
+        self.kernel: Kernel = lambda driver, image, name, args: None
         self.refused: dict[str, list[Any]] = {}
         self.poisoned: dict[str, str] = {}
         self.live: dict[int, np.ndarray[Any, Any]] = {}
@@ -436,7 +436,7 @@ class _Function:
             if text is not None:
                 self.module.context.error = (FakeLogicError, text)
                 return
-            driver.kernel(driver, self.name, args)
+            driver.kernel(driver, self.module.image, self.name, args)
 
         stream.add(run)
 

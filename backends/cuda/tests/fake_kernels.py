@@ -1,50 +1,79 @@
-"""What launches of the fake driver do: the reference run of the kernel they were made of."""
+"""Devices over the fake driver, whose launches do what the kernels they were made of say."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fake_driver import FakeDriver
+import pytest
+from fake_driver import FakeDriver, FakeExtras
 
+from bringup.backend import DeviceInfo
 from bringup.kernel.evaluate import evaluate_kernel
 from bringup.program.program import KernelStep
-from bringup_cuda import surface
+from bringup.runtime.devices import OpenDevice
+from bringup_cuda import lower, surface
+from bringup_cuda.backend import CudaBackend
 from bringup_cuda.commands import Translated
 from bringup_cuda.device import CudaDevice
-from bringup_cuda.lower import translate
+
+_translate = lower.translate
 
 
 class Interpreter:
     """Remembers the kernels of every program that is compiled, and runs them when launched."""
 
     def __init__(self) -> None:
-        self.steps: dict[str, KernelStep] = {}
+        self.steps: dict[tuple[bytes, str], KernelStep] = {}
 
     def translate(self, program: Any, target: str = "") -> Translated:
         """`bringup_cuda.lower.translate`, looked at."""
-        made = translate(program, target)
+        made = _translate(program, target)
         for launch in made.launches:
-            step = launch.step
-            assert isinstance(step, KernelStep)
-            assert launch.arguments == step.slots, "the reference knows whole kernels alone"
-            self.steps[launch.kernel.name] = step
+            assert isinstance(launch.step, KernelStep)
+            assert launch.arguments == launch.step.slots, "the reference knows whole kernels alone"
+            self.steps[made.text.encode(), launch.kernel.name] = launch.step
         return made
 
-    def run(self, driver: FakeDriver, name: str, args: tuple[int, ...]) -> None:
+    def run(self, driver: FakeDriver, image: bytes, name: str, args: tuple[int, ...]) -> None:
         """The kernel of that name, on memory of the driver."""
-        step = self.steps[name]
+        step = self.steps[image.removesuffix(b"\0"), name]
         arrays = [
-            driver.bytes_at(address, slot.type.nbytes).view(slot.type.dtype.numpy)
+            driver.bytes_at(address, slot.type.nbytes)
+            .view(slot.type.dtype.numpy)
+            .reshape(slot.type.shape)
             for address, slot in zip(args, step.slots, strict=True)
         ]
-        shaped = [a.reshape(s.type.shape) for a, s in zip(arrays, step.slots, strict=True)]
-        evaluate_kernel(step.kernel, shaped)
+        evaluate_kernel(step.kernel, arrays)
 
 
-def library(driver: FakeDriver, extras: Any = None) -> surface.Library:
-    """The fake driver as the runtime takes it."""
+@pytest.fixture
+def interpreter(monkeypatch: pytest.MonkeyPatch) -> Interpreter:
+    """Every program compiled meanwhile can be interpreted."""
+    made = Interpreter()
+    monkeypatch.setattr(lower, "translate", made.translate)
+    return made
+
+
+def opened(driver: FakeDriver, *, graphs: bool = True, index: int = 0) -> OpenDevice:
+    """A device over the fake driver."""
     fake: Any = driver
-    return surface.Library(fake, extras, "llvm")
+    extras: Any = FakeExtras(driver) if graphs else None
+    backend = CudaBackend()
+    name = f"cuda:{index}" if index else "cuda"
+    device = CudaDevice(
+        surface.Library(fake, extras, "llvm"),
+        index,
+        name,
+        backend.capabilities("sm_90"),
+        "sm_90",
+    )
+    return OpenDevice("cuda", index, backend, device, DeviceInfo(index, "fake"))
 
 
-__all__ = ["CudaDevice", "Interpreter", "library"]
+def device_of(open_: OpenDevice) -> CudaDevice:
+    """The device inside."""
+    assert isinstance(open_.device, CudaDevice)
+    return open_.device
+
+
+__all__ = ["Interpreter", "device_of", "interpreter", "opened"]
