@@ -11,7 +11,7 @@ from bringup_conformance.cases import Case
 from bringup_conformance.execution import levels
 from bringup_conformance.execution.plan import SIMULATED, Plan
 from bringup_conformance.execution.support import Support
-from bringup_conformance.reducing.reduce import Effort, reduced
+from bringup_conformance.reducing.reduce import Effort, candidates, reduced, weight
 from bringup_conformance.reducing.rewriting import Small
 
 
@@ -71,6 +71,33 @@ def test_sizes_shrink_no_further_than_the_fault_allows() -> None:
     small = next(s for s in programs(60) if fails(s) and any(n > 8 for n in s[0].inputs[0].shape))
     graph, _ = reduced(small, fails)
     assert max(n for v in graph.inputs for n in v.shape) == 5
+
+
+def test_every_candidate_is_a_valid_program_with_data_for_its_inputs() -> None:
+    found = 0
+    for small in programs(60)[::6]:
+        for graph, recipes in candidates(small, hard=False):
+            verify(graph)
+            assert graph.outputs
+            assert len(recipes) == len(graph.inputs)
+            found += 1
+    assert found > 300
+
+
+def test_what_is_kept_is_smaller_every_time() -> None:
+    kept: list[tuple[int, ...]] = []
+
+    def fails(small: Small) -> bool:
+        failing = any(i.op.name in ("add", "sub", "mul") for i in small[0].instrs)
+        if failing:
+            kept.append(weight(small))
+        return failing
+
+    for small in [s for s in programs(80) if computing(s[0]) > 4 and fails(s)][:4]:
+        kept[:] = [weight(small)]
+        last = weight(reduced(small, fails))
+        assert kept == sorted(set(kept), reverse=True)
+        assert kept[-1] == last
 
 
 def test_the_effort_is_kept() -> None:

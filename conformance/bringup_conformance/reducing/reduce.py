@@ -70,9 +70,9 @@ def reduced(small: Small, fails: Fails, effort: Effort | None = None) -> Small:
     progress = True
     while progress:
         progress = False
-        for candidate in _candidates(small, effort.hard):
+        for candidate in candidates(small, effort.hard):
             key = _key(candidate)
-            if key in tried or _weight(candidate) >= _weight(small):
+            if key in tried or weight(candidate) >= weight(small):
                 continue
             tried.add(key)
             if effort.spent(runs, start):
@@ -89,7 +89,7 @@ def _key(small: Small) -> object:
     return (graph.key, recipes)
 
 
-def _weight(small: Small) -> tuple[int, ...]:
+def weight(small: Small) -> tuple[int, ...]:
     """What is smaller: instructions, outputs, elements, unusual dtypes, inputs, then odd data."""
     graph, recipes = small
     values = [*graph.inputs, *(v for instr in graph.instrs for v in instr.results)]
@@ -112,7 +112,8 @@ def _oddness(recipe: Recipe) -> int:
     return 4 * kind + 2 * (recipe.layout != "dense") + bool(recipe.overrides) + (recipe.seed != 0)
 
 
-def _candidates(small: Small, hard: bool) -> Iterator[Small]:
+def candidates(small: Small, hard: bool) -> Iterator[Small]:
+    """What may be smaller, what takes most away first."""
     yield from single_outputs(small)
     yield from fewer_outputs(small)
     yield from halves(small)
