@@ -294,12 +294,15 @@ def test_a_missing_barrier_is_a_race(seed: int) -> None:
 
 def test_a_race_is_found_where_memory_held_something_before() -> None:
     """A second exchange through the same memory needs a barrier of its own before it writes."""
-    body = EXCHANGE.format(barrier=BARRIER).replace("%r =", "%first =") + """
+    body = (
+        EXCHANGE.format(barrier=BARRIER).replace("%r =", "%first =")
+        + """
   {barrier}
   store i32 %first, ptr addrspace(3) %mine, align 4
   call void @llvm.nvvm.barrier0()
   %r = load i32, ptr addrspace(3) %theirs, align 4
 """
+    )
     assert on_gpu(body.format(barrier=BARRIER)).tolist() == list(range(64))
     for seed in SEEDS:
         found = fault(body.format(barrier=""), "race", seed=seed)
@@ -310,10 +313,13 @@ def test_a_race_is_found_where_memory_held_something_before() -> None:
 def test_the_step_of_a_warp_orders_nothing() -> None:
     found = fault(WARP_EXCHANGE.format(sync=""), "uninitialised")
     assert found.other is None
-    body = WARP_EXCHANGE.format(sync=BARRIER) + """
+    body = (
+        WARP_EXCHANGE.format(sync=BARRIER)
+        + """
   %again = add i32 %r, 1
   store i32 %again, ptr addrspace(3) %mine, align 4
 """
+    )
     found = fault(body, "race")
     assert found.other is not None
     assert found.at.thread[0] // 32 == found.other.thread[0] // 32
@@ -321,7 +327,9 @@ def test_the_step_of_a_warp_orders_nothing() -> None:
 
 def test_many_readers_and_a_writer() -> None:
     """The writer has read as well, last of all: the others are not forgotten."""
-    body = EXCHANGE.format(barrier=BARRIER).replace("%last = sub i64 63, %t", "%last = add i64 0, 5")
+    body = EXCHANGE.format(barrier=BARRIER).replace(
+        "%last = sub i64 63, %t", "%last = add i64 0, 5"
+    )
     body += """
   %writes = icmp eq i64 %t, 62
   br i1 %writes, label %w, label %done

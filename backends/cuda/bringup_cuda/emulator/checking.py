@@ -55,9 +55,7 @@ _RECORD_PARAMS = [("t", ptr), ("record", i64), ("since", i64)]
 
 def _since(b: Emit, context: Val, shared: Val) -> Val:
     """The first stamp that matters: a block's shared memory is its own."""
-    block, launch = (
-        b.get(context, o) for o in (Context.FIRST_OF_BLOCK, Context.FIRST_OF_LAUNCH)
-    )
+    block, launch = (b.get(context, o) for o in (Context.FIRST_OF_BLOCK, Context.FIRST_OF_LAUNCH))
     return b.select(b.icmp("ne", shared, word(0)), block, launch)
 
 
@@ -84,8 +82,8 @@ def _conflict(module: Module) -> None:
 
 
 def _other_readers(module: Module) -> None:
-    """``emu.others(t, record, since)``: whether the record of a read stands for several threads that
-    nothing orders before this access.
+    """``emu.others(t, record, since)``: whether the record of a read stands for several threads,
+    which nothing orders before this access.
     """
     b, (thread, record, since) = define(module, "emu.others", i1, _RECORD_PARAMS)
     context = context_of(b, thread)
@@ -190,9 +188,7 @@ def _read(module: Module) -> None:
     )
     kind = _field(b, access, Access.KIND_SHIFT, 4)
     atomic = b.icmp("ne", kind, number(Access.READ))
-    write = _written(
-        b, thread, cell, shared, atomic, Fault.RACE_READ, (address, access, site)
-    )
+    write = _written(b, thread, cell, shared, atomic, Fault.RACE_READ, (address, access, site))
     with b.if_then(atomic):
         b.c("emu.acquire", void, thread, write)
         b.ret()

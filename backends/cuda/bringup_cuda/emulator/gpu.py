@@ -86,9 +86,7 @@ class Gpu:
             raise ValueError(f"{kernel}: a grid of {grid} blocks of {block} threads")
         if len(arguments) != len(code.params):
             raise ValueError(f"{kernel} takes {len(code.params)} arguments, not {len(arguments)}")
-        packed = b"".join(
-            _pack(a, t) for a, t in zip(arguments, code.params, strict=True)
-        )
+        packed = b"".join(_pack(a, t) for a, t in zip(arguments, code.params, strict=True))
         with self._lock:
             self._prepare(module, kernel, grid, block, shared)
             buffer = ctypes.create_string_buffer(packed, max(len(packed), 8))
@@ -99,9 +97,7 @@ class Gpu:
             if self._get(Context.FAULT):
                 raise EmulatorError(self._finding(module, kernel, grid, block))
 
-    def _prepare(
-        self, module: Loaded, kernel: str, grid: Shape, block: Shape, shared: int
-    ) -> None:
+    def _prepare(self, module: Loaded, kernel: str, grid: Shape, block: Shape, shared: int) -> None:
         code = module.kernels[kernel]
         threads = block[0] * block[1] * block[2]
         blocks = grid[0] * grid[1] * grid[2]

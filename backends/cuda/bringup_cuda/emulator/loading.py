@@ -44,7 +44,10 @@ class Native:
 def _machine_text() -> Deferred:
     """Described by the files whose code emits it, so that it is found without being made."""
     package = Path(__file__).parent
-    files = [*sorted(package.glob("*.py")), *sorted(Path(bringup.llvm.__file__).parent.glob("*.py"))]
+    files = [
+        *sorted(package.glob("*.py")),
+        *sorted(Path(bringup.llvm.__file__).parent.glob("*.py")),
+    ]
     return Deferred("\0".join(f.read_text() for f in files), _make_machine)
 
 

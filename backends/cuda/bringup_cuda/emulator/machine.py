@@ -367,7 +367,7 @@ def _release_barrier(module: Module) -> None:
 
 
 def _present(module: Module) -> None:
-    """``emu.present(t, mask)``: the lanes of a mask that the block has: its last warp may be short."""
+    """``emu.present(t, mask)``: the lanes of a mask that there are: the last warp may be short."""
     b, (thread, mask) = define(module, "emu.present", i32, [("t", ptr), ("mask", i32)])
     warp = b.zext(b.get(thread, Thread.WARP, i32), i64)
     left = b.sub(b.get(context_of(b, thread), Context.THREADS), b.mul(warp, number(WARP)))
@@ -377,8 +377,8 @@ def _present(module: Module) -> None:
 
 
 def _arrive(module: Module) -> None:
-    """``emu.arrive(t, site, mask, payload)``: whether this lane is the last of the mask to come, and
-    so has to do the work; the others return when that is done.
+    """``emu.arrive(t, site, mask, payload)``: whether this lane is the last one of the mask to come
+    and so has to do the work; the others return when that is done.
     """
     b, (thread, site, mask, payload) = define(
         module, "emu.arrive", i32, [("t", ptr), ("site", i32), ("mask", i32), ("payload", ptr)]
@@ -417,9 +417,7 @@ def _release_warp(module: Module) -> None:
     b, (thread, mask) = define(module, "emu.release_warp", void, [("t", ptr), ("mask", i32)])
     context = context_of(b, thread)
     warp = b.zext(b.get(thread, Thread.WARP, i32), i64)
-    each_lane(
-        b, context, warp, mask, lambda _, t: b.put(t, Thread.STATE, word(State.READY))
-    )
+    each_lane(b, context, warp, mask, lambda _, t: b.put(t, Thread.STATE, word(State.READY)))
     b.put(context, Context.IDLE, number(0))
     b.ret()
 

@@ -1,4 +1,4 @@
-"""From a module for NVPTX to one for the host: the same instructions, with shims for what a GPU has.
+"""From a module for NVPTX to one for the host: the same instructions, and shims for what GPUs have.
 
 Works on the text as LLVM prints it: one instruction a line, every alignment spelled out, old names
 of intrinsics brought up to date.
@@ -37,7 +37,9 @@ _CALL = re.compile(
     r"  (?:(?P<name>%\S+) = )?(?:tail |musttail |notail )?call (?P<words>.*?)"
     r"(?P<callee>@[-\w$.]+)\((?P<args>.*)\)(?P<tail>[^()]*)$"
 )
-_DEFINE = re.compile(r"define (?P<words>.*?)(?P<name>@[-\w$.]+)\((?P<params>.*)\)(?P<tail>[^()]*)\{$")
+_DEFINE = re.compile(
+    r"define (?P<words>.*?)(?P<name>@[-\w$.]+)\((?P<params>.*)\)(?P<tail>[^()]*)\{$"
+)
 _SCOPE = re.compile(r' syncscope\("[^"]*"\)')
 _SCALARS = {
     "i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "i128": 16,
@@ -116,7 +118,11 @@ def _struct_size(members: list[str]) -> int:
     end = largest = 0
     for member in members:
         size = size_of(member)
-        align = min(size, 16) if not member.startswith("[") else size_of(member[1:-1].split(" x ", 1)[1])
+        align = (
+            min(size, 16)
+            if not member.startswith("[")
+            else size_of(member[1:-1].split(" x ", 1)[1])
+        )
         largest = max(largest, align)
         end = -(-end // align) * align + size
     return -(-end // max(largest, 1)) * max(largest, 1)
@@ -311,7 +317,6 @@ class _Rewriter:
 
     def _placed(self, line: str) -> str:
         """Name variables in shared memory by a value of this function."""
-
         places = self.function.places
 
         def place(match: re.Match[str]) -> str:
@@ -337,9 +342,7 @@ class _Rewriter:
         self.function.granule = min(self.function.granule, (low & -low).bit_length() - 1)
         access = Access.pack(size, align, int(found["space"] or 0), kind)
         site = self._site(line)
-        return [
-            f"  call void @emu.check(ptr %emu.t, ptr {found['ptr']}, i32 {access}, i32 {site})"
-        ]
+        return [f"  call void @emu.check(ptr %emu.t, ptr {found['ptr']}, i32 {access}, i32 {site})"]
 
     def _load(self, line: str, found: re.Match[str]) -> list[str]:
         waits = bool(found["how"])
@@ -400,7 +403,7 @@ class _Rewriter:
             return [f"  call void @emu.trap(ptr %emu.t, i32 {self._site(line)})"]
         if name in self.shims:
             return [self._shim(line, found, self.shims[name])]
-        if name.startswith("llvm.nvvm.") or name.startswith("llvm.masked."):
+        if name.startswith(("llvm.nvvm.", "llvm.masked.")):
             raise CompileError(f"the emulator has no shim of {name}")
         return [_plain(line)]
 

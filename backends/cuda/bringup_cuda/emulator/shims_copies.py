@@ -141,5 +141,7 @@ SHIMS = (
         (i32,),
         _wait(lambda b, call, groups: b.sub(groups, call.args[0])),
     ),
-    Shim("llvm.nvvm.cp.async.wait.all", void, (), _wait(lambda b, _, groups: b.add(groups, word(1)))),
+    Shim(
+        "llvm.nvvm.cp.async.wait.all", void, (), _wait(lambda b, _, groups: b.add(groups, word(1)))
+    ),
 )

@@ -44,7 +44,9 @@ def _load_matrices(*, turned: bool) -> Work:
 
                 if turned:
                     found = [
-                        b.load(i16, b.gep(row(b.add(b.mul(member, number(2)), number(n))), group, i16))
+                        b.load(
+                            i16, b.gep(row(b.add(b.mul(member, number(2)), number(n))), group, i16)
+                        )
                         for n in range(2)
                     ]
                     high = b.shl(b.zext(found[1], i32), const(i32, 16))

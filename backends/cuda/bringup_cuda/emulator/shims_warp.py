@@ -58,9 +58,7 @@ def _over_lanes(b: Emit, lanes: Lanes, start: Val, step: Callable[[Val, Val, Val
     """Fold over the lanes: ``step(so far, lane, thread)``."""
     place = b.alloca(start.type)
     b.store(start, place)
-    lanes.each(
-        lambda lane, thread: b.store(step(b.load(start.type, place), lane, thread), place)
-    )
+    lanes.each(lambda lane, thread: b.store(step(b.load(start.type, place), lane, thread), place))
     return b.load(start.type, place)
 
 

@@ -84,9 +84,7 @@ def emit_switch(module: Module, host: Host) -> None:
 
 def emit_naked(module: Module, name: str, params: list[Param], text: str) -> None:
     """A function that is nothing but this assembly; instructions are separated by ``; ``."""
-    function = module.function(
-        name, void, params, "naked noinline nounwind", linkage="internal"
-    )
+    function = module.function(name, void, params, "naked noinline nounwind", linkage="internal")
     b = Builder(function.block("entry"))
     lines = text.replace("$", "$$").replace("; ", "\\0A")
     b.emit_void(f'call void asm sideeffect "{lines}", ""()')

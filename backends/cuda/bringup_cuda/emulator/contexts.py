@@ -1,0 +1,374 @@
+"""Contexts, streams and events of the emulated driver, and its errors."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from bringup_cuda.emulator.gpu import Gpu
+from bringup_cuda.emulator.layout import Fault
+from bringup_cuda.emulator.queues import LOCK, Queues, Work
+from bringup_cuda.emulator.report import KINDS, EmulatorError
+
+#: How many GPUs there are, and how much memory each has.
+DEVICES = 2
+MEMORY = 4 << 30
+#: Picks the order of blocks, threads and streams; 0 is ascending, and as late as may be.
+SEED = "BRINGUP_EMULATOR_SEED"
+
+#: Bytes of shared memory that a block has without asking, and after that.
+FREE_SHARED = 48 << 10
+MOST_SHARED = 227 << 10
+
+
+class Error(Exception):
+    """The base of the driver's errors."""
+
+
+class MemoryError(Error, builtins.MemoryError):
+    """There is not enough memory."""
+
+
+class LogicError(Error):
+    """A call that makes no sense."""
+
+
+class LaunchError(Error):
+    """Queued work failed."""
+
+
+class RuntimeError(Error):
+    """Anything else."""
+
+
+class device_attribute:  # noqa: N801, pycuda's spelling
+    """What `Device.get_attribute` can tell."""
+
+    MULTIPROCESSOR_COUNT = 16
+    MAX_THREADS_PER_MULTIPROCESSOR = 39
+    ASYNC_ENGINE_COUNT = 40
+    MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97
+    PCI_BUS_ID = 33
+    CLOCK_RATE = 13
+
+
+class function_attribute:  # noqa: N801, pycuda's spelling
+    """What `Function.get_attribute` can tell."""
+
+    MAX_THREADS_PER_BLOCK = 0
+    SHARED_SIZE_BYTES = 1
+    LOCAL_SIZE_BYTES = 3
+    NUM_REGS = 4
+    MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+
+
+class event_flags:  # noqa: N801, pycuda's spelling
+    """Of `Event`."""
+
+    DEFAULT = 0
+    BLOCKING_SYNC = 1
+    DISABLE_TIMING = 2
+
+
+#: Few multiprocessors: a grid of the usual size for them is quickly run.
+_DEVICE_FACTS = {
+    device_attribute.MULTIPROCESSOR_COUNT: 4,
+    device_attribute.MAX_THREADS_PER_MULTIPROCESSOR: 2048,
+    device_attribute.ASYNC_ENGINE_COUNT: 2,
+    device_attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: MOST_SHARED,
+    device_attribute.CLOCK_RATE: 1_000_000,
+}
+#: What hardware says of a fault that it notices; it calls the rest what ends a kernel for no
+#: reason that it knows.
+_TEXTS = {
+    KINDS[Fault.OUTSIDE]: "an illegal memory access was encountered",
+    KINDS[Fault.MISALIGNED]: "misaligned address",
+    KINDS[Fault.WRONG_SPACE]: "operation not supported on global/shared address space",
+    KINDS[Fault.TRAP]: "an illegal instruction was encountered",
+}
+_UNKNOWN = "unspecified launch failure"
+
+_initialised = threading.Event()
+_stacks = threading.local()
+
+
+class State:
+    """One GPU with the work that is queued for it.  failed: the error that ended its context."""
+
+    def __init__(self, index: int) -> None:
+        seed = int(os.environ.get(SEED, "0"))
+        self.index = index
+        self.gpu = Gpu(MEMORY, seed)
+        self.queues = Queues(seed)
+        self.failed: LaunchError | None = None
+        self.handles = 0x1000 * (index + 1)
+
+    def handle(self) -> int:
+        """A new one."""
+        self.handles += 1
+        return self.handles
+
+    def usable(self) -> None:
+        """Raises the error that ended the context."""
+        if self.failed is not None:
+            raise LaunchError(*self.failed.args)
+
+    def fail(self, call: str, error: EmulatorError) -> LaunchError:
+        """End the context; the error to raise."""
+        said = "; ".join(line.strip() for line in str(error).splitlines())
+        text = _TEXTS.get(error.finding.kind, _UNKNOWN)
+        self.failed = LaunchError(f"{call} failed: {text} ({said})")
+        return self.failed
+
+
+_states: dict[int, State] = {}
+
+
+def state_of(index: int) -> State:
+    """A device, opened when it is first asked for."""
+    with LOCK:
+        if index not in _states:
+            _states[index] = State(index)
+        return _states[index]
+
+
+def stack_of_thread() -> list[Context]:
+    """The contexts that this thread has pushed."""
+    found: list[Context] | None = getattr(_stacks, "contexts", None)
+    if found is None:
+        found = _stacks.contexts = []
+    return found
+
+
+def current(call: str) -> State:
+    """The device of the current context.  Raises LogicError, or the error that ended it."""
+    stack = stack_of_thread()
+    if not stack:
+        raise LogicError(f"{call} failed: invalid device context")
+    state = stack[-1].state
+    state.usable()
+    return state
+
+
+def waited(state: State, call: str, wait: Callable[[], Any]) -> Any:
+    """Run queued work; a fault in it ends the context and raises LaunchError."""
+    state.usable()
+    try:
+        return wait()
+    except EmulatorError as error:
+        raise state.fail(call, error) from error
+
+
+def init(flags: int = 0) -> None:
+    """Before anything else."""
+    _initialised.set()
+
+
+def get_version() -> tuple[int, int, int]:
+    """The release that the surface is of."""
+    return 12, 8, 0
+
+
+def get_driver_version() -> int:
+    """The same, as the driver says it."""
+    return 12080
+
+
+class Context:
+    """A device's only context."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.handle = state.handle()
+
+    def push(self) -> None:
+        """Make it current in this thread."""
+        stack_of_thread().append(self)
+
+    @staticmethod
+    def pop() -> None:
+        """Make that current which was before."""
+        if not stack_of_thread():
+            raise LogicError("cuCtxPopCurrent failed: invalid device context")
+        stack_of_thread().pop()
+
+    @staticmethod
+    def synchronize() -> None:
+        """Run all work of the current context."""
+        state = current("cuCtxSynchronize")
+        waited(state, "cuCtxSynchronize", state.queues.wait_all)
+
+    @staticmethod
+    def enable_peer_access(peer: Any, flags: int = 0) -> None:
+        """Emulated devices cannot reach each other's memory."""
+        raise LogicError("cuCtxEnablePeerAccess failed: peer access is not supported")
+
+    def detach(self) -> None:
+        """Pop it where it is current."""
+        if self in stack_of_thread():
+            stack_of_thread().remove(self)
+
+
+class Device:
+    """An emulated GPU."""
+
+    def __init__(self, ordinal: int, /) -> None:
+        if not _initialised.is_set():
+            raise LogicError("cuDeviceGet failed: initialization error")
+        if not 0 <= ordinal < DEVICES:
+            raise LogicError("cuDeviceGet failed: invalid device ordinal")
+        self.ordinal = ordinal
+
+    @staticmethod
+    def count() -> int:
+        """How many there are."""
+        return DEVICES
+
+    def name(self) -> str:
+        """For people."""
+        return "emulated GPU"
+
+    def compute_capability(self) -> tuple[int, int]:
+        """That of an H100: nothing here depends on it."""
+        return 9, 0
+
+    def total_memory(self) -> int:
+        """In bytes."""
+        return MEMORY
+
+    def get_attribute(self, attr: Any) -> int:
+        """One of `device_attribute`."""
+        if attr == device_attribute.PCI_BUS_ID:
+            return self.ordinal
+        return _DEVICE_FACTS[attr]
+
+    def retain_primary_context(self) -> Context:
+        """The context; not pushed."""
+        return Context(state_of(self.ordinal))
+
+    def can_access_peer(self, other: Any) -> int:
+        """0."""
+        return 0
+
+
+class Stream:
+    """A queue.  flags: 1 for one that the default stream does not wait for."""
+
+    def __init__(self, flags: int = 0) -> None:
+        self.state = current("cuStreamCreate")
+        self.handle = self.state.handle()
+        self.blocking = not flags & 1
+        self.last: Work | None = None
+        self.waits: list[Work] = []
+        self.captured: list[Callable[[], None]] | None = None
+
+    def add(self, action: Callable[[], None]) -> None:
+        """Queue work behind all that is here, or remember it if work is being captured."""
+        if self.captured is not None:
+            self.captured.append(action)
+            return
+        queues = self.state.queues
+        with LOCK:
+            before = [*self.waits, *([self.last] if self.last is not None else [])]
+            if self.blocking and queues.default is not None:
+                before.append(queues.default)
+            self.waits.clear()
+            self.last = queues.add(action, before)
+            if self.blocking:
+                queues.blocking[self.handle] = self.last
+
+    def ahead(self) -> Work:
+        """All that is queued here, as one piece of work."""
+        before = [*self.waits, *([self.last] if self.last is not None else [])]
+        return self.state.queues.add(None, before)
+
+    def synchronize(self) -> None:
+        """Run the work queued here."""
+        waited(self.state, "cuStreamSynchronize", lambda: self.state.queues.wait(self.ahead()))
+
+    def is_done(self) -> bool:
+        """Whether all that was queued here is done."""
+        work = self.ahead()
+        return bool(waited(self.state, "cuStreamQuery", lambda: self.state.queues.poll(work)))
+
+    def wait_for_event(self, evt: Event) -> None:
+        """What is queued from now on comes behind the event's mark."""
+        self.state.usable()
+        if evt.work is not None:
+            self.waits.append(evt.work)
+
+
+class _Default(Stream):
+    """The default stream of a device: it and blocking streams wait for each other."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.handle = 0
+        self.blocking = False
+        self.last = None
+        self.waits = []
+        self.captured = None
+
+    def add(self, action: Callable[[], None]) -> None:
+        """Queue work behind all work of blocking streams."""
+        queues = self.state.queues
+        self.waits += queues.blocking.values()
+        super().add(action)
+        queues.default = self.last
+
+
+_defaults: dict[int, _Default] = {}
+
+
+def stream_of(stream: Any, call: str) -> Stream:
+    """A stream of the current context; None is the default one.  Raises LogicError."""
+    state = current(call)
+    if stream is None:
+        with LOCK:
+            return _defaults.setdefault(state.index, _Default(state))
+    assert isinstance(stream, Stream), stream
+    if stream.state is not state:
+        raise LogicError(f"{call} failed: invalid resource handle")
+    return stream
+
+
+class Event:
+    """A mark in a stream."""
+
+    def __init__(self, flags: int = 0) -> None:
+        self.state = current("cuEventCreate")
+        self.flags = flags
+        self.work: Work | None = None
+
+    def record(self, stream: Any = None) -> Event:
+        """Set the mark."""
+        self.work = stream_of(stream, "cuEventRecord").ahead()
+        return self
+
+    def synchronize(self) -> Event:
+        """Run what is before the mark."""
+        work = self.work
+        if work is not None:
+            waited(self.state, "cuEventSynchronize", lambda: self.state.queues.wait(work))
+        return self
+
+    def query(self) -> bool:
+        """Whether the mark was passed."""
+        work = self.work
+        if work is None:
+            return True
+        return bool(waited(self.state, "cuEventQuery", lambda: self.state.queues.poll(work)))
+
+    def time_since(self, event: Event) -> float:
+        """Milliseconds from the other mark to this one."""
+        for one in (self, event):
+            if one.flags & event_flags.DISABLE_TIMING:
+                raise LogicError("cuEventElapsedTime failed: invalid resource handle")
+            if one.work is None or not one.work.done:
+                raise LogicError("cuEventElapsedTime failed: device not ready")
+        assert self.work is not None
+        assert event.work is not None
+        return (self.work.at - event.work.at) * 1e3
