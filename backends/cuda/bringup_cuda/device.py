@@ -224,22 +224,25 @@ class CudaDevice(Device):
             self.lost = error
             self.pending.clear()
         else:
-            suspects = []
+            suspects = [] if alone else self._suspects(str(error), named=True)
         if step is not None and not suspects:
             suspects = [located(step)]
         return errors.failure(error, self.name, suspects)
 
-    def _suspects(self, text: str) -> list[Step]:
-        """The launches that an error of queued work may be about; one, if its text names it."""
+    def _suspects(self, text: str, *, named: bool = False) -> list[Step]:
+        """The launches that an error of queued work may be about; one, if its text names it.
+
+        named: none, unless the text names it.
+        """
         launches = [
             (step, name, locate)
             for _, locate, queued in list(self.pending)
             for step, name in queued
         ]
-        named = [entry for entry in launches if entry[1] in text]
-        if named and all(entry[0] is named[0][0] for entry in named):
-            named = named[-1:]
-        return [locate(step) for step, _, locate in named or launches]
+        sure = [entry for entry in launches if entry[1] in text]
+        if sure and all(entry[0] is sure[0][0] for entry in sure):
+            sure = sure[-1:]
+        return [locate(step) for step, _, locate in sure or ([] if named else launches)]
 
     def _proved(self, tick: int) -> None:
         """Everything up to a tick is done, without an error."""

@@ -81,15 +81,10 @@ _DEVICE_FACTS = {
     device_attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: MOST_SHARED,
     device_attribute.CLOCK_RATE: 1_000_000,
 }
-#: What hardware says of a fault that it notices; it calls the rest what ends a kernel for no
-#: reason that it knows.
-_TEXTS = {
-    KINDS[Fault.OUTSIDE]: "an illegal memory access was encountered",
-    KINDS[Fault.MISALIGNED]: "misaligned address",
-    KINDS[Fault.WRONG_SPACE]: "operation not supported on global/shared address space",
-    KINDS[Fault.TRAP]: "an illegal instruction was encountered",
-}
-_UNKNOWN = "unspecified launch failure"
+#: What ends a context, as on hardware.  After any other fault the emulated device goes on: the
+#: report is worth more than the likeness.
+_FATAL = {KINDS[Fault.TRAP]: "an illegal instruction was encountered"}
+_FAULT = "the emulator found a fault"
 
 _initialised = threading.Event()
 _stacks = threading.local()
@@ -117,11 +112,13 @@ class State:
             raise LaunchError(*self.failed.args)
 
     def fail(self, call: str, error: EmulatorError) -> LaunchError:
-        """End the context; the error to raise."""
+        """The error to raise; it ends the context where the fault is fatal."""
         said = "; ".join(line.strip() for line in str(error).splitlines())
-        text = _TEXTS.get(error.finding.kind, _UNKNOWN)
-        self.failed = LaunchError(f"{call} failed: {text} ({said})")
-        return self.failed
+        fatal = _FATAL.get(error.finding.kind)
+        made = LaunchError(f"{call} failed: {fatal or _FAULT} ({said})")
+        if fatal is not None:
+            self.failed = made
+        return made
 
 
 _states: dict[int, State] = {}
@@ -154,7 +151,7 @@ def current(call: str) -> State:
 
 
 def waited(state: State, call: str, wait: Callable[[], Any]) -> Any:
-    """Run queued work; a fault in it ends the context and raises LaunchError."""
+    """Run queued work; a fault in it raises LaunchError."""
     state.usable()
     try:
         return wait()

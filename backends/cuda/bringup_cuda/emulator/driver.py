@@ -3,7 +3,7 @@
 Kernels are LLVM IR and run on the host, checked; memory is the host's; everything computes real
 results.  Like a GPU it is asynchronous: queued work runs when something waits for it (`queues`),
 and memory of the host that a copy reads is read then.  What no kernel may do raises LaunchError at
-the wait, with the report of the emulator; as on hardware the context is of no use from then on.
+the wait, with the report of the emulator.
 """
 
 from __future__ import annotations

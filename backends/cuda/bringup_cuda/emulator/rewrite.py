@@ -322,7 +322,7 @@ class _Rewriter:
         def place(match: re.Match[str]) -> str:
             name = match[0]
             found = self.shared.get(name)
-            if found is None and name != self.dynamic:
+            if found is None and name not in self.dynamic:
                 return name
             if name not in places:
                 offset = self.ends[self.function.name] if found is None else found.offset
@@ -443,16 +443,16 @@ def _entry(name: str, params: Sequence[str]) -> Iterator[str]:
     yield "}"
 
 
-def _shared_variables(lines: Sequence[str]) -> tuple[dict[str, Shared], str]:
-    """Static variables in shared memory by name, and the name of the dynamic one."""
+def _shared_variables(lines: Sequence[str]) -> tuple[dict[str, Shared], set[str]]:
+    """Static variables in shared memory by name, and the names of dynamic ones."""
     static: dict[str, Shared] = {}
-    dynamic = ""
+    dynamic: set[str] = set()
     for line in lines:
         found = _GLOBAL.match(line) if line.startswith("@") else None
         if found is None or int(found["space"] or 0) != _SHARED_SPACE:
             continue
         if "external" in found["words"].split():
-            dynamic = found["name"]
+            dynamic.add(found["name"])
         else:
             static[found["name"]] = Shared(found["name"][1:], 0, size_of(_type_of(found["rest"])))
     return static, dynamic
