@@ -124,6 +124,7 @@ def plan_copy(
     plain = load is not None and load.op.name == "load" and not load.operands
     loads = [i for i in steps_of(made.kernel.stages[0].body, value) if i.op.name == "load"]
     along, lanes = _direction(made, factor, loads, max(1, CHUNK // value.dtype.itemsize))
+    lanes = min(lanes, tile[1] if along else tile[0])
     grain = lanes * value.dtype.itemsize
     if tensor:
         inner_minor = along or value.dtype.itemsize == 1
