@@ -1,0 +1,158 @@
+"""Installing a packed folder into one of its own, without a network."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpu_checks.packing import MANIFEST, SITE
+
+if TYPE_CHECKING:
+    from gpu_checks.work import Task
+
+#: Where toolkits are found; the first that has the header is taken.
+TOOLKITS = ("CUDA_HOME", "CUDA_ROOT", "CUDA_PATH")
+#: Distributions that are taken from the machine, where others were built against them, from this
+#: major version on.
+SHARED = {"numpy": 2}
+LIBRARY_OF_DRIVER = "libcuda.so.1"
+
+# distutils compiles one file after the other, and pycuda's sources are sixty.
+_BUILD = """
+import os, runpy, sys
+from concurrent.futures import ThreadPoolExecutor
+import setuptools
+from distutils import ccompiler
+
+def compile(self, sources, output_dir=None, macros=None, include_dirs=None, debug=0,
+            extra_preargs=None, extra_postargs=None, depends=None):
+    macros, objects, extra, flags, build = self._setup_compile(
+        output_dir, macros, include_dirs, sources, depends, extra_postargs)
+    options = self._get_cc_args(flags, debug, extra_preargs)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda one: self._compile(one, *build[one], options, extra, flags),
+                      [one for one in objects if one in build]))
+    return objects
+
+ccompiler.CCompiler.compile = compile
+runpy.run_path("setup.py", run_name="__main__")
+"""
+
+
+def install(folder: Path, site: Path) -> list[dict[str, Any]]:
+    """Put what the machine lacks into ``site``; what was done, a row for each thing.
+
+    Raises RuntimeError with the build's last words.
+    """
+    manifest = json.loads((folder / MANIFEST).read_text())
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if manifest["python"] != running:
+        raise RuntimeError(f"packed for Python {manifest['python']}, this is {running}")
+    rows = _unpack(folder, site, manifest)
+    if _installed("pycuda"):
+        return [*rows, {"name": "pycuda", "how": "was there"}]
+    build_pycuda(folder / manifest["pycuda"], site)
+    return [*rows, {"name": "pycuda", "how": "built"}]
+
+
+def _unpack(folder: Path, site: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    wanted: set[str] = set()
+    rows = []
+    for entry in manifest["distributions"]:
+        there = _installed(entry["name"])
+        least = SHARED.get(entry["name"])
+        keep = least is not None and there is not None and int(there.split(".")[0]) >= least
+        how = f"{there} was there" if keep else "unpacked"
+        rows.append({"name": entry["name"], "version": entry["version"], "how": how})
+        if not keep:
+            wanted.update(entry["files"])
+    site.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(folder / SITE) as archive:
+        for member in archive:
+            if member.name in wanted:
+                archive.extract(member, site, filter="data")
+    return rows
+
+
+def build_pycuda(source: Path, site: Path) -> None:
+    """Compile pycuda's source against the toolkit of this machine, into ``site``.
+
+    Boost comes with it.  curand is left out: nothing here uses it, and its header is a wheel of its
+    own.  Raises RuntimeError.
+    """
+    toolkit = find_toolkit()
+    with tempfile.TemporaryDirectory() as text:
+        work = Path(text)
+        with tarfile.open(source) as archive:
+            archive.extractall(work, filter="data")
+        tree = next(path for path in work.iterdir() if (path / "setup.py").is_file())
+        (tree / "siteconf.py").write_text(
+            f"CUDA_ENABLE_CURAND = False\nCUDA_ROOT = {str(toolkit)!r}\n"
+        )
+        (work / "build.py").write_text(_BUILD)
+        environment = {**os.environ, "LIBRARY_PATH": str(_linkable(work))}
+        environment["PYTHONPATH"] = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+        options = ["-q", "build", "--build-lib", str(site), "egg_info", "--egg-base", str(site)]
+        done = subprocess.run(
+            [sys.executable, str(work / "build.py"), *options],
+            cwd=tree, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"pycuda does not build:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
+
+
+def find_toolkit() -> Path:
+    """The folder whose ``include`` has cuda.h.  Raises RuntimeError."""
+    named = [Path(os.environ[name]) for name in TOOLKITS if name in os.environ]
+    compiler = shutil.which("nvcc")
+    if compiler is not None:
+        named.append(Path(compiler).resolve().parents[1])
+    beside = [Path("/usr/local/cuda"), *sorted(Path("/usr/local").glob("cuda-*"), reverse=True)]
+    # Frameworks bring the headers as wheels: nvidia/cu13 and nvidia/cuda_runtime.
+    wheels = [p for s in sys.path for p in sorted(Path(s).glob("nvidia/cu*"), reverse=True)]
+    for folder in (*named, *beside, *wheels):
+        if (folder / "include" / "cuda.h").is_file():
+            return folder
+    raise RuntimeError("no toolkit: no include/cuda.h in CUDA_HOME, /usr/local/cuda or a wheel")
+
+
+def _linkable(work: Path) -> Path:
+    """A folder with a ``libcuda.so`` that stands for the driver's library when linking.
+
+    Drivers install it under the name programs load, toolkits keep a stub in varying places.
+    """
+    folder = work / "stub"
+    folder.mkdir()
+    (work / "stub.c").write_text("")
+    subprocess.run(
+        [
+            os.environ.get("CC", "cc"), "-shared", f"-Wl,-soname,{LIBRARY_OF_DRIVER}",
+            "-o", str(folder / "libcuda.so"), str(work / "stub.c"),
+        ],
+        check=True,
+    )  # fmt: skip
+    return folder
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def work(task: Task) -> bool:
+    """The part ``install``."""
+    if task.packed is None or task.site is None:
+        raise ValueError("nothing to install from")
+    for row in install(task.packed, task.site):
+        task.row(**row)
+    return True

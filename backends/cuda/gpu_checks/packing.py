@@ -1,0 +1,128 @@
+"""A folder with all that a machine without a network needs to run bringup-cuda.
+
+``site.tar.xz`` holds wheels, unpacked as pip would install them; ``pycuda-*.tar.gz`` is built where
+the GPU is, since it is compiled against that toolkit's headers; ``manifest.json`` says what is in
+them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+#: Of this file: ``backends/cuda``, and the root of the checkout.
+BACKEND = Path(__file__).resolve().parents[1]
+ROOT = BACKEND.parents[1]
+
+SITE = "site.tar.xz"
+MANIFEST = "manifest.json"
+#: What pycuda needs when it runs; it is itself packed as source.
+PYCUDA_NEEDS = ("pytools", "mako", "platformdirs")
+#: glibc releases whose wheels a machine of today takes, the newest first.
+GLIBC = ("2_34", "2_28", "2_27", "2_17")
+
+
+def pack(folder: Path, python: str, machine: str, without: Sequence[str]) -> dict[str, Any]:
+    """Fill a folder for a machine with this Python, such as "3.12"; returns its manifest.
+
+    machine: as ``uname -m`` says there.  without: distributions that are there already.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in (*folder.glob("pycuda-*.tar.gz"), folder / SITE, folder / MANIFEST):
+        old.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as text:
+        wheels = Path(text)
+        _own_wheels(wheels)
+        _download_wheels(wheels, python, machine)
+        _download_pycuda(folder)
+        left_out = {_plain(name) for name in without}
+        chosen = [w for w in sorted(wheels.glob("*.whl")) if _name_of(w) not in left_out]
+        entries = _write_site(folder / SITE, chosen)
+    source = next(folder.glob("pycuda-*.tar.gz"))
+    manifest = {
+        "python": python,
+        "machine": machine,
+        "commit": commit(),
+        "pycuda": source.name,
+        "distributions": entries,
+        "bytes": source.stat().st_size + (folder / SITE).stat().st_size,
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+    return manifest
+
+
+def requirements() -> list[str]:
+    """Of bringup when it runs, of what runs pycuda, and of the examples' data."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [*project["dependencies"], *PYCUDA_NEEDS]
+
+
+def commit() -> str:
+    """Of this checkout, with a mark if files differ from it; empty outside one."""
+    asked = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        found = subprocess.run(asked, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return found.stdout.strip()
+
+
+def _own_wheels(folder: Path) -> None:
+    for source in (ROOT, BACKEND):
+        _pip("wheel", "--no-deps", "--wheel-dir", str(folder), str(source))
+
+
+def _download_wheels(folder: Path, python: str, machine: str) -> None:
+    platforms = [f"manylinux_{release}_{machine}" for release in GLIBC]
+    platforms.append(f"manylinux2014_{machine}")
+    _pip(
+        "download", "--only-binary=:all:", "--dest", str(folder), "--python-version", python,
+        "--implementation", "cp",
+        *(word for each in platforms for word in ("--platform", each)),
+        *requirements(),
+    )  # fmt: skip
+
+
+def _download_pycuda(folder: Path) -> None:
+    _pip("download", "--no-deps", "--no-binary=pycuda", "--dest", str(folder), "pycuda")
+
+
+def _write_site(target: Path, wheels: Sequence[Path]) -> list[dict[str, Any]]:
+    """Write every wheel's files, one distribution after the other; returns what is known of each.
+
+    Small files come first in each, so that what is not wanted there is cheap to skip.
+    """
+    entries = []
+    with tarfile.open(target, "w:xz", preset=6) as archive, tempfile.TemporaryDirectory() as text:
+        for wheel in wheels:
+            place = Path(text) / wheel.stem
+            with zipfile.ZipFile(wheel) as opened:
+                opened.extractall(place)
+            files = sorted(str(f.relative_to(place)) for f in place.rglob("*") if f.is_file())
+            for file in files:
+                archive.add(place / file, file)
+            name, version = wheel.name.split("-")[:2]
+            entries.append({"name": _plain(name), "version": version, "files": files})
+    return entries
+
+
+def _name_of(wheel: Path) -> str:
+    return _plain(wheel.name.split("-")[0])
+
+
+def _plain(name: str) -> str:
+    """As the registry compares names."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _pip(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "pip", "--quiet", *words], check=True)
