@@ -19,11 +19,12 @@ from bringup.llvm.simt_split import split_for
 from bringup.llvm.text import Builder, Module, Val, const
 from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, Slot
 from bringup_cuda.commands import Command, Control, Launch, Scratch, Translated
+from bringup_cuda.instructions import native_of
 from bringup_cuda.targets import ALIGNMENT, BASELINE, BLOCK, TILE_KIB, WARP
 
 TRIPLE = "nvptx64-nvidia-cuda"
-#: Threads that a multiprocessor should hold at once at least, of 2048 or fewer that it can.
-BUSY_THREADS = 768
+#: Registers of a multiprocessor.
+REGISTERS = 1 << 16
 #: The PTX version that knows every architecture of `SHARED_KIB`.
 PTX_FEATURE = "+ptx87"
 
@@ -34,9 +35,9 @@ def _shuffle(b: Builder, word: Val, mask: int) -> Val:
     return b.intrinsic("llvm.nvvm.shfl.sync.bfly.i32", ir.i32, args, ())
 
 
-def _attributes(threads: int) -> str:
-    """How many registers the assembler may give a thread: as many as leave room for others."""
-    blocks = max(1, BUSY_THREADS // threads)
+def _attributes(threads: int, registers: int) -> str:
+    """How many blocks must fit side by side, by which the assembler shares out registers."""
+    blocks = max(1, REGISTERS // (threads * registers))
     return f'"nvvm.reqntid"="{threads}" "nvvm.minctasm"="{blocks}"'
 
 
@@ -63,6 +64,7 @@ class Emission:
 
     def __init__(self, target: str) -> None:
         self.module = Module(TRIPLE)
+        self.module.native = native_of(target)
         self.target = target
         self.simt = replace(SIMT, shared_bytes=TILE_KIB[target] * 1024)
         self.scratch_bytes = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bringup.llvm._types import Type, Val, array, pointer, scalar_text
 from bringup.records import record
@@ -138,6 +138,10 @@ class Module:
     def __init__(self, triple: str = "", data_layout: str = "") -> None:
         self.triple = triple
         self.data_layout = data_layout
+        #: What the machine has instructions for, of the things that emitters else write out:
+        #: ``maximum(b, x, y)`` and ``minimum`` of f32, as IEEE 754-2019 has them, and
+        #: ``f32_to_bf16(b, x)``, to nearest even.
+        self.native: dict[str, Callable[..., Val]] = {}
         self.functions: dict[str, Function] = {}
         self._declared: dict[str, tuple[Callee, str]] = {}
         self._globals: dict[str, str] = {}

@@ -223,6 +223,9 @@ def _float_extremum(b: Builder, x: Val, y: Val, largest: bool) -> Val:
     """IEEE 754-2019 maximum / minimum: NaN wins, -0 < +0.  A NaN in ``y`` is what the first select
     keeps.
     """
+    native = b.module.native.get("maximum" if largest else "minimum")
+    if native is not None and x.type.scalar is ir.f32:
+        return native(b, x, y)
     ordered = b.fcmp("ogt" if largest else "olt", x, y)
     chosen = b.select(ordered, x, y)
     ix, iy = as_bits(b, x), as_bits(b, y)

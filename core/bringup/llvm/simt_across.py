@@ -83,14 +83,12 @@ class Across:
                 offset *= 2
             return value
         column = b.and_(self.thread, f.number(g.columns - 1))
-        live = [
-            self._read(array, b.add(column, f.number(s * g.columns)), like)
-            for s in range(self.slots)
-        ]
-        while len(live) > 1:
-            pairs = zip(live[::2], live[1::2], strict=True)
-            live = [combine(b, fold.kind, fold.dtype, x, y) for x, y in pairs]
-        return live[0]
+        # One after another: all at once would take too many registers.
+        total = self._read(array, column, like)
+        for s in range(1, self.slots):
+            other = self._read(array, b.add(column, f.number(s * g.columns)), like)
+            total = combine(b, fold.kind, fold.dtype, total, other)
+        return total
 
     def _read(self, array: Val, place: Val, like: Val) -> Val:
         b, kind = self.b, stored_type(like.type)

@@ -27,10 +27,16 @@ COPY = Axis(1 << 30, 1 << 30)
 
 @record(eq=False)
 class Copy:
-    """One position.  bases: of every axis there.  alive: whether it exists; None means yes."""
+    """One position.
+
+    bases: of every axis there.
+    alive: whether it exists; None means yes.
+    chosen: whether this thread, of those that have it, writes tiles in shared memory.
+    """
 
     bases: Mapping[Axis, Val]
     alive: Val | None = None
+    chosen: Val | None = None
 
 
 class Kept:
@@ -39,7 +45,7 @@ class Kept:
     index: the type of positions.
     constant: buffers that nobody writes while the kernel runs.
     meta: metadata of loads from them.
-    registers: tiles that stay in registers.
+    registers: tiles that stay in registers.  shared: tiles in shared memory.
     """
 
     def __init__(self, index: Type, constant: frozenset[int], meta: str) -> None:
@@ -47,6 +53,7 @@ class Kept:
         self.constant = constant
         self.meta = meta
         self.registers: frozenset[int] = frozenset()
+        self.shared: frozenset[int] = frozenset()
         self.keeps = False
         self.loads: dict[tuple[object, ...], Val] = {}
         self.tiles: dict[tuple[int, Position], Val] = {}
@@ -274,7 +281,9 @@ class SimtBody(BodyEmitter):
         if dtype.name == "bool":
             value = b.zext(value, ir.i8)
         mask = self._inside(bounds, position, frame) if bounds else None
-        alive = self._copy(position).alive
+        copy = self._copy(position)
+        # Threads without a point of their own have tiles all the same.
+        alive = copy.chosen if buffer in self.kept.shared else copy.alive
         if alive is not None:
             mask = alive if mask is None else self._both(mask, alive, frame)
         if buffer in self.wide_tiles:

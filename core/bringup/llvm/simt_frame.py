@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis
 from bringup.llvm import text as ir
-from bringup.llvm.scalar import memory_type
+from bringup.llvm.scalar import FLOAT_ONLY, memory_type
 from bringup.llvm.simt_access import fits_words
 from bringup.llvm.simt_body import Kept
 from bringup.llvm.simt_target import SimtKernel, SimtTarget, dynamic_shared
@@ -34,12 +34,15 @@ class SimtFrame:
         target: SimtTarget,
         threads: int,
         constant: frozenset[int],
+        registers: int = 0,
     ) -> None:
+        """registers: that threads keep throughout."""
         self.module, self.kernel, self.name, self.target = module, kernel, name, target
         self.threads = threads
         outside = [i for i, d in enumerate(kernel.buffers) if d.role != "tile"]
         pointer = ir.pointer(target.global_space)
-        attrs = " ".join(w for w in ("nounwind", target.attributes(threads)) if w)
+        limits = target.attributes(threads, _registers(kernel, registers))
+        attrs = " ".join(w for w in ("nounwind", limits) if w)
         params: list[Param] = [(f"b{i}", pointer) for i in outside]
         function = module.function(
             name, ir.void, params, attrs=attrs, calling_convention=target.calling_convention
@@ -120,6 +123,16 @@ class SimtFrame:
         """End the kernel, which has so many units."""
         self.b.ret()
         return SimtKernel(self.name, min(units, MOST_BLOCKS), self.threads, self.shared_bytes)
+
+
+def _registers(kernel: Kernel, kept: int) -> int:
+    """What a thread wants: few where there is little to compute, so that many threads wait for
+    memory at once.
+    """
+    names = [i.op.name for s in kernel.stages for i in s.body.instrs]
+    steps = 8 if len(names) <= 12 else 16 if len(names) <= 24 else 24
+    long = sum(name in FLOAT_ONLY for name in names)
+    return 24 + max(kept, 16) + steps + 8 * max(0, long - 1)
 
 
 def steps_of(axes: Sequence[Axis], lanes: Mapping[Axis, int]) -> list[tuple[Axis, int, int]]:

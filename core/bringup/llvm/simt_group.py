@@ -19,7 +19,7 @@ from bringup.llvm.fold import accumulate, finish, start
 from bringup.llvm.simt_across import Across
 from bringup.llvm.simt_body import Copy, SimtBody
 from bringup.llvm.simt_frame import Bases, SimtFrame, steps_of
-from bringup.llvm.simt_plan import Grouping, plan, with_loops
+from bringup.llvm.simt_plan import Grouping, kept_words, plan, with_loops
 from bringup.llvm.simt_target import SimtKernel, SimtTarget
 from bringup.llvm.text import Module, Val
 from bringup.records import record
@@ -47,11 +47,10 @@ def emit_group(
 ) -> SimtKernel:
     """Emit a kernel with a loop and at least one grid point."""
     grouping = plan(kernel, clips, target)
-    return _GroupEmitter(
-        SimtFrame(module, with_loops(kernel, grouping), name, target, grouping.threads, constant),
-        grouping,
-        clips,
-    ).run()
+    ordered, registers = with_loops(kernel, grouping), kept_words(kernel, grouping)
+    threads = grouping.threads
+    frame = SimtFrame(module, ordered, name, target, threads, constant, registers)
+    return _GroupEmitter(frame, grouping, clips).run()
 
 
 class _GroupEmitter:
@@ -66,6 +65,7 @@ class _GroupEmitter:
             frame.kept.registers = tiles
         self._number_threads()
         if self.shares_tiles:
+            frame.kept.shared = tiles
             self._place_tiles(tiles)
         self.across = Across(frame, grouping, self.thread)
 
@@ -156,14 +156,15 @@ class _GroupEmitter:
     def _once(self, stage: Stage, point: _Point, lane: tuple[Axis | None, int]) -> list[Val]:
         """A stage without loop: every member folds, the first one stores."""
         b, body = self.b, self._body(stage, point, lane)
-        alive = point.alive
-        first = b.icmp("eq", self.member, self.frame.number(0))
-        if not stage.folds and self.grouping.members > 1:
-            alive = first if alive is None else b.and_(alive, first)
-        frame = body.emit(range(1), [Copy(point.bases, alive)])
+        first = None
+        if self.grouping.members > 1:
+            first = b.icmp("eq", self.member, self.frame.number(0))
+        storing = Copy(point.bases, _both(self, point.alive, first), first)
+        # What is folded is wanted by all members, so all of them load.
+        loading = Copy(point.bases, point.alive) if stage.folds else storing
+        frame = body.emit(range(1), [loading])
         made = self._values(stage, body, frame, [None])
-        if self.grouping.members > 1 and stage.folds:
-            body.copies = [Copy(point.bases, first if alive is None else b.and_(alive, first))]
+        body.copies = [storing]
         self._store(stage, body, frame)
         if any(self._is_tile(s) for s in stage.stores):
             self.frame.barrier()

@@ -86,29 +86,38 @@ def _aligned(kernel: Kernel, clips: Mapping[Axis, Expr]) -> bool:
 
 
 def _words(kernel: Kernel) -> int | None:
-    """32-bit words kept per element if stages share registers; None if tiles are not for that."""
-    seen: dict[tuple[object, ...], int] = {}
-    total = 0
+    """32-bit words kept per element from stage to stage, at most at once, if stages share
+    registers; None if tiles are not for that.
+    """
+    spans: dict[tuple[object, ...], tuple[int, int, int]] = {}
     tiles: dict[int, set[Expr]] = {}
-    for stage in kernel.stages:
-        for instr in stage.loads():
-            buffer, index = instr.attrs["buffer"], instr.attrs["index"]
+
+    def seen(number: int, key: tuple[object, ...], buffer: int) -> None:
+        first = spans.get(key, (number, number, 0))[0]
+        spans[key] = (first, number, _wide(kernel, buffer))
+
+    for number, stage in enumerate(kernel.stages):
+        found = [(i.attrs["buffer"], i.attrs["index"], i.attrs["mask"]) for i in stage.loads()]
+        for buffer, index, mask in [*found, *((s.buffer, s.index, s.mask) for s in stage.stores)]:
             if kernel.buffers[buffer].role == "tile":
                 tiles.setdefault(buffer, set()).add(index)
-                if instr.attrs["mask"] or not stage.axes:
+                if mask or not stage.axes:
                     return None
-            elif not instr.operands and index.axes() & set(stage.axes):
-                key = (buffer, index, instr.attrs["mask"])
-                seen[key] = seen.get(key, 0) + 1
-                if seen[key] == 2:
-                    total += _wide(kernel, buffer)
-        for store in stage.stores:
-            if kernel.buffers[store.buffer].role == "tile":
-                tiles.setdefault(store.buffer, set()).add(store.index)
-                if store.mask or not stage.axes:
-                    return None
-                total += _wide(kernel, store.buffer)
-    return total if all(len(found) == 1 for found in tiles.values()) else None
+                seen(number, (buffer,), buffer)
+            elif kernel.buffers[buffer].role == "in" and index.axes() & set(stage.axes):
+                seen(number, (buffer, index, tuple(mask)), buffer)
+    if any(len(found) > 1 for found in tiles.values()):
+        return None
+    ends = range(len(kernel.stages))
+    return max(sum(w for a, b, w in spans.values() if a <= n < b) for n in ends)
+
+
+def kept_words(kernel: Kernel, grouping: Grouping) -> int:
+    """Registers that a thread needs for what it keeps, or for what it adds to and what it adds."""
+    lanes = max(grouping.lanes, *(i.lanes for i in grouping.inner))
+    if grouping.resident:
+        return grouping.copies * lanes * max(1, _words(kernel) or 0)
+    return 2 * grouping.copies * lanes * max(1, *(len(s.folds) for s in _looping(kernel)))
 
 
 def _wide(kernel: Kernel, buffer: int) -> int:
@@ -185,7 +194,8 @@ def _resident_rows(
     steps = stage.trips // lanes
     members = _above(steps)
     if members > target.warp:
-        members = target.warp if steps <= 8 * target.warp else _above(steps / 4)
+        short = steps * lanes <= 2 * _RESIDENT * target.warp
+        members = target.warp if short else _above(steps * lanes / _RESIDENT)
     while members < target.most:
         held = -(-steps // members) * lanes * (words + 1)
         busy = kernel.points * members >= target.full // 2 or members >= steps
@@ -246,13 +256,15 @@ def _shape(
 ) -> tuple[int, int]:
     """Columns and members of a block."""
     points = kernel.points // lanes
+    # Few points get the largest blocks.
+    block = target.block if points * 8 >= target.full // target.block else target.most
     members = 1
     while members * 2 <= max(steps, 1) and members * points < target.full:
         members *= 2
     near = _above(lane.size // lanes)
-    columns = min(near, max(target.warp, target.block // members))
-    members = min(members, max(1, target.block // columns))
-    columns = min(columns, max(target.block // members, 1))
+    columns = min(near, max(target.warp, block // members))
+    members = min(members, max(1, block // columns))
+    columns = min(columns, max(block // members, 1))
     if columns * members < target.warp:
         columns = target.warp // members
     return columns, members

@@ -10,6 +10,8 @@ from bringup.llvm.simt_target import SimtTarget
 #: Elements a chunk should have at least, and rows of one where columns are folded.
 _CHUNK = 1 << 13
 _LINES = 64
+#: Elements that take no longer than a second launch would.
+_SMALL = 1 << 16
 
 
 def split_for(kernel: Kernel, target: SimtTarget) -> SplitFold | None:
@@ -18,7 +20,7 @@ def split_for(kernel: Kernel, target: SimtTarget) -> SplitFold | None:
     Depends on sizes alone, so that results do not differ from device to device of a kind.
     """
     first = kernel.stages[0]
-    if not first.axes or not first.folds or not kernel.points or not first.trips:
+    if not first.axes or not first.folds or kernel.points * first.trips < _SMALL:
         return None
     grouping = plan(kernel, {}, target)
     units = -(-kernel.points // (grouping.lanes * grouping.columns * grouping.rows))

@@ -21,7 +21,8 @@ class SimtTarget:
     thread, block_index, block_size, grid_size: intrinsics that read the x coordinate.
     barrier: the intrinsic that synchronises a block.
     shuffle: exchanges words within a warp.
-    attributes: function attributes of a kernel of so many threads a block.
+    attributes: function attributes of a kernel of so many threads a block, each of which wants so
+    many registers.
     global_space, shared_space: address spaces.
     block: threads of a usual block.  most: of the largest one.  warp: threads that run together.
     shared_bytes: dynamic shared memory a block can have.
@@ -36,7 +37,7 @@ class SimtTarget:
     grid_size: str
     barrier: str
     shuffle: Shuffle
-    attributes: Callable[[int], str] = lambda threads: ""
+    attributes: Callable[[int, int], str] = lambda threads, registers: ""
     global_space: int = 1
     shared_space: int = 3
     block: int = 256

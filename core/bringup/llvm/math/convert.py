@@ -16,6 +16,9 @@ from bringup.llvm.text import Builder, Val, bf16, const, f16, f32, i8, i16, i32
 
 def f32_to_bf16(b: Builder, x: Val) -> Val:
     """Round f32 to bf16, to nearest even; subnormals kept; NaN stays NaN, made quiet."""
+    native = b.module.native.get("f32_to_bf16")
+    if native is not None:
+        return native(b, x)
     m = Lanes(b, x.type)
     bits = m.bits(x)
     lowest = b.and_(b.lshr(bits, m.i(16)), m.i(1))
