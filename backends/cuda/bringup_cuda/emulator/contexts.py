@@ -262,10 +262,11 @@ class Stream:
         self.waits: list[Work] = []
         self.captured: list[Callable[[], None]] | None = None
 
-    def add(self, action: Callable[[], None]) -> None:
+    def add(self, action: Callable[[], None] | None) -> None:
         """Queue work behind all that is here, or remember it if work is being captured."""
         if self.captured is not None:
-            self.captured.append(action)
+            if action is not None:
+                self.captured.append(action)
             return
         queues = self.state.queues
         with LOCK:
@@ -309,7 +310,7 @@ class _Default(Stream):
         self.waits = []
         self.captured = None
 
-    def add(self, action: Callable[[], None]) -> None:
+    def add(self, action: Callable[[], None] | None) -> None:
         """Queue work behind all work of blocking streams."""
         queues = self.state.queues
         self.waits += queues.blocking.values()
@@ -342,7 +343,9 @@ class Event:
 
     def record(self, stream: Any = None) -> Event:
         """Set the mark."""
-        self.work = stream_of(stream, "cuEventRecord").ahead()
+        queue = stream_of(stream, "cuEventRecord")
+        queue.add(None)
+        self.work = queue.last
         return self
 
     def synchronize(self) -> Event:

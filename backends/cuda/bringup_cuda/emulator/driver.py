@@ -88,7 +88,8 @@ class Function:
         x, y, z = (*grid, 1, 1)[:3]
         threads = block[0] * block[1] * block[2]
         room = self._static + shared_size
-        fits = shared_size <= self._dynamic and room <= max(self._dynamic, FREE_SHARED)
+        most = MOST_SHARED if self._dynamic > FREE_SHARED else FREE_SHARED
+        fits = shared_size <= self._dynamic and room <= most
         if min(x, y, z, *block) < 1 or threads > 1024 or len(args) != len(self._letters):
             raise LogicError(f"{call} failed: invalid argument")
         if not fits or y > 65535 or z > 65535 or block[2] > 64:
