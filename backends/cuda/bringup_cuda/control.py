@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 from bringup.ops.subgraphs import chosen
 from bringup.program.program import CaseStep, ControlStep, ScanStep, Slot, WhileStep
+from bringup.records import record
 
 if TYPE_CHECKING:
     from bringup_cuda.bodies import Body
     from bringup_cuda.device import CudaDevice
+    from bringup_cuda.memory import Block
+
+#: Of the widest load that kernels make of a buffer's start.
+ROW_ALIGNMENT = 16
 
 
 class Driven:
@@ -95,22 +100,35 @@ class _Run:
         return bool(self.device.look(flag, 1)[0])
 
     def scan(self, step: ScanStep) -> None:
+        if not step.length:
+            self._keep(step.results, [self.operands[place] for place in step.carried])
+            return
         count = len(step.carried)
         state, rest = self._start(step)
         changing = count + len(step.updated)
-        written = list(zip(self.results[changing:], step.results[changing:], strict=True))
-        read = [(place, self.operands[place], step.operands[place]) for place in step.stacks]
-        # The last run writes the results.
-        sides = (self.results[:count], self.places[:count])
-        for left in reversed(range(step.length)):
-            at = left if step.reverse else step.length - 1 - left
-            for place, address, slot in read:
-                state[place] = _row(address, slot, at, step.length)
-            rows = [_row(address, slot, at, step.length) for address, slot in written]
-            target = sides[left % 2]
-            self._body(0, state, [*target, *rest, *rows])
-            for place, address in zip(step.carried, target, strict=True):
-                state[place] = address
+        rows = _Rows(self.device, step.length)
+        try:
+            read = [rows.of(self.operands[place], step.operands[place]) for place in step.stacks]
+            written = [
+                rows.of(address, slot)
+                for address, slot in zip(
+                    self.results[changing:], step.results[changing:], strict=True
+                )
+            ]
+            # The last run writes the results.
+            sides = (self.results[:count], self.places[:count])
+            for left in reversed(range(step.length)):
+                at = left if step.reverse else step.length - 1 - left
+                for place, row in zip(step.stacks, read, strict=True):
+                    state[place] = row.fetched(at)
+                target = sides[left % 2]
+                self._body(0, state, [*target, *rest, *(row.place(at) for row in written)])
+                for row in written:
+                    row.store(at)
+                for place, address in zip(step.carried, target, strict=True):
+                    state[place] = address
+        finally:
+            rows.close()
         self._keep(step.results, [state[place] for place in step.carried])
 
     def case(self, step: CaseStep) -> None:
@@ -139,8 +157,56 @@ class _Run:
         self.bodies[number].run(inputs, outputs, self.arena, self.scratch)
 
 
-def _row(address: int, slot: Slot, at: int, length: int) -> int:
-    return address + at * (slot.type.nbytes // length)
+class _Rows:
+    """The stacks of a scan, row by row.
+
+    Kernels take addresses that are multiples of `ROW_ALIGNMENT`: rows that lie at others are copied
+    to a place of their own and back.
+    """
+
+    def __init__(self, device: CudaDevice, length: int) -> None:
+        self.device, self.length = device, length
+        self._blocks: list[Block] = []
+
+    def of(self, address: int, slot: Slot) -> _Row:
+        """The rows of one stack."""
+        nbytes = slot.type.nbytes // self.length
+        if nbytes % ROW_ALIGNMENT == 0:
+            return _Row(self.device, address, nbytes, None)
+        self._blocks.append(self.device.alloc(nbytes))
+        return _Row(self.device, address, nbytes, self._blocks[-1].address)
+
+    def close(self) -> None:
+        """Give their places back; work that is queued uses them still."""
+        used = self.device.streams.tick()
+        for block in self._blocks:
+            block.used = used
+            self.device.free(block)
+
+
+@record
+class _Row:
+    """Any row of the stack at ``address``.  own: the place that it is copied to, if it is."""
+
+    device: CudaDevice
+    address: int
+    nbytes: int
+    own: int | None
+
+    def place(self, at: int) -> int:
+        """Where the body finds or leaves it."""
+        return self.address + at * self.nbytes if self.own is None else self.own
+
+    def fetched(self, at: int) -> int:
+        """Its place, with what stands in the stack."""
+        if self.own is not None:
+            self.device.copy_within(self.own, self.address + at * self.nbytes, self.nbytes)
+        return self.place(at)
+
+    def store(self, at: int) -> None:
+        """What the body left goes to the stack."""
+        if self.own is not None:
+            self.device.copy_within(self.address + at * self.nbytes, self.own, self.nbytes)
 
 
 __all__ = ["Driven"]

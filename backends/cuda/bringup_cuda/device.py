@@ -81,7 +81,7 @@ class CudaDevice(Device):
         self.capabilities = capabilities
         self.lost: BaseException | None = None
         self.pending: deque[tuple[int, Callable[[Step], Step], Sequence[tuple[Step, str]]]]
-        self.pending = deque(maxlen=1 << 16)
+        self.pending = deque(maxlen=4096)
         self._lock = ProcessLock()
         self._modules: dict[str, Loaded] = {}
         driver.init()

@@ -24,6 +24,8 @@ from bringup_cuda.targets import ALIGNMENT
 #: Each power of two is cut into so many size classes, so that at most an eighth is wasted.
 _CLASSES_LOG2 = 3
 _PINNED_LEAST = 4096
+#: Pinned blocks of a class; a transfer that needs one more waits for the oldest.
+MOST_PINNED = 8
 
 
 class Block:
@@ -177,7 +179,7 @@ class Pinned:
 class HostPool:
     """Pinned memory that transfers go through, because the device reads no other at full speed.
 
-    limit: bytes; beyond it a transfer waits for the oldest one of its class.
+    limit: bytes; beyond it, too, a transfer waits for the oldest one of its class.
     """
 
     def __init__(
@@ -201,7 +203,7 @@ class HostPool:
             return self._fresh(size)
         if oldest.event.query():
             return oldest
-        if self.bytes + size > self.limit:
+        if self.bytes + size > self.limit or len(kept) + 1 >= MOST_PINNED:
             oldest.event.synchronize()
             return oldest
         kept.appendleft(oldest)

@@ -185,7 +185,7 @@ def test_parts_of_a_large_transfer_overlap() -> None:
     block = gpu.alloc(5 * PART)
     driver.calls.clear()
     downloaded(gpu, block, 5 * PART)
-    order = [name for name in driver.names("dtoh", "event_synchronize")]
+    order = driver.names("dtoh", "event_synchronize")
     assert order[:4] == ["dtoh", "dtoh", "dtoh", "event_synchronize"]
     assert order.count("dtoh") == 5
 
