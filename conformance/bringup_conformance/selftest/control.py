@@ -7,6 +7,7 @@ so it need not be run again to know that it passes.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -187,8 +188,12 @@ def clean_run(setting: Setting) -> Control:
     compiled: dict[object, Met] = {}
     for number, item in enumerate(made.items):
         recorder.now = Met()
-        # Checks count what stays alive; and what compiles may show in any of them.
-        recorder.keeps = isinstance(item, Case)
+        # Checks count what stays alive, without what is kept here; and what compiles may show in
+        # any of them.
+        if recorder.keeps and isinstance(item, Check):
+            recorder.keeps = False
+            gc.collect()
+            gc.freeze()
         made.met.append(recorder.now)
         try:
             problem = run_item(target, item).problem

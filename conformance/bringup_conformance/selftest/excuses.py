@@ -13,6 +13,8 @@ EXCUSED: dict[str, str] = {
     "`errors.wrong-operands` look at that",
     "ER03": "core gives a device what it declares and nothing else, and falls back when asked "
     "alone; `errors.unsupported-refused` and `placement.complete` look at that",
+    "TS14a": "a wait that forgets an error: nothing that the suite compiles fails late on a right "
+    "device; `errors.late-error-told` has the layer above the device fail late instead",
     "ER11": "discovery is core's, before any backend is loaded; tests of core plant broken plugins",
 }
 #: Parts of lines that are planted otherwise than they are written.

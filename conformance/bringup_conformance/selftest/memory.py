@@ -17,6 +17,9 @@ Array = np.ndarray[Any, Any]
 ALIGNMENT = 64
 #: Address space of a device, little enough to be filled; pages that nobody touches cost nothing.
 CAPACITY = 1 << 25
+# Blocks below this size lie at the upper end, so that those that stay do not cut up the room of
+# large ones.
+_SMALL = 1 << 16
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +32,8 @@ class Block:
 
 
 class Heap:
-    """A first-fit allocator over one array of bytes.  What is freed is given out again first.
+    """A first-fit allocator over one array of bytes: large blocks from its lower end, small ones
+    from its upper.  What is freed is given out again first.
 
     alive: bytes given out at the moment.
     """
@@ -41,7 +45,7 @@ class Heap:
         self.data: Array = raw[first : first + capacity]
         self.alive = 0
         self._free: dict[int, list[int]] = {}
-        self._end = 0
+        self._end, self._top = 0, capacity
         self._lock = Lock()
 
     def alloc(self, nbytes: int) -> Block:
@@ -62,7 +66,10 @@ class Heap:
         waiting = self._free.get(room)
         if waiting:
             return waiting.pop()
-        if self._end + room <= self.capacity:
+        if self._end + room <= self._top:
+            if room < _SMALL:
+                self._top -= room
+                return self._top
             self._end += room
             return self._end - room
         larger = min((n for n, starts in self._free.items() if n > room and starts), default=0)
@@ -73,17 +80,19 @@ class Heap:
         return start
 
     def _merge(self) -> None:
-        """Make one place of free neighbours; what lies at the end is fresh again."""
-        places = sorted((start, size) for size, starts in self._free.items() for start in starts)
+        """Make one place of free neighbours; what lies in the middle is fresh again."""
+        places = [(start, size) for size, starts in self._free.items() for start in starts]
+        places.append((self._end, self._top - self._end))
         self._free = {}
         merged: list[tuple[int, int]] = []
-        for start, size in places:
+        for start, size in sorted(places):
             if merged and sum(merged[-1]) == start:
                 merged[-1] = merged[-1][0], merged[-1][1] + size
             else:
                 merged.append((start, size))
-        if merged and sum(merged[-1]) == self._end:
-            self._end = merged.pop()[0]
+        middle = next(place for place in merged if place[0] <= self._end <= sum(place))
+        merged.remove(middle)
+        self._end, self._top = middle[0], sum(middle)
         for start, size in merged:
             self._free.setdefault(size, []).append(start)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bringup.dtypes import bf16
+from bringup.dtypes import bf16, i32
 from bringup_conformance.selftest.corpus import Array, Fault, OpCall, op_fault
 
 GROUP = "Casts"
@@ -110,6 +110,14 @@ def sign_lost(call: OpCall) -> Array | None:
     return x.view(np.dtype(f"u{x.itemsize}")).astype(call.dtype)
 
 
+def by_way_of_words(call: OpCall) -> Array | None:
+    """Floats become integers of 64 bits by way of 32."""
+    (x,) = call.operands
+    if not _is_float(x.dtype) or call.dtype != np.int64:
+        return None
+    return call.reference(x, dtype=i32).astype(np.int64)
+
+
 FAULTS: tuple[Fault, ...] = (
     op_fault("CA01", GROUP, "floats become the nearest integer", "convert", to_nearest),
     op_fault("CA02", GROUP, "negative floats wrap", "convert", wrapped_negative),
@@ -121,5 +129,6 @@ FAULTS: tuple[Fault, ...] = (
     op_fault("CA22a", GROUP, "integers saturate", "convert", saturated_integer),
     op_fault("CA23a", GROUP, "even numbers are false", "convert", low_bit),
     op_fault("CA24a", GROUP, "NaN becomes the lowest integer", "convert", nan_to_lowest),
+    op_fault("CA26a", GROUP, "floats become i64 by way of i32", "convert", by_way_of_words),
     op_fault("CA25a", GROUP, "widening forgets the sign", "convert", sign_lost),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from bringup.dtypes import i32
+from bringup.dtypes import i32, u8
 from bringup.graph import Graph, Instr, Value, rebuild, replay
 from bringup.graph.builder import Builder
 from bringup.passes.base import Pass, as_results, deep, opdef
@@ -65,6 +65,15 @@ def first_for_outside(instr: Instr, operands: Values) -> Sequence[Value] | None:
     below = call("compare", index, first, direction="lt")
     above = call("compare", index, number(count - 1, index), direction="gt")
     return _emit(instr, (call("select", call("or", below, above), first, index), *rest))
+
+
+def number_of_a_byte(instr: Instr, operands: Values) -> Sequence[Value] | None:
+    """The number of a branch is read as a byte."""
+    if instr.op.name != "case":
+        return None
+    index, *rest = operands
+    byte = call("convert", call("convert", index, dtype=u8), dtype=index.dtype)
+    return _emit(instr, (byte, *rest))
 
 
 def carried_swapped(instr: Instr, operands: Values) -> Sequence[Value] | None:
@@ -202,6 +211,7 @@ FAULTS: tuple[Fault, ...] = (
     _graph_fault("CF02", "a loop of no trips gives its body's results", body_of_nothing),
     _graph_fault("CF03", "all branches run, and the last one stays", last_branch),
     _graph_fault("CF03b", "a number of no branch selects the first", first_for_outside),
+    _graph_fault("CF03d", "the number of a branch is read as a byte", number_of_a_byte),
     _step_fault("CF03c", "branches are numbered from one", branches_rotated),
     _graph_fault("CF05", "carried values of one type are swapped", carried_swapped, "plan"),
     _graph_fault("CF05b", "carried values are assigned one by one", carried_in_turn, "plan"),

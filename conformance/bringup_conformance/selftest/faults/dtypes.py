@@ -89,6 +89,13 @@ def short_fold(call: OpCall) -> Array | None:
     return call.right.astype(np.int8).astype(np.int16)
 
 
+def all_ones(call: OpCall) -> Array | None:
+    """True is a byte of ones."""
+    raw = call.results[0].view(np.uint8)
+    raw *= np.uint8(255)
+    return None
+
+
 FAULTS: tuple[Fault, ...] = (
     op_fault("DT01", GROUP, "f64 is computed in f32", _FLOATING, double_as_single),
     op_fault("DT02", GROUP, "i64 is computed in f64", ("add", "mul"), long_as_double),
@@ -99,5 +106,6 @@ FAULTS: tuple[Fault, ...] = (
     op_fault("DT21a", GROUP, "maxima of unsigned integers are signed", "max", signed_max),
     op_fault("DT22a", GROUP, "f16 goes through bf16", ("mul", "exp"), half_through_bfloat),
     op_fault("DT23a", GROUP, "8-bit sums saturate", "add", bytes_wide),
+    op_fault("DT25a", GROUP, "true is 255 in memory", "compare", all_ones),
     op_fault("DT24a", GROUP, "16-bit sums are 8-bit sums", "reduce", short_fold),
 )

@@ -36,7 +36,7 @@ from bringup_conformance.selftest.editing import (
     written,
 )
 from bringup_conformance.selftest.faults import fusion_bodies as bodies
-from bringup_conformance.selftest.faults import fusion_masks
+from bringup_conformance.selftest.faults import fusion_lanes, fusion_masks
 from bringup_conformance.selftest.versions import Plan, Version, planting, spread
 
 GROUP = "Fusion"
@@ -395,4 +395,5 @@ FAULTS: tuple[Fault, ...] = (
     _body("FU35a", "a reversed read goes forwards", bodies.forward_only),
     _body("FU36a", "relu of NaN is its constant", bodies.numbers_over_nan),
     *fusion_masks.FAULTS,
+    *fusion_lanes.FAULTS,
 )

@@ -114,6 +114,15 @@ def index_rotated(call: OpCall) -> Array | None:
     return call.reference(x, *starts[-1:], *starts[:-1])
 
 
+def low_halves(call: OpCall) -> Array | None:
+    """Of indices of 64 bits the low half is read."""
+    x, indices, *rest = call.operands
+    if indices.dtype.itemsize != 8:
+        return None
+    half = np.dtype(f"{indices.dtype.kind}4")
+    return call.reference(x, indices.astype(half).astype(indices.dtype), *rest)
+
+
 FAULTS: tuple[Fault, ...] = (
     op_fault("GS05", GROUP, "one of several additions is kept", "scatter", one_update),
     op_fault("GS06", GROUP, "the first of several values stays", "scatter", other_order),
@@ -127,5 +136,7 @@ FAULTS: tuple[Fault, ...] = (
     op_fault("GS22a", GROUP, "updates out of range are made", "scatter", clipped_update),
     op_fault("GS23a", GROUP, "outside the window nothing is written", "dynamic_update_slice",
              untouched_lost),
+    op_fault("GS25a", GROUP, "indices of 64 bits are read as 32", ("gather", "scatter"),
+             low_halves),
     op_fault("GS24a", GROUP, "starts are rotated", "dynamic_slice", index_rotated),
 )  # fmt: skip

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from bringup.backend import Backend
 from bringup.graph import Value
 from bringup.kernel import ops as kops
 from bringup.kernel.form import Fold, Kernel, Sink
-from bringup.program.program import KernelStep, Program, ScanStep, Slot, Step, WhileStep
+from bringup.program.program import (
+    CaseStep,
+    KernelStep,
+    Program,
+    ScanStep,
+    Slot,
+    Step,
+    WhileStep,
+)
 from bringup_conformance.selftest.corpus import Fault, with_method, with_programs
-from bringup_conformance.selftest.editing import call, each_step, with_outputs, writes_of
+from bringup_conformance.selftest.editing import (
+    call,
+    each_step,
+    reads_of,
+    with_outputs,
+    writes_of,
+)
 from bringup_conformance.selftest.versions import (
     Plan,
     Version,
@@ -159,6 +173,28 @@ def invariant_in_scratch(step: Step) -> Step:
     return step
 
 
+def over_what_waits(program: Program) -> Program:
+    """The temporaries of a loop or branch lie over a value that is read behind it."""
+    for number, step in enumerate(program.steps):
+        if not isinstance(step, WhileStep | ScanStep | CaseStep) or not step.scratch.type.size:
+            continue
+        made = {s for before in program.steps[:number] for s in writes_of(before)}
+        read = {s for later in program.steps[number + 1 :] for s in reads_of(later)}
+        own = {*reads_of(step), *writes_of(step)}
+        for slot in program_order(made & read - own):
+            if slot.space == "arena" and slot.type.nbytes and slot.offset < step.scratch.offset:
+                scratch = replace(step.scratch, offset=slot.offset)
+                steps = list(program.steps)
+                steps[number] = replace(step, scratch=scratch)
+                return replace(program, steps=tuple(steps))
+    return program
+
+
+def program_order(slots: Iterable[Slot]) -> list[Slot]:
+    """Slots by their places."""
+    return sorted(slots, key=lambda slot: (slot.space, slot.index, slot.offset))
+
+
 def flag_in_state(step: Step) -> Step:
     """The flag of a loop's condition lies in the memory of a carried value."""
     if isinstance(step, WhileStep):
@@ -241,6 +277,14 @@ FAULTS: tuple[Fault, ...] = (
     _stepped("BF04b", "a loop's temporaries lie over what it only reads", invariant_in_scratch),
     _stepped("BF04c", "a loop's flag lies in a carried value", flag_in_state),
     _stepped("BF04d", "carried values have one place where they need two", one_side),
+    Fault(
+        "BF11a",
+        GROUP,
+        "plan",
+        "a loop's temporaries lie over what is read behind it",
+        with_programs(over_what_waits),
+        depth=3,
+    ),
     _shared("BF05", "a block is reused by count of elements, not bytes", counted_in_elements),
     _shared("BF06", "padding is forgotten: neighbours overlap", padding_forgotten),
     _stepped("BF07", "scratch is assumed to be zero", adds_to_scratch),

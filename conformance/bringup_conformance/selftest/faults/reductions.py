@@ -149,6 +149,15 @@ def mean_of_last(call: OpCall) -> Array | None:
     return np.asarray(total / x.shape[-1]).astype(call.dtype)
 
 
+def seam_lost(call: OpCall) -> Array | None:
+    """A fold in parts is off by one: the first element behind the first part is in none."""
+    (x,) = call.operands
+    dims = call.attrs["dims"]
+    if len(dims) != 1 or x.shape[dims[0]] <= _BLOCK:
+        return None
+    return call.reference(np.delete(x, _BLOCK, axis=dims[0]))
+
+
 FAULTS: tuple[Fault, ...] = (
     op_fault("RD01", GROUP, "sums start at 1", "reduce", from_one),
     op_fault("RD07", GROUP, "16-bit floats are summed in 16 bits", "reduce", narrow_sum),
@@ -163,4 +172,5 @@ FAULTS: tuple[Fault, ...] = (
     op_fault("RD21a", GROUP, "the variance is not corrected", "var", uncorrected),
     op_fault("RD22a", GROUP, "reversed scans run forward", "cumulative", forward_always),
     op_fault("RD23a", GROUP, "means divide by the last axis", "mean", mean_of_last),
+    op_fault("RD24a", GROUP, "a fold in parts loses an element at the seam", "reduce", seam_lost),
 )

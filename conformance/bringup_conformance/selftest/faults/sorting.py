@@ -7,6 +7,8 @@ import numpy as np
 from bringup_conformance.selftest.corpus import Array, Fault, OpCall, op_fault
 
 GROUP = "Sort and top-k"
+#: Elements of a line that one block sorts.
+_LINE = 1024
 
 
 def _sorted(call: OpCall, operands: list[Array]) -> list[Array]:
@@ -111,6 +113,15 @@ def second_key_forgotten(call: OpCall) -> Array | None:
     return None
 
 
+def in_blocks(call: OpCall) -> Array | None:
+    """Long lines are sorted block by block, and the blocks are not merged."""
+    x, d = call.operands[0], call.attrs["dim"]
+    if len(call.operands) > 1 or x.shape[d] <= _LINE:
+        return None
+    cuts = range(_LINE, x.shape[d], _LINE)
+    return np.concatenate([call.reference(part) for part in np.split(x, cuts, axis=d)], axis=d)
+
+
 FAULTS: tuple[Fault, ...] = (
     op_fault("SO01", GROUP, "ties are reversed from 17 on", "sort", unstable),
     op_fault("SO02", GROUP, "what ties carry is not moved", "sort", payload_left),
@@ -121,4 +132,5 @@ FAULTS: tuple[Fault, ...] = (
     op_fault("SO21a", GROUP, "unsigned keys are signed", "sort", signed_order),
     op_fault("SO22a", GROUP, "descending is ignored", "sort", always_up),
     op_fault("SO23a", GROUP, "the second key is ignored", "sort", second_key_forgotten),
+    op_fault("SO24a", GROUP, "lines past a block are sorted in parts", "sort", in_blocks),
 )

@@ -198,6 +198,11 @@ def whole_words(_device: Any, inner: Any, target: Handle, source: Handle, nbytes
     inner(target, source, nbytes // 4 * 4)
 
 
+def copied_at_once(device: Any, _inner: Any, target: Handle, source: Handle, nbytes: int) -> None:
+    """A copy waits for no queued work."""
+    device.heap.bytes_of(target, nbytes)[...] = device.heap.bytes_of(source, nbytes)
+
+
 def other_way(_device: Any, inner: Any, target: Handle, source: Handle, nbytes: int) -> None:
     """A copy of more than a chunk goes from target to source."""
     if nbytes > CHUNK:
@@ -296,5 +301,6 @@ FAULTS: tuple[Fault, ...] = (
     _bytes("TS12", "no bytes cannot be allocated", with_method("alloc", no_empty_memory)),
     _bytes("TS12b", "empty memory is shared", with_method("alloc", one_empty_block)),
     _bytes("TS12c", "no bytes cannot be moved", with_method("upload", no_empty_transfer)),
+    _late("TS15a", "a copy does not wait for queued work", with_method("copy", copied_at_once)),
     _late("TS13a", "a full queue loses its oldest entry", with_method("submit", overrun)),
 )
