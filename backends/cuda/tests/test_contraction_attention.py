@@ -1,5 +1,4 @@
-"""Attention on the emulator: within the bounds that the suite derives, and exact where weights are.
-"""
+"""Attention on the emulator: within the suite's bounds, and exact where weights are."""
 
 from __future__ import annotations
 
@@ -7,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bringup_conformance.oracle.bounds import analyse
-from bringup_conformance.oracle.span import inside
 from emulated import Array, run, run_program, translated
 
 import bringup as bu
 from bringup import bfloat16, float16, float32, float64
 from bringup.backend.capabilities import Numerics
 from bringup.dtypes import DType
+from bringup_conformance.oracle.bounds import analyse
+from bringup_conformance.oracle.span import inside
 
 FLOATS = (float32, float64, float16, bfloat16)
 #: Without asynchronous copies and tensor cores, with both, and with less shared memory.
@@ -52,7 +51,7 @@ def check(
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("causal", (False, True), ids=("all", "causal"))
+@pytest.mark.parametrize("causal", [False, True], ids=("all", "causal"))
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_every_dtype(dtype: DType, causal: bool, architecture: str) -> None:
     shapes = (2, 70, 24), (2, 90, 24), (2, 90, 40)
@@ -63,20 +62,20 @@ def test_every_dtype(dtype: DType, causal: bool, architecture: str) -> None:
     ("queries", "keys", "depth", "values"),
     [(1, 1, 1, 1), (3, 200, 7, 5), (130, 33, 16, 8), (5, 33, 130, 12), (40, 20, 64, 150)],
 )
-@pytest.mark.parametrize("dtype", (float32, float16), ids=str)
+@pytest.mark.parametrize("dtype", [float32, float16], ids=str)
 def test_odd_sizes(dtype: DType, queries: int, keys: int, depth: int, values: int) -> None:
     """Among them depths and values that are worked off in pieces, and more queries than keys."""
     shapes = (2, queries, depth), (2, keys, depth), (2, keys, values)
     check(dtype, *shapes, causal=False)
 
 
-@pytest.mark.parametrize("bias", ((2, 3, 40, 50), (1, 3, 1, 50), (2, 1, 40, 1), (1, 1, 1, 1)))
-@pytest.mark.parametrize("dtype", (float32, bfloat16), ids=str)
+@pytest.mark.parametrize("bias", [(2, 3, 40, 50), (1, 3, 1, 50), (2, 1, 40, 1), (1, 1, 1, 1)])
+@pytest.mark.parametrize("dtype", [float32, bfloat16], ids=str)
 def test_a_bias_stretches(dtype: DType, bias: tuple[int, ...]) -> None:
     check(dtype, (2, 3, 40, 16), (2, 3, 50, 16), (2, 3, 50, 16), bias, causal=True)
 
 
-@pytest.mark.parametrize("seed", (1, 2))
+@pytest.mark.parametrize("seed", [1, 2])
 def test_order_of_threads_does_not_matter(seed: int) -> None:
     check(float16, (1, 70, 16), (1, 90, 16), (1, 90, 16), causal=True, seed=seed)
 

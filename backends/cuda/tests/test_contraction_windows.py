@@ -36,7 +36,7 @@ FORMS: dict[str, tuple[Fn, tuple[int, ...], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("dtype", (float32, float16), ids=str)
+@pytest.mark.parametrize("dtype", [float32, float16], ids=str)
 @pytest.mark.parametrize("form", FORMS)
 def test_convolutions(form: str, dtype: DType, architecture: str) -> None:
     fn, x, w = FORMS[form]
@@ -44,7 +44,7 @@ def test_convolutions(form: str, dtype: DType, architecture: str) -> None:
     assert any(launch.kernel.fixed for launch in made.launches)
 
 
-@pytest.mark.parametrize("dtype", (float64, float16), ids=str)
+@pytest.mark.parametrize("dtype", [float64, float16], ids=str)
 def test_epilogues_of_convolutions(dtype: DType) -> None:
     def fn(x: Any, w: Any, b: Any, r: Any) -> Any:
         return bu.nn.relu(bu.nn.conv(x, w) + bu.reshape(b, (1, 8, 1, 1))) + r
@@ -53,7 +53,7 @@ def test_epilogues_of_convolutions(dtype: DType) -> None:
     assert len(made.launches) == 1
 
 
-@pytest.mark.parametrize("form", ("plain", "strided", "channels last"))
+@pytest.mark.parametrize("form", ["plain", "strided", "channels last"])
 def test_gradients_of_convolutions(form: str) -> None:
     fn, x, w = FORMS[form]
     slopes = bu.grad(lambda x, w: bu.sum(fn(x, w)), argnums=(0, 1))

@@ -1,8 +1,8 @@
 """Attention as one kernel: a block takes some queries along the keys once, with the greatest score
 and the sum of powers so far; scores and powers of a few keys live in shared memory alone.
 
-Halves go through tensor cores.  The row asks for f32 throughout, so powers, which are no halves, are
-the sums of two or three of them: what one leaves, the next takes.
+Halves go through tensor cores.  The row asks for f32 throughout, so powers, which are no halves,
+are the sums of two or three of them: what one leaves, the next takes.
 """
 
 from __future__ import annotations
@@ -214,7 +214,9 @@ def _planned(form: Form, cut: Cut, architecture: str) -> Planned | None:
         (products[0], products[0].right, (cut.keys, cut.depth)),
         (products[1], products[1].right, (cut.values, cut.keys)),
     )
-    queries, keys, values = (plan_copy(m, f, f.narrow, s, tensor, later) for m, f, s in sides)
+    queries, keys, values = (
+        plan_copy(m, f, f.narrow, s, tensor=tensor, later=later) for m, f, s in sides
+    )
     return Planned(form, cut, tensor, products, (queries, keys, values))
 
 
@@ -327,12 +329,22 @@ class _Emitter:
         self.copy_queries = Copier(
             self.b, made[0], made[0].left, planned.plans[0], buffers, threads, self.base, self.first
         )
-        self.copy_keys = lambda key: Copier(
-            self.b, made[0], made[0].right, planned.plans[1], buffers, threads, self.base, key
-        )
         self.copy_values = Copier(
-            self.b, made[1], made[1].right, planned.plans[2], buffers, threads, self.base, self.value
+            self.b,
+            made[1],
+            made[1].right,
+            planned.plans[2],
+            buffers,
+            threads,
+            self.base,
+            self.value,
         )
+        self._buffers, self._threads = buffers, threads
+
+    def _key_copier(self, key: Val) -> Copier:
+        """Copies of the keys from ``key`` on."""
+        made, plan = self.planned.made[0], self.planned.plans[1]
+        return Copier(self.b, made, made.right, plan, self._buffers, self._threads, self.base, key)
 
     def _engines(self) -> tuple[Engine, Engine]:
         plans, cut = self.planned.plans, self.cut
@@ -368,7 +380,7 @@ class _Emitter:
         copier.store(copier.load(first), self._at(offset))
 
     def _fetch_keys(self, key: Val, depth: Val) -> None:
-        self._fetch(self.copy_keys(key), depth, self.map.keys)
+        self._fetch(self._key_copier(key), depth, self.map.keys)
 
     # -- the loop
 
@@ -463,7 +475,7 @@ class _Emitter:
         size = self.kind.bits // 8
         turns = self.cut.keys // self.lanes
         with b.loop(number(0), number(turns), _UNROLL, [state.top]) as loop:
-            best = loop.carried[0]
+            best: Val = loop.carried[0]
             for column in self._columns(loop.index):
                 address = self._score_at(column)
                 score = self._score(b.load(self.kind, address, size), key, column)
@@ -474,7 +486,7 @@ class _Emitter:
         lowest = b.fcmp("oeq", top, const(self.kind, -math.inf))
         level = b.select(lowest, ir.zero(self.kind), top)  # −inf − −inf would be NaN
         with b.loop(number(0), number(turns), _UNROLL, [ir.zero(self.kind)]) as loop:
-            total = loop.carried[0]
+            total: Val = loop.carried[0]
             for column in self._columns(loop.index):
                 score = b.load(self.kind, self._score_at(column), size)
                 power = MATH["exp"](b, b.fsub(score, level))

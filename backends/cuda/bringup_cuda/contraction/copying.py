@@ -16,7 +16,7 @@ from bringup.kernel.form import BufferDecl
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type
-from bringup.llvm.text import Builder, Val
+from bringup.llvm.text import Builder, Val, vec
 from bringup.records import record
 from bringup_cuda.contraction.form import Axes, Contraction, Factor, run, size, steps_of, vector
 from bringup_cuda.contraction.points import (
@@ -33,6 +33,7 @@ from bringup_cuda.contraction.points import (
 #: Bytes of the widest access, of a chunk that swizzling moves as a whole.
 CHUNK = 16
 _GRAINS = (4, 8, 16)
+_WORD = 4
 
 
 @record
@@ -92,7 +93,8 @@ class Plan:
     """How a tile is copied.
 
     value: what is stored.  along: lanes follow each other along the inner axes; else along the
-    factor's own.  lanes: elements of one access to global memory.
+    factor's own.  lanes: elements of one access to global memory.  group: inner elements that a
+    unit has, each an access, to be stored together.
     """
 
     layout: Layout
@@ -100,6 +102,7 @@ class Plan:
     along: bool
     lanes: int
     asynchronous: bool
+    group: int = 1
 
     @property
     def fast(self) -> int:
@@ -109,11 +112,16 @@ class Plan:
     @property
     def slow(self) -> int:
         """Units the other way."""
-        return self.layout.extent if self.along else self.layout.depth
+        return self.layout.extent if self.along else self.layout.depth // self.group
 
 
 def plan_copy(
-    made: Contraction, factor: Factor, value: Value, tile: tuple[int, int], tensor: bool, later: bool
+    made: Contraction,
+    factor: Factor,
+    value: Value,
+    tile: tuple[int, int],
+    tensor: bool,
+    later: bool,
 ) -> Plan:
     """How to copy tiles of a factor.
 
@@ -135,7 +143,9 @@ def plan_copy(
     movable = plain and value.dtype.kind != "bool" and (along is inner_minor or lanes == 1)
     asynchronous = later and movable and grain in _GRAINS
     layout = Layout(*tile, value.dtype, inner_minor, tensor)
-    return Plan(layout, value, along, lanes, asynchronous)
+    # Bytes that must be turned are put together to words.
+    turned = inner_minor and not along and value.dtype.itemsize == 1 and lanes > 1
+    return Plan(layout, value, along, lanes, asynchronous, _WORD if turned else 1)
 
 
 def _direction(
@@ -233,14 +243,13 @@ class Copier:
             fast = b.add(fast0, number(n % per_line * threads.count))
             slow = b.add(slow0, number(n // per_line * step))
             fast = b.mul(fast, number(plan.lanes))
+            slow = b.mul(slow, number(plan.group))
             units.append((slow, fast) if plan.along else (fast, slow))
         if plan.fast * plan.slow < threads.count:
             self.spare = b.icmp("ult", slow0, number(plan.slow))
         return units
 
-    def _place(
-        self, within: Val, at: Val, axes: Axes, bound: int | None, lanes: bool
-    ) -> _Place:
+    def _place(self, within: Val, at: Val, axes: Axes, bound: int | None, lanes: bool) -> _Place:
         b = self.b
         ok = None if bound is None else b.icmp("ult", at, number(bound))
         if not lanes or self.plan.lanes == 1:
@@ -261,6 +270,11 @@ class Copier:
                     place.ok = both(b, place.ok, b.icmp("slt", place.points[0][axis], stop))
                 found[inner.text] = place
         return found
+
+    def _groups(self, first: Val) -> list[dict[str, _Place]]:
+        """Inner coordinates of the tile, of each access of a unit."""
+        b = self.b
+        return [self._inner(b.add(first, number(n))) for n in range(self.plan.group)]
 
     # -- asynchronous
 
@@ -326,35 +340,40 @@ class Copier:
     # -- by registers
 
     def load(self, first: Val) -> list[Val]:
-        """Load and compute this thread's elements of the tile at ``first``; none if copied later."""
-        plan, b = self.plan, self.b
-        if plan.asynchronous:
+        """Load and compute this thread's elements of the tile at ``first``; none where copies are
+        asynchronous.
+        """
+        if self.plan.asynchronous:
             return []
-        places = self._inner(first)
         results: list[Val] = []
-        for own, inner in self._units:
-            mine, other = self._own[own.text], places[inner.text]
-            points = [
-                {
-                    **self.base,
-                    **mine.points[min(n, len(mine.points) - 1)],
-                    **other.points[min(n, len(other.points) - 1)],
-                }
-                for n in range(plan.lanes)
-            ]
-            alive = both(b, both(b, mine.ok, other.ok), self.spare)
-            walk = self.made.inner if plan.along else self.factor.axes
-            at = Points(b, self.buffers, points, walk, alive)
-            values: dict[Value, Val] = {}
-            at.run(self.steps, values)
-            found = at.spread(values[plan.value])
-            if plan.value.dtype.kind == "bool":
-                found = b.zext(found, ir.i8)
-            # A prologue may make something of nothing, which must not enter a sum.
-            if alive is not None and len(self.steps) > 1:
-                found = b.select(alive, found, ir.zero(found.type))
-            results.append(found)
+        for places in self._groups(first):
+            for own, inner in self._units:
+                results.append(self._loaded(self._own[own.text], places[inner.text]))
         return results
+
+    def _loaded(self, mine: _Place, other: _Place) -> Val:
+        """What one access gives, after the prologue."""
+        plan, b = self.plan, self.b
+        points = [
+            {
+                **self.base,
+                **mine.points[min(n, len(mine.points) - 1)],
+                **other.points[min(n, len(other.points) - 1)],
+            }
+            for n in range(plan.lanes)
+        ]
+        alive = both(b, both(b, mine.ok, other.ok), self.spare)
+        walk = self.made.inner if plan.along else self.factor.axes
+        at = Points(b, self.buffers, points, walk, alive)
+        values: dict[Value, Val] = {}
+        at.run(self.steps, values)
+        found = at.spread(values[plan.value])
+        if plan.value.dtype.kind == "bool":
+            found = b.zext(found, ir.i8)
+        # A prologue may make something of nothing, which must not enter a sum.
+        if alive is not None and len(self.steps) > 1:
+            found = b.select(alive, found, ir.zero(found.type))
+        return found
 
     def store(self, values: Sequence[Val], slot: Val) -> None:
         """Write what `load` gave into a tile in shared memory."""
@@ -367,19 +386,32 @@ class Copier:
             self._store(values, slot)
 
     def _store(self, values: Sequence[Val], slot: Val) -> None:
-        b, plan = self.b, self.plan
-        layout, bytes_ = plan.layout, plan.value.dtype.itemsize
-        for (own, inner), value in zip(self._units, values, strict=True):
-            if plan.along is layout.inner_minor:
-                at = layout.offset(b, own, inner)
-                b.store(value, b.gep(slot, b.zext(at, ir.i64), ir.i8), bytes_ * plan.lanes)
+        plan, count = self.plan, len(self._units)
+        for n, (own, inner) in enumerate(self._units):
+            parts = values[n::count]
+            if plan.along is plan.layout.inner_minor:
+                self._put(parts[0], slot, own, inner, plan.lanes)
                 continue
-            for n in range(plan.lanes):
-                mine = own if plan.along else b.add(own, number(n))
-                other = b.add(inner, number(n)) if plan.along else inner
-                at = layout.offset(b, mine, other)
-                one = b.extractelement(value, n)
-                b.store(one, b.gep(slot, b.zext(at, ir.i64), ir.i8), bytes_)
+            for lane in range(plan.lanes):
+                mine = own if plan.along else self.b.add(own, number(lane))
+                other = self.b.add(inner, number(lane)) if plan.along else inner
+                self._put(self._word(parts, lane), slot, mine, other, len(parts))
+
+    def _word(self, parts: Sequence[Val], lane: int) -> Val:
+        """The same lane of every part, side by side."""
+        b = self.b
+        found = [b.extractelement(part, lane) for part in parts]
+        if len(found) == 1:
+            return found[0]
+        made = ir.poison(vec(found[0].type, len(found)))
+        for n, value in enumerate(found):
+            made = b.insertelement(made, value, n)
+        return made
+
+    def _put(self, value: Val, slot: Val, own: Val, inner: Val, count: int) -> None:
+        b, layout = self.b, self.plan.layout
+        at = b.zext(layout.offset(b, own, inner), ir.i64)
+        b.store(value, b.gep(slot, at, ir.i8), layout.dtype.itemsize * count)
 
 
 def _axes(atom: object) -> frozenset[Axis]:

@@ -128,7 +128,7 @@ class _Emitter:
         return start, b.gep(start, left, ir.i8)
 
     def _pipeline(self, copiers: Sequence[Copier], engine: Engine) -> list[Val]:
-        b, planned = self.b, self.planned
+        _b, planned = self.b, self.planned
         stages, depth = planned.tile.stages, planned.plans[0].layout.depth
         trips = -(-size(self.made.inner) // depth)
         later = any(plan.asynchronous for plan in planned.plans)
@@ -158,18 +158,16 @@ class _Emitter:
             self._commit()
         carried = [number(0), number(started % planned.tile.stages), *engine.start()]
         with b.loop(number(0), number(trips), 1, carried) as loop:
-            stage, free, *sums = loop.carried
+            stage, free = loop.carried[:2]
             if later:
-                self.b.intrinsic(
-                    "llvm.nvvm.cp.async.wait.group", ir.void, (number(ahead - 1),), ()
-                )
+                self.b.intrinsic("llvm.nvvm.cp.async.wait.group", ir.void, (number(ahead - 1),), ())
             self._barrier()
             coming = b.add(loop.index, number(ahead))
             more = b.icmp("slt", coming, number(trips))
             slots = self._slots(free)
             values = self._start_next(copiers, b.mul(coming, number(depth)), more, slots)
             self._commit()
-            sums = engine.step(*self._slots(stage), sums)
+            sums = engine.step(*self._slots(stage), loop.carried[2:])
             self._store_next(copiers, values, more, slots)
             loop.next(self._after(stage), self._after(free), *sums)
         if later:
@@ -244,7 +242,9 @@ class _Emitter:
             with b.if_then(inside):
                 self._finish(base, at, (row, column), lanes)
 
-    def _finish(self, base: Point, at: tuple[Val, Val], within: tuple[Val, Val], lanes: int) -> None:
+    def _finish(
+        self, base: Point, at: tuple[Val, Val], within: tuple[Val, Val], lanes: int
+    ) -> None:
         """The epilogue of ``lanes`` sums of one row."""
         b, made = self.b, self.made
         kind = sum_type(made.fold.dtype)

@@ -28,40 +28,48 @@ class Side:
     def __init__(self, b: Builder, layout: Layout, own: Val, threads: int) -> None:
         self.b = b
         self.layout = layout
-        self.own = own
         self.threads = threads
         self.count = layout.extent // threads
         self.lanes = min(CHUNK // layout.dtype.itemsize, self.count)
+        self.first = own if layout.inner_minor else b.mul(own, number(self.lanes))
+
+    def shift(self, n: int) -> int:
+        """Row or column ``n`` of the thread, counted from its first: quads of neighbours, or
+        neighbours of other threads where lines run along the inner axis, which keeps reads in
+        different banks.
+        """
+        if self.layout.inner_minor:
+            return n * self.threads
+        piece, lane = divmod(n, self.lanes)
+        return piece * self.threads * self.lanes + lane
 
     def place(self, n: int) -> Val:
-        """Row or column ``n`` of the thread: quads of neighbours, or neighbours of other threads
-        where lines run along the inner axis, which keeps reads in different banks.
-        """
-        b = self.b
-        if self.layout.inner_minor:
-            return b.add(self.own, number(n * self.threads))
-        piece, lane = divmod(n, self.lanes)
-        start = b.mul(self.own, number(self.lanes))
-        return b.add(start, number(piece * self.threads * self.lanes + lane))
+        """Row or column ``n`` of the thread."""
+        return self.b.add(self.first, number(self.shift(n)))
 
     def read(self, tile: Val, inner: Val, depth: int) -> list[list[Val]]:
         """For ``depth`` inner elements from ``inner``: the thread's elements, widened."""
-        if self.layout.inner_minor:
-            lines = [self._line(tile, self.place(n), inner, depth) for n in range(self.count)]
+        b, layout = self.b, self.layout
+        at = b.zext(layout.offset(b, self.first, inner), ir.i64)
+        start = b.gep(tile, at, ir.i8)
+        if layout.inner_minor:
+            lines = [
+                self._line(start, self.shift(n) * layout.stride, depth) for n in range(self.count)
+            ]
             return [[line[d] for line in lines] for d in range(depth)]
         result: list[list[Val]] = []
         for d in range(depth):
             row: list[Val] = []
             for n in range(0, self.count, self.lanes):
-                row += self._line(tile, self.place(n), self.b.add(inner, number(d)), self.lanes)
+                place = d * layout.stride + self.shift(n) * layout.dtype.itemsize
+                row += self._line(start, place, self.lanes)
             result.append(row)
         return result
 
-    def _line(self, tile: Val, own: Val, inner: Val, lanes: int) -> list[Val]:
+    def _line(self, start: Val, offset: int, lanes: int) -> list[Val]:
         b, dtype = self.b, self.layout.dtype
-        at = b.zext(self.layout.offset(b, own, inner), ir.i64)
         kind = vec(memory_type(dtype), lanes)
-        loaded = b.load(kind, b.gep(tile, at, ir.i8), dtype.itemsize * lanes)
+        loaded = b.load(kind, b.gep(start, offset, ir.i8), dtype.itemsize * lanes)
         return [self._widened(b.extractelement(loaded, n)) for n in range(lanes)]
 
     def _widened(self, value: Val) -> Val:
@@ -112,16 +120,14 @@ class FmaEngine:
         live = list(sums)
         for inner in range(0, count, depth):
             at = self.b.add(first, number(inner))
-            rows, columns = (s.read(t, at, depth) for s, t in self._sides(left, right))
+            rows = self.rows.read(left, at, depth)
+            columns = self.columns.read(right, at, depth)
             for xs, ys in zip(rows, columns, strict=True):
                 for i, x in enumerate(xs):
                     for j, y in enumerate(ys):
                         place = i * len(ys) + j
                         live[place] = self._add(x, y, live[place])
         return live
-
-    def _sides(self, left: Val, right: Val) -> tuple[tuple[Side, Val], tuple[Side, Val]]:
-        return (self.rows, left), (self.columns, right)
 
     def _add(self, x: Val, y: Val, total: Val) -> Val:
         if self.type.is_float:
@@ -133,16 +139,14 @@ class FmaEngine:
         b, bytes_ = self.b, self.type.bits // 8
         width = 1 if self.columns.layout.inner_minor else self.columns.lanes
         width = min(width, CHUNK // bytes_)
+        start = b.add(b.mul(self.rows.first, number(stride)), self.columns.first)
+        base = b.gep(shared, b.zext(start, ir.i64), self.type)
         for i in range(self.rows.count):
-            row = b.mul(self.rows.place(i), number(stride))
             for j in range(0, self.columns.count, width):
-                at = b.zext(b.add(row, self.columns.place(j)), ir.i64)
-                start = i * self.columns.count + j
-                b.store(
-                    self._joined(sums[start : start + width]),
-                    b.gep(shared, at, self.type),
-                    bytes_ * width,
-                )
+                at = self.rows.shift(i) * stride + self.columns.shift(j)
+                first = i * self.columns.count + j
+                made = self._joined(sums[first : first + width])
+                b.store(made, b.gep(base, at, self.type), bytes_ * width)
 
     def scale(self, sums: Sequence[Val], factors: Val) -> list[Val]:
         """Multiply the sums of each row by its factor, an array in shared memory."""

@@ -29,6 +29,9 @@ _RESERVED = 1 << 10
 _REGISTERS = 1 << 16
 #: Registers of a thread beside its sums: addresses, fragments and what is on its way.
 _OTHER_REGISTERS = 64
+_MOST_REGISTERS = 255
+#: Registers that hold elements of several inner places, read at once from both factors' lines.
+_LINES = 48
 
 
 @record
@@ -117,22 +120,33 @@ def _plans(
     later = has_async(architecture)
 
     def one(factor: Factor, value: Value, extent: int) -> Plan:
-        return plan_copy(made, factor, value, (extent, depth), tensor is not None, later)
+        return plan_copy(
+            made, factor, value, (extent, depth), tensor=tensor is not None, later=later
+        )
 
     return one(made.left, values[0], tile.rows), one(made.right, values[1], tile.columns)
 
 
-def _resident(
-    made: Contraction, tile: Tile, plans: tuple[Plan, Plan], architecture: str
-) -> int:
+def _resident(made: Contraction, tile: Tile, plans: tuple[Plan, Plan], architecture: str) -> int:
     """Blocks of a tile that a multiprocessor holds at once."""
     whole = shared_bytes(architecture)
     if _shared(made, tile, plans) > whole:
         return 0
     by_memory = (whole + _RESERVED) // (_shared(made, tile, plans) + _RESERVED)
     words = sum_type(made.fold.dtype).bits // 32
-    sums = tile.rows * tile.columns // tile.threads * words
-    if sums > 192:
+    registers = tile.rows * tile.columns // tile.threads * words + _OTHER_REGISTERS
+    registers += sum(_staged(plan, tile.threads) for plan in plans)
+    if all(p.layout.inner_minor and not p.layout.swizzled for p in plans):
+        registers += _LINES
+    if registers > _MOST_REGISTERS:
         return 0
-    by_registers = _REGISTERS // (tile.threads * (sums + _OTHER_REGISTERS))
+    by_registers = _REGISTERS // (tile.threads * registers)
     return max(1, min(by_memory, by_registers))
+
+
+def _staged(plan: Plan, threads: int) -> int:
+    """Registers of a thread that hold what it has loaded and not yet stored."""
+    if plan.asynchronous:
+        return 0
+    units = -(-plan.fast * plan.slow // threads) * plan.group
+    return units * (-(-plan.lanes * plan.value.dtype.itemsize // 4) + 1)

@@ -53,9 +53,7 @@ def is_wide(expr: Expr) -> bool:
     return worst >= 1 << 31
 
 
-def evaluate(
-    b: Builder, expr: Expr, point: Point, wide: bool, loaded: Sequence[Val] = ()
-) -> Val:
+def evaluate(b: Builder, expr: Expr, point: Point, wide: bool, loaded: Sequence[Val] = ()) -> Val:
     """The expression at a point, as i64 if ``wide``, else i32."""
     kind = ir.i64 if wide else ir.i32
     total = const(kind, 0)

@@ -60,7 +60,7 @@ def render_attention(emission: Emission, step: OpStep) -> Sequence[Command]:
 def cut(planned: Planned, architecture: str) -> SplitFold | None:
     """The kernel in two if its tiles leave multiprocessors without work and its sums are long."""
     kernel, inner = planned.made.kernel, planned.made.inner
-    count = parts(planned.blocks, size(inner), architecture)
+    count = parts(planned.blocks, planned.tile.threads, size(inner), architecture)
     longest = max(a.size for a in inner)
     if count < 2 or longest < 2 * count:
         return None

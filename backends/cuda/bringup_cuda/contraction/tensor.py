@@ -1,8 +1,8 @@
 """Sums of products by tensor cores: warps keep blocks of 16 × 8 sums and feed them from shared
 memory by matrix loads.
 
-One product takes 32 bytes of inner elements whatever their dtype, and lane for lane its operands lie
-as `ldmatrix` delivers eight rows of 16 bytes; so f16, bf16, i8 and u8 differ in nothing but the
+One product takes 32 bytes of inner elements whatever their dtype, and lane for lane its operands
+lie as `ldmatrix` delivers eight rows of 16 bytes; so f16, bf16, i8 and u8 differ in nothing but the
 name of the instruction.  Lines that run along rows or columns are turned by the transposing form,
 which exists for elements of two bytes.
 """
@@ -35,9 +35,7 @@ def product(
     """Emit one product: 4 registers of rows and 2 of columns added to 4 sums of this lane."""
     name, kind, total = _PRODUCTS[dtype.name]
     operands = [v if kind is ir.i32 else b.bitcast(v, kind) for v in (*left, *right)]
-    made = b.intrinsic(
-        f"llvm.nvvm.mma.{name}", struct_type(*[total] * 4), (*operands, *sums), ()
-    )
+    made = b.intrinsic(f"llvm.nvvm.mma.{name}", struct_type(*[total] * 4), (*operands, *sums), ())
     return [b.extractvalue(made, n) for n in range(4)]
 
 
@@ -65,9 +63,7 @@ class Fragments:
         self.layout = layout
         self.start = start
         self.count = count
-        lane = b.urem(
-            b.intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", ir.i32, (), ()), number(32)
-        )
+        lane = b.urem(b.intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", ir.i32, (), ()), number(32))
         low = b.and_(lane, number(15))
         # Which of the four matrices is beside and which below depends on the order of the factor
         # and on whether lines run the other way.
@@ -78,21 +74,22 @@ class Fragments:
             self.line = b.add(b.and_(lane, number(7)), upper)
             self.side = b.and_(b.lshr(lane, number(3)), number(1))
         self.turn = b.xor(b.mul(self.side, number(CHUNK)), layout.turn(b, self.line))
+        line = b.add(start, self.line) if layout.inner_minor else self.line
+        self.first = b.zext(b.mul(line, number(layout.stride)), ir.i64)
 
     def load(self, tile: Val, block: int, step: int) -> list[Val]:
         """Block ``block`` of 16, at the ``step``-th 32 bytes of inner elements."""
         b, layout = self.b, self.layout
         if layout.inner_minor:
-            line = b.add(b.add(self.start, number(block * ROWS)), self.line)
-            column = number(step * BYTES)
+            lines, column = block * ROWS, number(step * BYTES)
         else:
-            inner = step * BYTES // layout.dtype.itemsize
-            line = b.add(self.line, number(inner))
-            first = b.add(self.start, number(block * ROWS))
-            column = b.mul(first, number(layout.dtype.itemsize))
-        at = b.add(b.mul(line, number(layout.stride)), b.xor(column, self.turn))
-        address = b.gep(tile, b.zext(at, ir.i64), ir.i8)
-        return load_matrices(b, address, not layout.inner_minor)
+            lines = step * BYTES // layout.dtype.itemsize
+            column = b.add(self.start, number(block * ROWS))
+            column = b.mul(column, number(layout.dtype.itemsize))
+        # Sixteen lines on, chunks have changed places alike: the rest is a constant.
+        at = b.gep(tile, self.first, ir.i8)
+        at = b.gep(at, b.zext(b.xor(column, self.turn), ir.i64), ir.i8)
+        return load_matrices(b, b.gep(at, lines * layout.stride, ir.i8), not layout.inner_minor)
 
 
 class TensorEngine:
@@ -117,9 +114,7 @@ class TensorEngine:
 
     def start(self) -> list[Val]:
         """The sums of nothing, of this thread."""
-        return [const(self.type, -0.0 if self.type.is_float else 0)] * (
-            4 * self.down * self.across
-        )
+        return [const(self.type, -0.0 if self.type.is_float else 0)] * (4 * self.down * self.across)
 
     def step(self, left: Val, right: Val, sums: Sequence[Val]) -> list[Val]:
         """Add the products of two tiles in shared memory."""
@@ -155,7 +150,8 @@ class TensorEngine:
         b = self.b
         row = b.add(self.row, b.udiv(self.lane, number(4)))
         column = b.add(self.column, b.mul(b.urem(self.lane, number(4)), number(2)))
-        pair = vec(self.type, 2)
+        start = b.zext(b.add(b.mul(row, number(stride)), column), ir.i64)
+        base, pair = b.gep(shared, start, self.type), vec(self.type, 2)
         for i in range(self.down):
             for j in range(self.across):
                 for half in range(2):
@@ -163,8 +159,5 @@ class TensorEngine:
                     both = ir.poison(pair)
                     for n in range(2):
                         both = b.insertelement(both, sums[place + n], n)
-                    line = b.add(row, number(i * ROWS + half * 8))
-                    at = b.add(
-                        b.mul(line, number(stride)), b.add(column, number(j * COLUMNS))
-                    )
-                    b.store(both, b.gep(shared, b.zext(at, ir.i64), self.type), 8)
+                    at = (i * ROWS + half * 8) * stride + j * COLUMNS
+                    b.store(both, b.gep(base, at, self.type), 8)

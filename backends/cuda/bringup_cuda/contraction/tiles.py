@@ -70,6 +70,8 @@ MULTIPROCESSORS = {
 #: Inner elements below which a sum is not cut further, and parts of a sum at most.
 LEAST_PART = 256
 MOST_PARTS = 64
+#: Threads that a multiprocessor should have at least.
+BUSY_THREADS = 256
 
 
 def has_async(architecture: str) -> bool:
@@ -102,9 +104,9 @@ def choose(
     return min((t for t in tiles if fits[t]), key=cost)
 
 
-def parts(blocks: int, inner: int, architecture: str) -> int:
-    """Into how many parts to cut the sums of so many blocks, 1 for none: as many as leave few
-    multiprocessors without work.
+def parts(blocks: int, threads: int, inner: int, architecture: str) -> int:
+    """Into how many parts to cut the sums of so many blocks, 1 for none: as many as give every
+    multiprocessor a few warps, which is what it takes to keep its memory busy.
     """
-    free = MULTIPROCESSORS[architecture] // max(blocks, 1)
-    return max(1, min(free, inner // LEAST_PART, MOST_PARTS))
+    wanted = MULTIPROCESSORS[architecture] * max(1, BUSY_THREADS // threads)
+    return max(1, min(wanted // max(blocks, 1), inner // LEAST_PART, MOST_PARTS))

@@ -55,10 +55,10 @@ def _start(size: int, *, partial: bool) -> Body:
         thread, site = call.thread, call.site
         with b.if_then(b.icmp("eq", read, word(size))):
             check(b, thread, site, source, size, space=_GLOBAL, kind=Access.READ)
-        with b.if_then(b.icmp("ult", read, word(size))):
-            with b.loop(number(0), b.zext(read, i64)) as loop:
-                one = b.at(source, loop.index)
-                check(b, thread, site, one, 1, space=_GLOBAL, kind=Access.READ)
+        few = b.select(b.icmp("ult", read, word(size)), read, word(0))
+        with b.loop(number(0), b.zext(few, i64)) as loop:
+            one = b.at(source, loop.index)
+            check(b, thread, site, one, 1, space=_GLOBAL, kind=Access.READ)
         check(b, thread, site, target, size, space=_SHARED, kind=Access.WRITE)
         count = b.get(thread, Thread.COPIES, i32)
         with b.rarely(b.icmp("uge", count, word(MAX_COPIES))):
