@@ -14,7 +14,7 @@ from bringup.ops.build import like, reverse, rows
 from bringup.program.program import KernelStep, Program
 from bringup.runtime.compiler import make_program
 from bringup_conformance import replay, run
-from bringup_conformance.selftest import matrix
+from bringup_conformance.selftest import watching
 from bringup_conformance.selftest.control import target_of
 from bringup_conformance.selftest.corpus import faults
 from bringup_conformance.selftest.device import Reference
@@ -42,7 +42,7 @@ HOW = How("fusion", simulated=True, only="fusion/hazard/f32", shrink_seconds=2.0
 def tried(*ids: str) -> Sequence[Kill]:
     found = [fault for fault in faults() if fault.id in ids]
     assert len(found) == len(ids)
-    return list(matrix.try_all(found, HOW, 1))
+    return list(watching.examined(found, HOW, 1))
 
 
 @pytest.mark.parametrize("group", LISTED)

@@ -48,7 +48,7 @@ def of(*ids: str) -> list[Fault]:
 
 
 def rows(*ids: str, how: How = HOW) -> Sequence[Kill]:
-    return list(matrix.try_all(of(*ids), how, 1))
+    return list(watching.examined(of(*ids), how, 1))
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -113,7 +113,6 @@ def test_what_hangs_and_what_ends_its_process_is_found(monkeypatch: pytest.Monke
         *of("SO05"),
     )
     monkeypatch.setattr(watching, "faults", lambda: wrong)
-    control_of(HOW.setting(wrong[0]))
     done = {row.id: row for row in watching.examined(wrong, replace(HOW, shrink_seconds=0), 2, 3)}
     assert [done[id].killed for id in ("XX02", "XX03", "SO05")] == [True] * 3
     assert done["XX02"].problem == "hang"
@@ -128,7 +127,7 @@ def test_an_interrupt_leaves_what_is_known(monkeypatch: pytest.MonkeyPatch) -> N
         yield Kill("SO05", "Sorting", "op", "", killed=True)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(matrix, "try_all", stopped)
+    monkeypatch.setattr(matrix, "examined", stopped)
     found = matrix.run(of("SO05", "MT01"), HOW, 1, 1, [], lambda _found: None)
     assert [row.id for row in found.rows] == ["SO05"]
     assert found.problems == ["it was interrupted"]
@@ -156,16 +155,31 @@ def test_a_failure_of_a_planted_device_is_one_of_a_run(tmp_path: Path) -> None:
 def test_memory_past_a_block_is_its_neighbour() -> None:
     heap = Heap(1024)
     first, second = heap.alloc(8), heap.alloc(8)
-    heap.bytes_of(second, 8)[...] = 7
-    array, at = heap.elements(BufferView(first, 0, f32[2]))
+    heap.bytes_of(first, 8)[...] = 7
+    array, at = heap.elements(BufferView(second, 0, f32[2]))
     array[at + 2 : at + 18] = 0
-    assert not heap.bytes_of(second, 8).any()
+    assert not heap.bytes_of(first, 8).any()
     heap.free(first)
     assert heap.alloc(8).start == first.start
     with pytest.raises(DeviceError, match="freed twice"):
         heap.free(first)
     with pytest.raises(OutOfMemoryError):
         heap.alloc(2048)
+
+
+def test_small_blocks_that_stay_leave_room_for_large_ones() -> None:
+    heap = Heap(1 << 20)
+    small, large = [], []
+    for _ in range(4):
+        large.append(heap.alloc(1 << 17))
+        small.append(heap.alloc(64))
+    for block in large:
+        heap.free(block)
+    whole = heap.alloc((1 << 20) - 4 * 64)
+    heap.free(whole)
+    for block in small:
+        heap.free(block)
+    assert heap.alloc(1 << 20).start == 0
 
 
 def test_ids_are_unique_and_every_fault_says_what_is_wrong() -> None:

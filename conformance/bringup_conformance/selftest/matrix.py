@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from bringup_conformance.execution import levels
 from bringup_conformance.reporting.failures import suite_version
-from bringup_conformance.selftest.control import Setting, clean_run, control_of, held
+from bringup_conformance.selftest.control import Setting, clean_run, held
 from bringup_conformance.selftest.corpus import Fault, faults
 from bringup_conformance.selftest.killing import How, Kill
 from bringup_conformance.selftest.watching import examined
@@ -169,13 +169,6 @@ def selected(only: str) -> list[Fault]:
     return [fault for fault in faults() if not words or wanted(fault)]
 
 
-def try_all(chosen: Sequence[Fault], how: How, jobs: int) -> Iterator[Kill]:
-    """Try faults, each in a process and on a device of its own, and yield them as they are done."""
-    for setting in dict.fromkeys(how.setting(fault) for fault in chosen):
-        control_of(setting)
-    yield from examined(chosen, how, jobs)
-
-
 def run(
     chosen: Sequence[Fault],
     how: How,
@@ -195,7 +188,7 @@ def run(
     wanted = range(how.seed, how.seed + seeds)
     every = [replace(setting, seed=seed) for setting in settings for seed in wanted]
     try:
-        for row in try_all(chosen, how, jobs):
+        for row in examined(chosen, how, jobs):
             made.rows.append(row)
             made.rows.sort(key=lambda each: order[each.id])
             on_row(made)

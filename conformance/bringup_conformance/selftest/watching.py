@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from bringup_conformance.execution.hands import cause
+from bringup_conformance.selftest.control import control_of
 from bringup_conformance.selftest.corpus import Fault, faults
 from bringup_conformance.selftest.killing import How, Kill, examine
 
@@ -30,20 +31,28 @@ def examined(
 ) -> Iterator[Kill]:
     """Examine faults, ``jobs`` at a time, and yield what came of each as it is known.
 
-    patience: seconds of silence after which a process is ended.
+    patience: seconds of silence after which a process is ended.  A control is run here when the
+    first fault of its setting has its turn, while others are examined.
     """
     context = _context()
-    waiting, trials = deque(chosen), dict[Connection, _Trial]()
-    gc.freeze()  # what is here already would be copied by each child's collector
+    settings = list(dict.fromkeys(map(how.setting, chosen)))
+    waiting = deque(sorted(chosen, key=lambda fault: settings.index(how.setting(fault))))
+    trials = dict[Connection, _Trial]()
     try:
         while waiting or trials:
             while waiting and len(trials) < max(1, jobs):
-                trial = _Trial(waiting.popleft(), how, patience, context)
+                fault = waiting.popleft()
+                control_of(how.setting(fault))
+                gc.freeze()  # what is here would be copied by each child's collector
+                trial = _Trial(fault, how, patience, context)
                 trials[trial.connection] = trial
-            for each in wait(list(trials), _TICK):
-                assert isinstance(each, Connection)
+            start = time.monotonic()
+            heard = [x for x in wait(list(trials), _TICK) if isinstance(x, Connection)]
+            for each in heard:
                 trials[each].hear()
             for trial in list(trials.values()):
+                if trial.connection not in heard:
+                    trial.silent += time.monotonic() - start
                 if trial.over:
                     del trials[trial.connection]
                     yield trial.row
@@ -60,7 +69,10 @@ def _context() -> Any:
 
 
 class _Trial:
-    """One fault's process.  row: what holds if it says nothing more."""
+    """One fault's process.
+
+    row: what holds if it says nothing more.  silent: seconds that it was listened to for nothing.
+    """
 
     def __init__(self, fault: Fault, how: How, patience: float, context: Any) -> None:
         self.connection, theirs = context.Pipe(duplex=False)
@@ -70,7 +82,7 @@ class _Trial:
         theirs.close()
         self._patience = patience + how.shrink_seconds
         self._settled = self._ended = False
-        self._since = time.monotonic()
+        self.silent = 0.0
 
     def hear(self) -> None:
         """Take one message, or the end."""
@@ -78,12 +90,12 @@ class _Trial:
             self.row, self._settled = self.connection.recv()
         except EOFError:
             self._ended = True
-        self._since = time.monotonic()
+        self.silent = 0.0
 
     @property
     def over(self) -> bool:
         """Whether nothing more will come; ends what is silent too long."""
-        late = time.monotonic() - self._since > self._patience
+        late = self.silent > self._patience
         if not self._ended and not late:
             return False
         self.end()
