@@ -17,17 +17,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from bringup_conformance.cases import Unsupported
+    from bringup_conformance.cases import Outcome, Unsupported
     from bringup_conformance.execution.crew import Crew
     from bringup_conformance.execution.expectations import Expectations
     from bringup_conformance.execution.protocol import Done, Work
     from bringup_conformance.execution.schedule import Schedule
     from bringup_conformance.execution.suites import Part
+    from bringup_conformance.execution.targets import Target
     from bringup_conformance.reporting.results import Result
 
 USAGE = "name a device: pytest --pyargs bringup_conformance --bringup-backend NAME"
 #: The module that stands for the suite in ids of tests.
 MODULE = Path(__file__).with_name("device.py")
+#: The level that is one test.
+SOAK = "soak"
 #: Failures shown of one test.
 MOST_SHOWN = 3
 #: Seconds for making one failure small.
@@ -42,7 +45,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--bringup-level",
         metavar="LEVEL",
         default="fusion",
-        help="smoke, ops, fusion, runtime or exhaustive, each with those before it (%(default)s)",
+        help="smoke, ops, fusion, runtime or exhaustive, each with those before it; or soak, a test"
+        " of Hypothesis, which HypoFuzz runs too (%(default)s)",
     )
     group.addoption(
         "--bringup-seed", metavar="N", type=int, default=0, help="which cases to draw (%(default)s)"
@@ -127,22 +131,42 @@ class Suite(pytest.File):
         """One item for each op, dtype and feature."""
         from bringup.errors import BringupError
         from bringup_conformance.execution.expectations import Expectations, load
-        from bringup_conformance.execution.levels import APART
         from bringup_conformance.execution.schedule import Job, Schedule
         from bringup_conformance.execution.suites import parts_of
         from bringup_conformance.execution.targets import DeviceTarget
 
         option = self.config.getoption
         job, expect = Job(option("bringup_level"), option("bringup_seed")), option("bringup_expect")
-        if job.level in APART:
-            raise self.CollectError(f"level {job.level!r} has no end: use `conformance run` for it")
         try:
             self.expected = Expectations() if expect is None else load(expect)
-            self.schedule = Schedule(DeviceTarget.named(option("bringup_backend")), job)
+            target = DeviceTarget.named(option("bringup_backend"))
+            self.schedule = Schedule(target, job)
         except (BringupError, OSError) as error:
             raise self.CollectError(str(error)) from error
+        if job.level == SOAK:
+            yield self._soak(target)
         for test in parts_of(self.schedule):
             yield DeviceTest.from_parent(self, name=test.name, test=test)
+
+    def _soak(self, target: Target) -> pytest.Item:
+        """Level soak as one test."""
+        from bringup_conformance.execution.fuzzing import soaked
+        from bringup_conformance.reporting import failures
+        from bringup_conformance.reporting.environment import product
+        from bringup_conformance.reporting.plain import failure_text
+
+        seed = self.schedule.job.seed
+
+        def fail(outcome: Outcome) -> None:
+            document = failures.document(outcome, failures.Run(target.name, seed, product(target)))
+            path = self.folder() / f"{outcome.case.name.replace('/', '-')}.json"
+            failures.rewrite(path, document)
+            raise DeviceFailure(failure_text(document, path))
+
+        test: pytest.Item = pytest.Function.from_parent(
+            self, name=SOAK, callobj=soaked(target, fail, seed)
+        )
+        return test
 
     def crew(self) -> Crew:
         """The process that runs cases; started when the first test does."""

@@ -69,7 +69,7 @@ def test_without_a_device_one_skip_says_how_to_use_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("backend", "level", "what"),
-    [("nowhere", "smoke", "nowhere"), ("cpu", "all", "'all'"), ("cpu", "soak", "has no end")],
+    [("nowhere", "smoke", "nowhere"), ("cpu", "all", "'all'")],
 )
 def test_what_cannot_be_run_is_said_in_a_line(
     tmp_path: Path, backend: str, level: str, what: str
@@ -170,3 +170,18 @@ def test_replays_of_the_plugin_are_replays(toy: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["now"]["kind"] == "wrong"
+
+
+def test_level_soak_is_one_test_of_hypothesis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "toy"
+    toys.install(place, monkeypatch, "if operands and operands[0].size: operands[0].flat[0] += 1")
+    words = "--bringup-backend", "toy", "--bringup-level", "soak", "-p", "hypothesispytest"
+    listed = suite(tmp_path, *words, "--collect-only", "-q", "-m", "hypothesis", path=place)
+    assert listed.tests() == ["soak"], listed.output
+    failing = suite(tmp_path, *words, "--bringup-report", "failures", path=place)
+    assert failing.status == 1, failing.output
+    (file,) = (tmp_path / "failures").glob("*.json")
+    assert f"conformance replay {file.relative_to(tmp_path)}" in failing.output
+    assert json.loads(file.read_text())["case"]["level"] == "soak"

@@ -52,6 +52,8 @@ ROUND = 200
 #: Instructions from which on the share of a bound is climbed towards: single ones are for level
 #: exhaustive, and a climb would never leave them.
 FUSED = 4
+#: The score that errors make.
+SHARE = "share of the bound"
 #: Failures after which no more is looked for, and those that are made small.
 MOST_FAILURES, MOST_SHRUNK = 50, 12
 
@@ -215,7 +217,7 @@ class _Search:
             return {}
         scores = self.costs(case.graph)
         if instructions(case.graph) >= FUSED:
-            scores["share of the bound"] = outcome.verdict.ratio
+            scores[SHARE] = outcome.verdict.ratio
         self.corpus.keep(case, scores)
         return scores
 
