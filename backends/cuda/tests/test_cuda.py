@@ -6,16 +6,21 @@ import ctypes
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import fake_driver
 import pytest
 
+import bringup as bu
 from bringup.backend import NoHardware
-from bringup.errors import UnsupportedError
+from bringup.errors import BackendError, UnsupportedError
+from bringup_cpu.objects import ObjectCache
 from bringup_cuda import backend as backend_module
-from bringup_cuda import plugin
+from bringup_cuda import cache, graphs, lower, plugin, plugin_emulated
 from bringup_cuda.backend import CudaBackend
-from bringup_cuda.driver import LIBRARY, Gpu, find_gpus
+from bringup_cuda.driver import LIBRARY, Gpu, driver_version, find_gpus, nearest, require_gpus
+from bringup_cuda.graphs import DriverExtras
 from bringup_cuda.targets import BASELINE, SHARED_KIB
 
 HOPPER = ("NVIDIA H100", 9, 0)
@@ -36,6 +41,10 @@ class FakeDriver:
     def cuDeviceGetCount(self, result: Any) -> int:
         result._obj.value = len(self.gpus)
         return self.count
+
+    def cuDriverGetVersion(self, result: Any) -> int:
+        result._obj.value = 12080
+        return 0
 
     def cuDeviceGet(self, result: Any, index: int) -> int:
         result._obj.value = 40 + index
@@ -90,11 +99,199 @@ def test_the_driver_s_gpus_are_read_in_order() -> None:
     assert find_gpus(loader(driver)) == (Gpu("NVIDIA H100", "sm_90"), Gpu("Tesla T4", "sm_75"))
 
 
-def test_a_gpu_that_is_there_is_named_and_not_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend_module, "find_gpus", lambda: (Gpu("NVIDIA H100", "sm_90"),))
-    for ask in (CudaBackend().devices, lambda: CudaBackend().open(0)):
-        with pytest.raises(NoHardware, match=r"NVIDIA H100 \(sm_90\) is present, but this version"):
-            ask()
+# -- pycuda and the driver's release ---------------------------------------------------------------
+
+GPUS = (Gpu("NVIDIA H100", "sm_90"),)
+
+
+def required(
+    gpus: tuple[Gpu, ...] = GPUS, version: int = 12080, module: Any = lambda name: object()
+) -> tuple[Gpu, ...]:
+    return require_gpus(lambda: gpus, lambda: version, module)
+
+
+def raising(error: Exception) -> Any:
+    def load(name: str) -> Any:
+        assert name == "pycuda.driver"
+        raise error
+
+    return load
+
+
+def test_gpus_that_can_be_opened_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "DriverExtras", lambda driver: None)
+    gpus = (*GPUS, Gpu("Tesla T4", "sm_75"))
+    assert required(gpus) == gpus
+    monkeypatch.setattr(backend_module, "require_gpus", lambda: gpus)
+    infos = CudaBackend().devices()
+    assert [(i.index, i.product) for i in infos] == [(0, "NVIDIA H100"), (1, "Tesla T4")]
+    assert dict(infos[1].details) == {"architecture": "sm_75"}
+
+
+@pytest.mark.parametrize(
+    ("error", "what", "fix"),
+    [
+        (
+            ModuleNotFoundError("No module named 'pycuda'", name="pycuda"),
+            "NVIDIA H100 (sm_90) is present, and pycuda is not installed",
+            "pip install pycuda",
+        ),
+        (
+            ImportError("libcurand.so.10: cannot open shared object file\nmore"),
+            "pycuda does not load: ImportError: libcurand.so.10: cannot open shared object file",
+            "--no-binary pycuda",
+        ),
+        (
+            ModuleNotFoundError("No module named 'pytools'", name="pytools"),
+            "pycuda does not load: ModuleNotFoundError: No module named 'pytools'",
+            "--no-binary pycuda",
+        ),
+        (AttributeError("_driver"), "pycuda does not load: AttributeError: _driver", "pycuda"),
+    ],
+    ids=["missing", "a library is missing", "what it needs is missing", "another build"],
+)
+def test_pycuda_that_is_missing_or_broken_is_said_to_be(
+    error: Exception, what: str, fix: str
+) -> None:
+    with pytest.raises(BackendError) as caught:
+        required(module=raising(error))
+    assert what in caught.value.what
+    assert "\n" not in caught.value.what
+    assert caught.value.fix is not None
+    assert fix in caught.value.fix
+
+
+def test_a_driver_that_is_too_old_is_said_to_be_with_the_release_to_take() -> None:
+    with pytest.raises(BackendError, match=r"speaks CUDA 12.4, older than 12.8") as caught:
+        required(version=12040)
+    assert caught.value.fix is not None
+    assert "570" in caught.value.fix
+
+
+def test_gpus_older_than_any_code_are_refused_by_name() -> None:
+    with pytest.raises(BackendError, match=r"sm_61 is older than sm_75"):
+        required((Gpu("GeForce GTX 1080", "sm_61"),))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "code"),
+    [("sm_75", "sm_75"), ("sm_80", "sm_80"), ("sm_103", "sm_100"), ("sm_121", "sm_120")],
+)
+def test_code_is_made_for_the_newest_architecture_a_gpu_runs(architecture: str, code: str) -> None:
+    assert nearest(architecture) == code
+
+
+def test_the_driver_s_release_is_asked_for() -> None:
+    assert driver_version(loader(FakeDriver([HOPPER]))) == 12080
+
+
+# -- what pycuda lacks -----------------------------------------------------------------------------
+
+
+class FakeLibrary:
+    """libcuda's graphs and copies; each function's arguments are kept."""
+
+    def __init__(self, status: dict[str, int] | None = None) -> None:
+        self.status = status or {}
+        self.calls: list[tuple[str, list[Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any) -> int:
+            found = [a.value if isinstance(a, ctypes._SimpleCData) else a for a in args]
+            self.calls.append((name, found))
+            if name == "cuGetErrorString":
+                args[1]._obj.value = b"the stream is in no capture"
+            if name == "cuStreamEndCapture":
+                args[1]._obj.value = 77
+            if name == "cuGraphInstantiateWithFlags":
+                args[0]._obj.value = 88
+            return self.status.get(name, 0)
+
+        return call
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+
+def extras(library: FakeLibrary) -> DriverExtras:
+    fake: Any = fake_driver.FakeDriver()
+    return DriverExtras(fake, lambda name: library)
+
+
+STREAM = SimpleNamespace(handle=0x501)
+
+
+def test_capture_goes_by_the_c_library() -> None:
+    library = FakeLibrary()
+    made = extras(library)
+    made.begin_capture(STREAM)
+    graph = made.end_capture(STREAM)
+    graph.launch(STREAM)
+    graph.free()
+    assert library.names() == [
+        "cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags",
+        "cuGraphDestroy", "cuGraphLaunch", "cuGraphExecDestroy",
+    ]  # fmt: skip
+    calls = dict(library.calls)
+    assert calls["cuStreamBeginCapture_v2"] == [0x501, 1]
+    assert calls["cuGraphDestroy"] == [77]
+    assert calls["cuGraphLaunch"] == [88, 0x501]
+    assert calls["cuGraphExecDestroy"] == [88]
+
+
+def test_copies_between_devices_name_both_contexts() -> None:
+    library = FakeLibrary()
+    first, second = SimpleNamespace(handle=0xC0), SimpleNamespace(handle=0xC1)
+    extras(library).memcpy_peer_async(1 << 40, first, 1 << 41, second, 4096, STREAM)
+    assert library.calls == [("cuMemcpyPeerAsync", [1 << 40, 0xC0, 1 << 41, 0xC1, 4096, 0x501])]
+
+
+@pytest.mark.parametrize(("status", "kind"), [(2, "MemoryError"), (401, "LogicError")])
+def test_its_errors_are_those_of_pycuda(status: int, kind: str) -> None:
+    library = FakeLibrary({"cuStreamEndCapture": status})
+    made = extras(library)
+    with pytest.raises(getattr(fake_driver.FakeDriver, kind)) as caught:
+        made.end_capture(STREAM)
+    assert str(caught.value) == "cuStreamEndCapture failed: the stream is in no capture"
+
+
+def test_the_captured_graph_goes_even_if_it_does_not_instantiate() -> None:
+    library = FakeLibrary({"cuGraphInstantiateWithFlags": 1})
+    with pytest.raises(fake_driver.FakeDriver.LogicError):
+        extras(library).end_capture(STREAM)
+    assert "cuGraphDestroy" in library.names()
+
+
+# -- PTX on disk -----------------------------------------------------------------------------------
+
+
+def test_ptx_is_made_once_for_code_and_architecture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "ptx_cache", lambda: ObjectCache(tmp_path))
+    made: list[str] = []
+
+    def to_ptx(text: str, architecture: str) -> str:
+        made.append(f"{text} for {architecture}")
+        return f"// {made[-1]}"
+
+    monkeypatch.setattr(lower, "to_ptx", to_ptx)
+    for _ in range(2):
+        for architecture in ("sm_80", "sm_90"):
+            found = cache.image_of("code", architecture, "ptx")
+            assert found == f"// code for {architecture}\0".encode()
+    assert made == ["code for sm_80", "code for sm_90"]
+    assert cache.image_of("code", "sm_90", "llvm") == b"code\0"
+    assert len(made) == 2
+
+
+def test_the_ptx_of_a_program_is_what_lower_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "ptx_cache", lambda: ObjectCache(tmp_path))
+    made = bu.jit(lambda x: bu.exp(x) + 1).lower(bu.float32[8], target="cuda:sm_90")
+    image = cache.image_of(made.source, "sm_90", "ptx")
+    assert image == made.asm.encode() + b"\0"
 
 
 def test_this_machine_gets_a_reason_of_one_line() -> None:
@@ -107,7 +304,8 @@ def test_this_machine_gets_a_reason_of_one_line() -> None:
 def test_capabilities_need_no_hardware_and_differ_by_architecture() -> None:
     backend = plugin.bringup_backend()
     for target, kib in SHARED_KIB.items():
-        assert backend.capabilities(target).limits.tile_bytes == kib * 1024
+        # What the kernels themselves need of it besides tiles is little.
+        assert 0 <= kib * 1024 - backend.capabilities(target).limits.tile_bytes <= 8 << 10
     assert backend.capabilities() == backend.capabilities(BASELINE)
     assert "reduce.add" in backend.capabilities().kernels
 
@@ -128,3 +326,14 @@ def test_the_plugin_needs_neither_pycuda_nor_a_compiler() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, check=False
     )
     assert (done.stdout, done.stderr) == ("cuda\n", "")
+
+
+def test_the_emulated_backend_is_the_same_but_simulated_and_always_there() -> None:
+    backend = plugin_emulated.bringup_backend()
+    plugin_emulated.bringup_handshake()
+    assert backend.name == "cuda-emulated"
+    assert [info.index for info in backend.devices()] == [0, 1]
+    real, emulated = CudaBackend().capabilities("sm_90"), backend.capabilities()
+    assert (real.simulated, emulated.simulated) == (False, True)
+    assert real.kernels == emulated.kernels
+    assert {"while", "scan", "case"} <= set(emulated.ops)
