@@ -89,6 +89,42 @@ def _temporaries(hand: Hand) -> Values:
     return *ended[1:3], rows.add(ended[3], x)
 
 
+def _product(x: Value, y: Value) -> Value:
+    """A product of squares, which is in memory before anything reads it."""
+    found: Value = rows.dot_general(x, y, batch=((), ()), contract=((1,), (0,)))
+    return found
+
+
+def _clipped(x: Value) -> Value:
+    found: Value = rows.min(rows.max(x, like(x, 0)), like(x, 1))
+    return found
+
+
+def _waiting(hand: Hand) -> Values:
+    """Values that wait in memory while a loop and branches with values of their own run."""
+    first = _product(hand.square(), hand.square())
+    unit = _clipped(first)
+
+    def made(x: Value, y: Value) -> Value:
+        return _mixed(rows.min(_product(x, y), x), rows.max(_product(y, x), y))
+
+    def step(at: Value, x: Value, y: Value) -> Values:
+        return _after(at), _clipped(made(x, y)), y
+
+    def branch(x: Value, y: Value) -> Values:
+        return (made(x, y),)
+
+    def other(x: Value, y: Value) -> Values:
+        return (rows.sub(x, y),)
+
+    looped = _loop(2, step, splat(0, _COUNTER), unit, unit)[1]
+    second = _product(looped, unit)
+    branches = tuple(_graph(each, unit.type, unit.type) for each in (branch, other))
+    given = rows.and_(hand.new(dtype=i32), splat(1, _COUNTER))
+    (last,) = as_results(rows.case(given, _clipped(second), unit, branches=branches))
+    return rows.sub(first, looped), rows.sub(second, last)
+
+
 def _nested(hand: Hand) -> Values:
     """A loop in a loop, each with a counter of its own."""
 
@@ -143,6 +179,7 @@ PROGRAMS = {
     "trips": _trips,
     "fibonacci": _fibonacci,
     "temporaries": _temporaries,
+    "waiting": _waiting,
     "nested": _nested,
     "branches": _branches,
     "scanned": _scanned,

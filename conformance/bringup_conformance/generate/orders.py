@@ -52,6 +52,8 @@ def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         sites = [((w + 1,), 0), ((5, 2 * w + 3), 1), ((2 * w + 1, 3), 0), ((0, 3), 0)]
         sites += [((2, 7, w + 1), 1), ((w * w + 1,), 0), ((1, 1), 1), ((w, w), 0)]
         sites += [((block + 1,), 0), ((3, 2 * block - 1), 1), ((block, 3), 0)]
+        # What one block sorts has to be merged with what others do.
+        sites += [((LARGE[0],), 0), ((2, 2 * LARGE[0] - 1), 1)] if dtype in (f32, i32) else []
     for number, (shape, dim) in enumerate(sites):
         attrs = {"dim": dim, "descending": bool(number % 2)}
         yield _instance([dtype[shape]], attrs, KEYS)

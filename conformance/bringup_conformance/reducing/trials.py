@@ -62,7 +62,11 @@ def examine(
             return Problem("input", "an input changed", number), results
         found = verdict(target, case, results, inputs)
         if not found.ok:
-            return Problem("wrong", str(found.mismatches[0]), number, True, found), results
+            odd = any(
+                x.dtype == np.bool_ and int(x.view(np.uint8).max()) > 1 for x in results if x.size
+            )
+            what = "a bool is neither 0 nor 1 in memory" if odd else str(found.mismatches[0])
+            return Problem("wrong", what, number, True, found), results
         settled = number == len(sets) and target.capabilities.deterministic
         if settled and not _equal(first, results):
             return Problem("unstable", "two runs on equal data differ", 0), results

@@ -20,6 +20,8 @@ CAPACITY = 1 << 25
 # Blocks below this size lie at the upper end, so that those that stay do not cut up the room of
 # large ones.
 _SMALL = 1 << 16
+# Bytes behind the last block: what runs past it meets something, as past any other.
+_BEHIND = 1 << 12
 
 
 @dataclass(slots=True, eq=False)
@@ -40,9 +42,9 @@ class Heap:
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
-        raw = np.empty(capacity + ALIGNMENT, np.uint8)
+        raw = np.empty(capacity + _BEHIND + ALIGNMENT, np.uint8)
         first = -raw.ctypes.data % ALIGNMENT
-        self.data: Array = raw[first : first + capacity]
+        self.data: Array = raw[first : first + capacity + _BEHIND]
         self.alive = 0
         self._free: dict[int, list[int]] = {}
         self._end, self._top = 0, capacity
