@@ -45,5 +45,12 @@ def main() -> None:
     try:
         app()
     except (BringupError, OSError) as error:
-        problem(str(error))
+        problem(_told(error))
         sys.exit(NOT_RUN)
+
+
+def _told(error: Exception) -> str:
+    """An error in words; of the system, without its number."""
+    if isinstance(error, OSError) and error.strerror:
+        return ": ".join(map(str, filter(None, (error.filename, error.strerror))))
+    return str(error)

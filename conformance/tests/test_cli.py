@@ -140,8 +140,11 @@ def test_a_device_that_is_not_there_ends_with_2(
         (["run", "--backend=cpu", "--only=expo"], "no case is of 'expo'"),
         (["run", "--backend=cpu", "--fraction=3/2"], "'3/2' is no fraction"),
         (["run", "--backend=cpu", "--fraction=half"], "'half' is no fraction"),
-        (["run", "--backend=cpu", "--report=/dev/null/x", "--level=smoke"], "/dev/null"),
-        (["replay", "nowhere.json"], "nowhere.json"),
+        (["run", "--backend=cpu", "--report=/dev/null/x", "--level=smoke"], "error: /dev/null"),
+        (["run", "--backend=cpu", "--corpus=c", "--level=smoke"], "level smoke has no corpus"),
+        (["run", "--backend=cpu", "--certificate=c", "--only=exp"], "a part of a run gives no"),
+        (["run", "--backend=cpu", "--certificate=c", "--fraction=1/2"], "a part of a run gives no"),
+        (["replay", "nowhere.json"], "error: nowhere.json: No such file or directory"),
     ],
 )
 def test_what_cannot_be_run_ends_with_2_and_says_why(
@@ -151,7 +154,9 @@ def test_what_cannot_be_run_ends_with_2_and_says_why(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     assert status(*arguments, monkeypatch=monkeypatch) == 2
-    assert message in capfd.readouterr().err
+    shown = capfd.readouterr()
+    assert message in shown.err
+    assert shown.out == ""
 
 
 @pytest.mark.parametrize("text", ["{}", "no JSON", '{"format": 1}', "[]"])

@@ -57,8 +57,7 @@ def run(
         corpus=corpus,
     )
     if certificate is not None:
-        certificates.check_level(level)
-        certificates.check_folder(certificate)
+        _check(certificate, level, in_part=bool(only or fraction))
     with _progress(as_json) as show, _ended_gently():
         found = runner.run_with(backend, level, seed, replace(options, on_progress=show))
     _show(found, options, as_json)
@@ -67,18 +66,31 @@ def run(
     raise typer.Exit(0 if found.ok else 1)
 
 
+def _check(certificate: Path, level: str, *, in_part: bool) -> None:
+    """Raises BringupError for what is known beforehand to give no certificate."""
+    certificates.check_level(level)
+    certificates.check_folder(certificate)
+    if in_part:
+        raise BringupError(
+            "a part of a run gives no certificate", fix="leave out the selection and fraction"
+        )
+
+
 def _show(found: Report, options: runner.Options, as_json: bool) -> None:
     """Print it; ends the command if there is too little of it."""
+    none = found.passed + found.failed == 0
     if as_json:
         typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
-    else:
+    elif not none or found.unsupported or found.interrupted:
         terminal.show_report(Console(), found, options.report)
         expected_text.show(Console(), found)
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)
-    if found.passed + found.failed == 0:
-        only = f": no case is of {found.only!r}" if found.only else ""
-        problem(f"nothing was run{only}")
+    if none:
+        why = f": no case is of {found.only!r}" if found.only else ""
+        if found.unsupported:
+            why = ": the device declares none of it"
+        problem(f"nothing was run{why}")
         raise typer.Exit(NOT_RUN)
 
 

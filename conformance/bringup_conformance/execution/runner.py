@@ -87,6 +87,8 @@ def _asked(level: str, seed: int, how: Options) -> Job:
     if how.fraction is not None and not 1 <= how.fraction[0] <= how.fraction[1]:
         text = "/".join(map(str, how.fraction))
         raise BringupError(f"{text!r} is no fraction", fix="use 1/N to N/N")
+    if how.corpus is not None and level not in APART:
+        raise BringupError(f"level {level} has no corpus", fix=f"use one with level {APART[0]}")
     return Job(level, seed, how.only, how.fraction)
 
 

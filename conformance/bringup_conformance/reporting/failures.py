@@ -186,10 +186,10 @@ def read(path: Path) -> dict[str, Any]:
     """Read a failure file.  Raises ValueError if it is none, or of a format not known here."""
     data = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(data, dict) or not isinstance(data.get("case"), dict):
-        raise ValueError(f"{path} is no failure file")
+        raise ValueError("it is no failure file")
     if data.get("format") != FORMAT:
         raise ValueError(
-            f"{path} has format {data.get('format')}, written by version {data.get('suite')};"
+            f"it has format {data.get('format')}, written by version {data.get('suite')};"
             f" this suite reads format {FORMAT}: run the suite again to have the failure anew"
         )
     return data
