@@ -13,23 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bringup.errors import CompileError
+from bringup_cuda import surface
+from bringup_cuda.emulator import contexts
 from bringup_cuda.emulator.contexts import (
     FREE_SHARED,
     MOST_SHARED,
-    Context,
-    Device,
-    Error,
-    Event,
-    LaunchError,
-    LogicError,
-    MemoryError,
-    RuntimeError,
     State,
-    Stream,
     current,
-    device_attribute,
-    event_flags,
-    function_attribute,
     get_driver_version,
     get_version,
     init,
@@ -50,6 +40,20 @@ from bringup_cuda.emulator.copies import (
 from bringup_cuda.emulator.loading import Loaded, load
 from bringup_cuda.emulator.rewrite import size_of
 
+# Typed as the surface has them: a module's names may be assigned to, so that no subtype will do.
+Error: type[Exception] = contexts.Error
+MemoryError: type[Exception] = contexts.MemoryError
+LogicError: type[Exception] = contexts.LogicError
+LaunchError: type[Exception] = contexts.LaunchError
+RuntimeError: type[Exception] = contexts.RuntimeError
+Device: surface.DeviceClass = contexts.Device
+Context: Any = contexts.Context
+Stream: Callable[..., Any] = contexts.Stream
+Event: Callable[..., Any] = contexts.Event
+device_attribute: Any = contexts.device_attribute
+function_attribute: Any = contexts.function_attribute
+event_flags: Any = contexts.event_flags
+
 
 class Function:
     """A kernel."""
@@ -68,7 +72,7 @@ class Function:
         wanted = [size_of(type) for type in self._code.params]
         given = [8 if letter == "P" else struct.calcsize(letter) for letter in letters]
         if wanted != given:
-            raise LogicError(
+            raise contexts.LogicError(
                 f"{self._name} takes {', '.join(self._code.params)}, and is prepared for {letters}"
             )
         self._letters = letters
@@ -91,9 +95,9 @@ class Function:
         most = MOST_SHARED if self._dynamic > FREE_SHARED else FREE_SHARED
         fits = shared_size <= self._dynamic and room <= most
         if min(x, y, z, *block) < 1 or threads > 1024 or len(args) != len(self._letters):
-            raise LogicError(f"{call} failed: invalid argument")
+            raise contexts.LogicError(f"{call} failed: invalid argument")
         if not fits or y > 65535 or z > 65535 or block[2] > 64:
-            raise LogicError(f"{call} failed: invalid argument")
+            raise contexts.LogicError(f"{call} failed: invalid argument")
         state, module, name = queue.state, self._module, self._name
         given = [int(a) if c == "P" else a for a, c in zip(args, self._letters, strict=True)]
         queue.add(lambda: state.gpu.launch(module, name, (x, y, z), block, given, shared_size))
@@ -109,8 +113,11 @@ class Function:
     def set_attribute(self, attr: Any, value: int) -> None:
         """Allow more dynamic shared memory."""
         most = MOST_SHARED - self._static
-        if attr != function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES or not 0 <= value <= most:
-            raise LogicError("cuFuncSetAttribute failed: invalid argument")
+        if (
+            attr != contexts.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            or not 0 <= value <= most
+        ):
+            raise contexts.LogicError("cuFuncSetAttribute failed: invalid argument")
         self._dynamic = value
 
 
@@ -123,7 +130,7 @@ class Module:
     def get_function(self, name: str) -> Function:
         """A kernel by its name."""
         if name not in self._loaded.kernels:
-            raise LogicError("cuModuleGetFunction failed: named symbol not found")
+            raise contexts.LogicError("cuModuleGetFunction failed: named symbol not found")
         return Function(self._loaded, name)
 
 
@@ -142,10 +149,10 @@ def module_from_buffer(
         log = f"{error.what}\n{error.log}".strip()
         if message_handler is not None:
             message_handler(False, "", log)
-        raise LogicError(f"{call} failed: a PTX JIT compilation failed - {log}") from error
+        raise contexts.LogicError(f"{call} failed: a PTX JIT compilation failed - {log}") from error
     for name, code in loaded.kernels.items():
         if sum(v.size for v in code.shared) > FREE_SHARED:
-            raise LogicError(f"{call} failed: {name} uses too much shared data")
+            raise contexts.LogicError(f"{call} failed: {name} uses too much shared data")
     return Module(loaded)
 
 
@@ -163,7 +170,7 @@ class Graph:
         """Queue all of it."""
         actions, queue = self._actions, stream_of(stream, "cuGraphLaunch")
         if actions is None:
-            raise LogicError("cuGraphLaunch failed: invalid argument")
+            raise contexts.LogicError("cuGraphLaunch failed: invalid argument")
 
         def run() -> None:
             for action in actions:
@@ -183,14 +190,14 @@ class _Extras:
         """Remember work of the stream from now on."""
         queue = stream_of(stream, "cuStreamBeginCapture")
         if queue.captured is not None:
-            raise LogicError("cuStreamBeginCapture failed: operation not permitted")
+            raise contexts.LogicError("cuStreamBeginCapture failed: operation not permitted")
         queue.captured = []
 
     def end_capture(self, stream: Any) -> Graph:
         """The work remembered."""
         queue = stream_of(stream, "cuStreamEndCapture")
         if queue.captured is None:
-            raise LogicError("cuStreamEndCapture failed: operation not permitted")
+            raise contexts.LogicError("cuStreamEndCapture failed: operation not permitted")
         actions, queue.captured = queue.captured, None
         return Graph(queue.state, actions)
 
