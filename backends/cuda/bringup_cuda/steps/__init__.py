@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 #: The emitter of each op that has one: a module of this package, and its function.
 EMITTERS = {
     "attention": ("attention", "render"),
+    "cholesky": ("factoring", "render_cholesky"),
     "cumulative": ("cumulative", "render"),
     "dynamic_update_slice": ("scattering", "render_update"),
+    "lu": ("factoring", "render_lu"),
     "scatter": ("scattering", "render"),
     "sort": ("sorting", "render"),
+    "triangular_solve": ("factoring", "render_triangular_solve"),
 }
 
 Render = Callable[["Emission", OpStep], "Sequence[Command]"]

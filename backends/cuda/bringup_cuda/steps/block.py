@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from bringup.llvm import text as ir
-from bringup.llvm.simt import SimtKernel
+from bringup.llvm.simt_target import SimtKernel, dynamic_shared
 from bringup.llvm.text import Builder, Param, Type, Val, const
 from bringup.program.program import OpStep
 from bringup_cuda.commands import Argument, Launch
@@ -62,11 +62,12 @@ class Block:
         """How many warps a block has."""
         return -(-self.threads // WARP)
 
-    def launch(self, blocks: int) -> Launch:
-        """End the kernel, which runs in so many blocks."""
+    def launch(self, blocks: int, shared_bytes: int = 0) -> Launch:
+        """End the kernel, which runs in so many blocks, with so much `dynamic_shared`."""
         self.b.ret()
         assert 0 < blocks <= MAX_BLOCKS, f"{self.name}: {blocks} blocks"
-        return Launch(SimtKernel(self.name, blocks, self.threads), self._arguments, self._step)
+        kernel = SimtKernel(self.name, blocks, self.threads, shared_bytes)
+        return Launch(kernel, self._arguments, self._step)
 
     @contextmanager
     def units(self, count: int) -> Iterator[Val]:
@@ -107,6 +108,10 @@ class Block:
             align=16,
             address_space=SIMT.shared_space,
         )
+
+    def dynamic_shared(self) -> Val:
+        """The start of shared memory of a size that the launch states."""
+        return dynamic_shared(self.module, f"{self.name}_memory", SIMT)
 
     def at(self, array: Val, index: Val | int, element: Type) -> Val:
         """The address of an element of an array."""
