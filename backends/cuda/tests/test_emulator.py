@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bringup_cuda.emulator import EmulatorError, Finding, run
+from bringup.errors import UnsupportedError
+from bringup_cuda.emulator import EmulatorError, Finding, load, run
+from bringup_cuda.emulator.switching import host
 
 HEAD = """
 target triple = "nvptx64-nvidia-cuda"
@@ -541,3 +544,44 @@ def test_the_gpu_goes_on_after_a_fault() -> None:
     for _ in range(2):
         fault("call void @llvm.trap()\n  %r = add i32 %v, 0", "trap")
         assert on_gpu("%r = add i32 %v, 1").tolist() == list(range(1, 65))
+
+
+def test_unchecked_modules_run_the_same_and_say_nothing_of_memory() -> None:
+    text = HEAD + OPEN + EXCHANGE.format(barrier=BARRIER) + CLOSE
+    values = np.arange(64, dtype=np.int32)
+    out = np.empty_like(values)
+    run(load(text, checked=False), "k", 1, 64, [values, out])
+    assert out.tolist() == values[::-1].tolist()
+    racing = HEAD + OPEN + EXCHANGE.format(barrier="") + CLOSE
+    run(load(racing, checked=False), "k", 1, 64, [values, out])
+    with pytest.raises(EmulatorError):
+        run(load(racing), "k", 1, 64, [values, out])
+
+
+# -- hosts -----------------------------------------------------------------------------------------
+
+
+def test_the_switch_of_x86_64_keeps_what_a_callee_must() -> None:
+    made = host("x86_64")
+    pushed = re.findall(r"pushq (\S+);", made.switch)
+    assert pushed == re.findall(r"popq (\S+);", made.switch)[::-1]
+    assert set(pushed) == {"%rbp", "%rbx", "%r12", "%r13", "%r14", "%r15"}
+    left = made.frame - 8 * len(pushed) - 8
+    assert left > 0
+    assert left % 16 == 0, "what is left where the fibre's function is called"
+
+
+def test_the_switch_of_aarch64_keeps_what_a_callee_must() -> None:
+    made = host("aarch64")
+    stored = re.findall(r"stp (\S+), (\S+), \[sp, #(\d+)\]", made.switch)
+    assert stored == re.findall(r"ldp (\S+), (\S+), \[sp, #(\d+)\]", made.switch)
+    assert [int(offset) for _, _, offset in stored] == list(range(0, made.frame, 16))
+    kept = {name for first, second, _ in stored for name in (first, second)}
+    assert kept == {*(f"x{n}" for n in range(19, 31)), *(f"d{n}" for n in range(8, 16))}
+    places = {name: int(at) + 8 * n for *pair, at in stored for n, name in enumerate(pair)}
+    assert (places["x19"], places["x20"], places["x30"]) == (made.thread, made.main, made.resume)
+
+
+def test_hosts_that_nobody_wrote_a_switch_for() -> None:
+    with pytest.raises(UnsupportedError, match="riscv64"):
+        host("riscv64")

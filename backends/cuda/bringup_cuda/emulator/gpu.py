@@ -59,7 +59,6 @@ class Gpu:
             (Context.ARENA, self.arena.address),
             (Context.ARENA_BYTES, self.arena.bytes),
             (Context.MAP, self.arena.map_address),
-            (Context.CELLS, self.arena.cells_address),
             (Context.COPIES_AT, self._copies.address),
         ):
             self._put(offset, value)
@@ -112,6 +111,7 @@ class Gpu:
             (Context.THREADS, threads),
             (Context.BLOCKS, blocks),
             (Context.FIBRES, int(fibres)),
+            (Context.CELLS, self.arena.cells_address if module.checked else 0),
             (Context.GRANULE, code.granule),
             (Context.CONSTANTS, ctypes.addressof(tables)),
             (Context.CONSTANT_COUNT, len(module.tables)),

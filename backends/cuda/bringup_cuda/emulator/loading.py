@@ -73,6 +73,7 @@ class Loaded:
     kernels: what is known of each.  entries: their addresses.
     sites: the instructions that faults can name.
     tables: first byte and end of each constant.
+    checked: whether accesses to memory are.
     """
 
     kernels: dict[str, KernelCode]
@@ -80,10 +81,16 @@ class Loaded:
     sites: Sequence[tuple[str, str]]
     tables: Sequence[tuple[int, int]]
     code: Code
+    checked: bool
 
 
 def load(text: str, *, checked: bool = True) -> Loaded:
-    """Compile a module of LLVM IR for NVPTX to run here.  Raises CompileError."""
+    """Compile a module of LLVM IR for NVPTX to run here.
+
+    checked: without, accesses to memory run at full speed, and only what threads wait for is
+    checked.
+    Raises CompileError.
+    """
     native()
     made = rewrite(canonical(text), checked=checked)
     entries = [f"{name}.entry" for name in made.kernels]
@@ -92,7 +99,7 @@ def load(text: str, *, checked: bool = True) -> Loaded:
     starts = [ctypes.CFUNCTYPE(ctypes.c_size_t)(code.addresses[name])() for name in asks]
     tables = [(s, s + size) for s, size in zip(starts, asks.values(), strict=True)]
     found = {name: code.addresses[f"{name}.entry"] for name in made.kernels}
-    return Loaded(made.kernels, found, made.sites, tables, code)
+    return Loaded(made.kernels, found, made.sites, tables, code, checked)
 
 
 def canonical(text: str) -> str:
