@@ -52,8 +52,28 @@ def _right(found: Found) -> Iterator[dict[str, Any]]:
         parts = [found["parts"].get(name, {"status": "not run"}) for name in names]
         states = list(dict.fromkeys(part["status"] for part in parts))
         known = all(state in ("done", "failed") for state in states)
-        met = (states == ["done"]) if known or "failed" in states else None
-        yield {"what": what, "needed": "nothing wrong", "found": ", ".join(states), "met": met}
+        met = states == ["done"] if known or "failed" in states else None
+        yield {
+            "what": what,
+            "needed": "nothing wrong",
+            "found": ", ".join([*_counts(parts), *states]),
+            "met": met,
+        }
+
+
+def _counts(parts: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """How many cases passed or elements were compared, and whether that is all there are."""
+    rows = [row for part in parts for row in part.get("rows", [])]
+    passed, failed = (sum(row.get(key, 0) for row in rows) for key in ("passed", "failed"))
+    if passed or failed:
+        yield f"{passed} cases passed, {failed} failed"
+    compared, wrong = (sum(row.get(key, 0) for row in rows) for key in ("compared", "wrong"))
+    if compared:
+        yield f"{compared} elements compared, {wrong} wrong"
+    # A level that was asked for alone is whole.
+    reasons = [reason for row in rows for reason in row.get("reduced", [])]
+    if any(not reason.startswith("only ") for reason in reasons):
+        yield "a part of all cases"
 
 
 def _bar(

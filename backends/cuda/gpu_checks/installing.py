@@ -43,6 +43,7 @@ def compile(self, sources, output_dir=None, macros=None, include_dirs=None, debu
     return objects
 
 ccompiler.CCompiler.compile = compile
+sys.path.insert(0, os.getcwd())
 runpy.run_path("setup.py", run_name="__main__")
 """
 
@@ -99,6 +100,8 @@ def build_pycuda(source: Path, site: Path) -> None:
         )
         (work / "build.py").write_text(_BUILD)
         environment = {**os.environ, "LIBRARY_PATH": str(_linkable(work))}
+        # The stub defines nothing, so that a linker that drops what is not needed would drop it.
+        environment["LDFLAGS"] = "-Wl,--no-as-needed " + os.environ.get("LDFLAGS", "")
         environment["PYTHONPATH"] = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
         options = ["-q", "build", "--build-lib", str(site), "egg_info", "--egg-base", str(site)]
         done = subprocess.run(

@@ -66,14 +66,19 @@ def requirements() -> list[str]:
     return [*project["dependencies"], *PYCUDA_NEEDS]
 
 
-def commit() -> str:
-    """Of this checkout, with a mark if files differ from it; empty outside one."""
+def commit(packed: Path | None = None) -> str:
+    """Of this checkout, with a mark if files differ from it; or else of the one that was packed;
+    or else empty.
+    """
     asked = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         found = subprocess.run(asked, capture_output=True, text=True, check=False)
+        known = found.stdout.strip()
     except OSError:
-        return ""
-    return found.stdout.strip()
+        known = ""
+    if not known and packed is not None:
+        known = str(json.loads((packed / MANIFEST).read_text())["commit"])
+    return known
 
 
 def _own_wheels(folder: Path) -> None:

@@ -23,20 +23,20 @@ class Part:
 
 #: In the order of what is lost if the machine goes early.  Together eight minutes.
 PARTS: Sequence[Part] = (
-    Part("install", "installing what the machine lacks", 60, "install"),
+    Part("install", "installing what the machine lacks", 100, "install"),
     Part("smoke", "conformance, level smoke", 15, "conformance:smoke"),
     Part("programs", "one program of each kind, against its bounds", 20, "programs"),
-    Part("memory", "programs bound by memory", 95, "bench:memory"),
-    Part("matrices", "products of matrices", 40, "bench:matrices"),
+    Part("memory", "programs bound by memory", 85, "bench:memory"),
+    Part("matrices", "products of matrices", 35, "bench:matrices"),
     Part("calls", "small programs", 15, "bench:calls"),
     Part("digits", "training: digits", 20, "training:digits"),
     Part("transformer", "training: transformer", 35, "training:transformer"),
-    Part("ops", "conformance, level ops", 30, "conformance:ops"),
-    Part("fusion", "conformance, level fusion", 30, "conformance:fusion"),
-    Part("runtime", "conformance, level runtime", 30, "conformance:runtime"),
+    Part("ops", "conformance, level ops", 25, "conformance:ops"),
+    Part("fusion", "conformance, level fusion", 25, "conformance:fusion"),
+    Part("runtime", "conformance, level runtime", 25, "conformance:runtime"),
     Part("memcheck", "compute-sanitizer memcheck", 25, "programs", "memcheck"),
     Part("racecheck", "compute-sanitizer racecheck", 25, "programs", "racecheck"),
-    Part("more", "other programs beside torch and jax", 40, "bench:more"),
+    Part("more", "other programs beside torch and jax", 30, "bench:more"),
 )
 
 

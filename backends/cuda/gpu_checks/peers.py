@@ -80,7 +80,7 @@ class Torch:
     def __init__(self, module: Any, compiled: bool) -> None:
         self.name = "torch, compiled" if compiled else "torch"
         self.slow = compiled
-        self._torch, self._compiled = module, compiled
+        self._torch = module
 
     def way(self, row: Row) -> Way | None:
         """See `Peer`."""
@@ -88,15 +88,17 @@ class Torch:
 
     def ready(self, way: Way) -> Call:
         """See `Peer`."""
-        function: Call = way(self._torch)
-        if self._compiled:
-            # A builtin cannot be compiled, what calls it can.
-            def called(*operands: Any) -> Any:
-                return function(*operands)
+        eager: Call = way(self._torch)
+        if not self.slow:
+            return eager
 
-            self._torch.compiler.reset()
-            function = self._torch.compile(called, dynamic=False)
-        return function
+        # A builtin cannot be compiled, what calls it can.
+        def called(*operands: Any) -> Any:
+            return eager(*operands)
+
+        self._torch.compiler.reset()
+        compiled: Call = self._torch.compile(called, dynamic=False)
+        return compiled
 
     def upload(self, array: Array) -> Any:
         """See `Peer`."""

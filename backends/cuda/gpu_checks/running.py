@@ -55,7 +55,7 @@ def run(asked: Run, parts: Sequence[Part]) -> int:
     found = _begun(path, asked)
     for part in parts:
         left = until - time.monotonic()
-        found["parts"][part.name] = record = {"title": part.title, "commit": commit()}
+        found["parts"][part.name] = record = {"title": part.title, "commit": commit(asked.packed)}
         _run_part(asked, part, min(part.seconds, left), record, lambda: _write(path, found))
         _say(f"{part.name:12} {record['status']:12} {record['seconds']:6.1f} s  {_digest(record)}")
     found["bars"] = bars.judge(found)
@@ -79,7 +79,7 @@ def _begun(path: Path, asked: Run) -> dict[str, Any]:
         "quick": asked.quick,
         "product": _product(asked),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
-        "commit": commit(),
+        "commit": commit(asked.packed),
         "environment": {"python": platform.python_version(), **_driver()},
         "parts": before.get("parts", {}),
         "bars": [],

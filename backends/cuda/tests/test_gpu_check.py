@@ -1,0 +1,495 @@
+"""The script for machines with a GPU: all of it that can be tried without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import time
+import zipfile
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
+
+import gpu_check
+import numpy as np
+import pytest
+from gpu_checks import bars, benching, installing, judging, packing, programs, running, tables
+from gpu_checks.copying import PTX
+from gpu_checks.measuring import Side, measure
+from gpu_checks.parts import PARTS, Part, chosen
+from gpu_checks.rows import GROUPS, Row
+from gpu_checks.work import WORKS, Task
+
+from bringup.graph import Graph
+from bringup_conformance.execution.levels import LEVELS
+from bringup_conformance.execution.targets import DeviceTarget, Runnable
+from conftest import Assemble
+
+EMULATED = "cuda-emulated"
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What processes of the script need where the distribution is not installed."""
+    if list(metadata.distributions(name="bringup-cuda", path=_lasting())):
+        return
+    info = tmp_path / "site" / "bringup_cuda-0.1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bringup-cuda\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[bringup.backends]\ncuda = bringup_cuda.plugin\n"
+        "cuda-emulated = bringup_cuda.plugin_emulated\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(info.parent))
+
+
+def _lasting() -> list[str]:
+    """Where other processes look, too."""
+    return [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+
+
+def _task(tmp_path: Path, argument: str = "", seconds: float = 60) -> Task:
+    out = tmp_path / "rows.jsonl"
+    out.write_text("")
+    return Task(argument, EMULATED, time.monotonic() + seconds, True, out)
+
+
+def _rows(task: Task) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in task.out.read_text().splitlines()]
+
+
+# ---- the parts
+
+
+def test_the_parts_fit_in_eight_minutes() -> None:
+    assert sum(part.seconds for part in PARTS) <= 8 * 60
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_every_part_has_something_to_run(part: Part) -> None:
+    name, _, argument = part.work.partition(":")
+    module, _, function = WORKS[name].partition(":")
+    assert callable(getattr(import_module(module), function))
+    known = {"conformance": LEVELS, "bench": GROUPS, "training": ("digits", "transformer")}
+    assert argument in known.get(name, ("",))
+
+
+def test_parts_are_chosen_by_name_and_unknown_ones_are_refused() -> None:
+    assert [part.name for part in chosen(["ops", "smoke"])] == ["smoke", "ops"]
+    with pytest.raises(SystemExit, match="no part is called speed"):
+        chosen(["speed"])
+
+
+@pytest.mark.usefixtures("environment")
+def test_parts_run_in_processes_and_what_they_find_is_written(tmp_path: Path) -> None:
+    words = ["run", "--device", EMULATED, "--quick", "--only", "install,smoke,calls,memcheck"]
+    assert gpu_check.main([*words, "--results", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / f"gpu-{EMULATED}.json").read_text())
+    states = {name: part["status"] for name, part in found["parts"].items()}
+    assert states == {"install": "skipped", "smoke": "done", "calls": "done", "memcheck": "skipped"}
+    (smoke,) = found["parts"]["smoke"]["rows"]
+    assert smoke["passed"] > 40
+    assert not smoke["failed"]
+    assert [row["kind"] for row in found["parts"]["calls"]["rows"][1:]] == ["call", "other"]
+    page = (tmp_path / f"gpu-{EMULATED}.md").read_text()
+    assert "| smoke | conformance, level smoke | done |" in page
+    assert "bars of time are not judged" in page
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_group_of_rows_runs_and_is_right(group: str, tmp_path: Path) -> None:
+    task = _task(tmp_path, group)
+    assert benching.work(task)
+    versions, *rows = _rows(task)
+    assert versions["versions"] == {"peers": "an emulated device has none"}
+    assert [row["name"] for row in rows] == [row.name for row in GROUPS[group](True)]
+    assert all(row["seconds"]["bringup"] > 0 and row["bytes"] > 0 for row in rows)
+
+
+def test_rows_of_full_size_move_what_the_bars_are_about() -> None:
+    rows: list[Row] = [row for group in ("memory", "matrices") for row in GROUPS[group](False)]
+    by_kind = {row.kind: row for row in rows}
+    assert by_kind["elementwise"].bytes == 16 * 10**8
+    assert by_kind["rows"].bytes == 2 * 2 * 8192 * 4096
+    assert by_kind["matmul"].flops == 2 * 8192**3
+    assert all(row.operands[0].shape in ((10**8,), (10**4,) * 2) for row in rows
+               if row.kind in ("elementwise", "reduction"))  # fmt: skip
+
+
+# ---- what goes wrong
+
+
+def _run(tmp_path: Path, seconds: float = 60) -> running.Run:
+    work = tmp_path / "work"
+    work.mkdir()
+    return running.Run("cuda", True, seconds, tmp_path / "results", work, None, None)
+
+
+def _parts_of(tmp_path: Path) -> dict[str, Any]:
+    (path,) = (tmp_path / "results").glob("gpu-*.json")
+    found: dict[str, Any] = json.loads(path.read_text())["parts"]
+    return found
+
+
+def _saying(monkeypatch: pytest.MonkeyPatch, scripts: dict[str, str]) -> list[Part]:
+    """Parts that are little scripts, which find the file of their rows in ``sys.argv[1]``."""
+
+    def command(_asked: Any, part: Part, out: Path, _seconds: float) -> list[str]:
+        return [sys.executable, "-c", scripts[part.name], str(out)]
+
+    monkeypatch.setattr(running, "_command", command)
+    return [Part(name, name, 2, "programs") for name in scripts]
+
+
+def test_a_part_that_fails_hangs_or_dies_is_recorded_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = "import sys; open(sys.argv[1], 'a').write('{\"name\": 1}\\n'); "
+    scripts = {
+        "hangs": row + "import time; sys.stdout.flush(); time.sleep(99)",
+        "raises": row + "raise ValueError('no such thing')",
+        "dies": "import os; os.abort()",
+        "wrong": row.replace("1}", '1, \\"wrong\\": 2}'),
+        "good": row,
+    }
+    monkeypatch.setattr(running, "GRACE", 0.1)
+    assert running.run(_run(tmp_path), _saying(monkeypatch, scripts)) == 1
+    found = _parts_of(tmp_path)
+    states = {name: part["status"] for name, part in found.items()}
+    assert states == {
+        "hangs": "out of time", "raises": "failed", "dies": "failed", "wrong": "failed",
+        "good": "done",
+    }  # fmt: skip
+    assert found["hangs"]["rows"] == [{"name": 1}]
+    assert found["raises"]["why"].endswith("ValueError: no such thing")
+    assert found["dies"]["why"] == "exit status -6"
+
+
+def test_parts_after_the_time_are_skipped_and_found_ones_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = _saying(monkeypatch, {"first": "pass", "second": "pass"})
+    run = _run(tmp_path)
+    assert running.run(run, parts[:1]) == 0
+    late = running.Run("cuda", True, 0, run.results, run.work, None, None)
+    assert running.run(late, parts[1:]) == 0
+    found = _parts_of(tmp_path)
+    assert {name: part["status"] for name, part in found.items()} == {
+        "first": "done", "second": "skipped",
+    }  # fmt: skip
+    assert found["second"]["why"] == "no time was left"
+
+
+@pytest.mark.parametrize(("status", "state"), [(0, "done"), (86, "failed")])
+def test_compute_sanitizer_decides_by_its_status_and_its_summary_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, state: str
+) -> None:
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(
+        f"#!/bin/sh\necho $@\necho '========= ERROR SUMMARY: 3 errors'\nexit {status}\n"
+    )
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    part = next(part for part in PARTS if part.name == "memcheck")
+    assert running.run(_run(tmp_path), [part]) == (status > 0)
+    (found,) = _parts_of(tmp_path).values()
+    assert found["status"] == state
+    assert found["summary"] == "ERROR SUMMARY: 3 errors"
+    if status:
+        assert "--tool memcheck --target-processes all --error-exitcode 86" in found["why"]
+
+
+# ---- bars and tables
+
+
+def _found(**parts: Any) -> dict[str, Any]:
+    made = {
+        name: {"title": name, "status": "done", "seconds": 1.0, "rows": rows}
+        for name, rows in parts.items()
+    }
+    found = {
+        "device": "cuda", "product": "GPU 1", "emulated": False, "quick": False,
+        "date": "2026-01-01 00:00", "commit": "abc", "environment": {"driver": "1"},
+        "parts": made,
+    }  # fmt: skip
+    return {**found, "bars": bars.judge(found)}
+
+
+def _timed(kind: str, **seconds: float) -> dict[str, Any]:
+    names = {"again": "bringup, plain, again", "plain": "bringup, plain"}
+    taken = {names.get(name, name): value for name, value in seconds.items()}
+    return {"name": kind, "kind": kind, "bytes": 10**9, "seconds": taken, "noise": 0.02}
+
+
+@pytest.mark.parametrize(
+    ("row", "number", "shown", "met"),
+    [
+        (_timed("elementwise", bringup=1e-3, copy=0.95e-3), 0, "95%", True),
+        (_timed("elementwise", bringup=1e-3, copy=0.85e-3), 0, "85%", False),
+        (_timed("reduction", bringup=1e-3, copy=0.95e-3), 1, "95%", True),
+        (_timed("rows", bringup=1e-3, copy=0.86e-3), 2, "86%", True),
+        (_timed("matmul", bringup=1e-3, torch=0.8e-3), 3, "80%", True),
+        (_timed("matmul", bringup=1e-3, torch=0.6e-3), 3, "60%", False),
+        (_timed("matmul", bringup=1e-3), 3, "–", None),
+        (_timed("fused", bringup=1.01e-3, plain=1e-3, again=1e-3), 4, "+1.0%", True),
+        (_timed("fused", bringup=1.05e-3, plain=1e-3, again=1e-3), 4, "+5.0%", False),
+        (_timed("call", bringup=8e-6), 5, "8.0 µs", True),
+        (_timed("call", bringup=12e-6), 5, "12.0 µs", False),
+    ],
+)
+def test_bars_of_time(row: dict[str, Any], number: int, shown: str, met: bool | None) -> None:
+    bar = _found(rows=[row])["bars"][number]
+    assert (bar["found"], bar["met"]) == (shown, met)
+
+
+def test_the_worst_row_decides_and_times_of_small_sizes_do_not() -> None:
+    rows = [_timed("rows", bringup=1e-3, copy=c) for c in (0.9e-3, 0.5e-3)]
+    found = _found(rows=rows)
+    assert found["bars"][2] == {
+        "what": "softmax and layer norm (8192, 4096)",
+        "needed": "≥ 85% of the copy's speed",
+        "found": "50%",
+        "met": False,
+    }
+    assert bars.judge({**found, "quick": True})[2]["met"] is None
+
+
+def test_conformance_that_failed_is_a_missed_bar_and_parts_that_did_not_run_none() -> None:
+    level = {"passed": 5, "failed": 0, "reduced": ["only 'ops' was asked for"]}
+    found = _found(smoke=[level], ops=[level], fusion=[level], runtime=[level])
+    assert found["bars"][6]["found"] == "20 cases passed, 0 failed, done"
+    assert found["bars"][6]["met"] is True
+    del found["parts"]["ops"]
+    assert bars.judge(found)[6]["met"] is None
+    found["parts"]["smoke"]["status"] = "failed"
+    assert bars.judge(found)[6]["met"] is False
+
+
+def test_the_table_of_results() -> None:
+    rows = [
+        {"name": "", "versions": {"torch": "2.11"}},
+        {**_timed("elementwise", bringup=1e-3, copy=0.95e-3, torch=2e-3), "name": "x | y"},
+        {**_timed("matmul", bringup=2e-3), "flops": 10**12},
+    ]
+    page = tables.table(_found(memory=rows)).split("\n")
+    assert page[:4] == [
+        "# GPU 1",
+        "",
+        "`gpu_check.py run --device cuda`, 2026-01-01 00:00, commit abc, driver 1.",
+        "",
+    ]
+    assert "| elementwise, 10⁸ elements | ≥ 90% of the copy's speed | 95% | yes |" in page
+    start = page.index("| program | bringup, µs | torch, µs | copy, µs | rate |")
+    assert page[start + 2 :] == [
+        "| x \\| y | 1,000 | 2,000 | 950 | 1000 GB/s |",
+        "| matmul | 2,000 | – | – | 500.0 TFLOP/s |",
+        "",
+        "torch 2.11",
+        "",
+    ]
+
+
+def test_a_file_of_results_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "gpu-1.json"
+    path.write_text(json.dumps(_found()))
+    assert gpu_check.main(["table", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("# GPU 1\n")
+
+
+# ---- measuring and judging
+
+
+def test_sides_are_called_in_turn_and_waited_for() -> None:
+    order: list[str] = []
+    sides = [
+        Side(name, lambda _, name=name: order.append(name), lambda: order.append("wait"))
+        for name in ("a", "b")
+    ]
+    times = measure(sides, 1, quick=True)
+    assert list(times) == ["a", "b"]
+    assert order == ["a", "wait", "b", "wait"] * 2
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+def test_the_kernel_that_copies_assembles(assemble: Assemble, architecture: str) -> None:
+    assemble(PTX, architecture)
+
+
+def test_the_kernel_that_copies_loads_all_before_it_stores() -> None:
+    lines = [line for line in PTX.split("\n") if ".v4.b32" in line]
+    assert ["ld" in line for line in lines] == [True] * 4 + [False] * 4
+
+
+@pytest.mark.parametrize("name", ["softmax", "training step", "random", "scatter"])
+def test_programs_lie_within_their_bounds(name: str) -> None:
+    function, operands = programs.PROGRAMS[name]
+    graph = programs.traced(function, operands)
+    target = DeviceTarget.named(EMULATED)
+    found = judging.judge_graph(target, graph, operands, lambda: 60.0, longest=8)
+    assert found.verdict.ok
+    assert found.verdict.compared > 0
+    assert not found.late
+
+
+class _Spoilt(DeviceTarget):
+    """Adds a little to the first element of every result of floats."""
+
+    def compile(
+        self, graph: Graph, *, fuse: bool = True, skip: frozenset[str] = frozenset()
+    ) -> Runnable:
+        run = super().compile(graph, fuse=fuse, skip=skip)
+
+        def spoilt(inputs: Any) -> list[Any]:
+            results = run(inputs)
+            for each in results:
+                if each.dtype == np.float32:
+                    each.reshape(-1)[:1] += 1e-3
+            return results
+
+        return spoilt
+
+
+def test_a_result_outside_its_bounds_is_found_in_any_piece() -> None:
+    function, operands = programs.PROGRAMS["training step"]
+    graph = programs.traced(function, operands)
+    target = _Spoilt(DeviceTarget.named("cpu").device)
+    whole = judging.judge_graph(target, graph, operands, lambda: 60.0)
+    pieces = judging.judge_graph(target, graph, operands, lambda: 60.0, longest=4)
+    assert not whole.verdict.ok
+    assert pieces.verdict.wrong > whole.verdict.wrong
+    assert pieces.pieces > whole.pieces
+
+
+def test_a_program_whose_time_is_up_says_so() -> None:
+    function, operands = programs.PROGRAMS["softmax"]
+    graph = programs.traced(function, operands)
+    found = judging.judge_graph(DeviceTarget.named("cpu"), graph, operands, lambda: -1.0)
+    assert found.row()["late"]
+    assert found.verdict.compared == 0
+
+
+# ---- packing and installing
+
+
+def _wheel(folder: Path, name: str, files: dict[str, str]) -> Path:
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in files.items():
+            archive.writestr(file, text)
+    return path
+
+
+def _packed(folder: Path, wheels: list[Path], python: str) -> Path:
+    entries = packing._write_site(folder / packing.SITE, wheels)
+    manifest = {
+        "python": python, "machine": "x", "commit": "abc", "pycuda": "pycuda-1.tar.gz",
+        "distributions": entries,
+    }  # fmt: skip
+    (folder / packing.MANIFEST).write_text(json.dumps(manifest))
+    return folder
+
+
+def test_wheels_are_unpacked_and_what_others_were_built_against_is_not(tmp_path: Path) -> None:
+    wheels = [
+        _wheel(tmp_path, "Some_Thing", {"some/thing.py": "x = 1", "some/data": "y"}),
+        _wheel(tmp_path, "numpy", {"numpy/__init__.py": ""}),
+    ]
+    packed = _packed(tmp_path, wheels, "3")
+    manifest = json.loads((packed / packing.MANIFEST).read_text())
+    rows = installing._unpack(packed, tmp_path / "site", manifest)
+    numpy = metadata.version("numpy")
+    assert [(row["name"], row["how"]) for row in rows] == [
+        ("some-thing", "unpacked"), ("numpy", f"{numpy} was there"),
+    ]  # fmt: skip
+    unpacked = sorted(p.name for p in (tmp_path / "site").rglob("*") if p.is_file())
+    assert unpacked == ["data", "thing.py"]
+
+
+def test_a_folder_for_another_python_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"packed for Python 2\.7, this is 3"):
+        installing.install(_packed(tmp_path, [], "2.7"), tmp_path / "site")
+
+
+def test_what_is_packed_is_what_the_package_needs() -> None:
+    needed = packing.requirements()
+    assert any(each.startswith("llvmlite") for each in needed)
+    assert {"mako", "pytools"} <= set(needed)
+
+
+_SETUP = """
+from setuptools import Extension, setup
+config = {}
+exec(open("siteconf.py").read(), config)
+assert config["CUDA_ENABLE_CURAND"] is False
+setup(name="pycuda", version="1", packages=["pycuda"], ext_package="pycuda", ext_modules=[
+    Extension("_driver", ["one.c", "two.c"], libraries=["cuda"],
+              include_dirs=[config["CUDA_ROOT"] + "/include"])])
+"""
+_ONE = """
+#include <Python.h>
+#include <cuda.h>
+int two(void);
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_driver", 0, -1, 0};
+PyMODINIT_FUNC PyInit__driver(void) {
+    PyObject *made = PyModule_Create(&module);
+    PyModule_AddIntConstant(made, "number", CUDA_VERSION + two());
+    return made;
+}
+"""
+
+
+def test_a_source_with_an_extension_is_built_against_the_toolkit_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("setuptools")
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    if shutil.which(os.environ.get("CC", "cc")) is None or not headers.is_file():
+        pytest.skip("no compiler, or no headers of Python")
+    tree = tmp_path / "pycuda-1"
+    (tree / "pycuda").mkdir(parents=True)
+    for name, text in {
+        "setup.py": _SETUP, "one.c": _ONE, "two.c": "int two(void) { return 2; }",
+        "pycuda/__init__.py": "",
+    }.items():  # fmt: skip
+        (tree / name).write_text(text)
+    with tarfile.open(tmp_path / "pycuda-1.tar.gz", "w:gz") as archive:
+        archive.add(tree, tree.name)
+    toolkit = tmp_path / "toolkit"
+    (toolkit / "include").mkdir(parents=True)
+    (toolkit / "include" / "cuda.h").write_text("#define CUDA_VERSION 13000\n")
+    monkeypatch.setenv("CUDA_HOME", str(toolkit))
+    installing.build_pycuda(tmp_path / "pycuda-1.tar.gz", tmp_path / "site")
+    (made,) = (tmp_path / "site" / "pycuda").glob("_driver*.so")
+    # The name that is linked against is the driver's own, so that any driver serves.
+    assert installing.LIBRARY_OF_DRIVER.encode() in made.read_bytes()
+    asked = [
+        sys.executable,
+        "-c",
+        "from importlib.metadata import version as v; print(v('pycuda'))",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    done = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"
+
+
+def test_a_build_that_fails_says_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which(os.environ.get("CC", "cc")) is None:
+        pytest.skip("no compiler")
+    tree = tmp_path / "pycuda-1"
+    tree.mkdir()
+    (tree / "setup.py").write_text("raise SystemExit('no such header')")
+    with tarfile.open(tmp_path / "pycuda-1.tar.gz", "w:gz") as archive:
+        archive.add(tree, tree.name)
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "cuda.h").write_text("")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    with pytest.raises(RuntimeError, match="no such header"):
+        installing.build_pycuda(tmp_path / "pycuda-1.tar.gz", tmp_path / "site")
