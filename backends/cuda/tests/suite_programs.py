@@ -15,8 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conftest import find_ptxas
-
 from bringup.kernel.form import Kernel
 from bringup.runtime.compiler import lower_graph
 from bringup_conformance.cases import Case
@@ -27,6 +25,7 @@ from bringup_conformance.execution.targets import missing_from
 from bringup_cuda.backend import CudaBackend
 from bringup_cuda.commands import Launch
 from bringup_cuda.lower import to_ptx, translate
+from conftest import find_ptxas
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 _REPORT = re.compile(
@@ -90,9 +89,7 @@ def count(found: Iterable[Case], architecture: str, folder: Path) -> Counts:
             rows = {x.kernel.name for x in made.launches if _keeps_rows(x)}
             counts.rows += len(rows)
             counts.spilling |= {
-                f"{case.name}: {r.name}": r.spilled
-                for r in reports
-                if r.spilled and r.name in rows
+                f"{case.name}: {r.name}": r.spilled for r in reports if r.spilled and r.name in rows
             }
     return counts
 

@@ -88,7 +88,7 @@ class SimtBody(BodyEmitter):
     def analyse(self) -> None:
         """Also puts loads that depend on no other before everything else."""
         super().analyse()
-        # The exact quotient by reciprocals branches on whole vectors, which threads do not have.
+        # Checking each element's range costs a thread as much as dividing it does.
         self.divisors.clear()
         for some in self._levels.values():
             some.sort(key=lambda instr: instr.op.name != "load" or bool(instr.operands))

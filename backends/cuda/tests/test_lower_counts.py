@@ -1,0 +1,185 @@
+"""What kernels of the sizes that matter do with memory and registers, counted in PTX and by the
+assembler.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emulated import translated
+from suite_programs import Assembled, assembled, find_ptxas
+from test_lower import cross_entropy, norm
+
+import bringup as bu
+from bringup import bfloat16, float16, float32, int32
+from bringup.types import TensorType
+from bringup_cuda.commands import Translated
+from bringup_cuda.lower import to_ptx
+
+Fn = Callable[..., Any]
+f32 = float32
+ROWS = f32[8192, 4096]
+GAIN = f32[4096]
+FLAT = 100_000_000
+
+
+def layer_norm_gradient(x: Any, gain: Any, bias: Any) -> Any:
+    return bu.grad(lambda *each: bu.sum(norm(*each) ** 2), argnums=(0, 1, 2))(x, gain, bias)
+
+
+PROGRAMS: dict[str, tuple[Fn, tuple[TensorType, ...]]] = {
+    "add": (lambda x, y: x + y, (f32[FLAT], f32[FLAT])),
+    "add, odd": (lambda x, y: x + y, (f32[FLAT + 1], f32[FLAT + 1])),
+    "add of f16": (lambda x, y: x + y, (float16[FLAT], float16[FLAT])),
+    "gelu": (bu.nn.gelu, (f32[FLAT],)),
+    "bias": (lambda x, b: bu.nn.relu(x + b), (ROWS, GAIN)),
+    "sum": (bu.sum, (f32[FLAT],)),
+    "sum, odd": (bu.sum, (f32[FLAT + 1],)),
+    "sums of rows": (lambda x: bu.sum(x, axis=1), (ROWS,)),
+    "sums of columns": (lambda x: bu.sum(x, axis=0), (ROWS,)),
+    "softmax": (lambda x: bu.nn.softmax(x, axis=1), (ROWS,)),
+    "softmax of bf16": (lambda x: bu.nn.softmax(x, axis=1), (bfloat16[8192, 4096],)),
+    "softmax of short rows": (lambda x: bu.nn.softmax(x, axis=1), (f32[100_000, 64],)),
+    "softmax of long rows": (lambda x: bu.nn.softmax(x, axis=1), (f32[512, 50257],)),
+    "softmax of columns": (lambda x: bu.nn.softmax(x, axis=0), (f32[300, 7000],)),
+    "log-softmax": (lambda x: bu.nn.log_softmax(x, axis=1), (ROWS,)),
+    "layer norm": (norm, (ROWS, GAIN, GAIN)),
+    "layer norm, gradient": (layer_norm_gradient, (ROWS, GAIN, GAIN)),
+    "cross-entropy and gradient": (bu.value_and_grad(cross_entropy), (ROWS, int32[8192])),
+    "transposition": (lambda x: x.T + 1, (f32[4096, 4096],)),
+    "tiles of a transposition of bytes": (lambda x: ~x.T, (bu.uint8[4096, 4096],)),
+}
+#: Programs that keep rows, or columns, in registers.
+RESIDENT = [name for name in PROGRAMS if "soft" in name or "norm" in name or "entropy" in name]
+
+
+@cache
+def lowered(name: str) -> tuple[Translated, str]:
+    fn, types = PROGRAMS[name]
+    _, made = translated(fn, types)
+    return made, to_ptx(made.text, "sm_90")
+
+
+def body(name: str, number: int = 0) -> str:
+    """PTX of a kernel."""
+    return re.split(r"\.visible \.entry ", lowered(name)[1])[1:][number]
+
+
+def loads(text: str) -> list[str]:
+    """Shapes of reads of memory, in order."""
+    return re.findall(r"\bld\.global(?:\.nc)?\.(v\d)?", text)
+
+
+@cache
+def reports(name: str) -> list[Assembled]:
+    ptxas = find_ptxas()
+    if ptxas is None:
+        pytest.skip("no ptxas")
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        return assembled(ptxas, lowered(name)[1], "sm_90", Path(folder))
+
+
+@pytest.mark.parametrize("name", ["add", "add of f16", "gelu", "bias"])
+def test_threads_move_16_bytes_several_times_over(name: str) -> None:
+    text = body(name)
+    assert set(loads(text)) == {"v4"}
+    assert text.count("st.global.v4") >= 4
+    first = text.index("st.global")
+    assert len(loads(text[:first])) >= 4
+
+
+def test_elements_that_fill_no_vector_are_the_last_block_s() -> None:
+    """Each operand is read once more, an element at a time."""
+    assert sorted(loads(body("add, odd"))) == sorted([*loads(body("add")), "", ""])
+
+
+@pytest.mark.parametrize("name", ["sum", "sums of rows", "sums of columns", "softmax"])
+def test_sums_read_16_bytes_at_a_time(name: str) -> None:
+    assert set(loads(body(name))) == {"v4"}
+
+
+def test_inputs_are_read_as_constant() -> None:
+    text = body("softmax")
+    assert text.count("ld.global.nc.v4") == len(loads(text))
+
+
+def test_what_a_launch_overwrites_is_not_read_as_constant() -> None:
+    made = bu.jit(lambda x: x * 2, donate_argnums=0).lower(f32[4096], target="cuda:sm_90")
+    assert made.program.aliases
+    assert ".nc" not in made.asm
+    assert len(loads(made.asm)) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "reads", "writes"),
+    [("softmax", 4, 4), ("softmax of bf16", 2, 2), ("log-softmax", 4, 4), ("layer norm", 12, 4)],
+)
+def test_a_row_is_read_once_and_written_once(name: str, reads: int, writes: int) -> None:
+    """By 256 threads, 16 bytes at a time; a layer norm also reads gain and bias."""
+    made, text = lowered(name)
+    (kernel,) = made.kernels
+    assert (kernel.threads, kernel.blocks, kernel.shared_bytes) == (256, 8192, 0)
+    assert loads(text) == ["v4"] * reads
+    assert text.count("st.global.v4") == writes
+    assert text.count("bar.sync") == 2
+
+
+def test_several_short_rows_share_a_block() -> None:
+    """Half a warp to a row: no shared memory, no barrier, four shuffles for each of two folds."""
+    made, text = lowered("softmax of short rows")
+    assert [(k.threads, k.blocks) for k in made.kernels] == [(256, 100_000 // 16)]
+    assert text.count("shfl.sync") == 8
+    assert ".shared" not in text
+    assert "bar.sync" not in text
+
+
+def test_long_rows_keep_their_tile_in_shared_memory() -> None:
+    made, _ = lowered("softmax of long rows")
+    (kernel,) = made.kernels
+    assert kernel.threads == 1024
+    assert 4 * 50257 <= kernel.shared_bytes <= 227 * 1024
+
+
+@pytest.mark.parametrize("name", ["sum", "sum, odd", "sums of columns"])
+def test_long_sums_have_work_for_every_multiprocessor(name: str) -> None:
+    made, _ = lowered(name)
+    partial, final = made.kernels
+    assert partial.blocks >= 3 * 132
+    assert final.blocks <= 32
+    assert made.scratch_bytes <= 4 * FLAT // 100
+
+
+def test_columns_are_coalesced() -> None:
+    """A warp reads 128 columns of a row, whose partial sums meet in shared memory."""
+    text = body("sums of columns")
+    assert "shfl" not in text
+    assert "ld.shared.v4" in text
+
+
+def test_transpositions_read_and_write_along_memory() -> None:
+    text = body("transposition")
+    assert re.search(r"\.shared .*turned0\[4224\]", text) is not None  # 32 lines of 33 words
+    assert len(loads(text)) == 4
+    assert text.count("bar.sync") == 2
+
+
+@pytest.mark.parametrize("name", RESIDENT)
+def test_rows_spill_nothing(name: str) -> None:
+    for report in reports(name):
+        assert report.spilled == 0, report
+
+
+@pytest.mark.parametrize(
+    ("name", "registers"),
+    [("add", 48), ("gelu", 48), ("sums of rows", 48), ("softmax", 51), ("layer norm", 64)],
+)
+def test_registers_leave_room_for_a_thousand_threads(name: str, registers: int) -> None:
+    """On a multiprocessor with 65,536 of them."""
+    assert max(report.registers for report in reports(name)) <= registers

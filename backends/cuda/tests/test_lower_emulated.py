@@ -1,0 +1,171 @@
+"""Kernels in every mapping to threads, run on the emulator, which watches memory, barriers and
+races: equal to the reference, by its own measure or to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from emulated import run_program, translated
+from test_lower import cross_entropy, norm
+
+import bringup as bu
+from bringup import bfloat16, float16, float32, float64, int8, int32
+from bringup.backend.capabilities import Numerics
+from bringup.dtypes import DType, bool_
+from bringup.passes.check import generated_inputs
+from bringup.types import TensorType
+from bringup_conformance.oracle.bounds import analyse
+from bringup_conformance.oracle.verdict import judge
+from bringup_cuda.commands import Translated
+
+Array = np.ndarray[Any, Any]
+Fn = Callable[..., Any]
+Run = Callable[[Sequence[Array]], Sequence[Array]]
+f32 = float32
+
+
+def check(fn: Fn, *types: TensorType) -> Translated:
+    """Random inputs, without special values and with them, within the bounds of their analysis."""
+    program, made = translated(fn, types)
+    within_bounds(fn, types, lambda arrays: run_program(program, made, arrays))
+    return made
+
+
+def within_bounds(fn: Fn, types: Sequence[TensorType], run: Run) -> None:
+    graph = bu.trace(fn, *types)
+    for seed, special in ((0, False), (1, True)):
+        inputs = generated_inputs(graph, seed, special=special)
+        spans = analyse(graph, inputs, Numerics())
+        for n, (found, span) in enumerate(zip(run(inputs), spans, strict=True)):
+            verdict = judge(found, span, n)
+            assert verdict.ok, verdict
+
+
+def exactly(fn: Fn, *arrays: Array) -> Translated:
+    """Small integers, of which every sum is exact, against numpy in f64."""
+    types = [bu.asarray(a).type for a in arrays]
+    program, made = translated(fn, types)
+    found = run_program(program, made, arrays)
+    wanted = fn(*(bu.asarray(a.astype(np.float64)) for a in arrays))
+    for one, other in zip(found, wanted if isinstance(wanted, tuple) else [wanted], strict=True):
+        assert one.astype(np.float64).tolist() == np.asarray(other).tolist()
+    return made
+
+
+def integers(*shape: int, dtype: Any = np.float32) -> Array:
+    return np.random.default_rng(7).integers(-4, 5, shape).astype(dtype)
+
+
+# Rows in a part of a warp, a warp, a block; in registers and too long for them; odd ones.
+@pytest.mark.parametrize("n", [1, 3, 16, 31, 64, 128, 255, 700, 1024, 1028, 5000, 40_000])
+def test_softmax(n: int) -> None:
+    check(lambda x: bu.nn.softmax(x, axis=1), f32[3, n])
+
+
+@pytest.mark.parametrize("shape", [(300, 130), (3000, 13), (5, 2000)], ids=str)
+def test_softmax_of_columns(shape: tuple[int, int]) -> None:
+    check(lambda x: bu.nn.softmax(x, axis=0), f32[shape])
+
+
+def test_norms() -> None:
+    check(norm, f32[9, 512], f32[512], f32[512])
+    check(norm, f32[9, 77], f32[77], f32[77])
+    check(lambda x: bu.nn.group_norm(x, 4), f32[2, 8, 20, 20])
+
+
+def test_gradients_of_norms() -> None:
+    gradient = bu.grad(lambda *each: bu.sum(norm(*each) ** 2), argnums=(0, 1, 2))
+    check(gradient, f32[90, 64], f32[64], f32[64])
+
+
+def test_cross_entropy() -> None:
+    check(bu.value_and_grad(cross_entropy), f32[30, 70], int32[30])
+
+
+@pytest.mark.parametrize("n", [1, 31, 1000, 4097, 100_000, 300_001])
+def test_sums(n: int) -> None:
+    made = exactly(bu.sum, integers(n))
+    assert len(made.kernels) == (2 if n > 1 << 16 else 1)
+
+
+SHAPES = [(1000, 4), (3000, 3), (40_000, 4), (2000, 130), (64, 257), (7, 1000), (500, 64)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sums_along_an_axis(shape: tuple[int, int], axis: int) -> None:
+    exactly(lambda x: (bu.sum(x, axis=axis), bu.max(x, axis=axis)), integers(*shape))
+
+
+@pytest.mark.parametrize("shape", [(16, 5, 313), (32, 3, 3136), (3, 70, 4)], ids=str)
+def test_sums_over_outer_axes(shape: tuple[int, int, int]) -> None:
+    exactly(lambda x: bu.sum(x, axis=(0, 2)), integers(*shape))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"),
+    [
+        (float16, bu.sum),
+        (bfloat16, bu.max),
+        (bfloat16, bu.prod),
+        (float64, bu.min),
+        (int8, bu.sum),
+        (bool_, bu.any),
+        (bool_, bu.all),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_registers_of_every_width_are_shuffled(dtype: DType, kind: Fn, axis: int) -> None:
+    check(lambda x: kind(x, axis=axis), dtype[300, 200])
+
+
+def test_positions_of_the_greatest() -> None:
+    check(lambda x: (bu.argmax(x, axis=1), bu.argmin(x, axis=0)), f32[30, 70])
+
+
+@pytest.mark.parametrize("dtype", [f32, float16, int8, bool_, float64], ids=str)
+@pytest.mark.parametrize("shape", [(64, 64), (33, 70), (100, 17), (128, 40)], ids=str)
+def test_transpositions(dtype: DType, shape: tuple[int, int]) -> None:
+    made = check(lambda x, y: bu.where(y, x.T, x.T), dtype[shape], bool_[shape[::-1]])
+    assert all("turned" in made.text for _ in made.kernels)
+
+
+def test_permutations() -> None:
+    check(lambda x: bu.permute_dims(x, (2, 1, 0)) * 2, f32[40, 5, 50])
+    check(lambda x: bu.permute_dims(x, (0, 2, 1, 3)) * 2, f32[3, 7, 5, 8])
+
+
+@pytest.mark.parametrize("width", [64, 63])
+def test_joined_parts(width: int) -> None:
+    check(lambda x, y: bu.concat([x, y, x], axis=1) * 2, f32[40, width], f32[40, 32])
+    check(lambda x, y: bu.concat([x, y, x], axis=0) * 2, f32[40, width], f32[3, width])
+
+
+@pytest.mark.parametrize("n", [1, 31, 1024, 100_003, 600_001])
+def test_elements(n: int) -> None:
+    exactly(lambda x, y: x * 2 + y, integers(n), integers(n))
+
+
+def test_conversions() -> None:
+    check(lambda x: bu.astype(bu.astype(x, bfloat16), float32), f32[5001])
+    check(lambda x: bu.astype(bu.maximum(x, -x), bfloat16), bfloat16[77])
+
+
+def test_work_in_place() -> None:
+    """What a launch overwrites is read by the thread that writes it, and before it does."""
+
+    def softmax(x: Any) -> Any:
+        return bu.nn.softmax(x, axis=1)
+
+    run = bu.jit(softmax, device="cuda-emulated", donate_argnums=0)
+    assert run.lower(f32[9, 701]).program.aliases
+    within_bounds(
+        softmax,
+        [f32[9, 701]],
+        lambda arrays: [np.asarray(run(bu.asarray(arrays[0], device="cuda-emulated")))],
+    )
