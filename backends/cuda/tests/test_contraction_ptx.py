@@ -129,7 +129,7 @@ def test_nothing_spills(name: str, architecture: str) -> None:
 
 
 def test_tensor_cores_take_halves_and_bytes() -> None:
-    """64 products for 16 loads of matrices in two steps of 32 bytes: a warp has 64 x 64 sums."""
+    """128 products for 32 loads of matrices in four steps of 32 bytes: a warp has 64 x 64 sums."""
     kinds = {
         "f16, gelu": "m16n8k16.row.col.f32.f16.f16.f32",
         "bf16": "m16n8k16.row.col.f32.bf16.bf16.f32",
@@ -138,8 +138,8 @@ def test_tensor_cores_take_halves_and_bytes() -> None:
     }
     for name, kind in kinds.items():
         made = assembled(name, "sm_90")
-        assert made.count(rf"mma\.sync\.aligned\.{re.escape(kind)}") == 64
-        assert made.count(r"ldmatrix\.sync\.aligned\.m8n8\.x4") == 16
+        assert made.count(rf"mma\.sync\.aligned\.{re.escape(kind)}") == 128
+        assert made.count(r"ldmatrix\.sync\.aligned\.m8n8\.x4") == 32
 
 
 def test_f32_and_f64_are_summed_exactly() -> None:

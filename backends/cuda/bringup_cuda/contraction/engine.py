@@ -20,9 +20,6 @@ class Engine(Protocol):
     def step(self, left: Val, right: Val, sums: Sequence[Val]) -> list[Val]:
         """Add the products of two tiles in shared memory."""
 
-    def scale(self, sums: Sequence[Val], factors: Val) -> list[Val]:
-        """Multiply the sums of each row by its factor, an array in shared memory."""
-
     def put(self, sums: Sequence[Val], shared: Val, stride: int) -> None:
         """Write all sums to shared memory, row by row, ``stride`` sums apart."""
 

@@ -10,7 +10,8 @@ from bringup.kernel.split import SplitFold, split_fold
 from bringup.llvm.simt import SimtKernel
 from bringup.program.program import KernelStep, OpStep
 from bringup_cuda.commands import Clear, Command, Launch
-from bringup_cuda.contraction.attention import emit_attention, form_of, plan_attention
+from bringup_cuda.contraction.attention import emit_attention
+from bringup_cuda.contraction.attention_plan import form_of, plan_attention
 from bringup_cuda.contraction.emit import emit_contraction
 from bringup_cuda.contraction.form import size
 from bringup_cuda.contraction.planning import Planned, plan

@@ -121,8 +121,7 @@ class TensorEngine:
         live = list(sums)
         for step in range(self.steps):
             rows = [self.left.load(left, n, step) for n in range(self.left.count)]
-            pairs = [self.right.load(right, n, step) for n in range(self.right.count)]
-            columns = [pair[half : half + 2] for pair in pairs for half in (0, 2)]
+            columns = self._columns(right, step)
             for i, row in enumerate(rows):
                 for j, column in enumerate(columns):
                     place = 4 * (i * self.across + j)
@@ -130,20 +129,27 @@ class TensorEngine:
                     live[place : place + 4] = made
         return live
 
-    def scale(self, sums: Sequence[Val], factors: Val) -> list[Val]:
-        """Multiply the sums of each row by its factor, an array in shared memory."""
-        b = self.b
-        row = b.add(self.row, b.udiv(self.lane, number(4)))
-        found: list[Val] = []
-        for i in range(self.down):
-            pair: list[Val] = []
-            for half in range(2):
-                at = b.zext(b.add(row, number(i * ROWS + half * 8)), ir.i64)
-                pair.append(b.load(self.type, b.gep(factors, at, self.type), 4))
-            for j in range(self.across):
-                place = 4 * (i * self.across + j)
-                found += [b.fmul(sums[place + n], pair[n // 2]) for n in range(4)]
-        return found
+    def multiply(
+        self, rows: Sequence[Sequence[Sequence[Val]]], right: Val, sums: Sequence[Val]
+    ) -> list[Val]:
+        """Add the products of fragments in registers with a tile in shared memory.
+
+        rows: for each step of the inner axis fragments of the warp's only 16 rows, which have the
+        same columns; more than one where a number is the sum of several.
+        """
+        assert self.down == 1, "a warp has 16 rows"
+        live = list(sums)
+        for step, terms in enumerate(rows):
+            for j, column in enumerate(self._columns(right, step)):
+                for row in terms:
+                    made = product(self.b, self.dtype, row, column, live[4 * j : 4 * j + 4])
+                    live[4 * j : 4 * j + 4] = made
+        return live
+
+    def _columns(self, right: Val, step: int) -> list[list[Val]]:
+        """Fragments of eight columns each."""
+        pairs = [self.right.load(right, n, step) for n in range(self.right.count)]
+        return [pair[half : half + 2] for pair in pairs for half in (0, 2)]
 
     def put(self, sums: Sequence[Val], shared: Val, stride: int) -> None:
         """Write all sums to shared memory, row by row, ``stride`` sums apart."""

@@ -38,6 +38,8 @@ class Tile:
 #: Products by tensor cores.  A warp of 64 × 64 issues 32 of them for 8 matrix loads, one of 64 × 32
 #: 16 for 6, one of 32 × 32 8 for 4, one of 16 × 32 4 for 3: `yield_` follows these ratios.
 TENSOR = (
+    Tile(128, 256, 4, 4, (2, 4), 1.02),
+    Tile(128, 256, 4, 3, (2, 4), 1.01),
     Tile(128, 256, 2, 4, (2, 4), 1.0),
     Tile(128, 128, 2, 4, (2, 4), 0.85),
     Tile(128, 64, 2, 4, (4, 2), 0.65),
