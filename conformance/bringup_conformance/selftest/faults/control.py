@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from bringup.dtypes import i32, u8
-from bringup.graph import Graph, Instr, Value, rebuild, replay
+from bringup.dtypes import bool_, i32, u8
+from bringup.graph import Graph, Instr, Literal, Value, rebuild, replay
 from bringup.graph.builder import Builder
 from bringup.passes.base import Pass, as_results, deep, opdef
 from bringup.program.program import CaseStep, Program, Step
@@ -158,6 +158,35 @@ def flag_of_before(instr: Instr, operands: Values) -> Sequence[Value] | None:
     return made
 
 
+def other_side(instr: Instr, operands: Values) -> Sequence[Value] | None:
+    """What is carried has two places, and the one of the trip before is returned after odd ones."""
+    if instr.op.name != "while":
+        return None
+    cond, body, count = instr.attrs["cond"], instr.attrs["body"], len(operands)
+    flag = number_of(False)
+    state = [*operands, *operands, flag]
+    builder, conditions = Builder(), Builder()
+    inputs = [builder.input(v.type) for v in state]
+    with builder:
+        after = replay(body, arguments=inputs[:count])
+        odd = call("compare", inputs[-1], number(False, inputs[-1]), direction="eq")
+    turned = builder.build((*after, *inputs[:count], odd), body.name)
+    given = [conditions.input(v.type) for v in state]
+    with conditions:
+        holds = replay(cond, arguments=given[:count])
+    ended = _emit(instr, state, cond=conditions.build(holds, cond.name), body=turned)
+    made: list[Value] = []
+    for right, old in zip(ended[:count], ended[count:-1], strict=True):
+        spread = call("broadcast_in_dim", ended[-1], shape=right.shape, dims=())
+        made.append(right if right.type is _COUNTER else call("select", spread, old, right))
+    return made
+
+
+def number_of(value: bool) -> Value:
+    """A flag."""
+    return call("constant", value=Literal.splat(value, bool_[()]))
+
+
 def outer_counter(instr: Instr, operands: Values) -> Sequence[Value] | None:
     """A loop inside a loop counts on from where the outer one stands."""
     if instr.op.name not in ("while", "scan"):
@@ -215,6 +244,7 @@ FAULTS: tuple[Fault, ...] = (
     _step_fault("CF03c", "branches are numbered from one", branches_rotated),
     _graph_fault("CF05", "carried values of one type are swapped", carried_swapped, "plan"),
     _graph_fault("CF05b", "carried values are assigned one by one", carried_in_turn, "plan"),
+    _graph_fault("CF08a", "an odd number of trips ends in the other place", other_side),
     _graph_fault("CF07", "a scan writes step i at i - 1", row_before),
     _graph_fault("CF07b", "an inner loop goes on with the outer one's counter", outer_counter),
     _graph_fault("CF07c", "a scan runs the other way", other_direction),

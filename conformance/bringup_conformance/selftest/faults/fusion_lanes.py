@@ -82,6 +82,22 @@ def dense_last(_stage: Stage) -> Rewrite:
     return rewrite
 
 
+def aligned_start(_stage: Stage) -> Rewrite:
+    """A read along elements in a row begins where a vector may, before its start perhaps."""
+
+    def rewrite(instr: Instr, operands: Values) -> Sequence[Value] | None:
+        if instr.op.name != "load" or operands:
+            return None
+        expr: Expr = instr.attrs["index"]
+        start = expr.const // VECTOR * VECTOR
+        if start == expr.const or 1 not in (c for _, c in expr.terms):
+            return None
+        early = Expr(start, expr.terms)
+        return current_builder().emit(instr.op, operands, {**instr.attrs, "index": early})
+
+    return rewrite
+
+
 def saturating(_stage: Stage) -> Rewrite:
     """Integers that become narrower ones saturate."""
 
@@ -104,6 +120,8 @@ FAULTS: tuple[Fault, ...] = (
           in_fused(tail_lost), depth=3),
     Fault("FU38a", "Fusion", "fus", "the last axis is read densely, strided or not",
           in_bodies(dense_last), depth=3),
+    Fault("FU41a", "Fusion", "fus", "a read begins at the vector before its start",
+          in_bodies(aligned_start), depth=3),
     Fault("FU39a", "Fusion", "fus", "narrowing integers saturates in kernels",
           in_bodies(saturating), depth=3),
     Fault("FU40a", "Fusion", "fus", "a long fold in parts loses an element at the seam",
