@@ -14,8 +14,11 @@ from bringup_cuda.contraction.engine import sum_stride, sum_type
 from bringup_cuda.contraction.form import Contraction, Factor, recognise, size
 from bringup_cuda.contraction.tiles import (
     SCALAR,
+    SCALAR_RATE,
     TENSOR,
+    TENSOR_RATE,
     Tile,
+    Work,
     choose,
     has_async,
     shared_bytes,
@@ -39,7 +42,7 @@ class Planned:
     """A contraction and how it runs.
 
     tensor: dtype of the elements where tensor cores multiply them, None for FMA.
-    resident: blocks that a multiprocessor should hold.
+    resident: blocks that a multiprocessor should hold.  parts: into how many sums should be cut.
     """
 
     made: Contraction
@@ -47,6 +50,7 @@ class Planned:
     plans: tuple[Plan, Plan]
     tensor: DType | None
     resident: int
+    parts: int
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -97,9 +101,13 @@ def plan(
     values = _values(made, tensor)
     plans = {tile: _plans(made, tile, values, tensor, architecture) for tile in tiles}
     fits = {tile: _resident(made, tile, plans[tile], architecture) for tile in tiles}
-    sizes = size(made.batch), size(made.left.axes), size(made.right.axes)
-    tile = choose(tiles, sizes, architecture, fits)
-    return Planned(made, tile, plans[tile], tensor, min(fits[tile], 2))
+    depths = {tile: plans[tile][0].layout.depth for tile in tiles}
+    rows, columns, inner = size(made.left.axes), size(made.right.axes), size(made.inner)
+    rate = SCALAR_RATE if tensor is None else TENSOR_RATE
+    work = Work(size(made.batch), rows, columns, inner)
+    choice = choose(work, depths, fits, rate, architecture)
+    tile = choice.tile
+    return Planned(made, tile, plans[tile], tensor, min(fits[tile], 2), choice.parts)
 
 
 def _values(made: Contraction, tensor: DType | None) -> tuple[Value, Value]:

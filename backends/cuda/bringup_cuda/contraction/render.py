@@ -15,7 +15,6 @@ from bringup_cuda.contraction.attention_plan import form_of, plan_attention
 from bringup_cuda.contraction.emit import emit_contraction
 from bringup_cuda.contraction.form import size
 from bringup_cuda.contraction.planning import Planned, plan
-from bringup_cuda.contraction.tiles import parts
 from bringup_cuda.lower import Emission, emit_once
 
 
@@ -26,7 +25,7 @@ def render(emission: Emission, step: KernelStep | OpStep) -> Sequence[Command] |
     planned = plan(step.kernel, emission.target)
     if planned is None:
         return None
-    split = cut(planned, emission.target)
+    split = cut(planned)
     if split is None:
         return [Launch(_emit(emission, planned, {}), step.slots, step)]
     whole = plan(split.partial, emission.target, split.clips)
@@ -58,10 +57,9 @@ def render_attention(emission: Emission, step: OpStep) -> Sequence[Command]:
     return [Launch(found, step.slots, step)]
 
 
-def cut(planned: Planned, architecture: str) -> SplitFold | None:
-    """The kernel in two if its tiles leave multiprocessors without work and its sums are long."""
-    kernel, inner = planned.made.kernel, planned.made.inner
-    count = parts(planned.blocks, planned.tile.threads, size(inner), architecture)
+def cut(planned: Planned) -> SplitFold | None:
+    """The kernel in two if its plan says so and an axis is long enough."""
+    kernel, inner, count = planned.made.kernel, planned.made.inner, planned.parts
     longest = max(a.size for a in inner)
     if count < 2 or longest < 2 * count:
         return None

@@ -72,8 +72,31 @@ MULTIPROCESSORS = {
 #: Inner elements below which a sum is not cut further, and parts of a sum at most.
 LEAST_PART = 256
 MOST_PARTS = 64
-#: Threads that a multiprocessor should have at least.
-BUSY_THREADS = 256
+
+# What the choice of a tile reckons with, in clocks of a multiprocessor: products of tensor cores
+# and of FMA per clock; a step of the pipeline while memory answers, which takes some 600 clocks
+# with three tiles on their way; the beginning and end of a block; another launch; bytes of memory.
+TENSOR_RATE, SCALAR_RATE = 1024, 128
+STEP, BLOCK_ENDS, LAUNCH = 200, 1000, 4000
+BYTES = 15
+
+
+@record
+class Work:
+    """Sums to compute: members of the batch, rows, columns, and products of each."""
+
+    batch: int
+    rows: int
+    columns: int
+    inner: int
+
+
+@record
+class Choice:
+    """A tile, and into how many parts sums are cut."""
+
+    tile: Tile
+    parts: int
 
 
 def has_async(architecture: str) -> bool:
@@ -89,26 +112,35 @@ def shared_bytes(architecture: str) -> int:
 
 
 def choose(
-    tiles: tuple[Tile, ...], sizes: tuple[int, int, int], architecture: str, fits: dict[Tile, int]
-) -> Tile:
-    """The tile that should finish first.
+    work: Work, depths: dict[Tile, int], fits: dict[Tile, int], rate: int, architecture: str
+) -> Choice:
+    """The tile and the cut that should finish first.
 
-    sizes: batch, rows and columns.  fits: blocks of a tile that a multiprocessor holds, 0 for none.
+    depths: inner elements of a stage.  fits: blocks of a tile that a multiprocessor holds, 0 for
+    none.  rate: products per clock.
     """
-    processors = MULTIPROCESSORS[architecture]
+    most = max(1, min(work.inner // LEAST_PART, MOST_PARTS))
+    tries = [Choice(t, parts) for t, room in fits.items() if room for parts in range(1, most + 1)]
 
-    def cost(tile: Tile) -> float:
-        blocks = sizes[0] * -(-sizes[1] // tile.rows) * -(-sizes[2] // tile.columns)
-        # Blocks on one multiprocessor share its arithmetic: waves are of single blocks.
-        waves = -(-blocks // processors)
-        return waves * tile.rows * tile.columns / tile.yield_
+    def order(choice: Choice) -> tuple[float, int]:
+        tile = choice.tile
+        time = clocks(work, choice, depths[tile], fits[tile], rate, architecture)
+        return time, tile.rows * tile.columns
 
-    return min((t for t in tiles if fits[t]), key=cost)
+    return min(tries, key=order)
 
 
-def parts(blocks: int, threads: int, inner: int, architecture: str) -> int:
-    """Into how many parts to cut the sums of so many blocks, 1 for none: as many as give every
-    multiprocessor a few warps, which is what it takes to keep its memory busy.
-    """
-    wanted = MULTIPROCESSORS[architecture] * max(1, BUSY_THREADS // threads)
-    return max(1, min(wanted // max(blocks, 1), inner // LEAST_PART, MOST_PARTS))
+def clocks(
+    work: Work, choice: Choice, depth: int, room: int, rate: int, architecture: str
+) -> float:
+    """How long the slowest multiprocessor should take."""
+    tile, processors = choice.tile, MULTIPROCESSORS[architecture]
+    tiles = -(-work.rows // tile.rows) * -(-work.columns // tile.columns)
+    mine = -(-work.batch * tiles * choice.parts // processors)
+    steps = -(-work.inner // choice.parts // depth)
+    busy = mine * steps * tile.rows * tile.columns * depth / (rate * tile.yield_)
+    waiting = -(-mine // room) * (steps * STEP + BLOCK_ENDS)
+    if choice.parts == 1:
+        return max(busy, waiting)
+    partial = 8 * choice.parts * work.batch * work.rows * work.columns
+    return max(busy, waiting) + LAUNCH + partial / (BYTES * processors)
