@@ -1,0 +1,80 @@
+"""Tiles in shared memory: every element has a place of its own, and what eight lanes read at once
+lies in different banks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from emulated import Array
+
+from bringup import bfloat16, float32, float64, int8
+from bringup.dtypes import DType
+from bringup.llvm import text as ir
+from bringup.llvm.text import Builder, Module
+from bringup_cuda.contraction.copying import CHUNK, Layout
+from bringup_cuda.contraction.points import number
+from bringup_cuda.contraction.tiles import SCALAR, TENSOR
+from bringup_cuda.emulator import run
+
+#: Bytes of all banks.
+BANKS = 128
+EIGHT = 8
+
+
+def places(layout: Layout) -> Array:
+    """The offset of each element, by row or column and by inner element, as a kernel has it."""
+    module = Module("nvptx64-nvidia-cuda")
+    function = module.function(
+        "places", ir.void, [("out", ir.pointer(1))], calling_convention="ptx_kernel"
+    )
+    b = Builder(function.block("entry"))
+    sizes = number(layout.depth), number(layout.extent)
+    with b.loop(number(0), b.mul(*sizes)) as loop:
+        own, inner = b.udiv(loop.index, sizes[0]), b.urem(loop.index, sizes[0])
+        address = b.gep(function.args[0], b.zext(loop.index, ir.i64), ir.i32)
+        b.store(layout.offset(b, own, inner), address, 4)
+    b.ret()
+    found = np.zeros((layout.extent, layout.depth), np.int32)
+    run(str(module), "places", 1, 1, [found])
+    return found
+
+
+def layouts() -> list[Layout]:
+    made: set[Layout] = set()
+    for tile in TENSOR:
+        for extent in (tile.rows, tile.columns):
+            made.add(Layout(extent, tile.depth * 16, bfloat16, False, True))
+            for dtype in (bfloat16, int8):
+                made.add(Layout(extent, tile.depth * 32 // dtype.itemsize, dtype, True, True))
+    for tile in SCALAR:
+        for extent in (tile.rows, tile.columns):
+            for dtype in (float32, float64):
+                made |= {Layout(extent, tile.depth, dtype, minor, False) for minor in (True, False)}
+    for depth in (16, 32, 64, 128):
+        made.add(Layout(64, depth, bfloat16, True, True))
+        made.add(Layout(64, depth, float32, True, False))
+    return sorted(made, key=str)
+
+
+@pytest.mark.parametrize("layout", layouts(), ids=str)
+def test_places_and_banks(layout: Layout) -> None:
+    at = places(layout)
+    bytes_ = layout.dtype.itemsize
+    assert len(np.unique(at)) == at.size
+    assert at.min() >= 0
+    assert at.max() + bytes_ <= layout.nbytes
+    lines = at if layout.inner_minor else at.T
+    chunks = lines[:, :: CHUNK // bytes_]
+    assert (chunks % CHUNK == 0).all()
+    # Eight lines at a time give a matrix, or the elements of eight threads.
+    groups = chunks.reshape(-1, EIGHT, chunks.shape[1]) % BANKS // CHUNK
+    conflicts = [EIGHT // len(set(column)) for group in groups for column in group.T]
+    assert max(conflicts) == 1
+
+
+@pytest.mark.parametrize("dtype", [bfloat16, int8], ids=str)
+def test_lines_that_are_no_power_of_two_stay_in_their_line(dtype: DType) -> None:
+    layout = Layout(32, 96 // dtype.itemsize, dtype, True, True)
+    at = places(layout)
+    assert (at // layout.stride == np.arange(32)[:, None]).all()
