@@ -15,7 +15,7 @@ from bringup.passes.dce import dce
 from bringup_conformance.generate.growing import pruned
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.reducing.counted import counted, counted_loops, replaced
-from bringup_conformance.reducing.rewriting import Small, shortcuts, steering
+from bringup_conformance.reducing.rewriting import Small, shortcuts, steering, steers
 
 
 def smaller_loops(small: Small) -> Iterator[Small]:
@@ -101,7 +101,7 @@ def _variants(graph: Graph, fixed: frozenset[int]) -> Iterator[Graph]:
 
     fixed: outputs that stay as they are.
     """
-    kept = _behind(graph, fixed)
+    kept = _behind(graph, fixed) | steers(graph)
     for number, value in enumerate(graph.outputs):
         for given in graph.inputs:
             if number not in fixed and given is not value and given.type is value.type:
