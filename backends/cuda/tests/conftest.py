@@ -39,7 +39,10 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     info = root / "bringup_cuda-0.1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bringup-cuda\nVersion: 0.1.0\n")
-    (info / "entry_points.txt").write_text("[bringup.backends]\ncuda = bringup_cuda.plugin\n")
+    (info / "entry_points.txt").write_text(
+        "[bringup.backends]\ncuda = bringup_cuda.plugin\n"
+        "cuda-emulated = bringup_cuda.plugin_emulated\n"
+    )
     sys.path.append(str(root))
     yield
     sys.path.remove(str(root))
