@@ -5,8 +5,11 @@ step of the pipeline has; no GPU is needed for either.
 from __future__ import annotations
 
 import re
+import subprocess
+import tempfile
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,8 @@ from bringup import bfloat16, float16, float32, float64, int8, int32
 from bringup.api.apply import apply
 from bringup.records import record
 from bringup.types import TensorType
+from bringup_cuda.contraction import planning
+from bringup_cuda.contraction.tiles import SCALAR, TENSOR
 from bringup_cuda.lower import to_ptx
 from conftest import find_ptxas
 
@@ -94,9 +99,6 @@ def assembled(name: str, architecture: str) -> Assembled:
 
 
 def measure(text: str, architecture: str) -> Assembled:
-    import subprocess
-    import tempfile
-
     ptxas = find_ptxas()
     if ptxas is None:
         pytest.skip("no ptxas")
@@ -177,3 +179,48 @@ def test_one_barrier_to_a_tile() -> None:
     """One in the loop, one before and one after the sums pass through shared memory."""
     for name in ("f32", "bf16", "i8"):
         assert assembled(name, "sm_90").count(r"bar\.sync") == 3
+
+
+TABLE = Path(__file__).parents[1] / "docs" / "contractions.md"
+
+
+def described() -> list[tuple[str, ...]]:
+    """The rows of the table of tiles."""
+    rows = re.findall(r"^\| ((?:bf16|f32) \d+ .*) \|$", TABLE.read_text(), re.MULTILINE)
+    return [tuple(row.split(" | ")) for row in rows]
+
+
+def test_every_tile_is_described() -> None:
+    stated = [row[:4] for row in described()]
+    for name, tiles, inner in (("bf16", TENSOR, 16), ("f32", SCALAR, 1)):
+        for tile in tiles:
+            title = f"{name} {tile.rows} × {tile.columns}"
+            row = title, str(tile.depth * inner), str(tile.stages), str(tile.threads)
+            assert row in stated
+            stated.remove(row)
+    assert not stated
+
+
+@pytest.mark.parametrize("row", described(), ids=lambda row: f"{row[0]}, {row[1]} x {row[2]}")
+def test_the_mix_of_instructions_is_as_described(
+    row: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Registers may move a little from one assembler to the next; nothing else may."""
+    number = described().index(row)
+    tile = (*TENSOR, *SCALAR)[number]
+    tensor = number < len(TENSOR)
+    monkeypatch.setattr(planning, "TENSOR" if tensor else "SCALAR", (tile,))
+    dtype = bfloat16 if tensor else float32
+    _, made = translated(lambda x, w: x @ w, (dtype[N, N], dtype[N, N]))
+    (launch,) = made.launches
+    found = measure(to_ptx(made.text, "sm_90"), "sm_90")
+    static = re.search(r"\[(\d+) x i8\] undef", made.text)
+    shared = launch.kernel.shared_bytes or int(static[1] if static else 0)
+    products = found.count("mma" if tensor else r"fma\.rn\.f32")
+    # The epilogue's own read is none of the products'.
+    reads = found.count("ldmatrix") if tensor else found.count(r"ld\.shared\.v4") - 1
+    traffic = (tile.rows + tile.columns) * dtype.itemsize / (2 * tile.rows * tile.columns)
+    assert tuple(map(int, row[5:8])) == (shared, products, reads)
+    assert float(row[8]) == pytest.approx(traffic, abs=1e-4)
+    assert found.spilled == (0,)
+    assert abs(found.registers[0] - int(row[4])) <= 16

@@ -35,13 +35,13 @@ class Tile:
         return 32 * self.warps[0] * self.warps[1]
 
 
-#: Products by tensor cores.  A warp of 64 × 64 issues 32 of them for 8 matrix loads, one of 64 × 32
-#: 16 for 6, one of 32 × 32 8 for 4, one of 16 × 32 4 for 3: `yield_` follows these ratios.
+#: Products by tensor cores.  In 32 bytes of inner elements a warp of 64 × 64 issues 32 of them for 8
+#: matrix loads, one of 32 × 32 8 for 4, one of 16 × 32 4 for 3: `yield_` follows these ratios.
 TENSOR = (
     Tile(128, 256, 4, 4, (2, 4), 1.02),
     Tile(128, 256, 4, 3, (2, 4), 1.01),
     Tile(128, 256, 2, 4, (2, 4), 1.0),
-    Tile(128, 128, 2, 4, (2, 4), 0.85),
+    Tile(128, 128, 2, 4, (2, 2), 0.95),
     Tile(128, 64, 2, 4, (4, 2), 0.65),
     Tile(64, 64, 2, 4, (2, 2), 0.6),
     Tile(32, 64, 2, 4, (2, 2), 0.4),
