@@ -20,7 +20,7 @@ from bringup.graph import Builder, Graph
 from bringup.ops.table import lookup
 from bringup_conformance import Progress, Report, replay, run
 from bringup_conformance.cases import Case
-from bringup_conformance.execution import crew, running
+from bringup_conformance.execution import crew, holding, running
 from bringup_conformance.execution.hands import cause
 from bringup_conformance.execution.schedule import Job, Schedule, chosen, place_of, thinned
 from bringup_conformance.execution.targets import Target
@@ -221,6 +221,20 @@ def test_what_a_time_budget_leaves_is_thinned_evenly() -> None:
         met = Counter((places[n].level, places[n].op) for n in order[:done])
         shares = [met[group] / count for group, count in groups.items() if count > 20]
         assert max(shares) - min(shares) < 0.1
+
+
+def test_a_folder_is_of_one_run_at_a_time(tmp_path: Path) -> None:
+    def again(_progress: Progress) -> None:
+        with pytest.raises(BringupError, match="another run writes its report to"):
+            run(right(), "smoke", only="smoke/exp", report=tmp_path)
+        met.append(holding.is_held(tmp_path))
+
+    met: list[bool] = []
+    run(right(), "smoke", only="smoke/exp", report=tmp_path, on_progress=again)
+    assert met
+    assert all(met)
+    assert not holding.is_held(tmp_path)
+    assert run(right(), "smoke", only="smoke/exp", report=tmp_path).ok
 
 
 def test_parts_are_alike_and_together_the_whole() -> None:

@@ -18,7 +18,7 @@ from bringup.cli.output import problem
 from bringup.errors import BringupError
 from bringup_conformance.commands import asked
 from bringup_conformance.commands.shared import INTERRUPTED, NOT_RUN, Json
-from bringup_conformance.execution import expectations, runner
+from bringup_conformance.execution import expectations, holding, runner
 from bringup_conformance.reporting import certificate as certificates
 from bringup_conformance.reporting import expected as expected_text
 from bringup_conformance.reporting import terminal
@@ -116,14 +116,17 @@ def _part(fraction: str) -> tuple[int, int] | None:
 
 
 def _own_folder(backend: str) -> Path:
-    """Where files of failures go if nobody says: the cache, or a temporary folder without one."""
+    """Where files of failures go if nobody says: the cache; a temporary folder without one, or
+    while another run writes there.
+    """
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in backend)
     folder = platformdirs.user_cache_path("bringup") / "conformance" / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        taken = holding.is_held(folder)
     except OSError:
-        return Path(tempfile.mkdtemp(prefix="conformance-"))
-    return folder
+        taken = True
+    return Path(tempfile.mkdtemp(prefix="conformance-")) if taken else folder
 
 
 @contextmanager

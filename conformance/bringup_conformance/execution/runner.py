@@ -18,6 +18,7 @@ from bringup_conformance.execution.expectations import (
     judged,
 )
 from bringup_conformance.execution.here import Here
+from bringup_conformance.execution.holding import held
 from bringup_conformance.execution.levels import APART, LEVELS, ladder
 from bringup_conformance.execution.merging import Merge, Met
 from bringup_conformance.execution.options import Keywords, Options
@@ -67,17 +68,24 @@ def run(
 def run_with(backend: str | Target, level: str, seed: int, how: Options) -> Report:
     """The same with options at hand."""
     job = _asked(level, seed, how)
-    if how.report is not None:
+    if how.report is None:
+        return _run(backend, job, how)
+    how.report.mkdir(parents=True, exist_ok=True)
+    with held(how.report):
         failures.prepare(how.report)
-    start = time.perf_counter()
-    found = _soaked(backend, job, how) if level in APART else _whole(backend, job, how)
-    found.seconds = time.perf_counter() - start
-    found.failures.sort(key=lambda failure: ("reduced" not in failure.document, failure.nodes))
-    _judge(found, backend, how)
-    if how.report is not None:
+        found = _run(backend, job, how)
         from bringup_conformance.reporting import writing
 
         writing.write(found, how.report)
+    return found
+
+
+def _run(backend: str | Target, job: Job, how: Options) -> Report:
+    start = time.perf_counter()
+    found = _soaked(backend, job, how) if job.level in APART else _whole(backend, job, how)
+    found.seconds = time.perf_counter() - start
+    found.failures.sort(key=lambda failure: ("reduced" not in failure.document, failure.nodes))
+    _judge(found, backend, how)
     return found
 
 

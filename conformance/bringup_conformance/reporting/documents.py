@@ -60,7 +60,10 @@ def _failure(folder: Path, summary: Plain) -> Plain:
         own = Path(summary["file"])
         for place in (folder / own.name, own):
             if place.is_file():
-                return failures.read(place)
+                try:
+                    return failures.read(place)
+                except ValueError as error:
+                    raise ValueError(f"{own.name}: {error}") from error
     return from_summary(summary)
 
 

@@ -158,8 +158,7 @@ def digest(arrays: list[Array]) -> str:
 
 
 def prepare(folder: Path) -> None:
-    """Make a folder for failure files; those of an earlier run go.  Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Clear a folder of the failure files of an earlier run.  Raises OSError."""
     for old in (*folder.glob("failure-[0-9]*.json"), *folder.glob("failure-[0-9]*.py")):
         old.unlink()
 
