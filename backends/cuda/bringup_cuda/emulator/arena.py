@@ -8,6 +8,7 @@ where it is used.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import ctypes
 import mmap
 import sys
@@ -35,11 +36,18 @@ class OutOfArena(Exception):
 
 
 class Reserved:
-    """Zeroed memory that takes none until it is touched."""
+    """Zeroed memory that takes none until it is touched.
 
-    def __init__(self, size: int) -> None:
+    large: by large pages where there are some, for what is touched all over.
+    """
+
+    def __init__(self, size: int, *, large: bool = False) -> None:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
         self._memory = mmap.mmap(-1, size, flags=flags)
+        if large and hasattr(mmap, "MADV_HUGEPAGE"):
+            # A kernel without them refuses.
+            with contextlib.suppress(OSError):
+                self._memory.madvise(mmap.MADV_HUGEPAGE)
         self.size = size
         self._view = (ctypes.c_char * 1).from_buffer(self._memory)
         self.address = ctypes.addressof(self._view)

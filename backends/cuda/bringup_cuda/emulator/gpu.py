@@ -14,10 +14,11 @@ from bringup_cuda.emulator import report
 from bringup_cuda.emulator.arena import GAP, Arena, Reserved
 from bringup_cuda.emulator.layout import (
     COPY_BYTES,
+    LEAST_STACK,
     MAX_COPIES,
     MAX_THREADS,
     SHARED_WINDOW,
-    STACK_BYTES,
+    STACKS_BYTES,
     THREAD_SHIFT,
     Access,
     Context,
@@ -42,7 +43,7 @@ class Gpu:
     def __init__(self, memory: int = 4 << 30, seed: int = 0) -> None:
         self.arena = Arena(memory)
         self.seed = seed
-        self._stacks = Reserved(MAX_THREADS * STACK_BYTES)
+        self._stacks = Reserved(STACKS_BYTES, large=True)
         self._threads = Reserved(MAX_THREADS * Thread.BYTES)
         self._copies = Reserved(MAX_THREADS * MAX_COPIES * COPY_BYTES)
         self._context = Reserved(Context.BYTES)
@@ -105,12 +106,12 @@ class Gpu:
         self.arena.share(_shared_map(code, shared))
         tables = (ctypes.c_uint64 * (2 * len(module.tables)))(*sum(module.tables, ()))
         self._tables = tables
-        fibres = code.waits
         for offset, value in (
             (Context.ENTRY, module.entries[kernel]),
             (Context.THREADS, threads),
             (Context.BLOCKS, blocks),
-            (Context.FIBRES, int(fibres)),
+            (Context.FIBRES, int(code.waits)),
+            (Context.STACK, _stack(kernel, code, threads)),
             (Context.CELLS, self.arena.cells_address if module.checked else 0),
             (Context.GRANULE, code.granule),
             (Context.CONSTANTS, ctypes.addressof(tables)),
@@ -239,6 +240,16 @@ def _order(offset: int, count: int, seed: int) -> tuple[tuple[int, int], tuple[i
     while gcd(step, count) != 1:
         step += 1
     return (offset, (mixed >> 16) % count), (offset + 8, step)
+
+
+def _stack(kernel: str, code: KernelCode, threads: int) -> int:
+    """Bytes for the stack of each thread."""
+    size = LEAST_STACK
+    while size < LEAST_STACK // 2 + code.stack:
+        size *= 2
+    if size * (threads if code.waits else 1) > STACKS_BYTES:
+        raise ValueError(f"{kernel}: {threads} threads that need stacks of {code.stack} bytes each")
+    return size
 
 
 def _shared_map(code: KernelCode, dynamic: int) -> bytes:

@@ -24,7 +24,9 @@ SEVERAL = 2
 
 #: Bytes of the arena that belong to shared memory.
 SHARED_WINDOW = 1 << 20
-STACK_BYTES = 1 << 16
+#: Bytes for the stacks of a block's threads, and the least of one.
+STACKS_BYTES = 1 << 28
+LEAST_STACK = 1 << 14
 #: Copies that a thread may have under way.
 MAX_COPIES = 256
 COPY_BYTES = 32
@@ -106,6 +108,8 @@ class Context:
     BLOCK = 272
     RAN = 280
     COPIES_AT = 288
+    #: Bytes from one thread's stack to the next.
+    STACK = 296
     # -- the first fault
     FAULT = 320
     FAULT_SITE = 328

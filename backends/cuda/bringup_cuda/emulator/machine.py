@@ -14,7 +14,6 @@ from bringup_cpu.emit import Emit, define, number
 from bringup_cuda.emulator.layout import (
     BARRIERS,
     SITE_BITS,
-    STACK_BYTES,
     STAMP_SHIFT,
     THREAD_SHIFT,
     WARP,
@@ -144,8 +143,9 @@ def _prepare(module: Module, host: Host) -> None:
     """``emu.prepare(t, main)``: a stack on which ``main(t)`` is about to run."""
     b, (thread, main) = define(module, "emu.prepare", void, [("t", ptr), ("main", ptr)])
     index = b.zext(b.get(thread, Thread.NUMBER, i32), i64)
-    stacks = b.get(context_of(b, thread), Context.STACKS, ptr)
-    top = b.mul(b.add(index, number(1)), number(STACK_BYTES))
+    context = context_of(b, thread)
+    stacks = b.get(context, Context.STACKS, ptr)
+    top = b.mul(b.add(index, number(1)), b.get(context, Context.STACK))
     # Stacks that begin at equal offsets of a page would compete for the same lines of the cache.
     colour = b.mul(b.and_(index, number(15)), number(256))
     frame = b.at(stacks, b.sub(b.sub(top, colour), number(host.frame)))

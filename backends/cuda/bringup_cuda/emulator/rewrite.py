@@ -46,6 +46,7 @@ _SCALARS = {
     "half": 2, "bfloat": 2, "float": 4, "double": 8, "ptr": 8,
 }  # fmt: skip
 _VECTOR = re.compile(r"<(\d+) x (\S+)>$")
+_WIDE = re.compile(r"<(\d+) x ")
 _ARRAY = re.compile(r"\[(\d+) x (.+)\]$")
 
 
@@ -66,6 +67,7 @@ class KernelCode:
     shared: its static variables in shared memory.  dynamic: where the dynamic one begins.
     waits: whether its threads can wait for each other.
     granule: log2 of the least number of bytes that an instruction touches.
+    stack: bytes that a thread's stack needs at most.
     """
 
     params: tuple[str, ...]
@@ -73,6 +75,7 @@ class KernelCode:
     dynamic: int
     waits: bool
     granule: int
+    stack: int
 
 
 @record
@@ -177,6 +180,11 @@ class _Function:
         self.waits = False
         self.granule = _HIGHEST_GRANULE
 
+    @property
+    def stack(self) -> int:
+        """Bytes of the stack at most: unoptimised code may keep every value there."""
+        return sum(_stack_of(line) for line in self.body if " = " in line)
+
     def reached(self, functions: Mapping[str, _Function]) -> list[_Function]:
         """It and all that it calls."""
         found, rest = {self.name: self}, [self]
@@ -226,6 +234,7 @@ class _Rewriter:
                 self.ends[name],
                 any(p.waits for p in parts),
                 min(p.granule for p in parts),
+                sum(p.stack for p in parts),
             )
         return made
 
@@ -415,6 +424,17 @@ class _Rewriter:
         given = ", ".join(["ptr %emu.t", f"i32 {self._site(line)}", *operands])
         result = f"{found['name']} = " if found["name"] else ""
         return f"  {result}call {shim.ret.text} @{shim.symbol}({given})"
+
+
+_ALLOCA = re.compile(r"alloca (.+?)(?:, i\d+ (\d+))?(?:, align \d+)?$")
+
+
+def _stack_of(line: str) -> int:
+    found = _ALLOCA.search(line)
+    if found is not None:
+        return size_of(found[1]) * int(found[2] or 1) + 64
+    vector = _WIDE.search(line)
+    return 16 if vector is None else 16 + 8 * int(vector[1])
 
 
 #: What the machine offers beside shims.
