@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from emulated import Array
+from emulated import Array, run_program, translated
 from stepped import assert_same_bits, lowered, run_step
 
+import bringup as bu
 from bringup.dtypes import ALL, DType, bool_, f32, i64
 from bringup.types import TensorType
 
@@ -92,3 +95,21 @@ def test_a_launch_for_short_lines_and_four_for_each_byte_of_long_ones() -> None:
     assert launches(1000, 20) == 1
     assert launches(1000, 4096) == 1
     assert launches(1 << 20) == 16
+
+
+def test_equal_steps_share_a_kernel() -> None:
+    def both(x: Any, y: Any) -> Any:
+        return bu.sort(x), bu.sort(y), bu.sort(bu.sort(x + y, axis=0), descending=True)
+
+    types = [TensorType((40, 40), f32)] * 2
+    program, made = translated(both, types)
+    kernels = [launch.kernel.name for launch in made.launches if launch.step.name == "sort"]
+    assert len(kernels) == 4
+    assert len(set(kernels)) == 2
+    x, y = keys((40, 40), f32), keys((40, 40), f32, 1)
+    results = run_program(program, made, [x, y])
+    columns = np.sort(x + y, axis=0)
+    # Descending, NaN come first.
+    wanted = [np.sort(x), np.sort(y), np.flip(np.sort(columns), -1)]
+    for one, other in zip(results, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)

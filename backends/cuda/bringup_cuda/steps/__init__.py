@@ -7,16 +7,18 @@ values whose fold is the same in any order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from bringup.backend.capabilities import Claims, RowClaims
 from bringup.dtypes import STORED
+from bringup.graph import attrs_key
 from bringup.program.program import KernelStep, OpStep
 
 if TYPE_CHECKING:
-    from bringup_cuda.commands import Command
+    from bringup_cuda.commands import Argument, Command
     from bringup_cuda.lower import Emission
 
 #: The emitter of each op that has one: a module of this package, and its function.
@@ -33,6 +35,10 @@ EMITTERS = {
 
 Render = Callable[["Emission", OpStep], "Sequence[Command]"]
 
+#: What was rendered for a program: equal steps share kernels.
+_rendered: WeakKeyDictionary[Emission, dict[Hashable, tuple[OpStep, Sequence[Command]]]]
+_rendered = WeakKeyDictionary()
+
 
 def render_step(emission: Emission, step: KernelStep | OpStep) -> Sequence[Command] | None:
     """The commands of an op step, None for a step that has no emitter here; no command if its
@@ -42,9 +48,33 @@ def render_step(emission: Emission, step: KernelStep | OpStep) -> Sequence[Comma
         return None
     if not any(slot.type.size for slot in step.results):
         return []
+    known = _rendered.setdefault(emission, {})
+    # Where two operands or results are one memory decides what is copied.
+    places = tuple(step.slots.index(slot) for slot in step.slots)
+    key = step.op.name, attrs_key(step.attrs), tuple(s.type for s in step.slots), places
+    if key in known:
+        return [_moved(command, known[key][0], step) for command in known[key][1]]
     module, function = EMITTERS[step.op.name]
     render: Render = getattr(import_module(f"{__name__}.{module}"), function)
-    return render(emission, step)
+    known[key] = step, render(emission, step)
+    return known[key][1]
+
+
+def _moved(command: Command, before: OpStep, step: OpStep) -> Command:
+    """A command of one step as one of another that differs in its slots alone."""
+    from bringup_cuda.commands import Clear, Copy, Launch, Scratch
+
+    def at(argument: Argument) -> Argument:
+        if isinstance(argument, Scratch):
+            return argument
+        return step.slots[before.slots.index(argument)]
+
+    if isinstance(command, Launch):
+        return Launch(command.kernel, tuple(map(at, command.arguments)), step)
+    if isinstance(command, Clear):
+        return Clear(at(command.target), command.nbytes)
+    assert isinstance(command, Copy), f"{command} is no command of an op step"
+    return Copy(at(command.source), at(command.target), command.nbytes)
 
 
 def claims() -> Claims:
