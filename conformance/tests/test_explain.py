@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from planted import AtHand, case, failing_file, opened, right, spoilt
 from rich.console import Console
 from typer.testing import CliRunner
 
+from bringup.dtypes import f32
 from bringup.graph import Graph, Instr, Value, rebuild
 from bringup.kernel.form import Kernel
 from bringup.ops.build import rows
@@ -34,6 +35,8 @@ from bringup_conformance.reducing.apart import locate_apart, where_needed
 from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reducing.locate import locate
 from bringup_conformance.reducing.marked import marked
+from bringup_conformance.reducing.steps import Place
+from bringup_conformance.reducing.windows import Found, Windows
 from bringup_conformance.reporting.causes import show_cause
 from bringup_conformance.selftest import corpus
 from bringup_conformance.selftest.device import Reference
@@ -221,6 +224,26 @@ def test_two_steps_that_are_wrong_together_are_named_with_what_is_between_them()
     found = planted("FU01", CHOSEN)
     assert (found.kind, found.name) == ("together", "k0_compare and k1_select")
     assert "reads bool[3]@arena+0 before step 0 (k0_compare) has written it" in found.what
+
+
+def test_the_fewest_steps_are_found_wherever_they_are() -> None:
+    class Some(Windows):
+        def __init__(self, *needed: int) -> None:
+            self.needed, self.tries = set(needed), 0
+
+        def tried(self, numbers: Sequence[int], looks: Sequence[Place]) -> Found | None:
+            self.tries += 1
+            wrong = self.needed <= set(numbers)
+            return Found(tuple(numbers), "wrong", 0, np.zeros(1)) if wrong else None
+
+    place = (case(SHIFTED).graph.outputs[0], Slot("output", 0, 0, f32[2, 2]))
+    for needed in ((90,), (89, 90), (3, 90), (0, 41, 90)):
+        windows = Some(*needed)
+        found = windows.least(90, place)
+        assert found is not None
+        assert found.numbers == needed
+        assert windows.tries < 60
+    assert Some(91).least(90, place) is None
 
 
 def test_a_step_that_is_wrong_in_scratch_alone_is_guilty_itself() -> None:

@@ -54,13 +54,20 @@ class Windows:
 
     def least(self, last: int, place: Place) -> Found | None:
         """The fewest steps up to one after which a place is wrong; None if no part shows it."""
-        found = next(filter(None, (self.tried(range(n, last + 1), [place]) for n in
-                                   range(last, -1, -1))), None)  # fmt: skip
+        size, found = 1, self.tried([last], [place])
+        while found is None and size <= last:
+            size *= 2
+            found = self.tried(range(max(last + 1 - size, 0), last + 1), [place])
         if found is None:
             return None
-        for gone in found.numbers[1:-1]:
-            fewer = self.tried([n for n in found.numbers if n != gone], [place])
-            found = fewer or found
+        part = len(found.numbers) // 2
+        while part:
+            at = 0
+            while at < len(found.numbers) - 1:
+                *others, end = found.numbers
+                fewer = self.tried([*others[:at], *others[at + part :], end], [place])
+                found, at = fewer or found, at if fewer else at + part
+            part //= 2
         return found
 
     def tried(self, numbers: Sequence[int], looks: Sequence[Place]) -> Found | None:
