@@ -84,7 +84,8 @@ def emulated_library() -> surface.Library:
     """The emulator as a driver."""
     from bringup_cuda.emulator import driver
 
-    return surface.Library(driver, driver.extras, "llvm")
+    # Its memory is the host's: ``kDLCPU``.
+    return surface.Library(driver, driver.extras, "llvm", 1)
 
 
 def _name(backend: str, index: int) -> str:

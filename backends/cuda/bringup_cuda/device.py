@@ -15,6 +15,7 @@ from bringup.errors import DeviceError
 from bringup.locks import ProcessLock
 from bringup.program.program import Program, Step
 from bringup_cuda import errors, surface
+from bringup_cuda.exchange import CudaExchange
 from bringup_cuda.memory import Block, DevicePool, HostPool, Pinned
 from bringup_cuda.streams import Streams
 
@@ -84,6 +85,7 @@ class CudaDevice(Device):
         self.pending = deque(maxlen=4096)
         self._lock = ProcessLock()
         self._modules: dict[str, Loaded] = {}
+        self._peers: set[int] = set()
         driver.init()
         self.gpu = driver.Device(index)
         self.architecture = architecture
@@ -94,6 +96,7 @@ class CudaDevice(Device):
             self.streams = Streams(driver)
             self.pool = DevicePool(driver, self.gpu.total_memory(), name)
             self.host = HostPool(driver, self.streams.event)
+        self._exchange = CudaExchange(self, library.dlpack) if library.dlpack else None
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -192,6 +195,56 @@ class CudaDevice(Device):
         except self.driver.Error as error:
             raise self.failed(error) from error
         target.used = source.used = self.streams.tick()
+
+    def adopt(self, source: Device, handle: Block, nbytes: int) -> Block | None:
+        """What another device of the same driver holds, by way of neither host."""
+        if not isinstance(source, CudaDevice) or source.driver is not self.driver:
+            return None
+        if self.extras is None:
+            return None
+        source._usable()
+        block = self.alloc(nbytes)
+        if nbytes:
+            try:
+                self._fetch(source, handle, block, nbytes)
+            except self.driver.Error as error:
+                self.free(block)
+                raise self.failed(error) from error
+        return block
+
+    def _fetch(self, source: CudaDevice, handle: Block, block: Block, nbytes: int) -> None:
+        assert self.extras is not None
+        there, here = source.streams, self.streams
+        with source._activation:
+            made = there.event()
+            made.record(there.compute)
+        with self._activation:
+            self._reach(source)
+            here.compute.wait_for_event(made)
+            self.extras.memcpy_peer_async(
+                block.address, self.context, handle.address, source.context, nbytes, here.compute
+            )
+            done = here.event()
+            done.record(here.compute)
+        block.used = here.tick()
+        with source._activation:
+            # Whoever gets the source's memory next must not write it before it is read.
+            there.compute.wait_for_event(done)
+        handle.used = there.tick()
+        there.recycle(made)
+        here.recycle(done)
+
+    def _reach(self, source: CudaDevice) -> None:
+        """Let copies go directly, where the machine has a way; they go by the host else."""
+        if source.index not in self._peers:
+            self._peers.add(source.index)
+            if self.gpu.can_access_peer(source.gpu):
+                with suppress(self.driver.LogicError):  # another library enabled it before
+                    self.driver.Context.enable_peer_access(source.context)
+
+    def exchange(self) -> CudaExchange | None:
+        """DLPack, for libraries that reach the device's memory."""
+        return self._exchange
 
     # -- waiting and errors ------------------------------------------------------------------------
 

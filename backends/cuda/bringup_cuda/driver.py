@@ -17,6 +17,8 @@ from bringup_cuda import surface
 from bringup_cuda.targets import SHARED_KIB
 
 LIBRARY = "libcuda.so.1"
+#: ``kDLCUDA`` of dlpack.h.
+CUDA = 2
 
 # Names and values as in cuda.h.
 CUDA_SUCCESS = 0
@@ -127,7 +129,7 @@ def open_library(
     except Exception as error:
         raise _broken(there, error) from error
     found = cast(surface.Driver, driver)
-    return surface.Library(found, DriverExtras(found), "ptx")
+    return surface.Library(found, DriverExtras(found), "ptx", CUDA)
 
 
 def _broken(there: str, error: Exception) -> BackendError:

@@ -39,11 +39,13 @@ class Library:
     """What a device is opened with.
 
     extras: None where there are none; programs are then queued launch by launch.
+    dlpack: the type of its memory in DLPack, 0 if no other library reaches it.
     """
 
     driver: Driver
     extras: Extras | None
     image: Image
+    dlpack: int = 0
 
 
 class DeviceAllocation(Protocol):

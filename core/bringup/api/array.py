@@ -163,6 +163,13 @@ class Array:
         except DeviceError as error:
             raise at_user_line(error)  # noqa: B904  (the same object)
 
+    def _shared(self, what: str) -> Any:
+        """The buffer, for others that keep it: a later donation must not change what they see."""
+        concrete = self._concrete(what)
+        if self._buffer is not None:
+            self._node = Leaf(self._type, self._buffer, shared=True)
+        return concrete._buffer
+
     def _exported(self, what: str) -> Host:
         """`_host` for arrays that users keep: a later donation must not change what they see."""
         host = self._host(what)
@@ -274,7 +281,8 @@ class Array:
     # ---- moving
 
     def to(self, device: DeviceSpec) -> Array:
-        """The array on another device, through the host; itself if it is there already.
+        """The array on another device, through the host unless that device reaches the memory
+        itself; the array itself if it is there already.
 
         Raises BackendError for an unknown device, TraceError inside a traced function.
         """
@@ -302,15 +310,17 @@ class Array:
     def __dlpack__(
         self,
         *,
-        stream: None = None,
+        stream: Any = None,
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        return _dlpack.export(self, max_version=max_version, dl_device=dl_device, copy=copy)
+        return _dlpack.export(
+            self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return _dlpack.HOST
+        return _dlpack.device_of(self)
 
     # ---- shape and indices
 

@@ -177,7 +177,7 @@ def array(obj: Any, dtype: object = None, *, device: DeviceSpec = None) -> Array
 
 
 def to_device(x: Array, device: DeviceSpec) -> Array:
-    """The array on a device, through the host; itself if it is there already."""
+    """The array on a device, through the host where it must; itself if it is there already."""
     target = place.get(device)
     if x._device is target:
         return x
@@ -189,7 +189,19 @@ def to_device(x: Array, device: DeviceSpec) -> Array:
             location=user_location(),
             fix="move arrays before or after the call",
         )
-    return _uploaded(x._host("a copy of"), x.type, target)
+    moved = _adopted(x, target)
+    return _uploaded(x._host("a copy of"), x.type, target) if moved is None else moved
+
+
+def _adopted(x: Array, target: OpenDevice) -> Array | None:
+    """The array on a device that reaches the memory where it is; None on others."""
+    concrete = x._concrete("a copy of")
+    source = concrete.device.device
+    try:
+        buffer = transfer.adopted(source, target.device, concrete._buffer, x.type)
+    except DeviceError as error:
+        raise at_user_line(error)  # noqa: B904  (the same object)
+    return None if buffer is None else Array(x.type, target, buffer)
 
 
 def check_device(device: DeviceSpec) -> OpenDevice | None:

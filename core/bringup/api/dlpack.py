@@ -1,4 +1,4 @@
-"""DLPack: arrays to and from other libraries, through host memory."""
+"""DLPack: arrays to and from other libraries, through host memory or the device's own."""
 
 from __future__ import annotations
 
@@ -8,27 +8,42 @@ import numpy as np
 
 from bringup.api.array import Array
 from bringup.api.creation import copy_of, from_host
-from bringup.api.place import DeviceSpec
-from bringup.errors import ConversionError
+from bringup.api.place import DeviceSpec, OpenDevice, at_user_line, get
+from bringup.backend.device import Exchange
+from bringup.errors import BringupError, ConversionError, DeviceError
 from bringup.graph import user_location
+from bringup.runtime import devices, transfer
 
-#: What `__dlpack_device__` says: arrays are handed out in host memory, whatever device they are on.
+#: What `__dlpack_device__` says of arrays whose device hands out no memory of its own.
 HOST = (1, 0)
+
+
+def device_of(x: Array) -> tuple[int, int]:
+    """Where other libraries find an array: on its device, if that says how, else on the host."""
+    found = _exchange(x._device) if not x.is_traced else None
+    return HOST if found is None else found.device
 
 
 def export(
     x: Array,
     *,
+    stream: Any,
     max_version: tuple[int, int] | None,
     dl_device: tuple[int, int] | None,
     copy: bool | None,
 ) -> Any:
-    """The capsule of an array: its own memory, read-only, where the host sees it, else a copy.
+    """The capsule of an array: its own memory, read-only, where the consumer reaches it, else a
+    copy on the host.
 
-    Raises BufferError if ``copy=False`` cannot be had, as the protocol says.
+    stream: of the consumer; the work that makes the array is done before it goes on.
+    Raises BufferError if ``copy=False`` or a device cannot be had, as the protocol says.
     """
+    there = _exchange(x._device) if not x.is_traced else None
+    if there is not None and dl_device in (None, there.device):
+        return _given(x, there, stream, max_version, copy=bool(copy))
     if dl_device not in (None, HOST):
-        raise BufferError(f"arrays are handed out in host memory only, not on device {dl_device}")
+        where = "in host memory only" if there is None else f"in host memory or on {there.device}"
+        raise BufferError(f"arrays are handed out {where}, not on device {dl_device}")
     host = x._exported("a DLPack capsule of")
     shared = not host.flags.writeable
     if copy is False and not shared:
@@ -41,10 +56,30 @@ def export(
     return host.__dlpack__(max_version=max_version)
 
 
-def from_dlpack(x: Any, /, *, device: DeviceSpec = None, copy: bool | None = None) -> Array:
-    """An array with the content of any object with ``__dlpack__`` in host memory; always a copy.
+def _exchange(device: OpenDevice | None) -> Exchange | None:
+    return None if device is None else device.device.exchange()
 
-    Raises ConversionError for ``copy=False`` and for memory the host does not see.
+
+def _given(
+    x: Array, there: Exchange, stream: Any, max_version: tuple[int, int] | None, *, copy: bool
+) -> Any:
+    buffer = x._shared("a DLPack capsule of")
+    device = x.device.device
+    try:
+        if copy or max_version is None or max_version < (1, 0):
+            # Older versions of the protocol cannot say that memory is read-only.
+            buffer = transfer.duplicate(device, buffer, x.type)
+        handle = transfer.handle_of(buffer)
+        return there.give(handle, x.type, buffer, stream=stream, max_version=max_version)
+    except DeviceError as error:
+        raise at_user_line(error)  # noqa: B904  (the same object)
+
+
+def from_dlpack(x: Any, /, *, device: DeviceSpec = None, copy: bool | None = None) -> Array:
+    """An array with the content of any object with ``__dlpack__``; always a copy.
+
+    From host memory, or, where the device takes memory of its own from other libraries, from there.
+    Raises ConversionError for ``copy=False`` and for memory that nobody here reaches.
 
     >>> import numpy as np
     >>> bu.from_dlpack(np.arange(3)).tolist()
@@ -61,6 +96,9 @@ def from_dlpack(x: Any, /, *, device: DeviceSpec = None, copy: bool | None = Non
         return copy_of(x) if copy and moved is x else moved
     if copy is False:
         raise ConversionError("from_dlpack copies always", fix="leave out copy=False")
+    found = _taken(x, device)
+    if found is not None:
+        return found
     try:
         host = np.from_dlpack(x)
     except (BufferError, RuntimeError) as error:
@@ -69,3 +107,19 @@ def from_dlpack(x: Any, /, *, device: DeviceSpec = None, copy: bool | None = Non
             fix="copy it to the host first",
         ) from error
     return from_host(host, device)
+
+
+def _taken(x: Any, device: DeviceSpec) -> Array | None:
+    """The array, if it lies on a device that takes it there: the one named, or any that is open."""
+    where = tuple(x.__dlpack_device__()) if hasattr(x, "__dlpack_device__") else HOST
+    if where == HOST:
+        return None
+    for candidate in devices.opened() if device is None else (get(device),):
+        there = _exchange(candidate)
+        if there is not None and there.device == where:
+            try:
+                handle, type_ = there.take(x)
+            except BringupError as error:
+                raise at_user_line(error)  # noqa: B904  (the same object)
+            return Array(type_, candidate, transfer.wrap(candidate.device, handle))
+    return None

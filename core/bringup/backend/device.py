@@ -76,6 +76,34 @@ class Executable(Protocol):
         ...
 
 
+class Exchange(Protocol):
+    """How other libraries of this process reach a device's memory, by DLPack.
+
+    device: its type and number, as `__dlpack_device__` says them.
+    """
+
+    device: tuple[int, int]
+
+    def give(
+        self,
+        handle: Handle,
+        type_: TensorType,
+        owner: object,
+        *,
+        stream: Any,
+        max_version: tuple[int, int] | None,
+    ) -> Any:
+        """A capsule of the memory itself; ``owner`` is kept until the consumer is done."""
+        ...
+
+    def take(self, x: Any) -> tuple[Handle, TensorType]:
+        """New memory with the content of another library's array on this device.
+
+        Raises ConversionError.
+        """
+        ...
+
+
 class Device(ABC):
     """An opened device.  Methods raise bringup's `DeviceError` family and leave the device usable.
 
@@ -121,6 +149,17 @@ class Device(ABC):
         """The memory itself as an array of the host, after all work before it.
 
         None if the host cannot see it.  The array keeps the memory alive.
+        """
+        return None
+
+    def exchange(self) -> Exchange | None:
+        """None if other libraries get arrays by way of the host."""
+        return None
+
+    def adopt(self, source: Device, handle: Handle, nbytes: int) -> Handle | None:
+        """New memory here with what another device holds, after all work before it.
+
+        None if that takes the host.
         """
         return None
 

@@ -33,15 +33,16 @@ class RepeatedCalls:
     device: loses all its memory with any late error; its handles are freed, not counted.
     """
 
-    __slots__ = ("_device", "_entries", "_parts", "_slow")
+    __slots__ = ("_device", "_entries", "_parts", "_slow", "call")
 
     def __init__(self, device: Device, layout: ArrayLayout, slow: Callable[..., Any]) -> None:
         self._device = device
         self._parts = _parts(layout)
         self._entries: tuple[_Served, ...] = ()
         self._slow = slow
+        self.call: Callable[..., Any] = self._call
 
-    def call(self, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
         """Run the entry that the arguments match, else the slow way."""
         if not kwargs:
             for served in self._entries:
@@ -72,7 +73,7 @@ class RepeatedCalls:
         parts, device, place, executable = self._parts, self._device, entry.device, entry.executable
         types = [arg.type for arg in entry.args]
         count, bound = len(types), [array for _, array in entry.bound]
-        kind, type_of, place_of = parts.kind, parts.type, parts.device
+        kind, type_of, place_of = parts.kind, parts.type_of, parts.device_of
         make, outputs = parts.make, entry.outputs
 
         def served(args: tuple[Any, ...]) -> Any:
@@ -81,7 +82,7 @@ class RepeatedCalls:
             for x, t in zip(args, types, strict=True):
                 if type(x) is not kind or type_of(x) is not t or place_of(x) is not place:
                     return _MISS
-            handles = _handles(args, bound, parts.buffer)
+            handles = _handles(args, bound, parts.buffer_of)
             if handles is None:
                 return _MISS
             try:
@@ -116,28 +117,31 @@ def _handles(
 class _Parts:
     """Access to the parts of an array.
 
-    kind: the class of arrays.  type, device, buffer: read a part.  make: a new array of them.
+    kind: the class of arrays.  type_of, device_of, buffer_of: read a part.  make: a new array.
     """
 
     kind: type
-    type: Callable[[Any], Any]
-    device: Callable[[Any], Any]
-    buffer: Callable[[Any], Any]
+    type_of: Callable[[Any], Any]
+    device_of: Callable[[Any], Any]
+    buffer_of: Callable[[Any], Any]
     make: Callable[[Any, Any, Any], Any]
 
 
 def _parts(layout: ArrayLayout) -> _Parts:
-    kind = layout.array_class
+    kind: Any = layout.array_class
     names = [name for name in getattr(kind, "__slots__", ()) if not name.startswith("__")]
     by_offset = {slot_offset(kind, name): name for name in names}
-    slots = (layout.type_slot, layout.device_slot, layout.buffer_slot)
-    readers = [attrgetter(by_offset[slot]) for slot in slots]
-    set_type, set_device, set_buffer = (getattr(kind, by_offset[s]).__set__ for s in slots)
+    type_, device, buffer = (
+        by_offset[slot] for slot in (layout.type_slot, layout.device_slot, layout.buffer_slot)
+    )
+    set_type, set_device, set_buffer = (
+        getattr(kind, name).__set__ for name in (type_, device, buffer)
+    )
     defaults = [(getattr(kind, by_offset[s]).__set__, v) for s, v in layout.defaults]
     new = object.__new__
 
     def make(type_: Any, device: Any, buffer: Any) -> Any:
-        made = new(kind)
+        made: Any = new(kind)
         set_type(made, type_)
         set_device(made, device)
         set_buffer(made, buffer)
@@ -145,7 +149,7 @@ def _parts(layout: ArrayLayout) -> _Parts:
             set_default(made, value)
         return made
 
-    return _Parts(kind, *readers, make)
+    return _Parts(kind, attrgetter(type_), attrgetter(device), attrgetter(buffer), make)
 
 
 __all__ = ["RepeatedCalls"]

@@ -124,6 +124,20 @@ def duplicate(device: Device, buffer: Any, type_: TensorType) -> Any:
     return copy
 
 
+def adopted(source: Device, target: Device, buffer: Any, type_: TensorType) -> Any:
+    """A new buffer on another device, copied without the host; None if that cannot be."""
+    if type(buffer) is Buffer and buffer.run is not None:
+        buffer.run.check()
+    with timeline.span("copy", "transfer", bytes=type_.nbytes), guarded(target, "adopt"):
+        handle = target.adopt(source, handle_of(buffer), type_.nbytes)
+    if handle is None:
+        return None
+    made = wrap(target, handle)
+    if type(made) is Buffer and type(buffer) is Buffer:
+        made.run = buffer.run
+    return made
+
+
 def execute(
     device: Device,
     executable: Executable,

@@ -102,11 +102,12 @@ class Queues:
             self._do(last)
 
     def _do(self, work: Work) -> None:
+        # Another device's queue may have run it, as what comes before its own.
+        self._pending.pop(work, None)
         if work.done:
             return
         work.done = True
         work.before = ()
-        self._pending.pop(work, None)
         action, work.action = work.action, None
         try:
             if action is not None:

@@ -1,0 +1,229 @@
+"""DLPack: device memory to and from other libraries of this process, without the host.
+
+The layout is that of dlpack.h 1.0; older consumers, which give no version, get the older form.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from bringup.dtypes import ALL, DType
+from bringup.errors import ConversionError, DeviceError
+from bringup.types import TensorType
+from bringup_cuda.driver import CUDA
+from bringup_cuda.memory import Block
+
+if TYPE_CHECKING:
+    from bringup_cuda.device import CudaDevice
+
+_VERSION = (1, 0)
+_INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
+#: What a consumer passes that waits for nothing, or wants nothing waited for.
+NO_WAIT = -1
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (
+        ("tensor", _Tensor),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    )
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+_NAMES = {_Managed: b"dltensor", _Versioned: b"dltensor_versioned"}
+_USED = {_Managed: b"used_dltensor", _Versioned: b"used_dltensor_versioned"}
+_READ_ONLY = 1
+
+_api = ctypes.pythonapi
+_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", _api)
+)
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", _api)
+)
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", _api)
+)
+# For a capsule that is being deallocated: a reference to it would deallocate it again.
+_address_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", _api)
+)
+_still = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", _api)
+)
+_rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_SetName", _api)
+)
+
+#: What capsules point to, and what keeps the memory, until the consumer is done: by address.
+_handed_out: dict[int, tuple[Any, ...]] = {}
+
+
+def _done(address: int | None) -> None:
+    held = _handed_out.pop(address or 0, None)
+    if held is None:
+        return
+    device = held[0]
+    # The consumer's streams are not ours: what it queued may use the memory still.
+    with suppress(Exception), device.activated():
+        device.driver.Context.synchronize()
+
+
+_deleter = _Deleter(_done)
+_deleter_address = ctypes.cast(_deleter, ctypes.c_void_p).value or 0
+
+
+def _dropped(capsule: int) -> None:
+    """A capsule goes: if nobody took what it holds, that goes, too."""
+    for name in _NAMES.values():
+        if _still(capsule, name):
+            _done(_address_of(capsule, name))
+
+
+_drop = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_dropped)
+_drop_address = ctypes.cast(_drop, ctypes.c_void_p).value
+
+
+class CudaExchange:
+    """`bringup.backend.device.Exchange` of one device.
+
+    device: its type and number in DLPack.
+    """
+
+    def __init__(self, gpu: CudaDevice, kind: int) -> None:
+        self.device = (kind, gpu.index if kind == CUDA else 0)
+        self._gpu = gpu
+
+    def give(
+        self,
+        handle: Block,
+        type_: TensorType,
+        owner: object,
+        *,
+        stream: int | None,
+        max_version: tuple[int, int] | None,
+    ) -> Any:
+        """A capsule of the memory itself, read-only where the consumer knows that.
+
+        owner: kept until the consumer is done.
+        stream: -1 if nothing is to be waited for; else all work on the device is.
+        """
+        if stream != NO_WAIT:
+            self._gpu.synchronize()
+        kind = _Versioned if max_version is not None and max_version >= _VERSION else _Managed
+        made = kind()
+        shape = (ctypes.c_int64 * max(type_.rank, 1))(*type_.shape)
+        made.deleter = _deleter_address
+        if isinstance(made, _Versioned):
+            made.major, made.minor = _VERSION
+            made.flags = _READ_ONLY
+        tensor = made.tensor
+        tensor.data = handle.address or None
+        tensor.device_type, tensor.device_id = self.device
+        tensor.ndim = type_.rank
+        tensor.code, tensor.bits, tensor.lanes = *_code_of(type_.dtype), 1
+        tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
+        address = ctypes.addressof(made)
+        _handed_out[address] = (self._gpu, owner, made, shape)
+        return _new(address, _NAMES[kind], _drop_address)
+
+    def take(self, x: Any) -> tuple[Block, TensorType]:
+        """A copy of another library's array on this device.
+
+        Raises ConversionError for memory that is not dense and row-major, or of a dtype that no
+        array here has.
+        """
+        gpu = self._gpu
+        stream = gpu.streams.compute.handle
+        try:
+            capsule = x.__dlpack__(stream=stream, max_version=_VERSION)
+        except TypeError:  # an older library
+            capsule = x.__dlpack__(stream=stream)
+        kind = _Versioned if _is_valid(capsule, _NAMES[_Versioned]) else _Managed
+        address = _pointer(capsule, _NAMES[kind])
+        made = kind.from_address(address)
+        try:
+            type_ = _type_of(made.tensor)
+            block = gpu.alloc(type_.nbytes)
+            source = (made.tensor.data or 0) + made.tensor.byte_offset
+            try:
+                gpu.copy(block, Block(source, type_.nbytes, 0, None, 0), type_.nbytes)
+                # The other library may reuse its memory as soon as it hears that we are done.
+                gpu.synchronize()
+            except DeviceError:
+                gpu.free(block)
+                raise
+        finally:
+            _rename(capsule, _USED[kind])
+            if made.deleter:
+                _Deleter(made.deleter)(address)
+        return block, type_
+
+
+def _code_of(dtype: DType) -> tuple[int, int]:
+    """DLPack's code and bits.  Raises BufferError for a dtype that it has none for."""
+    if dtype.name == "bool":
+        return _BOOL, 8
+    if dtype.name == "bf16":
+        return _BFLOAT, 16
+    if dtype.is_integer:
+        return (_INT if dtype.is_signed else _UINT), dtype.bits
+    if dtype.name in ("f16", "f32", "f64"):
+        return _FLOAT, dtype.bits
+    raise BufferError(f"DLPack 1.0 has no {dtype}")
+
+
+def _type_of(tensor: _Tensor) -> TensorType:
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    codes = {_code_of(d): d for d in ALL if not d.name.startswith("f8")}
+    dtype = codes.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    if dtype is None:
+        raise ConversionError(
+            f"an array of DLPack type {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes"
+            " is of no dtype here",
+            fix="convert it first",
+        )
+    if tensor.strides:
+        step = 1
+        for size, stride in zip(reversed(shape), reversed(range(tensor.ndim)), strict=True):
+            if size > 1 and tensor.strides[stride] != step:
+                raise ConversionError(
+                    f"an array of shape {shape} is not dense and row-major",
+                    fix="make it contiguous first",
+                )
+            step *= size
+    return TensorType(shape, dtype)
+
+
+__all__ = ["CudaExchange"]
