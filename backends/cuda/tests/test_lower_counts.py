@@ -52,7 +52,7 @@ PROGRAMS: dict[str, tuple[Fn, tuple[TensorType, ...]]] = {
     "layer norm, gradient": (layer_norm_gradient, (ROWS, GAIN, GAIN)),
     "cross-entropy and gradient": (bu.value_and_grad(cross_entropy), (ROWS, int32[8192])),
     "transposition": (lambda x: x.T + 1, (f32[4096, 4096],)),
-    "tiles of a transposition of bytes": (lambda x: ~x.T, (bu.uint8[4096, 4096],)),
+    "transposition of bytes": (lambda x: ~x.T, (bu.uint8[4096, 4096],)),
 }
 #: Programs that keep rows, or columns, in registers.
 RESIDENT = [name for name in PROGRAMS if "soft" in name or "norm" in name or "entropy" in name]
@@ -168,6 +168,13 @@ def test_transpositions_read_and_write_along_memory() -> None:
     assert re.search(r"\.shared .*turned0\[4224\]", text) is not None  # 32 lines of 33 words
     assert len(loads(text)) == 4
     assert text.count("bar.sync") == 2
+
+
+def test_narrow_elements_are_turned_in_words() -> None:
+    text = body("transposition of bytes")
+    assert len(re.findall(r"ld\.global\.nc\.b32", text)) == len(loads(text)) == 16
+    assert text.count("st.global.b32") == 16
+    assert reports("transposition of bytes")[0].spilled == 0
 
 
 @pytest.mark.parametrize("name", RESIDENT)

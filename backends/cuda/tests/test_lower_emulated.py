@@ -16,11 +16,13 @@ import bringup as bu
 from bringup import bfloat16, float16, float32, float64, int8, int32
 from bringup.backend.capabilities import Numerics
 from bringup.dtypes import DType, bool_
+from bringup.llvm import simt_frame
 from bringup.passes.check import generated_inputs
 from bringup.types import TensorType
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.verdict import judge
 from bringup_cuda.commands import Translated
+from bringup_cuda.lower import to_ptx
 
 Array = np.ndarray[Any, Any]
 Fn = Callable[..., Any]
@@ -130,9 +132,30 @@ def test_positions_of_the_greatest() -> None:
 
 @pytest.mark.parametrize("dtype", [f32, float16, int8, bool_, float64], ids=str)
 @pytest.mark.parametrize("shape", [(64, 64), (33, 70), (100, 17), (128, 40)], ids=str)
+def test_transposed_results(dtype: DType, shape: tuple[int, int]) -> None:
+    made = check(lambda x, y: bu.where(y, x, x[::-1]).T, dtype[shape], bool_[shape])
+    assert "turned" in made.text
+
+
+@pytest.mark.parametrize("dtype", [f32, float16, int8, bool_, float64], ids=str)
+@pytest.mark.parametrize("shape", [(64, 64), (33, 70), (100, 17), (128, 40)], ids=str)
 def test_transpositions(dtype: DType, shape: tuple[int, int]) -> None:
     made = check(lambda x, y: bu.where(y, x.T, x.T), dtype[shape], bool_[shape[::-1]])
     assert all("turned" in made.text for _ in made.kernels)
+
+
+def test_more_operands_to_turn_than_shared_memory_holds(
+    assemble: Callable[[str, str], None],
+) -> None:
+    def sums(*arrays: Any) -> Any:
+        return sum((a.T * k for k, a in enumerate(arrays, 1)), start=arrays[0].T)
+
+    types = [float64[40, 33]] * 7
+    made = check(sums, *types)
+    assert made.text.count("= internal addrspace(3)") == 1  # of what is stored
+    each = check(lambda *arrays: [a.T + 1 for a in arrays], *types)
+    assemble(to_ptx(made.text, "sm_80"), "sm_80")
+    assemble(to_ptx(each.text, "sm_80"), "sm_80")
 
 
 def test_permutations() -> None:
@@ -154,6 +177,31 @@ def test_elements(n: int) -> None:
 def test_conversions() -> None:
     check(lambda x: bu.astype(bu.astype(x, bfloat16), float32), f32[5001])
     check(lambda x: bu.astype(bu.maximum(x, -x), bfloat16), bfloat16[77])
+
+
+def test_many_folds_of_a_column_fit_shared_memory(assemble: Callable[[str, str], None]) -> None:
+    def moments(x: Any) -> Any:
+        return tuple(bu.sum(x * k + k, axis=0) for k in range(1, 15))
+
+    exactly(moments, integers(600, 96))
+    _, made = translated(moments, [f32[600, 96]])
+    assemble(to_ptx(made.text, "sm_80"), "sm_80")
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_positions_of_64_bits(axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As arrays of more than 2**31 elements have them, on arrays that are smaller."""
+    monkeypatch.setattr(simt_frame, "fits_words", lambda kernel: False)
+    made = exactly(lambda x: bu.sum(x, axis=axis), integers(300, 301))
+    assert all("mul nsw i64" in text or "mul nuw nsw i64" in text for text in [made.text])
+    check(lambda x: bu.nn.softmax(x, axis=axis), f32[70, 301])
+    check(lambda x, y: bu.concat([x.T, y], axis=1) * 2, f32[70, 31], f32[31, 33])
+
+
+def test_huge_arrays_have_positions_of_64_bits() -> None:
+    for n, kind in ((1 << 33, "i64"), (1 << 20, "i32")):
+        _, made = translated(lambda x: x * 2, [int8[n]])
+        assert f"phi {kind}" in made.text
 
 
 def test_work_in_place() -> None:

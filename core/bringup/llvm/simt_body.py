@@ -266,9 +266,9 @@ class SimtBody(BodyEmitter):
                 found = self.lanes_of(value, position, self.lanes)
                 self.kept.tiles[(target[0], position)] = found
             else:
-                self._write(self.at(value, position), dtype, target, position, frame)
+                self.write(self.at(value, position), dtype, target, position, frame)
 
-    def _write(
+    def write(
         self,
         value: Val,
         dtype: DType,
@@ -276,6 +276,7 @@ class SimtBody(BodyEmitter):
         position: Position,
         frame: Frame,
     ) -> None:
+        """Write a register to memory at one copy's index."""
         b, element = self.b, memory_type(dtype)
         buffer, expr, bounds = target
         if dtype.name == "bool":

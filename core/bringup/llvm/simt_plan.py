@@ -22,6 +22,8 @@ _COPIES = 4
 _RESIDENT = 16
 #: Words of a kept row per thread that leave room for all else.
 _WORDS = 64
+#: Bytes of static shared memory for partial results, of 48 KiB that any machine has.
+_SLOTS = 40 << 10
 
 
 @record
@@ -265,9 +267,16 @@ def _shape(
     columns = min(near, max(target.warp, block // members))
     members = min(members, max(1, block // columns))
     columns = min(columns, max(block // members, 1))
+    while members > 1 and _slot_bytes(kernel, columns * members * lanes) > _SLOTS:
+        members //= 2
     if columns * members < target.warp:
         columns = target.warp // members
     return columns, members
+
+
+def _slot_bytes(kernel: Kernel, registers: int) -> int:
+    """Shared memory in which so many registers of each fold meet."""
+    return sum(max(f.dtype.bits // 8, 1) for s in kernel.stages for f in s.folds) * registers
 
 
 def _resident_columns(
@@ -278,6 +287,8 @@ def _resident_columns(
         columns, members = _shape(kernel, lane, lanes, max(trips // 4, 1), target)
         near = min(columns, target.warp)
         while members * columns <= target.most:
+            if _slot_bytes(kernel, members * columns * lanes) > _SLOTS:
+                break
             copies = -(-trips // members)
             threads = columns * members
             held = copies * lanes * (words + 1)
