@@ -10,7 +10,7 @@ import pytest
 from emulated import Array
 from stepped import assert_equal, assert_same_bits, run_step
 
-from bringup.dtypes import NUMERIC, STORED, DType, bf16, f32, i8, i32
+from bringup.dtypes import NUMERIC, STORED, DType, bf16, f32, i8, i32, i64, u32
 from bringup.types import TensorType
 from bringup_cuda.commands import Copy
 
@@ -87,6 +87,15 @@ def test_many_updates_of_one_place_are_summed_in_chunks(count: int) -> None:
         check(np.ones((3, 2), dtype), at, updates, kind="add", unique=False, **ROWS)
         check(np.ones((3, 2), dtype), at * 0, updates, kind="add", unique=False, **ROWS)
         check(np.ones((3, 2), dtype), at * 0 + 3, updates, kind="add", unique=False, **ROWS)
+
+
+@pytest.mark.parametrize("kind", ["add", "min", "max"])
+@pytest.mark.parametrize("dtype", [i32, u32, i64], ids=str)
+def test_many_updates_of_few_places(dtype: DType, kind: str) -> None:
+    """Counted in the shared memory of each block first."""
+    x, updates = numbers((7,), dtype, kind), numbers((9000,), dtype, kind, 1)
+    at = np.random.default_rng(9).integers(-1, 8, (9000, 1))
+    check(x, at, updates, kind=kind, unique=False, **ELEMENTS)
 
 
 def test_sums_are_the_same_bits_in_every_order_of_blocks() -> None:

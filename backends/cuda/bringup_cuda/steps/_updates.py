@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from bringup.dtypes import DType, f32
 from bringup.llvm import text as ir
-from bringup.llvm.scalar import combine, is_half, memory_type, narrow, widen
+from bringup.llvm.scalar import combine, identity, is_half, memory_type, narrow, widen
 from bringup.llvm.text import Builder, Val, const
 from bringup.program.program import OpStep
 from bringup_cuda.commands import Argument, Clear, Command
@@ -18,6 +18,13 @@ from bringup_cuda.steps.block import Block
 
 _THREADS = 256
 _SCOPE = "device"
+#: An array of so many bytes at most is worth one in each block, if there are so many updates for
+#: each of its elements, and in all; updates that a thread takes, and blocks.
+_TABLE = 16 << 10
+_OFTEN = 4
+_MANY = 4096
+_EACH = 16
+_BUSY_BLOCKS = 528
 
 
 def folded(b: Builder, kind: str, dtype: DType, old: Val, new: Val) -> Val:
@@ -136,15 +143,50 @@ def set_last(emission: Emission, step: OpStep, places: Places) -> list[Command]:
 def fold_atomically(emission: Emission, step: OpStep, places: Places) -> Command:
     """Folds that give the same in any order."""
     kind, dtype = step.attrs["kind"], step.operands[0].type.dtype
+    if not _has_atomic(kind, dtype):
+        return _each(emission, step, places, lambda b, *at: _exchange(b, kind, dtype, *at))
+    array, updates = places.size * dtype.itemsize, step.operands[2].type.size
+    if array <= _TABLE and updates >= _OFTEN * places.size and updates >= _MANY:
+        return _fold_in_blocks(emission, step, places)
 
     def one(b: Builder, target: Val, update: Val) -> None:
-        if not dtype.is_float and kind != "mul" and dtype.bits >= 32:
-            sign = "u" if dtype.kind == "uint" and kind != "add" else ""
-            b.atomicrmw(f"{sign}{kind}", target, update, "monotonic", _SCOPE)
-        else:
-            _exchange(b, kind, dtype, target, update)
+        b.atomicrmw(_atomic(kind, dtype), target, update, "monotonic", _SCOPE)
 
     return _each(emission, step, places, one)
+
+
+def _has_atomic(kind: str, dtype: DType) -> bool:
+    return not dtype.is_float and kind != "mul" and dtype.bits >= 32
+
+
+def _atomic(kind: str, dtype: DType) -> str:
+    return f"u{kind}" if dtype.kind == "uint" and kind != "add" else kind
+
+
+def _fold_in_blocks(emission: Emission, step: OpStep, places: Places) -> Command:
+    """Folds into few places: every block has its own array in shared memory, and folds what it
+    holds into the real one at the end, so that updates of one place do not wait for each other.
+    """
+    kind, updates = step.attrs["kind"], step.operands[2].type
+    element, nbytes = memory_type(updates.dtype), updates.dtype.itemsize
+    block = Block(emission, step, f"scatter_{kind}", arguments_of(step), _THREADS)
+    b, atomic = block.b, _atomic(kind, updates.dtype)
+    table, none = block.shared(element, places.size), identity(kind, updates.dtype)
+    size, first = const(ir.i64, places.size), b.zext(block.thread, ir.i64)
+    with b.loop(first, size, _THREADS) as loop:
+        block.put(none, table, loop.index)
+    block.barrier()
+    blocks = min(_BUSY_BLOCKS, -(-updates.size // (_EACH * _THREADS)))
+    with block.items(updates.size, blocks) as item, target_of(block, places, item) as offset:
+        value = b.load(element, b.gep(block.args[2], item, element), nbytes)
+        b.atomicrmw(atomic, block.at(table, offset, element), value, "monotonic", "block")
+    block.barrier()
+    with b.loop(first, size, _THREADS) as loop:
+        found = block.get(table, loop.index, element)
+        with b.if_then(b.icmp("ne", found, none)):
+            target = b.gep(block.args[0], loop.index, element)
+            b.atomicrmw(atomic, target, found, "monotonic", _SCOPE)
+    return block.launch(blocks)
 
 
 def _exchange(b: Builder, kind: str, dtype: DType, target: Val, update: Val) -> None:

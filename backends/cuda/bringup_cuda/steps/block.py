@@ -79,12 +79,15 @@ class Block:
             yield loop.index
 
     @contextmanager
-    def items(self, count: int) -> Iterator[Val]:
-        """A loop over items that threads take in turn, as i64; threads may leave it apart."""
+    def items(self, count: int, blocks: int = 0) -> Iterator[Val]:
+        """A loop over items that threads take in turn, as i64; threads may leave it apart.
+
+        blocks: how many the launch has, if not `blocks_for` the items.
+        """
         b, threads = self.b, self.threads
         first = b.mul(self.block, const(ir.i64, threads))
         first = b.add(first, b.zext(self.thread, ir.i64))
-        blocks = min(-(-count // threads), MAX_BLOCKS)
+        blocks = blocks or self.blocks_for(count)
         if blocks * threads >= count:
             with b.if_then(b.icmp("slt", first, const(ir.i64, count))):
                 yield first
