@@ -30,7 +30,8 @@ from bringup.ops.evaluate import evaluate
 from bringup.types import TensorType
 from bringup_cuda.commands import Translated
 from bringup_cuda.contraction import planning
-from bringup_cuda.contraction.tiles import SCALAR, TENSOR, Tile
+from bringup_cuda.contraction.tiles import MULTIPROCESSORS, SCALAR, TENSOR, Tile
+from bringup_cuda.targets import SHARED_KIB
 
 Fn = Callable[..., Any]
 
@@ -306,3 +307,44 @@ def test_what_shares_nothing_is_left_to_other_kernels(
 ) -> None:
     made = check(fn, *types)
     assert not any(launch.kernel.fixed for launch in made.launches)
+
+
+# -- plans -----------------------------------------------------------------------------------------
+
+
+def test_every_architecture_has_tiles() -> None:
+    """Each factor's dtype finds one that fits, from the smallest architecture to the largest."""
+    assert set(MULTIPROCESSORS) == set(SHARED_KIB)
+    for architecture in SHARED_KIB:
+        for dtype in (float32, float64, float16, int8):
+            types = dtype[4096, 4096], dtype[4096, 4096]
+            program, _ = translated(lambda x, w: x @ w, types, architecture)
+            made = planning.plan(program.kernels[0], architecture)
+            assert made is not None
+            assert made.shared_bytes <= SHARED_KIB[architecture] * 1024
+            assert (made.tensor is None) == (architecture == "sm_75" or dtype.bits > 16)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile", "cut"),
+    [
+        ((8192, 8192, 8192), (128, 256), False),
+        ((512, 8192, 512), (128, 128), True),
+        ((16, 4096, 4096), (16, 128), True),
+        ((64, 64, 64), (16, 32), False),
+    ],
+)
+def test_tiles_follow_sizes(sizes: tuple[int, int, int], tile: tuple[int, int], cut: bool) -> None:
+    m, k, n = sizes
+    program, made = translated(lambda x, w: x @ w, (bfloat16[m, k], bfloat16[k, n]))
+    planned = planning.plan(program.kernels[0], "sm_90")
+    assert planned is not None
+    assert (planned.tile.rows, planned.tile.columns) == tile
+    assert len(made.launches) == 1 + cut
+
+
+def test_indices_beyond_two_to_the_31_are_wide() -> None:
+    """Elements that no 32-bit offset reaches; the text is made, nothing is run."""
+    types = float16[80000, 40000], float16[40000, 64]
+    _, made = translated(lambda x, w: x @ w, types)
+    assert "mul i64" in made.text

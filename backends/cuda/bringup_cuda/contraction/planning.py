@@ -104,7 +104,8 @@ def plan(
     depths = {tile: plans[tile][0].layout.depth for tile in tiles}
     rows, columns, inner = size(made.left.axes), size(made.right.axes), size(made.inner)
     rate = SCALAR_RATE if tensor is None else TENSOR_RATE
-    work = Work(size(made.batch), rows, columns, inner)
+    sizes = values[0].dtype.itemsize, values[1].dtype.itemsize
+    work = Work(size(made.batch), rows, columns, inner, sizes)
     choice = choose(work, depths, fits, rate, architecture)
     tile = choice.tile
     return Planned(made, tile, plans[tile], tensor, min(fits[tile], 2), choice.parts)

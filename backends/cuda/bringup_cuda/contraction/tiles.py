@@ -35,8 +35,8 @@ class Tile:
         return 32 * self.warps[0] * self.warps[1]
 
 
-#: Products by tensor cores.  In 32 bytes of inner elements a warp of 64 × 64 issues 32 of them for 8
-#: matrix loads, one of 32 × 32 8 for 4, one of 16 × 32 4 for 3: `yield_` follows these ratios.
+#: Products by tensor cores.  In 32 bytes of inner elements a warp of 64 × 64 issues 32 of them for
+#: 8 matrix loads, one of 32 × 32 8 for 4, one of 16 × 32 4 for 3: `yield_` follows these ratios.
 TENSOR = (
     Tile(128, 256, 4, 4, (2, 4), 1.02),
     Tile(128, 256, 4, 3, (2, 4), 1.01),
@@ -45,15 +45,17 @@ TENSOR = (
     Tile(128, 64, 2, 4, (4, 2), 0.65),
     Tile(64, 64, 2, 4, (2, 2), 0.6),
     Tile(32, 64, 2, 4, (2, 2), 0.4),
+    Tile(16, 128, 2, 4, (1, 4), 0.3),
     Tile(16, 32, 2, 4, (1, 1), 0.3),
 )
 
 #: Products by FMA.  A thread of 8 × 8 sums reads 16 numbers for 64 products, one of 8 × 4 12 for
-#: 32, one of 4 × 4 8 for 16.
+#: 32, one of 4 × 4 8 for 16, one of 2 × 4 6 for 8, which is still quicker than memory.
 SCALAR = (
     Tile(128, 128, 8, 4, (4, 2), 1.0),
     Tile(64, 64, 8, 4, (2, 2), 0.8),
     Tile(32, 32, 8, 4, (2, 1), 0.5),
+    Tile(8, 128, 8, 4, (1, 4), 0.25),
 )
 
 #: Multiprocessors of the largest product of each architecture; how finely work is cut depends on
@@ -75,20 +77,24 @@ MOST_PARTS = 64
 
 # What the choice of a tile reckons with, in clocks of a multiprocessor: products of tensor cores
 # and of FMA per clock; a step of the pipeline while memory answers, which takes some 600 clocks
-# with three tiles on their way; the beginning and end of a block; another launch; bytes of memory.
+# with three tiles on their way; the beginning and end of a block; another launch; bytes that come
+# from memory and from L2 per clock.
 TENSOR_RATE, SCALAR_RATE = 1024, 128
 STEP, BLOCK_ENDS, LAUNCH = 200, 1000, 4000
-BYTES = 15
+BYTES, L2_BYTES = 15, 40
 
 
 @record
 class Work:
-    """Sums to compute: members of the batch, rows, columns, and products of each."""
+    """Sums to compute: members of the batch, rows, columns, and products of each; bytes of an
+    element of both factors.
+    """
 
     batch: int
     rows: int
     columns: int
     inner: int
+    sizes: tuple[int, int]
 
 
 @record
@@ -138,7 +144,9 @@ def clocks(
     tiles = -(-work.rows // tile.rows) * -(-work.columns // tile.columns)
     mine = -(-work.batch * tiles * choice.parts // processors)
     steps = -(-work.inner // choice.parts // depth)
-    busy = mine * steps * tile.rows * tile.columns * depth / (rate * tile.yield_)
+    arithmetic = tile.rows * tile.columns * depth / (rate * tile.yield_)
+    traffic = (tile.rows * work.sizes[0] + tile.columns * work.sizes[1]) * depth / L2_BYTES
+    busy = mine * steps * max(arithmetic, traffic)
     waiting = -(-mine // room) * (steps * STEP + BLOCK_ENDS)
     if choice.parts == 1:
         return max(busy, waiting)
