@@ -10,6 +10,8 @@ part that fails is recorded, and the rest goes on.  What is found is written as 
 ``docs/results/gpu-NAME.json``, and at the end as a table beside it.  Of peers, torch and jax are
 used if the machine has them.
 
+Budgets are shares of ``--minutes``: ``--only ops,fusion --minutes 9`` runs many more cases.
+
 ``run --device cuda-emulated --quick`` goes through every part without a GPU, on small sizes; times
 mean nothing there, and no bar is judged.
 """

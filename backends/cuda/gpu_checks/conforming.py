@@ -31,7 +31,7 @@ def _run(task: Task) -> dict[str, Any]:
     words = [
         "run", f"--backend={task.device}", "--level", task.argument, "--only", task.argument,
         "--json", "--time-budget", str(max(1.0, task.left * (1 - RESERVED))),
-        "-j", "0" if task.quick else str(min(8, os.cpu_count() or 1)),
+        "-j", "0" if task.quick else str(min(4, os.cpu_count() or 1)),
     ]  # fmt: skip
     if task.quick and task.argument != "smoke":
         words += ["--fraction", _QUICK_FRACTION]

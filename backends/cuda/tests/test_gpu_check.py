@@ -19,7 +19,17 @@ from typing import Any
 import gpu_check
 import numpy as np
 import pytest
-from gpu_checks import bars, benching, installing, judging, packing, programs, running, tables
+from gpu_checks import (
+    bars,
+    benching,
+    installing,
+    judging,
+    packing,
+    programs,
+    running,
+    tables,
+    training,
+)
 from gpu_checks.copying import PTX
 from gpu_checks.measuring import Side, measure
 from gpu_checks.parts import PARTS, Part, chosen
@@ -122,6 +132,16 @@ def test_rows_of_full_size_move_what_the_bars_are_about() -> None:
                if row.kind in ("elementwise", "reduction"))  # fmt: skip
 
 
+def test_digits_train_within_the_bounds_of_every_step(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    task = _task(tmp_path, "digits")
+    assert training.work(task)
+    *steps, whole = _rows(task)
+    assert [step["name"] for step in steps] == ["step 1", "step 2"]
+    assert all(step["compared"] > 5000 and not step["open"] for step in steps)
+    assert set(whole["losses"]) == {"cpu", EMULATED}
+
+
 # ---- what goes wrong
 
 
@@ -171,6 +191,22 @@ def test_a_part_that_fails_hangs_or_dies_is_recorded_and_the_rest_goes_on(
     assert found["dies"]["why"] == "exit status -6"
 
 
+def test_few_parts_in_much_time_may_take_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+    parts = _saying(monkeypatch, {"one": "pass", "other": "pass"})
+    run_part = running._run_part
+
+    def seen(asked: Any, part: Part, seconds: float, *rest: Any) -> None:
+        given.append(seconds)
+        run_part(asked, part, seconds, *rest)
+
+    monkeypatch.setattr(running, "_run_part", seen)
+    running.run(_run(tmp_path, 100), parts)
+    assert given[0] == 50
+
+
 def test_parts_after_the_time_are_skipped_and_found_ones_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +238,7 @@ def test_compute_sanitizer_decides_by_its_status_and_its_summary_is_kept(
     assert found["status"] == state
     assert found["summary"] == "ERROR SUMMARY: 3 errors"
     if status:
-        assert "--tool memcheck --target-processes all --error-exitcode 86" in found["why"]
+        assert "--tool memcheck --target-processes all --error-exitcode 86 --report" in found["why"]
 
 
 # ---- bars and tables
