@@ -51,6 +51,15 @@ def test_lu(shape: tuple[int, ...], dtype: DType) -> None:
     check("lu", dtype, [np.random.default_rng(1).standard_normal(shape)])
 
 
+@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("shape", [(1, 1), (4, 3, 7), (4, 7, 3), (2, 33, 33)], ids=str)
+def test_qr(shape: tuple[int, ...], dtype: DType, complete: bool) -> None:
+    x = np.random.default_rng(5).standard_normal(shape)
+    x[..., 0] = 0
+    check("qr", dtype, [x], complete=complete)
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("form", list(product([False, True], repeat=4)), ids=str)
 def test_triangular_solve(form: tuple[bool, bool, bool, bool], dtype: DType) -> None:
@@ -66,6 +75,7 @@ def test_triangular_solve(form: tuple[bool, bool, bool, bool], dtype: DType) -> 
 def test_matrices_beyond_shared_memory() -> None:
     check("cholesky", f64, [definite(180, 180)])
     check("lu", f64, [np.random.default_rng(3).standard_normal((180, 170))])
+    check("qr", f64, [np.random.default_rng(3).standard_normal((150, 140))])
     matrix = np.random.default_rng(4).standard_normal((180, 180)) / 180 + 2 * np.eye(180)
     check("triangular_solve", f64, [matrix, np.ones((180, 3))], transpose=True)
 
@@ -91,7 +101,7 @@ def test_nothing_spills(architecture: str, tmp_path: Path) -> None:
     if ptxas is None or release_of(ptxas) < OLDEST:
         pytest.skip("no ptxas that reads what is written")
     a = TensorType((8, 40, 40), f32)
-    for name, types in (("cholesky", [a]), ("lu", [a]), ("triangular_solve", [a, a])):
+    for name, types in (("cholesky", [a]), ("lu", [a]), ("qr", [a]), ("triangular_solve", [a, a])):
         source = tmp_path / "step.ptx"
         source.write_text(to_ptx(lowered(name, types, architecture).text, architecture))
         command = [ptxas, "-v", f"-arch={architecture}", str(source), "-o", str(tmp_path / "out")]

@@ -28,6 +28,7 @@ EMITTERS = {
     "cumulative": ("cumulative", "render"),
     "dynamic_update_slice": ("scattering", "render_update"),
     "lu": ("factoring", "render_lu"),
+    "qr": ("reflecting", "render"),
     "scatter": ("scattering", "render"),
     "sort": ("sorting", "render"),
     "triangular_solve": ("factoring", "render_triangular_solve"),
