@@ -195,10 +195,10 @@ def invent_a_case(data: Data) -> None:
 
 
 THINNED = [
-    (drop_a_case, "1 planned cases are not in it"),
-    (drop_an_op, "planned cases are not in it, the first of them ops/exp/f32/0"),
+    (drop_a_case, "planned cases are not in it: 1, such as "),
+    (drop_an_op, ", such as ops/exp/f32/0"),
     (repeat_a_case, "a case stands in it twice"),
-    (invent_a_case, "1 cases are not planned, the first of them ops/exp/f32/99"),
+    (invent_a_case, "cases in it are not planned: 1, such as ops/exp/f32/99"),
 ]
 
 

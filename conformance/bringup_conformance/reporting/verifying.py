@@ -157,9 +157,9 @@ def _of_cases(given: Certificate, planned: Sequence[Item]) -> list[str]:
     if len(ran) < len(given.rows) or ran & {name for name, _ in skipped - undeclared}:
         found.append("a case stands in it twice")
     if absent:
-        found.append(f"{len(absent)} planned cases are not in it, the first of them {min(absent)}")
+        found.append(f"planned cases are not in it: {len(absent)}, such as {min(absent)}")
     if others:
-        found.append(f"{len(others)} cases are not planned, the first of them {min(others)}")
+        found.append(f"cases in it are not planned: {len(others)}, such as {min(others)}")
     if more:
         found.append(f"{min(more)} was skipped for a reason that the declaration does not give")
     if less:
