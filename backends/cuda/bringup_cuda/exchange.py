@@ -6,6 +6,8 @@ The layout is that of dlpack.h 1.0; older consumers, which give no version, get 
 from __future__ import annotations
 
 import ctypes
+import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -90,9 +92,17 @@ _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
 _handed_out: dict[int, tuple[Any, ...]] = {}
 
 
-def _done(address: int | None) -> None:
-    held = _handed_out.pop(address or 0, None)
-    if held is None:
+# Consumers may let go while the interpreter ends and modules are empty already: what is needed then
+# is bound to the functions, and the functions are never freed.
+
+
+def _done(
+    address: int | None,
+    handed_out: dict[int, tuple[Any, ...]] = _handed_out,
+    ending: Callable[[], bool] = sys.is_finalizing,
+) -> None:
+    held = handed_out.pop(address or 0, None)
+    if held is None or ending():
         return
     device = held[0]
     # The consumer's streams are not ours: what it queued may use the memory still.
@@ -100,19 +110,25 @@ def _done(address: int | None) -> None:
         device.driver.Context.synchronize()
 
 
+def _dropped(
+    capsule: int,
+    names: tuple[bytes, ...] = tuple(_NAMES.values()),
+    still: Any = _still,
+    address_of: Any = _address_of,
+    done: Any = _done,
+) -> None:
+    """A capsule goes: if nobody took what it holds, that goes, too."""
+    for name in names:
+        if still(capsule, name):
+            done(address_of(capsule, name))
+
+
 _deleter = _Deleter(_done)
 _deleter_address = ctypes.cast(_deleter, ctypes.c_void_p).value or 0
-
-
-def _dropped(capsule: int) -> None:
-    """A capsule goes: if nobody took what it holds, that goes, too."""
-    for name in _NAMES.values():
-        if _still(capsule, name):
-            _done(_address_of(capsule, name))
-
-
 _drop = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_dropped)
 _drop_address = ctypes.cast(_drop, ctypes.c_void_p).value
+for _kept in (_deleter, _drop):
+    _api.Py_IncRef(ctypes.py_object(_kept))
 
 
 class CudaExchange:
