@@ -5,10 +5,13 @@ in between.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 
 import bringup as bu
@@ -16,7 +19,7 @@ from bringup.program.program import Program
 from bringup.types import TensorType
 from bringup_cuda.commands import Argument, Clear, Copy, Launch, Scratch, Translated
 from bringup_cuda.emulator import Gpu, load
-from bringup_cuda.lower import translate
+from bringup_cuda.lower import _machine, translate
 
 Array = np.ndarray[Any, Any]
 
@@ -103,3 +106,42 @@ def run(
 ) -> list[Array]:
     program, made = translated(fn, types, architecture)
     return run_program(program, made, inputs, seed)
+
+
+_ON_SHARED = re.compile(
+    r"getelementptr (?:inbounds )?(?:nuw )?\((?:i8|\[\d+ x i8\]), ptr addrspace\(3\) @[\w$.]+,"
+    r" i64 -?\d+\)"
+)
+
+
+def optimised(made: Translated, architecture: str) -> Translated:
+    """The program as LLVM's passes for NVPTX leave it, which the code generator is given."""
+    machine = _machine(architecture)
+    module = llvm.parse_assembly(made.text)
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    passes = llvm.create_pass_builder(machine, options)
+    passes.getModulePassManager().run(module, passes)
+    functions = re.split(r"(?m)^(?=define)", str(module))
+    text = functions[0] + "".join(map(_without_constant_addresses, functions[1:]))
+    return replace(made, text=text)
+
+
+def _without_constant_addresses(function: str) -> str:
+    """Constant addresses in shared memory as instructions of the entry: the emulator has no
+    constants there.
+    """
+    found = dict.fromkeys(_ON_SHARED.findall(function))
+    names = {text: f"%shared.{n}" for n, text in enumerate(found)}
+    for text, name in names.items():
+        function = function.replace(text, name)
+    head, body = function.split("{\n", 1)
+    first, rest = body.split("\n", 1)
+    label, rest = ([first], rest) if first.split(";")[0].strip().endswith(":") else ([], body)
+    made = [f"  {name} = {_instruction(text)}" for text, name in names.items()]
+    return "\n".join([f"{head}{{", *label, *made, rest])
+
+
+def _instruction(constant: str) -> str:
+    """A constant address as the instruction that computes it."""
+    words, operands = constant.split("(", 1)
+    return f"{words}{operands.removesuffix(')')}"
