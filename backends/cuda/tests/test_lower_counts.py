@@ -183,6 +183,18 @@ def test_rows_spill_nothing(name: str) -> None:
         assert report.spilled == 0, report
 
 
+@pytest.mark.parametrize("operands", [4, 8, 16])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_many_operands_spill_nothing(operands: int, axis: int | None, tmp_path: Path) -> None:
+    """Fewer places at once for more loads at each."""
+    ptxas = find_ptxas()
+    if ptxas is None:
+        pytest.skip("no ptxas")
+    _, made = translated(lambda *arrays: bu.sum(sum(arrays), axis=axis), [ROWS] * operands)
+    for report in assembled(ptxas, to_ptx(made.text, "sm_90"), "sm_90", tmp_path):
+        assert report.spilled == 0, report
+
+
 @pytest.mark.parametrize(
     ("name", "registers"),
     [("add", 48), ("gelu", 48), ("sums of rows", 48), ("softmax", 51), ("layer norm", 64)],

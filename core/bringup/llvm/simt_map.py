@@ -18,18 +18,21 @@ from bringup.llvm.text import Module, Val
 from bringup.records import record
 
 _COPIES = 4
+#: Loads of a thread on their way at once that are enough.
+_LOADS = 8
 
 
 @record
 class MapPlan:
     """lane: the axis of which a thread takes ``lanes`` neighbours; the last of the grid.
-    copies: places at once.  threads: of a block.
+    copies: places at once.  threads: of a block.  loads: of a thread at once.
     """
 
     lane: Axis | None
     lanes: int
     copies: int
     threads: int
+    loads: int = 1
 
 
 def lane_of(kernel: Kernel) -> Axis | None:
@@ -56,10 +59,13 @@ def plan(kernel: Kernel, target: SimtTarget) -> MapPlan:
     size = sum(len(s.body) for s in kernel.stages)
     copies = _COPIES if size <= 24 else _COPIES // 2 if size <= 64 else 1
     copies *= 2 if lanes == 1 and size <= 12 else 1
+    loads = sum(1 for s in kernel.stages for _ in s.loads())
+    while copies > 1 and copies * loads > _LOADS:
+        copies //= 2
     while copies > 1 and steps < copies * target.full:
         copies //= 2
     threads = min(target.block, max(target.warp, 1 << (steps - 1).bit_length()))
-    return MapPlan(lane, lanes, copies, threads)
+    return MapPlan(lane, lanes, copies, threads, copies * loads)
 
 
 def emit_map(
@@ -70,7 +76,8 @@ def emit_map(
     grid = kernel.grid
     if made.lane is not None:
         grid = (*(a for a in grid if a != made.lane), made.lane)
-    frame = SimtFrame(module, replace(kernel, grid=grid), name, target, made.threads, constant)
+    ordered, held = replace(kernel, grid=grid), made.lanes * made.loads // 2
+    frame = SimtFrame(module, ordered, name, target, made.threads, constant, held)
     return _MapEmitter(frame, made).run()
 
 

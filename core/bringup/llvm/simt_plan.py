@@ -22,6 +22,8 @@ _COPIES = 4
 _RESIDENT = 16
 #: Words of a kept row per thread that leave room for all else.
 _WORDS = 64
+#: Loads of one position on their way at once; of more, some wait.
+_FRESH = 8
 #: Bytes of static shared memory for partial results, of 48 KiB that any machine has.
 _SLOTS = 40 << 10
 
@@ -87,9 +89,9 @@ def _aligned(kernel: Kernel, clips: Mapping[Axis, Expr]) -> bool:
     return len(loops) == 1 and not clips and all(s.trips for s in kernel.stages)
 
 
-def _words(kernel: Kernel) -> int | None:
-    """32-bit words kept per element from stage to stage, at most at once, if stages share
-    registers; None if tiles are not for that.
+def _words(kernel: Kernel) -> tuple[int, int] | None:
+    """32-bit words per element if stages share registers: kept from stage to stage, at most at
+    once, and on their way from memory beside them.  None if tiles are not for that.
     """
     spans: dict[tuple[object, ...], tuple[int, int, int]] = {}
     tiles: dict[int, set[Expr]] = {}
@@ -110,16 +112,25 @@ def _words(kernel: Kernel) -> int | None:
                 seen(number, (buffer, index, tuple(mask)), buffer)
     if any(len(found) > 1 for found in tiles.values()):
         return None
-    ends = range(len(kernel.stages))
-    return max(sum(w for a, b, w in spans.values() if a <= n < b) for n in ends)
+    numbers = range(len(kernel.stages))
+    kept = max(sum(w for a, b, w in spans.values() if a <= n < b) for n in numbers)
+    fresh = max(sum(w for a, b, w in spans.values() if a == n == b) for n in numbers)
+    return kept, max(1, min(fresh, _FRESH))
 
 
 def kept_words(kernel: Kernel, grouping: Grouping) -> int:
     """Registers that a thread needs for what it keeps, or for what it adds to and what it adds."""
     lanes = max(grouping.lanes, *(i.lanes for i in grouping.inner))
     if grouping.resident:
-        return grouping.copies * lanes * max(1, _words(kernel) or 0)
-    return 2 * grouping.copies * lanes * max(1, *(len(s.folds) for s in _looping(kernel)))
+        kept, fresh = _words(kernel) or (0, 1)
+        return grouping.copies * lanes * max(kept, fresh // 2, 1)
+    copies = grouping.copies
+    work = (len(s.folds) * copies + min(12, _loads(s) * copies) for s in _looping(kernel))
+    return lanes * max(work)
+
+
+def _loads(stage: Stage) -> int:
+    return sum(1 for _ in stage.loads())
 
 
 def _wide(kernel: Kernel, buffer: int) -> int:
@@ -130,7 +141,8 @@ def _unroll(kernel: Kernel, lanes: int) -> int:
     """Positions a thread works on at once; more where each is a narrow access."""
     size = max(len(s.body) for s in _looping(kernel))
     copies = _COPIES if size <= 24 else _COPIES // 2 if size <= 64 else 1
-    return copies * 2 if lanes == 1 and size <= 12 else copies
+    copies *= 2 if lanes == 1 and size <= 12 else 1
+    return max(1, min(copies, 2 * _FRESH // max(1, *(_loads(s) for s in _looping(kernel)), 2)))
 
 
 # -- members along memory --------------------------------------------------------------------------
@@ -188,7 +200,7 @@ def _rows(kernel: Kernel, clips: Mapping[Axis, Expr], target: SimtTarget) -> Gro
 
 
 def _resident_rows(
-    kernel: Kernel, clips: Mapping[Axis, Expr], target: SimtTarget, words: int
+    kernel: Kernel, clips: Mapping[Axis, Expr], target: SimtTarget, words: tuple[int, int]
 ) -> Grouping | None:
     inner = _common([_inner(kernel, s, clips, False) for s in kernel.stages])
     stage = _looping(kernel)[0]
@@ -199,14 +211,14 @@ def _resident_rows(
         short = steps * lanes <= 2 * _RESIDENT * target.warp
         members = target.warp if short else _above(steps * lanes / _RESIDENT)
     while members < target.most:
-        held = -(-steps // members) * lanes * (words + 1)
+        held = -(-steps // members) * lanes * sum(words)
         busy = kernel.points * members >= target.full // 2 or members >= steps
         if held <= _budget(members, target) and (busy or members >= target.block):
             break
         members *= 2
     members = min(members, target.most)
     copies = -(-steps // members)
-    if copies * lanes * (words + 1) > _budget(members, target) or copies > _RESIDENT:
+    if copies * lanes * sum(words) > _budget(members, target) or copies > _RESIDENT:
         return None
     rows = 1
     if members <= target.warp:
@@ -233,7 +245,7 @@ def _columns(
     words = _words(kernel) if _aligned(kernel, clips) else None
     has_tiles = any(d.role == "tile" for d in kernel.buffers)
     trips = max(s.trips for s in kernel.stages)
-    if words:
+    if words is not None and words[0]:
         made = _resident_columns(kernel, lane, lanes, target, words, trips)
         if made is not None:
             return made
@@ -280,7 +292,7 @@ def _slot_bytes(kernel: Kernel, registers: int) -> int:
 
 
 def _resident_columns(
-    kernel: Kernel, lane: Axis, lanes: int, target: SimtTarget, words: int, trips: int
+    kernel: Kernel, lane: Axis, lanes: int, target: SimtTarget, words: tuple[int, int], trips: int
 ) -> Grouping | None:
     inner = tuple(Inner(s.axes, 1) for s in kernel.stages)
     while lanes:
@@ -291,7 +303,7 @@ def _resident_columns(
                 break
             copies = -(-trips // members)
             threads = columns * members
-            held = copies * lanes * (words + 1)
+            held = copies * lanes * sum(words)
             if held <= _budget(threads, target) and copies <= _RESIDENT:
                 return Grouping(lane, lanes, columns, members, 1, inner, copies, True)
             if columns > near:
