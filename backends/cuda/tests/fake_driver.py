@@ -95,6 +95,10 @@ class FakeDriver:
             def synchronize() -> None:
                 driver.current().drain()
 
+            @staticmethod
+            def enable_peer_access(peer: _Context, flags: int = 0) -> None:
+                driver.asked("enable_peer_access", peer.ordinal)
+
         self.Device = Device
         self.Context = Context
 
@@ -273,7 +277,6 @@ class _Context:
         self.used = 0
         self.next = FIRST_ADDRESS + ordinal * DEVICE_SPAN
         self.error: tuple[type[FakeError], str] | None = None
-        self.peers: set[int] = set()
 
     def push(self) -> None:
         self.driver.note("push")

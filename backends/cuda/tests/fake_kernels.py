@@ -54,14 +54,16 @@ def interpreter(monkeypatch: pytest.MonkeyPatch) -> Interpreter:
     return made
 
 
-def opened(driver: FakeDriver, *, graphs: bool = True, index: int = 0) -> OpenDevice:
+def opened(
+    driver: FakeDriver, *, graphs: bool = True, index: int = 0, dlpack: int = 0
+) -> OpenDevice:
     """A device over the fake driver."""
     fake: Any = driver
     extras: Any = FakeExtras(driver) if graphs else None
     backend = CudaBackend()
     name = f"cuda:{index}" if index else "cuda"
     device = CudaDevice(
-        surface.Library(fake, extras, "llvm"),
+        surface.Library(fake, extras, "llvm", dlpack),
         index,
         name,
         backend.capabilities("sm_90"),

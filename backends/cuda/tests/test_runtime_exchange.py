@@ -1,0 +1,226 @@
+"""Memory shared with other libraries, and copies between devices."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_driver import FakeDriver
+from fake_kernels import Interpreter, device_of, interpreter, opened
+
+import bringup as bu
+from bringup.errors import ConversionError, DeviceLostError
+from bringup.runtime import devices
+from bringup.runtime.devices import OpenDevice
+from bringup_cuda.exchange import _handed_out
+
+__all__ = ["interpreter"]
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+CUDA = 2
+
+
+@pytest.fixture
+def driver(interpreter: Interpreter) -> FakeDriver:
+    made = FakeDriver()
+    made.kernel = interpreter.run
+    return made
+
+
+class Foreign:
+    """An array of another library, which hands out what it was given."""
+
+    def __init__(self, capsule: Any, device: tuple[int, int]) -> None:
+        self.capsule, self.device = capsule, device
+        self.asked: dict[str, Any] = {}
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        self.asked = asked
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+
+def known(open_: OpenDevice, monkeypatch: pytest.MonkeyPatch) -> OpenDevice:
+    monkeypatch.setattr(devices, "opened", lambda: (open_,))
+    return open_
+
+
+# -- DLPack, over the fake driver ------------------------------------------------------------------
+
+
+def test_arrays_say_on_which_gpu_they_are(driver: FakeDriver) -> None:
+    for index in (0, 1):
+        x = bu.asarray(X, device=opened(driver, index=index, dlpack=CUDA))
+        assert x.__dlpack_device__() == (CUDA, index)
+    assert bu.asarray(X, device=opened(driver)).__dlpack_device__() == (1, 0)
+
+
+def test_what_is_handed_out_is_done_first_unless_nobody_waits(driver: FakeDriver) -> None:
+    open_ = opened(driver, dlpack=CUDA)
+    x = bu.asarray(X, device=open_) + 1
+    x.__dlpack__(max_version=(1, 0), stream=1)
+    assert ("synchronize", "compute") in driver.calls
+    driver.calls.clear()
+    x.__dlpack__(max_version=(1, 0), stream=-1)
+    assert driver.names("synchronize") == []
+
+
+def test_memory_goes_there_and_back_without_the_host(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_ = known(opened(driver, dlpack=CUDA), monkeypatch)
+    x = bu.asarray(X, device=open_)
+    before = len(_handed_out)
+    foreign = Foreign(x.__dlpack__(max_version=(1, 0)), (CUDA, 0))
+    assert len(_handed_out) == before + 1
+    driver.calls.clear()
+    back = bu.from_dlpack(foreign)
+    assert driver.names("htod", "dtoh") == []
+    assert driver.names("dtod") == ["dtod"]
+    assert back.device is open_
+    assert foreign.asked["stream"] == device_of(open_).streams.compute.handle
+    assert len(_handed_out) == before, "the other library heard that we are done"
+    assert np.array_equal(np.asarray(back), X)
+    assert back._buffer.handle.address != x._buffer.handle.address
+
+
+@pytest.mark.parametrize("dtype", ["bool", "i8", "u16", "i32", "u64", "f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("version", [None, (1, 0)])
+def test_every_dtype_and_both_forms_are_read_back(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, dtype: str, version: Any
+) -> None:
+    open_ = known(opened(driver, dlpack=CUDA), monkeypatch)
+    for shape in ((), (5,), (2, 0, 3), (2, 3, 4)):
+        host = np.ones(shape, bu.asarray([], dtype=dtype, device=open_).dtype.numpy)
+        x = bu.asarray(host, device=open_)
+        back = bu.from_dlpack(Foreign(x.__dlpack__(max_version=version), (CUDA, 0)))
+        assert back.type is x.type
+        assert np.array_equal(np.asarray(back), host)
+
+
+def test_what_nobody_took_goes_with_its_capsule(driver: FakeDriver) -> None:
+    gpu = device_of(open_ := opened(driver, dlpack=CUDA))
+    x = bu.asarray(X, device=open_)
+    live = gpu.pool.live_bytes
+    before = len(_handed_out)
+    capsule = x.__dlpack__(max_version=(1, 0))
+    del x
+    assert gpu.pool.live_bytes == live, "the capsule keeps the memory"
+    del capsule
+    assert len(_handed_out) == before
+    assert gpu.pool.live_bytes == 0
+
+
+def test_donating_what_others_hold_leaves_it_alone(driver: FakeDriver) -> None:
+    open_ = opened(driver, dlpack=CUDA)
+    x = bu.asarray(X, device=open_)
+    address = x._buffer.handle.address
+    capsule = x.__dlpack__(max_version=(1, 0))
+    result = bu.jit(lambda x: x * 2, device=open_, donate_argnums=0)(x)
+    assert np.array_equal(np.asarray(result), X * 2)
+    assert np.array_equal(driver.bytes_at(address, X.nbytes).view(np.float32), X.reshape(-1))
+    del capsule
+
+
+def test_memory_of_another_gpu_or_a_wrong_request_is_refused(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_ = known(opened(driver, dlpack=CUDA), monkeypatch)
+    x = bu.asarray(X, device=open_)
+    with pytest.raises(BufferError, match=r"in host memory or on \(2, 0\), not on device \(2, 1\)"):
+        x.__dlpack__(dl_device=(CUDA, 1))
+    with pytest.raises(ConversionError):
+        bu.from_dlpack(Foreign(x.__dlpack__(max_version=(1, 0)), (CUDA, 3)))
+    host = np.from_dlpack(Foreign(x.__dlpack__(max_version=(1, 0), dl_device=(1, 0)), (1, 0)))
+    assert np.array_equal(host, X), "the host gets a copy if it asks"
+
+
+# -- between devices -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_copies_between_devices_pass_no_host(interpreter: Interpreter, eager: bool) -> None:
+    driver = FakeDriver(eager=eager)
+    driver.kernel = interpreter.run
+    first, second = opened(driver), opened(driver, index=1)
+    x = bu.jit(lambda x: x * 2, device=first)(bu.asarray(X, device=first))
+    driver.calls.clear()
+    moved = x.to(second)
+    assert driver.names("htod", "dtoh", "synchronize") == []
+    assert [c for c in driver.calls if c[0] == "peer"] == [("peer", "compute", 1, 0, X.nbytes)]
+    assert moved.device is second
+    # The source's memory is used again at once, and must be read before.
+    del x
+    bu.asarray(np.full((3, 4), 9, np.float32), device=first)
+    other = bu.jit(lambda x: x + 5, device=first)(bu.asarray(X, device=first))
+    assert np.array_equal(np.asarray(moved), X * 2)
+    assert np.array_equal(np.asarray(other), X + 5)
+
+
+def test_access_between_two_devices_is_enabled_once(driver: FakeDriver) -> None:
+    first, second = opened(driver), opened(driver, index=1)
+    x = bu.asarray(X, device=first)
+    for _ in range(3):
+        assert np.array_equal(np.asarray(x.to(second)), X)
+    assert driver.names("enable_peer_access") == ["enable_peer_access"]
+    driver.refused["enable_peer_access"] = ["peer access is already enabled"]
+    y = bu.asarray(X, device=second)
+    assert np.array_equal(np.asarray(y.to(first)), X), "another library had enabled it"
+
+
+def test_devices_of_other_kinds_are_reached_by_the_host(driver: FakeDriver) -> None:
+    first, foreign = opened(driver), opened(FakeDriver(), index=1)
+    x = bu.asarray(X, device=first)
+    driver.calls.clear()
+    assert np.array_equal(np.asarray(x.to(foreign)), X)
+    assert "peer" not in driver.names()
+    assert np.array_equal(np.asarray(x.to("cpu")), X)
+
+
+def test_nothing_is_copied_from_a_lost_device(driver: FakeDriver) -> None:
+    first, second = opened(driver), opened(driver, index=1)
+    x = bu.asarray(X, device=first)
+    device_of(first).lost = RuntimeError("misaligned address")
+    live = device_of(second).pool.live_bytes
+    with pytest.raises(DeviceLostError, match="cuda is lost"):
+        x.to(second)
+    assert device_of(second).pool.live_bytes == live
+
+
+# -- on the emulator, whose memory numpy reads -----------------------------------------------------
+
+
+def test_numpy_reads_emulated_memory_in_place() -> None:
+    x = bu.asarray(X, device="cuda-emulated")
+    doubled = x * 2
+    seen, again = np.from_dlpack(doubled), np.from_dlpack(doubled)
+    assert np.array_equal(seen, X * 2)
+    assert np.shares_memory(seen, again)
+    assert not seen.flags.writeable
+    del doubled, again
+    bu.asarray(np.zeros_like(X), device="cuda-emulated")
+    assert np.array_equal(seen, X * 2), "the array keeps the memory"
+
+
+def test_emulated_devices_copy_to_each_other() -> None:
+    x = bu.asarray(X, device="cuda-emulated") + 1
+    moved = x.to("cuda-emulated:1")
+    assert np.array_equal(np.asarray(moved * 2), (X + 1) * 2)
+    assert np.array_equal(np.asarray(moved.to("cuda-emulated")), X + 1)
+
+
+def test_consumers_may_let_go_when_the_interpreter_ends() -> None:
+    code = (
+        "import numpy as np, bringup as bu\n"
+        "x = bu.asarray(np.ones(8, np.float32), device='cuda-emulated')\n"
+        "kept = [np.from_dlpack(x), np.from_dlpack(x * 2), x.__dlpack__(max_version=(1, 0))]\n"
+        "class Ring: pass\n"
+        "ring = Ring(); ring.kept, ring.me = kept, ring\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
