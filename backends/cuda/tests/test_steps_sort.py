@@ -97,6 +97,11 @@ def test_a_launch_for_short_lines_and_four_for_each_byte_of_long_ones() -> None:
     assert launches(1 << 20) == 16
 
 
+def test_passes_over_memory_share_kernels() -> None:
+    made = lowered("sort", [TensorType((1 << 20,), i64)], dim=0)
+    assert (len(made.launches), len(made.kernels)) == (32, 7)
+
+
 def test_equal_steps_share_a_kernel() -> None:
     def both(x: Any, y: Any) -> Any:
         return bu.sort(x), bu.sort(y), bu.sort(bu.sort(x + y, axis=0), descending=True)

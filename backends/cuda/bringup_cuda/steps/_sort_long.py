@@ -2,19 +2,23 @@
 
 A pass counts the digits of every tile, sums the counts up by digit and then by tile, and moves the
 elements; a tile is ordered in shared memory first, so that neighbours are written together.
+
+Passes of one form share their kernels.  Which digit is meant they tell from an argument that is
+never followed: it points as many times 16 bytes behind the counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from bringup.dtypes import i32
 from bringup.llvm import text as ir
 from bringup.llvm.text import Val, const
 from bringup.program.program import OpStep
 from bringup.records import record
-from bringup_cuda.commands import Argument, Command
+from bringup_cuda.commands import Argument, Command, Launch, Scratch
 from bringup_cuda.lower import Emission
 from bringup_cuda.steps._keys import Key, Lines
 from bringup_cuda.steps._ranking import Ranking
@@ -27,19 +31,22 @@ _THREADS = 256
 #: Bytes of keys that a thread holds, and elements at most.
 _HELD = 64
 _ITEMS = 16
+#: Bytes between the marks of two digits.
+_MARK = 16
 
 
 @record
 class _Pass:
     """One pass.
 
-    key: its number.  shift: of the digit.  raws: where its elements lie in order so far; None:
-    where the operand has them, at the places.  places: where those lie; None: they are in order.
+    key: its number.  digit: that of the key, the lowest being 0.
+    raws: where the key's elements lie in order so far; None: where the operand has them, at the
+    places.  places: where those lie; None: they are in order.
     to_raws, to_places: where both go; None for the results.
     """
 
     key: int
-    shift: int
+    digit: int
     raws: Argument | None
     places: Argument | None
     to_raws: Argument | None
@@ -58,41 +65,43 @@ class SortLong:
         self.tile = _THREADS * self.items
         self.tiles = -(-lines.length // self.tile)
         self.last = lines.length - (self.tiles - 1) * self.tile
+        self._launches: dict[Hashable, Launch] = {}
 
     def commands(self) -> list[Command]:
         """Every launch."""
         lines, made = self.lines, list[Command]()
         radix = max(key.radix for key in lines.keys)
         counts = self.emission.scratch(lines.count * radix * self.tiles * 4)
+        summing: dict[int, list[Command]] = {}
         for way in self._passes():
-            key = lines.keys[way.key]
-            size = key.radix * self.tiles
-            sums = Scan("add", i32, i32, lines.count, size, 1, False, True)
-            made.append(self._count(way, counts))
-            made += emit_scan(self.emission, self.step, sums, counts, counts)
-            made.append(self._move(way, counts))
+            radix = self.key(way).radix
+            if radix not in summing:
+                size = radix * self.tiles
+                sums = Scan("add", i32, i32, lines.count, size, 1, False, True)
+                summing[radix] = emit_scan(self.emission, self.step, sums, counts, counts)
+            made += [self._count(way, counts), *summing[radix], self._move(way, counts)]
         return made
 
     def _passes(self) -> list[_Pass]:
         """All passes, of the last key first."""
         lines = self.lines
         todo = [
-            (number, shift)
+            (number, digit)
             for number, key in reversed(list(enumerate(lines.keys)))
-            for shift in range(0, key.bits, key.digit_bits)
+            for digit in range(-(-key.bits // key.digit_bits))
         ]
         elements = lines.count * lines.length
         held = min(2, len(todo) - 1)
         raws = [self.emission.scratch(elements * self.widest) for _ in range(held)]
         places = [] if lines.alone else [self.emission.scratch(elements * 4) for _ in range(held)]
         passes: list[_Pass] = []
-        for n, (number, shift) in enumerate(todo):
+        for n, (number, digit) in enumerate(todo):
             more = n + 1 < len(todo)
             passes.append(
                 _Pass(
                     number,
-                    shift,
-                    raws[(n - 1) % 2] if shift else None,
+                    digit,
+                    raws[(n - 1) % 2] if digit else None,
                     places[(n - 1) % 2] if places and n else None,
                     raws[n % 2] if more else None,
                     places[n % 2] if places and more else None,
@@ -102,43 +111,63 @@ class SortLong:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def _block(self, label: str, way: _Pass, others: Sequence[Argument]) -> tuple[Block, _Reader]:
-        """A kernel that reads what a pass reads; others: the arguments after that."""
+    def _arguments(
+        self, way: _Pass, counts: Scratch, others: Sequence[Argument]
+    ) -> tuple[Argument, ...]:
+        """What a pass reads, the counts, the mark of its digit, and more."""
         key = way.raws if way.raws is not None else self.lines.operands[way.key]
-        read = [key, *([] if way.places is None else [way.places])]
-        block = Block(self.emission, self.step, label, [*read, *others], _THREADS)
-        return block, _Reader(self, way, block, len(read))
+        mark = Scratch(counts.offset + _MARK * way.digit, _MARK)
+        return (key, *([] if way.places is None else [way.places]), counts, mark, *others)
+
+    def _known(self, form: Hashable, arguments: tuple[Argument, ...]) -> Launch | None:
+        """The launch of a kernel that was made for another pass."""
+        found = self._launches.get(form)
+        return None if found is None else replace(found, arguments=arguments)
+
+    def _reader(
+        self, label: str, way: _Pass, arguments: Sequence[Argument]
+    ) -> tuple[Block, _Reader]:
+        """A kernel that reads what a pass reads."""
+        block = Block(self.emission, self.step, label, arguments, _THREADS)
+        return block, _Reader(self, way, block, 1 if way.places is None else 2)
 
     def key(self, way: _Pass) -> Key:
         """The key of a pass."""
         return self.lines.keys[way.key]
 
-    def launch(self, block: Block) -> Command:
+    def _ended(self, block: Block, form: Hashable) -> Launch:
         """End a kernel with a block for every tile."""
-        return block.launch(min(self.lines.count * self.tiles, MAX_BLOCKS))
+        made = block.launch(min(self.lines.count * self.tiles, MAX_BLOCKS))
+        self._launches[form] = made
+        return made
 
     # -- counting ----------------------------------------------------------------------------------
 
-    def _count(self, way: _Pass, counts: Argument) -> Command:
+    def _count(self, way: _Pass, counts: Scratch) -> Command:
         """How often each digit occurs in each tile."""
-        block, reader = self._block("sort_count", way, [counts])
-        b, key = block.b, self.key(way)
+        arguments = self._arguments(way, counts, ())
+        form = ("count", self.key(way), way.raws is None, way.places is None)
+        known = self._known(form, arguments)
+        if known is not None:
+            return known
+        block, reader = self._reader("sort_count", way, arguments)
+        b, key, shift = block.b, self.key(way), reader.shift()
         table = block.shared(ir.i32, key.radix)
         with reader.tiles() as (line, tile):
             with b.loop(block.thread, const(ir.i32, key.radix), _THREADS) as loop:
                 block.put(const(ir.i32, 0), table, loop.index)
             block.barrier()
             for place, (raw, _) in zip(reader.own(), reader.read(line, tile), strict=True):
-                digit = key.digit(b, raw, const(ir.i32, way.shift))
+                digit = key.digit(b, raw, shift)
                 with b.if_then(reader.inside(tile, place)):
                     at = block.at(table, digit, ir.i32)
                     b.atomicrmw("add", at, const(ir.i32, 1), "monotonic", "block")
             block.barrier()
             with b.loop(block.thread, const(ir.i32, key.radix), _THREADS) as loop:
-                known = block.get(table, loop.index, ir.i32)
-                b.store(known, self._entry(block, reader, key, line, tile, loop.index), 4)
+                found = block.get(table, loop.index, ir.i32)
+                b.store(found, self._entry(block, reader, key, line, tile, loop.index), 4)
             block.barrier()
-        return self.launch(block)
+        return self._ended(block, form)
 
     def _entry(
         self, block: Block, reader: _Reader, key: Key, line: Val, tile: Val, digit: Val
@@ -151,7 +180,7 @@ class SortLong:
 
     # -- moving ------------------------------------------------------------------------------------
 
-    def _move(self, way: _Pass, counts: Argument) -> Command:
+    def _move(self, way: _Pass, counts: Scratch) -> Command:
         """Bring every element to its place."""
         lines = self.lines
         last = way.to_raws is None
@@ -159,7 +188,17 @@ class SortLong:
         others = (
             (*lines.operands, *lines.written) if last else [t for t in targets if t is not None]
         )
-        block, reader = self._block("sort_move", way, [counts, *others])
+        arguments = self._arguments(way, counts, others)
+        form = ("move", self.key(way), way.raws is None, way.places is None, last)
+        known = self._known(form, arguments)
+        if known is not None:
+            return known
+        block, reader = self._reader("sort_move", way, arguments)
+        self._emit_move(way, block, reader)
+        return self._ended(block, form)
+
+    def _emit_move(self, way: _Pass, block: Block, reader: _Reader) -> None:
+        lines, shift = self.lines, reader.shift()
         b, key = block.b, self.key(way)
         ranking = Ranking(block, key.digit_bits)
         shared = block.shared(ir.i8, self.tile * max(4, key.dtype.itemsize))
@@ -168,7 +207,7 @@ class SortLong:
             found = reader.read(line, tile)
             digits: list[Val] = []
             for place, (raw, _) in zip(reader.own(), found, strict=True):
-                digit = key.digit(b, raw, const(ir.i32, way.shift))
+                digit = key.digit(b, raw, shift)
                 inside = reader.inside(tile, place)
                 digits.append(b.select(inside, digit, const(ir.i32, key.radix - 1)))
             ranks = ranking.places(digits)
@@ -181,11 +220,10 @@ class SortLong:
             for n, raw in enumerate(raws):
                 place = self._striped(block, n)
                 with b.if_then(reader.inside(tile, place)):
-                    digit = key.digit(b, raw, const(ir.i32, way.shift))
+                    digit = key.digit(b, raw, shift)
                     target = b.add(block.get(bases, digit, ir.i32), place)
                     self._write(block, reader, way, line, target, raw, came[n] if came else place)
             block.barrier()
-        return self.launch(block)
 
     def _places(
         self, block: Block, shared: Val, found: Sequence[tuple[Val, Val]], ranks: Sequence[Val]
@@ -219,7 +257,7 @@ class SortLong:
     ) -> None:
         """Write an element to its place in a line; in the last pass all that belongs to it."""
         b, lines = block.b, self.lines
-        others = block.args[reader.arguments + 1 :]
+        others = block.args[reader.arguments + 2 :]
         if way.to_raws is not None:
             at = b.add(b.mul(line, const(ir.i64, lines.length)), b.zext(target, ir.i64))
             for value, pointer in zip((raw, came), others, strict=False):
@@ -255,6 +293,13 @@ class _Reader:
         block, b, items = self.block, self.block.b, self.sort.items
         first = b.add(b.mul(block.warp, const(ir.i32, WARP * items)), block.lane)
         return [b.add(first, const(ir.i32, n * WARP)) for n in range(items)]
+
+    def shift(self) -> Val:
+        """The lowest bit of the digit."""
+        b, (counts, mark) = self.block.b, self.block.args[self.arguments : self.arguments + 2]
+        distance = b.sub(b.ptrtoint(mark, ir.i64), b.ptrtoint(counts, ir.i64))
+        number = b.trunc(b.udiv(distance, const(ir.i64, _MARK)), ir.i32)
+        return b.mul(number, const(ir.i32, self.sort.key(self.way).digit_bits))
 
     def inside(self, tile: Val, place: Val) -> Val:
         """Whether a place of a tile is one of the line."""
