@@ -19,6 +19,7 @@ from bringup.llvm.simt_split import split_for
 from bringup.llvm.text import Builder, Module, Val, const
 from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, Slot
 from bringup_cuda.commands import Command, Control, Launch, Scratch, Translated
+from bringup_cuda.extents import note_extents
 from bringup_cuda.instructions import native_of
 from bringup_cuda.targets import ALIGNMENT, BASELINE, BLOCK, TILE_KIB, WARP
 
@@ -197,7 +198,9 @@ def translate(program: Program, target: str = "") -> Translated:
     """
     emission = Emission(target or BASELINE)
     commands = emission.commands(program)
-    return Translated(str(emission.module), commands, emission.scratch_bytes)
+    made = Translated("", commands, emission.scratch_bytes)
+    note_extents(emission.module, made.launches)
+    return replace(made, text=str(emission.module))
 
 
 def lower(program: Program, target: str) -> Lowered:

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bringup as bu
+from bringup import float32
 from bringup.errors import UnsupportedError
+from bringup.types import TensorType
 from bringup_cuda.emulator import EmulatorError, Finding, load, run
 from bringup_cuda.emulator.switching import host
+from bringup_cuda.lower import translate
 
 HEAD = """
 target triple = "nvptx64-nvidia-cuda"
@@ -500,6 +504,30 @@ def test_a_wide_read_that_ends_out_of_bounds() -> None:
 """
     assert on_gpu(body.replace("{words}", "4")).tolist() == [60] * 64
     assert fault(body.replace("{words}", "3"), "out-of-bounds").size == 16
+
+
+def test_arguments_have_bounds_of_their_own() -> None:
+    """What lies behind a buffer may be another one of the same allocation."""
+    note = """
+!bringup.extents = !{{!0}}
+!0 = !{{!"k", i64 256, i64 {size}}}
+"""
+    text = HEAD + OPEN + "  %r = add i32 %v, 1" + CLOSE
+    both = np.zeros(64, np.int32)
+    run(text + note.format(size=256), "k", 1, 64, [np.arange(64, dtype=np.int32), both])
+    assert both.tolist() == list(range(1, 65))
+    with pytest.raises(EmulatorError) as caught:
+        run(text + note.format(size=240), "k", 1, 64, [both, both])
+    found = caught.value.finding
+    assert (found.kind, found.at.thread) == ("out-of-bounds", (60, 0, 0))
+    assert found.where == "byte 240 of argument 1, which has 240 bytes"
+
+
+def test_programs_say_how_large_their_buffers_are() -> None:
+    types = (TensorType((3, 700), float32),)
+    program = bu.jit(lambda x: bu.sum(x, axis=1)).lower(*types, target="cuda:sm_90").program
+    made = load(translate(program, "sm_90").text)
+    assert [tuple(k.extents) for k in made.kernels.values()] == [(3 * 700 * 4, 3 * 4)]
 
 
 def test_shared_memory_has_bounds() -> None:

@@ -30,7 +30,7 @@ from bringup_cuda.emulator.layout import (
 )
 from bringup_cuda.emulator.machine import context_of, fail, word
 
-EXPORTS = ("emu.check",)
+EXPORTS = ("emu.check", "emu.within")
 _SHARED_SPACE = 3
 
 
@@ -43,6 +43,7 @@ def emit_checks(module: Module) -> None:
     _read(module)
     _write(module)
     _check(module)
+    _within(module)
 
 
 def _field(b: Emit, access: Val, shift: int, bits: int) -> Val:
@@ -305,4 +306,26 @@ def _check(module: Module) -> None:
         at = b.add(b.shl(loop.index, shift), b.get(context, Context.ARENA))
         args = (thread, cell, at, access, site, flag)
         b.cond(reads, partial(_do, b, "emu.read", args), partial(_do, b, "emu.write", args))
+    b.ret()
+
+
+def _within(module: Module) -> None:
+    """``emu.within(t, address, access, site, argument, size, number)``: that an access stays inside
+    the ``size`` bytes behind the argument that its address was made from.
+    """
+    b, (thread, address, access, site, start, size, which) = define(
+        module, "emu.within", void,
+        [
+            ("t", ptr), ("p", ptr), ("access", i32), ("site", i32), ("start", ptr), ("size", i64),
+            ("number", i32),
+        ],
+        internal=False,
+    )  # fmt: skip
+    place = b.ptrtoint(address, i64)
+    offset = b.sub(place, b.ptrtoint(start, i64))
+    bytes_ = _field(b, access, Access.SIZE_SHIFT, 8)
+    wrong = b.or_(b.icmp("ugt", offset, size), b.icmp("ugt", b.add(offset, bytes_), size))
+    with b.rarely(b.and_(wrong, b.icmp("ne", bytes_, number(0)))):
+        facts = b.or_(b.zext(access, i64), b.shl(b.zext(which, i64), number(32)))
+        fail(b, thread, Fault.BEYOND_ARGUMENT, site, address=place, other=offset, info=facts)
     b.ret()

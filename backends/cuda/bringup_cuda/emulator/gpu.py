@@ -143,7 +143,8 @@ class Gpu:
         thread = coordinates(self._get(Context.FAULT_THREAD), block)
         at = Place(thread, here, module.sites[self._get(Context.FAULT_SITE)][1])
         other = None
-        if record:
+        beyond = fault == Fault.BEYOND_ARGUMENT
+        if record and not beyond:
             who = coordinates(record >> THREAD_SHIFT & 1023, block)
             stamp = report.stamp_of(record)
             where = coordinates(self._block_of(stamp, number, grid), grid)
@@ -157,7 +158,9 @@ class Gpu:
             other if fault != Fault.UNINITIALISED else None,
             address,
             size,
-            self._where(module.kernels[kernel], address),
+            _beyond(module.kernels[kernel], record, info)
+            if beyond
+            else self._where(module.kernels[kernel], address),
             self._details(fault, record, info, block),
         )
 
@@ -217,6 +220,13 @@ class Gpu:
             state = ctypes.c_uint32.from_address(base + Thread.STATE).value
             counts.setdefault(names[state], []).append(n)
         return tuple(f"{len(v)} threads {k}: {_ranges(v)}" for k, v in counts.items())
+
+
+def _beyond(code: KernelCode, offset: int, info: int) -> str:
+    """offset: from the argument's begin, as 64 unsigned bits."""
+    which = info >> 32
+    signed = offset - (1 << 64) if offset >> 63 else offset
+    return f"byte {signed} of argument {which}, which has {code.extents[which]} bytes"
 
 
 def _ranges(numbers: Sequence[int]) -> str:

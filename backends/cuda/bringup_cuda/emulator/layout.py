@@ -149,7 +149,8 @@ class Fault:
         TOO_MANY_COPIES,
         TRAP,
         WRONG_SPACE,
-    ) = range(20)
+        BEYOND_ARGUMENT,
+    ) = range(21)
 
 
 class Access:

@@ -28,6 +28,7 @@ _TITLES = {
     Fault.TOO_MANY_COPIES: "more asynchronous copies under way than the emulator keeps",
     Fault.TRAP: "the kernel ran into llvm.trap",
     Fault.WRONG_SPACE: "an address of another address space",
+    Fault.BEYOND_ARGUMENT: "out of bounds of the argument",
 }
 KINDS = {
     Fault.OUTSIDE: "out-of-bounds",
@@ -47,6 +48,7 @@ KINDS = {
     Fault.TOO_MANY_COPIES: "too-many-copies",
     Fault.TRAP: "trap",
     Fault.WRONG_SPACE: "wrong-space",
+    Fault.BEYOND_ARGUMENT: "out-of-bounds",
 }
 
 

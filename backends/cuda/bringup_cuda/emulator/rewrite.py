@@ -13,6 +13,7 @@ from bringup.errors import CompileError
 from bringup.records import record
 from bringup_cuda.emulator.layout import SITE_BITS, Access, Thread
 from bringup_cuda.emulator.shims import REGISTERS, Shim, all_shims
+from bringup_cuda.extents import read_extents
 
 _SHARED_SPACE = 3
 _SPACE = re.compile(r" ?addrspace\((\d+)\)")
@@ -39,6 +40,10 @@ _CALL = re.compile(
 )
 _DEFINE = re.compile(
     r"define (?P<words>.*?)(?P<name>@[-\w$.]+)\((?P<params>.*)\)(?P<tail>[^()]*)\{$"
+)
+_ADDRESS = re.compile(
+    r"  (?P<name>%\S+) = (?:getelementptr (?:\w+ )*?\S.*?, |addrspacecast )"
+    r"ptr(?: addrspace\(\d+\))? (?P<from>%[^\s,]+)"
 )
 _SCOPE = re.compile(r' syncscope\("[^"]*"\)')
 _SCALARS = {
@@ -68,6 +73,7 @@ class KernelCode:
     waits: whether its threads can wait for each other.
     granule: log2 of the least number of bytes that an instruction touches.
     stack: bytes that a thread's stack needs at most.
+    extents: bytes behind each parameter, where the module says so (`bringup_cuda.extents`).
     """
 
     params: tuple[str, ...]
@@ -76,6 +82,7 @@ class KernelCode:
     waits: bool
     granule: int
     stack: int
+    extents: Sequence[int]
 
 
 @record
@@ -179,6 +186,9 @@ class _Function:
         self.calls: set[str] = set()
         self.waits = False
         self.granule = _HIGHEST_GRANULE
+        #: The kernel's parameter that each pointer was made from.
+        self.roots: dict[str, int] = {}
+        self.given: list[str] = []
 
     @property
     def stack(self) -> int:
@@ -204,6 +214,7 @@ class _Rewriter:
         self.sites: list[tuple[str, str]] = [("", "")]
         self.shared, self.dynamic = _shared_variables(self.lines)
         self.ends = _lay_out(self.lines, self.shared)
+        self.extents = read_extents(self.lines)
         self.tables: dict[str, int] = {}
         self.defined = {m["name"] for m in map(_DEFINE.match, self.lines) if m}
         self.functions: dict[str, _Function] = {}
@@ -235,6 +246,7 @@ class _Rewriter:
                 any(p.waits for p in parts),
                 min(p.granule for p in parts),
                 sum(p.stack for p in parts),
+                self.extents.get(name, ()),
             )
         return made
 
@@ -280,6 +292,10 @@ class _Rewriter:
         head = f"define {_plain(words)}{name}(ptr %emu.t{', ' if params else ''}{params})"
         self.now = _Function(name[1:], head + found["tail"] + "{", types)
         self.functions[name[1:]] = self.now
+        if name[1:] in self.extents:
+            names = [part.rsplit(" ", 1)[-1] for part in split(params)]
+            self.now.roots = {name: n for n, name in enumerate(names)}
+            self.now.given = names
         return []
 
     def _end(self) -> list[str]:
@@ -308,6 +324,10 @@ class _Rewriter:
         return len(self.sites) - 1
 
     def _instruction(self, line: str) -> list[str]:
+        if self.function.roots and (made := _ADDRESS.match(line)):
+            root = self.function.roots.get(made["from"])
+            if root is not None:
+                self.function.roots[made["name"]] = root
         if "addrspace(3)" in line:
             line = self._placed(line)
         if " load " in line and (found := _LOAD.match(line)):
@@ -351,7 +371,23 @@ class _Rewriter:
         self.function.granule = min(self.function.granule, (low & -low).bit_length() - 1)
         access = Access.pack(size, align, int(found["space"] or 0), kind)
         site = self._site(line)
-        return [f"  call void @emu.check(ptr %emu.t, ptr {found['ptr']}, i32 {access}, i32 {site})"]
+        checks = self._within(found["ptr"], str(access), site)
+        checks.append(
+            f"  call void @emu.check(ptr %emu.t, ptr {found['ptr']}, i32 {access}, i32 {site})"
+        )
+        return checks
+
+    def _within(self, pointer: str, access: str, site: int) -> list[str]:
+        """The check that an access stays inside the argument that its address was made from."""
+        function = self.function
+        which = function.roots.get(pointer)
+        if which is None:
+            return []
+        size, start = self.extents[function.name][which], function.given[which]
+        return [
+            f"  call void @emu.within(ptr %emu.t, ptr {pointer}, i32 {access}, i32 {site}, "
+            f"ptr {start}, i64 {size}, i32 {which})"
+        ]
 
     def _load(self, line: str, found: re.Match[str]) -> list[str]:
         waits = bool(found["how"])
@@ -411,19 +447,24 @@ class _Rewriter:
         if name == "llvm.trap":
             return [f"  call void @emu.trap(ptr %emu.t, i32 {self._site(line)})"]
         if name in self.shims:
-            return [self._shim(line, found, self.shims[name])]
+            return self._shim(line, found, self.shims[name])
         if name.startswith(("llvm.nvvm.", "llvm.masked.")):
             raise CompileError(f"the emulator has no shim of {name}")
         return [_plain(line)]
 
-    def _shim(self, line: str, found: re.Match[str], shim: Shim) -> str:
+    def _shim(self, line: str, found: re.Match[str], shim: Shim) -> list[str]:
         self.used[shim.name] = shim
         self.function.waits |= shim.waits
         self.function.granule = min(self.function.granule, shim.grain.bit_length() - 1)
         operands = [f"{_type_of(a)} {_value_of(a)}" for a in split(found["args"])]
-        given = ", ".join(["ptr %emu.t", f"i32 {self._site(line)}", *operands])
+        site = self._site(line)
+        given = ", ".join(["ptr %emu.t", f"i32 {site}", *operands])
         result = f"{found['name']} = " if found["name"] else ""
-        return f"  {result}call {shim.ret.text} @{shim.symbol}({given})"
+        checks: list[str] = []
+        if self.checked and shim.reads is not None:
+            size = operands[2].split(" ")[1] if len(operands) > 2 else str(shim.grain)
+            checks = self._within(operands[shim.reads].split(" ")[1], size, site)
+        return [*checks, f"  {result}call {shim.ret.text} @{shim.symbol}({given})"]
 
 
 _ALLOCA = re.compile(r"alloca (.+?)(?:, i\d+ (\d+))?(?:, align \d+)?$")
@@ -440,6 +481,7 @@ def _stack_of(line: str) -> int:
 #: What the machine offers beside shims.
 _OWN = (
     "declare void @emu.check(ptr, ptr, i32, i32) nounwind",
+    "declare void @emu.within(ptr, ptr, i32, i32, ptr, i64, i32) nounwind",
     "declare void @emu.pause(ptr, i32) nounwind",
     "declare void @emu.trap(ptr, i32) nounwind",
 )

@@ -63,6 +63,8 @@ class Shim:
     waits: whether a thread may wait in it, so that threads must be fibres.
     body: builds the function.
     grain: the least bytes of memory it touches at once.
+    reads: the argument that points to global memory it reads: as many bytes as the third argument
+    says, or ``grain`` without one.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Shim:
     body: Body
     waits: bool = False
     grain: int = 16
+    reads: int | None = None
 
     @property
     def symbol(self) -> str:

@@ -126,8 +126,8 @@ def _wait(limit: Callable[[Emit, Call, Val], Val]) -> Body:
 def _copies(kind: str, size: int) -> tuple[Shim, Shim]:
     name = f"llvm.nvvm.cp.async.{kind}.shared.global.{size}"
     return (
-        Shim(name, void, (ptr, ptr), _start(size, partial=False), grain=size),
-        Shim(f"{name}.s", void, (ptr, ptr, i32), _start(size, partial=True), grain=size),
+        Shim(name, void, (ptr, ptr), _start(size, partial=False), grain=size, reads=1),
+        Shim(f"{name}.s", void, (ptr, ptr, i32), _start(size, partial=True), grain=size, reads=1),
     )
 
 
