@@ -38,7 +38,7 @@ def work(task: Task) -> bool:
     task.row(name="", versions=said)
     rows = GROUPS[task.argument](task.quick)
     copier = _copier(task, ours, emulated) if any(row.kind in COPIED for row in rows) else None
-    good = True
+    good, operands = True, _Operands()
     for number, row in enumerate(rows):
         if task.left < 0:
             task.row(name=row.name, kind=row.kind, skipped="no time was left")
@@ -46,7 +46,7 @@ def work(task: Task) -> bool:
         # What a row leaves of its share goes to those after it.
         share = task.left / (len(rows) - number)
         asked = [peer for peer in peers if not peer.slow or share > COMPILING]
-        found = _row(row, ours, asked, copier, share / 3, task.quick)
+        found = _row(row, [ours, *asked], operands, copier, share / 3, task.quick)
         if len(asked) < len(peers):
             found["notes"] = {**found.get("notes", {}), "compiled": "no time was left for it"}
         task.row(**found)
@@ -63,12 +63,16 @@ def _copier(task: Task, ours: Ours, emulated: bool) -> Copier:
 
 
 def _row(
-    row: Row, ours: Ours, peers: Sequence[Peer], copier: Copier | None, seconds: float, quick: bool
+    row: Row,
+    frameworks: Sequence[Peer],
+    operands: _Operands,
+    copier: Copier | None,
+    seconds: float,
+    quick: bool,
 ) -> dict[str, Any]:
     sets = 2 if quick else min(sets_of(row.bytes), MOST_SETS)
-    operands = [[_numbers(o, 8 * n + i) for i, o in enumerate(row.operands)] for n in range(sets)]
     found: dict[str, Any] = {"name": row.name, "kind": row.kind, "bytes": row.bytes}
-    sides, notes, results = _sides(row, [ours, *peers], operands)
+    sides, notes, results = _sides(row, frameworks, operands, sets)
     if row.kind in COPIED and copier is not None:
         sides += copier.sides(row.bytes)
     times = measure(sides, seconds, quick)
@@ -84,35 +88,50 @@ def _row(
     return {**found, **_compared(row, results), **({"notes": notes} if notes else {})}
 
 
+class _Operands:
+    """What rows run on; rows that ask for the same share it, uploaded once to each framework."""
+
+    def __init__(self) -> None:
+        self._uploaded: dict[tuple[str, Operand, int], Any] = {}
+
+    def sets(self, row: Row, peer: Peer, count: int) -> list[list[Any]]:
+        """So many sets of a row's operands."""
+        return [
+            [self._get(peer, operand, 8 * n + i) for i, operand in enumerate(row.operands)]
+            for n in range(count)
+        ]
+
+    def _get(self, peer: Peer, operand: Operand, seed: int) -> Any:
+        key = peer.name.partition(",")[0], operand, seed
+        if key not in self._uploaded:
+            self._uploaded[key] = peer.upload(_numbers(operand, seed))
+        return self._uploaded[key]
+
+
 def _sides(
-    row: Row, frameworks: Sequence[Peer], operands: Sequence[Sequence[Array]]
+    row: Row, frameworks: Sequence[Peer], operands: _Operands, sets: int
 ) -> tuple[list[Side], dict[str, str], dict[str, Array]]:
     """What is timed, why something is not, and some of the first result of each."""
     sides: list[Side] = []
     notes: dict[str, str] = {}
     results: dict[str, Array] = {}
-    uploaded: dict[str, list[list[Any]]] = {}
     for peer in frameworks:
         way = peer.way(row)
         if way is None:
             continue
-        kind = peer.name.partition(",")[0]
         try:
-            if kind not in uploaded:
-                uploaded[kind] = [[peer.upload(x) for x in each] for each in operands]
+            uploaded = operands.sets(row, peer, sets)
             call = peer.ready(way)
-            results[peer.name] = _some(peer, call(*uploaded[kind][0]))
+            results[peer.name] = _some(peer, call(*uploaded[0]))
         except Exception as error:
             if isinstance(peer, Ours):
                 raise
             notes[peer.name] = f"{type(error).__name__}: {error}"[:300]
             continue
-        sides.append(_side(peer.name, peer, call, uploaded[kind]))
+        sides.append(_side(peer.name, peer, call, uploaded))
         if isinstance(peer, Ours) and row.plain is not None:
             plain = peer.ready(row.plain)
-            sides += [
-                _side(name, peer, plain, uploaded[kind]) for name in ("bringup, plain", AGAIN)
-            ]
+            sides += [_side(name, peer, plain, uploaded) for name in ("bringup, plain", AGAIN)]
     return sides, notes, results
 
 

@@ -28,6 +28,7 @@ FOUND = 86
 #: Between being asked to end and being ended.
 GRACE = 5.0
 _SHOWN = 2000
+_ERROR = re.compile(r"(error|[\w.]+(Error|Exit|Exception)): ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +238,9 @@ def _last_words(log: str) -> str:
 
 def _digest(record: dict[str, Any]) -> str:
     if record.get("why"):
-        return str(record["why"]).strip().rpartition("\n")[2][:160]
+        lines = str(record["why"]).strip().split("\n")
+        named = [line for line in lines if _ERROR.match(line)]
+        return (named or lines)[-1][:160]
     return str(record.get("summary") or f"{len(record['rows'])} rows")
 
 
