@@ -147,6 +147,18 @@ def test_long_rows_keep_their_tile_in_shared_memory() -> None:
     assert 4 * 50257 <= kernel.shared_bytes <= 227 * 1024
 
 
+@pytest.mark.parametrize("height", [3000, 8192, 30_000, 57_000])
+def test_tall_columns_fit_shared_memory(height: int) -> None:
+    """Tiles and partial results together, of 227 KiB."""
+    _, made = translated(lambda x: bu.nn.softmax(x, axis=0), [f32[height, 500]])
+    (kernel,) = made.kernels
+    found = re.findall(r"addrspace\(3\) global \[(\d+) x (?:<(\d) x float>|float)\]", made.text)
+    static = sum(4 * int(count) * int(lanes or 1) for count, lanes in found)
+    assert static > 0
+    assert 4 * height <= kernel.shared_bytes
+    assert kernel.shared_bytes + static <= 227 * 1024
+
+
 @pytest.mark.parametrize("name", ["sum", "sum, odd", "sums of columns"])
 def test_long_sums_have_work_for_every_multiprocessor(name: str) -> None:
     made, _ = lowered(name)

@@ -253,7 +253,10 @@ def _columns(
     copies = _unroll(kernel, lanes)
     columns, members = _shape(kernel, lane, lanes, trips // copies, target)
     if has_tiles:
-        while _tile_bytes(kernel, columns * lanes) > target.shared_bytes and columns * lanes > 1:
+        while columns * lanes > 1:
+            taken = _slot_bytes(kernel, columns, members, lanes, target)
+            if taken + _tile_bytes(kernel, columns * lanes) <= target.shared_bytes:
+                break
             if columns > 8 or lanes == 1:
                 columns, members = columns // 2, min(members * 2, target.block)
             else:
@@ -279,16 +282,18 @@ def _shape(
     columns = min(near, max(target.warp, block // members))
     members = min(members, max(1, block // columns))
     columns = min(columns, max(block // members, 1))
-    while members > 1 and _slot_bytes(kernel, columns * members * lanes) > _SLOTS:
+    while members > 1 and _slot_bytes(kernel, columns, members, lanes, target) > _SLOTS:
         members //= 2
     if columns * members < target.warp:
         columns = target.warp // members
     return columns, members
 
 
-def _slot_bytes(kernel: Kernel, registers: int) -> int:
-    """Shared memory in which so many registers of each fold meet."""
-    return sum(max(f.dtype.bits // 8, 1) for s in kernel.stages for f in s.folds) * registers
+def _slot_bytes(kernel: Kernel, columns: int, members: int, lanes: int, target: SimtTarget) -> int:
+    """Shared memory in which the members of each column meet."""
+    slots = columns * members * columns // max(columns, target.warp)
+    each = sum(max(f.dtype.bits // 8, 1) for s in kernel.stages for f in s.folds)
+    return each * slots * lanes
 
 
 def _resident_columns(
@@ -299,7 +304,7 @@ def _resident_columns(
         columns, members = _shape(kernel, lane, lanes, max(trips // 4, 1), target)
         near = min(columns, target.warp)
         while members * columns <= target.most:
-            if _slot_bytes(kernel, members * columns * lanes) > _SLOTS:
+            if _slot_bytes(kernel, columns, members, lanes, target) > _SLOTS:
                 break
             copies = -(-trips // members)
             threads = columns * members
