@@ -85,7 +85,7 @@ def emulated_library() -> surface.Library:
     from bringup_cuda.emulator import driver
 
     # Its memory is the host's: ``kDLCPU``.
-    return surface.Library(driver, driver.extras, "llvm", 1)
+    return surface.Library(driver, driver.extras, "llvm", 1, goes_on=True)
 
 
 def _name(backend: str, index: int) -> str:

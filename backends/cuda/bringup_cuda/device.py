@@ -272,30 +272,24 @@ class CudaDevice(Device):
         """
         if self.lost is not None:
             return errors.lost(self.name, self.lost)
-        if errors.is_sticky(error):
-            suspects = [] if alone else self._suspects(str(error))
-            self.lost = error
-            self.pending.clear()
-        else:
-            suspects = [] if alone else self._suspects(str(error), named=True)
+        sticky = errors.is_sticky(error)
+        suspects = [] if alone else self._suspects(str(error), any_=sticky)
         if step is not None and not suspects:
             suspects = [located(step)]
+        if sticky:
+            self.lost = error
+            self.pending.clear()
         return errors.failure(error, self.name, suspects)
 
-    def _suspects(self, text: str, *, named: bool = False) -> list[Step]:
-        """The launches that an error of queued work may be about; one, if its text names it.
-
-        named: none, unless the text names it.
-        """
+    def _suspects(self, text: str, *, any_: bool) -> list[Step]:
+        """The launches of queued work that an error names; or all of them, if it names none."""
         launches = [
             (step, name, locate)
             for _, locate, queued in list(self.pending)
             for step, name in queued
         ]
-        sure = [entry for entry in launches if entry[1] in text]
-        if sure and all(entry[0] is sure[0][0] for entry in sure):
-            sure = sure[-1:]
-        return [locate(step) for step, _, locate in sure or ([] if named else launches)]
+        named = [entry for entry in launches if entry[1] in text]
+        return [locate(step) for step, _, locate in named or (launches if any_ else ())]
 
     def _proved(self, tick: int) -> None:
         """Everything up to a tick is done, without an error."""
@@ -327,6 +321,8 @@ class CudaDevice(Device):
 
     def dispatcher(self, layout: ArrayLayout, slow: Callable[..., Any]) -> Dispatcher | None:
         """A table for calls that repeat: a late error loses the device, so none is told apart."""
+        if self.library.goes_on:
+            return None
         from bringup.runtime.repeats import RepeatedCalls
 
         return RepeatedCalls(self, layout, slow)

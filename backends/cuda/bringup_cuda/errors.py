@@ -79,10 +79,9 @@ def failure(error: BaseException, device: str, suspects: Sequence[Step] = ()) ->
     if is_sticky(error):
         notes.append(f"{device} is lost, and what its memory held")
         fix = _LOST_FIX
-    what = f"{device}: {reason_of(error)}"
-    if len(suspects) == 1:
-        what = f"{device}: {suspects[0].name}: {reason_of(error)}"
-    elif suspects:
+    names = {step.name for step in suspects}
+    what = f"{device}: {f'{names.pop()}: ' if len(names) == 1 else ''}{reason_of(error)}"
+    if len(suspects) > 1:
         notes += [f"one of {len(suspects)} launches failed that were queued together:"]
         notes += [f"  {_line(step)}" for step in suspects[:_SHOWN]]
         notes += ["  …"] if len(suspects) > _SHOWN else []

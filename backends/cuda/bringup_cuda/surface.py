@@ -40,12 +40,15 @@ class Library:
 
     extras: None where there are none; programs are then queued launch by launch.
     dlpack: the type of its memory in DLPack, 0 if no other library reaches it.
+    goes_on: whether work that failed leaves the other work and memory as they are, which no GPU's
+    does.
     """
 
     driver: Driver
     extras: Extras | None
     image: Image
     dlpack: int = 0
+    goes_on: bool = False
 
 
 class DeviceAllocation(Protocol):

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import FakeDriver
+from fake_driver import FakeDriver, FakeMemoryError
 from fake_kernels import Interpreter, device_of, interpreter, opened
 
 import bringup as bu
+from bringup.errors import OpTypeError, OutOfMemoryError
 from bringup.runtime.devices import OpenDevice
 from bringup_cuda.executable import CudaExecutable
 from bringup_cuda.graphs import MOST_GRAPHS
@@ -219,6 +220,47 @@ def test_without_graphs_every_launch_is_queued(driver: FakeDriver) -> None:
     for _ in range(3):
         assert np.array_equal(np.asarray(fn(x)), chained(SQUARE))
     assert driver.names("begin_capture", "graph_launch") == []
+
+
+# -- calls that repeat -----------------------------------------------------------------------------
+
+
+def test_repeated_calls_are_answered_without_a_signature(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_ = opened(driver)
+    y = bu.asarray(X + 3, device=open_)
+    call = bu.jit(lambda x: (x + y, x * y), device=open_)
+    x = bu.asarray(X, device=open_)
+    for _ in range(3):
+        call(x)
+
+    def slow(*args: Any) -> Any:
+        pytest.fail("the slow way is taken")
+
+    monkeypatch.setattr("bringup.api.jit.Jit._call", slow)
+    first, second = call(x)
+    monkeypatch.undo()
+    assert first.device is open_
+    assert np.array_equal(np.asarray(first), X + X + 3)
+    assert np.array_equal(np.asarray(second * 1), X * (X + 3))
+    assert np.array_equal(np.asarray(call(X)[0]), X + X + 3), "arrays of the host go the slow way"
+    with pytest.raises(OpTypeError):
+        call(bu.asarray(X[:3], device=open_))
+
+
+def test_an_error_of_a_repeated_call_points_at_the_call(driver: FakeDriver) -> None:
+    open_ = opened(driver)
+    call = bu.jit(lambda x: x + 1, device=open_)
+    x = bu.asarray(X, device=open_)
+    for _ in range(3):
+        call(x)
+    driver.refused["mem_alloc"] = [(FakeMemoryError, "out of memory")] * 9
+    device_of(open_).trim()
+    with pytest.raises(OutOfMemoryError) as caught:
+        call(x)
+    assert caught.value.location is not None
+    assert caught.value.location.file == __file__
 
 
 # -- memory of programs ----------------------------------------------------------------------------
