@@ -87,36 +87,58 @@ class Rows(Scanner):
 
     # -- memory ------------------------------------------------------------------------------------
 
-    def _load(self, block: Block, row: Val, place: Val, limit: Val | None) -> list[Val]:
-        """The elements of a vector in the order of the scan, neutral from ``limit`` on."""
-        b, scan = block.b, self.scan
-        element = memory_type(scan.dtype)
-        address = self._address(block, block.args[0], row, place)
-        wide = vec(element, self.width)
-
-        def loaded() -> list[Val]:
-            vector = b.load(wide, address, self.width * scan.dtype.itemsize)
-            found = [b.extractelement(vector, n) for n in range(self.width)]
-            return [widen(b, x) for x in (found[::-1] if scan.reverse else found)]
-
-        def parts() -> list[Val]:
-            made: list[Val] = []
-            for n in range(self.width):
-                inside = b.icmp("slt", b.add(place, const(ir.i64, n)), bound)
-                own = b.gep(address, n, element)
-                made += b.cond(
-                    inside,
-                    lambda own=own: widen(b, b.load(element, own, scan.dtype.itemsize)),
-                    scan.neutral,
-                )
-            return made
-
-        if limit is None:
-            return loaded()
+    def _read(
+        self, block: Block, row: Val, base: Val, places: Sequence[Val], limit: Val | None
+    ) -> list[list[Val]]:
+        """The elements of all vectors of a tile at ``base`` in the order of the scan, neutral from
+        ``limit`` on.  No load waits for a test, so that all are on their way together.
+        """
+        b, whole = block.b, self._whole()
+        if limit is None or whole:
+            return [self._vector(block, row, place, limit) for place in places]
         bound = limit
+
+        def vectors() -> list[Val]:
+            return [x for place in places for x in self._vector(block, row, place, None)]
+
+        def elements() -> list[Val]:
+            return [x for place in places for x in self._elements(block, row, place, bound)]
+
+        inside = b.icmp("sle", b.add(base, const(ir.i64, self.tile)), limit)
+        found = b.cond(inside, vectors, elements)
+        width = self.width
+        return [list(found[n : n + width]) for n in range(0, len(found), width)]
+
+    def _vector(self, block: Block, row: Val, place: Val, limit: Val | None) -> list[Val]:
+        """A vector; one behind the limit is read where the row's last one is."""
+        b, scan = block.b, self.scan
+        near = place
+        if limit is not None:
+            last = const(ir.i64, scan.length - self.width)
+            near = b.intrinsic("llvm.smin", ir.i64, (place, last))
+        address = self._address(block, block.args[0], row, near)
+        wide = vec(memory_type(scan.dtype), self.width)
+        vector = b.load(wide, address, self.width * scan.dtype.itemsize)
+        found = [b.extractelement(vector, n) for n in range(self.width)]
+        values = [widen(b, x) for x in (found[::-1] if scan.reverse else found)]
+        if limit is None:
+            return values
         fits = b.icmp("sle", b.add(place, const(ir.i64, self.width)), limit)
-        none = [scan.neutral()] * self.width
-        return list(b.cond(fits, loaded, (lambda: none) if self._whole() else parts))
+        return [b.select(fits, x, scan.neutral()) for x in values]
+
+    def _elements(self, block: Block, row: Val, place: Val, limit: Val) -> list[Val]:
+        """As `_vector`, element by element."""
+        b, scan = block.b, self.scan
+        element, last = memory_type(scan.dtype), const(ir.i64, scan.length - 1)
+        start = b.mul(row, const(ir.i64, scan.length))
+        made: list[Val] = []
+        for n in range(self.width):
+            own = b.add(place, const(ir.i64, n))
+            near = b.add(start, b.intrinsic("llvm.smin", ir.i64, (own, last)))
+            x = b.load(element, b.gep(block.args[0], near, element), scan.dtype.itemsize)
+            inside = b.icmp("slt", own, limit)
+            made.append(b.select(inside, widen(b, x), scan.neutral()))
+        return made
 
     def _store(
         self, block: Block, row: Val, place: Val, limit: Val | None, values: Sequence[Val]
@@ -205,7 +227,7 @@ class Rows(Scanner):
             with b.loop(low, high, self.tile, [carry]) as loop:
                 limit = None if scan.length % self.tile == 0 else const(ir.i64, scan.length)
                 places = self._places(block, loop.index)
-                values = [self._load(block, row, place, limit) for place in places]
+                values = self._read(block, row, loop.index, places, limit)
                 shown, carry = self._scan_tile(block, values, loop.carried[0], arrays[0])
                 for place, vector in zip(places, shown, strict=True):
                     self._store(block, row, place, limit, vector)
@@ -226,7 +248,9 @@ class Rows(Scanner):
             stop = b.select(inside, const(ir.i64, scan.length), const(ir.i64, 0))
             limit = None if full else stop
             places = self._places(block, const(ir.i64, 0))
-            values = [self._load(block, row, place, limit) for place in places]
+            last = const(ir.i64, scan.outer - 1)
+            near = b.intrinsic("llvm.smin", ir.i64, (row, last))
+            values = self._read(block, near, const(ir.i64, 0), places, limit)
             shown, _ = self._scan_tile(block, values, scan.first(), None)
             for place, vector in zip(places, shown, strict=True):
                 self._store(block, row, place, limit, vector)
@@ -271,7 +295,7 @@ class Rows(Scanner):
             with b.loop(low, self._end(block, low, chunks), self.tile, none) as loop:
                 limit = None if scan.length % self.tile == 0 else const(ir.i64, scan.length)
                 places = self._places(block, loop.index)
-                values = [self._load(block, row, place, limit) for place in places]
+                values = self._read(block, row, loop.index, places, limit)
                 pairs = zip(loop.carried, values, strict=True)
                 loop.next(*(self.fold(b, acc, self._folded(b, vector)) for acc, vector in pairs))
             total = self._across(block, array, self._folded(b, loop.carried))

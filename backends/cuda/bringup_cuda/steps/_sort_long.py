@@ -71,15 +71,16 @@ class SortLong:
         """Every launch."""
         lines, made = self.lines, list[Command]()
         radix = max(key.radix for key in lines.keys)
-        counts = self.emission.scratch(lines.count * radix * self.tiles * 4)
+        nbytes = lines.count * radix * self.tiles * 4
+        counts, sums = self.emission.scratch(nbytes), self.emission.scratch(nbytes)
         summing: dict[int, list[Command]] = {}
         for way in self._passes():
             radix = self.key(way).radix
             if radix not in summing:
                 size = radix * self.tiles
-                sums = Scan("add", i32, i32, lines.count, size, 1, False, True)
-                summing[radix] = emit_scan(self.emission, self.step, sums, counts, counts)
-            made += [self._count(way, counts), *summing[radix], self._move(way, counts)]
+                scan = Scan("add", i32, i32, lines.count, size, 1, False, True)
+                summing[radix] = emit_scan(self.emission, self.step, scan, counts, sums)
+            made += [self._count(way, counts), *summing[radix], self._move(way, sums)]
         return made
 
     def _passes(self) -> list[_Pass]:
@@ -114,7 +115,7 @@ class SortLong:
     def _arguments(
         self, way: _Pass, counts: Scratch, others: Sequence[Argument]
     ) -> tuple[Argument, ...]:
-        """What a pass reads, the counts, the mark of its digit, and more."""
+        """What a pass reads, the counts or their sums, the mark of its digit, and more."""
         key = way.raws if way.raws is not None else self.lines.operands[way.key]
         mark = Scratch(counts.offset + _MARK * way.digit, _MARK)
         return (key, *([] if way.places is None else [way.places]), counts, mark, *others)
@@ -172,7 +173,7 @@ class SortLong:
     def _entry(
         self, block: Block, reader: _Reader, key: Key, line: Val, tile: Val, digit: Val
     ) -> Val:
-        """Where the count of a digit in a tile lies."""
+        """Where the count of a digit in a tile lies, or the sum of those before."""
         b = block.b
         row = b.add(b.mul(line, const(ir.i64, key.radix)), b.zext(digit, ir.i64))
         at = b.add(b.mul(row, const(ir.i64, self.tiles)), tile)
@@ -180,7 +181,7 @@ class SortLong:
 
     # -- moving ------------------------------------------------------------------------------------
 
-    def _move(self, way: _Pass, counts: Scratch) -> Command:
+    def _move(self, way: _Pass, sums: Scratch) -> Command:
         """Bring every element to its place."""
         lines = self.lines
         last = way.to_raws is None
@@ -188,7 +189,7 @@ class SortLong:
         others = (
             (*lines.operands, *lines.written) if last else [t for t in targets if t is not None]
         )
-        arguments = self._arguments(way, counts, others)
+        arguments = self._arguments(way, sums, others)
         form = ("move", self.key(way), way.raws is None, way.places is None, last)
         known = self._known(form, arguments)
         if known is not None:
@@ -309,19 +310,15 @@ class _Reader:
         return b.icmp("ult", place, limit)
 
     def read(self, line: Val, tile: Val) -> list[tuple[Val, Val]]:
-        """The key's element and the place it came from, of every item."""
+        """The key's element and the place it came from, of every item; behind the line's last one
+        that again.  No load waits for a test, so that all are on their way together.
+        """
         b, key = self.block.b, self.sort.key(self.way)
         base = b.mul(b.trunc(tile, ir.i32), const(ir.i32, self.sort.tile))
-        found: list[tuple[Val, Val]] = []
-        for own in self.own():
-            place = b.add(base, own)
-            raw, came = b.cond(
-                self.inside(tile, own),
-                lambda place=place: self._one(line, place, key),
-                lambda: (const(key.raw, 0), const(ir.i32, 0)),
-            )
-            found.append((raw, came))
-        return found
+        last = const(ir.i32, self.sort.lines.length - 1)
+        places = [b.add(base, own) for own in self.own()]
+        near = [b.intrinsic("llvm.umin", ir.i32, (place, last)) for place in places]
+        return [self._one(line, place, key) for place in near]
 
     def _one(self, line: Val, place: Val, key: Key) -> tuple[Val, Val]:
         b, lines, args = self.block.b, self.sort.lines, self.block.args

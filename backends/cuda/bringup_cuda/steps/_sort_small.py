@@ -121,18 +121,15 @@ class SortBlock:
     def _loaded(
         self, pointer: Val, key: Key, start: Val, places: Sequence[Val], came: Sequence[Val]
     ) -> list[Val]:
-        """The key's elements; anything behind the last one."""
+        """The key's elements; behind the last one, that again.  No load waits for a test."""
         b, lines = self.b, self.lines
         if self.tile == lines.length:
             return [lines.load(b, pointer, key.dtype, start, place) for place in came]
-        found: list[Val] = []
+        last, found = const(ir.i32, lines.length - 1), list[Val]()
         for place, at in zip(places, came, strict=True):
             inside = b.icmp("ult", place, const(ir.i32, lines.length))
-            found += b.cond(
-                inside,
-                lambda at=at: lines.load(b, pointer, key.dtype, start, at),
-                lambda: const(key.raw, 0),
-            )
+            near = b.select(inside, at, last)
+            found.append(lines.load(b, pointer, key.dtype, start, near))
         return found
 
     def _by_key(

@@ -28,7 +28,7 @@ def render(emission: Emission, step: OpStep) -> Sequence[Command]:
 def emit_scan(
     emission: Emission, step: OpStep, scan: Scan, source: Argument, target: Argument
 ) -> list[Command]:
-    """Launches that scan ``source`` into ``target``, which may be one memory."""
+    """Launches that scan ``source`` into ``target``, which is other memory."""
     if scan.inner > 1:
         return Columns(emission, step, scan, source, target).commands()
     return Rows(emission, step, scan, source, target).commands()
