@@ -261,6 +261,10 @@ def _columns(
                 columns, members = columns // 2, min(members * 2, target.block)
             else:
                 lanes //= 2
+        if 2 * _tile_bytes(kernel, columns * lanes) > target.shared_bytes:
+            # Nothing else fits beside this block: it had better be large.
+            members = max(members, min(_above(trips / 4), target.most // columns))
+            copies = min(copies, _COPIES)
     return Grouping(lane, lanes, columns, members, 1, inner, copies, False)
 
 
