@@ -37,8 +37,8 @@ from bringup_cuda.emulator.copies import (
     owned,
     pagelocked_empty,
 )
+from bringup_cuda.emulator.irtext import size_of
 from bringup_cuda.emulator.loading import Loaded, load
-from bringup_cuda.emulator.rewrite import size_of
 
 # Typed as the surface has them: a module's names may be assigned to, so that no subtype will do.
 Error: type[Exception] = contexts.Error

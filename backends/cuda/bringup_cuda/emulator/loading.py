@@ -16,7 +16,7 @@ from bringup.llvm.text import Module
 from bringup.records import record
 from bringup_cpu import runtime as cpu_runtime
 from bringup_cpu.engine import Code, Deferred, engine
-from bringup_cuda.emulator import checking, machine
+from bringup_cuda.emulator import checking, machine, meeting
 from bringup_cuda.emulator.rewrite import KernelCode, rewrite
 from bringup_cuda.emulator.shims import all_shims
 from bringup_cuda.emulator.switching import host
@@ -32,7 +32,12 @@ class Native:
         cpu_runtime.runtime()
         # The context switch is assembly.
         llvm.initialize_native_asmparser()
-        exports = (*machine.EXPORTS, *checking.EXPORTS, *(s.symbol for s in all_shims().values()))
+        exports = (
+            *machine.EXPORTS,
+            *meeting.EXPORTS,
+            *checking.EXPORTS,
+            *(s.symbol for s in all_shims().values()),
+        )
         self.code = engine().compile_native(_machine_text(), exports, MACHINE_LEVEL)
         for name in exports:
             engine().symbol(name, self.code.addresses[name])
@@ -54,6 +59,7 @@ def _machine_text() -> Deferred:
 def _make_machine() -> str:
     module = Module()
     machine.emit_machine(module, host())
+    meeting.emit_meetings(module)
     checking.emit_checks(module)
     for shim in all_shims().values():
         shim.emit(module)

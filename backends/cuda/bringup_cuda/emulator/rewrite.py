@@ -11,57 +11,28 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bringup.errors import CompileError
 from bringup.records import record
+from bringup_cuda.emulator.irtext import (
+    ADDRESS,
+    ATOMIC,
+    CALL,
+    DEFINE,
+    GLOBAL,
+    LOAD,
+    SCOPE,
+    SHARED_SPACE,
+    STORE,
+    WIDE,
+    align_of,
+    plain,
+    size_of,
+    split,
+    type_of,
+    value_of,
+)
 from bringup_cuda.emulator.layout import SITE_BITS, Access, Thread
+from bringup_cuda.emulator.sharing import Shared, lay_out, shared_variables
 from bringup_cuda.emulator.shims import REGISTERS, Shim, all_shims
 from bringup_cuda.extents import read_extents
-
-_SHARED_SPACE = 3
-_SPACE = re.compile(r" ?addrspace\((\d+)\)")
-_GLOBAL = re.compile(
-    r"(?P<name>@[-\w$.]+|@\"[^\"]+\") = (?P<words>[^=]*?)(?:addrspace\((?P<space>\d+)\) )?"
-    r"(?:externally_initialized )?(?P<kind>global|constant) (?P<rest>.*)"
-)
-_ALIGN = re.compile(r", align (\d+)")
-_LOAD = re.compile(
-    r"  (?P<name>%\S+) = load (?P<how>(?:atomic )?(?:volatile )?)(?P<type>.+?), "
-    r"ptr(?: addrspace\((?P<space>\d+)\))? (?P<ptr>\S+?)(?P<tail>(?:,| ).*)?$"
-)
-_STORE = re.compile(
-    r"  store (?P<how>(?:atomic )?(?:volatile )?)(?P<value>.+), "
-    r"ptr(?: addrspace\((?P<space>\d+)\))? (?P<ptr>[%@][^\s,]+)(?P<tail>(?:,| ).*)?$"
-)
-_ATOMIC = re.compile(
-    r"  (?P<name>%\S+) = (?P<op>atomicrmw|cmpxchg) (?P<words>[\w ]*?)"
-    r"ptr(?: addrspace\((?P<space>\d+)\))? (?P<ptr>[%@][^\s,]+), (?P<rest>.*)$"
-)
-_CALL = re.compile(
-    r"  (?:(?P<name>%\S+) = )?(?:tail |musttail |notail )?call (?P<words>.*?)"
-    r"(?P<callee>@[-\w$.]+)\((?P<args>.*)\)(?P<tail>[^()]*)$"
-)
-_DEFINE = re.compile(
-    r"define (?P<words>.*?)(?P<name>@[-\w$.]+)\((?P<params>.*)\)(?P<tail>[^()]*)\{$"
-)
-_ADDRESS = re.compile(
-    r"  (?P<name>%\S+) = (?:getelementptr (?:\w+ )*?\S.*?, |addrspacecast )"
-    r"ptr(?: addrspace\(\d+\))? (?P<from>%[^\s,]+)"
-)
-_SCOPE = re.compile(r' syncscope\("[^"]*"\)')
-_SCALARS = {
-    "i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "i128": 16,
-    "half": 2, "bfloat": 2, "float": 4, "double": 8, "ptr": 8,
-}  # fmt: skip
-_VECTOR = re.compile(r"<(\d+) x (\S+)>$")
-_WIDE = re.compile(r"<(\d+) x ")
-_ARRAY = re.compile(r"\[(\d+) x (.+)\]$")
-
-
-@record
-class Shared:
-    """A variable in shared memory: its place in the block's, in bytes."""
-
-    name: str
-    offset: int
-    size: int
 
 
 @record
@@ -101,68 +72,7 @@ class Rewritten:
     tables: dict[str, int]
 
 
-#: Bytes between variables in shared memory that belong to none.
-RED_ZONE = 32
 _HIGHEST_GRANULE = 4
-
-
-def size_of(type: str) -> int:
-    """Bytes of a type in memory.  Raises CompileError."""
-    text = _SPACE.sub("", type).strip()
-    if text in _SCALARS:
-        return _SCALARS[text]
-    vector = _VECTOR.match(text)
-    if vector:
-        if vector[2] == "i1":
-            return (int(vector[1]) + 7) // 8
-        return int(vector[1]) * size_of(vector[2])
-    array = _ARRAY.match(text)
-    if array:
-        return int(array[1]) * size_of(array[2])
-    if text.startswith("{"):
-        return _struct_size(split(text[1:-1]))
-    raise CompileError(f"the emulator does not know the type {type!r}")
-
-
-def _struct_size(members: list[str]) -> int:
-    end = largest = 0
-    for member in members:
-        size = size_of(member)
-        align = (
-            min(size, 16)
-            if not member.startswith("[")
-            else size_of(member[1:-1].split(" x ", 1)[1])
-        )
-        largest = max(largest, align)
-        end = -(-end // align) * align + size
-    return -(-end // max(largest, 1)) * max(largest, 1)
-
-
-def split(text: str) -> list[str]:
-    """The parts of a list at its outer commas."""
-    parts, depth, start = [], 0, 0
-    for i, c in enumerate(text):
-        if c in "([{<":
-            depth += 1
-        elif c in ")]}>":
-            depth -= 1
-        elif c == "," and not depth:
-            parts.append(text[start:i].strip())
-            start = i + 1
-    rest = text[start:].strip()
-    return [*parts, rest] if rest else parts
-
-
-def _type_of(operand: str) -> str:
-    """The type at the beginning of ``ptr addrspace(1) noundef align 16 %b0``."""
-    text = _SPACE.sub("", operand)
-    if text[0] in "<[{":
-        depth = 0
-        for i, c in enumerate(text):
-            depth += (c in "<[{") - (c in ">]}")
-            if not depth:
-                return text[: i + 1]
-    return text.split(" ", 1)[0]
 
 
 def rewrite(source: str, *, checked: bool) -> Rewritten:
@@ -212,11 +122,11 @@ class _Rewriter:
         self.shims: dict[str, Shim] = all_shims()
         self.used: dict[str, Shim] = {}
         self.sites: list[tuple[str, str]] = [("", "")]
-        self.shared, self.dynamic = _shared_variables(self.lines)
-        self.ends = _lay_out(self.lines, self.shared)
+        self.shared, self.dynamic = shared_variables(self.lines)
+        self.ends = lay_out(self.lines, self.shared)
         self.extents = read_extents(self.lines)
         self.tables: dict[str, int] = {}
-        self.defined = {m["name"] for m in map(_DEFINE.match, self.lines) if m}
+        self.defined = {m["name"] for m in map(DEFINE.match, self.lines) if m}
         self.functions: dict[str, _Function] = {}
         self.now: _Function | None = None
         self.fresh = 0
@@ -264,32 +174,32 @@ class _Rewriter:
             return self._define(line)
         if line.startswith("declare "):
             name = line[line.index("@") + 1 :].split("(", 1)[0]
-            return [] if name.startswith("llvm.nvvm.") else [_plain(line)]
+            return [] if name.startswith("llvm.nvvm.") else [plain(line)]
         if self.now is None:
-            return [_plain(line)]
+            return [plain(line)]
         if line[0] == "}":
             return self._end()
         self.now.body += self._instruction(line) if line.startswith("  ") else [line]
         return []
 
     def _global(self, line: str) -> list[str]:
-        found = _GLOBAL.match(line)
+        found = GLOBAL.match(line)
         if found is None:
-            return [_plain(line)]
-        if int(found["space"] or 0) == _SHARED_SPACE or found["name"].startswith("@llvm."):
+            return [plain(line)]
+        if int(found["space"] or 0) == SHARED_SPACE or found["name"].startswith("@llvm."):
             return []
-        self.tables[found["name"][1:].strip('"')] = size_of(_type_of(found["rest"]))
-        return [_plain(line)]
+        self.tables[found["name"][1:].strip('"')] = size_of(type_of(found["rest"]))
+        return [plain(line)]
 
     def _define(self, line: str) -> list[str]:
-        found = _DEFINE.match(line)
+        found = DEFINE.match(line)
         assert found is not None, line
         words, name = found["words"], found["name"]
-        params = _plain(found["params"])
+        params = plain(found["params"])
         kernel = "ptx_kernel" in words.split()
-        types = tuple(_type_of(p) for p in split(params)) if kernel else None
+        types = tuple(type_of(p) for p in split(params)) if kernel else None
         words = words.replace("ptx_kernel ", "")
-        head = f"define {_plain(words)}{name}(ptr %emu.t{', ' if params else ''}{params})"
+        head = f"define {plain(words)}{name}(ptr %emu.t{', ' if params else ''}{params})"
         self.now = _Function(name[1:], head + found["tail"] + "{", types)
         self.functions[name[1:]] = self.now
         if name[1:] in self.extents:
@@ -324,25 +234,25 @@ class _Rewriter:
         return len(self.sites) - 1
 
     def _instruction(self, line: str) -> list[str]:
-        if self.function.roots and (made := _ADDRESS.match(line)):
+        if self.function.roots and (made := ADDRESS.match(line)):
             root = self.function.roots.get(made["from"])
             if root is not None:
                 self.function.roots[made["name"]] = root
         if "addrspace(3)" in line:
             line = self._placed(line)
-        if " load " in line and (found := _LOAD.match(line)):
+        if " load " in line and (found := LOAD.match(line)):
             return self._load(line, found)
-        if line.startswith("  store ") and (found := _STORE.match(line)):
+        if line.startswith("  store ") and (found := STORE.match(line)):
             return self._store(line, found)
-        if (" atomicrmw " in line or " cmpxchg " in line) and (found := _ATOMIC.match(line)):
+        if (" atomicrmw " in line or " cmpxchg " in line) and (found := ATOMIC.match(line)):
             return self._atomic(line, found)
         if " fence " in line:
-            return [*self._fenced(), _SCOPE.sub("", line)]
-        if "call " in line and (found := _CALL.match(line)):
+            return [*self._fenced(), SCOPE.sub("", line)]
+        if "call " in line and (found := CALL.match(line)):
             return self._call(line, found)
         if " asm " in line:
             raise CompileError(f"the emulator does not run PTX: {line.strip()}")
-        return [_plain(line)]
+        return [plain(line)]
 
     def _placed(self, line: str) -> str:
         """Name variables in shared memory by a value of this function."""
@@ -393,25 +303,25 @@ class _Rewriter:
         waits = bool(found["how"])
         kind = Access.ATOMIC_READ if waits else Access.READ
         before = self._pause(line) if waits else []
-        check = self._checked(line, found, found["type"], kind, _align(found, found["type"]))
-        return [*before, *check, _plain(_SCOPE.sub("", line))]
+        check = self._checked(line, found, found["type"], kind, align_of(found, found["type"]))
+        return [*before, *check, plain(SCOPE.sub("", line))]
 
     def _store(self, line: str, found: re.Match[str]) -> list[str]:
         kind = Access.WRITE
         if found["how"]:
             strong = re.search(r" (release|seq_cst)\b", found["tail"] or "")
             kind = Access.ATOMIC_RELEASE if strong else Access.ATOMIC
-        type = _type_of(found["value"])
-        check = self._checked(line, found, type, kind, _align(found, type))
-        return [*check, _plain(_SCOPE.sub("", line))]
+        type = type_of(found["value"])
+        check = self._checked(line, found, type, kind, align_of(found, type))
+        return [*check, plain(SCOPE.sub("", line))]
 
     def _atomic(self, line: str, found: re.Match[str]) -> list[str]:
         strong = re.search(r" (release|acq_rel|seq_cst)\b", found["rest"])
         kind = Access.ATOMIC_RELEASE if strong else Access.ATOMIC
         before = self._pause(line) if found["op"] == "cmpxchg" else []
-        type = _type_of(found["rest"])
+        type = type_of(found["rest"])
         check = self._checked(line, found, type, kind, size_of(type))
-        return [*before, *check, _plain(_SCOPE.sub("", line))]
+        return [*before, *check, plain(SCOPE.sub("", line))]
 
     def _pause(self, line: str) -> list[str]:
         self.function.waits = True
@@ -435,7 +345,7 @@ class _Rewriter:
             self.function.calls.add(name)
             given = f"ptr %emu.t, {args}" if args else "ptr %emu.t"
             at = line.index(callee)
-            return [_plain(f"{line[:at]}{callee}({given}){found['tail']}")]
+            return [plain(f"{line[:at]}{callee}({given}){found['tail']}")]
         if name in REGISTERS:
             place = self._name()
             return [
@@ -450,13 +360,13 @@ class _Rewriter:
             return self._shim(line, found, self.shims[name])
         if name.startswith(("llvm.nvvm.", "llvm.masked.")):
             raise CompileError(f"the emulator has no shim of {name}")
-        return [_plain(line)]
+        return [plain(line)]
 
     def _shim(self, line: str, found: re.Match[str], shim: Shim) -> list[str]:
         self.used[shim.name] = shim
         self.function.waits |= shim.waits
         self.function.granule = min(self.function.granule, shim.grain.bit_length() - 1)
-        operands = [f"{_type_of(a)} {_value_of(a)}" for a in split(found["args"])]
+        operands = [f"{type_of(a)} {value_of(a)}" for a in split(found["args"])]
         site = self._site(line)
         given = ", ".join(["ptr %emu.t", f"i32 {site}", *operands])
         result = f"{found['name']} = " if found["name"] else ""
@@ -474,7 +384,7 @@ def _stack_of(line: str) -> int:
     found = _ALLOCA.search(line)
     if found is not None:
         return size_of(found[1]) * int(found[2] or 1) + 64
-    vector = _WIDE.search(line)
+    vector = WIDE.search(line)
     return 16 if vector is None else 16 + 8 * int(vector[1])
 
 
@@ -503,77 +413,3 @@ def _entry(name: str, params: Sequence[str]) -> Iterator[str]:
     yield f"  call void @{name}({', '.join(operands)})"
     yield "  ret void"
     yield "}"
-
-
-def _shared_variables(lines: Sequence[str]) -> tuple[dict[str, Shared], set[str]]:
-    """Static variables in shared memory by name, and the names of dynamic ones."""
-    static: dict[str, Shared] = {}
-    dynamic: set[str] = set()
-    for line in lines:
-        found = _GLOBAL.match(line) if line.startswith("@") else None
-        if found is None or int(found["space"] or 0) != _SHARED_SPACE:
-            continue
-        if "external" in found["words"].split():
-            dynamic.add(found["name"])
-        else:
-            static[found["name"]] = Shared(found["name"][1:], 0, size_of(_type_of(found["rest"])))
-    return static, dynamic
-
-
-def _lay_out(lines: Sequence[str], shared: dict[str, Shared]) -> dict[str, int]:
-    """Give each variable its place; where the dynamic variable begins in each function.
-
-    Variables of one function share memory with those of others; what several functions name comes
-    before them all.
-    """
-    users: dict[str, list[str]] = {name: [] for name in shared}
-    functions, now = [], ""
-    for line in lines:
-        if line.startswith("define ") and (found := _DEFINE.match(line)):
-            now = found["name"][1:]
-            functions.append(now)
-        elif now and "addrspace(3)" in line:
-            for name in re.findall(r'@[-\w$.]+|@"[^"]+"', line):
-                if name in users and now not in users[name]:
-                    users[name].append(now)
-
-    def place(name: str, offset: int) -> int:
-        shared[name] = Shared(name[1:], offset, shared[name].size)
-        return (-(-(offset + shared[name].size) // RED_ZONE) + 1) * RED_ZONE
-
-    common = 0
-    for name in [n for n, u in users.items() if len(u) > 1]:
-        common = place(name, common)
-    ends = dict.fromkeys(functions, common)
-    for name, using in users.items():
-        if len(using) == 1:
-            ends[using[0]] = place(name, ends[using[0]])
-    # Whatever is called may name the dynamic variable, so that its place must be one.
-    return ends if not _calls(lines) else dict.fromkeys(functions, max(ends.values(), default=0))
-
-
-def _calls(lines: Sequence[str]) -> bool:
-    defined = {m["name"] for m in map(_DEFINE.match, lines) if m}
-    kernels = {m["name"] for m in map(_DEFINE.match, lines) if m and "ptx_kernel" in m["words"]}
-    return bool(defined - kernels)
-
-
-def _value_of(operand: str) -> str:
-    """The value at the end of ``ptr addrspace(1) noundef %b0``."""
-    rest = _SPACE.sub("", operand)[len(_type_of(operand)) :].strip()
-    if rest[0] in "<{[" or rest.startswith("splat"):
-        return rest
-    return rest.rsplit(" ", 1)[-1]
-
-
-def _align(found: re.Match[str], type: str) -> int:
-    aligned = _ALIGN.search(found["tail"] or "")
-    return int(aligned[1]) if aligned else size_of(type)
-
-
-def _plain(line: str) -> str:
-    """Without address spaces: all memory of the host is one."""
-    if "addrspace" not in line:
-        return line
-    line = _SPACE.sub("", line)
-    return re.sub(r"\baddrspacecast (ptr .*? to ptr)", r"bitcast \1", line)
