@@ -25,8 +25,8 @@ ROOT = BACKEND.parents[1]
 
 SITE = "site.tar.xz"
 MANIFEST = "manifest.json"
-#: What pycuda needs when it runs; it is itself packed as source.
-PYCUDA_NEEDS = ("pytools", "mako", "platformdirs")
+#: What pycuda needs to be built and to run; it is itself packed as source.
+PYCUDA_NEEDS = ("setuptools", "pytools", "mako", "platformdirs")
 #: glibc releases whose wheels a machine of today takes, the newest first.
 GLIBC = ("2_34", "2_28", "2_27", "2_17")
 
@@ -61,7 +61,7 @@ def pack(folder: Path, python: str, machine: str, without: Sequence[str]) -> dic
 
 
 def requirements() -> list[str]:
-    """Of bringup when it runs, of what runs pycuda, and of the examples' data."""
+    """Of bringup when it runs, and of pycuda."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return [*project["dependencies"], *PYCUDA_NEEDS]
 

@@ -28,7 +28,7 @@ PARTS: Sequence[Part] = (
     Part("programs", "one program of each kind, against its bounds", 20, "programs"),
     Part("memory", "programs bound by memory", 85, "bench:memory"),
     Part("matrices", "products of matrices", 35, "bench:matrices"),
-    Part("calls", "small programs", 15, "bench:calls"),
+    Part("calls", "small programs", 20, "bench:calls"),
     Part("digits", "training: digits", 15, "training:digits"),
     Part("transformer", "training: transformer", 40, "training:transformer"),
     Part("ops", "conformance, level ops", 25, "conformance:ops"),
@@ -36,7 +36,7 @@ PARTS: Sequence[Part] = (
     Part("runtime", "conformance, level runtime", 25, "conformance:runtime"),
     Part("memcheck", "compute-sanitizer memcheck", 25, "programs", "memcheck"),
     Part("racecheck", "compute-sanitizer racecheck", 25, "programs", "racecheck"),
-    Part("more", "other programs beside torch and jax", 30, "bench:more"),
+    Part("more", "other programs beside torch and jax", 25, "bench:more"),
 )
 
 

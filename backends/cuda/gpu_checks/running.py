@@ -61,10 +61,11 @@ def run(asked: Run, parts: Sequence[Part]) -> int:
         found["parts"][part.name] = record = {"title": part.title, "commit": commit(asked.packed)}
         seconds = min(part.seconds * patience, left)
         _run_part(asked, part, seconds, record, lambda: _write(path, found))
+        # After each part: the machine may go at any time.
+        found["bars"] = bars.judge(found)
+        _write(path, found)
+        path.with_suffix(".md").write_text(tables.table(found))
         _say(f"{part.name:12} {record['status']:12} {record['seconds']:6.1f} s  {_digest(record)}")
-    found["bars"] = bars.judge(found)
-    _write(path, found)
-    path.with_suffix(".md").write_text(tables.table(found))
     _say(f"{path}\n{tables.bars_table(found)}")
     good = all(each["status"] in ("done", "skipped") for each in found["parts"].values())
     return 0 if good and not any(bar["met"] is False for bar in found["bars"]) else 1
@@ -226,7 +227,7 @@ def _slug(asked: Run) -> str:
 
 
 def _write(path: Path, found: dict[str, Any]) -> None:
-    """Whole or not at all: the machine may go at any time."""
+    """Whole or not at all."""
     fresh = path.with_suffix(".part")
     fresh.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     fresh.replace(path)

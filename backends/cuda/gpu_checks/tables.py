@@ -89,7 +89,9 @@ def _rate(row: dict[str, Any]) -> str:
     seconds = row["seconds"]["bringup"]
     if "flops" in row:
         return f"{row['flops'] / seconds / 1e12:.1f} TFLOP/s"
-    return f"{row['bytes'] / seconds / 1e9:.0f} GB/s"
+    rate = f"{row['bytes'] / seconds / 1e9:.0f} GB/s"
+    copy = row["seconds"].get("copy")
+    return rate if copy is None else f"{rate}, {copy / seconds:.0%} of the copy's"
 
 
 def _number(value: float) -> str:
