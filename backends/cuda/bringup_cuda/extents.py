@@ -22,8 +22,8 @@ def note_extents(module: Module, launches: Iterable[Launch]) -> None:
         sizes = [_bytes(argument) for argument in launch.arguments]
         known = found.get(launch.kernel.name, sizes)
         found[launch.kernel.name] = [max(pair) for pair in zip(sizes, known, strict=True)]
-    for name, sizes in found.items():
-        members = ", ".join([f'!"{name}"', *(f"i64 {size}" for size in sizes)])
+    for name, most in found.items():
+        members = ", ".join([f'!"{name}"', *(f"i64 {size}" for size in most)])
         module.named_metadata(METADATA, module.metadata(f"!{{{members}}}"))
 
 

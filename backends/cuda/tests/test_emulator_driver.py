@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -310,6 +312,24 @@ def test_devices_have_memory_of_their_own() -> None:
         del y
     finally:
         cuda.Context.pop()
+
+
+def test_a_system_that_reserves_little_gets_gpus_with_little() -> None:
+    """And memory that was freed holds zeros again, without leaving its pages taken."""
+    limited = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+from bringup_cuda.emulator.arena import Arena
+made = Arena(4 << 30)
+assert 64 << 20 <= made.size < 4 << 30, made.size
+address = made.allocate(32 << 20)
+import ctypes
+ctypes.memset(address, 7, 32 << 20)
+made.free(address)
+assert made.allocate(32 << 20) == address
+assert ctypes.string_at(address, 32 << 20).count(0) == 32 << 20
+"""
+    subprocess.run([sys.executable, "-c", limited], check=True, timeout=60)
 
 
 # -- the order of work -----------------------------------------------------------------------------

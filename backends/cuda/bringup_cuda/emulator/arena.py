@@ -19,6 +19,10 @@ from bringup_cuda.emulator.layout import SHARED_WINDOW
 ALIGNMENT = 256
 #: Bytes between allocations that belong to none.
 GAP = 256
+#: Freed memory from this size on goes back to the system.
+_LARGE = 1 << 20
+#: A GPU with less memory than this is of no use.
+_LEAST = 64 << 20
 # Python names it since 3.13.
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 
@@ -52,16 +56,37 @@ class Reserved:
         self._view = (ctypes.c_char * 1).from_buffer(self._memory)
         self.address = ctypes.addressof(self._view)
 
+    def forget(self, offset: int, size: int) -> None:
+        """Give whole pages of this range back to the system: they hold zeros from then on."""
+        start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = (offset + size) // mmap.PAGESIZE * mmap.PAGESIZE
+        if end > start and hasattr(mmap, "MADV_DONTNEED"):
+            self._memory.madvise(mmap.MADV_DONTNEED, start, end - start)
+
+
+def _reserve(size: int) -> tuple[Reserved, Reserved, Reserved]:
+    """Data, map and cells."""
+    while True:
+        whole = size + SHARED_WINDOW
+        try:
+            return Reserved(whole), Reserved(whole // 16), Reserved(whole * 16)
+        except OSError:
+            if size <= _LEAST:
+                raise
+            size //= 2
+
 
 class Arena:
-    """The memory of one emulated GPU.  size: in bytes, of global memory."""
+    """The memory of one emulated GPU.
+
+    size: in bytes, of global memory; less where the system does not let as many addresses be
+    reserved, 17 for each byte.
+    """
 
     def __init__(self, size: int = 4 << 30) -> None:
-        self.size = size
-        self.bytes = size + SHARED_WINDOW
-        self._data = Reserved(self.bytes)
-        self._map = Reserved(self.bytes // 16)
-        self._cells = Reserved(self.bytes * 16)
+        self._data, self._map, self._cells = _reserve(size)
+        self.bytes = self._data.size
+        self.size = self.bytes - SHARED_WINDOW
         self.address = self._data.address
         self.map_address = self._map.address
         self.cells_address = self._cells.address
@@ -101,6 +126,10 @@ class Arena:
         self.used -= size
         ctypes.memset(self.map_address + (address - self.address) // 16, 0, -(-size // 16))
         self.freed = [*self.freed[-63:], Allocation(address, size)]
+        if size >= _LARGE:
+            offset = address - self.address
+            self._data.forget(offset, size)
+            self._cells.forget(16 * offset, 16 * size)
 
     def share(self, shape: bytes) -> None:
         """Say which bytes of shared memory may be touched: the map's bytes from its beginning."""

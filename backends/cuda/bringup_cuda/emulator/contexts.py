@@ -17,7 +17,7 @@ from bringup_cuda.emulator.report import KINDS, EmulatorError
 DEVICES = 2
 MEMORY = 4 << 30
 #: Picks the order of blocks, threads and streams; 0 is ascending, and as late as may be.
-SEED = "BRINGUP_EMULATOR_SEED"
+SEED = "CUDA_EMULATED_SEED"
 
 #: Bytes of shared memory that a block has without asking, and after that.
 FREE_SHARED = 48 << 10
@@ -234,7 +234,7 @@ class Device:
 
     def total_memory(self) -> int:
         """In bytes."""
-        return MEMORY
+        return state_of(self.ordinal).gpu.arena.size
 
     def get_attribute(self, attr: Any) -> int:
         """One of `device_attribute`."""
