@@ -137,6 +137,22 @@ def test_bytes_are_summed_in_i32(dtype: DType) -> None:
     assert f"m16n8k32.row.col.{'s' if dtype is int8 else 'u'}8" in made.text
 
 
+@pytest.mark.parametrize("dtypes", [(int8, uint32), (uint8, int32)], ids=str)
+def test_bytes_of_the_other_sign(dtypes: tuple[DType, DType]) -> None:
+    """What a negative byte is among unsigned numbers, the conversion says."""
+    dtype, wide = dtypes
+
+    def fn(x: Any, w: Any) -> Any:
+        attrs = {"batch": ((), ()), "contract": ((1,), (0,)), "accumulate": wide, "result": wide}
+        return apply("dot_general", (x, w), attrs)
+
+    random = np.random.default_rng(4)
+    types = dtype[40, 64], dtype[64, 24]
+    info = np.iinfo(dtype.numpy)
+    given = [random.integers(info.min, info.max + 1, t.shape).astype(dtype.numpy) for t in types]
+    check(fn, *types, inputs=given)
+
+
 def test_integers_wrap() -> None:
     random = np.random.default_rng(2)
     types = int8[20, 64], int8[64, 24]

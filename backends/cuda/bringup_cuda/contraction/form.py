@@ -102,10 +102,11 @@ def _narrow(value: Value) -> Value:
     made = value.producer
     while made is not None and made.op.name == "convert":
         (before,) = made.operands
+        # A negative number has no unsigned one, and a bool is no number.
+        same = before.dtype.kind == made.result.dtype.kind
+        from_unsigned = before.dtype.kind == "uint" and made.result.dtype.kind == "int"
         grows = before.dtype.bits < made.result.dtype.bits
-        if not grows or before.dtype.is_float != made.result.dtype.is_float:
-            break
-        if before.dtype.kind == "bool":
+        if not grows or not (same or from_unsigned):
             break
         value, made = before, before.producer
     return value
