@@ -1,7 +1,7 @@
-"""Read ``bringup devices --json`` on stdin and answer one question about one distribution.
+"""Read ``bringup devices --json`` on stdin and answer one question.
 
 ``devices.py names DISTRIBUTION`` prints its device names; having none is an error.
-``devices.py absent DISTRIBUTION`` checks that it is listed, is not ready and says why.
+``devices.py absent DEVICE`` checks that it is listed, is not ready and says why.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ def ready_names(rows: list[dict[str, str]], distribution: str) -> list[str]:
     return [row["name"] for row in found]
 
 
-def check_absent(rows: list[dict[str, str]], distribution: str) -> list[str]:
-    """One line for each of its devices, every one of which must say why it is not there."""
-    found = rows_of(rows, distribution)
+def check_absent(rows: list[dict[str, str]], device: str) -> list[str]:
+    """One line for a device, which must say why it is not there."""
+    found = [row for row in rows if row["name"] == device]
+    if not found:
+        raise SystemExit(f"`bringup devices` does not list {device}")
     for row in found:
         if row["state"] != "no hardware" or not row["reason"]:
-            raise SystemExit(f"{row['name']} should be 'no hardware' with a reason, but is {row}")
+            raise SystemExit(f"{device} should be 'no hardware' with a reason, but is {row}")
     return [f"{row['name']}: {row['state']}: {row['reason']}" for row in found]
 
 
