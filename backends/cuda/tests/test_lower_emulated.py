@@ -5,6 +5,7 @@ races: equal to the reference, by its own measure or to the last bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from bringup.passes.check import generated_inputs
 from bringup.types import TensorType
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.verdict import judge
-from bringup_cuda.commands import Translated
+from bringup_cuda.commands import Command, Launch, Translated
 from bringup_cuda.lower import to_ptx
 
 Array = np.ndarray[Any, Any]
@@ -202,6 +203,36 @@ def test_huge_arrays_have_positions_of_64_bits() -> None:
     for n, kind in ((1 << 33, "i64"), (1 << 20, "i32")):
         _, made = translated(lambda x: x * 2, [int8[n]])
         assert f"phi {kind}" in made.text
+
+
+FEW_BLOCKS: dict[str, tuple[Fn, TensorType]] = {
+    "elements": (lambda x: x * 2 + 1, f32[90_001]),
+    "sums of rows": (lambda x: bu.sum(x, axis=1), f32[9, 5000]),
+    "sums of odd rows": (lambda x: bu.sum(x, axis=1), f32[9, 5001]),
+    "sums of short rows": (lambda x: bu.sum(x, axis=1), f32[700, 12]),
+    "sums of columns": (lambda x: bu.sum(x, axis=0), f32[300, 1500]),
+    "softmax in warps": (lambda x: bu.nn.softmax(x, axis=1), f32[100, 64]),
+    "softmax in registers": (lambda x: bu.nn.softmax(x, axis=1), f32[9, 1500]),
+    "softmax in shared memory": (lambda x: bu.nn.softmax(x, axis=1), f32[5, 40_001]),
+    "softmax of columns": (lambda x: bu.nn.softmax(x, axis=0), f32[2000, 70]),
+    "transposition": (lambda x: x.T * 2, f32[100, 130]),
+}
+
+
+@pytest.mark.parametrize("name", FEW_BLOCKS)
+def test_blocks_take_several_turns(name: str) -> None:
+    """Fewer blocks than there is work for: what one turn shares, the next one does not spoil."""
+    fn, type_ = FEW_BLOCKS[name]
+    program, made = translated(fn, [type_])
+    assert max(kernel.blocks for kernel in made.kernels) > 4
+    fewer = replace(made, commands=tuple(_at_most(c, 2) for c in made.commands))
+    within_bounds(fn, [type_], lambda arrays: run_program(program, fewer, arrays))
+
+
+def _at_most(command: Command, blocks: int) -> Command:
+    assert isinstance(command, Launch)
+    kernel = command.kernel
+    return replace(command, kernel=replace(kernel, blocks=min(kernel.blocks, blocks)))
 
 
 def test_work_in_place() -> None:
