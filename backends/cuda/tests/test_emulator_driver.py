@@ -216,6 +216,33 @@ def test_freeing_waits_for_the_device(add: Callable[..., None]) -> None:
     assert look(y) == [n + 1 for n in NUMBERS]
 
 
+def test_memory_dropped_while_work_is_done_waits_for_it(add: Callable[..., None]) -> None:
+    """The garbage collector runs anywhere, inside a launch for one."""
+    stream = cuda.Stream(1)
+    x, y, held = on_device(NUMBERS), on_device([0] * COUNT), [cuda.mem_alloc(512)]
+    cuda.Context.synchronize()
+    free = cuda.mem_get_info()[0]
+    stream.add(held.clear)
+    add(x, y, 1, stream)
+    stream.synchronize()
+    assert look(y, stream) == [n + 1 for n in NUMBERS]
+    assert cuda.mem_get_info()[0] == free
+    other = cuda.mem_alloc(256)
+    assert cuda.mem_get_info()[0] == free + 256
+    other.free()
+
+
+def test_a_fault_found_while_memory_is_dropped_is_raised_later(add: Callable[..., None]) -> None:
+    stream = cuda.Stream(1)
+    x, y = on_device(NUMBERS), on_device([0] * COUNT)
+    add(x, int(y) + 4, 1, stream)
+    del x
+    gc.collect()
+    with pytest.raises(cuda.LaunchError, match=r"cuMemFree failed: .*add: out of bounds"):
+        stream.synchronize()
+    stream.synchronize()
+
+
 @pytest.mark.parametrize("late", [0, 4])
 def test_copies_stay_inside_one_allocation(late: int) -> None:
     x = on_device(NUMBERS)

@@ -99,6 +99,10 @@ class State:
         self.gpu = Gpu(MEMORY, seed)
         self.queues = Queues(seed)
         self.failed: LaunchError | None = None
+        #: A fault that nobody was told of yet.
+        self.pending: LaunchError | None = None
+        #: Memory that was dropped while work was done.
+        self.dropped: list[int] = []
         self.handles = 0x1000 * (index + 1)
 
     def handle(self) -> int:
@@ -107,9 +111,12 @@ class State:
         return self.handles
 
     def usable(self) -> None:
-        """Raises the error that ended the context."""
+        """Raises the error that ended the context, or one that nobody was told of."""
         if self.failed is not None:
             raise LaunchError(*self.failed.args)
+        if self.pending is not None:
+            pending, self.pending = self.pending, None
+            raise pending
 
     def fail(self, call: str, error: EmulatorError) -> LaunchError:
         """The error to raise; it ends the context where the fault is fatal."""

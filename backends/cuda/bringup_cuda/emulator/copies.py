@@ -17,7 +17,7 @@ from bringup_cuda.emulator.contexts import (
     stream_of,
     waited,
 )
-from bringup_cuda.emulator.queues import LOCK
+from bringup_cuda.emulator.queues import LOCK, is_working
 from bringup_cuda.emulator.report import EmulatorError
 
 
@@ -43,11 +43,22 @@ class DeviceAllocation:
 
 def _give_back(state: State, address: int) -> None:
     with LOCK:
-        try:
-            if state.failed is None:
+        state.dropped.append(address)
+        if not is_working():
+            _free_dropped(state)
+
+
+def _free_dropped(state: State) -> None:
+    """Run all work, then free what nobody holds."""
+    while state.dropped:
+        address = state.dropped.pop()
+        done = state.failed is not None
+        while not done:
+            try:
                 state.queues.wait_all()
-        except EmulatorError as error:
-            state.fail("cuMemFree", error)
+                done = True
+            except EmulatorError as error:
+                state.pending = state.fail("cuMemFree", error)
         state.gpu.arena.free(address)
 
 
@@ -57,6 +68,7 @@ def mem_alloc(bytes: int, /) -> DeviceAllocation:
     if bytes <= 0:
         raise LogicError("cuMemAlloc failed: invalid argument")
     with LOCK:
+        _free_dropped(state)
         try:
             return DeviceAllocation(state, state.gpu.arena.allocate(bytes))
         except OutOfArena:

@@ -15,6 +15,16 @@ from collections.abc import Callable, Iterable
 
 #: One lock for all devices: copies between them take two.
 LOCK = threading.RLock()
+#: The work that is being done, under the lock.
+_doing: list[Work] = []
+
+
+def is_working() -> bool:
+    """Whether this is called, under the lock, from inside a piece of work.
+
+    Whatever the garbage collector calls may be, and must then leave other work alone.
+    """
+    return bool(_doing)
 
 
 class Work:
@@ -109,8 +119,10 @@ class Queues:
         work.done = True
         work.before = ()
         action, work.action = work.action, None
+        _doing.append(work)
         try:
             if action is not None:
                 action()
         finally:
+            _doing.pop()
             work.at = time.perf_counter()
