@@ -87,13 +87,12 @@ def _ten(xp: Any) -> Function:
 
 def memory(quick: bool) -> Sequence[Row]:
     """Programs bound by memory, which have bars."""
+    return (*_elementwise(quick), *_reductions(quick), *_by_rows(quick))
+
+
+def _elementwise(quick: bool) -> Sequence[Row]:
     n = 10**4 if quick else 10**8
     v = Operand((n,))
-    side = 100 if quick else 10**4
-    square = Operand((side, side))
-    m, k = (16, 256) if quick else (8192, 4096)
-    big, line = Operand((m, k)), Operand((k,))
-    half = Operand((m, k), "bfloat16")
     return (
         Row(
             "x + y*z", "elementwise", (v, v, v), 4 * n,
@@ -105,6 +104,13 @@ def memory(quick: bool) -> Sequence[Row]:
             "tanh(x*y + z) * exp(-x*x) + y", "elementwise", (v, v, v), 4 * n,
             _chain, _chain, lambda jax: _chain(jax.numpy),
         ),
+    )  # fmt: skip
+
+
+def _reductions(quick: bool) -> Sequence[Row]:
+    side = 100 if quick else 10**4
+    v, square = Operand((side**2,)), Operand((side, side))
+    return (
         Row(
             "sum(x)", "reduction", (v,), 4,
             lambda bu: bu.sum, lambda torch: torch.sum, lambda jax: jax.numpy.sum,
@@ -127,6 +133,14 @@ def memory(quick: bool) -> Sequence[Row]:
             lambda torch: lambda x: torch.sum(x, 0),
             lambda jax: lambda x: jax.numpy.sum(x, axis=0),
         ),
+    )  # fmt: skip
+
+
+def _by_rows(quick: bool) -> Sequence[Row]:
+    m, k = (16, 256) if quick else (8192, 4096)
+    big, line = Operand((m, k)), Operand((k,))
+    half = Operand((m, k), "bfloat16")
+    return (
         Row(
             "softmax f32", "rows", (big,), big.nbytes,
             lambda bu: lambda x: bu.nn.softmax(x, axis=-1),
@@ -191,19 +205,15 @@ def calls(quick: bool) -> Sequence[Row]:
 
 def more(quick: bool) -> Sequence[Row]:
     """Others, without bars."""
+    return (*_products(quick), *_moving(quick))
+
+
+def _products(quick: bool) -> Sequence[Row]:
     n = 64 if quick else 4096
-    square, half = Operand((n, n)), Operand((n, n), "bfloat16")
+    square, half, few = Operand((n, n)), Operand((n, n), "bfloat16"), Operand((8, n), "bfloat16")
     b, h, length, depth = (1, 2, 32, 16) if quick else (4, 16, 2048, 64)
     heads = Operand((b, h, length, depth), "bfloat16")
-    lines = Operand((16, 64) if quick else (1024, 16384))
-    table, words = Operand((1000, 64)), Operand((500 if quick else 10**6,), "int32", 1000)
-    few = Operand((8, n), "bfloat16")
     return (
-        Row(
-            "transpose + 1", "other", (square,), square.nbytes,
-            lambda bu: lambda x: bu.matrix_transpose(x) + 1,
-            lambda torch: lambda x: x.mT + 1, lambda jax: lambda x: x.T + 1,
-        ),
         Row(
             "f32 product", "other", (square, square), square.nbytes,
             lambda bu: lambda x, w: x @ w, lambda torch: torch.matmul,
@@ -222,6 +232,19 @@ def more(quick: bool) -> Sequence[Row]:
                 q, k, v, is_causal=True
             ),
             None, flops=2 * b * h * length**2 * depth, difference=2e-2,
+        ),
+    )  # fmt: skip
+
+
+def _moving(quick: bool) -> Sequence[Row]:
+    n = 64 if quick else 4096
+    square, lines = Operand((n, n)), Operand((16, 64) if quick else (1024, 16384))
+    table, words = Operand((1000, 64)), Operand((500 if quick else 10**6,), "int32", 1000)
+    return (
+        Row(
+            "transpose + 1", "other", (square,), square.nbytes,
+            lambda bu: lambda x: bu.matrix_transpose(x) + 1,
+            lambda torch: lambda x: x.mT + 1, lambda jax: lambda x: x.T + 1,
         ),
         Row(
             "running sums of rows", "other", (lines,), lines.nbytes,
