@@ -17,8 +17,8 @@ import numpy as np
 import bringup as bu
 from bringup.program.program import Program
 from bringup.types import TensorType
-from bringup_cuda.commands import Argument, Clear, Copy, Launch, Scratch, Translated
-from bringup_cuda.emulator import Gpu, load
+from bringup_cuda.commands import Argument, Clear, Command, Copy, Launch, Scratch, Translated
+from bringup_cuda.emulator import Gpu, Loaded, load
 from bringup_cuda.lower import _machine, translate
 
 Array = np.ndarray[Any, Any]
@@ -36,65 +36,73 @@ def translated(
     return program, translate(program, architecture)
 
 
+class _Memory:
+    """The buffers of one run on the emulated GPU."""
+
+    def __init__(self, program: Program, made: Translated, inputs: Sequence[Array]) -> None:
+        self.arena = gpu().arena
+        self.live: list[int] = []
+        self.places = {
+            "input": [self._put(array) for array in inputs],
+            "output": [self._room(t.nbytes) for t in program.outputs],
+            "constant": [self._put(np.asarray(c.elements)) for c in program.constants],
+            "arena": [self._room(program.arena_bytes)],
+        }
+        self.scratch = self._room(made.scratch_bytes)
+
+    def _room(self, nbytes: int) -> int:
+        self.live.append(self.arena.allocate(max(nbytes, 1)))
+        return self.live[-1]
+
+    def _put(self, array: Array) -> int:
+        whole = np.ascontiguousarray(array)
+        address = self._room(whole.nbytes)
+        ctypes.memmove(address, whole.ctypes.data, whole.nbytes)
+        return address
+
+    def where(self, argument: Argument) -> int:
+        if isinstance(argument, Scratch):
+            return self.scratch + argument.offset
+        index = 0 if argument.space == "arena" else argument.index
+        return self.places[argument.space][index] + argument.offset
+
+    def free(self) -> None:
+        for address in self.live:
+            self.arena.free(address)
+
+
 def run_program(
     program: Program, made: Translated, inputs: Sequence[Array], seed: int = 0
 ) -> list[Array]:
     """The outputs of a program without control flow."""
-    machine = gpu()
-    machine.seed = seed
+    gpu().seed = seed
     module = load(made.text)
-    live: list[int] = []
-
-    def room(nbytes: int) -> int:
-        live.append(machine.arena.allocate(max(nbytes, 1)))
-        return live[-1]
-
-    def put(array: Array) -> int:
-        whole = np.ascontiguousarray(array)
-        address = room(whole.nbytes)
-        ctypes.memmove(address, whole.ctypes.data, whole.nbytes)
-        return address
-
-    places = {
-        "input": [put(array) for array in inputs],
-        "output": [room(t.nbytes) for t in program.outputs],
-        "constant": [put(np.asarray(c.elements)) for c in program.constants],
-    }
-    arena, scratch = room(program.arena_bytes), room(made.scratch_bytes)
-
-    def where(argument: Argument) -> int:
-        if isinstance(argument, Scratch):
-            return scratch + argument.offset
-        if argument.space == "arena":
-            return arena + argument.offset
-        return places[argument.space][argument.index] + argument.offset
-
+    memory = _Memory(program, made, inputs)
     try:
         for command in made.commands:
-            if isinstance(command, Launch):
-                kernel = command.kernel
-                machine.launch(
-                    module,
-                    kernel.name,
-                    (kernel.blocks, 1, 1),
-                    (kernel.threads, 1, 1),
-                    [where(a) for a in command.arguments],
-                    kernel.shared_bytes,
-                )
-            elif isinstance(command, Clear):
-                ctypes.memset(where(command.target), 0, command.nbytes)
-            else:
-                assert isinstance(command, Copy), command
-                ctypes.memmove(where(command.target), where(command.source), command.nbytes)
+            _run_command(module, command, memory)
         results: list[Array] = []
-        for type_, address in zip(program.outputs, places["output"], strict=True):
+        for type_, address in zip(program.outputs, memory.places["output"], strict=True):
             result = np.empty(type_.shape, type_.dtype.numpy)
             ctypes.memmove(result.ctypes.data, address, result.nbytes)
             results.append(result)
         return results
     finally:
-        for address in live:
-            machine.arena.free(address)
+        memory.free()
+
+
+def _run_command(module: Loaded, command: Command, memory: _Memory) -> None:
+    where = memory.where
+    if isinstance(command, Launch):
+        kernel = command.kernel
+        grid, block = (kernel.blocks, 1, 1), (kernel.threads, 1, 1)
+        given = [where(a) for a in command.arguments]
+        gpu().launch(module, kernel.name, grid, block, given, kernel.shared_bytes)
+    elif isinstance(command, Clear):
+        ctypes.memset(where(command.target), 0, command.nbytes)
+    else:
+        assert isinstance(command, Copy), command
+        ctypes.memmove(where(command.target), where(command.source), command.nbytes)
 
 
 def run(

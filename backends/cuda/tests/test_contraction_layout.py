@@ -12,7 +12,7 @@ from bringup import bfloat16, float32, float64, int8
 from bringup.dtypes import DType
 from bringup.llvm import text as ir
 from bringup.llvm.text import Builder, Module
-from bringup_cuda.contraction.copying import CHUNK, Layout
+from bringup_cuda.contraction.layout import CHUNK, Layout
 from bringup_cuda.contraction.points import number
 from bringup_cuda.contraction.tiles import SCALAR, TENSOR
 from bringup_cuda.emulator import run

@@ -12,9 +12,9 @@ from bringup.kernel.index import Axis, Expr
 from bringup.llvm.scalar import is_half
 from bringup.program.program import OpStep
 from bringup.records import record
-from bringup_cuda.contraction.copying import Layout, Plan, plan_copy
 from bringup_cuda.contraction.engine import sum_stride, sum_type
 from bringup_cuda.contraction.form import Contraction, Factor
+from bringup_cuda.contraction.layout import Layout, Plan, plan_copy
 from bringup_cuda.contraction.tiles import has_async, shared_bytes
 
 MEMBER, QUERY, KEY, DEPTH, VALUE, LEAD = 0, 1, 2, 3, 4, 8

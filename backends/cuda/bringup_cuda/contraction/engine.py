@@ -8,7 +8,7 @@ from typing import Protocol
 from bringup.dtypes import DType
 from bringup.llvm import text as ir
 from bringup.llvm.text import Type, Val
-from bringup_cuda.contraction.copying import CHUNK
+from bringup_cuda.contraction.layout import CHUNK
 
 
 class Engine(Protocol):

@@ -8,8 +8,8 @@ from bringup.dtypes import DType
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, widen
 from bringup.llvm.text import Builder, Val, const, vec
-from bringup_cuda.contraction.copying import CHUNK, Layout
 from bringup_cuda.contraction.engine import sum_type
+from bringup_cuda.contraction.layout import CHUNK, Layout
 from bringup_cuda.contraction.points import number
 from bringup_cuda.contraction.tiles import Tile
 

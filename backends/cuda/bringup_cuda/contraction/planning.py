@@ -9,9 +9,9 @@ from bringup.graph import Value
 from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
 from bringup.records import record
-from bringup_cuda.contraction.copying import Plan, plan_copy
 from bringup_cuda.contraction.engine import sum_stride, sum_type
 from bringup_cuda.contraction.form import Contraction, Factor, recognise, size
+from bringup_cuda.contraction.layout import Plan, plan_copy
 from bringup_cuda.contraction.tiles import (
     SCALAR,
     SCALAR_RATE,

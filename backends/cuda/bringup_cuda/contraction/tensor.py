@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from bringup.dtypes import DType
 from bringup.llvm import text as ir
 from bringup.llvm.text import Builder, Val, const, struct_type, vec
-from bringup_cuda.contraction.copying import CHUNK, Layout
+from bringup_cuda.contraction.layout import CHUNK, Layout
 from bringup_cuda.contraction.points import number
 from bringup_cuda.contraction.tiles import Tile
 
