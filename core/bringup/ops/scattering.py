@@ -392,4 +392,4 @@ dynamic_update_slice = define(
     )
 )
 
-__all__ = ["dynamic_update_slice", "scatter", "scatter_windows"]
+__all__ = ["Windows", "dynamic_update_slice", "scatter", "scatter_windows"]

@@ -9,8 +9,7 @@ from bringup.dtypes import DType
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type
 from bringup.llvm.text import Builder, Val, const
-from bringup.ops._windows import Windows
-from bringup.ops.scattering import scatter_windows
+from bringup.ops.scattering import Windows, scatter_windows
 from bringup.program.program import OpStep
 from bringup.records import record
 
