@@ -19,7 +19,7 @@ from emulated_kernels import (
     on_gpu,
 )
 
-from bringup.errors import UnsupportedError
+from bringup.errors import CompileError, UnsupportedError
 from bringup_cuda.emulator import EmulatorError, load, run
 from bringup_cuda.emulator.switching import host
 
@@ -232,3 +232,28 @@ def test_the_switch_of_aarch64_keeps_what_a_callee_must() -> None:
 def test_hosts_that_nobody_wrote_a_switch_for() -> None:
     with pytest.raises(UnsupportedError, match="riscv64"):
         host("riscv64")
+
+
+# -- what it refuses -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("call void @llvm.nvvm.unheard.of()", "no shim of llvm.nvvm.unheard.of"),
+        ('call void asm sideeffect "bar.sync 0;", ""()', "does not run PTX"),
+        (
+            "call void @llvm.memset.p1.i64(ptr addrspace(1) %out, i8 0, i64 4, i1 false)",
+            "no shim of llvm.memset",
+        ),
+        ("%w = load <128 x i32>, ptr addrspace(1) %in, align 4", "512 bytes is wider"),
+        ("%w = add i32 %v, 1.0", "LLVM refuses the emitted IR"),
+    ],
+)
+def test_what_it_cannot_run_is_refused(body: str, said: str) -> None:
+    declared = """
+declare void @llvm.nvvm.unheard.of()
+declare void @llvm.memset.p1.i64(ptr addrspace(1), i8, i64, i1)
+"""
+    with pytest.raises(CompileError, match=said):
+        load(HEAD + declared + OPEN + body + "\n  %r = add i32 %v, 0" + CLOSE)

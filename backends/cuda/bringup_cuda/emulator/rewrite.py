@@ -73,6 +73,10 @@ class Rewritten:
 
 
 _HIGHEST_GRANULE = 4
+#: Intrinsics of GPUs, and those that touch memory, need a shim.
+_UNKNOWN = ("llvm.nvvm.", "llvm.masked.", "llvm.memcpy.", "llvm.memmove.", "llvm.memset.")
+#: The widest access that `Access` has room for.
+_WIDEST = 255
 
 
 def rewrite(source: str, *, checked: bool) -> Rewritten:
@@ -277,6 +281,8 @@ class _Rewriter:
         if not self.checked:
             return []
         size = size_of(type)
+        if size > _WIDEST:
+            raise CompileError(f"an access of {size} bytes is wider than the emulator checks")
         low = size | align
         self.function.granule = min(self.function.granule, (low & -low).bit_length() - 1)
         access = Access.pack(size, align, int(found["space"] or 0), kind)
@@ -358,7 +364,7 @@ class _Rewriter:
             return [f"  call void @emu.trap(ptr %emu.t, i32 {self._site(line)})"]
         if name in self.shims:
             return self._shim(line, found, self.shims[name])
-        if name.startswith(("llvm.nvvm.", "llvm.masked.")):
+        if name.startswith(_UNKNOWN):
             raise CompileError(f"the emulator has no shim of {name}")
         return [plain(line)]
 
