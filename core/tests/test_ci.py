@@ -55,23 +55,23 @@ def test_the_ready_devices_of_one_distribution_are_named() -> None:
 
 
 def test_an_absent_device_says_why() -> None:
-    rows = [row("x", "no hardware", "no driver")]
-    assert devices.check_absent(rows, "bringup-x") == ["x: no hardware: no driver"]
+    rows = [row("x", "no hardware", "no driver"), row("x-emulated")]
+    assert devices.check_absent(rows, "x") == ["x: no hardware: no driver"]
 
 
 @pytest.mark.parametrize(
-    ("question", "rows", "message"),
+    ("question", "about", "rows", "message"),
     [
-        ("ready_names", [], "does not list it"),
-        ("ready_names", [row("x", "broken", "ImportError")], "x is broken: ImportError"),
-        ("check_absent", [], "does not list it"),
-        ("check_absent", [row("x")], "should be 'no hardware'"),
-        ("check_absent", [row("x", "no hardware")], "should be 'no hardware' with a reason"),
-        ("check_absent", [row("x", "broken", "ImportError")], "should be 'no hardware'"),
+        ("ready_names", "bringup-x", [], "does not list it"),
+        ("ready_names", "bringup-x", [row("x", "broken", "ImportError")], "x is broken: Import"),
+        ("check_absent", "x", [row("y")], "does not list x"),
+        ("check_absent", "x", [row("x")], "should be 'no hardware'"),
+        ("check_absent", "x", [row("x", "no hardware")], "should be 'no hardware' with a reason"),
+        ("check_absent", "x", [row("x", "broken", "ImportError")], "should be 'no hardware'"),
     ],
 )
 def test_a_device_in_another_state_stops_the_check(
-    question: str, rows: list[dict[str, str]], message: str
+    question: str, about: str, rows: list[dict[str, str]], message: str
 ) -> None:
     with pytest.raises(SystemExit, match=message):
-        getattr(devices, question)(rows, "bringup-x")
+        getattr(devices, question)(rows, about)
