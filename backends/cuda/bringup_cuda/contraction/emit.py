@@ -128,14 +128,21 @@ class _Emitter:
         start = b.gep(self.shared, at, ir.i8)
         return start, b.gep(start, left, ir.i8)
 
+    @property
+    def _later(self) -> bool:
+        """Whether some copies are asynchronous."""
+        return any(plan.asynchronous for plan in self.planned.plans)
+
     def _pipeline(self, copiers: Sequence[Copier], engine: Engine) -> list[Val]:
-        _b, planned = self.b, self.planned
-        stages, depth = planned.tile.stages, planned.plans[0].layout.depth
+        """The sums of all tiles along the inner axes."""
+        depth, ahead = self.planned.plans[0].layout.depth, self.planned.tile.stages - 1
         trips = -(-size(self.made.inner) // depth)
-        later = any(plan.asynchronous for plan in planned.plans)
-        for n in range(min(stages - 1, trips)):
+        for n in range(min(ahead, trips)):
             self._fetch(copiers, number(n * depth), number(n))
-        return self._loop(copiers, engine, trips, later)
+        # What is waited for is counted in groups, of which there are as many for a short sum.
+        for _ in range(ahead - trips):
+            self._commit()
+        return self._loop(copiers, engine, trips)
 
     def _fetch(self, copiers: Sequence[Copier], first: Val, stage: Val) -> None:
         """Bring the tiles that start at ``first``, one group of copies."""
@@ -145,24 +152,24 @@ class _Emitter:
         self._commit()
 
     def _commit(self) -> None:
-        if any(plan.asynchronous for plan in self.planned.plans):
+        if self._later:
             self.b.intrinsic("llvm.nvvm.cp.async.commit.group", ir.void, (), ())
 
-    def _loop(
-        self, copiers: Sequence[Copier], engine: Engine, trips: int, later: bool
-    ) -> list[Val]:
+    def _wait(self, pending: int) -> None:
+        """Until this block's copies are there but for the last groups."""
+        if self._later:
+            self.b.intrinsic("llvm.nvvm.cp.async.wait.group", ir.void, (number(pending),), ())
+        self._barrier()
+
+    def _loop(self, copiers: Sequence[Copier], engine: Engine, trips: int) -> list[Val]:
         b, planned = self.b, self.planned
         ahead = planned.tile.stages - 1
         depth = planned.plans[0].layout.depth
-        started = min(ahead, trips)
-        for _ in range(ahead - started):
-            self._commit()
-        carried = [number(0), number(started % planned.tile.stages), *engine.start()]
-        with b.loop(number(0), number(trips), 1, carried) as loop:
+        with b.loop(
+            number(0), number(trips), 1, [number(0), number(ahead), *engine.start()]
+        ) as loop:
             stage, free = loop.carried[:2]
-            if later:
-                self.b.intrinsic("llvm.nvvm.cp.async.wait.group", ir.void, (number(ahead - 1),), ())
-            self._barrier()
+            self._wait(ahead - 1)
             coming = b.add(loop.index, number(ahead))
             more = b.icmp("slt", coming, number(trips))
             slots = self._slots(free)
@@ -171,9 +178,7 @@ class _Emitter:
             sums = engine.step(*self._slots(stage), loop.carried[2:])
             self._store_next(copiers, values, more, slots)
             loop.next(self._after(stage), self._after(free), *sums)
-        if later:
-            self.b.intrinsic("llvm.nvvm.cp.async.wait.group", ir.void, (number(0),), ())
-        self._barrier()
+        self._wait(0)
         return list(loop.carried[2:])
 
     def _after(self, stage: Val) -> Val:
@@ -186,28 +191,20 @@ class _Emitter:
         self, copiers: Sequence[Copier], first: Val, more: Val, slots: tuple[Val, Val]
     ) -> list[list[Val]]:
         """Begin what can be copied while products are summed, and load the rest to registers."""
-        counts: list[int] = []
+        found: list[list[Val]] = []
 
         def start() -> list[Val]:
-            found: list[Val] = []
             for copier, slot in zip(copiers, slots, strict=True):
                 copier.start(first, slot)
-                loaded = copier.load(first)
-                counts.append(len(loaded))
-                found += loaded
-            return found
+                found.append(copier.load(first))
+            return [value for values in found for value in values]
 
         def nothing() -> list[Val]:
-            return [ir.zero(v.type) for v in kinds]
+            return [ir.zero(value.type) for values in found for value in values]
 
-        kinds: list[Val] = []
-
-        def remember() -> list[Val]:
-            kinds.extend(start())
-            return kinds
-
-        flat = list(self.b.cond(more, remember, nothing))
-        return [flat[: counts[0]], flat[counts[0] :]]
+        flat = self.b.cond(more, start, nothing)
+        count = len(found[0])
+        return [list(flat[:count]), list(flat[count:])]
 
     def _store_next(
         self,
