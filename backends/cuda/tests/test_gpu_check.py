@@ -64,7 +64,7 @@ def _lasting() -> list[str]:
     return [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
 
 
-def _task(tmp_path: Path, argument: str = "", seconds: float = 60) -> Task:
+def _task(tmp_path: Path, argument: str = "", seconds: float = 600) -> Task:
     out = tmp_path / "rows.jsonl"
     out.write_text("")
     return Task(argument, EMULATED, time.monotonic() + seconds, True, out)
@@ -164,7 +164,7 @@ def _saying(monkeypatch: pytest.MonkeyPatch, scripts: dict[str, str]) -> list[Pa
         return [sys.executable, "-c", scripts[part.name], str(out)]
 
     monkeypatch.setattr(running, "_command", command)
-    return [Part(name, name, 2, "programs") for name in scripts]
+    return [Part(name, name, 3, "programs") for name in scripts]
 
 
 def test_a_part_that_fails_hangs_or_dies_is_recorded_and_the_rest_goes_on(
@@ -179,7 +179,7 @@ def test_a_part_that_fails_hangs_or_dies_is_recorded_and_the_rest_goes_on(
         "good": row,
     }
     monkeypatch.setattr(running, "GRACE", 0.1)
-    assert running.run(_run(tmp_path), _saying(monkeypatch, scripts)) == 1
+    assert running.run(_run(tmp_path, 15), _saying(monkeypatch, scripts)) == 1
     found = _parts_of(tmp_path)
     states = {name: part["status"] for name, part in found.items()}
     assert states == {
