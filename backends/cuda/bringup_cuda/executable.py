@@ -60,16 +60,13 @@ class CudaExecutable:
         assert len(inputs) == self._inputs
         made: list[Block] = []
         try:
-            alloc = device.alloc
             for nbytes in self._fresh:
-                made.append(alloc(nbytes))
-            outputs = self._placed(inputs, made) if self._aliases else made
-            if self._scratch:
-                arena = alloc(self._scratch)
-                made = [*made, arena]
-                at = arena.address
-            else:
-                arena, at = None, 0
+                made.append(device.alloc(nbytes))
+            outputs = self._placed(inputs, made) if self._aliases else list(made)
+            arena = device.alloc(self._scratch) if self._scratch else None
+            if arena is not None:
+                made.append(arena)
+            at = 0 if arena is None else arena.address
             # Before it is queued: what fails at once may be about launches just queued.
             device.pending.append((device.streams.latest + 1, locator(), self._launched))
             device.queue(
