@@ -98,7 +98,8 @@ def test_parts_are_chosen_by_name_and_unknown_ones_are_refused() -> None:
 
 @pytest.mark.usefixtures("environment")
 def test_parts_run_in_processes_and_what_they_find_is_written(tmp_path: Path) -> None:
-    words = ["run", "--device", EMULATED, "--quick", "--only", "install,smoke,calls,memcheck"]
+    words = ["run", "--device", EMULATED, "--quick", "--minutes", "60"]
+    words += ["--only", "install,smoke,calls,memcheck"]
     assert gpu_check.main([*words, "--results", str(tmp_path)]) == 0
     found = json.loads((tmp_path / f"gpu-{EMULATED}.json").read_text())
     states = {name: part["status"] for name, part in found["parts"].items()}
