@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -37,3 +41,30 @@ def _no_programs_of_other_modules() -> Iterator[None]:
     """Thousands of programs on devices that are gone make every search for garbage slow."""
     yield
     importlib.import_module("bringup").clear_caches()
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run code in a new interpreter with a cache of the test's own; it must exit with 0.
+
+    options: of the interpreter.  environment: on top of this process's; nothing of the SDK's own.
+    """
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("BRINGUP_")}
+
+    def run(
+        code: str, *options: str, timeout: float = 60, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        env = {**inherited, "XDG_CACHE_HOME": str(tmp_path), **environment}
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore::DeprecationWarning", *options, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=env,
+            cwd=tmp_path,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return run

@@ -180,8 +180,9 @@ from bringup.dtypes import u64 as uint64
 from bringup.errors import BringupError
 from bringup.tracing import pytree as tree
 from bringup.types import TensorType
+from bringup.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __array_api_version__ = _API_VERSION
 
 #: Namespaces that are imported when they are first asked for.

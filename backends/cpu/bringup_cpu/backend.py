@@ -50,9 +50,9 @@ class CpuBackend(Backend):
 
         Raises UnsupportedError, CompileError.
         """
+        from bringup.llvm.host.engine import engine
         from bringup_cpu.codegen import generate
         from bringup_cpu.emit_pool import MAX_THREADS
-        from bringup_cpu.engine import engine
         from bringup_cpu.target import target as find_target
 
         found = find_target(target)

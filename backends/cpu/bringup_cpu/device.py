@@ -10,10 +10,10 @@ import numpy as np
 
 from bringup.backend import Capabilities, Device, Handle
 from bringup.backend.dispatch import ArrayLayout, Dispatcher
+from bringup.llvm.host.engine import engine
 from bringup.program.program import Program
 from bringup.runtime import timeline
 from bringup.types import TensorType
-from bringup_cpu.engine import engine
 from bringup_cpu.executable import CpuExecutable, TracedExecutable
 from bringup_cpu.memory import Memory, memory
 from bringup_cpu.pool import pool

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bringup.backend.dispatch import ArrayLayout, FastArg, FastEntry, slot_offset
+from bringup.llvm.host.engine import engine
 from bringup.llvm.text import Module
 from bringup.program.program import Program
 from bringup_cpu.emit_dispatch import (
@@ -32,7 +33,6 @@ from bringup_cpu.emit_dispatch import (
     ObjectLayout,
     Table,
 )
-from bringup_cpu.engine import engine
 from bringup_cpu.executable import CpuExecutable
 from bringup_cpu.memory import memory
 from bringup_cpu.runtime import OBJECT_BYTES, RUNTIME_LEVEL, builtin, has_gil, header, runtime

@@ -8,9 +8,9 @@ is read of Python's and numpy's objects is at offsets that a self-test has found
 
 from __future__ import annotations
 
+from bringup.llvm.host.emit import NULL, Emit, define, number
 from bringup.llvm.text import Block, Module, Val, array, i32, i64, ptr, void
 from bringup.records import record
-from bringup_cpu.emit import NULL, Emit, define, number
 from bringup_cpu.emit_memory import HeaderLayout
 
 EXPORTS = ("dispatch_call", "dispatch_install")

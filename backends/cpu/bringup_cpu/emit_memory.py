@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import mmap
 
+from bringup.llvm.host.emit import NULL, Emit, define, number
 from bringup.llvm.text import Module, Val, array, const, i1, i8, i32, i64, ptr, void
 from bringup.records import record
-from bringup_cpu.emit import NULL, Emit, define, number
 
 HEADER = 64
 LARGE = 1 << 20

@@ -13,8 +13,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+from bringup.llvm.host.emit import NULL, Emit, define, number
 from bringup.llvm.text import Module, Val, array, const, i8, i32, i64, ptr, void
-from bringup_cpu.emit import NULL, Emit, define, number
 
 EXPORTS = ("bringup_parallel", "bringup_threads", "pool_address", "pool_reset", "pool_spin")
 MAX_THREADS = 256

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from bringup.graph import Literal
+from bringup.llvm.host.engine import Code
 from bringup.program.program import Program
 from bringup.runtime import timeline
 from bringup_cpu.codegen import NativeCode
-from bringup_cpu.engine import Code
 from bringup_cpu.memory import Memory
 from bringup_cpu.spans import Records
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import bringup.llvm
+from bringup.llvm.host.engine import Code, Deferred, Engine, engine
+from bringup.llvm.host.halves import HALVES, emit_halves
 from bringup.llvm.text import Module
-from bringup_cpu.emit_half import HALVES, emit_halves
 from bringup_cpu.emit_memory import EXPORTS as MEMORY_EXPORTS
 from bringup_cpu.emit_memory import HeaderLayout, MemoryEmitter
 from bringup_cpu.emit_pool import EXPORTS as POOL_EXPORTS
 from bringup_cpu.emit_pool import PoolEmitter
-from bringup_cpu.engine import Code, Deferred, Engine, engine
 
 #: Of LLVM's code generator: its optimiser takes 30 ms for what makes an allocation 2 ns faster.
 RUNTIME_LEVEL = 0
@@ -90,7 +90,8 @@ def _module(locked: bool) -> str | Deferred:
         return str(module)
 
     try:
-        files = state_of(Path(__file__).parent, Path(bringup.llvm.__file__).parent)
+        emitters = Path(bringup.llvm.__file__).parent
+        files = state_of(Path(__file__).parent, emitters, emitters / "host")
     except OSError:  # the package is no folder
         return make()
     return Deferred(f"runtime {header.python} {locked} {pause} {files}", make)

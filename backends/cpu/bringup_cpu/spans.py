@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from bringup.llvm.host.emit import Emit, define, number
 from bringup.llvm.text import Callee, Module, Val, array, const, i32, i64, ptr, void
 from bringup.runtime import timeline
-from bringup_cpu.emit import Emit, define, number
 
 #: `time.perf_counter_ns` reads this clock, and so does the timeline.
 _CLOCK = getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC)

@@ -40,7 +40,7 @@ def host_loops() -> LoopTarget:
     """Vector registers of this CPU."""
     if platform.machine() not in _X86:
         return LoopTarget(vector_bits=128, registers=32)
-    from bringup_cpu.engine import host_features
+    from bringup.llvm.host.engine import host_features
 
     features = host_features().split(",")
     if {"+avx512f", "+avx512bw", "+avx512dq", "+avx512vl"} <= set(features):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bringup_cpu.engine import engine
+from bringup.llvm.host.engine import engine
 
 Python = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -25,7 +25,7 @@ for _ in range(3):
     assert float(total) == 999_000
     assert np.allclose(np.asarray(small), np.exp(-x), rtol=1e-6)
 assert np.array_equal(np.asarray(bu.asarray(x) + 1), x + 1)
-from bringup_cpu.engine import engine
+from bringup.llvm.host.engine import engine
 """
 _COUNT = _USE + "print(engine().compiled)\n"
 

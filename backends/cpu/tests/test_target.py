@@ -18,9 +18,9 @@ pytestmark = pytest.mark.skipif(
 _LEVELS = ("x86-64", "x86-64-v3")
 
 _AS = """
-import bringup_cpu.engine
-bringup_cpu.engine.host_cpu = lambda: {level!r}
-bringup_cpu.engine.host_features = lambda: ""
+import bringup.llvm.host.engine
+bringup.llvm.host.engine.host_cpu = lambda: {level!r}
+bringup.llvm.host.engine.host_features = lambda: ""
 import bringup_cpu.device
 from bringup_cpu.target import target
 bringup_cpu.device.host_loops = lambda: target({level!r}).loops

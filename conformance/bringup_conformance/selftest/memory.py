@@ -74,12 +74,16 @@ class Heap:
                 return self._top
             self._end += room
             return self._end - room
-        larger = min((n for n, starts in self._free.items() if n > room and starts), default=0)
-        if not larger:
+        fits = [(start, n) for n, starts in self._free.items() if n > room for start in starts]
+        if not fits:
             return None
-        start = self._free[larger].pop()
-        self._free.setdefault(larger - room, []).append(start + room)
-        return start
+        start, size = max(fits) if room < _SMALL else min(fits)
+        self._free[size].remove(start)
+        rest, found = start + room, start
+        if room < _SMALL:
+            rest, found = start, start + size - room
+        self._free.setdefault(size - room, []).append(rest)
+        return found
 
     def _merge(self) -> None:
         """Make one place of free neighbours; what lies in the middle is fresh again."""

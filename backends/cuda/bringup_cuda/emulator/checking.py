@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from bringup.llvm.host.emit import Emit, define, number
 from bringup.llvm.text import Module, Val, const, i1, i8, i32, i64, ptr, void
-from bringup_cpu.emit import Emit, define, number
 from bringup_cuda.emulator.layout import (
     IN_FLIGHT,
     KIND_SHIFT,

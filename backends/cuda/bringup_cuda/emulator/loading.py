@@ -10,12 +10,12 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-import bringup.llvm
+import bringup.llvm.host
 from bringup.errors import CompileError
+from bringup.llvm.host.engine import Code, Deferred, engine
+from bringup.llvm.host.halves import HALVES, emit_halves
 from bringup.llvm.text import Module
 from bringup.records import record
-from bringup_cpu import runtime as cpu_runtime
-from bringup_cpu.engine import Code, Deferred, engine
 from bringup_cuda.emulator import checking, machine, meeting
 from bringup_cuda.emulator.rewrite import KernelCode, rewrite
 from bringup_cuda.emulator.shims import all_shims
@@ -29,7 +29,6 @@ class Native:
     """The machine's code: `launch` runs a grid and returns when it is done or has a fault."""
 
     def __init__(self) -> None:
-        cpu_runtime.runtime()
         # The context switch is assembly.
         llvm.initialize_native_asmparser()
         exports = (
@@ -37,10 +36,11 @@ class Native:
             *meeting.EXPORTS,
             *checking.EXPORTS,
             *(s.symbol for s in all_shims().values()),
+            *HALVES,
         )
         self.code = engine().compile_native(_machine_text(), exports, MACHINE_LEVEL)
         for name in exports:
-            engine().symbol(name, self.code.addresses[name])
+            engine().symbol(HALVES.get(name, name), self.code.addresses[name])
         self.launch: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(
             self.code.addresses["emu.launch"]
         )
@@ -52,6 +52,7 @@ def _machine_text() -> Deferred:
     files = [
         *sorted(package.glob("*.py")),
         *sorted(Path(bringup.llvm.__file__).parent.glob("*.py")),
+        *sorted(Path(bringup.llvm.host.__file__).parent.glob("*.py")),
     ]
     return Deferred("\0".join(f.read_text() for f in files), _make_machine)
 
@@ -63,6 +64,7 @@ def _make_machine() -> str:
     checking.emit_checks(module)
     for shim in all_shims().values():
         shim.emit(module)
+    emit_halves(module)
     return str(module)
 
 

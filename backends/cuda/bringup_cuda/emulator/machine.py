@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bringup.llvm.host.emit import Emit, define, number
 from bringup.llvm.text import Module, Val, const, i32, i64, ptr, void
-from bringup_cpu.emit import Emit, define, number
 from bringup_cuda.emulator.layout import (
     STAMP_SHIFT,
     THREAD_SHIFT,

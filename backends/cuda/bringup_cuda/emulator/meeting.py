@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bringup.llvm.host.emit import Emit, define, number
 from bringup.llvm.text import Module, Val, i32, i64, ptr, void
-from bringup_cpu.emit import Emit, define, number
 from bringup_cuda.emulator.layout import (
     BARRIERS,
     THREAD_SHIFT,

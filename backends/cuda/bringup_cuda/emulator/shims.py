@@ -25,9 +25,9 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from functools import cache
 
+from bringup.llvm.host.emit import NULL, Emit, define, number
 from bringup.llvm.text import Module, Type, Val, i32, i64, ptr, void
 from bringup.records import record
-from bringup_cpu.emit import NULL, Emit, define, number
 from bringup_cuda.emulator.layout import Access, Context, Thread
 from bringup_cuda.emulator.machine import context_of, each_lane, word
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bringup.llvm.host.emit import Emit
 from bringup.llvm.text import Val, i32, void
-from bringup_cpu.emit import Emit
 from bringup_cuda.emulator.layout import Thread
 from bringup_cuda.emulator.machine import word
 from bringup_cuda.emulator.shims import Call, Shim

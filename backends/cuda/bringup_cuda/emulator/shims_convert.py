@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bringup.llvm.host.emit import Emit
 from bringup.llvm.math import f32_to_bf16
 from bringup.llvm.text import Val, bf16, f32, poison, vec
-from bringup_cpu.emit import Emit
 from bringup_cuda.emulator.shims import Call, shim
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bringup.llvm.host.emit import NULL, Emit, number
 from bringup.llvm.text import Val, i8, i32, i64, ptr, void
-from bringup_cpu.emit import NULL, Emit, number
 from bringup_cuda.emulator.layout import (
     COPY_BYTES,
     IN_FLIGHT,

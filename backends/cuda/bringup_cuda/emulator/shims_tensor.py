@@ -6,8 +6,8 @@ hardware adds several products at once and rounds differently, within the same b
 
 from __future__ import annotations
 
+from bringup.llvm.host.emit import Emit, number
 from bringup.llvm.text import Type, Val, const, f16, f32, i8, i16, i32, ptr, struct_type, vec
-from bringup_cpu.emit import Emit, number
 from bringup_cuda.emulator.layout import Access
 from bringup_cuda.emulator.shims import Lanes, Shim, Work, check, collective
 

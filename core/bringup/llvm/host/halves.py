@@ -6,8 +6,8 @@ They work on bits, exactly as the instructions do: to nearest even, NaNs quiet.
 
 from __future__ import annotations
 
+from bringup.llvm.host.emit import define
 from bringup.llvm.text import Module, Val, const, const_bits, f16, f32, i16, i32
-from bringup_cpu.emit import define
 
 #: Functions here, and the names LLVM gives them.
 HALVES = {"half_extend": "__extendhfsf2", "half_truncate": "__truncsfhf2"}

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from bringup.errors import CompileError
-from bringup_cpu.elf import undefined_symbols
-from bringup_cpu.engine import Code, Engine, engine
-from bringup_cpu.objects import ObjectCache
+from bringup.llvm.host.elf import undefined_symbols
+from bringup.llvm.host.engine import Code, Engine, engine
+from bringup.llvm.objects import ObjectCache
 
 
 def adder(constant: int) -> str:
@@ -80,7 +80,7 @@ def test_the_key_depends_on_text_level_and_host(monkeypatch: pytest.MonkeyPatch)
     keys = {made.key(*a) for a in (*asked, (adder(1), ("f", "helper"), 2))}
     for name in ("host_cpu", "host_features", "_versions"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"bringup_cpu.engine.{name}", lambda: "another")
+            patch.setattr(f"bringup.llvm.host.engine.{name}", lambda: "another")
             keys.add(made.key(*asked[0]))
     assert len(keys) == 7
 
@@ -152,7 +152,7 @@ def test_a_fork_during_compilation_leaves_the_child_working(python: Callable[...
 import os, sys, threading
 sys.path.insert(0, {folder!r})
 from test_engine import adder, call
-from bringup_cpu.engine import Engine
+from bringup.llvm.host.engine import Engine
 made = Engine(None)
 stop = False
 def compile():

@@ -14,11 +14,11 @@ from pathlib import Path
 import llvmlite.binding as llvm
 from platformdirs import user_cache_dir
 
-import bringup
 from bringup.errors import CompileError
+from bringup.llvm.host.elf import undefined_symbols
+from bringup.llvm.objects import ObjectCache
 from bringup.records import record
-from bringup_cpu.elf import undefined_symbols
-from bringup_cpu.objects import ObjectCache
+from bringup.version import VERSION
 
 # Of a kernel's shape: LLVM's passes and tables for vectors and loops are set up by it.
 _FIRST = """
@@ -269,7 +269,7 @@ def host_features() -> str:
 
 @cache
 def _versions() -> str:
-    return f"bringup {bringup.__version__} llvm {'.'.join(map(str, llvm.llvm_version_info))}"
+    return f"bringup {VERSION} llvm {'.'.join(map(str, llvm.llvm_version_info))}"
 
 
 @cache
