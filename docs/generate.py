@@ -65,7 +65,8 @@ Core reads these variables. An empty text is the default; `bringup doctor` finds
 Compiled code is kept in the user's cache directory, which `bringup doctor` names.
 
 A backend may read variables of its own. The one for CPUs reads `BRINGUP_THREADS`: the number of
-threads, by default the number of CPUs that this process may run on.
+threads, by default the number of CPUs that this process may run on. Emulated GPUs read
+`CUDA_EMULATED_SEED`: a number that picks the order of queued work, blocks and threads.
 """
 
 RULES = """\
