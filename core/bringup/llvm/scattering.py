@@ -15,6 +15,7 @@ from bringup.dtypes import DType, f32
 from bringup.llvm import text as ir
 from bringup.llvm.launches import NativeStep, Phase
 from bringup.llvm.loops import NativeKernel
+from bringup.llvm.places import array_strides, coordinates, load_index, stride_of, trailing_run
 from bringup.llvm.scalar import combine, is_half, memory_type, narrow, widen
 from bringup.llvm.schedule import LoopTarget
 from bringup.llvm.text import Builder, Module, Val, const, const_vector, vec
@@ -77,16 +78,16 @@ def emit_scatter(module: Module, step: OpStep, name: str, target: LoopTarget) ->
     """Emit a step of the row ``scatter``."""
     x, indices, updates = (slot.type for slot in step.operands)
     windows = scatter_windows(x, indices, updates, step.attrs)
-    strides = _array_strides(windows)
+    strides = array_strides(windows)
     batch = {windows.between[d] for d in windows.batched}
     write = _Write(
         step.attrs["kind"],
         x.dtype,
         updates.shape,
         strides,
-        _run(updates.shape, strides, windows.offset),
+        trailing_run(updates.shape, strides, windows.offset),
         tuple(
-            (_stride(x.shape, d), last)
+            (stride_of(x.shape, d), last)
             for d, last in zip(windows.index_map, windows.lasts, strict=True)
         ),
         step.attrs["unique"] or math.prod(windows.positions) == 1,
@@ -106,17 +107,17 @@ def emit_dynamic_update_slice(
 ) -> NativeStep:
     """Emit a step of the row ``dynamic_update_slice``."""
     x, update, *starts = (slot.type for slot in step.operands)
-    strides = tuple(_stride(x.shape, d) for d in range(x.rank))
+    strides = tuple(stride_of(x.shape, d) for d in range(x.rank))
     moves = tuple(
         (stride, n - size) for stride, n, size in zip(strides, x.shape, update.shape, strict=True)
     )
-    run = _run(update.shape, strides, range(x.rank))
+    run = trailing_run(update.shape, strides, range(x.rank))
     write = _Write("set", x.dtype, update.shape, strides, run, moves, True, 0, 1)
 
     def begin(phase: Phase, _row: Sequence[Val]) -> tuple[Val, Val | None]:
         b, offset = phase.b, const(ir.i64, 0)
         for address, type_, (stride, last) in zip(phase.operands[2:], starts, moves, strict=True):
-            start = _index(b, address, type_.dtype)
+            start = load_index(b, address, type_.dtype)
             if type_.dtype.kind == "int":
                 start = b.intrinsic("llvm.smax", ir.i64, (start, const(ir.i64, 0)))
             start = b.intrinsic("llvm.umin", ir.i64, (start, const(ir.i64, last)))
@@ -127,38 +128,6 @@ def emit_dynamic_update_slice(
 
 
 # -- geometry --------------------------------------------------------------------------------------
-
-
-def _stride(shape: Ints, dim: int) -> int:
-    return math.prod(shape[dim + 1 :])
-
-
-def _array_strides(windows: Windows) -> Ints:
-    """Strides of the array by dimension of the updates; 0 along positions that are no batch."""
-    strides = [0] * len(windows.result)
-    for d, at in zip(windows.kept, windows.offset, strict=True):
-        strides[at] = _stride(windows.shape, d)
-    for d, at in zip(windows.batch[0], windows.batched, strict=True):
-        strides[windows.between[at]] = _stride(windows.shape, d)
-    return tuple(strides)
-
-
-def _run(shape: Ints, strides: Ints, windows: Sequence[int]) -> int:
-    """Trailing dimensions, of windows alone, that lie in the array as they do in the updates."""
-    run, step = 0, 1
-    for d in reversed(range(len(shape))):
-        if d not in windows or (strides[d] != step and shape[d] != 1):
-            break
-        run, step = run + 1, step * shape[d]
-    return run
-
-
-def _index(b: Builder, address: Val, dtype: DType) -> Val:
-    """An index as i64; one of u64 keeps its bits."""
-    value = b.load(memory_type(dtype), address, dtype.itemsize)
-    if dtype.bits == 64:
-        return value
-    return b.sext(value, ir.i64) if dtype.kind == "int" else b.zext(value, ir.i64)
 
 
 def _indexed(
@@ -174,7 +143,7 @@ def _indexed(
         flat = const(ir.i64, 0)
         for coordinate, n in zip(whole, windows.indices, strict=True):
             flat = b.add(b.mul(flat, const(ir.i64, n)), coordinate)
-        start = _index(b, b.gep(phase.operands[1], flat, memory_type(dtype)), dtype)
+        start = load_index(b, b.gep(phase.operands[1], flat, memory_type(dtype)), dtype)
         fits = b.icmp("ule", start, const(ir.i64, last))
         inside = fits if inside is None else b.and_(inside, fits)
         offset = b.add(offset, b.mul(start, const(ir.i64, stride)))
@@ -291,7 +260,7 @@ def _row(
 ) -> None:
     """One run: its place in the array, then its elements from ``span[0]`` to ``span[1]``."""
     b, element = phase.b, memory_type(write.dtype)
-    at = _decoded(b, row, write.rows)
+    at = coordinates(b, row, write.rows)
     offset, inside = begin(phase, at)
     for coordinate, stride in zip(at, write.strides, strict=False):
         offset = b.add(offset, b.mul(coordinate, const(ir.i64, stride)))
@@ -308,15 +277,6 @@ def _row(
         return
     with b.if_then(inside, likely=True):
         run()
-
-
-def _decoded(b: Builder, flat: Val, shape: Ints) -> list[Val]:
-    """The coordinates of a row-major position."""
-    found: list[Val] = []
-    for n in reversed(shape[1:]):
-        found.append(b.binary("urem", flat, const(ir.i64, n)))
-        flat = b.binary("udiv", flat, const(ir.i64, n))
-    return [flat, *reversed(found)] if shape else []
 
 
 def _elements(

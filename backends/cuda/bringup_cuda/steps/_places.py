@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bringup.dtypes import DType
 from bringup.llvm import text as ir
+from bringup.llvm.places import array_strides, coordinates, load_index, stride_of, trailing_run
 from bringup.llvm.scalar import memory_type
 from bringup.llvm.text import Builder, Val, const
 from bringup.ops.scattering import Windows, scatter_windows
@@ -39,14 +40,10 @@ class Places:
         """Of a step of the row ``scatter``."""
         x, indices, updates = (slot.type for slot in step.operands)
         windows = scatter_windows(x, indices, updates, step.attrs)
-        strides = [0] * updates.rank
-        for d, at in zip(windows.kept, windows.offset, strict=True):
-            strides[at] = _stride(x.shape, d)
-        for d, at in zip(windows.batch[0], windows.batched, strict=True):
-            strides[windows.between[at]] = _stride(x.shape, d)
-        run = _run(updates.shape, strides, windows.offset)
+        strides = array_strides(windows)
+        run = trailing_run(updates.shape, strides, windows.offset)
         moves = tuple(
-            (_stride(x.shape, d), last)
+            (stride_of(x.shape, d), last)
             for d, last in zip(windows.index_map, windows.lasts, strict=True)
         )
         return cls._made(x.size, updates.shape, strides, run, moves, indices.dtype, windows)
@@ -55,8 +52,8 @@ class Places:
     def of_update(cls, step: OpStep) -> Places:
         """Of a step of the row ``dynamic_update_slice``."""
         x, update = (slot.type for slot in step.operands[:2])
-        strides = [_stride(x.shape, d) for d in range(x.rank)]
-        run = _run(update.shape, strides, range(x.rank))
+        strides = [stride_of(x.shape, d) for d in range(x.rank)]
+        run = trailing_run(update.shape, strides, range(x.rank))
         lasts = [n - size for n, size in zip(x.shape, update.shape, strict=True)]
         moves = tuple(zip(strides, lasts, strict=True))
         return cls._made(x.size, update.shape, strides, run, moves, None, None)
@@ -98,7 +95,7 @@ class Places:
 
         row: its number, i64.  indices: a pointer to them.
         """
-        at = _decoded(b, row, self.rows)
+        at = coordinates(b, row, self.rows)
         offset = self._within(b, at)
         assert self.windows is not None, "a scatter has windows"
         assert self.index is not None, "a scatter has indices"
@@ -106,7 +103,7 @@ class Places:
         inside: Val | None = None
         for c, (stride, last) in enumerate(self.moves):
             flat = self._flat(b, self.windows, place, c)
-            start = _index(b, b.gep(indices, flat, memory_type(self.index)), self.index)
+            start = load_index(b, b.gep(indices, flat, memory_type(self.index)), self.index)
             fits = b.icmp("ule", start, const(ir.i64, last))
             inside = fits if inside is None else b.and_(inside, fits)
             offset = b.add(offset, b.mul(start, const(ir.i64, stride)))
@@ -134,45 +131,14 @@ class Places:
         self, b: Builder, row: Val, pointers: Sequence[Val], dtypes: Sequence[DType]
     ) -> Val:
         """Where a row begins whose window is moved inside; pointers: to an index each."""
-        offset = self._within(b, _decoded(b, row, self.rows))
+        offset = self._within(b, coordinates(b, row, self.rows))
         for pointer, dtype, (stride, last) in zip(pointers, dtypes, self.moves, strict=True):
-            start = _index(b, pointer, dtype)
+            start = load_index(b, pointer, dtype)
             if dtype.kind == "int":
                 start = b.intrinsic("llvm.smax", ir.i64, (start, const(ir.i64, 0)))
             start = b.intrinsic("llvm.umin", ir.i64, (start, const(ir.i64, last)))
             offset = b.add(offset, b.mul(start, const(ir.i64, stride)))
         return offset
-
-
-def _stride(shape: Ints, dim: int) -> int:
-    return math.prod(shape[dim + 1 :])
-
-
-def _run(shape: Ints, strides: Sequence[int], windows: Sequence[int]) -> int:
-    """Trailing dimensions, of windows alone, that lie in the array as they do in the updates."""
-    run, step = 0, 1
-    for d in reversed(range(len(shape))):
-        if d not in windows or (strides[d] != step and shape[d] != 1):
-            break
-        run, step = run + 1, step * shape[d]
-    return run
-
-
-def _index(b: Builder, address: Val, dtype: DType) -> Val:
-    """An index as i64; one of u64 keeps its bits."""
-    value = b.load(memory_type(dtype), address, dtype.itemsize)
-    if dtype.bits == 64:
-        return value
-    return b.sext(value, ir.i64) if dtype.kind == "int" else b.zext(value, ir.i64)
-
-
-def _decoded(b: Builder, flat: Val, shape: Ints) -> list[Val]:
-    """The coordinates of a row-major position."""
-    found: list[Val] = []
-    for n in reversed(shape[1:]):
-        found.append(b.urem(flat, const(ir.i64, n)))
-        flat = b.udiv(flat, const(ir.i64, n))
-    return [flat, *reversed(found)] if shape else []
 
 
 __all__ = ["Places"]
