@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -15,12 +13,7 @@ import pytest
 # Helpers of the tests lie beside them.
 sys.path.insert(0, str(Path(__file__).parent))
 
-#: The wheels that bring the assembler.
-WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu13", "nvidia-cuda-nvcc-cu12")
-#: The first toolkit that reads the PTX version the plugin writes.
-OLDEST = (12, 8)
-
-Assemble = Callable[[str, str], None]
+from assembling import OLDEST, WHEELS, Assemble, find_ptxas, release_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -71,25 +64,3 @@ def assemble(tmp_path_factory: pytest.TempPathFactory) -> Assemble:
         assert done.returncode == 0, f"{done.stderr}\n{text}"
 
     return run
-
-
-def find_ptxas() -> str | None:
-    found = shutil.which("ptxas")
-    if found is not None:
-        return found
-    for wheel in WHEELS:
-        try:
-            files = metadata.distribution(wheel).files or []
-        except metadata.PackageNotFoundError:
-            continue
-        for file in files:
-            if file.name == "ptxas":
-                return str(Path(str(file.locate())))
-    return None
-
-
-def release_of(ptxas: str) -> tuple[int, int]:
-    text = subprocess.run([ptxas, "--version"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"release (\d+)\.(\d+)", text)
-    assert found is not None, text
-    return int(found[1]), int(found[2])

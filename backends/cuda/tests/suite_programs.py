@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from assembling import find_ptxas
+
 from bringup.kernel.form import Kernel
 from bringup.runtime.compiler import lower_graph
 from bringup_conformance.cases import Case
@@ -25,7 +27,6 @@ from bringup_conformance.execution.targets import missing_from
 from bringup_cuda.backend import CudaBackend
 from bringup_cuda.commands import Launch
 from bringup_cuda.lower import to_ptx, translate
-from conftest import find_ptxas
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 _REPORT = re.compile(

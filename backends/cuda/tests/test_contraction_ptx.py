@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assembling import find_ptxas
 from emulated import translated
 
 import bringup as bu
@@ -23,7 +24,6 @@ from bringup.types import TensorType
 from bringup_cuda.contraction import planning
 from bringup_cuda.contraction.tiles import SCALAR, TENSOR
 from bringup_cuda.lower import to_ptx
-from conftest import find_ptxas
 
 #: What is assembled for architectures beside sm_90.
 ELSEWHERE = ("f32", "bf16", "i8", "f16 attention")

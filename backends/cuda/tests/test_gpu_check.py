@@ -19,6 +19,7 @@ from typing import Any
 import gpu_check
 import numpy as np
 import pytest
+from assembling import Assemble
 from gpu_checks import (
     bars,
     benching,
@@ -39,7 +40,6 @@ from gpu_checks.work import WORKS, Task
 from bringup.graph import Graph
 from bringup_conformance.execution.levels import LEVELS
 from bringup_conformance.execution.targets import DeviceTarget, Runnable
-from conftest import Assemble
 
 EMULATED = "cuda-emulated"
 

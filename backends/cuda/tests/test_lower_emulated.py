@@ -120,7 +120,7 @@ def test_sums_over_outer_axes(shape: tuple[int, int, int]) -> None:
         (bool_, bu.any),
         (bool_, bu.all),
     ],
-    ids=str,
+    ids=["sum-f16", "max-bf16", "prod-bf16", "min-f64", "sum-i8", "any", "all"],
 )
 @pytest.mark.parametrize("axis", [0, 1])
 def test_registers_of_every_width_are_shuffled(dtype: DType, kind: Fn, axis: int) -> None:

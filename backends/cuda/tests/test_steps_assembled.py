@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assembling import OLDEST, find_ptxas, release_of
 from stepped import program_of
 
 from bringup.dtypes import DType, bf16, f32, f64, i8, i32, i64
 from bringup.program.program import Program
 from bringup.types import TensorType
 from bringup_cuda.lower import to_ptx, translate
-from conftest import OLDEST, find_ptxas, release_of
 
 PTXAS = find_ptxas()
 ROWS = {"offset": (1,), "collapsed": (0,), "index_map": (0,), "index_dim": 1}

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from assembling import OLDEST, find_ptxas, release_of
 from emulated import Array
 from stepped import assert_equal, lowered, run_step
 
@@ -18,7 +19,6 @@ from bringup.dtypes import FLOATS, DType, f32, f64
 from bringup.ops.table import find
 from bringup.types import TensorType
 from bringup_cuda.lower import to_ptx
-from conftest import OLDEST, find_ptxas, release_of
 
 
 def check(name: str, dtype: DType, arrays: Sequence[Array], **attrs: Any) -> None:
