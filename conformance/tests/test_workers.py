@@ -165,10 +165,10 @@ def test_an_interrupt_ends_the_run_with_what_is_known(
     assert report.interrupted
     assert 0 < report.passed < 90
     assert report.reduced[0].startswith("interrupted; ")
-    assert report.in_part == ["ops"]
+    # Of two workers, one may be at the last of smoke as the other does the first of ops.
+    assert report.in_part in (["ops"], ["smoke", "ops"][-1 - (jobs > 1) :])
     assert [str(rung) for rung in views.ladder(documents.document_of(report))] == [
-        "smoke ok",
-        "ops ok as far as it ran",
+        f"{level} ok{' as far as it ran' * (level in report.in_part)}" for level in ("smoke", "ops")
     ]
     assert json.loads((tmp_path / "report.json").read_text())["reduced"] == report.reduced
 

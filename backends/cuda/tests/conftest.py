@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -37,7 +38,11 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         "cuda-emulated = bringup_cuda.plugin_emulated\n"
     )
     sys.path.append(str(root))
-    yield
+    # For the interpreters that tests start as well.
+    found = [str(root), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
+        yield
     sys.path.remove(str(root))
 
 
