@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -117,14 +117,10 @@ class CudaDevice(Device):
 
     def trim(self) -> None:
         """Give back to the driver what is kept for reuse; waits for the device."""
-        self._usable()
-        try:
-            with self._activation:
-                self.streams.synchronize()
-                self.pool.trim()
-                self.host.trim()
-        except self.driver.Error as error:
-            raise self.failed(error) from error
+        with self._working():
+            self.streams.synchronize()
+            self.pool.trim()
+            self.host.trim()
 
     # -- transfers ---------------------------------------------------------------------------------
 
@@ -133,36 +129,28 @@ class CudaDevice(Device):
         source = np.frombuffer(data, np.uint8)
         if not source.size:
             return
-        self._usable()
         streams = self.streams
-        try:
-            with self._activation:
-                streams.uploads_wait(handle.used)
-                for start in range(0, source.size, PART):
-                    part = source[start : start + PART]
-                    pinned = self.host.take(part.size)
-                    window = pinned.array[: part.size]
-                    window[...] = part
-                    self.driver.memcpy_htod_async(handle.address + start, window, streams.uploads)
-                    pinned.event.record(streams.uploads)
-                    if start + PART >= source.size:
-                        streams.compute_waits(pinned.event)
-                    self.host.give(pinned)
-        except self.driver.Error as error:
-            raise self.failed(error) from error
+        with self._working():
+            streams.uploads_wait(handle.used)
+            for start in range(0, source.size, PART):
+                part = source[start : start + PART]
+                pinned = self.host.take(part.size)
+                window = pinned.array[: part.size]
+                window[...] = part
+                self.driver.memcpy_htod_async(handle.address + start, window, streams.uploads)
+                pinned.event.record(streams.uploads)
+                if start + PART >= source.size:
+                    streams.compute_waits(pinned.event)
+                self.host.give(pinned)
 
     def download(self, handle: Block, out: memoryview) -> None:
         """Through pinned memory, after all work before it, which the wait proves."""
         target = np.frombuffer(out, np.uint8)
         if not target.size:
             return
-        self._usable()
-        try:
-            with self._activation:
-                latest = self.streams.latest
-                self._download(handle.address, target)
-        except self.driver.Error as error:
-            raise self.failed(error) from error
+        with self._working():
+            latest = self.streams.latest
+            self._download(handle.address, target)
         self._proved(latest)
 
     def _download(self, address: int, target: Bytes) -> None:
@@ -188,12 +176,8 @@ class CudaDevice(Device):
         """Queued like programs."""
         if not nbytes:
             return
-        self._usable()
-        try:
-            with self._activation:
-                self.copy_within(target.address, source.address, nbytes)
-        except self.driver.Error as error:
-            raise self.failed(error) from error
+        with self._working():
+            self.copy_within(target.address, source.address, nbytes)
         target.used = source.used = self.streams.tick()
 
     def adopt(self, source: Device, handle: Block, nbytes: int) -> Block | None:
@@ -254,13 +238,9 @@ class CudaDevice(Device):
         After most errors of queued work CUDA fails every call: then the device is lost, and this
         raises DeviceLostError from then on.
         """
-        self._usable()
         latest = self.streams.latest
-        try:
-            with self._activation:
-                self.streams.synchronize()
-        except self.driver.Error as error:
-            raise self.failed(error) from error
+        with self._working():
+            self.streams.synchronize()
         self._proved(latest)
 
     def failed(
@@ -313,11 +293,8 @@ class CudaDevice(Device):
         self._usable()
         translated = translate(program, self.architecture)
         loaded = self._loaded(translated.text)
-        try:
-            with self._activation:
-                return CudaExecutable(self, program, translated, loaded)
-        except self.driver.Error as error:
-            raise self.failed(error) from error
+        with self._working():
+            return CudaExecutable(self, program, translated, loaded)
 
     def dispatcher(self, layout: ArrayLayout, slow: Callable[..., Any]) -> Dispatcher | None:
         """A table for calls that repeat: a late error loses the device, so none is told apart."""
@@ -382,6 +359,16 @@ class CudaDevice(Device):
         seen = np.empty(nbytes, np.uint8)
         self._download(address, seen)
         return seen.tobytes()
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """A block inside which the context is current and the driver's errors become ours."""
+        self._usable()
+        try:
+            with self._activation:
+                yield
+        except self.driver.Error as error:
+            raise self.failed(error) from error
 
     def activated(self) -> AbstractContextManager[None]:
         """A block inside which the context is current in this thread."""
