@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from sybil import Sybil
+from sybil import Example, Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 # Two runs of one commit must generate the same cases; deadlines measure the machine, not the code.
@@ -28,6 +28,23 @@ settings.load_profile("bringup")
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser()], patterns=["*.md"], excludes=["DESIGN.md"]
 ).pytest()
+
+
+#: Blocks of pages that this process has run, by page and position.
+_ran: set[tuple[str, int]] = set()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A block of a page builds on those before it, which another process may have run."""
+    block = getattr(item, "example", None)
+    if not isinstance(block, Example):
+        return
+    _ran.add((block.path, block.start))
+    for earlier in block.document.examples():
+        at = earlier.path, earlier.start
+        if earlier.start < block.start and at not in _ran:
+            _ran.add(at)
+            earlier.evaluate()
 
 
 @pytest.fixture(autouse=True)
