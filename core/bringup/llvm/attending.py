@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from bringup.dtypes import DType, f32
 from bringup.llvm import text as ir
 from bringup.llvm.launches import NativeStep, Phase
 from bringup.llvm.loops import NativeKernel
 from bringup.llvm.math import MATH
-from bringup.llvm.scalar import is_half, memory_type, narrow, widen
+from bringup.llvm.scalar import memory_type, narrow, widen
 from bringup.llvm.schedule import LoopTarget
+from bringup.llvm.sizes import AttentionSizes
 from bringup.llvm.text import Builder, Module, Type, Val, const, const_vector, vec
 from bringup.program.program import OpStep
 from bringup.records import record
@@ -32,33 +32,16 @@ _Fold = Callable[[Builder, Val, Val], Val]
 
 @record
 class _Form:
-    """The sizes of one step.
+    """How one step runs.  lanes: of a vector.  rows: queries in a register tile."""
 
-    wide: the dtype of scores and sums.  lanes: of a vector.  rows: queries in a register tile.
-    bias: shape of the bias, None if there is none.
-    """
-
-    dtype: DType
-    wide: DType
-    lead: tuple[int, ...]
-    queries: int
-    keys: int
-    depth: int
-    values: int
-    scale: float
-    causal: bool
-    bias: tuple[int, ...] | None
+    sizes: AttentionSizes
     lanes: int
     rows: int
 
     @property
     def few(self) -> bool:
         """One tile has all queries: keys are read once, as they lie."""
-        return self.queries <= self.rows
-
-    @property
-    def batch(self) -> int:
-        return math.prod(self.lead)
+        return self.sizes.queries <= self.rows
 
     @property
     def block(self) -> int:
@@ -67,12 +50,12 @@ class _Form:
 
     @property
     def blocks(self) -> int:
-        return -(-self.keys // self.block)
+        return -(-self.sizes.keys // self.block)
 
     @property
     def tiles(self) -> int:
         """Tiles that cover the queries of one member of the batch; the last may overlap."""
-        return -(-self.queries // self.rows)
+        return -(-self.sizes.queries // self.rows)
 
     @property
     def chunks(self) -> int:
@@ -82,12 +65,12 @@ class _Form:
     @property
     def spread(self) -> int:
         """Values of a query, filled up to whole vectors."""
-        return -(-self.values // self.lanes) * self.lanes
+        return -(-self.sizes.values // self.lanes) * self.lanes
 
     @property
     def number(self) -> Type:
         """The LLVM type of scores and sums."""
-        return memory_type(self.wide)
+        return memory_type(self.sizes.wide)
 
     @property
     def vector(self) -> Type:
@@ -95,97 +78,82 @@ class _Form:
 
     def load(self, b: Builder, base: Val, index: Val, mask: Val | None = None) -> Val:
         """A vector of operand elements, in the wide dtype; 0 where the mask does not hold."""
-        element = memory_type(self.dtype)
+        element = memory_type(self.sizes.dtype)
         address, to = b.gep(base, index, element), vec(element, self.lanes)
         if mask is None:
-            return widen(b, b.load(to, address, self.dtype.itemsize))
+            return widen(b, b.load(to, address, self.sizes.dtype.itemsize))
         zero = ir.zero(to)
-        return widen(b, b.masked_load(to, address, mask, zero, self.dtype.itemsize))
+        return widen(b, b.masked_load(to, address, mask, zero, self.sizes.dtype.itemsize))
 
     def spread_one(self, b: Builder, base: Val, index: Val) -> Val:
         """One operand element in every lane."""
-        element = memory_type(self.dtype)
-        one = widen(b, b.load(element, b.gep(base, index, element), self.dtype.itemsize))
+        element = memory_type(self.sizes.dtype)
+        one = widen(b, b.load(element, b.gep(base, index, element), self.sizes.dtype.itemsize))
         return b.splat(one, self.lanes)
 
     def get(self, b: Builder, base: Val, index: Val, lanes: int) -> Val:
         """Scores or sums in scratch."""
         address = b.gep(base, index, self.number)
-        return b.load(vec(self.number, lanes), address, self.wide.itemsize)
+        return b.load(vec(self.number, lanes), address, self.sizes.wide.itemsize)
 
     def put(self, b: Builder, value: Val, base: Val, index: Val) -> None:
         """Write scores or sums to scratch."""
-        b.store(value, b.gep(base, index, self.number), self.wide.itemsize)
+        b.store(value, b.gep(base, index, self.number), self.sizes.wide.itemsize)
 
 
 def emit_attention(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
     """Emit a step of the row ``attention``."""
     form = _form_of(step, target)
-    if not form.keys:
+    if not form.sizes.keys:
         return NativeStep((_emit_zeros(module, step, name, form),))
     if form.few:
         return NativeStep((_Main(module, step, name, form).run(),))
-    shared = form.batch * form.blocks * form.depth * form.block * form.wide.itemsize
+    sizes = form.sizes
+    shared = sizes.batch * form.blocks * sizes.depth * form.block * sizes.wide.itemsize
     turned = _emit_turned(module, step, f"{name}.keys", form)
     return NativeStep((turned, _Main(module, step, name, form).run()), shared)
 
 
 def _form_of(step: OpStep, target: LoopTarget) -> _Form:
-    query, key, value, *bias = (slot.type for slot in step.operands)
-    wide = f32 if is_half(query.dtype) else query.dtype
-    queries = query.shape[-2]
-    return _Form(
-        dtype=query.dtype,
-        wide=wide,
-        lead=query.shape[:-2],
-        queries=queries,
-        keys=key.shape[-2],
-        depth=query.shape[-1],
-        values=value.shape[-1],
-        scale=step.attrs["scale"],
-        causal=step.attrs["causal"],
-        bias=bias[0].shape if bias else None,
-        lanes=target.vector_bits // wide.bits,
-        rows=min(queries, max(1, target.registers * 3 // 4 // _COLUMNS)),
-    )
+    sizes = AttentionSizes.of(step)
+    rows = min(sizes.queries, max(1, target.registers * 3 // 4 // _COLUMNS))
+    return _Form(sizes, target.vector_bits // sizes.wide.bits, rows)
 
 
 def _emit_zeros(module: Module, step: OpStep, name: str, form: _Form) -> NativeKernel:
     """Without keys every sum is empty."""
     phase = Phase(module, step, name)
-    element = memory_type(form.dtype)
+    sizes, element = form.sizes, memory_type(form.sizes.dtype)
     with phase.units() as unit:
-        phase.b.store(
-            ir.zero(element), phase.b.gep(phase.results[0], unit, element), form.dtype.itemsize
-        )
-    return phase.done(form.batch * form.queries * form.values, 1)
+        address = phase.b.gep(phase.results[0], unit, element)
+        phase.b.store(ir.zero(element), address, sizes.dtype.itemsize)
+    return phase.done(sizes.batch * sizes.queries * sizes.values, 1)
 
 
 def _emit_turned(module: Module, step: OpStep, name: str, form: _Form) -> NativeKernel:
     """Keys as (batch, block, depth, key of the block) in the wide dtype; 0 beyond the last."""
     phase = Phase(module, step, name)
-    b, element = phase.b, memory_type(form.dtype)
+    b, element = phase.b, memory_type(form.sizes.dtype)
     with phase.units() as unit:
         member, number = _parts(b, unit, form.blocks)
         first = b.mul(number, const(ir.i64, form.block))
-        start = b.mul(
-            b.add(b.mul(member, const(ir.i64, form.keys)), first), const(ir.i64, form.depth)
-        )
-        target = b.mul(unit, const(ir.i64, form.depth * form.block))
-        left = b.sub(const(ir.i64, form.keys), first)
-        steps = const_vector(ir.i64, [n * form.depth for n in range(form.lanes)])
-        with b.loop(const(ir.i64, 0), const(ir.i64, form.depth)) as loop:
+        key = b.add(b.mul(member, const(ir.i64, form.sizes.keys)), first)
+        start = b.mul(key, const(ir.i64, form.sizes.depth))
+        target = b.mul(unit, const(ir.i64, form.sizes.depth * form.block))
+        left = b.sub(const(ir.i64, form.sizes.keys), first)
+        steps = const_vector(ir.i64, [n * form.sizes.depth for n in range(form.lanes)])
+        with b.loop(const(ir.i64, 0), const(ir.i64, form.sizes.depth)) as loop:
             for column in range(_COLUMNS):
                 skipped = column * form.lanes
                 mask = _below(b, b.sub(left, const(ir.i64, skipped)), form.lanes)
-                here = b.add(b.add(start, loop.index), const(ir.i64, skipped * form.depth))
+                here = b.add(b.add(start, loop.index), const(ir.i64, skipped * form.sizes.depth))
                 places = b.add(b.splat(here, form.lanes), steps)
                 addresses = b.gep(phase.operands[1], places, element, flags="")
                 to = vec(element, form.lanes)
-                found = b.masked_gather(to, addresses, mask, ir.zero(to), form.dtype.itemsize)
+                found = b.masked_gather(to, addresses, mask, ir.zero(to), form.sizes.dtype.itemsize)
                 row = b.add(target, b.mul(loop.index, const(ir.i64, form.block)))
                 form.put(b, widen(b, found), phase.shared, b.add(row, const(ir.i64, skipped)))
-    return phase.done(form.batch * form.blocks, form.depth * form.block)
+    return phase.done(form.sizes.batch * form.blocks, form.sizes.depth * form.block)
 
 
 class _Main:
@@ -195,7 +163,7 @@ class _Main:
         self.form = form
         self.phase = Phase(module, step, name)
         self.b = self.phase.b
-        size, slots = form.wide.itemsize, _TILES * form.rows
+        size, slots = form.sizes.wide.itemsize, _TILES * form.rows
         self.sums, self.scores, self.tops, self.totals, self.factors = self.phase.scratch(
             slots * form.spread * size,
             form.rows * form.block * size,
@@ -216,17 +184,17 @@ class _Main:
             with b.loop(const(ir.i64, 0), self._blocks_seen()) as blocks:
                 self._block(blocks.index)
             self._finish()
-        work = _TILES * form.rows * form.keys * (form.depth + form.values)
-        return self.phase.done(form.batch * form.chunks, work)
+        work = _TILES * form.rows * form.sizes.keys * (form.sizes.depth + form.sizes.values)
+        return self.phase.done(form.sizes.batch * form.chunks, work)
 
     def _bias_start(self) -> Val:
         """Where the bias of the member begins; dimensions of size 1 do not move it."""
         b, form = self.b, self.form
         place, rest = const(ir.i64, 0), self.member
-        if form.bias is None:
+        if form.sizes.bias is None:
             return place
-        step = form.bias[-1] * form.bias[-2]
-        for n, size in zip(form.lead[::-1], form.bias[-3::-1], strict=True):
+        step = form.sizes.bias[-1] * form.sizes.bias[-2]
+        for n, size in zip(form.sizes.lead[::-1], form.sizes.bias[-3::-1], strict=True):
             rest, at = _parts(b, rest, n)
             if size != 1:
                 place = b.add(place, b.mul(at, const(ir.i64, step)))
@@ -246,11 +214,11 @@ class _Main:
     def _blocks_seen(self) -> Val:
         """How many blocks of keys any query of the unit sees."""
         b, form = self.b, self.form
-        if not form.causal:
+        if not form.sizes.causal:
             return const(ir.i64, form.blocks)
         rows = b.mul(b.add(self.first, self.count), const(ir.i64, form.rows))
-        rows = b.intrinsic("llvm.smin", ir.i64, (rows, const(ir.i64, form.queries)))
-        seen = b.add(rows, const(ir.i64, form.keys - form.queries))
+        rows = b.intrinsic("llvm.smin", ir.i64, (rows, const(ir.i64, form.sizes.queries)))
+        seen = b.add(rows, const(ir.i64, form.sizes.keys - form.sizes.queries))
         seen = b.intrinsic("llvm.smax", ir.i64, (seen, const(ir.i64, 0)))
         return b.udiv(b.add(seen, const(ir.i64, form.block - 1)), const(ir.i64, form.block))
 
@@ -258,7 +226,7 @@ class _Main:
         """The first query of a tile; the last tile begins early enough to be whole."""
         b, form = self.b, self.form
         row = b.mul(b.add(self.first, tile), const(ir.i64, form.rows))
-        last = const(ir.i64, form.queries - form.rows)
+        last = const(ir.i64, form.sizes.queries - form.rows)
         return b.intrinsic("llvm.smin", ir.i64, (row, last))
 
     def _block(self, block: Val) -> None:
@@ -276,10 +244,10 @@ class _Main:
                 self._weigh(b.add(row, rows.index), rows.index, b.add(slot, rows.index), key)
             self._collect(slot, key)
 
-        if not form.causal:
+        if not form.sizes.causal:
             run()
             return
-        last = b.add(row, const(ir.i64, form.rows - 1 + form.keys - form.queries))
+        last = b.add(row, const(ir.i64, form.rows - 1 + form.sizes.keys - form.sizes.queries))
         with b.if_then(b.icmp("sle", key, last)):
             run()
 
@@ -290,11 +258,11 @@ class _Main:
         b, form = self.b, self.form
         width = const(ir.i64, form.block)
         start = b.add(b.mul(self.member, const(ir.i64, form.blocks)), block)
-        start = b.mul(start, const(ir.i64, form.depth * form.block))
-        query = b.add(b.mul(self.member, const(ir.i64, form.queries)), row)
-        query = b.mul(query, const(ir.i64, form.depth))
+        start = b.mul(start, const(ir.i64, form.sizes.depth * form.block))
+        query = b.add(b.mul(self.member, const(ir.i64, form.sizes.queries)), row)
+        query = b.mul(query, const(ir.i64, form.sizes.depth))
         zeros = [ir.zero(form.vector)] * (form.rows * _COLUMNS)
-        with b.loop(const(ir.i64, 0), const(ir.i64, form.depth), carried=zeros) as loop:
+        with b.loop(const(ir.i64, 0), const(ir.i64, form.sizes.depth), carried=zeros) as loop:
             here = b.add(start, b.mul(loop.index, width))
             keys = [
                 form.get(b, self.phase.shared, b.add(here, const(ir.i64, n)), form.lanes)
@@ -302,7 +270,7 @@ class _Main:
             ]
             after: list[Val] = []
             for r in range(form.rows):
-                place = b.add(b.add(query, const(ir.i64, r * form.depth)), loop.index)
+                place = b.add(b.add(query, const(ir.i64, r * form.sizes.depth)), loop.index)
                 factor = form.spread_one(b, self.phase.operands[0], place)
                 after += [
                     b.fma(factor, k, loop.carried[r * _COLUMNS + n]) for n, k in enumerate(keys)
@@ -315,13 +283,13 @@ class _Main:
         """The same, key by key; what lies beyond the last key is never looked at."""
         b, form = self.b, self.form
         first = b.mul(block, const(ir.i64, form.block))
-        start = b.add(b.mul(self.member, const(ir.i64, form.keys)), first)
-        query = b.add(b.mul(self.member, const(ir.i64, form.queries)), row)
-        query = b.mul(query, const(ir.i64, form.depth))
-        left = b.sub(const(ir.i64, form.keys), first)
+        start = b.add(b.mul(self.member, const(ir.i64, form.sizes.keys)), first)
+        query = b.add(b.mul(self.member, const(ir.i64, form.sizes.queries)), row)
+        query = b.mul(query, const(ir.i64, form.sizes.depth))
+        left = b.sub(const(ir.i64, form.sizes.keys), first)
         count = b.intrinsic("llvm.smin", ir.i64, (left, const(ir.i64, form.block)))
         with b.loop(const(ir.i64, 0), count) as keys:
-            key = b.mul(b.add(start, keys.index), const(ir.i64, form.depth))
+            key = b.mul(b.add(start, keys.index), const(ir.i64, form.sizes.depth))
             for r, total in enumerate(self._along_depth(query, key)):
                 place = b.add(const(ir.i64, r * form.block), keys.index)
                 form.put(b, _across(b, [total], _sum), self.scores, place)
@@ -329,13 +297,13 @@ class _Main:
     def _along_depth(self, query: Val, key: Val) -> Sequence[Val]:
         """Products of a tile of queries with one key, summed but for the lanes of a vector."""
         b, form = self.b, self.form
-        whole = form.depth // form.lanes * form.lanes
+        whole = form.sizes.depth // form.lanes * form.lanes
 
         def step(sums: Sequence[Val], column: Val, mask: Val | None) -> list[Val]:
             factor = form.load(b, self.phase.operands[1], b.add(key, column), mask)
             after: list[Val] = []
             for r, total in enumerate(sums):
-                place = b.add(b.add(query, const(ir.i64, r * form.depth)), column)
+                place = b.add(b.add(query, const(ir.i64, r * form.sizes.depth)), column)
                 mine = form.load(b, self.phase.operands[0], place, mask)
                 after.append(b.fma(mine, factor, total))
             return after
@@ -344,25 +312,25 @@ class _Main:
         with b.loop(const(ir.i64, 0), const(ir.i64, whole), form.lanes, sums) as loop:
             loop.next(*step(loop.carried, loop.index, None))
         sums = loop.carried
-        if whole < form.depth:
-            sums = step(sums, const(ir.i64, whole), _edge(whole, form.depth, form.lanes))
+        if whole < form.sizes.depth:
+            sums = step(sums, const(ir.i64, whole), _edge(whole, form.sizes.depth, form.lanes))
         return sums
 
     def _weigh(self, row: Val, at: Val, slot: Val, key: Val) -> None:
         """The scores of one query become powers; its sums so far are told by how much to shrink."""
         b, form = self.b, self.form
         place = b.mul(at, const(ir.i64, form.block))
-        bound = const(ir.i64, form.keys)
-        if form.causal:
-            past = b.add(row, const(ir.i64, form.keys - form.queries + 1))
+        bound = const(ir.i64, form.sizes.keys)
+        if form.sizes.causal:
+            past = b.add(row, const(ir.i64, form.sizes.keys - form.sizes.queries + 1))
             bound = b.intrinsic("llvm.smin", ir.i64, (bound, past))
         left = b.sub(bound, key)
         scores: list[Val] = []
         for n in range(0, form.block, form.lanes):
             seen = _below(b, b.sub(left, const(ir.i64, n)), form.lanes)
             score = form.get(b, self.scores, b.add(place, const(ir.i64, n)), form.lanes)
-            score = b.fmul(score, const(form.vector, form.scale))
-            if form.bias is not None:
+            score = b.fmul(score, const(form.vector, form.sizes.scale))
+            if form.sizes.bias is not None:
                 score = b.fadd(score, self._bias(row, b.add(key, const(ir.i64, n)), seen))
             scores.append(b.select(seen, score, const(form.vector, -math.inf)))
         before = form.get(b, self.tops, slot, 1)
@@ -380,11 +348,11 @@ class _Main:
 
     def _bias(self, row: Val, key: Val, seen: Val) -> Val:
         b, form = self.b, self.form
-        assert form.bias is not None
+        assert form.sizes.bias is not None
         place = self.bias
-        if form.bias[-2] != 1:
-            place = b.add(place, b.mul(row, const(ir.i64, form.bias[-1])))
-        if form.bias[-1] == 1:
+        if form.sizes.bias[-2] != 1:
+            place = b.add(place, b.mul(row, const(ir.i64, form.sizes.bias[-1])))
+        if form.sizes.bias[-1] == 1:
             return form.spread_one(b, self.phase.operands[3], place)
         return form.load(b, self.phase.operands[3], b.add(place, key), seen)
 
@@ -394,14 +362,14 @@ class _Main:
         """Add the values of a block of keys, weighed, to the sums of a tile of queries."""
         b, form = self.b, self.form
         width = form.lanes * _COLUMNS
-        whole = form.values // width * width
-        left = b.sub(const(ir.i64, form.keys), key)
+        whole = form.sizes.values // width * width
+        left = b.sub(const(ir.i64, form.sizes.keys), key)
         count = b.intrinsic("llvm.smin", ir.i64, (left, const(ir.i64, form.block)))
         if whole:
             with b.loop(const(ir.i64, 0), const(ir.i64, whole), width) as columns:
                 self._columns(slot, key, count, columns.index, [None] * _COLUMNS)
-        if whole < form.values:
-            rest = form.values - whole
+        if whole < form.sizes.values:
+            rest = form.sizes.values - whole
             masks = [_edge(n, rest, form.lanes) for n in range(0, rest, form.lanes)]
             self._columns(slot, key, count, const(ir.i64, whole), masks)
 
@@ -409,7 +377,7 @@ class _Main:
         self, slot: Val, key: Val, count: Val, column: Val, masks: Sequence[Val | None]
     ) -> None:
         b, form = self.b, self.form
-        start = b.add(b.mul(self.member, const(ir.i64, form.keys)), key)
+        start = b.add(b.mul(self.member, const(ir.i64, form.sizes.keys)), key)
         places = [self._sum_at(b.add(slot, const(ir.i64, r)), column) for r in range(form.rows)]
         carried: list[Val] = []
         for r, place in enumerate(places):
@@ -418,7 +386,7 @@ class _Main:
                 at = b.add(place, const(ir.i64, n * form.lanes))
                 carried.append(b.fmul(form.get(b, self.sums, at, form.lanes), factor))
         with b.loop(const(ir.i64, 0), count, carried=carried) as loop:
-            row = b.mul(b.add(start, loop.index), const(ir.i64, form.values))
+            row = b.mul(b.add(start, loop.index), const(ir.i64, form.sizes.values))
             row = b.add(row, column)
             values = [
                 form.load(b, self.phase.operands[2], b.add(row, const(ir.i64, n * form.lanes)), m)
@@ -443,33 +411,34 @@ class _Main:
         """Divide by the sums of powers and write the results."""
         b, form = self.b, self.form
         with b.loop(const(ir.i64, 0), self.count) as tiles:
-            row = b.add(b.mul(self.member, const(ir.i64, form.queries)), self._row(tiles.index))
+            queries = b.mul(self.member, const(ir.i64, form.sizes.queries))
+            row = b.add(queries, self._row(tiles.index))
             slot = b.mul(tiles.index, const(ir.i64, form.rows))
             with b.loop(const(ir.i64, 0), const(ir.i64, form.rows)) as rows:
                 at = b.add(slot, rows.index)
                 total = b.splat(form.get(b, self.totals, at, 1), form.lanes)
-                start = b.mul(b.add(row, rows.index), const(ir.i64, form.values))
+                start = b.mul(b.add(row, rows.index), const(ir.i64, form.sizes.values))
                 self._write(at, total, start)
 
     def _write(self, slot: Val, total: Val, start: Val) -> None:
         b, form = self.b, self.form
-        whole = form.values // form.lanes * form.lanes
-        element = memory_type(form.dtype)
+        whole = form.sizes.values // form.lanes * form.lanes
+        element = memory_type(form.sizes.dtype)
 
         def one(column: Val, mask: Val | None) -> None:
             sums = form.get(b, self.sums, self._sum_at(slot, column), form.lanes)
-            result = narrow(b, b.fdiv(sums, total), form.dtype)
+            result = narrow(b, b.fdiv(sums, total), form.sizes.dtype)
             address = b.gep(self.phase.results[0], b.add(start, column), element)
             if mask is None:
-                b.store(result, address, form.dtype.itemsize)
+                b.store(result, address, form.sizes.dtype.itemsize)
             else:
-                b.masked_store(result, address, mask, form.dtype.itemsize)
+                b.masked_store(result, address, mask, form.sizes.dtype.itemsize)
 
         if whole:
             with b.loop(const(ir.i64, 0), const(ir.i64, whole), form.lanes) as columns:
                 one(columns.index, None)
-        if whole < form.values:
-            one(const(ir.i64, whole), _edge(whole, form.values, form.lanes))
+        if whole < form.sizes.values:
+            one(const(ir.i64, whole), _edge(whole, form.sizes.values, form.lanes))
 
 
 def _edge(start: int, stop: int, lanes: int) -> Val | None:

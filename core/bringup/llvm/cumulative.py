@@ -7,15 +7,14 @@ and carries its last lane on; few long rows are cut into chunks whose totals are
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
-from bringup.dtypes import DType, f32
 from bringup.llvm import text as ir
 from bringup.llvm.launches import NativeStep, Phase
 from bringup.llvm.loops import LONGEST_CHAIN, NativeKernel
-from bringup.llvm.scalar import combine, identity, is_half, memory_type, narrow, widen
+from bringup.llvm.scalar import memory_type, narrow, widen
 from bringup.llvm.schedule import LoopTarget
+from bringup.llvm.sizes import ScanSizes
 from bringup.llvm.text import Builder, Module, Val, const, const_vector, vec
 from bringup.program.program import OpStep
 from bringup.records import record
@@ -31,43 +30,20 @@ _COLUMNS = 4
 
 @record
 class _Scan:
-    """What is folded: ``outer`` rows of ``length`` elements, ``inner`` apart.
+    """How one step runs.  lanes: of a vector."""
 
-    dtype: of the elements.  wide: of the accumulators.  lanes: of a vector.
-    """
-
-    kind: str
-    dtype: DType
-    wide: DType
-    outer: int
-    length: int
-    inner: int
-    reverse: bool
-    exclusive: bool
+    sizes: ScanSizes
     lanes: int
 
-    def fold(self, b: Builder, x: Val, y: Val) -> Val:
-        return combine(b, self.kind, self.wide, x, y)
-
-    def neutral(self, lanes: int = 1) -> Val:
-        return identity(self.kind, self.wide, lanes)
-
-    def first(self, lanes: int = 1) -> Val:
-        """The accumulator before the first element; it shows where the scan is exclusive."""
-        start = self.neutral(lanes)
-        if self.exclusive and self.kind == "add" and self.dtype.is_float:
-            return ir.zero(start.type)
-        return start
-
     def load(self, b: Builder, address: Val, mask: Val | None, lanes: int) -> Val:
-        element = memory_type(self.dtype)
+        element = memory_type(self.sizes.dtype)
         if mask is None:
             return widen(b, b.load(vec(element, lanes), address, self._align))
         loaded = b.masked_load(vec(element, lanes), address, mask, align=self._align)
-        return b.select(mask, widen(b, loaded), self.neutral(lanes))
+        return b.select(mask, widen(b, loaded), self.sizes.neutral(lanes))
 
     def store(self, b: Builder, value: Val, address: Val, mask: Val | None) -> None:
-        kept = narrow(b, value, self.dtype)
+        kept = narrow(b, value, self.sizes.dtype)
         if mask is None:
             b.store(kept, address, self._align)
         else:
@@ -75,36 +51,30 @@ class _Scan:
 
     @property
     def _align(self) -> int:
-        return self.dtype.itemsize
+        return self.sizes.dtype.itemsize
 
 
 def emit_cumulative(module: Module, step: OpStep, name: str, target: LoopTarget) -> NativeStep:
     """Emit a step of the row ``cumulative``."""
     scan = _scan_of(step, target)
-    if scan.inner > 1:
+    if scan.sizes.inner > 1:
         return NativeStep((_emit_columns(module, step, name, scan),))
-    chunk = max(_CHUNK, -(-scan.length // (_MAX_CHUNKS * scan.lanes)) * scan.lanes)
-    many = scan.outer >= _MANY_ROWS and scan.length <= scan.lanes * LONGEST_CHAIN
-    if many or scan.length < 2 * chunk:
-        return NativeStep((_emit_rows(module, step, name, scan, scan.length),))
-    chunks = -(-scan.length // chunk)
+    chunk = max(_CHUNK, -(-scan.sizes.length // (_MAX_CHUNKS * scan.lanes)) * scan.lanes)
+    many = scan.sizes.outer >= _MANY_ROWS and scan.sizes.length <= scan.lanes * LONGEST_CHAIN
+    if many or scan.sizes.length < 2 * chunk:
+        return NativeStep((_emit_rows(module, step, name, scan, scan.sizes.length),))
+    chunks = -(-scan.sizes.length // chunk)
     totals = _emit_totals(module, step, f"{name}.totals", scan, chunk)
     rows = _emit_rows(module, step, name, scan, chunk)
-    return NativeStep((totals, rows), scan.outer * chunks * scan.wide.itemsize)
+    return NativeStep((totals, rows), scan.sizes.outer * chunks * scan.sizes.wide.itemsize)
 
 
 def _scan_of(step: OpStep, target: LoopTarget) -> _Scan:
-    type_, attrs = step.operands[0].type, step.attrs
-    dim, dtype = attrs["dim"], type_.dtype
-    wide = f32 if is_half(dtype) else dtype
-    inner = math.prod(type_.shape[dim + 1 :])
-    lanes = target.vector_bits // max(32, wide.bits)
-    if inner > 1:
-        lanes = min(lanes, 1 << (inner - 1).bit_length())
-    return _Scan(
-        attrs["kind"], dtype, wide, math.prod(type_.shape[:dim]), type_.shape[dim], inner,
-        attrs["reverse"], attrs["exclusive"], lanes,
-    )  # fmt: skip
+    sizes = ScanSizes.of(step)
+    lanes = target.vector_bits // max(32, sizes.wide.bits)
+    if sizes.inner > 1:
+        lanes = min(lanes, 1 << (sizes.inner - 1).bit_length())
+    return _Scan(sizes, lanes)
 
 
 # -- along a dimension that is not the last --------------------------------------------------------
@@ -113,13 +83,13 @@ def _scan_of(step: OpStep, target: LoopTarget) -> _Scan:
 def _emit_columns(module: Module, step: OpStep, name: str, scan: _Scan) -> NativeKernel:
     phase = Phase(module, step, name)
     b = phase.b
-    width = scan.lanes * min(_COLUMNS, -(-scan.inner // scan.lanes))
-    blocks = -(-scan.inner // width)
+    width = scan.lanes * min(_COLUMNS, -(-scan.sizes.inner // scan.lanes))
+    blocks = -(-scan.sizes.inner // width)
     with phase.units() as unit:
         row, block = _split(b, unit, blocks)
         column = b.mul(block, const(ir.i64, width))
-        start = b.add(b.mul(row, const(ir.i64, scan.length * scan.inner)), column)
-        left = b.sub(const(ir.i64, scan.inner), column)
+        start = b.add(b.mul(row, const(ir.i64, scan.sizes.length * scan.sizes.inner)), column)
+        left = b.sub(const(ir.i64, scan.sizes.inner), column)
 
         def whole() -> None:
             _run_columns(phase, scan, start, [None] * (width // scan.lanes))
@@ -131,27 +101,29 @@ def _emit_columns(module: Module, step: OpStep, name: str, scan: _Scan) -> Nativ
             ]
             _run_columns(phase, scan, start, masks)
 
-        if scan.inner % width == 0:
+        if scan.sizes.inner % width == 0:
             whole()
         else:
             b.cond(b.icmp("sge", left, const(ir.i64, width)), whole, partial)
-    return phase.done(scan.outer * blocks, scan.length * width)
+    return phase.done(scan.sizes.outer * blocks, scan.sizes.length * width)
 
 
 def _run_columns(phase: Phase, scan: _Scan, start: Val, masks: Sequence[Val | None]) -> None:
     """One block of columns from end to end."""
     b, lanes = phase.b, scan.lanes
-    element = memory_type(scan.dtype)
-    first = [scan.first(lanes)] * len(masks)
-    with b.loop(const(ir.i64, 0), const(ir.i64, scan.length), carried=first) as loop:
-        index = b.sub(const(ir.i64, scan.length - 1), loop.index) if scan.reverse else loop.index
-        base = b.add(start, b.mul(index, const(ir.i64, scan.inner)))
+    element = memory_type(scan.sizes.dtype)
+    first = [scan.sizes.first(lanes)] * len(masks)
+    with b.loop(const(ir.i64, 0), const(ir.i64, scan.sizes.length), carried=first) as loop:
+        index: Val = loop.index
+        if scan.sizes.reverse:
+            index = b.sub(const(ir.i64, scan.sizes.length - 1), index)
+        base = b.add(start, b.mul(index, const(ir.i64, scan.sizes.inner)))
         totals: list[Val] = []
         for n, mask in enumerate(masks):
             place = b.add(base, const(ir.i64, n * lanes))
             value = scan.load(b, b.gep(phase.operands[0], place, element), mask, lanes)
-            total = scan.fold(b, loop.carried[n], value)
-            shown = loop.carried[n] if scan.exclusive else total
+            total = scan.sizes.fold(b, loop.carried[n], value)
+            shown = loop.carried[n] if scan.sizes.exclusive else total
             scan.store(b, shown, b.gep(phase.results[0], place, element), mask)
             totals.append(total)
         loop.next(*totals)
@@ -164,48 +136,47 @@ def _emit_rows(module: Module, step: OpStep, name: str, scan: _Scan, chunk: int)
     """Scan chunks of rows; those of a cut row begin with what the totals before them fold to."""
     phase = Phase(module, step, name)
     b = phase.b
-    chunks = -(-scan.length // chunk)
+    chunks = -(-scan.sizes.length // chunk)
     with phase.units() as unit:
         row, number = _split(b, unit, chunks)
-        carry = scan.first()
+        carry = scan.sizes.first()
         if chunks > 1:
-            totals = b.gep(phase.shared, b.mul(row, const(ir.i64, chunks)), memory_type(scan.wide))
+            wide = memory_type(scan.sizes.wide)
+            totals = b.gep(phase.shared, b.mul(row, const(ir.i64, chunks)), wide)
             with b.loop(const(ir.i64, 0), number, carried=[carry]) as before:
-                known = b.load(
-                    memory_type(scan.wide), b.gep(totals, before.index, memory_type(scan.wide))
-                )
-                before.next(scan.fold(b, before.carried[0], known))
+                known = b.load(wide, b.gep(totals, before.index, wide))
+                before.next(scan.sizes.fold(b, before.carried[0], known))
             carry = before.carried[0]
 
         def step_(address: Val, mask: Val | None, carried: Val) -> Val:
             return _scan_vector(phase, scan, address, mask, carried)
 
         _along(b, scan, row, number, chunk, carry, step_)
-    return phase.done(scan.outer * chunks, min(chunk, scan.length))
+    return phase.done(scan.sizes.outer * chunks, min(chunk, scan.sizes.length))
 
 
 def _emit_totals(module: Module, step: OpStep, name: str, scan: _Scan, chunk: int) -> NativeKernel:
     """What each chunk folds to, in the memory that the phases share."""
     phase = Phase(module, step, name)
-    b, element = phase.b, memory_type(scan.dtype)
-    chunks = -(-scan.length // chunk)
+    b, element = phase.b, memory_type(scan.sizes.dtype)
+    chunks = -(-scan.sizes.length // chunk)
     with phase.units() as unit:
         row, number = _split(b, unit, chunks)
 
         def step_(place: Val, mask: Val | None, carried: Val) -> Val:
             address = b.gep(phase.operands[0], place, element)
-            return scan.fold(b, carried, scan.load(b, address, mask, scan.lanes))
+            return scan.sizes.fold(b, carried, scan.load(b, address, mask, scan.lanes))
 
-        total = _along(b, scan, row, number, chunk, scan.neutral(scan.lanes), step_)
+        total = _along(b, scan, row, number, chunk, scan.sizes.neutral(scan.lanes), step_)
         lanes = scan.lanes
         while lanes > 1:
             lanes //= 2
             low = b.shufflevector(total, None, list(range(lanes)))
             high = b.shufflevector(total, None, list(range(lanes, 2 * lanes)))
-            total = scan.fold(b, low, high)
+            total = scan.sizes.fold(b, low, high)
         place = b.add(b.mul(row, const(ir.i64, chunks)), number)
-        b.store(total, b.gep(phase.shared, place, memory_type(scan.wide)))
-    return phase.done(scan.outer * chunks, chunk)
+        b.store(total, b.gep(phase.shared, place, memory_type(scan.sizes.wide)))
+    return phase.done(scan.sizes.outer * chunks, chunk)
 
 
 def _along(
@@ -224,18 +195,18 @@ def _along(
     lanes = scan.lanes
     low = b.mul(number, const(ir.i64, chunk))
     high = b.intrinsic(
-        "llvm.smin", ir.i64, (b.add(low, const(ir.i64, chunk)), const(ir.i64, scan.length))
+        "llvm.smin", ir.i64, (b.add(low, const(ir.i64, chunk)), const(ir.i64, scan.sizes.length))
     )
-    base = b.mul(row, const(ir.i64, scan.length))
+    base = b.mul(row, const(ir.i64, scan.sizes.length))
     rest = b.binary("and", b.sub(high, low), const(ir.i64, lanes - 1))
     stop = b.sub(high, rest)
     with b.loop(low, stop, lanes, [carry]) as loop:
-        turned = b.sub(const(ir.i64, scan.length - lanes), loop.index)
-        place = turned if scan.reverse else loop.index
+        turned = b.sub(const(ir.i64, scan.sizes.length - lanes), loop.index)
+        place = turned if scan.sizes.reverse else loop.index
         loop.next(step(b.add(base, place), None, loop.carried[0]))
     mask = _lanes_below(b, rest, lanes)
-    if scan.reverse:
-        stop = b.sub(const(ir.i64, scan.length), high)
+    if scan.sizes.reverse:
+        stop = b.sub(const(ir.i64, scan.sizes.length), high)
 
     def last() -> Val:
         return step(b.add(base, stop), mask, loop.carried[0])
@@ -246,25 +217,25 @@ def _along(
 
 def _scan_vector(phase: Phase, scan: _Scan, place: Val, mask: Val | None, carry: Val) -> Val:
     """Write the running fold of one vector; returns what the next one begins with."""
-    b, lanes, element = phase.b, scan.lanes, memory_type(scan.dtype)
+    b, lanes, element = phase.b, scan.lanes, memory_type(scan.sizes.dtype)
     turned = list(range(lanes))[::-1]
     value = scan.load(b, b.gep(phase.operands[0], place, element), mask, lanes)
-    if scan.reverse:
+    if scan.sizes.reverse:
         value = b.shufflevector(value, None, turned)
     distance = 1
     while distance < lanes:
         moved = [lanes] * distance + list(range(lanes - distance))
-        value = scan.fold(b, b.shufflevector(value, scan.neutral(lanes), moved), value)
+        value = scan.sizes.fold(b, b.shufflevector(value, scan.sizes.neutral(lanes), moved), value)
         distance *= 2
     last = b.extractelement(value, lanes - 1)
     before = b.splat(carry, lanes)
-    shown = scan.fold(b, before, value)
-    if scan.exclusive:
+    shown = scan.sizes.fold(b, before, value)
+    if scan.sizes.exclusive:
         shown = b.shufflevector(before, shown, [0, *range(lanes, 2 * lanes - 1)])
-    if scan.reverse:
+    if scan.sizes.reverse:
         shown = b.shufflevector(shown, None, turned)
     scan.store(b, shown, b.gep(phase.results[0], place, element), mask)
-    return scan.fold(b, carry, last)
+    return scan.sizes.fold(b, carry, last)
 
 
 def _split(b: Builder, unit: Val, count: int) -> tuple[Val, Val]:

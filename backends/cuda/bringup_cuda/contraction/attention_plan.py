@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
-from bringup.dtypes import DType, f32
 from bringup.graph import Builder
 from bringup.kernel import ops as kops
 from bringup.kernel.form import Fold, Kernel, Stage
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm.scalar import is_half
-from bringup.program.program import OpStep
+from bringup.llvm.sizes import AttentionSizes
 from bringup.records import record
 from bringup_cuda.contraction.engine import sum_stride, sum_type
 from bringup_cuda.contraction.form import Contraction, Factor
@@ -19,47 +16,6 @@ from bringup_cuda.contraction.tiles import has_async, shared_bytes
 
 MEMBER, QUERY, KEY, DEPTH, VALUE, LEAD = 0, 1, 2, 3, 4, 8
 WARPS = (4, 1)
-
-
-@record
-class Form:
-    """The sizes of one step.
-
-    wide: the dtype of scores and sums.  bias: its shape, None if there is none.
-    """
-
-    dtype: DType
-    wide: DType
-    lead: tuple[int, ...]
-    queries: int
-    keys: int
-    depth: int
-    values: int
-    scale: float
-    causal: bool
-    bias: tuple[int, ...] | None
-
-    @property
-    def batch(self) -> int:
-        """Members."""
-        return math.prod(self.lead)
-
-
-def form_of(step: OpStep) -> Form:
-    """The sizes of a step of the row ``attention``."""
-    query, key, value, *bias = (slot.type for slot in step.operands)
-    return Form(
-        dtype=query.dtype,
-        wide=f32 if is_half(query.dtype) else query.dtype,
-        lead=query.shape[:-2],
-        queries=query.shape[-2],
-        keys=key.shape[-2],
-        depth=query.shape[-1],
-        values=value.shape[-1],
-        scale=step.attrs["scale"],
-        causal=step.attrs["causal"],
-        bias=bias[0].shape if bias else None,
-    )
 
 
 @record
@@ -90,7 +46,7 @@ def _power_of_two(n: int, least: int) -> int:
 class Planned:
     """How a step runs.  plans: the copies of queries, keys and values."""
 
-    form: Form
+    form: AttentionSizes
     cut: Cut
     tensor: bool
     made: tuple[Contraction, Contraction]
@@ -151,7 +107,7 @@ class Map:
     nbytes: int
 
 
-def plan_attention(form: Form, architecture: str) -> Planned:
+def plan_attention(form: AttentionSizes, architecture: str) -> Planned:
     """How to run attention of these sizes."""
     least = shared_bytes(architecture)
     for most in CUTS:
@@ -171,7 +127,7 @@ def plan_attention(form: Form, architecture: str) -> Planned:
     return planned
 
 
-def _planned(form: Form, cut: Cut, architecture: str) -> Planned | None:
+def _planned(form: AttentionSizes, cut: Cut, architecture: str) -> Planned | None:
     later = has_async(architecture)
     tensor = later and is_half(form.dtype)
     if tensor and cut.queries != 16 * WARPS[0]:
@@ -188,7 +144,7 @@ def _planned(form: Form, cut: Cut, architecture: str) -> Planned | None:
     return Planned(form, cut, tensor, products, (queries, keys, values))
 
 
-def _factors(form: Form, inner: Axis, *sides: tuple[int, Expr, Axis]) -> Contraction:
+def _factors(form: AttentionSizes, inner: Axis, *sides: tuple[int, Expr, Axis]) -> Contraction:
     """Two loads as the factors of a contraction."""
     builder = Builder()
     with builder:
@@ -199,7 +155,7 @@ def _factors(form: Form, inner: Axis, *sides: tuple[int, Expr, Axis]) -> Contrac
     return Contraction(kernel, (), left, right, (inner,), Fold("add", form.wide, True), {})
 
 
-def _products(form: Form) -> Contraction:
+def _products(form: AttentionSizes) -> Contraction:
     """Scores: queries and keys over the depth."""
     query, key = Axis(QUERY, form.queries), Axis(KEY, form.keys)
     depth = Axis(DEPTH, form.depth)
@@ -211,14 +167,14 @@ def _products(form: Form) -> Contraction:
     )
 
 
-def _weighed(form: Form) -> Contraction:
+def _weighed(form: AttentionSizes) -> Contraction:
     """Results: the powers, which no load gives, and values over the keys."""
     key, value = Axis(KEY, form.keys), Axis(VALUE, form.values)
     index = rows_index(form, key, value)
     return _factors(form, key, (2, index, key), (2, index, value))
 
 
-def rows_index(form: Form, row: Axis, column: Axis) -> Expr:
+def rows_index(form: AttentionSizes, row: Axis, column: Axis) -> Expr:
     """Where an element of a row-major member of the batch is."""
     member = Expr.of(Axis(MEMBER, form.batch)) * (row.size * column.size)
     return member + Expr.of(row) * column.size + Expr.of(column)

@@ -8,10 +8,11 @@ from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import SplitFold, split_fold
 from bringup.llvm.simt import SimtKernel
+from bringup.llvm.sizes import AttentionSizes
 from bringup.program.program import KernelStep, OpStep
 from bringup_cuda.commands import Clear, Command, Launch
 from bringup_cuda.contraction.attention import emit_attention
-from bringup_cuda.contraction.attention_plan import form_of, plan_attention
+from bringup_cuda.contraction.attention_plan import plan_attention
 from bringup_cuda.contraction.emit import emit_contraction
 from bringup_cuda.contraction.form import size
 from bringup_cuda.contraction.planning import Planned, plan
@@ -42,7 +43,7 @@ def render(emission: Emission, step: KernelStep | OpStep) -> Sequence[Command] |
 
 def render_attention(emission: Emission, step: OpStep) -> Sequence[Command]:
     """The commands of a step of the row ``attention``."""
-    form = form_of(step)
+    form = AttentionSizes.of(step)
     (result,) = step.results
     if not form.batch * form.queries * form.values:
         return []

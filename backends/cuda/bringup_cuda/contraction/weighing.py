@@ -12,9 +12,10 @@ from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.math import MATH
 from bringup.llvm.scalar import memory_type, narrow, widen
+from bringup.llvm.sizes import AttentionSizes
 from bringup.llvm.text import Builder, Type, Val, const, vec
 from bringup.records import record
-from bringup_cuda.contraction.attention_plan import KEY, LEAD, QUERY, Form, Planned
+from bringup_cuda.contraction.attention_plan import KEY, LEAD, QUERY, Planned
 from bringup_cuda.contraction.engine import sum_stride, sum_type
 from bringup_cuda.contraction.fma import FmaEngine
 from bringup_cuda.contraction.points import Point, evaluate, is_wide, number
@@ -65,7 +66,9 @@ class Scores:
     base: point of the batch.  first: the block's first query.  bias: its address.
     """
 
-    def __init__(self, b: Builder, form: Form, base: Point, first: Val, bias: Val | None) -> None:
+    def __init__(
+        self, b: Builder, form: AttentionSizes, base: Point, first: Val, bias: Val | None
+    ) -> None:
         self.b = b
         self.form = form
         self.base = base

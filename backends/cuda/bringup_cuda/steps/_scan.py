@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from bringup.dtypes import DType, f32
-from bringup.llvm import text as ir
-from bringup.llvm.scalar import combine, identity, is_half
-from bringup.llvm.text import Builder, Val
+from bringup.llvm.sizes import ScanSizes
 from bringup.program.program import OpStep
-from bringup.records import record
 from bringup_cuda.commands import Argument, Command
 from bringup_cuda.lower import Emission
 from bringup_cuda.steps.block import Block
@@ -19,59 +14,11 @@ from bringup_cuda.steps.block import Block
 _ACCESS = 16
 
 
-@record
-class Scan:
-    """What is folded: ``outer`` rows of ``length`` elements that are ``inner`` apart.
-
-    dtype: of the elements.  wide: of the accumulators.
-    """
-
-    kind: str
-    dtype: DType
-    wide: DType
-    outer: int
-    length: int
-    inner: int
-    reverse: bool
-    exclusive: bool
-
-    @classmethod
-    def of(cls, step: OpStep) -> Scan:
-        """What a step of the row ``cumulative`` folds."""
-        type_, attrs = step.operands[0].type, step.attrs
-        dim, dtype = attrs["dim"], type_.dtype
-        return cls(
-            attrs["kind"],
-            dtype,
-            f32 if is_half(dtype) else dtype,
-            math.prod(type_.shape[:dim]),
-            type_.shape[dim],
-            math.prod(type_.shape[dim + 1 :]),
-            attrs["reverse"],
-            attrs["exclusive"],
-        )
-
-    def neutral(self, lanes: int = 1) -> Val:
-        """What changes nothing."""
-        return identity(self.kind, self.wide, lanes)
-
-    def first(self, lanes: int = 1) -> Val:
-        """The fold before the first element; it shows where the scan is exclusive."""
-        start = self.neutral(lanes)
-        shown = self.exclusive and self.kind == "add" and self.dtype.is_float
-        return ir.zero(start.type) if shown else start
-
-    @property
-    def vector(self) -> int:
-        """Elements of the widest access."""
-        return _ACCESS // self.dtype.itemsize
-
-
 class Scanner:
     """What both ways share."""
 
     def __init__(
-        self, emission: Emission, step: OpStep, scan: Scan, source: Argument, target: Argument
+        self, emission: Emission, step: OpStep, scan: ScanSizes, source: Argument, target: Argument
     ) -> None:
         self.emission = emission
         self.step = step
@@ -82,8 +29,10 @@ class Scanner:
     def block(self, label: str, arguments: Sequence[Argument], threads: int) -> Block:
         return Block(self.emission, self.step, label, arguments, threads)
 
-    def fold(self, b: Builder, x: Val, y: Val) -> Val:
-        return combine(b, self.scan.kind, self.scan.wide, x, y)
+    @property
+    def vector(self) -> int:
+        """Elements of the widest access."""
+        return _ACCESS // self.scan.dtype.itemsize
 
     def commands(self) -> list[Command]:
         """Every launch: the totals of chunks first where there are several."""
@@ -107,4 +56,4 @@ class Scanner:
         raise NotImplementedError
 
 
-__all__ = ["Scan", "Scanner"]
+__all__ = ["Scanner"]

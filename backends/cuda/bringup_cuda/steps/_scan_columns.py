@@ -6,11 +6,12 @@ import math
 
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, narrow, widen
+from bringup.llvm.sizes import ScanSizes
 from bringup.llvm.text import Val, const, vec
 from bringup.program.program import OpStep
 from bringup_cuda.commands import Argument, Command
 from bringup_cuda.lower import Emission
-from bringup_cuda.steps._scan import Scan, Scanner
+from bringup_cuda.steps._scan import Scanner
 from bringup_cuda.steps.block import Block
 
 _THREADS = 256
@@ -28,11 +29,11 @@ class Columns(Scanner):
     """
 
     def __init__(
-        self, emission: Emission, step: OpStep, scan: Scan, source: Argument, target: Argument
+        self, emission: Emission, step: OpStep, scan: ScanSizes, source: Argument, target: Argument
     ) -> None:
         super().__init__(emission, step, scan, source, target)
         many = scan.outer * scan.inner >= 2 * _BUSY_THREADS
-        self.width = math.gcd(scan.inner, scan.vector) if many else 1
+        self.width = math.gcd(scan.inner, self.vector) if many else 1
         self.across = scan.inner // self.width
 
     def chunks(self) -> int:
@@ -92,7 +93,7 @@ class Columns(Scanner):
             at = b.add(behind, b.mul(loop.index, const(ir.i64, self.across)))
             address = b.gep(block.args[2], b.mul(at, const(ir.i64, self.width)), wide)
             known = b.load(vec(wide, self.width), address, wide.bits // 8 * self.width)
-            loop.next(self.fold(b, loop.carried[0], known))
+            loop.next(self.scan.fold(b, loop.carried[0], known))
         return loop.carried[0]
 
     def _down(self, block: Block, start: Val, low: Val, high: Val, carry: Val, shown: bool) -> Val:
@@ -120,7 +121,7 @@ class Columns(Scanner):
             for place in places
         ]
         for place, x in zip(places, loaded, strict=True):
-            after = self.fold(b, carry, widen(b, x))
+            after = self.scan.fold(b, carry, widen(b, x))
             if shown:
                 kept = narrow(b, carry if scan.exclusive else after, scan.dtype)
                 b.store(kept, b.gep(block.args[1], place, element), align)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, narrow, widen
+from bringup.llvm.sizes import ScanSizes
 from bringup.llvm.text import Builder, Val, const, vec
 from bringup.program.program import OpStep
 from bringup_cuda.commands import Argument, Command
 from bringup_cuda.lower import Emission
-from bringup_cuda.steps._scan import Scan, Scanner
+from bringup_cuda.steps._scan import Scanner
 from bringup_cuda.steps.block import MAX_BLOCKS, Block
 from bringup_cuda.targets import WARP
 
@@ -31,11 +32,11 @@ class Rows(Scanner):
     """
 
     def __init__(
-        self, emission: Emission, step: OpStep, scan: Scan, source: Argument, target: Argument
+        self, emission: Emission, step: OpStep, scan: ScanSizes, source: Argument, target: Argument
     ) -> None:
         super().__init__(emission, step, scan, source, target)
         whole = scan.outer > 1 or scan.reverse
-        self.width = math.gcd(scan.length, scan.vector) if whole else scan.vector
+        self.width = math.gcd(scan.length, self.vector) if whole else self.vector
         self.vectors = min(_VECTORS, max(1, 16 // self.width))
         needed = -(-scan.length // self.width)
         self.lanes, self.threads = 0, _THREADS
@@ -180,7 +181,7 @@ class Rows(Scanner):
         b, group = block.b, self.lanes or WARP
 
         def fold(x: Val, y: Val) -> Val:
-            return self.fold(b, x, y)
+            return self.scan.fold(b, x, y)
 
         first = b.icmp("eq", b.and_(block.lane, const(ir.i32, group - 1)), const(ir.i32, 0))
         last = b.or_(block.lane, const(ir.i32, group - 1))
@@ -271,15 +272,15 @@ class Rows(Scanner):
         mine = b.zext(block.thread, ir.i64)
         with b.loop(mine, number, self.threads, [self.scan.neutral()]) as loop:
             known = block.get(base, loop.index, wide)
-            loop.next(self.fold(b, loop.carried[0], known))
+            loop.next(self.scan.fold(b, loop.carried[0], known))
         total = self._across(block, array, loop.carried[0])
-        return self.fold(b, self.scan.first(), total)
+        return self.scan.fold(b, self.scan.first(), total)
 
     def _across(self, block: Block, array: Val, value: Val) -> Val:
         """The fold of all threads' values."""
 
         def fold(x: Val, y: Val) -> Val:
-            return self.fold(block.b, x, y)
+            return self.scan.fold(block.b, x, y)
 
         return block.spread(block.fold_lanes(value, fold), array, fold, self.scan.neutral())[1]
 
@@ -297,7 +298,8 @@ class Rows(Scanner):
                 places = self._places(block, loop.index)
                 values = self._read(block, row, loop.index, places, limit)
                 pairs = zip(loop.carried, values, strict=True)
-                loop.next(*(self.fold(b, acc, self._folded(b, vector)) for acc, vector in pairs))
+                fold = scan.fold
+                loop.next(*(fold(b, acc, self._folded(b, vector)) for acc, vector in pairs))
             total = self._across(block, array, self._folded(b, loop.carried))
             with b.if_then(b.icmp("eq", block.thread, const(ir.i32, 0))):
                 b.store(total, b.gep(block.args[1], unit, wide), wide.bits // 8)
@@ -308,7 +310,7 @@ class Rows(Scanner):
         """The fold of some values, pairwise."""
         live = list(values)
         while len(live) > 1:
-            pairs = [self.fold(b, x, y) for x, y in zip(live[::2], live[1::2], strict=False)]
+            pairs = [self.scan.fold(b, x, y) for x, y in zip(live[::2], live[1::2], strict=False)]
             live = [*pairs, *live[len(pairs) * 2 :]]
         return live[0]
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from bringup.dtypes import i32
 from bringup.llvm import text as ir
+from bringup.llvm.sizes import ScanSizes
 from bringup.llvm.text import Val, const
 from bringup.program.program import OpStep
 from bringup.records import record
@@ -22,7 +23,6 @@ from bringup_cuda.commands import Argument, Command, Launch, Scratch
 from bringup_cuda.lower import Emission
 from bringup_cuda.steps._keys import Key, Lines
 from bringup_cuda.steps._ranking import Ranking
-from bringup_cuda.steps._scan import Scan
 from bringup_cuda.steps.block import MAX_BLOCKS, Block
 from bringup_cuda.steps.cumulative import emit_scan
 from bringup_cuda.targets import WARP
@@ -78,7 +78,7 @@ class SortLong:
             radix = self.key(way).radix
             if radix not in summing:
                 size = radix * self.tiles
-                scan = Scan("add", i32, i32, lines.count, size, 1, False, True)
+                scan = ScanSizes("add", i32, i32, lines.count, size, 1, False, True)
                 summing[radix] = emit_scan(self.emission, self.step, scan, counts, sums)
             made += [self._count(way, counts), *summing[radix], self._move(way, sums)]
         return made

@@ -10,23 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bringup.llvm.sizes import ScanSizes
 from bringup.program.program import OpStep
 from bringup_cuda.commands import Argument, Command
 from bringup_cuda.lower import Emission
-from bringup_cuda.steps._scan import Scan
 from bringup_cuda.steps._scan_columns import Columns
 from bringup_cuda.steps._scan_rows import Rows
 
 
 def render(emission: Emission, step: OpStep) -> Sequence[Command]:
     """The launches of a step of the row ``cumulative``."""
-    scan = Scan.of(step)
+    scan = ScanSizes.of(step)
     source, target = step.operands[0], step.results[0]
     return emit_scan(emission, step, scan, source, target)
 
 
 def emit_scan(
-    emission: Emission, step: OpStep, scan: Scan, source: Argument, target: Argument
+    emission: Emission, step: OpStep, scan: ScanSizes, source: Argument, target: Argument
 ) -> list[Command]:
     """Launches that scan ``source`` into ``target``, which is other memory."""
     if scan.inner > 1:
