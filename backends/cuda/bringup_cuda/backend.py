@@ -14,8 +14,8 @@ from bringup_cuda.targets import capabilities_of
 
 #: What the host drives, launch by launch.
 _CONTROL = ("while", "scan", "case")
-#: The architecture that emulated devices have.
-EMULATED = "sm_90"
+#: The architecture that emulated devices have: what an H100 is given.
+EMULATED = "sm_90a"
 #: How many of them there are: programs for several devices can be tried anywhere.
 EMULATED_COUNT = 2
 

@@ -14,7 +14,7 @@ from bringup.backend import NoHardware
 from bringup.errors import BackendError
 from bringup.records import record
 from bringup_cuda import surface
-from bringup_cuda.targets import SHARED_KIB
+from bringup_cuda.targets import SHARED_KIB, number_of
 
 LIBRARY = "libcuda.so.1"
 #: ``kDLCUDA`` of dlpack.h.
@@ -68,14 +68,12 @@ def nearest(architecture: str) -> str | None:
     """The newest known architecture whose code a GPU of this one runs; None if it is too old.
 
     >>> nearest("sm_90"), nearest("sm_103"), nearest("sm_70")
-    ('sm_90', 'sm_100', None)
+    ('sm_90a', 'sm_100', None)
     """
-    number = _number(architecture)
-    return max((a for a in SHARED_KIB if _number(a) <= number), key=_number, default=None)
-
-
-def _number(architecture: str) -> int:
-    return int(architecture.removeprefix("sm_"))
+    number = number_of(architecture)
+    known = [a for a in SHARED_KIB if number_of(a) <= number]
+    runs = [a for a in known if not a.endswith("a") or number_of(a) == number]
+    return max(runs, key=lambda a: (number_of(a), a), default=None)
 
 
 def require_gpus(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from bringup.llvm import text as ir
 from bringup.llvm.text import Builder, Val, vec
+from bringup_cuda.targets import number_of
 
 #: The first architecture that has them.
 _FIRST = 80
@@ -13,7 +14,7 @@ _FIRST = 80
 
 def native_of(target: str) -> dict[str, Callable[..., Val]]:
     """For `bringup.llvm.text.Module.native` of an architecture such as ``sm_90``."""
-    if int(target.removeprefix("sm_").rstrip("af")) < _FIRST:
+    if number_of(target) < _FIRST:
         return {}
     return {"maximum": _maximum, "minimum": _minimum, "f32_to_bf16": _to_bf16}
 

@@ -16,6 +16,7 @@ SHARED_KIB = {
     "sm_87": 163,
     "sm_89": 99,
     "sm_90": 227,
+    "sm_90a": 227,
     "sm_100": 227,
     "sm_120": 99,
 }
@@ -31,6 +32,13 @@ BLOCK = 256
 ALIGNMENT = 256
 # Kernel parameters fill at most 4 KiB, 8 bytes a pointer; half of that leaves room for sizes.
 MAX_BUFFERS = 256
+
+
+def number_of(architecture: str) -> int:
+    """The number of an architecture: 90 of both ``sm_90`` and ``sm_90a``, whose code runs on GPUs of
+    exactly this capability and may use what no other has.
+    """
+    return int(architecture.removeprefix("sm_").rstrip("a"))
 
 
 def capabilities_of(target: str) -> Capabilities:

@@ -20,6 +20,12 @@ class Engine(Protocol):
     def step(self, left: Val, right: Val, sums: Sequence[Val]) -> list[Val]:
         """Add the products of two tiles in shared memory."""
 
+    def meet(self) -> None:
+        """Do what is due before the barrier behind which a tile may be multiplied."""
+
+    def finish(self, sums: Sequence[Val]) -> list[Val]:
+        """The sums, when all products are in them."""
+
     def put(self, sums: Sequence[Val], shared: Val, stride: int) -> None:
         """Write all sums to shared memory, row by row, ``stride`` sums apart."""
 

@@ -134,6 +134,13 @@ class FmaEngine:
             return self.b.fma(x, y, total)
         return self.b.add(self.b.mul(x, y), total)
 
+    def meet(self) -> None:
+        """Nothing is under way."""
+
+    def finish(self, sums: Sequence[Val]) -> list[Val]:
+        """The sums."""
+        return list(sums)
+
     def put(self, sums: Sequence[Val], shared: Val, stride: int) -> None:
         """Write all sums to shared memory, row by row, ``stride`` sums apart."""
         b, bytes_ = self.b, self.type.bits // 8

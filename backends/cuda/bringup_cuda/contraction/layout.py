@@ -13,6 +13,8 @@ from bringup_cuda.contraction.points import number
 
 #: Bytes of the widest access, of a chunk that swizzling moves as a whole.
 CHUNK = 16
+#: Bytes of a line in which a whole turn of chunks lies.
+PANEL = 8 * CHUNK
 _GRAINS = (4, 8, 16)
 _WORD = 4
 
@@ -25,6 +27,8 @@ class Layout:
     elements of one row or column; else it holds all rows or columns of one inner element.
     swizzled: chunks of a line change places so that eight lines' equal chunks lie in different
     banks; else lines are a chunk longer than their contents.
+    panels: lines are cut every `PANEL` bytes, and what lies in one column of such pieces comes
+    together, as tensor cores that read shared memory themselves want it.
     """
 
     extent: int
@@ -32,6 +36,7 @@ class Layout:
     dtype: DType
     inner_minor: bool
     swizzled: bool
+    panels: bool = False
 
     @property
     def length(self) -> int:
@@ -41,12 +46,26 @@ class Layout:
     @property
     def stride(self) -> int:
         """Bytes from line to line."""
+        if self.panels:
+            return PANEL
         return self.length * self.dtype.itemsize + (0 if self.swizzled else CHUNK)
+
+    @property
+    def lines(self) -> int:
+        """How many there are."""
+        return self.extent if self.inner_minor else self.depth
+
+    @property
+    def panel(self) -> int:
+        """Bytes from panel to panel."""
+        return self.lines * PANEL
 
     @property
     def nbytes(self) -> int:
         """Of the whole tile."""
-        return (self.extent if self.inner_minor else self.depth) * self.stride
+        if self.panels:
+            return self.lines * self.length * self.dtype.itemsize
+        return self.lines * self.stride
 
     def turn(self, b: Builder, line: Val) -> Val:
         """What the byte offset in a line is to be xored with."""
@@ -64,9 +83,13 @@ class Layout:
         line, column = (own, inner) if self.inner_minor else (inner, own)
         place = b.mul(column, number(self.dtype.itemsize))
         turn = self.turn(b, line)
+        first = b.mul(line, number(self.stride))
+        if self.panels and self.length * self.dtype.itemsize > PANEL:
+            start = b.mul(b.udiv(place, number(PANEL)), number(self.panel))
+            first, place = b.add(first, start), b.urem(place, number(PANEL))
         if turn.text != "0":
             place = b.xor(place, turn)
-        return b.add(b.mul(line, number(self.stride)), place)
+        return b.add(first, place)
 
 
 @record
@@ -103,11 +126,12 @@ def plan_copy(
     tile: tuple[int, int],
     tensor: bool,
     later: bool,
+    panels: bool = False,
 ) -> Plan:
     """How to copy tiles of a factor.
 
     value: which to store.  tile: extent and depth.  tensor: lines as tensor cores want them.
-    later: asynchronous copies exist.
+    later: asynchronous copies exist.  panels: as in `Layout`.
     """
     load = value.producer
     plain = load is not None and load.op.name == "load" and not load.operands
@@ -123,7 +147,7 @@ def plan_copy(
         lanes, grain = 1, value.dtype.itemsize
     movable = plain and value.dtype.kind != "bool" and (along is inner_minor or lanes == 1)
     asynchronous = later and movable and grain in _GRAINS
-    layout = Layout(*tile, value.dtype, inner_minor, tensor)
+    layout = Layout(*tile, value.dtype, inner_minor, tensor, panels)
     # Bytes that must be turned are put together to words.
     turned = inner_minor and not along and value.dtype.itemsize == 1 and lanes > 1
     return Plan(layout, value, along, lanes, asynchronous, _WORD if turned else 1)

@@ -151,19 +151,36 @@ class TensorEngine:
         pairs = [self.right.load(right, n, step) for n in range(self.right.count)]
         return [pair[half : half + 2] for pair in pairs for half in (0, 2)]
 
+    def meet(self) -> None:
+        """Nothing is under way."""
+
+    def finish(self, sums: Sequence[Val]) -> list[Val]:
+        """The sums."""
+        return list(sums)
+
     def put(self, sums: Sequence[Val], shared: Val, stride: int) -> None:
         """Write all sums to shared memory, row by row, ``stride`` sums apart."""
-        b = self.b
-        row = b.add(self.row, b.udiv(self.lane, number(4)))
-        column = b.add(self.column, b.mul(b.urem(self.lane, number(4)), number(2)))
-        start = b.zext(b.add(b.mul(row, number(stride)), column), ir.i64)
-        base, pair = b.gep(shared, start, self.type), vec(self.type, 2)
-        for i in range(self.down):
-            for j in range(self.across):
-                for half in range(2):
-                    place = 4 * (i * self.across + j) + 2 * half
-                    both = ir.poison(pair)
-                    for n in range(2):
-                        both = b.insertelement(both, sums[place + n], n)
-                    at = (i * ROWS + half * 8) * stride + j * COLUMNS
-                    b.store(both, b.gep(base, at, self.type), 8)
+        put_sums(self.b, sums, (self.row, self.column), self.across, shared, stride)
+
+
+def put_sums(
+    b: Builder, sums: Sequence[Val], first: tuple[Val, Val], across: int, shared: Val, stride: int
+) -> None:
+    """Write a warp's sums to shared memory, row by row, ``stride`` sums apart.
+
+    first: its row and column.  across: blocks of 16 × 8 side by side.
+    """
+    lane = b.urem(b.intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", ir.i32, (), ()), number(32))
+    row = b.add(first[0], b.udiv(lane, number(4)))
+    column = b.add(first[1], b.mul(b.urem(lane, number(4)), number(2)))
+    kind = sums[0].type
+    start = b.zext(b.add(b.mul(row, number(stride)), column), ir.i64)
+    base, pair = b.gep(shared, start, kind), vec(kind, 2)
+    for place in range(0, len(sums), 2):
+        block, half = divmod(place // 2, 2)
+        i, j = divmod(block, across)
+        both = ir.poison(pair)
+        for n in range(2):
+            both = b.insertelement(both, sums[place + n], n)
+        at = (i * ROWS + half * 8) * stride + j * COLUMNS
+        b.store(both, b.gep(base, at, kind), 8)

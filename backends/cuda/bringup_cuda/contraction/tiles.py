@@ -10,7 +10,7 @@ that leaves multiprocessors without work, a smaller tile or a cut of the inner a
 from __future__ import annotations
 
 from bringup.records import record
-from bringup_cuda.targets import SHARED_KIB
+from bringup_cuda.targets import SHARED_KIB, number_of
 
 
 @record
@@ -67,6 +67,7 @@ MULTIPROCESSORS = {
     "sm_87": 16,
     "sm_89": 142,
     "sm_90": 132,
+    "sm_90a": 132,
     "sm_100": 148,
     "sm_120": 188,
 }
@@ -109,7 +110,7 @@ def has_async(architecture: str) -> bool:
     """Whether copies to shared memory may be asynchronous; tensor cores of the same generation take
     bf16 and whole fragments of ``k16``.
     """
-    return int(architecture.removeprefix("sm_")) >= 80
+    return number_of(architecture) >= 80
 
 
 def shared_bytes(architecture: str) -> int:
