@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from bringup.types import TensorType
 
 Kind = Literal["bool", "int", "uint", "float", "complex"]
+#: How exact factors of products of f32 must be: all of their bits, or those that tf32 has: 8 of the
+#: exponent and 10 of the mantissa.
+Precision = Literal["highest", "tf32"]
 
 
 @record(eq=False)

@@ -10,6 +10,7 @@ from bringup.api.broadcasting import as_array, convert
 from bringup.api.manipulation import flip, permute_dims, reshape
 from bringup.api.promotion import common
 from bringup.api.spatial import Ints, Padding, PerDim, each_of, extents_of, padding_of, roles_of
+from bringup.dtypes import Precision
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 
@@ -23,6 +24,7 @@ def conv(
     dilation: PerDim = 1,
     groups: int = 1,
     layout: str | None = None,
+    precision: Precision = "highest",
 ) -> Array:
     """Sums of products of `kernel` with the windows of `x`, over features and window.
 
@@ -32,6 +34,7 @@ def conv(
     padding: "valid" for none; "same" for as many windows as strides fit into `x`; an int, or
     one or a pair (before, after) for each spatial dimension; negative numbers crop.
     groups: parts of the features that see only their own part of the kernel.
+    precision: as in `bringup.matmul`.
 
     >>> bu.nn.conv(bu.ones((1, 1, 4)), bu.ones((1, 1, 3)), padding="same").tolist()
     [[[2.0, 3.0, 3.0, 2.0]]]
@@ -44,7 +47,8 @@ def conv(
     window = tuple(kernel.shape[d] for d in weights[2:])
     sizes = tuple(x.shape[d] for d in roles[2:])
     lo, hi = padding_of("conv", padding, sizes, extents_of(window, steps), strides)
-    attrs = {"strides": strides, "lo": lo, "hi": hi, "rhs_dilation": steps, "groups": groups}
+    attrs: dict[str, Any] = {"strides": strides, "lo": lo, "hi": hi, "rhs_dilation": steps}
+    attrs |= {"groups": groups, "precision": precision}
     return _convolved(x, kernel, roles, weights, attrs)
 
 
@@ -57,6 +61,7 @@ def conv_transpose(
     dilation: PerDim = 1,
     groups: int = 1,
     layout: str | None = None,
+    precision: Precision = "highest",
 ) -> Array:
     """What `conv` of the same arguments does to a cotangent: `x` spread over larger windows.
 
@@ -79,13 +84,10 @@ def conv_transpose(
         rest = [e - s - n for e, s, n in zip(extents, strides, cut, strict=True)]
     else:
         cut, rest = map(list, padding_of("conv_transpose", padding, extents, extents, strides))
-    attrs = {
-        "lo": tuple(e - 1 - n for e, n in zip(extents, cut, strict=True)),
-        "hi": tuple(e - 1 - n for e, n in zip(extents, rest, strict=True)),
-        "lhs_dilation": strides,
-        "rhs_dilation": steps,
-        "groups": groups,
-    }
+    lo = tuple(e - 1 - n for e, n in zip(extents, cut, strict=True))
+    hi = tuple(e - 1 - n for e, n in zip(extents, rest, strict=True))
+    attrs: dict[str, Any] = {"lo": lo, "hi": hi, "lhs_dilation": strides, "rhs_dilation": steps}
+    attrs |= {"groups": groups, "precision": precision}
     turned = _exchanged(flip(kernel, axis=weights[2:]), weights, groups)
     return _convolved(x, turned, roles, tuple(range(x.ndim)), attrs)
 

@@ -14,6 +14,7 @@ from bringup.api.array import Array
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.manipulation import permute_dims, reshape
 from bringup.api.promotion import Operand, common
+from bringup.dtypes import Precision
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 
@@ -21,15 +22,20 @@ from bringup.graph import user_location
 Labelled = tuple[Array, str]
 
 
-def einsum(subscripts: str, /, *operands: Operand, optimize: str = "greedy") -> Array:
+def einsum(
+    subscripts: str,
+    /,
+    *operands: Operand,
+    optimize: str = "greedy",
+    precision: Precision = "highest",
+) -> Array:
     """Sums of products over the letters that the result lacks, as numpy's function of that name.
 
     subscripts: letters for the dimensions of each operand, parted by commas, then perhaps ``->``
     and those of the result; by default those that occur once, sorted. ``...`` stands for the
     dimensions before or between that have no letter, and broadcasts.
     optimize: how `numpy.einsum_path` orders the products: "greedy" or "optimal".
-
-    f16 and bf16 accumulate in f32.
+    precision: of sums of products, as in `bringup.matmul`.  f16 and bf16 accumulate in f32.
 
     >>> bu.einsum("ij,kj->ik", bu.asarray([[1, 2]]), bu.asarray([[1, 1], [2, 0]])).tolist()
     [[3, 2]]
@@ -52,7 +58,7 @@ def einsum(subscripts: str, /, *operands: Operand, optimize: str = "greedy") -> 
         first, *others = chosen
         for at, other in enumerate(others, 1):
             later = {letter for _, term in others[at:] for letter in term}
-            first = _product(first, other, wanted | later)
+            first = _product(first, other, wanted | later, precision)
         todo = [*rest, _summed(first, wanted)]
     array, term = todo[0]
     return permute_dims(array, tuple(term.index(letter) for letter in result))
@@ -153,7 +159,7 @@ def _summed(one: Labelled, wanted: set[str]) -> Labelled:
     return total, "".join(letter for letter in term if letter in wanted)
 
 
-def _product(a: Labelled, b: Labelled, wanted: set[str]) -> Labelled:
+def _product(a: Labelled, b: Labelled, wanted: set[str], precision: Precision) -> Labelled:
     """Both multiplied and summed over the letters nobody wants."""
     (x, left), (y, right) = _summed(a, wanted | set(b[1])), _summed(b, wanted | set(a[1]))
     shared = [letter for letter in left if letter in right]
@@ -165,6 +171,7 @@ def _product(a: Labelled, b: Labelled, wanted: set[str]) -> Labelled:
     attrs = {
         "batch": (tuple(map(left.index, batch)), tuple(map(right.index, batch))),
         "contract": (tuple(map(left.index, over)), tuple(map(right.index, over))),
+        "precision": precision,
     }
     return apply("dot_general", (x, y), attrs), term
 

@@ -12,19 +12,29 @@ from bringup.api.axes import axis_of
 from bringup.api.broadcasting import as_array, broadcast_shapes, common_shape, convert, spread
 from bringup.api.manipulation import permute_dims, reshape
 from bringup.api.promotion import Operand, common, dtype_of
+from bringup.dtypes import Precision
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 
 
-def matmul(x1: Operand, x2: Operand, /, *, dtype: object = None) -> Array:
+def matmul(
+    x1: Operand, x2: Operand, /, *, dtype: object = None, precision: Precision = "highest"
+) -> Array:
     """``x1 @ x2``: products of matrices, rows or columns, over broadcast leading dimensions.
 
     dtype: of the result, and of the sums if it is wider than theirs: by default the operands', f32
     for floats of 8 bits.  Floats accumulate in f32 at least, integers wrap in the result's dtype.
+    precision: "tf32" lets a device round elements of f32 to mantissas of 10 bits before it
+    multiplies them: an error of at most 0.001 of each product, and much quicker where there is
+    hardware for it; elsewhere it changes nothing.  Gradients are computed likewise.
 
     >>> q = bu.asarray([[100, 100]], dtype=bu.int8)
     >>> bu.matmul(q, q.mT, dtype=bu.int32).tolist()
     [[20000]]
+
+    >>> x = bu.asarray([[1.0, 2.0]], dtype=bu.float32)
+    >>> bu.matmul(x, x.mT, precision="tf32").tolist()
+    [[5.0]]
 
     >>> (bu.asarray([[1, 2], [3, 4]]) @ bu.asarray([1, 1])).tolist()
     [3, 7]
@@ -32,28 +42,33 @@ def matmul(x1: Operand, x2: Operand, /, *, dtype: object = None) -> Array:
     a, b = _pair("matmul", x1, x2)
     if a.ndim == 0 or b.ndim == 0:
         raise _wrong("matmul", a, b, "a 0-d operand", "multiply by a scalar with *")
-    if a.ndim == 1 and b.ndim == 1:
-        return _dot("matmul", a, b, ((), ()), ((0,), (0,)), dtype)
-    if b.ndim == 1:
-        return _dot("matmul", a, b, ((), ()), ((a.ndim - 1,), (0,)), dtype)
+    how = (dtype, precision)
+    if b.ndim <= 2:
+        return _dot("matmul", a, b, ((), ()), ((a.ndim - 1,), (0,)), how)
     if a.ndim == 1:
         # The free dimension of b comes after its batch dimensions, as it should.
-        return _dot("matmul", a, b, ((), ()), ((0,), (b.ndim - 2,)), dtype)
-    if b.ndim == 2:
-        return _dot("matmul", a, b, ((), ()), ((a.ndim - 1,), (0,)), dtype)
+        return _dot("matmul", a, b, ((), ()), ((0,), (b.ndim - 2,)), how)
     batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if batch is None:
         raise _wrong("matmul", a, b, "batches that do not broadcast", "make their sizes equal or 1")
     a, b = spread(a, batch + a.shape[-2:]), spread(b, batch + b.shape[-2:])
     n = len(batch)
     dims = tuple(range(n))
-    return _dot("matmul", a, b, (dims, dims), ((n + 1,), (n,)), dtype)
+    return _dot("matmul", a, b, (dims, dims), ((n + 1,), (n,)), how)
 
 
-def vecdot(x1: Array, x2: Array, /, *, axis: int = -1, dtype: object = None) -> Array:
+def vecdot(
+    x1: Array,
+    x2: Array,
+    /,
+    *,
+    axis: int = -1,
+    dtype: object = None,
+    precision: Precision = "highest",
+) -> Array:
     """The dot product along one axis, the others broadcast; the conjugate of `x1` if complex.
 
-    dtype: as in `matmul`.
+    dtype, precision: as in `matmul`.
 
     >>> bu.vecdot(bu.asarray([1, 2]), bu.asarray([3, 4])).tolist()
     11
@@ -67,7 +82,7 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1, dtype: object = None) -> 
         raise _wrong("vecdot", a, b, "axes of different sizes", "give vectors of equal lengths")
     a, b = spread(_conjugate(a), shape), spread(b, shape)
     batch = tuple(d for d in range(len(shape)) if d != dim)
-    return _dot("vecdot", a, b, (batch, batch), ((dim,), (dim,)), dtype)
+    return _dot("vecdot", a, b, (batch, batch), ((dim,), (dim,)), (dtype, precision))
 
 
 def tensordot(
@@ -77,10 +92,11 @@ def tensordot(
     *,
     axes: int | tuple[Sequence[int], Sequence[int]] = 2,
     dtype: object = None,
+    precision: Precision = "highest",
 ) -> Array:
     """The sum of products over pairs of axes; over the last of `x1` and first of `x2` for an int.
 
-    dtype: as in `matmul`.
+    dtype, precision: as in `matmul`.
 
     >>> bu.tensordot(bu.ones((2, 3)), bu.ones((3, 4)), axes=1).shape
     (2, 4)
@@ -104,7 +120,7 @@ def tensordot(
     else:
         left = tuple(axis_of("tensordot", d, a.ndim) for d in axes[0])
         right = tuple(axis_of("tensordot", d, b.ndim) for d in axes[1])
-    return _dot("tensordot", a, b, ((), ()), (left, right), dtype)
+    return _dot("tensordot", a, b, ((), ()), (left, right), (dtype, precision))
 
 
 def matrix_transpose(x: Array, /) -> Array:
@@ -162,14 +178,18 @@ def _conjugate(x: Array) -> Array:
     return conj(x)
 
 
-def _dot(name: str, a: Array, b: Array, batch: Any, contract: Any, dtype: object) -> Array:
+def _dot(
+    name: str, a: Array, b: Array, batch: Any, contract: Any, how: tuple[object, Precision]
+) -> Array:
+    """How: the dtype of the result, None for the default, and the precision."""
     for left, right in zip(*contract, strict=True):
         if a.shape[left] != b.shape[right]:
             sizes = f"contracted sizes {a.shape[left]} and {b.shape[right]}"
             raise _wrong(
                 name, a, b, sizes, "make the contracted dimensions equal, or transpose one"
             )
-    attrs = {"batch": batch, "contract": contract}
+    dtype, precision = how
+    attrs = {"batch": batch, "contract": contract, "precision": precision}
     if dtype is None:
         return apply("dot_general", (a, b), attrs)
     result = dtype_of(dtype)

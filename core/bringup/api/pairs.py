@@ -210,7 +210,7 @@ def _constant(dtype: DType, shape: tuple[int, ...], device: Any) -> ComplexArray
 
 
 def _dot(name: str, attrs: Attrs, x: ComplexArray, y: ComplexArray) -> Array:
-    kept = {key: attrs[key] for key in ("batch", "contract")}
+    kept = {key: attrs[key] for key in ("batch", "contract", "precision") if key in attrs}
 
     def product(a: Array, b: Array) -> Array:
         return apply(name, (a, b), kept)

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Literal as OneOf
 
-from bringup.dtypes import DType
+from bringup.dtypes import DType, Precision
 from bringup.graph import Graph, Instr, Value
 from bringup.kernel.index import Axis, Bound, Expr
 from bringup.records import record
@@ -51,14 +51,18 @@ class Fold:
     The order is free within the declared longest chain.  An empty loop gives the identity.
     product: the body's output is a product whose rounding may be skipped (fused multiply-add), as
     contractions allow.
+    precision: of the factors of such products; `evaluate_kernel` has all their bits.
     """
 
     kind: str
     dtype: DType
     product: bool = False
+    precision: Precision = "highest"
 
     def __str__(self) -> str:
-        return f"fold.{self.kind} {self.dtype}{' product' if self.product else ''}"
+        of = " product" if self.product else ""
+        less = f" {self.precision}" if self.precision != "highest" else ""
+        return f"fold.{self.kind} {self.dtype}{of}{less}"
 
 
 @record

@@ -418,7 +418,8 @@ class Lowering:
         if item.fold is not None:
             contracts = opdef(item.fold).kind is Kind.CONTRACTION
             kind = "add" if contracts else item.fold.attrs["kind"]
-            return Fold(kind, register_dtype(item.fold), contracts)
+            precision = item.fold.attrs.get("precision", "highest")
+            return Fold(kind, register_dtype(item.fold), contracts, precision)
         return Store(self.buffer_of(item.value), flatten(item.index, item.value.shape))
 
 

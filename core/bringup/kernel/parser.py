@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import Never, get_args
 
-from bringup.dtypes import BY_NAME
+from bringup.dtypes import BY_NAME, Precision
 from bringup.errors import ParseError
 from bringup.graph import Graph, Operation
 from bringup.graph.parser import parse_graph, register_attr_reader
@@ -32,7 +32,9 @@ _BOUND = re.compile(r"(-?\d+) <= (.*) < (-?\d+)")
 _BOUND_ATTR = re.compile(r"(-?\d+):(-?\d+) (.*)")
 _BUFFER = re.compile(r"b(\d+): (\w+) (\S+)")
 _STAGE = re.compile(r"stage (\d+) over (.*)")
-_FOLD = re.compile(r"fold\.(\w+) (\w+)( product)?")
+_FOLD = re.compile(r"fold\.(\w+) (\w+)(?:( product)(?: (\w+))?)?")
+#: By what the text has behind a product.
+_PRECISIONS: dict[str | None, Precision] = {None: "highest", "tf32": "tf32"}
 _STORE = re.compile(r"store b(\d+)\[(.*?)\](?: if (.*))?")
 
 
@@ -219,7 +221,10 @@ class _KernelReader:
         fold, store = _FOLD.fullmatch(self.line), _STORE.fullmatch(self.line)
         sink: Sink
         if fold is not None and fold[2] in BY_NAME:
-            sink = Fold(fold[1], BY_NAME[fold[2]], fold[3] is not None)
+            precision = _PRECISIONS.get(fold[4])
+            if precision is None:
+                self.fail(f"{fold[4]!r} is no precision of products: tf32")
+            sink = Fold(fold[1], BY_NAME[fold[2]], fold[3] is not None, precision)
         elif store is not None:
             sink = self.store(int(store[1]), store[2], store[3])
         else:

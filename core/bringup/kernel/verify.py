@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from bringup.dtypes import DType
+from bringup.dtypes import DType, f32
 from bringup.errors import GraphError, OpTypeError
 from bringup.graph import Instr
 from bringup.graph.verify import LevelSpec, verify
@@ -131,6 +131,8 @@ def _fold(fold: Fold) -> str | None:
     known = next(a.choices for a in lookup("reduce").attrs if a.name == "kind")
     if fold.kind not in known:
         return f"there is no fold {fold.kind!r}"
+    if fold.precision != "highest" and not (fold.product and fold.dtype is f32):
+        return f"{fold.precision} is for products of f32"
     return "a product is summed" if fold.product and fold.kind != "add" else None
 
 

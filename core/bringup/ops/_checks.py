@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from bringup.dtypes import DType
+from bringup.dtypes import DType, f32
 from bringup.errors import OpTypeError
 from bringup.ops.table import Attrs, Infer, Types
 from bringup.types import TensorType
@@ -84,6 +84,19 @@ def one_of(name: str, type_: TensorType, dtypes: Sequence[DType], what: str = "o
             f"{name}: does not take {type_.dtype}: {what} is {type_}",
             fix=f"use one of {', '.join(d.name for d in dtypes)}",
         )
+
+
+def precision_attr(name: str, operands: Types, attrs: Attrs) -> None:
+    """Raise OpTypeError where ``precision`` asks for less than all bits of anything but f32."""
+    wide = attrs["accumulate"]
+    if attrs["precision"] == "highest" or all(d is f32 for d in (operands[0].dtype, wide)):
+        return
+    summed = "" if wide is operands[0].dtype else f" summed in {wide}"
+    raise OpTypeError(
+        f"{name}: precision {attrs['precision']!r} is for products of f32 summed in f32, and these "
+        f"are of {listed(operands)}{summed}",
+        fix="leave precision out, or convert the operands to f32",
+    )
 
 
 def is_int(value: object) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bringup.dtypes import DType
 from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops.build import rows
@@ -31,7 +30,7 @@ def phased_dim(at: Geometry, lhs: Sequence[int]) -> int | None:
     return None
 
 
-def by_phases(lhs: Value, rhs: Value, at: Geometry, i: int, types: dict[str, DType]) -> Value:
+def by_phases(lhs: Value, rhs: Value, at: Geometry, i: int, kept: dict[str, Any]) -> Value:
     """Result s·t + r of the dimension, s the dilation, sees every s-th element of the window alone:
     one convolution for each r, put together alternately.
     """
@@ -41,7 +40,7 @@ def by_phases(lhs: Value, rhs: Value, at: Geometry, i: int, types: dict[str, DTy
     parts: list[Value] = []
     for r in range(min(gap, count)):
         shape[dim] = -(-(count - r) // gap)
-        part = _phase(lhs, rhs, at, i, r, TensorType(tuple(shape), types["result"]), types)
+        part = _phase(lhs, rhs, at, i, r, TensorType(tuple(shape), kept["result"]), kept)
         missing = [0] * len(shape)
         missing[dim] = most - shape[dim]
         part = build.pad(part, 0, [0] * len(shape), missing)
@@ -54,7 +53,7 @@ def by_phases(lhs: Value, rhs: Value, at: Geometry, i: int, types: dict[str, DTy
 
 
 def _phase(
-    lhs: Value, rhs: Value, at: Geometry, i: int, r: int, type_: TensorType, types: dict[str, Any]
+    lhs: Value, rhs: Value, at: Geometry, i: int, r: int, type_: TensorType, kept: dict[str, Any]
 ) -> Value:
     """The results at one remainder."""
     gap, dim = at.lhs_dilation[i], at.rhs_dims[2 + i]
@@ -72,4 +71,4 @@ def _phase(
         return (*values[:i], value, *values[i + 1 :])
 
     inner = replace(at, lo=put(at.lo, lo), hi=put(at.hi, hi), lhs_dilation=put(at.lhs_dilation, 1))
-    return rows.convolution(lhs, seen, **inner.attrs(), **types)
+    return rows.convolution(lhs, seen, **inner.attrs(), **kept)

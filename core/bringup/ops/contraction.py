@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from bringup.dtypes import NUMERIC, STORAGE, DType, accumulator, f16, f32
+from bringup.dtypes import NUMERIC, STORAGE, DType, Precision, accumulator, f16, f32
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
-from bringup.ops._checks import dtype_attr, is_int, listed, one_of
+from bringup.ops._checks import dtype_attr, is_int, listed, one_of, precision_attr
 from bringup.ops._numeric import Array, is_float, round_to, wider
 from bringup.ops.batching import Flags, shifted, to_front
 from bringup.ops.build import rows
@@ -22,6 +22,14 @@ from bringup.types import TensorType
 Cotangents = tuple[Value | None, ...]
 Dims = tuple[int, ...]
 Pair = tuple[Dims, Dims]
+
+
+#: What the attribute ``precision`` of products means, for the texts of the rows that have it.
+TF32 = (
+    "precision: with tf32, factors of f32 may be rounded to nearest, with ties either way, to a "
+    "mantissa of 10 bits, and past the largest of these to an infinity, before they are multiplied "
+    "and summed in f32 as ever. A device that has nothing for it computes as with highest."
+)
 
 
 def free_dims(rank: int, batch: Dims, contract: Dims) -> Dims:
@@ -81,6 +89,7 @@ def _check_dtypes(operands: Types, attrs: Attrs) -> DType:
                 f"dot_general: {key} {given} does not hold products of {listed(operands)}",
                 fix=f"use {floor[key]} or wider",
             )
+    precision_attr("dot_general", operands, attrs)
     return result
 
 
@@ -113,7 +122,14 @@ def _flattened(x: Array, batch: Dims, rows_: Dims, columns: Dims) -> Array:
 
 
 def _dot_reference(
-    lhs: Array, rhs: Array, *, batch: Pair, contract: Pair, accumulate: DType, result: DType
+    lhs: Array,
+    rhs: Array,
+    *,
+    batch: Pair,
+    contract: Pair,
+    accumulate: DType,
+    result: DType,
+    precision: Precision = "highest",
 ) -> Array:
     lhs, rhs = np.asarray(lhs), np.asarray(rhs)
     left = free_dims(lhs.ndim, batch[0], contract[0])
@@ -145,16 +161,18 @@ def _dot_vjp(
     contract: Pair,
     accumulate: DType,
     result: DType,
+    precision: Precision,
 ) -> Cotangents:
     (lb, rb), (lc, rc) = batch, contract
     left, right = free_dims(len(lhs.shape), lb, lc), free_dims(len(rhs.shape), rb, rc)
     n, m = len(lb), len(left)
     ct_batch = tuple(range(n))
     ct_left, ct_right = tuple(range(n, n + m)), tuple(range(n + m, len(ct.shape)))
+    kept: dict[str, Any] = {"accumulate": accumulate, "precision": precision}
 
     def dot(a: Value, b: Value, over: Pair, shared: Pair) -> Value:
         wide = [build.convert(v, ct.dtype) for v in (a, b)]
-        return rows.dot_general(*wide, batch=shared, contract=over, accumulate=accumulate)
+        return rows.dot_general(*wide, batch=shared, contract=over, **kept)
 
     d_lhs = dot(ct, rhs, (ct_right, right), (ct_batch, rb))
     d_rhs = dot(lhs, ct, (left, ct_left), (lb, ct_batch))
@@ -170,7 +188,14 @@ def _placed(x: Value, targets: Dims, operand: Value) -> Value:
 
 
 def _dot_decompose(
-    lhs: Value, rhs: Value, *, batch: Pair, contract: Pair, accumulate: DType, result: DType
+    lhs: Value,
+    rhs: Value,
+    *,
+    batch: Pair,
+    contract: Pair,
+    accumulate: DType,
+    result: DType,
+    precision: Precision,
 ) -> Value:
     """Spread both operands over batch, lhs free, rhs free and contracted dims; multiply; sum."""
     (lb, rb), (lc, rc) = batch, contract
@@ -196,7 +221,7 @@ def _dot_batch(
     *,
     batch: Pair,
     contract: Pair,
-    **dtypes: DType,
+    **kept: Any,
 ) -> Value:
     """One product: the examples are a batch dimension, or a free one of the only batched side."""
     sides = []
@@ -204,7 +229,7 @@ def _dot_batch(
         b, c = batch[i], contract[i]
         sides.append((x, shifted(b), shifted(c)) if flag else (x, b, c))
     if all(batched):
-        return _dot([(x, (0, *b), c) for x, b, c in sides], **dtypes)
+        return _dot([(x, (0, *b), c) for x, b, c in sides], **kept)
     at = len(batch[0])
     if batched[1]:
         left, right = (len(free_dims(len(x.shape), b, c)) for x, b, c in sides)
@@ -212,12 +237,12 @@ def _dot_batch(
             sides.reverse()
         else:
             at += left
-    return to_front(_dot(sides, **dtypes), at)
+    return to_front(_dot(sides, **kept), at)
 
 
-def _dot(sides: Sequence[tuple[Value, Dims, Dims]], **dtypes: DType) -> Value:
+def _dot(sides: Sequence[tuple[Value, Dims, Dims]], **kept: Any) -> Value:
     (lhs, lb, lc), (rhs, rb, rc) = sides
-    return rows.dot_general(lhs, rhs, batch=(lb, rb), contract=(lc, rc), **dtypes)
+    return rows.dot_general(lhs, rhs, batch=(lb, rb), contract=(lc, rc), **kept)
 
 
 def _cell(lhs: str, rhs: str, result: str, kinds: tuple[str, ...], **attrs: Any) -> Special:
@@ -235,7 +260,7 @@ dot_general = define(
             "ones of lhs, free ones of rhs. Operands are converted to the accumulate dtype, "
             "multiplied and summed there in any order, and the sum converted to the result dtype "
             "once. Integers wrap in the accumulate dtype. 0 · inf and inf − inf give NaN; an empty "
-            "contraction gives 0."
+            "contraction gives 0. " + TF32
         ),
         attrs=(
             Attr("batch", "dims", "(dims of lhs, dims of rhs) that run together"),
@@ -246,6 +271,13 @@ dot_general = define(
                 "dtype of products and sums; if left out, f32 for floats below, else the result's",
             ),
             Attr("result", "dtype", "dtype of the result; if left out the operands', f32 for f8"),
+            Attr(
+                "precision",
+                "str",
+                "bits of factors of f32 that count; tf32 is for f32 alone",
+                choices=get_args(Precision),
+                default="highest",
+            ),
         ),
         infer=_infer_dot,
         fill=_dot_fill,
@@ -260,6 +292,8 @@ dot_general = define(
             _cell("[nan, 0.0]", "[0.0, 0.0]", "nan", ("float",)),
             _cell("[MAX, -MAX]", "[1, 1]", "0.0", ("float",)),
             _cell("[INT_MIN, 1]", "[1, -1]", "INT_MAX", ("int",)),
+            _cell("[2047, 2]", "[1025, 1]", "2098177", ("f32",), precision="tf32"),
+            _cell("[0.0, 1]", "[inf, 1]", "nan", ("f32",), precision="tf32"),
         ),
         traits=frozenset({Trait.EXPENSIVE}),
         accuracy=SUM,

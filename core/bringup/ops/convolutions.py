@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from bringup.dtypes import NUMERIC, DType, accumulator
+from bringup.dtypes import NUMERIC, DType, Precision, accumulator
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._batch_windows import batch_convolution
-from bringup.ops._checks import dtype_attr, ints, is_int, listed, one_of
+from bringup.ops._checks import dtype_attr, ints, is_int, listed, one_of, precision_attr
 from bringup.ops._numeric import Array, is_float, round_to, wider
 from bringup.ops._phases import by_phases, phased_dim
 from bringup.ops._sliding import positions, spread_size, windows
@@ -24,6 +24,8 @@ from bringup.types import TensorType
 
 Cotangents = tuple[Value | None, ...]
 Ints = tuple[int, ...]
+#: Attributes that have nothing to do with places.
+Kept = dict[str, Any]
 
 _SPATIAL = ("strides", "lo", "hi", "lhs_dilation", "rhs_dilation")
 _PLACES = ("lhs_dims", "rhs_dims", "out_dims")
@@ -148,6 +150,7 @@ def _check_dtypes(operands: Types, attrs: Attrs) -> DType:
                 f"convolution: {key} {given} does not hold products of {listed(operands)}",
                 fix=f"use {floor[key]} or wider",
             )
+    precision_attr("convolution", operands, attrs)
     return result
 
 
@@ -192,7 +195,15 @@ def _padded(x: Array, at: Geometry) -> Array:
     return x
 
 
-def _reference(lhs: Array, rhs: Array, *, accumulate: DType, result: DType, **attrs: Any) -> Array:
+def _reference(
+    lhs: Array,
+    rhs: Array,
+    *,
+    accumulate: DType,
+    result: DType,
+    precision: Precision = "highest",
+    **attrs: Any,
+) -> Array:
     lhs, rhs = np.asarray(lhs), np.asarray(rhs)
     at, floats = Geometry(**attrs), is_float(lhs.dtype)
     wide = max(wider(lhs.dtype), accumulate.numpy, key=_width) if floats else accumulate.numpy
@@ -238,7 +249,15 @@ def patches(x: Value, at: Geometry, window: Ints, counts: Ints) -> Value:
     return build.reshape(build.transpose(x, order), (*x.shape[:2], math.prod(window), *counts))
 
 
-def _decompose(lhs: Value, rhs: Value, *, accumulate: DType, result: DType, **attrs: Any) -> Value:
+def _decompose(
+    lhs: Value,
+    rhs: Value,
+    *,
+    accumulate: DType,
+    result: DType,
+    precision: Precision,
+    **attrs: Any,
+) -> Value:
     """Windows side by side, then one dot over the features of a group and the window's elements."""
     at = Geometry(**attrs)
     counts = at.counts(lhs.shape, rhs.shape)
@@ -247,10 +266,10 @@ def _decompose(lhs: Value, rhs: Value, *, accumulate: DType, result: DType, **at
     sizes = (lhs.shape[at.lhs_dims[0]], made, *counts)
     if 0 in sizes:
         return build.splat(0, TensorType(_placed(sizes, at.out_dims), result))
-    types = {"accumulate": accumulate, "result": result}
+    kept: Kept = {"accumulate": accumulate, "result": result, "precision": precision}
     phased = phased_dim(at, lhs.shape)
     if phased is not None:
-        return by_phases(lhs, rhs, at, phased, types)
+        return by_phases(lhs, rhs, at, phased, kept)
     x = patches(lhs, at, w.shape[2:], counts)
     n, _, elements = x.shape[:3]
     x = build.reshape(x, (n, at.groups, taken, elements, *counts))
@@ -259,10 +278,10 @@ def _decompose(lhs: Value, rhs: Value, *, accumulate: DType, result: DType, **at
     contract = ((2, 3), (2, 3))
     # The operand whose free dimensions come first in the result comes first: nothing moves then.
     if at.out_dims[1] < at.out_dims[-1]:
-        dot = rows.dot_general(w, x, batch=((0,), (1,)), contract=contract, **types)
+        dot = rows.dot_general(w, x, batch=((0,), (1,)), contract=contract, **kept)
         order = (2, 0, 1, *spatial)
     else:
-        dot = rows.dot_general(x, w, batch=((1,), (0,)), contract=contract, **types)
+        dot = rows.dot_general(x, w, batch=((1,), (0,)), contract=contract, **kept)
         order = (1, 0, 2 + len(counts), *(d - 1 for d in spatial))
     dot = build.reshape(build.transpose(dot, order), sizes)
     return build.transpose(dot, _inverse(at.out_dims))
@@ -278,14 +297,14 @@ def _inverse(order: Any) -> Ints:
 
 def _vjp(
     ct: Value, _result: Value, lhs: Value, rhs: Value, *, accumulate: DType, result: DType,
-    **attrs: Any,
+    precision: Precision, **attrs: Any,
 ) -> Cotangents:  # fmt: skip
     at = Geometry(**attrs)
     if 0 in (*ct.shape, *lhs.shape):
         return build.zeros_like(lhs), build.zeros_like(rhs)
-    wide = {"accumulate": accumulate, "result": ct.dtype}
-    by_lhs = _by_lhs(ct, build.convert(rhs, ct.dtype), lhs.shape, at, wide)
-    by_rhs = _by_rhs(ct, build.convert(lhs, ct.dtype), rhs.shape, at, wide)
+    kept: Kept = {"accumulate": accumulate, "result": ct.dtype, "precision": precision}
+    by_lhs = _by_lhs(ct, build.convert(rhs, ct.dtype), lhs.shape, at, kept)
+    by_rhs = _by_rhs(ct, build.convert(lhs, ct.dtype), rhs.shape, at, kept)
     return build.convert(by_lhs, lhs.dtype), build.convert(by_rhs, rhs.dtype)
 
 
@@ -304,7 +323,7 @@ def _split_features(x: Value, dims: Ints, which: int, groups: int) -> Value:
     return build.reshape(x, (second // groups, groups * first, *spatial))
 
 
-def _by_lhs(ct: Value, rhs: Value, lhs: Ints, at: Geometry, types: dict[str, DType]) -> Value:
+def _by_lhs(ct: Value, rhs: Value, lhs: Ints, at: Geometry, kept: Kept) -> Value:
     """The cotangent's windows against the reversed kernel, features of both sides exchanged."""
     sizes = [lhs[d] for d in at.lhs_dims[2:]]
     extents = at.extents(rhs.shape)
@@ -326,10 +345,10 @@ def _by_lhs(ct: Value, rhs: Value, lhs: Ints, at: Geometry, types: dict[str, DTy
         out_dims=at.lhs_dims,
         groups=at.groups,
     )
-    return rows.convolution(ct, turned, **back.attrs(), **types)
+    return rows.convolution(ct, turned, **back.attrs(), **kept)
 
 
-def _by_rhs(ct: Value, lhs: Value, rhs: Ints, at: Geometry, types: dict[str, DType]) -> Value:
+def _by_rhs(ct: Value, lhs: Value, rhs: Ints, at: Geometry, kept: Kept) -> Value:
     """Lhs against the cotangent as kernel, summed over the batch, which plays the features."""
     extents = at.extents(rhs)
     lengths = [n - lo - hi for n, lo, hi in zip(at.lengths(lhs.shape), at.lo, at.hi, strict=True)]
@@ -350,7 +369,7 @@ def _by_rhs(ct: Value, lhs: Value, rhs: Ints, at: Geometry, types: dict[str, DTy
         out_dims=(at.rhs_dims[1], at.rhs_dims[0], *at.rhs_dims[2:]),
         groups=at.groups,
     )
-    return rows.convolution(lhs, ct, **slopes.attrs(), **types)
+    return rows.convolution(lhs, ct, **slopes.attrs(), **kept)
 
 
 def _cell(lhs: str, rhs: str, result: str, *kinds: str, **attrs: Any) -> Special:
@@ -384,6 +403,13 @@ convolution = define(
             Attr("groups", "int", "parts of the features, each with its own windows", default=1),
             Attr("accumulate", "dtype", "dtype of products and sums; as for dot_general"),
             Attr("result", "dtype", "dtype of the result; the operands' if left out"),
+            Attr(
+                "precision",
+                "str",
+                "bits of factors of f32 that count; as for dot_general",
+                choices=get_args(Precision),
+                default="highest",
+            ),
         ),
         infer=_infer,
         fill=_fill,

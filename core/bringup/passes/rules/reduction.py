@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from bringup.dtypes import DType
 from bringup.graph import Value
 from bringup.ops.build import broadcast_to, reshape, rows, zeros_like
@@ -86,9 +88,7 @@ def reduce_transposed(x: Value, *, kind: str, dims: Ints) -> Value | None:
 
 
 @rule("dot_general")
-def dot_transposed(
-    x: Value, y: Value, *, batch: Pair, contract: Pair, accumulate: DType, result: DType
-) -> Value | None:
+def dot_transposed(x: Value, y: Value, *, batch: Pair, contract: Pair, **kept: Any) -> Value | None:
     """dot_general(transpose(x, permutation=(1, 0)), y, batch=((), ()), contract=((1,), (0,)))
         -> dot_general(x, y, batch=((), ()), contract=((0,), (0,)))
         where x: f32[3,2], y: f32[3,4]
@@ -116,8 +116,7 @@ def dot_transposed(
         *operands,
         batch=tuple(batches),
         contract=tuple(contracts),
-        accumulate=accumulate,
-        result=result,
+        **kept,
     )
 
 
