@@ -139,8 +139,9 @@ class Module:
         self.triple = triple
         self.data_layout = data_layout
         #: What the machine has instructions for, of the things that emitters else write out:
-        #: ``maximum(b, x, y)`` and ``minimum`` of f32, as IEEE 754-2019 has them, and
-        #: ``f32_to_bf16(b, x)``, to nearest even.
+        #: ``maximum(b, x, y)`` and ``minimum`` of f32, as IEEE 754-2019 has them,
+        #: ``f32_to_bf16(b, x)``, to nearest even, and ``rem(b, x, y)`` of f32 and f64, exact, where
+        #: the target does not compile ``frem`` to that.
         self.native: dict[str, Callable[..., Val]] = {}
         self.functions: dict[str, Function] = {}
         self._declared: dict[str, tuple[Callee, str]] = {}

@@ -196,6 +196,9 @@ def _div(b: Builder, xs: tuple[Val, ...], attrs: Attrs, dtype: DType, to: DType)
 def _rem(b: Builder, xs: tuple[Val, ...], attrs: Attrs, dtype: DType, to: DType) -> Val:
     x, y = xs
     if dtype.is_float:
+        native = b.module.native.get("rem")
+        if native is not None:
+            return narrow(b, native(b, widen(b, x), widen(b, y)), dtype)
         return _float("frem")(b, xs, attrs, dtype, to)
     safe, by_zero, _ = _divisor(b, x, y, dtype)
     rest = b.binary("srem" if dtype.kind == "int" else "urem", x, safe)

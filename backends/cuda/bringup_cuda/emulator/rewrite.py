@@ -75,6 +75,11 @@ class Rewritten:
 _HIGHEST_GRANULE = 4
 #: Intrinsics of GPUs, and those that touch memory, need a shim.
 _UNKNOWN = ("llvm.nvvm.", "llvm.masked.", "llvm.memcpy.", "llvm.memmove.", "llvm.memset.")
+#: What LLVM has for NVPTX only as an approximation, and exactly on the host: results here would
+#: prove nothing.
+_INEXACT = re.compile(
+    r" frem |@llvm\.(?:a?(?:sin|cos|tan)h?|exp(?:2|10)?|log(?:2|10)?|pow|powi|atan2|sincos)\."
+)
 #: The widest access that `Access` has room for.
 _WIDEST = 255
 
@@ -242,6 +247,8 @@ class _Rewriter:
             root = self.function.roots.get(made["from"])
             if root is not None:
                 self.function.roots[made["name"]] = root
+        if (found := _INEXACT.search(line)) is not None:
+            raise CompileError(f"GPUs have no exact {found[0].strip(' @.')}: {line.strip()}")
         if "addrspace(3)" in line:
             line = self._placed(line)
         if " load " in line and (found := LOAD.match(line)):

@@ -1,0 +1,72 @@
+"""What hardware does otherwise than the host that emulates it: each of these passed there once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from emulated import run, translated
+
+from bringup import float32, float64
+from bringup.api.apply import apply
+from bringup.errors import CompileError
+from bringup.types import TensorType
+from bringup_cuda.emulator import load
+from bringup_cuda.lower import to_ptx
+
+Array = np.ndarray[Any, Any]
+
+
+def rem(x: Any, y: Any) -> Any:
+    return apply("rem", (x, y), {})
+
+
+def operands(dtype: Any) -> tuple[Array, Array]:
+    """Any bits, close pairs, and all pairs of special values."""
+    rng, word = np.random.default_rng(0), np.uint32 if dtype is np.float32 else np.uint64
+    drawn = rng.integers(0, np.iinfo(word).max, (2, 1000), dtype=word, endpoint=True)
+    x, y = drawn.view(dtype)
+    x[:500] = rng.standard_normal(500) * 1e6
+    y[:500] = x[:500] / rng.integers(1, 1 << 20, 500)
+    limits = np.finfo(dtype)
+    special = [0.0, -0.0, 1.0, -3.0, 5.5, np.inf, -np.inf, np.nan]
+    special += [limits.tiny, limits.smallest_subnormal, limits.max]
+    pairs = np.meshgrid(*[np.array(special, dtype)] * 2)
+    return np.append(x, pairs[0]), np.append(y, pairs[1])
+
+
+@pytest.mark.parametrize(("type_", "dtype"), [(float32, np.float32), (float64, np.float64)])
+def test_remainders_are_exact_without_frem(type_: TensorType, dtype: Any) -> None:
+    """LLVM makes x - trunc(x / y) * y of ``frem``, each step rounded: no remainder of large x."""
+    x, y = operands(dtype)
+    types = (type_[x.size], type_[x.size])
+    with np.errstate(all="ignore"):
+        wanted = np.fmod(x, y)
+    (made,) = run(rem, types, (x, y))
+    np.testing.assert_array_equal(made, wanted)
+    known = ~np.isnan(wanted)
+    np.testing.assert_array_equal(np.signbit(made[known]), np.signbit(wanted[known]))
+    for architecture in ("sm_75", "sm_90"):
+        text = to_ptx(translated(rem, types, architecture)[1].text, architecture)
+        assert "div.rn" not in text
+        assert "rem.u" in text
+
+
+INEXACT = """
+target triple = "nvptx64-nvidia-cuda"
+declare float @llvm.sin.f32(float)
+
+define ptx_kernel void @kernel(ptr addrspace(1) %out) {{
+  %x = load float, ptr addrspace(1) %out, align 4
+  %r = {what}
+  store float %r, ptr addrspace(1) %out, align 4
+  ret void
+}}
+"""
+
+
+@pytest.mark.parametrize("what", ["frem float %x, 3.0", "call float @llvm.sin.f32(float %x)"])
+def test_what_no_gpu_computes_exactly_is_not_emulated(what: str) -> None:
+    with pytest.raises(CompileError, match="GPUs have no exact"):
+        load(INEXACT.format(what=what))
