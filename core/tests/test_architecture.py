@@ -251,6 +251,24 @@ def stray_instructions(root: Path) -> Iterator[Problem]:
                 yield Problem(source.path, node.lineno, "makes an instruction without the builder")
 
 
+#: Methods that change what they are called on, whoever's they are.
+CHANGING = {"append", "extend", "insert", "pop", "popleft", "popitem", "remove", "discard"}
+CHANGING |= {"clear", "update", "setdefault", "acquire", "release", "send", "write", "next"}
+
+
+def effects_in_asserts(root: Path) -> Iterator[Problem]:
+    """Asserts that do something: ``python -O`` leaves them out, and nothing else may differ."""
+    for source in sources(root, CORE, CONFORMANCE, *BACKENDS):
+        asserts = (node for node in ast.walk(source.tree) if isinstance(node, ast.Assert))
+        for node in asserts:
+            for inner in ast.walk(node.test):
+                what = "assigns" if isinstance(inner, ast.NamedExpr) else ""
+                if isinstance(inner, ast.Call):
+                    what = ast.unparse(inner.func).split(".")[-1]
+                if what in CHANGING | {"assigns"}:
+                    yield Problem(source.path, node.lineno, f"an assert does something: {what}")
+
+
 Rule = Callable[[Path], Iterator[Problem]]
 RULES: tuple[Rule, ...] = (
     wrong_direction,
@@ -261,6 +279,7 @@ RULES: tuple[Rule, ...] = (
     long_functions,
     undocumented,
     stray_instructions,
+    effects_in_asserts,
 )
 
 
@@ -310,6 +329,8 @@ BAD = [
     (undocumented, f"{CORE}/api.py", "x = 1\n", "the module has no docstring"),
     (stray_instructions, f"{CORE}/passes/cse.py", "Instr(op, ())\n", "without the builder"),
     (stray_instructions, f"{CORE}/passes/cse.py", "ir.Instr(op)\n", "without the builder"),
+    (effects_in_asserts, f"{CORE}/tracing/t.py", "assert open.pop() is self\n", "something: pop"),
+    (effects_in_asserts, f"{CORE}/tracing/t.py", "assert (n := f())\n", "something: assigns"),
 ]
 
 
@@ -336,6 +357,7 @@ GOOD = [
     (long_functions, f"{CORE}/api.py", "def f(s):\n" + "    s\n" * 39),
     (undocumented, f"{CORE}/api.py", '"""Doc."""\ndef _f(): ...\n'),
     (stray_instructions, f"{CORE}/graph/ir.py", "Instr(op, ())\n"),
+    (effects_in_asserts, f"{CORE}/tracing/t.py", "assert all(x.pop is y for x in set(z))\n"),
 ]
 
 

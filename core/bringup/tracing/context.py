@@ -61,7 +61,8 @@ class Trace:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert _open.traces.pop() is self
+        closed = _open.traces.pop()
+        assert closed is self
         self.closed = True
 
     @property
