@@ -107,6 +107,44 @@ def test_a_crash_is_made_small_and_runs_again(
     assert "SIGABRT" in again.what
 
 
+#: After an exp, the device fails everything.
+LOSES = """
+from bringup.errors import DeviceLostError
+if name == "exp" or hasattr(misbehave, "lost"):
+    misbehave.lost = DeviceLostError("it fell off the table")
+    raise misbehave.lost
+"""
+
+
+def test_a_lost_device_is_one_failure_and_another_process_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path / "toy", monkeypatch, LOSES)
+    only = "add,exp,floor,mul"
+    report = run("toy", "smoke", only=only, jobs=1, report=tmp_path, shrink_seconds=6)
+    assert {r.op: r.status for r in report.results} == {
+        "add": "pass", "exp": "fail", "floor": "pass", "mul": "pass",
+    }  # fmt: skip
+    [failure] = report.failures
+    assert failure.problem["kind"] == "crash"
+    assert "it fell off the table" in failure.problem["what"]
+    assert "status" not in failure.problem["what"]
+    assert failure.nodes == 1, "it is made small where nothing was lost before"
+    assert failure.file is not None
+    again = replay(failure.file)[1]
+    assert again is not None
+    assert "it fell off the table" in again.what
+
+
+def test_a_lost_device_ends_the_run_that_has_no_other_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path, monkeypatch, LOSES)
+    report = run("toy", "smoke", only="add,exp,floor,mul", jobs=0)
+    assert [r.op for r in report.results if r.status == "fail"] == ["exp"]
+    assert "the device is lost in this process by smoke/exp" in report.reduced[1]
+
+
 def test_a_unit_that_kills_again_and_again_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

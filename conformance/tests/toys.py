@@ -39,7 +39,9 @@ class Toy(OpsDevice):
     def upload(self, handle, data): handle[: len(data)] = np.frombuffer(data, np.uint8)
     def download(self, handle, out): out[:] = handle[: len(out)].data
     def copy(self, target, source, nbytes): target[:nbytes] = source[:nbytes]
-    def synchronize(self): pass
+    def synchronize(self):
+        if hasattr(misbehave, "lost"):
+            raise misbehave.lost
     def close(self): pass
 
 @hookimpl
@@ -59,7 +61,8 @@ def install(
 ) -> None:
     """Put the device ``toy`` on the path.
 
-    misbehaviour: statements before each op; ``name`` and ``operands`` are its.
+    misbehaviour: statements before each op; ``name`` and ``operands`` are its.  What they set as
+    ``misbehave.lost`` every wait raises from then on.
     opening: a statement before the backend is made.
     """
     body = "\n".join("    " + line for line in misbehaviour.splitlines())

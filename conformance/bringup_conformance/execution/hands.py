@@ -32,6 +32,8 @@ sys.path[:] = pickle.load(sys.stdin.buffer)
 from bringup_conformance.execution.worker import main
 main()
 """
+#: The exit status of a worker whose device is lost, and what stands before the error it tells last.
+LOST, LOST_MARK = 81, "the device is lost by: "
 #: Threads of numpy's matrix products: workers share the cores among them.
 _THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -144,9 +146,13 @@ def cause(code: int, log: str, late: bool) -> tuple[str, str]:
     ('crash', 'its process ended with SIGSEGV')
     >>> cause(3, "", False)
     ('crash', 'its process exited with status 3')
+    >>> cause(LOST, f"{LOST_MARK}DeviceError: it fell off the table", False)
+    ('crash', 'the device is lost by: DeviceError: it fell off the table')
     """
     if late or "Timeout (" in log:
         return "hang", "it was silent for longer than a case may take"
+    if code == LOST and LOST_MARK in log:
+        return "crash", LOST_MARK + log.rpartition(LOST_MARK)[2].strip()
     ended = f"exited with status {code}" if code >= 0 else f"ended with {_signal(-code)}"
     what = f"its process {ended}"
     if code == -9:

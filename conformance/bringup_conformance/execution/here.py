@@ -7,13 +7,14 @@ from collections import deque
 from typing import Any
 
 from bringup_conformance.cases import Case, Outcome
-from bringup_conformance.execution.crew import Sink
-from bringup_conformance.execution.protocol import Explain, Explained, Work
+from bringup_conformance.execution.crew import Sink, StoppedError
+from bringup_conformance.execution.protocol import Done, Explain, Explained, Work
+from bringup_conformance.execution.running import is_lost
 from bringup_conformance.execution.schedule import Job, Schedule, place_of
 from bringup_conformance.execution.targets import Target
 from bringup_conformance.oracle.verdict import Verdict
 from bringup_conformance.reporting.environment import environment
-from bringup_conformance.reporting.results import Place
+from bringup_conformance.reporting.results import Place, Result
 
 
 class Here:
@@ -41,7 +42,10 @@ class Here:
         """It is open."""
 
     def work(self, tasks: deque[Work | Explain], take: Sink, until: float = float("inf")) -> int:
-        """Do tasks; returns how many were left when the time came."""
+        """Do tasks; returns how many were left when the time came.
+
+        Raises StoppedError if the device is lost.
+        """
         while tasks:
             if time.monotonic() >= until:
                 return len(tasks)
@@ -49,9 +53,16 @@ class Here:
             if isinstance(task, Work):
                 for event in self._schedule.run(task):
                     take(event)
+                    if isinstance(event, Done):
+                        self._stop_if_lost(event)
             else:
                 take(explain(self._target, self._schedule, task))
         return 0
+
+    def _stop_if_lost(self, done: Done) -> None:
+        found = done.found
+        if isinstance(found, Result) and found.problem is not None and is_lost(self._target):
+            raise StoppedError(f"the device is lost in this process by {found.name}")
 
 
 def explain(target: Target, schedule: Schedule, task: Explain) -> Explained:

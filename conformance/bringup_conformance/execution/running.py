@@ -12,9 +12,9 @@ import numpy as np
 
 import bringup as bu
 from bringup.dtypes import BY_NAME
-from bringup.errors import UnsupportedError
+from bringup.errors import DeviceLostError, UnsupportedError
 from bringup_conformance.cases import Case, Check, NotOffered, Outcome, Problem
-from bringup_conformance.execution.targets import Runnable, Target
+from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.numbers import Array, same_bits
 from bringup_conformance.oracle.residuals import judge_residuals
@@ -223,6 +223,19 @@ class ElsewhereError(Exception):
 def _raised(error: Exception, when: str = "", data: int = 0, fuse: bool = True) -> Problem:
     log = error.log if isinstance(error, ElsewhereError) else ""
     return Problem(kind_of(error), when + told(error), data, fuse, log=log)
+
+
+def is_lost(target: Target) -> bool:
+    """Whether a device runs nothing more in this process: what comes next would say nothing."""
+    if not isinstance(target, DeviceTarget):
+        return False
+    try:
+        target.device.device.synchronize()
+    except DeviceLostError:
+        return True
+    except Exception:  # noqa: BLE001  (whatever else it is, the next case is to say)
+        return False
+    return False
 
 
 def kind_of(error: BaseException) -> str:

@@ -1,7 +1,8 @@
 """The child's side of a worker process: opens the device and does what it is told.
 
 It ends when nobody tells it any more, and by itself when a case takes longer than it may: then it
-leaves the stack of every thread on its standard error.
+leaves the stack of every thread on its standard error.  It ends, too, when its device is lost: for
+another process it may be there.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from typing import IO, Any, NoReturn
 from bringup.errors import BringupError
 from bringup.graph.parser import parse_graph
 from bringup.ops.table import find
+from bringup_conformance.execution.hands import LOST, LOST_MARK
 from bringup_conformance.execution.here import explain
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.protocol import (
     Answer,
     Call,
     Compile,
+    Done,
     Explain,
     Locate,
     Raised,
@@ -38,12 +41,13 @@ from bringup_conformance.execution.protocol import (
     send,
 )
 from bringup_conformance.execution.replaying import find_check
-from bringup_conformance.execution.running import kind_of, run_check, told
+from bringup_conformance.execution.running import is_lost, kind_of, run_check, told
 from bringup_conformance.execution.schedule import Job, Schedule, place_of
 from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target
 from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reporting.environment import environment
 from bringup_conformance.reporting.failures import case_from_json
+from bringup_conformance.reporting.results import Result
 
 #: Seconds after which a program under reduction counts as hanging.
 _SOON = 5.0
@@ -115,8 +119,17 @@ class _Worker:
         limit = patience(self.schedule.units[work.unit].level, self.setup.timeout)
         self.watch(limit)
         for event in self.schedule.run(work):
+            if isinstance(event, Done) and isinstance(event.found, Result) and event.found.problem:
+                self.end_if_lost(event.found.problem.what)
             self.reply(event)
             self.watch(limit)
+
+    def end_if_lost(self, by: str) -> None:
+        """End this process if nothing more runs on the device in it.  by: what went wrong last."""
+        if is_lost(self.target):
+            sys.stderr.write(f"{LOST_MARK}{by}\n")
+            sys.stderr.flush()
+            os._exit(LOST)
 
     def answer(self, message: Compile | Call | Locate | RunCheck) -> Answer | Raised:
         try:
@@ -131,6 +144,7 @@ class _Worker:
                 return Answer(self.locate(message))
             return Answer(run_check(self.target, find_check(message.document, self.target)).problem)
         except Exception as error:  # noqa: BLE001  (the answer is what the device raises)
+            self.end_if_lost(told(error))
             return Raised(kind_of(error), told(error))
 
     def locate(self, message: Locate) -> Mapping[str, Any]:
@@ -152,4 +166,6 @@ class _Worker:
             with Isolated(self.target, min(self.setup.timeout, _SOON)) as target:
                 self.reply(explain(target, self.schedule, task))
         else:
-            self.reply(explain(self.target, self.schedule, task))
+            found = explain(self.target, self.schedule, task)
+            self.end_if_lost(task.problem.what)
+            self.reply(found)

@@ -24,6 +24,9 @@ from bringup_conformance.generate.choices import Stream
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.numbers import Array, same_bits
 
+#: DLPack's memory of the host, which numpy takes and no other.
+_HOST = (1, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -289,6 +292,26 @@ class Handles:
             handle = self.held.pop()
             if not self.device.refcounted_handles:
                 self.device.free(handle)
+
+
+class _OnHost:
+    """An array of any device, for who asks with no word of where: host memory is asked for."""
+
+    def __init__(self, array: bu.Array) -> None:
+        self._array = array
+
+    def __dlpack__(self, **asked: Any) -> object:
+        return self._array.__dlpack__(**{**asked, "dl_device": _HOST})
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _HOST
+
+
+def by_dlpack(array: bu.Array) -> Array:
+    """What another library of the host is handed out: the memory itself if the host sees it, else
+    a copy.
+    """
+    return np.from_dlpack(_OnHost(array))
 
 
 def as_bytes(array: Array) -> memoryview:

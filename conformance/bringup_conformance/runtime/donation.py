@@ -11,7 +11,7 @@ import numpy as np
 import bringup as bu
 from bringup.errors import DeletedBufferError
 from bringup_conformance.runtime.banded import banded
-from bringup_conformance.runtime.bench import Bench, Promise
+from bringup_conformance.runtime.bench import Bench, Promise, by_dlpack
 
 _N = 1031
 
@@ -40,7 +40,7 @@ def _uses(given: bu.Array, step: Any, plain: Any) -> tuple[tuple[str, Callable[[
         ("numpy.asarray", lambda: np.asarray(given)),
         ("an operation", lambda: np.asarray(given + 1)),
         ("tolist", given.tolist),
-        ("DLPack", lambda: np.from_dlpack(given)),
+        ("DLPack", lambda: by_dlpack(given)),
     )
 
 
@@ -153,7 +153,7 @@ def _kept(way: str, array: bu.Array) -> Any:
     if way == "numpy":
         return np.asarray(array)
     if way == "DLPack":
-        return np.from_dlpack(array)
+        return by_dlpack(array)
     return array[5:900] if way == "a part" else array + array
 
 

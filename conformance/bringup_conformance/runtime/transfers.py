@@ -9,7 +9,7 @@ import numpy as np
 import bringup as bu
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.runtime.bench import Bench, Handles, Promise
+from bringup_conformance.runtime.bench import Bench, Handles, Promise, by_dlpack
 from bringup_conformance.runtime.programs import long_chain
 
 #: Elements: none, one, tails, a block and more, more than 256 KiB of any dtype.
@@ -224,8 +224,7 @@ def _layouts(kind: str) -> Callable[[Bench], None]:
             if view.flags.aligned:
                 moved = bu.from_dlpack(_writeable(view), device=bench.open)
                 bench.equal(bench.host(moved), dense, f"{name}: by DLPack")
-                back = np.from_dlpack(moved)
-                bench.equal(np.array(back), dense, f"{name}: back by DLPack")
+                bench.equal(np.array(by_dlpack(moved)), dense, f"{name}: back by DLPack")
 
     return check
 
