@@ -300,7 +300,7 @@ class _OnHost:
     def __init__(self, array: bu.Array) -> None:
         self._array = array
 
-    def __dlpack__(self, **asked: Any) -> object:
+    def __dlpack__(self, **asked: Any) -> Any:
         return self._array.__dlpack__(**{**asked, "dl_device": _HOST})
 
     def __dlpack_device__(self) -> tuple[int, int]:
