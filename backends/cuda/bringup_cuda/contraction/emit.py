@@ -20,8 +20,8 @@ from bringup_cuda.contraction.copying import Copier, Threads, neighbours
 from bringup_cuda.contraction.engine import Engine, sum_stride, sum_type
 from bringup_cuda.contraction.fma import FmaEngine
 from bringup_cuda.contraction.form import Contraction, size
-from bringup_cuda.contraction.layout import CHUNK, Plan
-from bringup_cuda.contraction.memory import shared_memory
+from bringup_cuda.contraction.layout import CHUNK, TURN, Plan
+from bringup_cuda.contraction.memory import aligned, shared_memory
 from bringup_cuda.contraction.planning import Planned, Side
 from bringup_cuda.contraction.points import Point, Points, decode, number, widest_store
 
@@ -58,6 +58,8 @@ class _Emitter:
         )
         self.mine = self._read("tid.x")
         self.shared, self.dynamic = shared_memory(module, name, planned.shared_bytes)
+        if planned.tile.warpgroups:
+            self.shared = aligned(self.b, self.shared, TURN)
 
     def _read(self, register: str) -> Val:
         return self.b.intrinsic(f"llvm.nvvm.read.ptx.sreg.{register}", ir.i32, (), ())
@@ -95,6 +97,13 @@ class _Emitter:
 
     def _engine(self, plans: tuple[Plan, Plan]) -> Engine:
         layouts = plans[0].layout, plans[1].layout
+        if self.planned.tile.warpgroups:
+            from bringup_cuda.contraction.warpgroup import WarpgroupEngine
+
+            assert self.planned.tensor is not None, "they multiply nothing else"
+            return WarpgroupEngine(
+                self.b, self.planned.tile, layouts, self.planned.tensor, self.mine
+            )
         if self.planned.tensor is not None:
             from bringup_cuda.contraction.tensor import TensorEngine
 
@@ -135,7 +144,7 @@ class _Emitter:
 
     def _pipeline(self, copiers: Sequence[Copier], engine: Engine) -> list[Val]:
         """The sums of all tiles along the inner axes."""
-        depth, ahead = self.planned.plans[0].layout.depth, self.planned.tile.stages - 1
+        depth, ahead = self.planned.plans[0].layout.depth, self.planned.tile.ahead
         trips = -(-size(self.made.inner) // depth)
         for n in range(min(ahead, trips)):
             self._fetch(copiers, number(n * depth), number(n))
@@ -156,30 +165,37 @@ class _Emitter:
             self.b.intrinsic("llvm.nvvm.cp.async.commit.group", ir.void, (), ())
 
     def _wait(self, pending: int) -> None:
-        """Until this block's copies are there but for the last groups."""
+        """Until this thread's copies are there but for the last groups."""
         if self._later:
             self.b.intrinsic("llvm.nvvm.cp.async.wait.group", ir.void, (number(pending),), ())
-        self._barrier()
 
     def _loop(self, copiers: Sequence[Copier], engine: Engine, trips: int) -> list[Val]:
         b, planned = self.b, self.planned
-        ahead = planned.tile.stages - 1
+        ahead, later = planned.tile.ahead, planned.tile.warpgroups
         depth = planned.plans[0].layout.depth
         with b.loop(
             number(0), number(trips), 1, [number(0), number(ahead), *engine.start()]
         ) as loop:
             stage, free = loop.carried[:2]
+            sums = list(loop.carried[2:])
             self._wait(ahead - 1)
+            engine.meet()
+            self._barrier()
+            if later:
+                sums = engine.step(*self._slots(stage), sums)
             coming = b.add(loop.index, number(ahead))
             more = b.icmp("slt", coming, number(trips))
             slots = self._slots(free)
             values = self._start_next(copiers, b.mul(coming, number(depth)), more, slots)
             self._commit()
-            sums = engine.step(*self._slots(stage), loop.carried[2:])
+            if not later:
+                sums = engine.step(*self._slots(stage), sums)
             self._store_next(copiers, values, more, slots)
             loop.next(self._after(stage), self._after(free), *sums)
+        sums = engine.finish(loop.carried[2:])
         self._wait(0)
-        return list(loop.carried[2:])
+        self._barrier()
+        return sums
 
     def _after(self, stage: Val) -> Val:
         b = self.b

@@ -15,6 +15,9 @@ from bringup_cuda.contraction.points import number
 CHUNK = 16
 #: Bytes of a line in which a whole turn of chunks lies.
 PANEL = 8 * CHUNK
+#: What the address of a tile in panels is a multiple of: from there on chunks of eight lines change
+#: places again and again.
+TURN = 8 * PANEL
 _GRAINS = (4, 8, 16)
 _WORD = 4
 

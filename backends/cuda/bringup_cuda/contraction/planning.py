@@ -11,16 +11,18 @@ from bringup.kernel.index import Axis, Expr
 from bringup.records import record
 from bringup_cuda.contraction.engine import sum_stride, sum_type
 from bringup_cuda.contraction.form import Contraction, Factor, recognise, size
-from bringup_cuda.contraction.layout import Plan, plan_copy
+from bringup_cuda.contraction.layout import TURN, Plan, plan_copy
 from bringup_cuda.contraction.tiles import (
     SCALAR,
     SCALAR_RATE,
     TENSOR,
     TENSOR_RATE,
+    WARPGROUP,
     Tile,
     Work,
     choose,
     has_async,
+    has_warpgroups,
     shared_bytes,
 )
 
@@ -73,7 +75,8 @@ class Planned:
 def _shared(made: Contraction, tile: Tile, plans: tuple[Plan, Plan]) -> int:
     kind = sum_type(made.fold.dtype)
     sums = tile.rows * sum_stride(tile.columns, kind) * kind.bits // 8
-    return max(tile.stages * sum(p.layout.nbytes for p in plans), sums)
+    room = TURN if tile.warpgroups else 0
+    return max(tile.stages * sum(p.layout.nbytes for p in plans), sums) + room
 
 
 def tensor_dtype(made: Contraction, architecture: str) -> DType | None:
@@ -97,7 +100,7 @@ def plan(
     if made is None:
         return None
     tensor = tensor_dtype(made, architecture)
-    tiles = TENSOR if tensor is not None else SCALAR
+    tiles = _tiles(tensor, architecture)
     values = _values(made, tensor)
     plans = {tile: _plans(made, tile, values, tensor, architecture) for tile in tiles}
     fits = {tile: _resident(made, tile, plans[tile], architecture) for tile in tiles}
@@ -109,6 +112,14 @@ def plan(
     choice = choose(work, depths, fits, rate, architecture)
     tile = choice.tile
     return Planned(made, tile, plans[tile], tensor, min(fits[tile], 2), choice.parts)
+
+
+def _tiles(tensor: DType | None, architecture: str) -> tuple[Tile, ...]:
+    if tensor is None:
+        return SCALAR
+    if tensor.name in ("f16", "bf16") and has_warpgroups(architecture):
+        return (*WARPGROUP, *TENSOR)
+    return TENSOR
 
 
 def _values(made: Contraction, tensor: DType | None) -> tuple[Value, Value]:
@@ -129,9 +140,8 @@ def _plans(
     later = has_async(architecture)
 
     def one(factor: Factor, value: Value, extent: int) -> Plan:
-        return plan_copy(
-            made, factor, value, (extent, depth), tensor=tensor is not None, later=later
-        )
+        sizes = extent, depth
+        return plan_copy(made, factor, value, sizes, tensor is not None, later, tile.warpgroups)
 
     return one(made.left, values[0], tile.rows), one(made.right, values[1], tile.columns)
 

@@ -14,17 +14,13 @@ from collections.abc import Sequence
 from bringup.dtypes import DType
 from bringup.llvm import text as ir
 from bringup.llvm.text import Builder, Val, const, struct_type
-from bringup_cuda.contraction.layout import CHUNK, PANEL, Layout
+from bringup_cuda.contraction.layout import CHUNK, PANEL, TURN, Layout
 from bringup_cuda.contraction.points import number
 from bringup_cuda.contraction.tensor import BYTES, COLUMNS, put_sums
 from bringup_cuda.contraction.tiles import Tile
 
 #: Threads of a warpgroup, and rows of its products.
 THREADS, ROWS = 128, 64
-#: Lines that chunks change places in before they do it again, and a multiple of every tile's
-#: address in bytes, for which a descriptor then has no offset.
-TURN = 8
-ALIGNMENT = TURN * PANEL
 #: Descriptors: chunks are turned in pieces of 128 bytes, and what says so.
 _TURNED = 1 << 62
 
@@ -42,7 +38,7 @@ class Operand:
         self.turned = not layout.inner_minor
         # Eight lines follow each other at once; from panel to panel only rows or columns do.
         beside = layout.panel if self.turned else CHUNK
-        self.fixed = _TURNED | ALIGNMENT // CHUNK << 32 | beside // CHUNK << 16
+        self.fixed = _TURNED | TURN // CHUNK << 32 | beside // CHUNK << 16
         line = BYTES // layout.dtype.itemsize * PANEL
         self.step = (line if self.turned else BYTES) // CHUNK
         own = PANEL // layout.dtype.itemsize
