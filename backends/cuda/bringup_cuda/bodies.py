@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 Action = Callable[[Sequence[int], Any], None]
 #: From so many commands on, one launch of a graph takes less time.
 LEAST_CAPTURED = 2
-#: Bytes of dynamic shared memory that a launch may have without asking.
-FREE_SHARED = 48 << 10
 
 
 class Loaded:
@@ -39,7 +37,8 @@ class Loaded:
         if found is None:
             found = self._functions[name] = self.module.get_function(name)
             found.prepare("P" * pointers)
-            if shared > FREE_SHARED:
+            if shared:
+                # Without asking there are 48 KiB less those that the kernel itself declares.
                 allowed = self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
                 found.set_attribute(allowed, shared)
         return found

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from emulated import run, translated
 
+import bringup as bu
 from bringup import float32, float64
 from bringup.api.apply import apply
 from bringup.errors import CompileError
@@ -51,6 +52,20 @@ def test_remainders_are_exact_without_frem(type_: TensorType, dtype: Any) -> Non
         text = to_ptx(translated(rem, types, architecture)[1].text, architecture)
         assert "div.rn" not in text
         assert "rem.u" in text
+
+
+def test_dynamic_shared_memory_is_asked_for_beside_what_is_declared() -> None:
+    """49152 bytes, the most that needs no asking, and 96 that the kernel declares."""
+
+    def factors(a: Any) -> Any:
+        return apply("lu", (a,), {})[0]
+
+    a = np.random.default_rng(1).standard_normal((93, 64))
+    kernels = translated(factors, (float64[93, 64],))[1].kernels
+    assert max(kernel.shared_bytes for kernel in kernels) == 48 << 10
+    (wanted,) = run(factors, (float64[93, 64],), (a,))
+    made = bu.jit(factors, device="cuda-emulated")(a)
+    np.testing.assert_array_equal(np.asarray(made), wanted)
 
 
 INEXACT = """

@@ -63,8 +63,8 @@ class Function:
         self._name = name
         self._code = module.kernels[name]
         self._letters = ""
-        self._dynamic = FREE_SHARED
         self._static = sum(v.size for v in self._code.shared)
+        self._dynamic = FREE_SHARED - self._static
 
     def prepare(self, arg_types: Sequence[Any]) -> Function:
         """Say what calls pass, as letters of `struct`.  Raises LogicError unless it fits."""
@@ -91,9 +91,7 @@ class Function:
         queue = stream_of(stream, call)
         x, y, z = (*grid, 1, 1)[:3]
         threads = block[0] * block[1] * block[2]
-        room = self._static + shared_size
-        most = MOST_SHARED if self._dynamic > FREE_SHARED else FREE_SHARED
-        fits = shared_size <= self._dynamic and room <= most
+        fits = shared_size <= self._dynamic
         if min(x, y, z, *block) < 1 or threads > 1024 or len(args) != len(self._letters):
             raise contexts.LogicError(f"{call} failed: invalid argument")
         if not fits or y > 65535 or z > 65535 or block[2] > 64:
