@@ -69,7 +69,8 @@ def _reserve(size: int) -> tuple[Reserved, Reserved, Reserved]:
     while True:
         whole = size + SHARED_WINDOW
         try:
-            return Reserved(whole), Reserved(whole // 16), Reserved(whole * 16)
+            data = Reserved(whole + SHARED_WINDOW)
+            return data, Reserved(whole // 16), Reserved(whole * 16)
         except OSError:
             if size <= _LEAST:
                 raise
@@ -85,9 +86,10 @@ class Arena:
 
     def __init__(self, size: int = 4 << 30) -> None:
         self._data, self._map, self._cells = _reserve(size)
-        self.bytes = self._data.size
+        self.bytes = self._data.size - SHARED_WINDOW
         self.size = self.bytes - SHARED_WINDOW
-        self.address = self._data.address
+        # Low bits of an address in shared memory mean something: there as here they start at 0.
+        self.address = -(-self._data.address // SHARED_WINDOW) * SHARED_WINDOW
         self.map_address = self._map.address
         self.cells_address = self._cells.address
         self._live: list[int] = []
@@ -128,7 +130,7 @@ class Arena:
         self.freed = [*self.freed[-63:], Allocation(address, size)]
         if size >= _LARGE:
             offset = address - self.address
-            self._data.forget(offset, size)
+            self._data.forget(offset + self.address - self._data.address, size)
             self._cells.forget(16 * offset, 16 * size)
 
     def share(self, shape: bytes) -> None:

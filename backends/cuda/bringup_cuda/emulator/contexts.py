@@ -53,6 +53,9 @@ class device_attribute:  # noqa: N801, pycuda's spelling
     MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97
     PCI_BUS_ID = 33
     CLOCK_RATE = 13
+    MAX_SHARED_MEMORY_PER_MULTIPROCESSOR = 81
+    MAX_REGISTERS_PER_MULTIPROCESSOR = 82
+    MAX_BLOCKS_PER_MULTIPROCESSOR = 106
 
 
 class function_attribute:  # noqa: N801, pycuda's spelling
@@ -77,6 +80,9 @@ class event_flags:  # noqa: N801, pycuda's spelling
 _DEVICE_FACTS = {
     device_attribute.MULTIPROCESSOR_COUNT: 4,
     device_attribute.MAX_THREADS_PER_MULTIPROCESSOR: 2048,
+    device_attribute.MAX_BLOCKS_PER_MULTIPROCESSOR: 32,
+    device_attribute.MAX_REGISTERS_PER_MULTIPROCESSOR: 1 << 16,
+    device_attribute.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: MOST_SHARED + 1024,
     device_attribute.ASYNC_ENGINE_COUNT: 2,
     device_attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: MOST_SHARED,
     device_attribute.CLOCK_RATE: 1_000_000,

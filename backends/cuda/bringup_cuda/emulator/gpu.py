@@ -14,8 +14,10 @@ from bringup_cuda.emulator import report
 from bringup_cuda.emulator.arena import GAP, Arena, Reserved
 from bringup_cuda.emulator.layout import (
     COPY_BYTES,
+    GROUP_BYTES,
     LEAST_STACK,
     MAX_COPIES,
+    MAX_GROUPS,
     MAX_THREADS,
     SHARED_WINDOW,
     STACKS_BYTES,
@@ -46,6 +48,7 @@ class Gpu:
         self._stacks = Reserved(STACKS_BYTES, large=True)
         self._threads = Reserved(MAX_THREADS * Thread.BYTES)
         self._copies = Reserved(MAX_THREADS * MAX_COPIES * COPY_BYTES)
+        self._products = Reserved(MAX_GROUPS * GROUP_BYTES)
         self._context = Reserved(Context.BYTES)
         self._firsts: Any = (ctypes.c_uint64 * 1)()
         self._lock = threading.Lock()
@@ -61,6 +64,7 @@ class Gpu:
             (Context.ARENA_BYTES, self.arena.bytes),
             (Context.MAP, self.arena.map_address),
             (Context.COPIES_AT, self._copies.address),
+            (Context.PRODUCTS_AT, self._products.address),
         ):
             self._put(offset, value)
 
@@ -201,6 +205,8 @@ class Gpu:
             return (f"masks {info & 0xFFFFFFFF:#010x} and {info >> 32:#010x}",)
         if fault == Fault.NOT_IN_MASK:
             return (f"mask {info:#010x}",)
+        if fault == Fault.BAD_DESCRIPTOR:
+            return (f"descriptor {info:#018x}",)
         if fault == Fault.FOREIGN_LANE:
             return (f"lane {info}",)
         if fault == Fault.MISALIGNED:
@@ -214,6 +220,7 @@ class Gpu:
     def _waiting(self, block: Shape) -> tuple[str, ...]:
         """How many threads stand where."""
         names = ("run", "wait at a barrier", "wait for their warp", "have returned")
+        names += ("wait for their warpgroup",)
         counts: dict[str, list[int]] = {}
         for n in range(block[0] * block[1] * block[2]):
             base = self._threads.address + n * Thread.BYTES

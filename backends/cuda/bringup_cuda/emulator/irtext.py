@@ -29,6 +29,10 @@ CALL = re.compile(
     r"  (?:(?P<name>%\S+) = )?(?:tail |musttail |notail )?call (?P<words>.*?)"
     r"(?P<callee>@[-\w$.]+)\((?P<args>.*)\)(?P<tail>[^()]*)$"
 )
+ASSEMBLY = re.compile(
+    r"  (?:(?P<name>%\S+) = )?(?:tail )?call (?P<type>.+?) asm (?:sideeffect )?"
+    r'"(?P<text>[^"]*)", "(?P<constraints>[^"]*)"\((?P<args>.*)\)[^()]*$'
+)
 DEFINE = re.compile(
     r"define (?P<words>.*?)(?P<name>@[-\w$.]+)\((?P<params>.*)\)(?P<tail>[^()]*)\{$"
 )

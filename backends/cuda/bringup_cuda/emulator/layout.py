@@ -31,6 +31,21 @@ LEAST_STACK = 1 << 14
 MAX_COPIES = 256
 COPY_BYTES = 32
 
+#: Threads of a warpgroup, and warpgroups of the largest block.
+GROUP_THREADS = 128
+MAX_GROUPS = MAX_THREADS // GROUP_THREADS
+#: Registers of sums that a product has at most; sets of sums and products that a warpgroup may have
+#: under way.
+MAX_SUMS = 128
+MAX_SETS = 4
+MAX_PRODUCTS = 64
+PRODUCT_BYTES = 64
+#: Memory of a warpgroup: its sets of sums, its products, and room to work in: both factors of a
+#: product of 64 × 256 × 16 in f32, and a line of sums.
+SET_BYTES = GROUP_THREADS * MAX_SUMS * 4
+WORK_AT = MAX_SETS * SET_BYTES + MAX_PRODUCTS * PRODUCT_BYTES
+GROUP_BYTES = WORK_AT + 4 * (64 * 16 + 256 * 16 + 256)
+
 
 class Thread:
     """A GPU thread."""
@@ -57,13 +72,17 @@ class Thread:
     GROUPS = 124
     COPY_AT = 128
     RESULT = 136
+    #: Stamps of the last fence between what threads and what tensor cores see, and of the last one
+    #: before a barrier of the block.
+    PROXY = 144
+    SETTLED = 152
     BYTES = 256
 
 
 class State:
     """Of a thread."""
 
-    READY, AT_BARRIER, IN_WARP, DONE = range(4)
+    READY, AT_BARRIER, IN_WARP, DONE, IN_GROUP = range(5)
 
 
 class Context:
@@ -110,6 +129,7 @@ class Context:
     COPIES_AT = 288
     #: Bytes from one thread's stack to the next.
     STACK = 296
+    PRODUCTS_AT = 304
     # -- the first fault
     FAULT = 320
     FAULT_SITE = 328
@@ -122,7 +142,25 @@ class Context:
     ARRIVED = 512
     COME = ARRIVED + 4 * WARP
     CLOCKS = COME + 8 * BARRIERS
-    BYTES = CLOCKS + 8 * WARP * WARP
+    GROUPS = CLOCKS + 8 * WARP * WARP
+    BYTES = GROUPS + 64 * MAX_GROUPS
+
+
+class Group:
+    """A warpgroup, of `Context.GROUPS`.
+
+    COME: threads that have met.  COUNT: products under way.  COMMITTED: groups of them so far.
+    FENCED: whether registers may be given to products.  SETS: bits of the sets of sums in use.
+    """
+
+    COME, COUNT, COMMITTED, FENCED, SETS = range(0, 40, 8)
+    BYTES = 64
+
+
+class Product:
+    """A product under way.  STAMP: when it was asked for."""
+
+    LEFT, RIGHT, FORM, SET, GROUP, STAMP, SITE = range(0, 56, 8)
 
 
 class Fault:
@@ -150,7 +188,16 @@ class Fault:
         TRAP,
         WRONG_SPACE,
         BEYOND_ARGUMENT,
-    ) = range(21)
+        SHORT_GROUP,
+        DIVERGENT_GROUP,
+        BAD_DESCRIPTOR,
+        NOT_VISIBLE,
+        OVERTAKEN,
+        NOT_FENCED,
+        SUMS_IN_FLIGHT,
+        PRODUCTS_LEFT,
+        TOO_MANY_PRODUCTS,
+    ) = range(30)
 
 
 class Access:

@@ -102,6 +102,7 @@ def _fibre(module: Module) -> None:
     b, (thread,) = define(module, "emu.fibre", void, [("t", ptr)])
     _enter(b, thread)
     context = context_of(b, thread)
+    b.c("emu.left", void, thread)
     b.put(thread, Thread.STATE, word(State.DONE))
     b.bump(context, Context.LIVE, number(-1))
     b.put(context, Context.IDLE, number(0))

@@ -29,6 +29,15 @@ _TITLES = {
     Fault.TRAP: "the kernel ran into llvm.trap",
     Fault.WRONG_SPACE: "an address of another address space",
     Fault.BEYOND_ARGUMENT: "out of bounds of the argument",
+    Fault.SHORT_GROUP: "a warpgroup has fewer than 128 threads",
+    Fault.DIVERGENT_GROUP: "divergent warpgroup: threads meet at different instructions",
+    Fault.BAD_DESCRIPTOR: "no descriptor of a matrix that tensor cores read",
+    Fault.NOT_VISIBLE: "tensor cores read what its writer has not made visible to them",
+    Fault.OVERTAKEN: "shared memory was written while tensor cores read it",
+    Fault.NOT_FENCED: "registers are given to tensor cores without a fence",
+    Fault.SUMS_IN_FLIGHT: "sums are used while tensor cores still add to them",
+    Fault.PRODUCTS_LEFT: "products of tensor cores that nobody waits for",
+    Fault.TOO_MANY_PRODUCTS: "more products under way than the emulator keeps",
 }
 KINDS = {
     Fault.OUTSIDE: "out-of-bounds",
@@ -49,6 +58,15 @@ KINDS = {
     Fault.TRAP: "trap",
     Fault.WRONG_SPACE: "wrong-space",
     Fault.BEYOND_ARGUMENT: "out-of-bounds",
+    Fault.SHORT_GROUP: "short-warpgroup",
+    Fault.DIVERGENT_GROUP: "divergent-warpgroup",
+    Fault.BAD_DESCRIPTOR: "bad-descriptor",
+    Fault.NOT_VISIBLE: "not-visible",
+    Fault.OVERTAKEN: "overtaken",
+    Fault.NOT_FENCED: "not-fenced",
+    Fault.SUMS_IN_FLIGHT: "sums-in-flight",
+    Fault.PRODUCTS_LEFT: "products-left",
+    Fault.TOO_MANY_PRODUCTS: "too-many-products",
 }
 
 

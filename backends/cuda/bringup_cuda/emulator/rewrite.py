@@ -13,6 +13,7 @@ from bringup.errors import CompileError
 from bringup.records import record
 from bringup_cuda.emulator.irtext import (
     ADDRESS,
+    ASSEMBLY,
     ATOMIC,
     CALL,
     DEFINE,
@@ -31,7 +32,7 @@ from bringup_cuda.emulator.irtext import (
 )
 from bringup_cuda.emulator.layout import SITE_BITS, Access, Thread
 from bringup_cuda.emulator.sharing import Shared, lay_out, shared_variables
-from bringup_cuda.emulator.shims import REGISTERS, Shim, all_shims
+from bringup_cuda.emulator.shims import REGISTERS, Shim, all_shims, read_assembly
 from bringup_cuda.extents import read_extents
 
 
@@ -105,6 +106,8 @@ class _Function:
         self.calls: set[str] = set()
         self.waits = False
         self.granule = _HIGHEST_GRANULE
+        #: Whether sums of tensor cores may be under way in its registers.
+        self.sums = False
         #: The kernel's parameter that each pointer was made from.
         self.roots: dict[str, int] = {}
         self.given: list[str] = []
@@ -259,10 +262,10 @@ class _Rewriter:
             return self._atomic(line, found)
         if " fence " in line:
             return [*self._fenced(), SCOPE.sub("", line)]
+        if " asm " in line and (found := ASSEMBLY.match(line)):
+            return self._assembly(line, found)
         if "call " in line and (found := CALL.match(line)):
             return self._call(line, found)
-        if " asm " in line:
-            raise CompileError(f"the emulator does not run PTX: {line.strip()}")
         return [plain(line)]
 
     def _placed(self, line: str) -> str:
@@ -326,7 +329,21 @@ class _Rewriter:
             kind = Access.ATOMIC_RELEASE if strong else Access.ATOMIC
         type = type_of(found["value"])
         check = self._checked(line, found, type, kind, align_of(found, type))
+        if self.function.sums and type.endswith(("float", "float>")):
+            check += self._no_sums(line, type, value_of(found["value"]))
         return [*check, plain(SCOPE.sub("", line))]
+
+    def _no_sums(self, line: str, type: str, value: str) -> Iterator[str]:
+        """The checks that what is stored is no sum under way."""
+        site, wide = self._site(line), WIDE.match(type)
+        for lane in range(int(wide[1]) if wide else 1):
+            one = value
+            if wide:
+                one = self._name()
+                yield f"  {one} = extractelement {type} {value}, i32 {lane}"
+            bits = self._name()
+            yield f"  {bits} = bitcast float {one} to i32"
+            yield f"  call void @emu.settled(ptr %emu.t, i32 {bits}, i32 {site})"
 
     def _atomic(self, line: str, found: re.Match[str]) -> list[str]:
         strong = re.search(r" (release|acq_rel|seq_cst)\b", found["rest"])
@@ -370,19 +387,27 @@ class _Rewriter:
         if name == "llvm.trap":
             return [f"  call void @emu.trap(ptr %emu.t, i32 {self._site(line)})"]
         if name in self.shims:
-            return self._shim(line, found, self.shims[name])
+            operands = [f"{type_of(a)} {value_of(a)}" for a in split(args)]
+            return self._shim(line, found["name"], operands, self.shims[name])
         if name.startswith(_UNKNOWN):
             raise CompileError(f"the emulator has no shim of {name}")
         return [plain(line)]
 
-    def _shim(self, line: str, found: re.Match[str], shim: Shim) -> list[str]:
+    def _assembly(self, line: str, found: re.Match[str]) -> list[str]:
+        name, more = read_assembly(found["text"], found["constraints"])
+        operands = [f"{type_of(a)} {value_of(a)}" for a in split(found["args"])]
+        self.function.sums = True
+        return self._shim(line, found["name"], [*operands, *more], self.shims[name])
+
+    def _shim(
+        self, line: str, name: str | None, operands: Sequence[str], shim: Shim
+    ) -> list[str]:
         self.used[shim.name] = shim
         self.function.waits |= shim.waits
         self.function.granule = min(self.function.granule, shim.grain.bit_length() - 1)
-        operands = [f"{type_of(a)} {value_of(a)}" for a in split(found["args"])]
         site = self._site(line)
         given = ", ".join(["ptr %emu.t", f"i32 {site}", *operands])
-        result = f"{found['name']} = " if found["name"] else ""
+        result = f"{name} = " if name else ""
         checks: list[str] = []
         if self.checked and shim.reads is not None:
             size = operands[2].split(" ")[1] if len(operands) > 2 else str(shim.grain)
@@ -398,6 +423,8 @@ def _stack_of(line: str) -> int:
     if found is not None:
         return size_of(found[1]) * int(found[2] or 1) + 64
     vector = WIDE.search(line)
+    if "call { " in line:
+        return 16 * line.count(",")
     return 16 if vector is None else 16 + 8 * int(vector[1])
 
 
@@ -407,6 +434,7 @@ _OWN = (
     "declare void @emu.within(ptr, ptr, i32, i32, ptr, i64, i32) nounwind",
     "declare void @emu.pause(ptr, i32) nounwind",
     "declare void @emu.trap(ptr, i32) nounwind",
+    "declare void @emu.settled(ptr, i32, i32) nounwind",
 )
 
 

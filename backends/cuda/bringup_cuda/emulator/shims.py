@@ -14,6 +14,9 @@ Three kinds:
   all of them, over `Lanes`: arguments of each lane in, a result for each lane out.
 * `REGISTERS`: reads of special registers, which become loads.
 
+PTX within the module is known by what it says: a table ``ASSEMBLY`` beside ``SHIMS`` holds a
+`Spelling` for each instruction, which reads the text and names the shim to call.
+
 Memory that a shim touches is checked by `check`, as an instruction's would be.  Pointers have no
 address space here.  Names are LLVM's, as it prints them (after its own renaming of old ones).
 """
@@ -22,9 +25,12 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from typing import Any
 
+from bringup.errors import CompileError
 from bringup.llvm.host.emit import NULL, Emit, define, number
 from bringup.llvm.text import Module, Type, Val, i32, i64, ptr, void
 from bringup.records import record
@@ -87,6 +93,18 @@ class Shim:
         b, (thread, site, *args) = define(module, self.symbol, self.ret, params, internal=False)
         made = self.body(b, Call(thread, site, tuple(args)))
         b.ret(None if self.ret is void else made)
+
+
+@record
+class Spelling:
+    """PTX that the emulator runs.
+
+    pattern: of the whole text.  read: the shim's name and more operands for it, of what the pattern
+    found and the constraints; None if operands or constraints are not as the shim takes them.
+    """
+
+    pattern: re.Pattern[str]
+    read: Callable[[re.Match[str], str], tuple[str, tuple[str, ...]] | None]
 
 
 def shim(name: str, ret: Type, params: Sequence[Type], body: Body) -> Shim:
@@ -175,18 +193,36 @@ def check(
         b.c("emu.check", void, thread, address, word(Access.pack(size, size, space, kind)), site)
 
 
+def _tables(name: str) -> Iterator[Sequence[Any]]:
+    package = importlib.import_module("bringup_cuda.emulator")
+    for info in pkgutil.iter_modules(package.__path__):
+        if info.name.startswith("shims"):
+            module = importlib.import_module(f"{package.__name__}.{info.name}")
+            yield getattr(module, name, ())
+
+
 @cache
 def all_shims() -> dict[str, Shim]:
     """Every shim by its intrinsic's name."""
-    package = importlib.import_module("bringup_cuda.emulator")
     found: dict[str, Shim] = {}
-    for info in pkgutil.iter_modules(package.__path__):
-        if not info.name.startswith("shims"):
-            continue
-        table: Sequence[Shim] = getattr(
-            importlib.import_module(f"{package.__name__}.{info.name}"), "SHIMS", ()
-        )
+    for table in _tables("SHIMS"):
         for one in table:
             assert one.name not in found, f"two shims of {one.name}"
             found[one.name] = one
     return found
+
+
+@cache
+def all_spellings() -> tuple[Spelling, ...]:
+    """All PTX that is known."""
+    return tuple(one for table in _tables("ASSEMBLY") for one in table)
+
+
+def read_assembly(text: str, constraints: str) -> tuple[str, tuple[str, ...]]:
+    """The shim of PTX within a module, and more operands for it.  Raises CompileError."""
+    for spelling in all_spellings():
+        found = spelling.pattern.fullmatch(text)
+        read = None if found is None else spelling.read(found, constraints)
+        if read is not None:
+            return read
+    raise CompileError(f"the emulator does not run this PTX: {text} ({constraints})")
