@@ -27,8 +27,9 @@ Pair = tuple[Dims, Dims]
 #: What the attribute ``precision`` of products means, for the texts of the rows that have it.
 TF32 = (
     "precision: with tf32, factors of f32 may be rounded to nearest, with ties either way, to a "
-    "mantissa of 10 bits, and past the largest of these to an infinity, before they are multiplied "
-    "and summed in f32 as ever. A device that has nothing for it computes as with highest."
+    "mantissa of 10 bits or more, and past the largest of such numbers to an infinity, before they "
+    "are multiplied and summed in f32 as ever. A device that has nothing for it computes as with "
+    "highest."
 )
 
 
