@@ -30,6 +30,7 @@ TABLES: Sequence[tuple[Mapping[str, Build], Sequence[DType]]] = (
     (hazards_numbers.WORDS, (u32,)),
     (hazards_shapes.PROGRAMS, NUMBERS),
     (hazards_control.PROGRAMS, NUMBERS),
+    (hazards_numbers.SINGLE, (f32,)),
 )
 #: Names of all of them.
 NAMES = tuple(name for table, _ in TABLES for name in table)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bringup.dtypes import DType, bf16, f16, f32, i8, i32, i64
 from bringup.graph import Value
-from bringup.ops.build import broadcast_to, convert, like, reduce, rows, splat, sum_
+from bringup.ops.build import broadcast_to, convert, like, reduce, rows, splat, sum_, transpose
 from bringup.passes.base import as_results
 
 if TYPE_CHECKING:
@@ -240,6 +240,17 @@ def _fractions(hand: Hand) -> Values:
     return found
 
 
+def _precisions(hand: Hand) -> Values:
+    """Equal products of equal factors, of which some may be less exact than the others."""
+    x, y = hand.square(), hand.square()
+    less = {"batch": ((), ()), "contract": ((1,), (0,)), "precision": "tf32"}
+    exact, rough = (
+        rows.dot_general(x, y, **attrs) for attrs in ({**less, "precision": "highest"}, less)
+    )
+    across = rows.dot_general(transpose(x, (1, 0)), y, **{**less, "contract": ((0,), (0,))})
+    return exact, rough, rows.add(across, exact), rows.dot_general(rough, y, **less)
+
+
 _BOTH = {
     "in-order": _in_order,
     "least-and-most": _least_and_most,
@@ -268,6 +279,7 @@ FLOATING = {
     "soft": _soft,
     **_BOTH,
 }
+SINGLE = {"precisions": _precisions}
 NARROW = {"rounded-between": _rounded_between}
 INTEGER = {
     "divided": _divided,

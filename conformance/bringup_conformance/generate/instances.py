@@ -334,6 +334,10 @@ def _dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         yield _instance([dtype[5, 70], dtype[70, 3]], attrs, ("small", "signed", "ramp"))
         # Sums of products of one sign go past 16 bits.
         yield _instance([dtype[5, 70], dtype[70, 3]], attrs, ("negative", "positive"))
+    if dtype is f32:
+        for lhs, rhs, batch, contract in sites[1:5]:
+            less = {"batch": batch, "contract": contract, "precision": "tf32"}
+            yield _instance([f32[lhs], f32[rhs]], less, ("small", "signed", "ramp", "special"))
 
 
 def _rows(_row: OpDef, draw: Drawing) -> Iterator[Instance]:

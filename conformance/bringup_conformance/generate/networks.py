@@ -42,6 +42,9 @@ def convolution(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     wide = {"i8": i32, "f16": f32, "bf16": f32}.get(dtype.name)
     if wide is not None:
         yield _instance([dtype[1, 9, w], dtype[2, 9, 3]], {"result": wide}, PRODUCTS[:3])
+    if dtype is f32:
+        less = {**around, "precision": "tf32"}
+        yield _instance([f32[2, 3, 6, w + 2], f32[5, 3, 3, 3]], less, PRODUCTS)
     for _ in range(3 if draw.few else 10):
         yield _drawn_convolution(draw)
 

@@ -16,6 +16,7 @@ from bringup.dtypes import DType, accumulator
 from bringup.graph import Instr
 from bringup_conformance.oracle.elementwise import references, settled
 from bringup_conformance.oracle.numbers import Array, Format, format_of, lowest_bit, nearest, widen
+from bringup_conformance.oracle.precision import in_tf32
 from bringup_conformance.oracle.span import Span, spanning
 
 #: Roundings a sum may have besides those of its additions: of the start value, of masked lanes, of
@@ -191,6 +192,8 @@ def dot(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span:
     count = math.prod(operands[0].shape[d] for d in attrs["contract"][0])
     if count == 0:
         return Span.exactly(middle, dtype)
+    if attrs["precision"] == "tf32":
+        operands = [in_tf32(x) for x in operands]
     sides = [_matrices(x, side, attrs) for side, x in enumerate(operands)]
     terms = _products(sides[0], sides[1], count)
     steps = height(count, numerics.longest_chain) + 1

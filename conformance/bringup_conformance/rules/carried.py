@@ -22,6 +22,7 @@ _LAYOUTS = {
     "reversed": "transfer.reversed-source",
     "offset": "transfer.offset-source",
 }
+PRECISION = "numerics.precision"
 _TAGS = {"exact": "numerics.exact-data", "mapped": "numerics.mapped"}
 
 
@@ -57,6 +58,8 @@ def general_rules(case: Case, *, deterministic: bool) -> tuple[str, ...]:
 def _of_values(case: Case) -> list[str]:
     """How near the results have to be."""
     tagged = [_TAGS[tag] for tag in case.tags if tag in _TAGS]
+    if any(i.attrs.get("precision", "highest") != "highest" for i in case.graph.instrs):
+        tagged.append(PRECISION)
     row = None if case.op == PROGRAMS else find(case.op)
     if row is None:
         return tagged or [f"{_NUMERICS}programs"]

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from bringup_conformance.selftest.corpus import Array, Fault, OpCall, op_fault
+from bringup.backend import Backend
+from bringup.dtypes import f32
+from bringup.graph import Graph, Instr, Value, rebuild
+from bringup.ops.table import lookup
+from bringup.passes.base import Pass
+from bringup_conformance.selftest.corpus import (
+    Array,
+    Fault,
+    OpCall,
+    op_fault,
+    with_ops,
+    with_passes,
+)
 
 GROUP = "Dot products"
 #: Products that one tile adds.
@@ -38,14 +52,52 @@ def tile_skipped(call: OpCall) -> Array | None:
 
 
 def ten_bits(call: OpCall) -> Array | None:
-    """f32 is multiplied with mantissas of 10 bits."""
+    """f32 is multiplied with mantissas of 10 bits though nobody asked for that."""
+    return None if call.attrs["precision"] == "tf32" else rounded(call)
+
+
+def asked_bits(call: OpCall) -> Array | None:
+    """What a right device may do: f32 with mantissas of 10 bits where that is asked for."""
+    return rounded(call) if call.attrs["precision"] == "tf32" else None
+
+
+def eight_bits(call: OpCall) -> Array | None:
+    """Where 10 bits are asked for, 7 are used, those of bf16."""
+    return rounded(call, 7) if call.attrs["precision"] == "tf32" else None
+
+
+def rounded(call: OpCall, bits: int = 10) -> Array | None:
+    """The product of f32 whose mantissas are rounded to so many bits."""
     if call.operands[0].dtype != np.float32:
         return None
+    kept = np.uint32(0xFFFFFFFF << (23 - bits) & 0xFFFFFFFF)
+    half = np.uint32(1 << (22 - bits))
     operands = [
-        ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+        np.where(np.isfinite(x), ((x.view(np.uint32) + half) & kept).view(np.float32), x)
         for x in call.operands
     ]
     return call.reference(*operands)
+
+
+def _precisions_merged(graph: Graph) -> Graph:
+    """Every product of a graph is computed as the least exact of them."""
+    products = [i for i in graph.instrs if i.op.name == "dot_general"]
+    if all(i.attrs["precision"] == "highest" for i in products):
+        return graph
+
+    def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        dtypes = {instr.attrs.get("accumulate"), *(x.dtype for x in operands)}
+        if instr.op.name != "dot_general" or dtypes != {f32}:
+            return None
+        return (lookup("dot_general")(*operands, **{**instr.attrs, "precision": "tf32"}),)
+
+    return rebuild(graph, rewrite)
+
+
+def _merged(backend: Backend) -> Backend:
+    """A device that rounds where that is asked for, and a pass that asks too often."""
+    careless = Pass("precisions", "anything -> the least precision", _precisions_merged)
+    return with_passes(careless)(with_ops({"dot_general": asked_bits})(backend))
 
 
 def first_batch(call: OpCall) -> Array | None:
@@ -110,6 +162,8 @@ FAULTS: tuple[Fault, ...] = (
     op_fault("DO01", GROUP, "the last K % 4 products are dropped", "dot_general", tail_dropped),
     op_fault("DO01b", GROUP, "the last tile is skipped", "dot_general", tile_skipped),
     op_fault("DO03", GROUP, "f32 with mantissas of 10 bits", "dot_general", ten_bits),
+    op_fault("DO03a", GROUP, "tf32 with mantissas of 7 bits", "dot_general", eight_bits),
+    Fault("DO03b", GROUP, "pass", "one product asks for tf32, and all get it", _merged),
     op_fault("DO05", GROUP, "every batch reads the first", "dot_general", first_batch),
     op_fault("DO06", GROUP, "i8 adds up in i16", "dot_general", short_accumulator),
     op_fault("DO06b", GROUP, "i8 adds up in i8", "dot_general", byte_accumulator),
