@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bringup.backend import Backend, Capabilities, Device, DeviceInfo, Lowered
+from bringup.backend import Backend, Capabilities, Device, DeviceInfo, Lowered, NoHardware
 from bringup.dtypes import STORED
 from bringup.program.program import Program
 from bringup_cuda import surface
-from bringup_cuda.driver import nearest, open_library, require_gpus
-from bringup_cuda.targets import capabilities_of
+from bringup_cuda.driver import find_gpus, nearest, open_library, require_gpus
+from bringup_cuda.targets import BASELINE, capabilities_of
 
 #: What the host drives, launch by launch.
 _CONTROL = ("while", "scan", "case")
@@ -35,8 +35,10 @@ class CudaBackend(Backend):
         )
 
     def capabilities(self, target: str = "") -> Capabilities:
-        """Capabilities of an architecture such as ``sm_90``; of the oldest one without a target."""
-        found = capabilities_of(target)
+        """Capabilities of an architecture such as ``sm_90``; without a target, of that of this
+        machine's first GPU, and without one of the oldest there is code for.
+        """
+        found = capabilities_of(self._meant(target))
         return replace(found, ops={**found.ops, **dict.fromkeys(_CONTROL, frozenset(STORED))})
 
     def open(self, index: int) -> Device:
@@ -55,7 +57,16 @@ class CudaBackend(Backend):
         """
         from bringup_cuda.lower import lower
 
-        return lower(program, target)
+        return lower(program, self._meant(target))
+
+    def _meant(self, target: str) -> str:
+        """The architecture that a target stands for."""
+        if target:
+            return target
+        try:
+            return nearest(find_gpus()[0].architecture) or BASELINE
+        except NoHardware:
+            return BASELINE
 
 
 class EmulatedBackend(CudaBackend):
@@ -70,7 +81,7 @@ class EmulatedBackend(CudaBackend):
 
     def capabilities(self, target: str = "") -> Capabilities:
         """Those of the architecture, marked as simulated."""
-        return replace(super().capabilities(target or EMULATED), simulated=True)
+        return replace(super().capabilities(target), simulated=True)
 
     def open(self, index: int) -> Device:
         """Open an emulated GPU."""
@@ -78,6 +89,9 @@ class EmulatedBackend(CudaBackend):
 
         name, capabilities = _name(self.name, index), self.capabilities()
         return CudaDevice(emulated_library(), index, name, capabilities, EMULATED)
+
+    def _meant(self, target: str) -> str:
+        return target or EMULATED
 
 
 def emulated_library() -> surface.Library:

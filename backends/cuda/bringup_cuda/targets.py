@@ -35,8 +35,8 @@ MAX_BUFFERS = 256
 
 
 def number_of(architecture: str) -> int:
-    """The number of an architecture: 90 of both ``sm_90`` and ``sm_90a``, whose code runs on GPUs of
-    exactly this capability and may use what no other has.
+    """The number of an architecture: 90 of both ``sm_90`` and ``sm_90a``, whose code may use what
+    no other GPU has and runs on those of exactly this capability.
     """
     return int(architecture.removeprefix("sm_").rstrip("a"))
 

@@ -177,7 +177,7 @@ class _Emitter:
             number(0), number(trips), 1, [number(0), number(ahead), *engine.start()]
         ) as loop:
             stage, free = loop.carried[:2]
-            sums = list(loop.carried[2:])
+            sums: list[Val] = list(loop.carried[2:])
             self._wait(ahead - 1)
             engine.meet()
             self._barrier()

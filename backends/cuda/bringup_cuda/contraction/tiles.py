@@ -58,9 +58,9 @@ TENSOR = (
     Tile(16, 32, 2, 4, (1, 1), 0.3),
 )
 
-#: Products of halves by the warpgroups of sm_90a, whose tensor cores are twice as quick as `yield_` 1
-#: says.  In 32 bytes of inner elements 64 × 256 sums read 10 KiB of shared memory in 128 clocks, 64
-#: × 128 6 KiB in 64, and copies write beside that; shared memory moves 128 bytes a clock.
+#: Products of halves by the warpgroups of sm_90a, whose tensor cores are twice as quick as a
+#: `yield_` of 1 says.  For 32 bytes of inner elements 64 × 256 sums read 10 KiB of shared memory in
+#: 128 clocks, 64 × 128 sums 6 KiB in 64, and copies write there too; it moves 128 bytes a clock.
 WARPGROUP = (
     Tile(128, 256, 4, 4, (8, 1), 1.7, warpgroups=True),
     Tile(128, 128, 4, 3, (8, 1), 1.5, warpgroups=True),

@@ -1,9 +1,9 @@
 """Sums of products by the tensor cores of sm_90a, which read both factors from shared memory.
 
-A warpgroup, four warps, keeps 64 rows of sums and issues products of 64 × N × 16 that go on by
+A warpgroup, four warps, keeps 64 rows of sums and asks for products of 64 × N × 16, which go on by
 themselves.  It says where a factor lies by a descriptor: the address of its first element, and how
-the pieces of 128 bytes that `Layout.panels` cuts lines into follow each other.  What is asked for in
-a step is one group; the warpgroup waits for it before the barrier of the next step but one, so that
+the pieces of 128 bytes that `Layout.panels` cuts lines into follow each other.  What a step asks
+for is one group; the warpgroup waits for it before the barrier of the next step but one, so that
 tensor cores always have a tile to go on with.
 """
 
@@ -42,13 +42,15 @@ class Operand:
         line = BYTES // layout.dtype.itemsize * PANEL
         self.step = (line if self.turned else BYTES) // CHUNK
         own = PANEL // layout.dtype.itemsize
-        lines = b.mul(first, number(PANEL))
-        self.start = b.mul(b.udiv(first, number(own)), number(layout.panel)) if self.turned else lines
+        start = b.mul(first, number(PANEL))
+        if self.turned:
+            start = b.mul(b.udiv(first, number(own)), number(layout.panel))
+        self.start = b.zext(start, ir.i64)
 
     def describe(self, tile: Val) -> Val:
         """The descriptor of the first product's part of a tile in shared memory."""
         b = self.b
-        at = b.add(b.ptrtoint(tile, ir.i64), b.zext(self.start, ir.i64))
+        at = b.add(b.ptrtoint(tile, ir.i64), self.start)
         chunk = b.and_(b.udiv(at, const(ir.i64, CHUNK)), const(ir.i64, (1 << 14) - 1))
         return b.or_(chunk, const(ir.i64, self.fixed))
 

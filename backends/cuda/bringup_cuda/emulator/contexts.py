@@ -10,7 +10,7 @@ from typing import Any
 
 from bringup_cuda.emulator.gpu import Gpu
 from bringup_cuda.emulator.layout import Fault
-from bringup_cuda.emulator.queues import LOCK, Queues, Work
+from bringup_cuda.emulator.queues import LOCK, Queues, Work, is_working
 from bringup_cuda.emulator.report import KINDS, EmulatorError
 
 #: How many GPUs there are, and how much memory each has.
@@ -298,6 +298,9 @@ class Stream:
 
     def synchronize(self) -> None:
         """Run the work queued here."""
+        with LOCK:
+            if is_working():  # the garbage collector, which leaves other work alone
+                return
         waited(self.state, "cuStreamSynchronize", lambda: self.state.queues.wait(self.ahead()))
 
     def is_done(self) -> bool:

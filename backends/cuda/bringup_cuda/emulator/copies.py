@@ -26,7 +26,10 @@ class DeviceAllocation:
 
     def __init__(self, state: State, address: int) -> None:
         self._address = address
-        self._free = weakref.finalize(self, _give_back, state, address)
+        # The garbage collector calls for every object of a cycle that it tracks before any of them
+        # is gone, and a finaliser may keep this one.  It does not track arrays of numpy.
+        self._held = np.empty(0, np.uint8)
+        self._free = weakref.finalize(self._held, _give_back, state, address)
         self._free.atexit = False
 
     def __int__(self) -> int:

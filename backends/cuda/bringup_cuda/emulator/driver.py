@@ -199,6 +199,10 @@ class _Extras:
         actions, queue.captured = queue.captured, None
         return Graph(queue.state, actions)
 
+    def make_wait(self, waiting: int, stream: Any) -> None:
+        """Wait here: no other library has streams of this device."""
+        stream_of(stream, "cuStreamWaitEvent").synchronize()
+
     def memcpy_peer_async(
         self,
         dest: Any,

@@ -219,7 +219,12 @@ class Gpu:
 
     def _waiting(self, block: Shape) -> tuple[str, ...]:
         """How many threads stand where."""
-        names = ("run", "wait at a barrier", "wait for their warp", "have returned")
+        names: tuple[str, ...] = (
+            "run",
+            "wait at a barrier",
+            "wait for their warp",
+            "have returned",
+        )
         names += ("wait for their warpgroup",)
         counts: dict[str, list[int]] = {}
         for n in range(block[0] * block[1] * block[2]):

@@ -399,9 +399,7 @@ class _Rewriter:
         self.function.sums = True
         return self._shim(line, found["name"], [*operands, *more], self.shims[name])
 
-    def _shim(
-        self, line: str, name: str | None, operands: Sequence[str], shim: Shim
-    ) -> list[str]:
+    def _shim(self, line: str, name: str | None, operands: Sequence[str], shim: Shim) -> list[str]:
         self.used[shim.name] = shim
         self.function.waits |= shim.waits
         self.function.granule = min(self.function.granule, shim.grain.bit_length() - 1)

@@ -232,9 +232,9 @@ def _describe(module: Module) -> None:
 def _place(module: Module) -> None:
     """``emu.place(t, descriptor, turned, line, inner)``: the address of an element of two bytes.
 
-    The manual's canonical layouts: ``((8, m), (T, 2k)) : ((8T, SBO), (1, T))`` where lines run along
-    the inner axis, else ``((T, 8, m), (8, k)) : ((1, T, LBO), (8T, SBO))``, with T elements in 16
-    bytes; then bits 4 to 6 of the address are xored with bits 7 to 9.
+    The manual's canonical layouts: ``((8, m), (T, 2k)) : ((8T, SBO), (1, T))`` where lines run
+    along the inner axis, else ``((T, 8, m), (8, k)) : ((1, T, LBO), (8T, SBO))``, with T elements
+    in 16 bytes; then bits 4 to 6 of the address are xored with bits 7 to 9.
     """
     b, (thread, descriptor, turned, line, inner) = define(
         module, "emu.place", ptr,
@@ -272,10 +272,9 @@ def _look(module: Module) -> None:
     along = b.icmp("ne", turned, number(0))
     step = b.select(along, number(8), number(1))
     deep = b.select(along, number(1), number(8))
-    with b.loop(number(0), lines, step) as outer:
-        with b.loop(number(0), number(INNER), deep) as loop:
-            at = b.c("emu.place", ptr, thread, descriptor, turned, outer.index, loop.index)
-            b.c("emu.visible", void, thread, at, site, since)
+    with b.loop(number(0), lines, step) as outer, b.loop(number(0), number(INNER), deep) as loop:
+        at = b.c("emu.place", ptr, thread, descriptor, turned, outer.index, loop.index)
+        b.c("emu.visible", void, thread, at, site, since)
     b.ret()
 
 
@@ -366,8 +365,8 @@ def _is_token(b: Emit, bits: Val) -> Val:
 
 
 def _tokens(module: Module) -> None:
-    """``emu.tokens(t, site, count)``: the set of sums that all registers of the warpgroup belong to,
-    -1 if they are numbers; a fault if only some do.
+    """``emu.tokens(t, site, count)``: the set of sums that all registers of the warpgroup belong
+    to, -1 if they are numbers; a fault if only some do.
     """
     b, (thread, site, count) = define(
         module, "emu.tokens", i64, [("t", ptr), ("site", i32), ("count", i64)]
