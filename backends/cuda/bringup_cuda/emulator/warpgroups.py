@@ -260,15 +260,17 @@ def _place(module: Module) -> None:
 
 def _look(module: Module) -> None:
     """``emu.look(t, site, descriptor, lines, turned, since)``: check all that a product reads of a
-    matrix, 16 bytes at a time.
+    matrix, 16 bytes at a time, as if the warpgroup's first thread did.
     """
-    b, (thread, site, descriptor, lines, turned, since) = define(
+    b, (last, site, descriptor, lines, turned, since) = define(
         module, "emu.look", void,
         [
             ("t", ptr), ("site", i32), ("d", i64), ("lines", i64), ("turned", i64),
             ("since", i64),
         ],
     )  # fmt: skip
+    first = b.mul(number_of_group(b, last), number(GROUP_THREADS))
+    thread = thread_at(b, context_of(b, last), first)
     along = b.icmp("ne", turned, number(0))
     step = b.select(along, number(8), number(1))
     deep = b.select(along, number(1), number(8))
