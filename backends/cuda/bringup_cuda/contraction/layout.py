@@ -18,6 +18,9 @@ PANEL = 8 * CHUNK
 #: What the address of a tile in panels is a multiple of: from there on chunks of eight lines change
 #: places again and again.
 TURN = 8 * PANEL
+#: Bytes between lines that are not swizzled: where eight lanes read chunks of as many lines, and
+#: where four groups of eight lanes read words of four.
+GAPS = (CHUNK, 2 * CHUNK)
 _GRAINS = (4, 8, 16)
 _WORD = 4
 
@@ -29,9 +32,10 @@ class Layout:
     extent: rows or columns of the tile.  depth: inner elements.  inner_minor: a line holds inner
     elements of one row or column; else it holds all rows or columns of one inner element.
     swizzled: chunks of a line change places so that eight lines' equal chunks lie in different
-    banks; else lines are a chunk longer than their contents.
+    banks; else lines are longer than their contents.
     panels: lines are cut every `PANEL` bytes, and what lies in one column of such pieces comes
     together, as tensor cores that read shared memory themselves want it.
+    gap: bytes by which lines that are not swizzled are longer, one of `GAPS`.
     """
 
     extent: int
@@ -40,6 +44,7 @@ class Layout:
     inner_minor: bool
     swizzled: bool
     panels: bool = False
+    gap: int = CHUNK
 
     @property
     def length(self) -> int:
@@ -51,7 +56,7 @@ class Layout:
         """Bytes from line to line."""
         if self.panels:
             return PANEL
-        return self.length * self.dtype.itemsize + (0 if self.swizzled else CHUNK)
+        return self.length * self.dtype.itemsize + (0 if self.swizzled else self.gap)
 
     @property
     def lines(self) -> int:
@@ -150,7 +155,9 @@ def plan_copy(
         lanes, grain = 1, value.dtype.itemsize
     movable = plain and value.dtype.kind != "bool" and (along is inner_minor or lanes == 1)
     asynchronous = later and movable and grain in _GRAINS
-    layout = Layout(*tile, value.dtype, inner_minor, tensor, panels)
+    # Matrix loads turn elements of two bytes alone; others are read word by word.
+    words = tensor and not inner_minor and value.dtype.itemsize > 2
+    layout = Layout(*tile, value.dtype, inner_minor, tensor and not words, panels, GAPS[words])
     # Bytes that must be turned are put together to words.
     turned = inner_minor and not along and value.dtype.itemsize == 1 and lanes > 1
     return Plan(layout, value, along, lanes, asynchronous, _WORD if turned else 1)

@@ -17,6 +17,7 @@ from bringup_cuda.contraction.tiles import (
     SCALAR_RATE,
     TENSOR,
     TENSOR_RATE,
+    TF32_RATE,
     WARPGROUP,
     Tile,
     Work,
@@ -80,16 +81,18 @@ def _shared(made: Contraction, tile: Tile, plans: tuple[Plan, Plan]) -> int:
 
 
 def tensor_dtype(made: Contraction, architecture: str) -> DType | None:
-    """The dtype of both factors' elements if tensor cores multiply them exactly and sum as wide as
-    the kernel does.
+    """The dtype of both factors' elements if tensor cores multiply them as exactly as was asked for
+    and sum as wide as the kernel does; f32 for tf32.
     """
     left, right = made.left.narrow.dtype, made.right.narrow.dtype
-    if left is not right or not has_async(architecture):
+    if not has_async(architecture):
         return None
-    if left.name in ("f16", "bf16"):
-        return left if made.fold.dtype is f32 else None
-    whole = left.name in ("i8", "u8") and not made.fold.dtype.is_float
-    return left if whole and made.fold.dtype.bits <= 32 else None
+    wide = made.fold.dtype
+    if left is right and left.name in ("f16", "bf16") and wide is f32:
+        return left
+    if left is right and left.name in ("i8", "u8") and not wide.is_float and wide.bits <= 32:
+        return left
+    return f32 if made.fold.precision == "tf32" else None
 
 
 def plan(
@@ -106,7 +109,7 @@ def plan(
     fits = {tile: _resident(made, tile, plans[tile], architecture) for tile in tiles}
     depths = {tile: plans[tile][0].layout.depth for tile in tiles}
     rows, columns, inner = size(made.left.axes), size(made.right.axes), size(made.inner)
-    rate = SCALAR_RATE if tensor is None else TENSOR_RATE
+    rate = SCALAR_RATE if tensor is None else TF32_RATE if tensor is f32 else TENSOR_RATE
     sizes = values[0].dtype.itemsize, values[1].dtype.itemsize
     work = Work(size(made.batch), rows, columns, inner, sizes)
     choice = choose(work, depths, fits, rate, architecture)
@@ -124,7 +127,7 @@ def _tiles(tensor: DType | None, architecture: str) -> tuple[Tile, ...]:
 
 def _values(made: Contraction, tensor: DType | None) -> tuple[Value, Value]:
     """What lies in shared memory."""
-    if tensor is not None:
+    if tensor not in (None, f32):
         return made.left.narrow, made.right.narrow
     return made.left.value, made.right.value
 

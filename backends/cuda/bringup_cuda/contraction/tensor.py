@@ -2,16 +2,17 @@
 memory by matrix loads.
 
 One product takes 32 bytes of inner elements whatever their dtype, and lane for lane its operands
-lie as `ldmatrix` delivers eight rows of 16 bytes; so f16, bf16, i8 and u8 differ in nothing but the
-name of the instruction.  Lines that run along rows or columns are turned by the transposing form,
-which exists for elements of two bytes.
+lie as `ldmatrix` delivers eight rows of 16 bytes; so f16, bf16, i8, u8 and tf32 differ in nothing
+but the name of the instruction; f32 is rounded to tf32 on its way there.  Lines that run along rows
+or columns are turned by the transposing form, which exists for elements of two bytes; those of f32
+are read word by word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bringup.dtypes import DType
+from bringup.dtypes import DType, f32
 from bringup.llvm import text as ir
 from bringup.llvm.text import Builder, Val, const, struct_type, vec
 from bringup_cuda.contraction.layout import CHUNK, Layout
@@ -24,6 +25,7 @@ ROWS, COLUMNS, BYTES = 16, 8, 32
 _PRODUCTS = {
     "f16": ("m16n8k16.row.col.f32.f32", vec(ir.f16, 2), ir.f32),
     "bf16": ("m16n8k16.row.col.bf16", ir.i32, ir.f32),
+    "f32": ("m16n8k8.row.col.tf32", ir.i32, ir.f32),
     "i8": ("m16n8k32.row.col.s8", ir.i32, ir.i32),
     "u8": ("m16n8k32.row.col.u8", ir.i32, ir.i32),
 }
@@ -92,8 +94,58 @@ class Fragments:
         return load_matrices(b, b.gep(at, lines * layout.stride, ir.i8), not layout.inner_minor)
 
 
+class WordFragments:
+    """The same of elements of four bytes, whose lines run along rows or columns: of each matrix a
+    lane reads the word that is its own.
+    """
+
+    def __init__(self, b: Builder, layout: Layout, start: Val, count: int, of_rows: bool) -> None:
+        self.b = b
+        self.layout = layout
+        self.count = count
+        lane = b.urem(b.intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", ir.i32, (), ()), number(32))
+        own, inner = b.add(start, b.udiv(lane, number(4))), b.urem(lane, number(4))
+        self.first = b.zext(layout.offset(b, own, inner), ir.i64)
+        # Rows or columns, and inner elements, from one of the four matrices to the next.
+        pairs = [(0, 0), (8, 0), (0, 4), (8, 4)] if of_rows else [(0, 0), (0, 4), (8, 0), (8, 4)]
+        size = layout.dtype.itemsize
+        self.matrices = [own * size + inner * layout.stride for own, inner in pairs]
+
+    def load(self, tile: Val, block: int, step: int) -> list[Val]:
+        """Block ``block`` of 16, at the ``step``-th 32 bytes of inner elements."""
+        b, size = self.b, self.layout.dtype.itemsize
+        first = block * ROWS * size + step * BYTES // size * self.layout.stride
+        base = b.gep(tile, self.first, ir.i8)
+        return [b.load(ir.i32, b.gep(base, first + place, ir.i8), size) for place in self.matrices]
+
+
+class RoundedFragments:
+    """Fragments of f32 as tensor cores take them: rounded to tf32, to nearest."""
+
+    def __init__(self, fragments: Fragments | WordFragments) -> None:
+        self.b = fragments.b
+        self.fragments = fragments
+        self.count = fragments.count
+
+    def load(self, tile: Val, block: int, step: int) -> list[Val]:
+        """Block ``block`` of 16, at the ``step``-th 32 bytes of inner elements."""
+        b = self.b
+        found = [b.bitcast(v, ir.f32) for v in self.fragments.load(tile, block, step)]
+        return [b.intrinsic("llvm.nvvm.f2tf32.rna", ir.i32, (v,), ()) for v in found]
+
+
+def fragments_of(
+    b: Builder, layout: Layout, start: Val, count: int, of_rows: bool
+) -> Fragments | RoundedFragments:
+    """Those of a factor that lies in shared memory so; the rest is as in `Fragments`."""
+    if layout.dtype is not f32:
+        return Fragments(b, layout, start, count, of_rows)
+    form = Fragments if layout.inner_minor else WordFragments
+    return RoundedFragments(form(b, layout, start, count, of_rows))
+
+
 class TensorEngine:
-    """Products of halves summed in f32, of bytes in i32."""
+    """Products of halves and of tf32 summed in f32, of bytes in i32."""
 
     def __init__(
         self, b: Builder, tile: Tile, layouts: tuple[Layout, Layout], dtype: DType, mine: Val
@@ -107,8 +159,8 @@ class TensorEngine:
         self.row = b.mul(b.udiv(warp, number(across)), number(height))
         self.column = b.mul(b.urem(warp, number(across)), number(width))
         self.down, self.across = height // ROWS, width // COLUMNS
-        self.left = Fragments(b, layouts[0], self.row, self.down, of_rows=True)
-        self.right = Fragments(b, layouts[1], self.column, self.across // 2, of_rows=False)
+        self.left = fragments_of(b, layouts[0], self.row, self.down, of_rows=True)
+        self.right = fragments_of(b, layouts[1], self.column, self.across // 2, of_rows=False)
         self.steps = layouts[0].depth * dtype.itemsize // BYTES
         self.type = _PRODUCTS[dtype.name][2]
 

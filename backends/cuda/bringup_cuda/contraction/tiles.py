@@ -94,11 +94,11 @@ MULTIPROCESSORS = {
 LEAST_PART = 256
 MOST_PARTS = 64
 
-# What the choice of a tile reckons with, in clocks of a multiprocessor: products of tensor cores
-# and of FMA per clock; a step of the pipeline while memory answers, which takes some 600 clocks
-# with three tiles on their way; the beginning and end of a block; another launch; bytes that come
-# from memory and from L2 per clock.
-TENSOR_RATE, SCALAR_RATE = 1024, 128
+# What the choice of a tile reckons with, in clocks of a multiprocessor: products per clock of
+# tensor cores, of those of tf32, and of FMA; a step of the pipeline while memory answers, which
+# takes some 600 clocks with three tiles on their way; the beginning and end of a block; another
+# launch; bytes that come from memory and from L2 per clock.
+TENSOR_RATE, TF32_RATE, SCALAR_RATE = 1024, 512, 128
 STEP, BLOCK_ENDS, LAUNCH = 200, 1000, 4000
 BYTES, L2_BYTES = 15, 40
 

@@ -70,6 +70,9 @@ def _elements(b: Emit, kind: str, word: Val) -> list[Val]:
         lanes = b.bitcast(word, vec(i8, 4))
         parts = [b.extractelement(lanes, n) for n in range(4)]
         return [(b.sext if kind == "s8" else b.zext)(part, i32) for part in parts]
+    if kind == "tf32":
+        # The last 13 bits are none of the format's.
+        return [b.bitcast(b.and_(word, const(i32, -(1 << 13))), f32)]
     if kind == "f16":
         halves = b.bitcast(word, vec(f16, 2))
         return [b.fpext(b.extractelement(halves, n), f32) for n in range(2)]
@@ -124,6 +127,7 @@ SHIMS = (
     _matrices("m8n8.x4.trans", turned=True),
     _mma("m16n8k16.row.col.f32.f32", "f16", vec(f16, 2), f32),
     _mma("m16n8k16.row.col.bf16", "bf16", i32, f32),
+    _mma("m16n8k8.row.col.tf32", "tf32", i32, f32),
     _mma("m16n8k32.row.col.s8", "s8", i32, i32),
     _mma("m16n8k32.row.col.u8", "u8", i32, i32),
 )
