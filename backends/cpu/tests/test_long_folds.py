@@ -98,3 +98,17 @@ def test_many_rows_share_one_long_row_and_round_no_worse() -> None:
     sums = np.asarray(f(np.full(n, tenth), np.float32(0)), np.float64)
     exact = float(tenth) * n
     assert abs(sums - exact).max() < LONGEST_CHAIN * 2.0**-24 * exact
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((10**6,), 0), ((10**6, 3), 0), ((3, 10**6), 1), ((100_003, 40), 0), ((2, 300_007, 2), 1)],
+)
+def test_the_error_of_a_sum_hardly_grows_with_its_length(shape: tuple[int, ...], axis: int) -> None:
+    """Blocks of 64 terms, of 64 blocks and so on: 128 additions in a row for each level, and three
+    levels for a million terms.
+    """
+    tenth = np.float32(0.1)
+    sums = np.asarray(bu.sum(bu.full(shape, tenth), axis=axis), np.float64)
+    exact = float(tenth) * shape[axis]
+    assert abs(sums - exact).max() < 3 * 128 * 2.0**-24 * exact

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
+from bringup.llvm._chains import SUMS, TILED
 from bringup.llvm.body import BodyEmitter, Frame, Position
 from bringup.llvm.fold import accumulate, finish, start
 from bringup.llvm.scalar import combine, memory_type
@@ -22,9 +23,8 @@ from bringup.llvm.text import Builder, Module, Param, Val, const, const_vector
 from bringup.records import record
 
 _TILE_ALIGNMENT = 64
-#: The most additions in a row that any accumulator sees; sums longer than that are blocked.
+#: The most additions in a row that any accumulator sees.
 LONGEST_CHAIN = 8192
-_BLOCK = 1024
 Registers = dict[Position, Val]
 Accumulators = dict[tuple[int, Position], Val]
 
@@ -458,9 +458,12 @@ class _StageEmitter:
         axis = axes[depth]
         vectors = depth == len(axes) - 1 and self.inner_lane
         low, high = const(ir.i64, 0), self._stop(axis)
-        longest = LONGEST_CHAIN if vectors else 2 * _BLOCK
-        if self._chain(depth) > longest and axis not in self.owner.clips:
-            return self._blocked(axis, depth, accs)
+        steps = self._chain(depth)
+        chain = SUMS if self.owner.plan.rows is None else TILED
+        if steps > chain.longest:
+            unit = self.lanes * self.owner.plan.columns if vectors else 1
+            sizes = chain.sizes(axis.size // unit, steps * unit // axis.size)
+            return self._blocked(axis, depth, [unit * n for n in sizes], low, high, accs)
         return self._serial(axis, low, high, accs, depth)
 
     def _serial(
@@ -494,27 +497,30 @@ class _StageEmitter:
             trips *= axis.size
         return trips // (self.lanes * self.owner.plan.columns) if self.inner_lane else trips
 
-    def _blocked(self, axis: Axis, depth: int, accs: Accumulators) -> Accumulators:
-        """Sum blocks of a long loop apart and then together, which bounds the rounding error."""
-        if depth == len(self.stage.axes) - 1 and self.inner_lane:
-            size = _BLOCK * self.lanes * self.owner.plan.columns
-        else:
-            deeper = max(1, self._chain(depth) // axis.size)
-            size = max(1, min(axis.size, _BLOCK // deeper))
+    def _blocked(
+        self, axis: Axis, depth: int, sizes: Sequence[int], low: Val, high: Val, accs: Accumulators
+    ) -> Accumulators:
+        """Sum blocks of the last size apart and then together, each from blocks of the size before
+        it: this bounds the rounding error.
+        """
+        if not sizes:
+            return self._serial(axis, low, high, accs, depth)
+        *smaller, size = sizes
+        start, stop = _plain(low), _plain(high)
+        even = start is not None and stop is not None and (stop - start) % size == 0
 
         def block(_frame: Frame, live: Accumulators) -> Accumulators:
-            low = self.owner.bases[axis]
-            high = self.b.add(low, const(ir.i64, size))
-            if axis.size % size:
-                high = self.b.intrinsic("llvm.smin", ir.i64, (high, const(ir.i64, axis.size)))
-            part = self._serial(axis, low, high, self._fresh(False), depth)
+            first = self.owner.bases[axis]
+            last = self.b.add(first, const(ir.i64, size))
+            if not even:
+                last = self.b.intrinsic("llvm.smin", ir.i64, (last, high))
+            part = self._blocked(axis, depth, smaller, first, last, self._fresh(False))
             folds = {n: f for n, f, _ in self.folds}
             return {
                 k: combine(self.b, folds[k[0]].kind, folds[k[0]].dtype, v, part[k])
                 for k, v in live.items()
             }
 
-        low, high = const(ir.i64, 0), const(ir.i64, axis.size)
         return self.owner._counted(axis, low, high, size, accs, self._frame(), block)
 
     def _prefetch(self, frame: Frame) -> None:
