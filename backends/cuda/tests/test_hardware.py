@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from assembling import find_ptxas
 from emulated import run, translated
+from suite_programs import assembled
 
 import bringup as bu
-from bringup import float32, float64
+from bringup import bfloat16, float32, float64, int32, int64
 from bringup.api.apply import apply
 from bringup.errors import CompileError
 from bringup.types import TensorType
@@ -85,3 +88,33 @@ define ptx_kernel void @kernel(ptr addrspace(1) %out) {{
 def test_what_no_gpu_computes_exactly_is_not_emulated(what: str) -> None:
     with pytest.raises(CompileError, match="GPUs have no exact"):
         load(INEXACT.format(what=what))
+
+
+WIDE = 1 << 25
+ELEMENTWISE: dict[str, tuple[Any, TensorType]] = {
+    "exponentials": (lambda x: bu.tanh(x * x) * bu.exp(-x) + x, float32[WIDE]),
+    "sine and cosine": (lambda x: bu.sin(x) + bu.cos(x), float32[WIDE]),
+    "powers": (lambda x: bu.pow(x, x + 1), float32[WIDE]),
+    "roots and quotients": (lambda x: bu.sqrt(x) / (x + 1) + bu.rsqrt(x), float32[WIDE]),
+    "remainders": (lambda x: rem(x, x + 1), float32[WIDE]),
+    "halves": (bu.atan, bfloat16[WIDE]),
+    "doubles": (lambda x: bu.exp(x) / bu.sqrt(x) + bu.log(x), float64[WIDE]),
+    "long integers": (lambda x: x // (x + 1), int64[WIDE]),
+    "conversions": (lambda x: (bu.astype(x, int32), bu.astype(x, int64)), float64[WIDE]),
+}
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+def test_elementwise_kernels_do_not_spill(architecture: str, tmp_path: Path) -> None:
+    """All elements of a thread are computed together, and the assembler is told how many blocks
+    must fit beside each other: too many, and what a long function keeps goes to memory.
+    """
+    ptxas = find_ptxas()
+    if ptxas is None:
+        pytest.skip("no ptxas")
+    spilled = {}
+    for name, (fn, type_) in ELEMENTWISE.items():
+        text = to_ptx(translated(fn, (type_,), architecture)[1].text, architecture)
+        for kernel in assembled(ptxas, text, architecture, tmp_path):
+            spilled[name] = kernel.spilled
+    assert spilled == dict.fromkeys(ELEMENTWISE, 0)
