@@ -127,6 +127,16 @@ def test_the_largest_numbers_may_become_infinite() -> None:
     assert not inside(np.full((ROWS, COLUMNS), np.inf, np.float32), allowed(x, y))[1:].any()
 
 
+def test_a_nan_by_its_last_bits_may_be_an_infinity() -> None:
+    x, y = (np.ones_like(v) for v in factors("signed"))
+    x[:2, 0] = np.array([0x7F801000, 0x7FC00000], np.uint32).view(np.float32)
+    span = allowed(x, y)
+    infinite = np.full((ROWS, COLUMNS), np.inf, np.float32)
+    assert inside(infinite, span).any(axis=1).tolist() == [True, *[False] * (ROWS - 1)]
+    nothing = np.full_like(infinite, np.nan)
+    assert inside(nothing, span).any(axis=1).tolist() == [True, True, *[False] * (ROWS - 2)]
+
+
 # -- devices
 
 

@@ -12,7 +12,7 @@ from bringup import bfloat16, float32, float64, int8
 from bringup.dtypes import DType
 from bringup.llvm import text as ir
 from bringup.llvm.text import Builder, Module
-from bringup_cuda.contraction.layout import CHUNK, Layout
+from bringup_cuda.contraction.layout import CHUNK, GAPS, Layout
 from bringup_cuda.contraction.points import number
 from bringup_cuda.contraction.tiles import SCALAR, TENSOR
 from bringup_cuda.emulator import run
@@ -45,7 +45,7 @@ def layouts() -> list[Layout]:
     for tile in TENSOR:
         for extent in (tile.rows, tile.columns):
             made.add(Layout(extent, tile.depth * 16, bfloat16, False, True))
-            for dtype in (bfloat16, int8):
+            for dtype in (bfloat16, int8, float32):
                 made.add(Layout(extent, tile.depth * 32 // dtype.itemsize, dtype, True, True))
     for tile in SCALAR:
         for extent in (tile.rows, tile.columns):
@@ -71,6 +71,20 @@ def test_places_and_banks(layout: Layout) -> None:
     groups = chunks.reshape(-1, EIGHT, chunks.shape[1]) % BANKS // CHUNK
     conflicts = [EIGHT // len(set(column)) for group in groups for column in group.T]
     assert max(conflicts) == 1
+
+
+@pytest.mark.parametrize("extent", sorted({n for t in TENSOR for n in (t.rows, t.columns)}))
+def test_words_that_a_warp_reads_at_once_lie_in_different_banks(extent: int) -> None:
+    """Eight rows or columns of four inner elements: what a lane of fragments of tf32 reads."""
+    layout = Layout(extent, 16, float32, False, False, gap=GAPS[True])
+    at = places(layout)
+    for inner in range(0, 16, 4):
+        for own in range(0, extent, 8):
+            words = at[own : own + 8, inner : inner + 4] % BANKS // 4
+            assert len(np.unique(words)) == 32
+    chunks = at.T[:, ::4]
+    assert (chunks % CHUNK == 0).all()
+    assert at.max() + 4 <= layout.nbytes
 
 
 @pytest.mark.parametrize("dtype", [bfloat16, int8], ids=str)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.oracle.span import Span
+from bringup_conformance.oracle.span import Span, spanning
 
 #: Bits of f32's mantissa that tf32 lacks.
 _LACKING = 13
@@ -15,7 +15,7 @@ def in_tf32(x: Span) -> Span:
     """The span of factors of f32 that may be rounded to nearest, to mantissas of 10 bits or more.
 
     What has no more bits keeps them.  Of the rest none goes farther than to its nearest number of
-    10 bits; past the largest of these lies infinity.
+    10 bits; past the largest of these lies infinity.  A NaN by its last bits alone may be one too.
 
     >>> from bringup.dtypes import f32
     >>> span = in_tf32(Span.exactly(np.float32([2047.0, 2049.0]), f32))
@@ -23,7 +23,7 @@ def in_tf32(x: Span) -> Span:
     ([2047.0, 2048.0], [2047.0, 2050.0])
     """
     low, high = _moved(x.low, -1), _moved(x.high, 1)
-    return Span(x.dtype, low, x.middle, high).simplified()
+    return spanning(x.dtype, low, x.middle, high, _nan_by_last_bits(x.low))
 
 
 def _moved(x: Array, sign: int) -> Array:
@@ -35,6 +35,13 @@ def _moved(x: Array, sign: int) -> Array:
         short = (moved > wide) if sign < 0 else (moved < wide)
         moved = np.where(short, np.nextafter(moved, np.float32(sign * np.inf)), moved)
     return np.where(way > 0, moved, x)
+
+
+def _nan_by_last_bits(x: Array) -> Array:
+    """Where nothing but bits that tf32 lacks tells a NaN from an infinity."""
+    kept = np.uint32(0x7FFFFF >> _LACKING << _LACKING)
+    bits = np.ascontiguousarray(x).view(np.uint32).reshape(x.shape)
+    return np.isnan(x) & ((bits & kept) == 0)
 
 
 def _distance(x: Array) -> Array:

@@ -10,8 +10,8 @@ _SENTENCES = {
     "sums": "Sums, products, dots and scans are within (L + log₂(n/L) + c)·u·Σ|x| of the exact "
     "ones, L being the longest chain that the device declares.",
     "precision": "Factors of f32 keep all their bits unless an op asks for less; with tf32 they "
-    "may be rounded to nearest, to mantissas of 10 bits or more, and sums are as near as ever to those of "
-    "the rounded factors.",
+    "may be rounded to nearest, to mantissas of 10 bits or more, and sums are as near as ever to "
+    "those of the rounded factors.",
     "moves": "What an op moves keeps its bits, NaN payloads and signs of zero too.",
     "integers": "Integers, booleans and comparisons are exact; integers wrap.",
     "programs": "Results of whole programs are within the bound that the bounds of their ops give, "

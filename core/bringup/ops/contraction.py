@@ -28,8 +28,8 @@ Pair = tuple[Dims, Dims]
 TF32 = (
     "precision: with tf32, factors of f32 may be rounded to nearest, with ties either way, to a "
     "mantissa of 10 bits or more, and past the largest of such numbers to an infinity, before they "
-    "are multiplied and summed in f32 as ever. A device that has nothing for it computes as with "
-    "highest."
+    "are multiplied and summed in f32 as ever; a NaN by none but the last 13 bits may be taken for "
+    "an infinity. A device that has nothing for it computes as with highest."
 )
 
 
