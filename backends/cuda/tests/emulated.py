@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -119,6 +119,7 @@ def run(
 _ON_SHARED = re.compile(
     r"getelementptr (?:inbounds )?(?:nuw )?\((?:i8|\[\d+ x i8\]), ptr addrspace\(3\) @[\w$.]+,"
     r" i64 -?\d+\)"
+    r"|sub \(i64 0, i64 ptrtoint \(ptr addrspace\(3\) @[\w$.]+ to i64\)\)"
 )
 
 
@@ -145,11 +146,16 @@ def _without_constant_addresses(function: str) -> str:
     head, body = function.split("{\n", 1)
     first, rest = body.split("\n", 1)
     label, rest = ([first], rest) if first.split(";")[0].strip().endswith(":") else ([], body)
-    made = [f"  {name} = {_instruction(text)}" for text, name in names.items()]
+    made = [line for text, name in names.items() for line in _instructions(name, text)]
     return "\n".join([f"{head}{{", *label, *made, rest])
 
 
-def _instruction(constant: str) -> str:
-    """A constant address as the instruction that computes it."""
+def _instructions(name: str, constant: str) -> Iterator[str]:
+    """The instructions that compute a constant address."""
     words, operands = constant.split("(", 1)
-    return f"{words}{operands.removesuffix(')')}"
+    operands = operands.removesuffix(")")
+    if words == "sub ":
+        cast = operands.removeprefix("i64 0, i64 ptrtoint (").removesuffix(")")
+        yield f"  {name}.n = ptrtoint {cast}"
+        operands = f"i64 0, {name}.n"
+    yield f"  {name} = {words}{operands}"

@@ -96,10 +96,11 @@ MOST_PARTS = 64
 
 # What the choice of a tile reckons with, in clocks of a multiprocessor: products per clock of
 # tensor cores, of those of tf32, and of FMA; a step of the pipeline while memory answers, which
-# takes some 600 clocks with three tiles on their way; the beginning and end of a block; another
-# launch; bytes that come from memory and from L2 per clock.
+# takes some 600 clocks with three tiles on their way; the beginning and end of a block, and of one
+# of warpgroups, whose threads pass on 64 sums and more; another launch; bytes that come from memory
+# and from L2 per clock.
 TENSOR_RATE, TF32_RATE, SCALAR_RATE = 1024, 512, 128
-STEP, BLOCK_ENDS, LAUNCH = 200, 1000, 4000
+STEP, BLOCK_ENDS, GROUP_ENDS, LAUNCH = 200, 1000, 2000, 4000
 BYTES, L2_BYTES = 15, 40
 
 
@@ -171,7 +172,8 @@ def clocks(
     arithmetic = tile.rows * tile.columns * depth / (rate * tile.yield_)
     traffic = (tile.rows * work.sizes[0] + tile.columns * work.sizes[1]) * depth / L2_BYTES
     busy = mine * steps * max(arithmetic, traffic)
-    waiting = -(-mine // room) * (steps * STEP + BLOCK_ENDS)
+    ends = GROUP_ENDS if tile.warpgroups else BLOCK_ENDS
+    waiting = -(-mine // room) * (steps * STEP + ends)
     if choice.parts == 1:
         return max(busy, waiting)
     partial = 8 * choice.parts * work.batch * work.rows * work.columns

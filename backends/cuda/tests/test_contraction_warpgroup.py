@@ -1,0 +1,368 @@
+"""Contractions by warpgroups on the emulator, exact in small integers or within the suite's bounds;
+no part of what orders them can be left out; and what the assembler makes of them.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from assembling import find_ptxas
+from emulated import optimised, run_program, translated
+from test_contraction import check, integers, turned
+
+import bringup as bu
+from bringup import bfloat16, float16, float32
+from bringup.dtypes import DType
+from bringup.types import TensorType
+from bringup_conformance.oracle.bounds import analyse
+from bringup_conformance.oracle.verdict import judge
+from bringup_cuda.backend import EMULATED
+from bringup_cuda.contraction import planning
+from bringup_cuda.contraction.tiles import TENSOR, WARPGROUP, Tile
+from bringup_cuda.driver import nearest
+from bringup_cuda.emulator import EmulatorError
+from bringup_cuda.lower import to_ptx
+from bringup_cuda.targets import capabilities_of
+
+Fn = Callable[..., Any]
+TARGET = "sm_90a"
+HALVES = (float16, bfloat16)
+PRODUCT = r"wgmma\.mma_async\.sync\.aligned\.m64n{}k16\.f32\.{}\.{} "
+
+
+def name_of(tile: Tile) -> str:
+    return f"{tile.rows}x{tile.columns}"
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tile], None]:
+    """Makes planning know no tile but one."""
+
+    def choose(tile: Tile) -> None:
+        monkeypatch.setattr(planning, "WARPGROUP", (tile,))
+        monkeypatch.setattr(planning, "TENSOR", ())
+
+    return choose
+
+
+def by_warpgroups(fn: Fn, *types: TensorType, **more: Any) -> None:
+    """Run and compare, all of it by warpgroups."""
+    made = check(fn, *types, architecture=TARGET, **more)
+    assert "wgmma.mma_async" in made.text
+    assert "llvm.nvvm.mma" not in made.text
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tile", WARPGROUP, ids=name_of)
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_every_layout(tile: Tile, dtype: DType, layout: str, only: Callable[[Tile], None]) -> None:
+    """More tiles than one either way, the last of them short, and a short last step."""
+    only(tile)
+    m, k, n = tile.rows + 8, 3 * 64 + 24, tile.columns + 16
+    left, right = (side == "t" for side in layout)
+
+    def fn(x: Any, w: Any) -> Any:
+        return (turned(x) if left else x) @ (turned(w) if right else w)
+
+    by_warpgroups(fn, dtype[(k, m) if left else (m, k)], dtype[(n, k) if right else (k, n)])
+
+
+@pytest.mark.parametrize("trips", [1, 2, 3, 7])
+def test_steps(trips: int, only: Callable[[Tile], None]) -> None:
+    """Fewer than there are stages, and more."""
+    for tile in WARPGROUP:
+        only(tile)
+        by_warpgroups(lambda x, w: x @ w, float16[64, 64 * trips], float16[64 * trips, 64])
+
+
+@pytest.mark.parametrize("sizes", [(6, 18, 10), (70, 66, 38), (65, 130, 129)], ids=str)
+def test_odd_sizes(sizes: tuple[int, int, int], only: Callable[[Tile], None]) -> None:
+    """Copies of 4 bytes; elements that none of them moves come by registers."""
+    m, k, n = sizes
+    only(WARPGROUP[1])
+    by_warpgroups(lambda x, w: x @ w, bfloat16[m, k], bfloat16[k, n])
+
+
+def test_what_would_take_too_many_registers_on_its_way_is_left_to_warps() -> None:
+    made = check(lambda x, w: x @ w, float16[65, 67], float16[67, 69], architecture=TARGET)
+    assert "llvm.nvvm.mma" in made.text
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_order_of_threads_and_blocks_does_not_matter(
+    seed: int, only: Callable[[Tile], None]
+) -> None:
+    only(WARPGROUP[1])
+    by_warpgroups(lambda x, w: x @ w, float16[150, 200], float16[200, 200], seed=seed)
+
+
+def test_batches(only: Callable[[Tile], None]) -> None:
+    only(WARPGROUP[2])
+    by_warpgroups(lambda x, w: x @ w, float16[2, 3, 20, 72], float16[2, 3, 72, 40])
+    by_warpgroups(lambda x, w: x @ w, bfloat16[3, 20, 72], bfloat16[72, 40])
+
+
+@pytest.mark.parametrize("inner", [2048, 2050])
+def test_long_sums_in_parts(inner: int, only: Callable[[Tile], None]) -> None:
+    only(WARPGROUP[2])
+
+    def fn(x: Any, w: Any, b: Any) -> Any:
+        return bu.nn.relu(x @ w + b)
+
+    types = float16[16, inner], float16[inner, 24], float16[24]
+    by_warpgroups(fn, *types)
+    assert len(translated(fn, types, TARGET)[1].launches) == 2
+
+
+def test_epilogues(only: Callable[[Tile], None]) -> None:
+    def fn(x: Any, w: Any, b: Any, r: Any, s: Any) -> Any:
+        y = bu.nn.relu(x @ w + b) * 2 + r - s
+        return y, bu.astype(y, float32), y > 1
+
+    for tile in WARPGROUP:
+        only(tile)
+        types = bfloat16[40, 72], bfloat16[72, 56], bfloat16[56], bfloat16[40, 56], bfloat16[40, 1]
+        by_warpgroups(fn, *types)
+
+
+def test_prologues_and_moved_operands(only: Callable[[Tile], None]) -> None:
+    only(WARPGROUP[1])
+    by_warpgroups(lambda x, w: (x * 2) @ (w + 1), float16[40, 72], float16[72, 56])
+
+    def moved(x: Any, w: Any) -> Any:
+        return bu.flip(x, axis=1)[1:, ::2] @ bu.concat([w, w * 2], axis=0)
+
+    by_warpgroups(moved, float16[41, 144], float16[36, 56])
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_convolutions(layout: str, only: Callable[[Tile], None]) -> None:
+    only(WARPGROUP[1])
+    x, w = (2, 9, 9, 8), (3, 3, 8, 16)
+    if layout == "NCHW":
+        x, w = (2, 8, 9, 9), (16, 8, 3, 3)
+    by_warpgroups(
+        lambda x, w: bu.nn.relu(bu.nn.conv(x, w, padding=1, layout=layout)), float16[x], float16[w]
+    )
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_bounds(dtype: DType, only: Callable[[Tile], None]) -> None:
+    """Normal numbers and GELU, against the suite's own bounds."""
+    only(WARPGROUP[0])
+
+    def fn(x: Any, w: Any, b: Any) -> Any:
+        return bu.nn.gelu(x @ w + b)
+
+    types = dtype[70, 136], dtype[136, 72], dtype[72]
+    random = np.random.default_rng(9)
+    given = [random.standard_normal(t.shape).astype(t.dtype.numpy) for t in types]
+    program, made = translated(fn, types, TARGET)
+    (result,) = run_program(program, made, given)
+    numerics = capabilities_of(TARGET).numerics
+    verdict = judge(result, analyse(bu.trace(fn, *types), given, numerics)[0])
+    assert verdict.ok, verdict
+    assert not verdict.open
+
+
+def test_passes_change_no_bit(only: Callable[[Tile], None]) -> None:
+    """What the code generator is given, after LLVM's passes, is what was run."""
+    only(WARPGROUP[1])
+    types = float16[136, 136], float16[136, 72]
+    program, made = translated(lambda x, w: x @ w, types, TARGET)
+    given = integers(types)
+    results = [run_program(program, m, given)[0] for m in (made, optimised(made, TARGET))]
+    np.testing.assert_array_equal(*results)
+
+
+# -- what orders them ------------------------------------------------------------------------------
+
+SHOW = r"  call void @llvm\.nvvm\.fence\.proxy\.async\.shared_cta\(\)\n"
+BARRIER = r"  call void @llvm\.nvvm\.barrier0\(\)\n"
+NEEDED = {
+    "fence of proxies": (SHOW, ("not-visible",)),
+    "barrier": (BARRIER, ("race", "not-visible", "in-flight", "uninitialised", "overtaken")),
+    "fence of registers": (
+        r"  call void @llvm\.nvvm\.wgmma\.fence\.sync\.aligned\(\)\n",
+        ("not-fenced",),
+    ),
+    "commit": (
+        r"  call void @llvm\.nvvm\.wgmma\.commit_group\.sync\.aligned\(\)\n",
+        ("overtaken", "race", "too-many-products", "sums-in-flight"),
+    ),
+    "wait for all but one": (
+        r"  call void @llvm\.nvvm\.wgmma\.wait_group\.sync\.aligned\(i64 1\)\n",
+        ("overtaken", "race", "in-flight"),
+    ),
+    "wait for copies": (
+        r"  call void @llvm\.nvvm\.cp\.async\.wait\.group\(i32 [1-9]\)\n",
+        ("in-flight",),
+    ),
+}
+
+
+@pytest.mark.parametrize("part", NEEDED)
+def test_nothing_can_be_left_out(part: str, only: Callable[[Tile], None]) -> None:
+    only(WARPGROUP[0])
+    pattern, kinds = NEEDED[part]
+    types = float16[128, 64 * 9], float16[64 * 9, 256]
+    program, made = translated(lambda x, w: x @ w, types, TARGET)
+    given = integers(types)
+    found = list(re.finditer(pattern, made.text))
+    assert found
+    for each in found:
+        text = made.text[: each.start()] + made.text[each.end() :]
+        with pytest.raises(EmulatorError) as caught:
+            run_program(program, replace(made, text=text), given)
+        assert caught.value.finding.kind in kinds, caught.value
+
+
+def test_the_last_wait_is_for_everything(only: Callable[[Tile], None]) -> None:
+    only(WARPGROUP[0])
+    types = float16[128, 128], float16[128, 256]
+    program, made = translated(lambda x, w: x @ w, types, TARGET)
+    text = made.text.replace("wait_group.sync.aligned 0;", "wait_group.sync.aligned 1;")
+    with pytest.raises(EmulatorError) as caught:
+        run_program(program, replace(made, text=text), integers(types))
+    assert caught.value.finding.kind == "sums-in-flight"
+
+
+# -- plans -----------------------------------------------------------------------------------------
+
+
+def planned(m: int, k: int, n: int, dtype: DType = bfloat16, target: str = TARGET) -> Any:
+    program, _ = translated(lambda x, w: x @ w, (dtype[m, k], dtype[k, n]), target)
+    return planning.plan(program.kernels[0], target)
+
+
+def test_large_products_of_halves_are_theirs() -> None:
+    assert planned(8192, 8192, 8192).tile is WARPGROUP[0]
+    assert planned(8192, 8192, 8192, float16).tile is WARPGROUP[0]
+    assert planned(16, 4096, 4096).tile in TENSOR
+    assert planned(64, 64, 64).tile in TENSOR
+    assert planned(4096, 4096, 4096, float32).tensor is None
+
+
+def test_only_their_own_architecture_has_them() -> None:
+    """PTX for sm_90 runs on every GPU after it too, which have no such products."""
+    assert not planned(8192, 8192, 8192, target="sm_90").tile.warpgroups
+    assert not planned(8192, 8192, 8192, target="sm_100").tile.warpgroups
+    assert nearest("sm_90") == TARGET == EMULATED
+    assert nearest("sm_100") == "sm_100"
+    assert nearest("sm_95") == "sm_90"
+
+
+# -- what the assembler makes of them --------------------------------------------------------------
+
+
+def layer(x: Any, w: Any, b: Any) -> Any:
+    return bu.nn.gelu(x @ w + b)
+
+
+N = 4096
+SQUARE, LINE = bfloat16[N, N], bfloat16[N]
+PROGRAMS: dict[str, tuple[Fn, tuple[TensorType, ...]]] = {
+    "nn, gelu": (layer, (SQUARE, SQUARE, LINE)),
+    "nt": (lambda x, w: x @ turned(w), (SQUARE, SQUARE)),
+    "tn": (lambda x, w: turned(x) @ w, (float16[N, N],) * 2),
+    "tt, residual": (lambda x, w, r: turned(x) @ turned(w) + r, (SQUARE,) * 3),
+    "short": (lambda x, w: x @ w, (bfloat16[N - 8, N - 8],) * 2),
+    "prologue": (lambda x, w: (x * 2) @ w, (SQUARE, SQUARE)),
+    "batch": (lambda x, w: x @ w, (float16[8, 512, 512],) * 2),
+    "convolution": (
+        lambda x, w: bu.nn.conv(x, w, layout="NHWC"),
+        (float16[8, 56, 56, 64], float16[1, 1, 64, 64]),
+    ),
+}
+
+
+@cache
+def ptx(name: str, tile: Tile) -> str:
+    fn, types = PROGRAMS[name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "WARPGROUP", (tile,))
+        patch.setattr(planning, "TENSOR", ())
+        return to_ptx(translated(fn, types, TARGET)[1].text, TARGET)
+
+
+def count(instruction: str, text: str) -> int:
+    return len(re.findall(rf"^\s+(?:\{{ \.reg [^;]*; setp[^;]*; )?{instruction}", text, re.M))
+
+
+@pytest.mark.parametrize("tile", WARPGROUP, ids=name_of)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_they_assemble_without_spills_or_complaints(name: str, tile: Tile) -> None:
+    """The assembler warns where it makes products wait for each other, or for registers."""
+    ptxas = find_ptxas()
+    if ptxas is None:
+        pytest.skip("no ptxas")
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "it.ptx"
+        text = ptx(name, tile)
+        source.write_text(text)
+        command = [ptxas, "-v", f"-arch={TARGET}", str(source), "-o", str(source) + ".cubin"]
+        said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr
+    assert "C75" not in said.stderr
+    assert "serialized" not in said.stderr
+    assert re.findall(r"(\d+) bytes spill stores", said.stderr) == ["0"]
+    (registers,) = map(int, re.findall(r"Used (\d+) registers", said.stderr))
+    (blocks,) = map(int, re.findall(r"\.minnctapersm (\d+)", text))
+    assert registers * tile.threads * blocks <= 1 << 16
+
+
+@pytest.mark.parametrize("tile", WARPGROUP, ids=name_of)
+def test_a_step_of_the_pipeline(tile: Tile) -> None:
+    text = ptx("nn, gelu", tile)
+    assert f".target {TARGET}" in text
+    # 64 inner elements: 4 products of 16, one group.
+    kind = PRODUCT.format(tile.columns, "bf16", "bf16")
+    assert count(kind, text) == count("wgmma", text) - 4 == 4
+    assert count(r"wgmma\.fence\.sync\.aligned", text) == 1
+    assert count(r"wgmma\.commit_group\.sync\.aligned", text) == 1
+    assert count(r"wgmma\.wait_group\.sync\.aligned\s+1;", text) == 1
+    assert count(r"wgmma\.wait_group\.sync\.aligned\s+0;", text) == 1
+    assert count(r"fence\.proxy\.async\.shared::cta", text) == 1
+    # One barrier a step, one before and one after the sums pass through shared memory.
+    assert count(r"bar\.sync", text) == 3
+    copies = (tile.rows + tile.columns) * 64 * 2 // 16 // tile.threads
+    assert count(r"cp\.async\.cg\.shared\.global \[.*\], 16", text) == copies * (tile.ahead + 1)
+    assert count(r"cp\.async\.ca", text) == 0
+    assert count("ldmatrix", text) == count("mma", text) == 0
+
+
+@pytest.mark.parametrize("tile", WARPGROUP, ids=name_of)
+def test_no_register_of_sums_is_moved_between_products(tile: Tile) -> None:
+    """They would have to be waited for: from the first product of a step to the last wait, and
+    back, each sum stays in one register.
+    """
+    text = ptx("nt", tile)
+    named = re.findall(r"wgmma\.mma_async\S+ \{([^}]*)\}", text)
+    assert len(set(named)) == 1
+    first = text.index("\n", text.index(named[0]))
+    last = text.index("wgmma.wait_group.sync.aligned 0;")
+    sums = set(named[0].split(", "))
+    for line in text[first:last].splitlines():
+        if "wgmma" not in line and not line.lstrip().startswith("//"):
+            assert sums.isdisjoint(re.findall(r"%\w+", line)), line
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [("nn, gelu", "0, 1"), ("nt", "0, 0"), ("tn", "1, 1"), ("tt, residual", "1, 0")],
+)
+def test_lines_that_run_the_other_way(name: str, bits: str) -> None:
+    text = ptx(name, WARPGROUP[0])
+    assert set(re.findall(r"p, 1, 1, ([01], [01]);", text)) == {bits}
