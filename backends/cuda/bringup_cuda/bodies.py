@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from bringup.locks import ProcessLock
@@ -11,7 +12,9 @@ from bringup.program.program import ControlStep, Program, Slot, Step
 from bringup_cuda import surface
 from bringup_cuda.commands import Argument, Clear, Copy, Launch
 from bringup_cuda.control import Driven
+from bringup_cuda.errors import is_sticky
 from bringup_cuda.graphs import GraphCache
+from bringup_cuda.occupancy import blocks_of
 
 if TYPE_CHECKING:
     from bringup_cuda.device import CudaDevice
@@ -23,12 +26,16 @@ LEAST_CAPTURED = 2
 
 
 class Loaded:
-    """A module of the driver's, shared by equal programs; the last that releases it drops it."""
+    """A module of the driver's, shared by equal programs; the last that releases it drops it.
 
-    def __init__(self, module: Any, driver: surface.Driver) -> None:
+    settle: waits for queued work, whose code the driver would drop.
+    """
+
+    def __init__(self, module: Any, driver: surface.Driver, settle: Callable[[], None]) -> None:
         self.module = module
         self.users = 0
         self._driver = driver
+        self._settle = settle
         self._functions: dict[str, Any] = {}
 
     def function(self, name: str, pointers: int, shared: int) -> Any:
@@ -47,8 +54,11 @@ class Loaded:
         """One user less."""
         self.users -= 1
         if not self.users:
-            self._functions.clear()
-            self.module = None
+            try:
+                self._settle()
+            finally:
+                self._functions.clear()
+                self.module = None
 
 
 class Body:
@@ -137,16 +147,24 @@ class Body:
         kernel = command.kernel
         places = [self._place(a) for a in command.arguments]
         function = self._loaded.function(kernel.name, len(places), kernel.shared_bytes)
-        call, arguments = function.prepared_async_call, _getter(places)
-        grid, block, shared = (kernel.blocks, 1), (kernel.threads, 1, 1), kernel.shared_bytes
+        arguments = _getter(places)
+        device = self._device
+        blocks = blocks_of(kernel, function, device.driver, device.processors)
+        grid, block, shared = (blocks, 1), (kernel.threads, 1, 1), kernel.shared_bytes
+        direct = getattr(function, "_launch_kernel", None)
+        if direct is None:
+            call = function.prepared_async_call
+            return lambda table, stream: call(
+                grid, block, stream, *arguments(table), shared_size=shared
+            )
+        # What pycuda's own call ends in.  Before that it sets the shape of the block, which is a
+        # call of the driver more and without meaning since CUDA 4.
+        pack = Struct(f"{len(places)}P").pack
 
         def launch(table: Sequence[int], stream: Any) -> None:
-            call(grid, block, stream, *arguments(table))
+            direct(grid, block, pack(*arguments(table)), shared, stream)
 
-        def launch_shared(table: Sequence[int], stream: Any) -> None:
-            call(grid, block, stream, *arguments(table), shared_size=shared)
-
-        return launch_shared if shared else launch
+        return launch
 
     def _clear(self, command: Clear) -> Action:
         place, nbytes = self._place(command.target), command.nbytes
@@ -204,14 +222,33 @@ class Straight:
         key = tuple(table[: self._key])
         # A graph that another thread drops meanwhile must not be launched.
         with self._lock:
-            graph = self._graphs.find(key)
-            if graph is None and self._graphs.repeats(key):
-                capture = self._device.streams.capture
-                graph = self._graphs.capture(key, capture, lambda: self._queue(table, capture))
-            if graph is not None:
-                graph.launch(stream)
-                return
+            try:
+                graph = self._graphs.find(key)
+                if graph is None and self._graphs.repeats(key):
+                    graph = self._captured(self._graphs, key, table)
+                if graph is not None:
+                    graph.launch(stream)
+                    return
+            except self._device.driver.Error as error:
+                if is_sticky(error):
+                    raise
+                # Such as no memory for the graph.  Launch by launch it may go on; what does not is
+                # told with its step.
+                self._graphs.give_up()
         self._queue(table, stream)
+
+    def _captured(
+        self, graphs: GraphCache, key: tuple[int, ...], table: Sequence[int]
+    ) -> surface.Graph:
+        streams = self._device.streams
+
+        def queue() -> None:
+            for action, _ in self._actions:
+                action(table, streams.capture)
+
+        # Two threads would find their work in one graph.
+        with streams.capturing:
+            return graphs.capture(key, streams.capture, queue)
 
     def close(self) -> None:
         """Let go of code and graphs."""

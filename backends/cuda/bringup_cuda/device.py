@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -16,7 +18,9 @@ from bringup.locks import ProcessLock
 from bringup.program.program import Program, Step
 from bringup_cuda import errors, surface
 from bringup_cuda.exchange import CudaExchange
+from bringup_cuda.keeping import keep
 from bringup_cuda.memory import Block, DevicePool, HostPool, Pinned
+from bringup_cuda.occupancy import processors_of
 from bringup_cuda.streams import Streams
 
 if TYPE_CHECKING:
@@ -60,6 +64,7 @@ class CudaDevice(Device):
     """One GPU, by its primary context.  Handles are `Block` objects.
 
     name: for people, such as ``cuda:1``.  architecture: what code is made for, such as ``sm_90``.
+    processors: what they hold at once.
     pending: work that no wait has proved: its tick, what locates steps of it, and its launches, as
     pairs of a step and the kernel's name.
     """
@@ -88,6 +93,7 @@ class CudaDevice(Device):
         self._peers: set[int] = set()
         driver.init()
         self.gpu = driver.Device(index)
+        self.processors = processors_of(driver, self.gpu)
         self.architecture = architecture
         self.context = self.gpu.retain_primary_context()
         self._push, self._pop = self.context.push, driver.Context.pop
@@ -97,6 +103,7 @@ class CudaDevice(Device):
             self.pool = DevicePool(driver, self.gpu.total_memory(), name)
             self.host = HostPool(driver, self.streams.event)
         self._exchange = CudaExchange(self, library.dlpack) if library.dlpack else None
+        _opened.add(self)
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -132,16 +139,26 @@ class CudaDevice(Device):
         streams = self.streams
         with self._working():
             streams.uploads_wait(handle.used)
-            for start in range(0, source.size, PART):
-                part = source[start : start + PART]
-                pinned = self.host.take(part.size)
-                window = pinned.array[: part.size]
-                window[...] = part
-                self.driver.memcpy_htod_async(handle.address + start, window, streams.uploads)
-                pinned.event.record(streams.uploads)
-                if start + PART >= source.size:
-                    streams.compute_waits(pinned.event)
-                self.host.give(pinned)
+            try:
+                for start in range(0, source.size, PART):
+                    done = self._upload(handle.address + start, source[start : start + PART])
+            except BaseException:
+                # Whoever gets the memory next comes behind what is on its way.
+                with suppress(self.driver.Error):
+                    streams.join_uploads()
+                raise
+            streams.compute_waits(done)
+
+    def _upload(self, address: int, part: Bytes) -> Any:
+        """Queue a part; the event behind it."""
+        pinned, uploads = self.host.take(part.size), self.streams.uploads
+        try:
+            window = pinned.array[: part.size]
+            window[...] = part
+            self.driver.memcpy_htod_async(address, window, uploads)
+        finally:
+            self.host.give_behind(pinned, uploads)
+        return pinned.event
 
     def download(self, handle: Block, out: memoryview) -> None:
         """Through pinned memory, after all work before it, which the wait proves."""
@@ -155,21 +172,30 @@ class CudaDevice(Device):
 
     def _download(self, address: int, target: Bytes) -> None:
         stream, moving = self.streams.compute, deque[tuple[int, Bytes, Pinned]]()
-        for start in range(0, target.size, PART):
-            size = min(PART, target.size - start)
-            pinned = self.host.take(size)
-            window = pinned.array[:size]
-            self.driver.memcpy_dtoh_async(window, address + start, stream)
-            pinned.event.record(stream)
-            moving.append((start, window, pinned))
-            if len(moving) >= _AHEAD:
-                self._arrived(target, *moving.popleft())
-        while moving:
-            self._arrived(target, *moving.popleft())
+        try:
+            for start in range(0, target.size, PART):
+                size = min(PART, target.size - start)
+                pinned = self.host.take(size)
+                window = pinned.array[:size]
+                moving.append((start, window, pinned))
+                self.driver.memcpy_dtoh_async(window, address + start, stream)
+                pinned.event.record(stream)
+                if len(moving) >= _AHEAD:
+                    self._arrived(target, moving)
+            while moving:
+                self._arrived(target, moving)
+        except BaseException:
+            # An interrupt among them: what is on its way still writes there.
+            with suppress(self.driver.Error):
+                while moving:
+                    self.host.give_behind(moving.pop()[2], stream)
+            raise
 
-    def _arrived(self, target: Bytes, start: int, window: Bytes, pinned: Pinned) -> None:
+    def _arrived(self, target: Bytes, moving: deque[tuple[int, Bytes, Pinned]]) -> None:
+        start, window, pinned = moving[0]
         pinned.event.synchronize()
         target[start : start + window.size] = window
+        moving.popleft()
         self.host.give(pinned)
 
     def copy(self, target: Block, source: Block, nbytes: int) -> None:
@@ -226,6 +252,38 @@ class CudaDevice(Device):
                 with suppress(self.driver.LogicError):  # another library enabled it before
                     self.driver.Context.enable_peer_access(source.context)
 
+    def take(self, address: int, nbytes: int) -> Block:
+        """New memory with what stands at an address of this GPU, once the work before in the stream
+        of uploads is done; it is read when this returns.  Raises OutOfMemoryError.
+
+        Programs queued before go on running.
+        """
+        block = self.alloc(nbytes)
+        if not nbytes:
+            return block
+        streams = self.streams
+        try:
+            with self._working():
+                streams.uploads_wait(block.used)
+                read = streams.event()
+                try:
+                    self.driver.memcpy_dtod_async(block.address, address, nbytes, streams.uploads)
+                finally:
+                    streams.join_uploads()
+                read.record(streams.uploads)
+                read.synchronize()
+                streams.recycle(read)
+        except BaseException:
+            self.free(block)
+            raise
+        return block
+
+    def make_wait(self, stream: int) -> None:
+        """Work queued from now on in a stream of another library waits for all work so far here."""
+        assert self.extras is not None
+        with self._working():
+            self.extras.make_wait(stream, self.streams.compute)
+
     def exchange(self) -> CudaExchange | None:
         """DLPack, for libraries that reach the device's memory."""
         return self._exchange
@@ -257,9 +315,17 @@ class CudaDevice(Device):
         if step is not None and not suspects:
             suspects = [located(step)]
         if sticky:
-            self.lost = error
-            self.pending.clear()
+            self.lose(error)
         return errors.failure(error, self.name, suspects)
+
+    def lose(self, error: BaseException) -> None:
+        """From now on everything raises that the device is lost, by this error."""
+        if self.lost is None:
+            keep(self)
+            for loaded in self._modules.values():
+                keep(loaded.module)
+        self.lost = error
+        self.pending.clear()
 
     def _suspects(self, text: str, *, any_: bool) -> list[Step]:
         """The launches of queued work that an error names; or all of them, if it names none."""
@@ -313,7 +379,7 @@ class CudaDevice(Device):
             found = self._modules.get(text)
             if found is None or not found.users:
                 image = image_of(text, self.architecture, self.library.image)
-                found = Loaded(self._module(image), self.driver)
+                found = Loaded(self._module(image), self.driver, self.streams.settle)
                 self._modules = {k: m for k, m in self._modules.items() if m.users}
                 self._modules[text] = found
             found.users += 1
@@ -333,6 +399,11 @@ class CudaDevice(Device):
                 raise self.failed(error) from error
             log = "\n".join(filter(None, logs)) or str(error)
             raise errors.refused(error, log, image.decode(errors="replace")) from error
+        except UnicodeDecodeError as error:
+            # The log, where the driver left pycuda's buffers for it as they were.
+            with self._working():
+                self.driver.Context.synchronize()
+            raise errors.refused(error, "", image.decode(errors="replace")) from error
 
     def queue(
         self, body: Body, inputs: Sequence[int], outputs: Sequence[int], arena: int, scratch: int
@@ -340,13 +411,14 @@ class CudaDevice(Device):
         """Queue a program's commands on these addresses."""
         if self.lost is not None:
             raise errors.lost(self.name, self.lost)
-        self._push()
         try:
-            body.run(inputs, outputs, arena, scratch)
+            self._push()
+            try:
+                body.run(inputs, outputs, arena, scratch)
+            finally:
+                self._pop()
         except self.driver.Error as error:
             raise self.failed(error) from error
-        finally:
-            self._pop()
 
     # For loops and branches, inside `queue`.
 
@@ -376,8 +448,23 @@ class CudaDevice(Device):
 
     def close(self) -> None:
         """Give memory and context back; what is queued still runs."""
+        if self.lost is not None:
+            return
         with suppress(Exception):
             self.trim()
         with suppress(Exception):
             self._push()
             self.context.detach()
+
+
+#: Devices that are open in this process.
+_opened: weakref.WeakSet[CudaDevice] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for device in _opened:
+        device.lose(errors.Forked())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -22,6 +22,7 @@ CUDA = 2
 
 # Names and values as in cuda.h.
 CUDA_SUCCESS = 0
+CUDA_ERROR_NOT_INITIALIZED = 3
 CUDA_ERROR_NO_DEVICE = 100
 CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75
 CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
@@ -51,6 +52,11 @@ def find_gpus(load: Callable[[str], Any] = ctypes.CDLL) -> tuple[Gpu, ...]:
     status = driver.cuInit(0)
     if status == CUDA_ERROR_NO_DEVICE:
         raise NoHardware("the NVIDIA driver is installed but finds no GPU")
+    if status == CUDA_ERROR_NOT_INITIALIZED:
+        raise NoHardware(
+            "the NVIDIA driver does not start (cuInit returned 3), as in a child of fork whose"
+            ' parent started it: use multiprocessing\'s "spawn"'
+        )
     if status != CUDA_SUCCESS:
         raise NoHardware(f"the NVIDIA driver does not start (cuInit returned {status})")
     count = _int(driver.cuDeviceGetCount)

@@ -39,9 +39,14 @@ STICKY = (
     TIMED_OUT,
 )
 
+_FORK_FIX = 'start processes by multiprocessing.get_context("spawn"), or open it after the fork'
 _LOST_FIX = "start a new process: CUDA gives a process no second context on the device"
 _WHICH_FIX = "run again with BRINGUP_CHECK=1, which waits after each launch, to learn which"
 _SHOWN = 4
+
+
+class Forked(Exception):
+    """This process is a child of the one that opened the device."""
 
 
 def reason_of(error: BaseException) -> str:
@@ -104,6 +109,12 @@ def at(error: BringupError, step: Step) -> None:
 
 def lost(device: str, first: BaseException) -> DeviceLostError:
     """The error of everything that is asked of a device after it was lost."""
+    if isinstance(first, Forked):
+        return DeviceLostError(
+            f"{device} was opened before this process was forked, and is its parent's alone",
+            notes=("CUDA does not work in a child of fork",),
+            fix=_FORK_FIX,
+        )
     return DeviceLostError(
         f"{device} is lost",
         notes=(f"it was lost by: {reason_of(first)}",),
@@ -113,8 +124,9 @@ def lost(device: str, first: BaseException) -> DeviceLostError:
 
 def refused(error: BaseException, log: str, source: str) -> CompileError:
     """The error for code that the driver does not load."""
+    reason = "it gives no reason" if isinstance(error, UnicodeDecodeError) else reason_of(error)
     return CompileError(
-        f"the driver loads the program's code not: {reason_of(error)}", log=log, source=source
+        f"the driver loads the program's code not: {reason}", log=log, source=source
     )
 
 
@@ -126,6 +138,7 @@ __all__ = [
     "OUT_OF_MEMORY",
     "STICKY",
     "TIMED_OUT",
+    "Forked",
     "at",
     "failure",
     "is_out_of_memory",

@@ -9,11 +9,13 @@ import ctypes
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from bringup.dtypes import ALL, DType
-from bringup.errors import ConversionError, DeviceError
+from bringup.errors import ConversionError
 from bringup.types import TensorType
+from bringup_cuda.callbacks import sheltered
 from bringup_cuda.driver import CUDA
 from bringup_cuda.memory import Block
 
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
 
 _VERSION = (1, 0)
 _INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
-#: What a consumer passes that waits for nothing, or wants nothing waited for.
+#: What a consumer passes that waits for nothing itself, or wants nothing waited for.
 NO_WAIT = -1
+#: The stream of those who name none: the legacy default stream.
+_LEGACY = 1
 
 
 class _Tensor(ctypes.Structure):
@@ -65,7 +69,7 @@ class _Versioned(ctypes.Structure):
 
 _NAMES = {_Managed: b"dltensor", _Versioned: b"dltensor_versioned"}
 _USED = {_Managed: b"used_dltensor", _Versioned: b"used_dltensor_versioned"}
-_READ_ONLY = 1
+_READ_ONLY, _IS_COPIED = 1, 2
 
 _api = ctypes.pythonapi
 _new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
@@ -124,11 +128,14 @@ def _dropped(
 
 
 _deleter = _Deleter(_done)
-_deleter_address = ctypes.cast(_deleter, ctypes.c_void_p).value or 0
 _drop = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_dropped)
-_drop_address = ctypes.cast(_drop, ctypes.c_void_p).value
-for _kept in (_deleter, _drop):
-    _api.Py_IncRef(ctypes.py_object(_kept))
+
+
+@cache
+def _called() -> tuple[int, int]:
+    """Addresses of what consumers call when they are done, and of what goes with a capsule."""
+    found = sheltered(dlpack_done=_deleter, dlpack_dropped=_drop)
+    return found["dlpack_done"], found["dlpack_dropped"]
 
 
 class CudaExchange:
@@ -149,30 +156,54 @@ class CudaExchange:
         *,
         stream: int | None,
         max_version: tuple[int, int] | None,
+        copied: bool,
     ) -> Any:
-        """A capsule of the memory itself, read-only where the consumer knows that.
+        """A capsule of the memory itself.
 
         owner: kept until the consumer is done.
-        stream: -1 if nothing is to be waited for; else all work on the device is.
+        stream: of the consumer, which waits for the work so far, and nobody else does: a number as
+        CUDA has them, 1 for the legacy default stream (None means that, too), 2 for that of the
+        thread, -1 if nothing is to wait.  Memory of the host has no streams: then this waits.
+        copied: nobody else has this memory, and the consumer may write to it; else it is read-only,
+        where the protocol's version can say that.
+        Raises BufferError for what is no stream, or a dtype that DLPack does not have.
         """
-        if stream != NO_WAIT:
-            self._gpu.synchronize()
+        code, bits = _code_of(type_.dtype)
+        self._ready(stream)
         kind = _Versioned if max_version is not None and max_version >= _VERSION else _Managed
         made = kind()
         shape = (ctypes.c_int64 * max(type_.rank, 1))(*type_.shape)
-        made.deleter = _deleter_address
+        made.deleter, dropped = _called()
         if isinstance(made, _Versioned):
             made.major, made.minor = _VERSION
-            made.flags = _READ_ONLY
+            made.flags = _IS_COPIED if copied else _READ_ONLY
         tensor = made.tensor
         tensor.data = handle.address or None
         tensor.device_type, tensor.device_id = self.device
         tensor.ndim = type_.rank
-        tensor.code, tensor.bits, tensor.lanes = *_code_of(type_.dtype), 1
+        tensor.code, tensor.bits, tensor.lanes = code, bits, 1
         tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
         address = ctypes.addressof(made)
         _handed_out[address] = (self._gpu, owner, made, shape)
-        return _new(address, _NAMES[kind], _drop_address)
+        return _new(address, _NAMES[kind], dropped)
+
+    @property
+    def _has_streams(self) -> bool:
+        return self.device[0] == CUDA
+
+    def _ready(self, stream: Any) -> None:
+        """Let a consumer's stream wait."""
+        if not self._has_streams:
+            if stream is not None:
+                raise BufferError(f"memory of the host has no stream {stream!r}: leave it out")
+            self._gpu.synchronize()
+            return
+        known = stream is None or (type(stream) is int and stream >= NO_WAIT and stream != 0)
+        if not known:
+            # 0 might mean each of the default streams, and the protocol forbids it.
+            raise BufferError(f"{stream!r} is no stream: give 1, 2, -1 or the number of a stream")
+        if stream != NO_WAIT:
+            self._gpu.make_wait(_LEGACY if stream is None else stream)
 
     def take(self, x: Any) -> tuple[Block, TensorType]:
         """A copy of another library's array on this device.
@@ -181,7 +212,7 @@ class CudaExchange:
         array here has.
         """
         gpu = self._gpu
-        stream = gpu.streams.compute.handle
+        stream = gpu.streams.uploads.handle if self._has_streams else None
         try:
             capsule = x.__dlpack__(stream=stream, max_version=_VERSION)
         except TypeError:  # an older library
@@ -191,15 +222,9 @@ class CudaExchange:
         made = kind.from_address(address)
         try:
             type_ = _type_of(made.tensor)
-            block = gpu.alloc(type_.nbytes)
-            source = (made.tensor.data or 0) + made.tensor.byte_offset
-            try:
-                gpu.copy(block, Block(source, type_.nbytes, 0, None, 0), type_.nbytes)
-                # The other library may reuse its memory as soon as it hears that we are done.
-                gpu.synchronize()
-            except DeviceError:
-                gpu.free(block)
-                raise
+            # Read when this returns: the other library may use its memory again as soon as it hears
+            # that we are done.
+            block = gpu.take((made.tensor.data or 0) + made.tensor.byte_offset, type_.nbytes)
         finally:
             _rename(capsule, _USED[kind])
             if made.deleter:

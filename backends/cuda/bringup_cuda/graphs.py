@@ -1,7 +1,9 @@
-"""What pycuda's releases lack, by the driver's C library: captured graphs, copies between devices.
+"""What pycuda's releases lack, by the driver's C library: captured graphs, waits of streams that
+other libraries made, copies between devices.
 
-pycuda 2026.1 has no stream capture, and its ``memcpy_peer_async`` reads its two contexts the wrong
-way round.  Handles are shared: ``stream.handle`` and ``context.handle`` are what the driver knows.
+pycuda 2026.1 has no stream capture, takes no stream but its own, and its ``memcpy_peer_async``
+reads its two contexts the wrong way round.  Handles are shared: ``stream.handle`` and
+``context.handle`` are what the driver knows.
 """
 
 from __future__ import annotations
@@ -15,12 +17,19 @@ from typing import Any
 from bringup_cuda import surface
 from bringup_cuda.driver import LIBRARY
 
-#: ``CU_STREAM_CAPTURE_MODE_THREAD_LOCAL``, as in cuda.h.
-THREAD_LOCAL = 1
+#: ``CU_STREAM_CAPTURE_MODE_RELAXED``, as in cuda.h.  In the other modes a call that frees memory
+#: ends the capture, and the garbage collector frees what it likes when it likes, other libraries'
+#: memory too.
+RELAXED = 2
+#: ``CU_EVENT_DISABLE_TIMING``.
+NO_TIMING = 2
 #: Graphs that one program keeps, one for each set of addresses.
 MOST_GRAPHS = 8
-#: Sets of addresses that were seen once and may come again.
+#: Sets of addresses that were seen and may come again.
 MOST_SEEN = 32
+#: How often a set must have been seen to take the place of another's graph: making one takes as
+#: long as a few dozen launches.
+PATIENCE = 16
 
 
 class DriverGraph:
@@ -29,10 +38,17 @@ class DriverGraph:
     def __init__(self, extras: DriverExtras, handle: int) -> None:
         self._extras = extras
         self._handle = ctypes.c_void_p(handle)
+        self._launch = extras.function("cuGraphLaunch")
+        self._stream: tuple[Any, ctypes.c_void_p] = (None, ctypes.c_void_p())
 
     def launch(self, stream: Any) -> None:
         """See `surface.Graph`."""
-        self._extras.call("cuGraphLaunch", self._handle, ctypes.c_void_p(stream.handle))
+        of, handle = self._stream
+        if of is not stream:
+            _, handle = self._stream = stream, ctypes.c_void_p(stream.handle)
+        status = self._launch(self._handle, handle)
+        if status:
+            raise self._extras.error("cuGraphLaunch", status)
 
     def free(self) -> None:
         """See `surface.Graph`."""
@@ -51,7 +67,7 @@ class DriverExtras:
 
     def begin_capture(self, stream: Any) -> None:
         """See `surface.Extras`."""
-        self.call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream.handle), THREAD_LOCAL)
+        self.call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream.handle), RELAXED)
 
     def end_capture(self, stream: Any) -> DriverGraph:
         """See `surface.Extras`."""
@@ -64,6 +80,17 @@ class DriverExtras:
         finally:
             self.call("cuGraphDestroy", graph)
         return DriverGraph(self, made.value or 0)
+
+    def make_wait(self, waiting: int, stream: Any) -> None:
+        """See `surface.Extras`."""
+        event = ctypes.c_void_p()
+        self.call("cuEventCreate", ctypes.byref(event), NO_TIMING)
+        try:
+            self.call("cuEventRecord", event, ctypes.c_void_p(stream.handle))
+            self.call("cuStreamWaitEvent", ctypes.c_void_p(waiting), event, 0)
+        finally:
+            # Whoever waits for it goes on waiting.
+            self.call("cuEventDestroy_v2", event)
 
     def memcpy_peer_async(
         self,
@@ -87,13 +114,22 @@ class DriverExtras:
 
     def call(self, name: str, *args: Any) -> None:
         """Call a function of the library.  Raises what pycuda would."""
-        status = getattr(self._library, name)(*args)
+        status = self.function(name)(*args)
         if status:
-            text = ctypes.c_char_p()
-            self._library.cuGetErrorString(status, ctypes.byref(text))
-            said = text.value.decode() if text.value else f"error {status}"
-            kind = self._driver.MemoryError if status == _OUT_OF_MEMORY else self._driver.LogicError
-            raise kind(f"{name} failed: {said}")
+            raise self.error(name, status)
+
+    def function(self, name: str) -> Callable[..., int]:
+        """A function of the library; it returns a status."""
+        found: Callable[..., int] = getattr(self._library, name)
+        return found
+
+    def error(self, name: str, status: int) -> Exception:
+        """What pycuda would raise for a status that a function returned."""
+        text = ctypes.c_char_p()
+        self._library.cuGetErrorString(status, ctypes.byref(text))
+        said = text.value.decode() if text.value else f"error {status}"
+        kind = self._driver.MemoryError if status == _OUT_OF_MEMORY else self._driver.LogicError
+        return kind(f"{name} failed: {said}")
 
 
 _OUT_OF_MEMORY = 2
@@ -109,17 +145,21 @@ class GraphCache:
     def __init__(self, extras: surface.Extras) -> None:
         self.extras = extras
         self._graphs: OrderedDict[tuple[int, ...], surface.Graph] = OrderedDict()
-        self._seen: OrderedDict[tuple[int, ...], None] = OrderedDict()
+        self._seen: OrderedDict[tuple[int, ...], int] = OrderedDict()
+        self._given_up = False
 
     def find(self, key: tuple[int, ...]) -> surface.Graph | None:
         """The graph for these addresses."""
         return self._graphs.get(key)
 
     def repeats(self, key: tuple[int, ...]) -> bool:
-        """Whether these addresses were asked about before."""
-        if key in self._seen:
+        """Whether these addresses were asked about often enough to be worth a graph."""
+        if self._given_up:
+            return False
+        times = self._seen.pop(key, 0)
+        if times >= (1 if len(self._graphs) < MOST_GRAPHS else PATIENCE):
             return True
-        self._seen[key] = None
+        self._seen[key] = times + 1
         if len(self._seen) > MOST_SEEN:
             self._seen.popitem(last=False)
         return False
@@ -127,19 +167,27 @@ class GraphCache:
     def capture(
         self, key: tuple[int, ...], stream: Any, queue: Callable[[], None]
     ) -> surface.Graph:
-        """Make and keep the graph of what ``queue`` does in ``stream``, which nobody else uses."""
+        """Make and keep the graph of what ``queue`` does in ``stream``, which nobody else uses
+        meanwhile.
+        """
         self.extras.begin_capture(stream)
         try:
             queue()
+            made = self._graphs[key] = self.extras.end_capture(stream)
         except BaseException:
             # The stream stays in capture mode otherwise; it may refuse, having failed already.
             with suppress(Exception):
                 self.extras.end_capture(stream).free()
             raise
-        made = self._graphs[key] = self.extras.end_capture(stream)
         if len(self._graphs) > MOST_GRAPHS:
             self._graphs.popitem(last=False)[1].free()
         return made
+
+    def give_up(self) -> None:
+        """Capture nothing any more, and free what was."""
+        self._given_up = True
+        with suppress(Exception):  # what fails now fails again where somebody is told
+            self.clear()
 
     def clear(self) -> None:
         """Free them all."""

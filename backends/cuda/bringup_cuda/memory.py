@@ -71,6 +71,8 @@ class DevicePool:
         self.name = name
         self.reserved = 0
         self._free: dict[int, list[tuple[Any, int, int]]] = {}
+        # By address: none may go when its block does, see `bringup_cuda.keeping`.
+        self._owned: dict[int, Any] = {}
         self._lock = ProcessLock()
 
     @property
@@ -118,12 +120,13 @@ class DevicePool:
         for size, blocks in list(self._free.items()):
             while blocks:
                 try:
-                    allocation, _, _ = blocks.pop()
+                    allocation, address, _ = blocks.pop()
                 except IndexError:
                     break  # another thread took the last one
                 given += size
                 with self._lock:
                     self.reserved -= size
+                    self._owned.pop(address, None)
                 allocation.free()
         return given
 
@@ -140,6 +143,7 @@ class DevicePool:
             made = self._once_more(nbytes, size)
         with self._lock:
             self.reserved += size
+            self._owned[int(made)] = made
         return made
 
     def _once_more(self, nbytes: int, size: int) -> Any:
@@ -212,6 +216,11 @@ class HostPool:
     def give(self, pinned: Pinned) -> None:
         """To be used again when its event has passed."""
         self._kept[pinned.size].append(pinned)
+
+    def give_behind(self, pinned: Pinned, stream: Any) -> None:
+        """To be used again behind all work so far in a stream."""
+        pinned.event.record(stream)
+        self.give(pinned)
 
     def trim(self) -> None:
         """Give back what no transfer uses."""

@@ -10,6 +10,7 @@ from collections import deque
 from itertools import count
 from typing import Any
 
+from bringup.locks import ProcessLock
 from bringup_cuda import surface
 
 #: ``CU_STREAM_NON_BLOCKING``: not ordered with the stream that other libraries use by default.
@@ -20,7 +21,7 @@ class Streams:
     """The streams of one device.  Its context must be current whenever a method is called.
 
     compute, uploads: the streams.  capture: nobody runs anything in this one: what is queued there
-    becomes a graph.
+    becomes a graph.  capturing: held by whoever queues anything there.
     done: a tick whose work is known to be done, and all work before it.
     """
 
@@ -29,6 +30,7 @@ class Streams:
         self.compute: Any = driver.Stream(NON_BLOCKING)
         self.uploads: Any = driver.Stream(NON_BLOCKING)
         self.capture: Any = driver.Stream(NON_BLOCKING)
+        self.capturing = ProcessLock()
         self.done = 0
         self._ticks = count(1)
         self._last = 0
@@ -72,6 +74,20 @@ class Streams:
     def compute_waits(self, event: Any) -> None:
         """Work queued from now on runs after an upload whose end ``event`` marks."""
         self.compute.wait_for_event(event)
+
+    def join_uploads(self) -> None:
+        """Work queued from now on runs after all uploads so far."""
+        made = self.event()
+        made.record(self.uploads)
+        self.compute_waits(made)
+        self.recycle(made)
+
+    def settle(self) -> None:
+        """Wait for programs that may still run, as before their code goes."""
+        latest = self._last
+        if latest > self.done:
+            self.compute.synchronize()
+            self.proved(latest)
 
     def synchronize(self) -> None:
         """Wait for all work queued so far.  Raises what failed in it."""

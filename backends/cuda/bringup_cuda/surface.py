@@ -13,6 +13,11 @@ Rules of pycuda that the runtime keeps, and that a stand-in should enforce:
   the calling thread; what is made belongs to that context.  A thread that ends with a context left
   pushed aborts the process, so every push is popped.
 * Freeing or dropping memory, streams, events or modules wants their context current, too.
+* A context that is dropped without `Context.detach` is released as if it were no primary one.
+* In a child of fork nothing works, and what is dropped there ends the process: see
+  `bringup_cuda.keeping`.
+* `Driver.module_from_buffer` raises UnicodeDecodeError where the driver fails before it compiles and
+  leaves the buffers for its logs as they were.
 * Objects are freed when dropped; the driver does not wait for queued work that uses them.
 * An error of queued work is raised by a later call, `Stream.synchronize` for one.  One that
   `bringup_cuda.errors` calls sticky is raised by every call on that context from then on.
@@ -223,12 +228,13 @@ class Module(Protocol):
 class Driver(Protocol):
     """``pycuda.driver``, the module.
 
-    Error: the base; MemoryError (a builtin MemoryError, too), LogicError, LaunchError and
-    RuntimeError derive from it.  Messages read ``"<C function> failed: <cuGetErrorString>"``; see
+    Error: the base; MemoryError, LogicError, LaunchError and RuntimeError derive from it, and from
+    no builtin.  Messages read ``"<C function> failed: <cuGetErrorString>"``; see
     `bringup_cuda.errors` for those with a meaning here.
 
-    device_attribute: MULTIPROCESSOR_COUNT, MAX_THREADS_PER_MULTIPROCESSOR, ASYNC_ENGINE_COUNT,
-    MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, PCI_BUS_ID, CLOCK_RATE.
+    device_attribute: MULTIPROCESSOR_COUNT, ASYNC_ENGINE_COUNT, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+    PCI_BUS_ID, CLOCK_RATE; MAX_THREADS_PER_MULTIPROCESSOR, MAX_BLOCKS_PER_MULTIPROCESSOR,
+    MAX_REGISTERS_PER_MULTIPROCESSOR, MAX_SHARED_MEMORY_PER_MULTIPROCESSOR.
     function_attribute: NUM_REGS, LOCAL_SIZE_BYTES, SHARED_SIZE_BYTES, MAX_THREADS_PER_BLOCK,
     MAX_DYNAMIC_SHARED_SIZE_BYTES.
     event_flags: DEFAULT, DISABLE_TIMING, BLOCKING_SYNC.
@@ -330,14 +336,24 @@ class Extras(Protocol):
     """
 
     def begin_capture(self, stream: Any) -> None:
-        """From now on work queued by this thread in ``stream`` is remembered instead of run.
+        """From now on work queued in ``stream`` is remembered instead of run.
 
-        Other streams and threads are not affected (``CU_STREAM_CAPTURE_MODE_THREAD_LOCAL``).
+        Other streams are not affected, nor are calls that wait, allocate or free, as the garbage
+        collector may make any time (``CU_STREAM_CAPTURE_MODE_RELAXED``).
         """
         ...
 
     def end_capture(self, stream: Any) -> Graph:
         """The work since `begin_capture`, ready to launch."""
+        ...
+
+    def make_wait(self, waiting: int, stream: Any) -> None:
+        """Work queued from now on in a stream that another library made waits for the work before
+        in ``stream``.
+
+        waiting: its ``CUstream`` as an integer; 1 is the legacy default stream, 2 that of the
+        thread.
+        """
         ...
 
     def memcpy_peer_async(

@@ -7,6 +7,7 @@ as early as they may instead, so that whoever overwrites memory in use is caught
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ class FakeError(Exception):
     """``pycuda.driver.Error``."""
 
 
-class FakeMemoryError(FakeError, MemoryError):
+class FakeMemoryError(FakeError):
     """``pycuda.driver.MemoryError``."""
 
 
@@ -44,12 +45,23 @@ class FakeRuntimeError(FakeError):
     """``pycuda.driver.RuntimeError``."""
 
 
+#: What a GPU of that kind says of itself.
+H100 = {
+    "MULTIPROCESSOR_COUNT": 132,
+    "MAX_THREADS_PER_MULTIPROCESSOR": 2048,
+    "MAX_BLOCKS_PER_MULTIPROCESSOR": 32,
+    "MAX_REGISTERS_PER_MULTIPROCESSOR": 1 << 16,
+    "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 228 << 10,
+}
+
+
 class FakeDriver:
     """The module.  Each has devices of its own.
 
     calls: what was asked, in order: tuples of a name and what matters.
     kernel: what launches do; nothing by default.
-    refused: texts by name of a call that fails next, each once; a pair (class, text) or a text.
+    refused: texts by name of a call that fails next, each once; a pair (class, text) or a text, or
+    None where one does not.
     poisoned: texts by kernel: a launch of it fails, late, with this.
     """
 
@@ -58,8 +70,12 @@ class FakeDriver:
     LogicError = FakeLogicError
     LaunchError = FakeLaunchError
     RuntimeError = FakeRuntimeError
-    device_attribute = SimpleNamespace(MULTIPROCESSOR_COUNT="MULTIPROCESSOR_COUNT")
-    function_attribute = SimpleNamespace(MAX_DYNAMIC_SHARED_SIZE_BYTES="MAX_DYNAMIC_SHARED")
+    device_attribute = SimpleNamespace(**{name: name for name in H100})
+    function_attribute = SimpleNamespace(
+        MAX_DYNAMIC_SHARED_SIZE_BYTES="MAX_DYNAMIC_SHARED",
+        NUM_REGS="NUM_REGS",
+        SHARED_SIZE_BYTES="SHARED_SIZE_BYTES",
+    )
     event_flags = SimpleNamespace(DEFAULT=0, BLOCKING_SYNC=1, DISABLE_TIMING=2)
 
     def __init__(self, devices: int = 2, memory: int = 1 << 30, *, eager: bool = False) -> None:
@@ -235,8 +251,8 @@ class FakeDriver:
         self.note(name, *what)
         context.check(name)
         waiting = self.refused.get(name)
-        if waiting:
-            found = waiting.pop(0)
+        found = waiting.pop(0) if waiting else None
+        if found is not None:
             kind, text = found if isinstance(found, tuple) else (FakeLogicError, found)
             raise kind(f"{name} failed: {text}")
         return context
@@ -258,7 +274,7 @@ class _Device:
         return self.driver.memory
 
     def get_attribute(self, attr: Any) -> int:
-        return {"MULTIPROCESSOR_COUNT": 132}[attr]
+        return H100[attr]
 
     def can_access_peer(self, other: _Device) -> int:
         return 1
@@ -274,6 +290,8 @@ class _Context:
         self.handle = 0xC0 + ordinal
         self.thread = threading.get_ident()
         self.streams: list[_Stream] = []
+        #: What streams of other libraries wait for, by their numbers.
+        self.outside: dict[int, tuple[_Stream, int]] = {}
         self.used = 0
         self.next = FIRST_ADDRESS + ordinal * DEVICE_SPAN
         self.error: tuple[type[FakeError], str] | None = None
@@ -423,12 +441,26 @@ class _Function:
         self.format = arg_types
         return self
 
+    def get_attribute(self, attr: Any) -> int:
+        return {"NUM_REGS": 40, "SHARED_SIZE_BYTES": 0}[attr]
+
     def set_attribute(self, attr: Any, value: int) -> None:
         self.module.context.driver.asked("set_attribute", attr, value)
         self.attributes[attr] = value
 
     def prepared_async_call(
         self, grid: Any, block: Any, stream: Any, *args: int, shared_size: int = 0
+    ) -> None:
+        self.module.context.driver.asked("set_block_shape")
+        self._launch(grid, block, args, shared_size, stream)
+
+    def _launch_kernel(
+        self, grid: Any, block: Any, arguments: bytes, shared_size: int, stream: Any
+    ) -> None:
+        self._launch(grid, block, struct.unpack(self.format, arguments), shared_size, stream)
+
+    def _launch(
+        self, grid: Any, block: Any, args: tuple[int, ...], shared_size: int, stream: Any
     ) -> None:
         driver = self.module.context.driver
         driver.asked("launch", stream.name, self.name, grid, block, shared_size)
@@ -461,6 +493,14 @@ class FakeExtras:
         assert stream.captured is not None
         tasks, stream.captured = stream.captured, None
         return FakeGraph(self.driver, tasks)
+
+    def make_wait(self, waiting: int, stream: _Stream) -> None:
+        context = self.driver.asked("make_wait", waiting, stream.name)
+        upto = stream.queued
+        for own in context.streams:
+            if own.handle == waiting:
+                own.add(lambda: stream.run(upto))
+        context.outside[waiting] = (stream, upto)
 
     def memcpy_peer_async(
         self, dest: int, dest_context: Any, src: int, src_context: Any, size: int, stream: Any

@@ -20,7 +20,7 @@ from bringup_cuda import backend as backend_module
 from bringup_cuda import cache, graphs, lower, plugin, plugin_emulated
 from bringup_cuda.backend import CudaBackend
 from bringup_cuda.driver import LIBRARY, Gpu, driver_version, find_gpus, nearest, require_gpus
-from bringup_cuda.graphs import DriverExtras
+from bringup_cuda.graphs import RELAXED, DriverExtras
 from bringup_cuda.targets import BASELINE, SHARED_KIB
 
 HOPPER = ("NVIDIA H100", 9, 0)
@@ -203,7 +203,7 @@ class FakeLibrary:
                 args[1]._obj.value = b"the stream is in no capture"
             if name == "cuStreamEndCapture":
                 args[1]._obj.value = 77
-            if name == "cuGraphInstantiateWithFlags":
+            if name in ("cuGraphInstantiateWithFlags", "cuEventCreate"):
                 args[0]._obj.value = 88
             return self.status.get(name, 0)
 
@@ -233,10 +233,29 @@ def test_capture_goes_by_the_c_library() -> None:
         "cuGraphDestroy", "cuGraphLaunch", "cuGraphExecDestroy",
     ]  # fmt: skip
     calls = dict(library.calls)
-    assert calls["cuStreamBeginCapture_v2"] == [0x501, 1]
+    assert calls["cuStreamBeginCapture_v2"] == [0x501, RELAXED]
     assert calls["cuGraphDestroy"] == [77]
     assert calls["cuGraphLaunch"] == [88, 0x501]
     assert calls["cuGraphExecDestroy"] == [88]
+
+
+@pytest.mark.parametrize("status", [0, 400])
+def test_a_stream_of_others_waits_for_an_event_that_is_given_back(status: int) -> None:
+    library = FakeLibrary({"cuStreamWaitEvent": status})
+    wait = extras(library).make_wait
+    if status:
+        with pytest.raises(fake_driver.FakeDriver.LogicError, match="cuStreamWaitEvent failed"):
+            wait(2, STREAM)
+    else:
+        wait(2, STREAM)
+    order = [name for name in library.names() if name != "cuGetErrorString"]
+    assert order == ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy_v2"]
+    calls = dict(library.calls)
+    assert calls["cuEventCreate"][1] == 2, "it takes no times"
+    event = calls["cuEventRecord"][0]
+    assert calls["cuEventRecord"] == [event, 0x501]
+    assert calls["cuStreamWaitEvent"] == [2, event, 0]
+    assert calls["cuEventDestroy_v2"] == [event]
 
 
 def test_copies_between_devices_name_both_contexts() -> None:
@@ -301,12 +320,18 @@ def test_this_machine_gets_a_reason_of_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_capabilities_need_no_hardware_and_differ_by_architecture() -> None:
+def test_capabilities_need_no_hardware_and_differ_by_architecture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     backend = plugin.bringup_backend()
     for target, kib in SHARED_KIB.items():
         # What the kernels themselves need of it besides tiles is little.
         assert 0 <= kib * 1024 - backend.capabilities(target).limits.tile_bytes <= 8 << 10
+    monkeypatch.setattr(backend_module, "find_gpus", lambda: find_gpus(loader(FakeDriver([]))))
     assert backend.capabilities() == backend.capabilities(BASELINE)
+    gpus = loader(FakeDriver([HOPPER]))
+    monkeypatch.setattr(backend_module, "find_gpus", lambda: find_gpus(gpus))
+    assert backend.capabilities() == backend.capabilities("sm_90a"), "what is opened declares"
     assert "reduce.add" in backend.capabilities().kernels
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from bringup.errors import (
     DeviceTimeoutError,
     OutOfMemoryError,
 )
+from bringup_cuda.device import PART
 from bringup_cuda.errors import STICKY, TIMED_OUT, failure, is_sticky
 
 __all__ = ["interpreter"]
@@ -225,27 +228,150 @@ def test_a_time_limit_is_told_as_one_and_the_device_is_lost(driver: FakeDriver) 
         gpu.synchronize()
 
 
+SQUARE = np.arange(9, dtype=np.float32).reshape(3, 3)
+
+
+def chain(x: Any) -> Any:
+    """Several launches."""
+    for _ in range(2):
+        x = bu.sum(x, axis=1, keepdims=True) + bu.permute_dims(x, (1, 0))
+    return x
+
+
 def test_an_error_while_a_graph_is_captured_leaves_no_stream_capturing(
     driver: FakeDriver,
 ) -> None:
     open_ = opened(driver)
-
-    def chain(x: Any) -> Any:
-        for _ in range(2):
-            x = bu.sum(x, axis=1, keepdims=True) + bu.permute_dims(x, (1, 0))
-        return x
-
-    fn = bu.jit(chain, device=open_)
-    x = bu.asarray(np.arange(9, dtype=np.float32).reshape(3, 3), device=open_)
+    fn, x = bu.jit(chain, device=open_), bu.asarray(SQUARE, device=open_)
     right = np.asarray(fn(x))
-    driver.refused["launch"] = ["invalid argument"]
-    with pytest.raises(DeviceError, match="invalid argument"):
+    driver.refused["launch"] = [(FakeMemoryError, "out of memory"), "invalid argument"]
+    with pytest.raises(DeviceError, match="invalid argument") as caught:
         fn(x)
-    assert "begin_capture" in driver.names()
+    assert caught.value.step is not None, "told of the launch, which was tried by itself"
+    assert driver.names("begin_capture", "end_capture") == ["begin_capture", "end_capture"]
     for _ in range(3):
         assert np.array_equal(np.asarray(fn(x)), right)
     assert driver.names()[-1] == "pop"
-    assert "graph_launch" in driver.names()
+    assert driver.names("begin_capture") == ["begin_capture"], "it is not tried again"
+
+
+@pytest.mark.parametrize("call", ["begin_capture", "launch", "end_capture", "graph_launch"])
+def test_what_no_graph_can_be_made_of_is_launched_by_itself(driver: FakeDriver, call: str) -> None:
+    open_ = opened(driver)
+    fn, x = bu.jit(chain, device=open_), bu.asarray(SQUARE, device=open_)
+    right = np.asarray(fn(x))
+    driver.refused[call] = [(FakeMemoryError, "out of memory")]
+    for _ in range(4):
+        assert np.array_equal(np.asarray(fn(x)), right)
+    assert not driver.refused[call], "it was tried"
+    assert not driver.stack
+    streams = device_of(open_).streams
+    assert streams.capture.captured is None
+
+
+def test_a_device_that_is_lost_while_a_graph_is_launched_is_lost(driver: FakeDriver) -> None:
+    open_ = opened(driver)
+    fn, x = bu.jit(chain, device=open_), bu.asarray(SQUARE, device=open_)
+    for _ in range(3):
+        fn(x)
+    driver.refused["graph_launch"] = [ILLEGAL]
+    with pytest.raises(DeviceLostError, match="illegal memory access"):
+        fn(x)
+    with pytest.raises(DeviceLostError, match="it was lost by"):
+        fn(x)
+    assert not driver.stack
+
+
+def test_what_the_host_has_stays_when_the_device_is_lost(driver: FakeDriver) -> None:
+    open_ = opened(driver)
+    x = bu.asarray(X, device=open_)
+    kept = np.asarray(x)
+    device_of(open_).lost = RuntimeError("misaligned address")
+    assert np.array_equal(kept, X)
+    with pytest.raises(DeviceLostError, match="cuda is lost"):
+        np.asarray(x)
+    with pytest.raises(DeviceLostError, match="cuda is lost"):
+        np.asarray(x + 1)
+    with pytest.raises(DeviceLostError, match="misaligned address"):
+        bu.asarray(X, device=open_)
+    assert open_.name == "cuda"
+    assert np.array_equal(np.asarray(bu.asarray(X, device="cpu") + 1), X + 1)
+    del x
+    gc.collect()
+
+
+# -- forks -----------------------------------------------------------------------------------------
+
+
+def test_a_child_of_fork_is_told_so() -> None:
+    code = """
+import os, sys
+import numpy as np, bringup as bu
+from bringup.errors import DeviceLostError
+x = bu.asarray(np.ones(3, np.float32), device="cuda-emulated")
+fn = bu.jit(lambda x: x + 1, device="cuda-emulated")
+assert np.asarray(fn(x))[0] == 2
+child = os.fork()
+if child == 0:
+    for use in (lambda: fn(x), lambda: np.asarray(x), lambda: bu.zeros(3, device="cuda-emulated")):
+        try:
+            np.asarray(use())
+        except DeviceLostError as error:
+            assert "before this process was forked" in str(error) and "spawn" in error.fix
+        else:
+            os._exit(1)
+    assert np.asarray(bu.asarray([1.0], device="cpu") + 1)[0] == 2
+    del fn, x
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+assert np.asarray(fn(x))[0] == 2
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# -- interrupts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1000, 5 * PART])
+def test_an_interrupt_in_a_download_leaves_all_as_it_was(driver: FakeDriver, size: int) -> None:
+    gpu = device_of(opened(driver))
+    block, data = gpu.alloc(size), np.arange(size, dtype=np.uint8)
+    gpu.upload(block, data.data)
+    gpu.synchronize()
+    driver.refused["event_synchronize"] = [(KeyboardInterrupt, "")]
+    out = np.zeros(size, np.uint8)
+    with pytest.raises(KeyboardInterrupt):
+        gpu.download(block, out.data)
+    assert not driver.stack
+    for _ in range(3):
+        gpu.download(block, out.data)
+        assert np.array_equal(out, data)
+    given = sum(pinned.size for kept in gpu.host._kept.values() for pinned in kept)
+    assert given == gpu.host.bytes, "no pinned memory is lost"
+
+
+def test_an_interrupted_upload_does_not_write_into_the_next_owner_s_memory(
+    driver: FakeDriver,
+) -> None:
+    gpu = device_of(opened(driver))
+    block, ones = gpu.alloc(3 * PART), np.ones(3 * PART, np.uint8)
+    driver.refused["pagelocked_empty"] = [None, None, (KeyboardInterrupt, "")]
+    with pytest.raises(KeyboardInterrupt):
+        gpu.upload(block, ones.data)
+    assert not driver.stack
+    address = block.address
+    gpu.free(block)
+    source, again = gpu.alloc(256), gpu.alloc(3 * PART)
+    assert again.address == address
+    gpu.upload(source, np.full(256, 7, np.uint8).data)
+    gpu.copy(again, source, 256)
+    out = np.zeros(256, np.uint8)
+    gpu.download(again, out.data)
+    gpu.synchronize()
+    gpu.download(again, out.data)
+    assert (out == 7).all()
 
 
 @pytest.mark.parametrize("text", STICKY)

@@ -15,6 +15,7 @@ import bringup as bu
 from bringup.errors import ConversionError, DeviceLostError
 from bringup.runtime import devices
 from bringup.runtime.devices import OpenDevice
+from bringup_conformance.runtime.bench import by_dlpack
 from bringup_cuda.exchange import _handed_out
 
 __all__ = ["interpreter"]
@@ -31,15 +32,22 @@ def driver(interpreter: Interpreter) -> FakeDriver:
 
 
 class Foreign:
-    """An array of another library, which hands out what it was given."""
+    """An array of another library.
 
-    def __init__(self, capsule: Any, device: tuple[int, int]) -> None:
-        self.capsule, self.device = capsule, device
+    version: of the protocol that it knows.  device: where it says that it is.
+    """
+
+    def __init__(
+        self, array: bu.Array, version: Any = (1, 0), device: tuple[int, int] = (CUDA, 0)
+    ) -> None:
+        self.array, self.version, self.device = array, version, device
         self.asked: dict[str, Any] = {}
 
     def __dlpack__(self, **asked: Any) -> Any:
+        if self.version is None and "max_version" in asked:
+            raise TypeError("unexpected keyword argument 'max_version'")
         self.asked = asked
-        return self.capsule
+        return self.array.__dlpack__(**asked)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device
@@ -60,14 +68,62 @@ def test_arrays_say_on_which_gpu_they_are(driver: FakeDriver) -> None:
     assert bu.asarray(X, device=opened(driver)).__dlpack_device__() == (1, 0)
 
 
-def test_what_is_handed_out_is_done_first_unless_nobody_waits(driver: FakeDriver) -> None:
+@pytest.mark.parametrize("stream", [None, 1, 2, 0x7F0012345678])
+def test_the_consumer_s_stream_waits_and_the_host_does_not(driver: FakeDriver, stream: Any) -> None:
     open_ = opened(driver, dlpack=CUDA)
-    x = bu.asarray(X, device=open_) + 1
-    x.__dlpack__(max_version=(1, 0), stream=1)
-    assert ("synchronize", "compute") in driver.calls
+    x = bu.jit(lambda x: x + 1, device=open_)(bu.asarray(X, device=open_))
     driver.calls.clear()
-    x.__dlpack__(max_version=(1, 0), stream=-1)
-    assert driver.names("synchronize") == []
+    capsule = x.__dlpack__(max_version=(1, 0), stream=stream)
+    waiting = 1 if stream is None else stream
+    assert [c for c in driver.calls if c[0] == "make_wait"] == [("make_wait", waiting, "compute")]
+    assert driver.names("synchronize", "event_synchronize") == []
+    made, upto = device_of(open_).context.outside[waiting]  # type: ignore[attr-defined]
+    assert made.done < upto, "the program has not run"
+    made.run(upto)  # what the consumer's stream does before it goes on
+    seen = driver.bytes_at(x._buffer.handle.address, X.nbytes).view(np.float32)
+    assert np.array_equal(seen, X.reshape(-1) + 1)
+    del capsule
+
+
+def test_nobody_waits_for_who_says_so(driver: FakeDriver) -> None:
+    x = bu.asarray(X, device=opened(driver, dlpack=CUDA))
+    driver.calls.clear()
+    capsule = x.__dlpack__(max_version=(1, 0), stream=-1)
+    assert driver.calls == []
+    del capsule
+
+
+@pytest.mark.parametrize("stream", [0, -2, 1.0, True, "1", object()])
+def test_what_is_no_stream_is_refused(driver: FakeDriver, stream: Any) -> None:
+    x = bu.asarray(X, device=opened(driver, dlpack=CUDA))
+    before = len(_handed_out)
+    with pytest.raises(BufferError, match="is no stream"):
+        x.__dlpack__(max_version=(1, 0), stream=stream)
+    assert len(_handed_out) == before
+
+
+def test_host_memory_has_no_streams(driver: FakeDriver) -> None:
+    x = bu.asarray(X, device=opened(driver, dlpack=CUDA))
+    with pytest.raises(BufferError, match="host memory has no streams"):
+        x.__dlpack__(dl_device=(1, 0), stream=1)
+    with pytest.raises(BufferError, match="leave out copy=False"):
+        x.__dlpack__(dl_device=(1, 0), copy=False)
+    emulated = bu.asarray(X, device="cuda-emulated")
+    with pytest.raises(BufferError, match="has no stream 1"):
+        emulated.__dlpack__(max_version=(1, 0), stream=1)
+
+
+def test_memory_says_whether_it_is_a_copy(driver: FakeDriver) -> None:
+    x = bu.asarray(X, device=opened(driver, dlpack=CUDA))
+    own, copied = (x.__dlpack__(max_version=(1, 0), copy=copy) for copy in (None, True))
+    given = {id(held[1]): held[2] for held in _handed_out.values()}
+    flags = {made.tensor.data: made.flags for made in given.values()}
+    address = x._buffer.handle.address
+    assert flags.pop(address) == 1, "read-only"
+    assert list(flags.values()) == [2], "a copy, to be written to"
+    with pytest.raises(BufferError, match=r"takes version 1\.0"):
+        x.__dlpack__(copy=False)
+    del own, copied
 
 
 def test_memory_goes_there_and_back_without_the_host(
@@ -76,14 +132,14 @@ def test_memory_goes_there_and_back_without_the_host(
     open_ = known(opened(driver, dlpack=CUDA), monkeypatch)
     x = bu.asarray(X, device=open_)
     before = len(_handed_out)
-    foreign = Foreign(x.__dlpack__(max_version=(1, 0)), (CUDA, 0))
-    assert len(_handed_out) == before + 1
+    foreign = Foreign(x)
     driver.calls.clear()
     back = bu.from_dlpack(foreign)
     assert driver.names("htod", "dtoh") == []
     assert driver.names("dtod") == ["dtod"]
     assert back.device is open_
-    assert foreign.asked["stream"] == device_of(open_).streams.compute.handle
+    assert driver.names("synchronize") == [], "programs go on"
+    assert foreign.asked["stream"] == device_of(open_).streams.uploads.handle
     assert len(_handed_out) == before, "the other library heard that we are done"
     assert np.array_equal(np.asarray(back), X)
     assert back._buffer.handle.address != x._buffer.handle.address
@@ -98,7 +154,7 @@ def test_every_dtype_and_both_forms_are_read_back(
     for shape in ((), (5,), (2, 0, 3), (2, 3, 4)):
         host = np.ones(shape, bu.asarray([], dtype=dtype, device=open_).dtype.numpy)
         x = bu.asarray(host, device=open_)
-        back = bu.from_dlpack(Foreign(x.__dlpack__(max_version=version), (CUDA, 0)))
+        back = bu.from_dlpack(Foreign(x, version))
         assert back.type is x.type
         assert np.array_equal(np.asarray(back), host)
 
@@ -113,6 +169,18 @@ def test_what_nobody_took_goes_with_its_capsule(driver: FakeDriver) -> None:
     assert gpu.pool.live_bytes == live, "the capsule keeps the memory"
     del capsule
     assert len(_handed_out) == before
+    assert gpu.pool.live_bytes == 0
+
+
+def test_numpy_says_that_it_reaches_no_gpu_and_keeps_nothing(driver: FakeDriver) -> None:
+    gpu = device_of(open_ := opened(driver, dlpack=CUDA))
+    x = bu.asarray(X, device=open_)
+    before = len(_handed_out)
+    with pytest.raises((BufferError, RuntimeError), match="device"):
+        np.from_dlpack(x)
+    assert len(_handed_out) == before
+    assert np.array_equal(by_dlpack(x), X)
+    del x
     assert gpu.pool.live_bytes == 0
 
 
@@ -135,8 +203,8 @@ def test_memory_of_another_gpu_or_a_wrong_request_is_refused(
     with pytest.raises(BufferError, match=r"in host memory or on \(2, 0\), not on device \(2, 1\)"):
         x.__dlpack__(dl_device=(CUDA, 1))
     with pytest.raises(ConversionError):
-        bu.from_dlpack(Foreign(x.__dlpack__(max_version=(1, 0)), (CUDA, 3)))
-    host = np.from_dlpack(Foreign(x.__dlpack__(max_version=(1, 0), dl_device=(1, 0)), (1, 0)))
+        bu.from_dlpack(Foreign(x, device=(CUDA, 3)))
+    host = by_dlpack(x)
     assert np.array_equal(host, X), "the host gets a copy if it asks"
 
 

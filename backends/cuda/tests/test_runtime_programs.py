@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import bringup as bu
 from bringup.errors import OpTypeError, OutOfMemoryError
 from bringup.runtime.devices import OpenDevice
 from bringup_cuda.executable import CudaExecutable
-from bringup_cuda.graphs import MOST_GRAPHS
+from bringup_cuda.graphs import MOST_GRAPHS, PATIENCE
 
 __all__ = ["interpreter"]
 
@@ -202,6 +203,89 @@ def test_graphs_are_bounded_and_given_back(driver: FakeDriver) -> None:
     gc.collect()
     assert len(driver.names("graph_free")) == made
     assert not driver.stack
+
+
+def test_graphs_are_not_made_over_and_over_when_there_are_too_many(driver: FakeDriver) -> None:
+    open_ = opened(driver)
+    fn = bu.jit(chain, device=open_)
+    arrays = [bu.asarray(SQUARE + n, device=open_) for n in range(MOST_GRAPHS + 3)]
+    for _ in range(PATIENCE):
+        for x in arrays:
+            fn(x)
+    assert len(driver.names("begin_capture")) == MOST_GRAPHS
+    for _ in range(3):
+        fn(arrays[-1])
+    assert len(driver.names("begin_capture")) == MOST_GRAPHS + 1
+    driver.calls.clear()
+    assert np.array_equal(np.asarray(fn(arrays[-1])), chained(SQUARE + MOST_GRAPHS + 2))
+    assert driver.names("launch", "graph_launch") == ["graph_launch"]
+
+
+def test_two_threads_do_not_capture_into_one_graph(driver: FakeDriver) -> None:
+    open_ = opened(driver)
+    fns = [bu.jit(chain, device=open_), bu.jit(lambda x: chain(x + 1), device=open_)]
+    x = bu.asarray(SQUARE, device=open_)
+    for fn in fns:
+        fn(x)
+
+    def again() -> None:
+        for _ in range(3):
+            fns[1](x)
+
+    note, other = driver.note, threading.Thread(target=again)
+
+    def in_the_middle(*call: Any) -> None:
+        note(*call)
+        if call[:2] == ("launch", "capture") and other.ident is None:
+            other.start()
+            other.join(0.2)
+
+    driver.note = in_the_middle  # type: ignore[method-assign]
+    fns[0](x)
+    other.join()
+    driver.note = note  # type: ignore[method-assign]
+    order = [c[0] for c in driver.calls if c[0].endswith("capture")]
+    assert len(order) >= 4
+    assert order == ["begin_capture", "end_capture"] * (len(order) // 2)
+    for fn, right in zip(fns, (chained(SQUARE), chained(SQUARE + 1)), strict=True):
+        for _ in range(2):
+            assert np.array_equal(np.asarray(fn(x)), right)
+
+
+def test_a_call_of_a_program_is_three_calls_of_the_driver(driver: FakeDriver) -> None:
+    open_ = opened(driver)
+    small = bu.jit(lambda x: bu.sqrt(bu.exp(x * 2 + 1) - 3) * x - bu.abs(x) + 5, device=open_)
+    several = bu.jit(chain, device=open_)
+    x = bu.asarray(SQUARE, device=open_)
+    for fn in (small, several):
+        for _ in range(4):
+            fn(x)
+    driver.calls.clear()
+    small(x)
+    assert driver.names() == ["push", "launch", "pop"]
+    driver.calls.clear()
+    several(x)
+    assert driver.names() == ["push", "graph_launch", "pop"]
+
+
+def test_code_goes_when_nothing_runs_it_any_more(driver: FakeDriver) -> None:
+    open_ = opened(driver)
+    fn = bu.jit(lambda x: x * 2, device=open_)
+    x = bu.asarray(X, device=open_)
+    result = fn(x)
+    driver.calls.clear()
+    del fn
+    bu.clear_caches()
+    gc.collect()
+    assert driver.names("synchronize") == ["synchronize"], "it is queued still"
+    assert np.array_equal(np.asarray(result), X * 2)
+    fn = bu.jit(lambda x: x * 3, device=open_)
+    assert np.array_equal(np.asarray(fn(x)), X * 3)
+    driver.calls.clear()
+    del fn
+    bu.clear_caches()
+    gc.collect()
+    assert driver.names("synchronize") == []
 
 
 def test_one_launch_is_not_captured(driver: FakeDriver) -> None:

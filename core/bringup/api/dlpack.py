@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,18 @@ from bringup.backend.device import Exchange
 from bringup.errors import BringupError, ConversionError, DeviceError
 from bringup.graph import user_location
 from bringup.runtime import devices, transfer
+
+_VERSIONED = b"dltensor_versioned"
+#: Of ``DLManagedTensorVersioned``: behind two numbers of 32 bits and two pointers.
+_FLAGS_AT = 8 + 2 * ctypes.sizeof(ctypes.c_void_p)
+_IS_COPIED = 2
+
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi)
+)
 
 #: What `__dlpack_device__` says of arrays whose device hands out no memory of its own.
 HOST = (1, 0)
@@ -35,25 +48,37 @@ def export(
     """The capsule of an array: its own memory, read-only, where the consumer reaches it, else a
     copy on the host.
 
-    stream: of the consumer; the work that makes the array is done before it goes on.
-    Raises BufferError if ``copy=False`` or a device cannot be had, as the protocol says.
+    stream: of the consumer; the work that makes the array is done before it goes on.  None where
+    the capsule is of host memory.
+    Raises BufferError if ``copy=False``, a device or a stream cannot be had, as the protocol says.
     """
     there = _exchange(x._device) if not x.is_traced else None
     if there is not None and dl_device in (None, there.device):
-        return _given(x, there, stream, max_version, copy=bool(copy))
+        return _given(x, there, stream, max_version, copy)
     if dl_device not in (None, HOST):
         where = "in host memory only" if there is None else f"in host memory or on {there.device}"
         raise BufferError(f"arrays are handed out {where}, not on device {dl_device}")
+    if stream is not None:
+        raise BufferError(f"host memory has no streams, and none like {stream!r} waits for it")
     host = x._exported("a DLPack capsule of")
     shared = not host.flags.writeable
     if copy is False and not shared:
         raise BufferError(f"the host does not see the memory of {x.device}: leave out copy=False")
-    if copy or (shared and (max_version is None or max_version < (1, 0))):
+    if shared and (copy or max_version is None or max_version < (1, 0)):
         # Older versions of the protocol cannot say that memory is read-only.
-        host = host.copy()
+        host, shared = host.copy(), False
     if max_version is None:
         return host.__dlpack__()
-    return host.__dlpack__(max_version=max_version)
+    made = host.__dlpack__(max_version=max_version)
+    if not shared:
+        _mark_copied(made)
+    return made
+
+
+def _mark_copied(capsule: Any) -> None:
+    """Say of the memory of a capsule that its consumer alone has it."""
+    if _is_valid(capsule, _VERSIONED):
+        ctypes.c_uint64.from_address(_pointer(capsule, _VERSIONED) + _FLAGS_AT).value |= _IS_COPIED
 
 
 def _exchange(device: OpenDevice | None) -> Exchange | None:
@@ -61,16 +86,21 @@ def _exchange(device: OpenDevice | None) -> Exchange | None:
 
 
 def _given(
-    x: Array, there: Exchange, stream: Any, max_version: tuple[int, int] | None, *, copy: bool
+    x: Array, there: Exchange, stream: Any, max_version: tuple[int, int] | None, copy: bool | None
 ) -> Any:
     buffer = x._shared("a DLPack capsule of")
     device = x.device.device
+    # Older versions of the protocol cannot say that memory is read-only.
+    copied = copy or max_version is None or max_version < (1, 0)
+    if copied and copy is False:
+        raise BufferError("read-only memory takes version 1.0 of DLPack: leave out copy=False")
     try:
-        if copy or max_version is None or max_version < (1, 0):
-            # Older versions of the protocol cannot say that memory is read-only.
+        if copied:
             buffer = transfer.duplicate(device, buffer, x.type)
         handle = transfer.handle_of(buffer)
-        return there.give(handle, x.type, buffer, stream=stream, max_version=max_version)
+        return there.give(
+            handle, x.type, buffer, stream=stream, max_version=max_version, copied=copied
+        )
     except DeviceError as error:
         raise at_user_line(error)  # noqa: B904  (the same object)
 

@@ -92,8 +92,14 @@ class Exchange(Protocol):
         *,
         stream: Any,
         max_version: tuple[int, int] | None,
+        copied: bool,
     ) -> Any:
-        """A capsule of the memory itself; ``owner`` is kept until the consumer is done."""
+        """A capsule of the memory itself; ``owner`` is kept until the consumer is done.
+
+        stream: of the consumer, as the protocol has them for this type of device; it waits for what
+        makes the values.  copied: whether the memory is the consumer's alone.
+        Raises BufferError for a stream that is none.
+        """
         ...
 
     def take(self, x: Any) -> tuple[Handle, TensorType]:
