@@ -86,6 +86,31 @@ def test_a_right_device_keeps_every_promise() -> None:
     assert absent == ABSENT
 
 
+class FarMemory:
+    """An exchange of memory that the host does not reach: the suite never asks for it there."""
+
+    device = (2, 0)
+
+    def give(self, *_args: Any, **_asked: Any) -> Any:
+        raise AssertionError("the host was handed out memory that it does not reach")
+
+    def take(self, x: Any) -> Any:
+        raise AssertionError("host memory is not taken so")
+
+
+def test_a_device_whose_memory_the_host_does_not_reach_keeps_the_promises_of_transfers() -> None:
+    plant = with_method("exchange", lambda device, inner: FarMemory())
+    target = target_of(plant(reference()))
+    x = bu.asarray(np.arange(3), device=target.device)
+    assert x.__dlpack_device__() == FarMemory.device
+    for promise in PROMISES:
+        if promise.area in ("transfer", "donation"):
+            item = check(target, promise.rules[0])
+            assert isinstance(item, Check)
+            problem = item.run(target)
+            assert problem is None, f"{promise.rules[0]}: {problem.what}"
+
+
 def after(first: Plant, second: Plant) -> Plant:
     return lambda backend: second(first(backend))
 
