@@ -3,6 +3,7 @@
     python backends/cuda/gpu_check.py pack FOLDER [--python 3.12] [--without numpy]
     python backends/cuda/gpu_check.py run [--packed FOLDER] [--device cuda] [--only PART,PART]
     python backends/cuda/gpu_check.py table docs/results/gpu-NAME.json
+    python backends/cuda/gpu_check.py pycuda
 
 `pack` fills a folder where there is a network; take it and this checkout to the machine.  `run`
 installs from it what the machine lacks, then runs the parts, each for as long as its budget.  A
@@ -11,6 +12,9 @@ part that fails is recorded, and the rest goes on.  What is found is written as 
 used if the machine has them.
 
 Budgets are shares of ``--minutes``: ``--only ops,fusion --minutes 9`` runs many more cases.
+
+`pycuda` is for any user: it compiles and installs pycuda where ``pip install pycuda`` finds no
+headers, as without a toolkit.
 
 ``run --device cuda-emulated --quick`` goes through every part without a GPU, on small sizes; times
 mean nothing there, and no bar is judged.
@@ -25,7 +29,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gpu_checks import parts, running, tables
+from gpu_checks import installing, parts, running, tables
 from gpu_checks.packing import MANIFEST, ROOT, SITE, pack
 
 RESULTS = ROOT / "docs" / "results"
@@ -36,6 +40,9 @@ def main(words: list[str] | None = None) -> int:
     options = _parser().parse_args(words)
     if options.command == "pack":
         return _pack(options)
+    if options.command == "pycuda":
+        installing.install_pycuda()
+        return 0
     if options.command == "table":
         sys.stdout.write(tables.table(json.loads(options.file.read_text())))
         return 0
@@ -60,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--only", default="", help=f"of: {', '.join(parts.names())}")
     run.add_argument("--minutes", type=float, default=8.0, help="for everything together")
     run.add_argument("--results", type=Path, default=RESULTS, help="the folder of the results")
+    commands.add_parser("pycuda", help="compile and install pycuda, without a toolkit if need be")
     showing = commands.add_parser("table", help="print the table of a file of results")
     showing.add_argument("file", type=Path)
     return parser

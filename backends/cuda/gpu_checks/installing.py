@@ -13,12 +13,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_checks.packing import MANIFEST, SITE
+from gpu_checks import packing
+from gpu_checks.packing import HEADERS, MANIFEST, SITE
 
 if TYPE_CHECKING:
     from gpu_checks.work import Task
 
-#: Where toolkits are found; the first that has the header is taken.
+#: Where toolkits are found; the first that has the headers is taken.
 TOOLKITS = ("CUDA_HOME", "CUDA_ROOT", "CUDA_PATH")
 #: Distributions that are taken from the machine, where others were built against them, from this
 #: major version on.
@@ -60,7 +61,7 @@ def install(folder: Path, site: Path) -> list[dict[str, Any]]:
     rows = _unpack(folder, site, manifest)
     if _installed("pycuda"):
         return [*rows, {"name": "pycuda", "how": "was there"}]
-    build_pycuda(folder / manifest["pycuda"], site)
+    build_pycuda(folder / manifest["pycuda"], site, folder if _has_headers(folder) else None)
     return [*rows, {"name": "pycuda", "how": "built"}]
 
 
@@ -83,13 +84,37 @@ def _unpack(folder: Path, site: Path, manifest: dict[str, Any]) -> list[dict[str
     return rows
 
 
-def build_pycuda(source: Path, site: Path) -> None:
-    """Compile pycuda's source against the toolkit of this machine, into ``site``.
+def build_pycuda(source: Path, site: Path, toolkit: Path | None = None) -> None:
+    """Compile pycuda's source into ``site``.
 
+    toolkit: the folder whose ``include`` has the headers; one of this machine if None.
     Boost comes with it.  curand is left out: nothing here uses it, and its header is a wheel of its
     own.  Raises RuntimeError.
     """
-    toolkit = find_toolkit()
+    options = ["build", "--build-lib", str(site), "egg_info", "--egg-base", str(site)]
+    _compile(source, toolkit or find_toolkit(), options, [site])
+
+
+def install_pycuda() -> None:
+    """Compile pycuda and install it into this interpreter's environment, with the toolkit's headers
+    or, without one, those of NVIDIA's wheels.  Needs a network.  Raises RuntimeError.
+    """
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        source = packing.download_pycuda(folder)
+        try:
+            toolkit = find_toolkit()
+        except RuntimeError:
+            packing.download_headers(folder)
+            toolkit = folder
+        tools = folder / "tools"
+        packing.pip("install", "--target", str(tools), "setuptools", "wheel")
+        _compile(source, toolkit, ["bdist_wheel", "--dist-dir", text], [tools])
+        packing.pip("install", str(next(folder.glob("pycuda-*.whl"))))
+
+
+def _compile(source: Path, toolkit: Path, options: list[str], places: list[Path]) -> None:
+    """places: of modules that setup.py needs."""
     with tempfile.TemporaryDirectory() as text:
         work = Path(text)
         with tarfile.open(source) as archive:
@@ -102,10 +127,10 @@ def build_pycuda(source: Path, site: Path) -> None:
         environment = {**os.environ, "LIBRARY_PATH": str(_linkable(work))}
         # The stub defines nothing, so that a linker that drops what is not needed would drop it.
         environment["LDFLAGS"] = "-Wl,--no-as-needed " + os.environ.get("LDFLAGS", "")
-        environment["PYTHONPATH"] = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
-        options = ["-q", "build", "--build-lib", str(site), "egg_info", "--egg-base", str(site)]
+        before = [*map(str, places), os.environ.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, before))
         done = subprocess.run(
-            [sys.executable, str(work / "build.py"), *options],
+            [sys.executable, str(work / "build.py"), "-q", *options],
             cwd=tree, env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
     if done.returncode:
@@ -113,18 +138,25 @@ def build_pycuda(source: Path, site: Path) -> None:
 
 
 def find_toolkit() -> Path:
-    """The folder whose ``include`` has cuda.h.  Raises RuntimeError."""
+    """The folder whose ``include`` has what pycuda needs.  Raises RuntimeError."""
     named = [Path(os.environ[name]) for name in TOOLKITS if name in os.environ]
     compiler = shutil.which("nvcc")
     if compiler is not None:
         named.append(Path(compiler).resolve().parents[1])
     beside = [Path("/usr/local/cuda"), *sorted(Path("/usr/local").glob("cuda-*"), reverse=True)]
-    # Frameworks bring the headers as wheels: nvidia/cu13 and nvidia/cuda_runtime.
+    # Frameworks bring headers as wheels: nvidia/cu13 and nvidia/cuda_runtime.
     wheels = [p for s in sys.path for p in sorted(Path(s).glob("nvidia/cu*"), reverse=True)]
     for folder in (*named, *beside, *wheels):
-        if (folder / "include" / "cuda.h").is_file():
+        if _has_headers(folder):
             return folder
-    raise RuntimeError("no toolkit: no include/cuda.h in CUDA_HOME, /usr/local/cuda or a wheel")
+    wanted = " and ".join(HEADERS)
+    raise RuntimeError(
+        f"no toolkit: no include/ with {wanted} in CUDA_HOME, /usr/local/cuda or a wheel"
+    )
+
+
+def _has_headers(folder: Path) -> bool:
+    return all((folder / "include" / name).is_file() for name in HEADERS)
 
 
 def _linkable(work: Path) -> Path:

@@ -1,7 +1,7 @@
 """A folder with all that a machine without a network needs to run bringup-cuda.
 
 ``site.tar.xz`` holds wheels, unpacked as pip would install them; ``pycuda-*.tar.gz`` is built where
-the GPU is, since it is compiled against that toolkit's headers; ``manifest.json`` says what is in
+the GPU is, for that interpreter, with the headers in ``include``; ``manifest.json`` says what is in
 them.
 """
 
@@ -27,6 +27,10 @@ SITE = "site.tar.xz"
 MANIFEST = "manifest.json"
 #: What pycuda needs to be built and to run; it is itself packed as source.
 PYCUDA_NEEDS = ("setuptools", "pytools", "mako", "platformdirs")
+#: What pycuda is compiled with; whatever CUDA release they are of, a driver of it or a newer one
+#: loads the result.
+HEADERS = ("cuda.h", "cudaProfiler.h")
+HEADER_WHEELS = ("nvidia-cuda-runtime-cu12>=12.8", "nvidia-cuda-profiler-api-cu12>=12.8")
 #: glibc releases whose wheels a machine of today takes, the newest first.
 GLIBC = ("2_34", "2_28", "2_27", "2_17")
 
@@ -43,11 +47,11 @@ def pack(folder: Path, python: str, machine: str, without: Sequence[str]) -> dic
         wheels = Path(text)
         _own_wheels(wheels)
         _download_wheels(wheels, python, machine)
-        _download_pycuda(folder)
+        source = download_pycuda(folder)
+        download_headers(folder)
         left_out = {_plain(name) for name in without}
         chosen = [w for w in sorted(wheels.glob("*.whl")) if _name_of(w) not in left_out]
         entries = _write_site(folder / SITE, chosen)
-    source = next(folder.glob("pycuda-*.tar.gz"))
     manifest = {
         "python": python,
         "machine": machine,
@@ -83,13 +87,13 @@ def commit(packed: Path | None = None) -> str:
 
 def _own_wheels(folder: Path) -> None:
     for source in (ROOT, BACKEND):
-        _pip("wheel", "--no-deps", "--wheel-dir", str(folder), str(source))
+        pip("wheel", "--no-deps", "--wheel-dir", str(folder), str(source))
 
 
 def _download_wheels(folder: Path, python: str, machine: str) -> None:
     platforms = [f"manylinux_{release}_{machine}" for release in GLIBC]
     platforms.append(f"manylinux2014_{machine}")
-    _pip(
+    pip(
         "download", "--only-binary=:all:", "--dest", str(folder), "--python-version", python,
         "--implementation", "cp",
         *(word for each in platforms for word in ("--platform", each)),
@@ -97,8 +101,23 @@ def _download_wheels(folder: Path, python: str, machine: str) -> None:
     )  # fmt: skip
 
 
-def _download_pycuda(folder: Path) -> None:
-    _pip("download", "--no-deps", "--no-binary=pycuda", "--dest", str(folder), "pycuda")
+def download_pycuda(folder: Path) -> Path:
+    """The source of pycuda, in a folder."""
+    pip("download", "--no-deps", "--no-binary=pycuda", "--dest", str(folder), "pycuda")
+    return next(folder.glob("pycuda-*.tar.gz"))
+
+
+def download_headers(folder: Path) -> None:
+    """`HEADERS` into ``include`` of a folder, which then is as good as a toolkit to pycuda."""
+    include = folder / "include"
+    include.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as text:
+        pip("download", "--no-deps", "--only-binary=:all:", "--dest", text, *HEADER_WHEELS)
+        for wheel in Path(text).glob("*.whl"):
+            with zipfile.ZipFile(wheel) as opened:
+                for name in opened.namelist():
+                    if Path(name).name in HEADERS:
+                        (include / Path(name).name).write_bytes(opened.read(name))
 
 
 def _write_site(target: Path, wheels: Sequence[Path]) -> list[dict[str, Any]]:
@@ -129,5 +148,6 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _pip(*words: str) -> None:
+def pip(*words: str) -> None:
+    """This interpreter's.  Raises CalledProcessError."""
     subprocess.run([sys.executable, "-m", "pip", "--quiet", *words], check=True)

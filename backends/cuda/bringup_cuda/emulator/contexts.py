@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import os
 import threading
 from collections.abc import Callable
@@ -28,7 +27,7 @@ class Error(Exception):
     """The base of the driver's errors."""
 
 
-class MemoryError(Error, builtins.MemoryError):
+class MemoryError(Error):
     """There is not enough memory."""
 
 

@@ -15,7 +15,7 @@ struct CUctx_st contexts[MAX_DEVICES];
 static pthread_mutex_t lock;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pid_t started; /* the process that called cuInit, 0 before */
-static int devices = 2, driver_version = 12080, hooked;
+static int devices = 2, driver_version = 12080, hooked, push_fails;
 static __thread CUcontext stack[MAX_DEPTH];
 static __thread int depth;
 
@@ -112,7 +112,8 @@ CUresult leave(CUresult status) {
 }
 
 int is_sticky(CUresult status) {
-  return status == CUDA_ERROR_LAUNCH_TIMEOUT || status == CUDA_ERROR_ECC_UNCORRECTABLE ||
+  return status == CUDA_ERROR_ILLEGAL_ADDRESS || status == CUDA_ERROR_LAUNCH_TIMEOUT ||
+         status == CUDA_ERROR_ECC_UNCORRECTABLE ||
          (status >= CUDA_ERROR_ASSERT && status <= CUDA_ERROR_LAUNCH_FAILED &&
           status != CUDA_ERROR_TOO_MANY_PEERS && status != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED &&
           status != CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
@@ -128,6 +129,8 @@ EXPORT void standin_fail(const char *name, int status, int in) {
 EXPORT void standin_heal(void) {
   for (int i = 0; i < MAX_DEVICES; ++i) contexts[i].failed = CUDA_SUCCESS;
 }
+/* Whether an ended context cannot be pushed either: cuda.h allows both. */
+EXPORT void standin_push_fails(int whether) { push_fails = whether; }
 /* How many contexts this thread has pushed. */
 EXPORT int standin_depth(void) { return depth; }
 
@@ -257,6 +260,10 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute asked, CUdev
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; break;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 4; break;
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: *value = 2048; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: *value = 32; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR: *value = 1 << 16; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: *value = 228 << 10; break;
+    case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK: *value = 1 << 10; break;
     case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: *value = 3; break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 227 << 10; break;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: *value = device + 1; break;
@@ -302,6 +309,7 @@ EXPORT CUresult cuCtxPushCurrent(CUcontext context) {
   ENTER(0);
   if (context < contexts || context >= contexts + MAX_DEVICES || depth == MAX_DEPTH)
     LEAVE(CUDA_ERROR_INVALID_CONTEXT);
+  if (push_fails && context->failed) LEAVE(context->failed);
   stack[depth++] = context;
   LEAVE(CUDA_SUCCESS);
 }

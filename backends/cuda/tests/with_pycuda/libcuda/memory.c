@@ -139,7 +139,7 @@ EXPORT CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t bytes
   if (!owns(stream)) LEAVE(CUDA_ERROR_INVALID_HANDLE);
   if (!on_device(to, bytes, current())) LEAVE(CUDA_ERROR_INVALID_VALUE);
   if (is_pinned(from, bytes)) LEAVE(copy((void *)to, from, bytes, stream));
-  if (stream && stream->capturing) LEAVE(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  if (captures(stream)) LEAVE(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   struct work *made = work_of(COPY);
   made->own = malloc(bytes ? bytes : 1);
   memcpy(made->own, from, bytes);
@@ -152,7 +152,7 @@ EXPORT CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUst
   if (!owns(stream)) LEAVE(CUDA_ERROR_INVALID_HANDLE);
   if (!on_device(from, bytes, current())) LEAVE(CUDA_ERROR_INVALID_VALUE);
   if (is_pinned(to, bytes)) LEAVE(copy(to, (void *)from, bytes, stream));
-  if (stream && stream->capturing) LEAVE(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  if (captures(stream)) LEAVE(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   CUresult status = copy(to, (void *)from, bytes, stream);
   run_all(current());
   LEAVE(status ? status : current()->failed);

@@ -118,6 +118,7 @@ void drop(struct work *work);
 void run_all(CUcontext context);
 void forget_streams(CUcontext context);
 int owns(CUstream stream);
+int captures(CUstream stream);
 /* CUDA_SUCCESS, or the error of a call that may wait for work while this thread captures. */
 CUresult unsafe(void);
 

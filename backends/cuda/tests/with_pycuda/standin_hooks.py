@@ -147,7 +147,7 @@ def _guarded(fn: Callable[..., Any], otherwise: Any) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         try:
             return fn(*args)
-        except BaseException:
+        except BaseException:  # noqa: BLE001  (reported, and the launch fails)
             sys.excepthook(*sys.exc_info())
             return otherwise
 

@@ -31,15 +31,22 @@ void drop(struct work *work) {
   free(work);
 }
 
+/* The legacy default stream, and that of each thread, which is the same one here. */
+static int is_default(CUstream stream) {
+  return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
 static CUstream stream_of(CUstream stream) {
-  if (stream) return stream;
+  if (!is_default(stream)) return stream;
   defaults[current()->device].context = current();
   return &defaults[current()->device];
 }
 
 int owns(CUstream stream) {
-  return !stream || (!stream->dead && stream->context == current());
+  return is_default(stream) || (!stream->dead && stream->context == current());
 }
+
+int captures(CUstream stream) { return !is_default(stream) && stream->capturing; }
 
 CUresult queue(CUstream given, struct work *work) {
   CUstream stream = stream_of(given);
@@ -131,7 +138,7 @@ EXPORT CUresult cuStreamCreate(CUstream *made, unsigned flags) {
 
 EXPORT CUresult cuStreamDestroy(CUstream stream) {
   ENTER(1);
-  if (!stream || !owns(stream)) LEAVE(CUDA_ERROR_INVALID_HANDLE);
+  if (is_default(stream) || !owns(stream)) LEAVE(CUDA_ERROR_INVALID_HANDLE);
   if (!running) run_until(stream, stream->queued);
   stream->dead = 1;
   LEAVE(CUDA_SUCCESS);

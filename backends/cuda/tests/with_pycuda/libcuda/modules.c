@@ -96,44 +96,53 @@ static CUfunction find(CUmodule module, const char *name) {
   return NULL;
 }
 
-static void say(unsigned count, CUjit_option *options, void **values, const char *problem) {
-  void *buffer[2] = {NULL, NULL};
+/* Fill the compiler's logs, once: sizes are overwritten by what was used. */
+static CUresult say(unsigned count, CUjit_option *options, void **values, CUresult status,
+                    const char *problem) {
+  char *buffer[2] = {NULL, NULL};
   for (unsigned i = 0; i < count; ++i) {
-    int error = options[i] == CU_JIT_ERROR_LOG_BUFFER;
-    int error_size = options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES;
-    if (error || options[i] == CU_JIT_INFO_LOG_BUFFER) buffer[error] = values[i];
-    if (error_size || options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES) {
-      const char *text = error_size ? problem : "";
-      size_t room = (size_t)values[i], length = strlen(text);
-      if (length >= room) length = room - 1;
-      if (buffer[error_size]) memcpy(buffer[error_size], text, length), ((char *)buffer[error_size])[length] = 0;
-      values[i] = (void *)(length ? length + 1 : 0);
-    }
+    if (options[i] == CU_JIT_INFO_LOG_BUFFER) buffer[0] = values[i];
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) buffer[1] = values[i];
   }
+  for (unsigned i = 0; i < count; ++i) {
+    int error = options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES;
+    if (!error && options[i] != CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES) continue;
+    const char *text = error ? problem : "";
+    snprintf(buffer[error], (size_t)values[i], "%s", text);
+    values[i] = (void *)(*text ? strlen(text) + 1 : 0);
+  }
+  return status;
+}
+
+static CUresult check(const char *text, const char **problem) {
+  const char *version = strstr(text, ".version "), *target = strstr(text, ".target sm_");
+  *problem = "";
+  if (!version || !target) {
+    *problem = "ptxas fatal   : Missing .version directive at start of file";
+    return CUDA_ERROR_INVALID_PTX;
+  }
+  if (strtoul(target + strlen(".target sm_"), NULL, 10) > 90) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  if (strtod(version + strlen(".version "), NULL) > 8.75)
+    return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+  return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuModuleLoadDataEx(CUmodule *made, const void *image, unsigned count,
                                    CUjit_option *options, void **values) {
   ENTER(1);
-  CUresult refused = unsafe();
-  if (refused) LEAVE(refused);
-  const char *text = image, *version = strstr(text, ".version "), *target = strstr(text, ".target sm_");
-  say(count, options, values, "");
-  if (!version || !target) {
-    say(count, options, values, "ptxas fatal   : Missing .version directive at start of file");
-    LEAVE(CUDA_ERROR_INVALID_PTX);
-  }
-  if (strtoul(target + strlen(".target sm_"), NULL, 10) > 90) LEAVE(CUDA_ERROR_NO_BINARY_FOR_GPU);
-  if (strtod(version + strlen(".version "), NULL) > 8.75) LEAVE(CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+  CUresult status = unsafe();
+  if (status) LEAVE(status);
+  const char *problem;
+  status = check(image, &problem);
+  int hooked = -1;
+  if (!status && hooks.load && (hooked = hooks.load(current()->device, image)) < 0)
+    status = CUDA_ERROR_INVALID_PTX, problem = "the hook does not load this text";
+  if (status) LEAVE(say(count, options, values, status, problem));
   *made = calloc(1, sizeof **made);
   (*made)->context = current();
-  (*made)->image = strdup(text);
-  (*made)->hooked = hooks.load ? hooks.load(current()->device, text) : -1;
-  if (hooks.load && (*made)->hooked < 0) {
-    say(count, options, values, "the hook knows no such text");
-    LEAVE(CUDA_ERROR_INVALID_PTX);
-  }
-  LEAVE(CUDA_SUCCESS);
+  (*made)->image = strdup(image);
+  (*made)->hooked = hooked;
+  LEAVE(say(count, options, values, CUDA_SUCCESS, ""));
 }
 
 EXPORT CUresult cuModuleUnload(CUmodule module) {
