@@ -12,6 +12,8 @@ from bringup.records import record
 #: Bytes of the widest access of a thread.
 WIDEST = 16
 _LIMIT = 1 << 31
+#: Positions at once of small bodies; of those whose accesses are narrow.
+_COPIES, _MOST_COPIES = 4, 16
 
 
 @record
@@ -83,7 +85,9 @@ def width(found: Iterable[Access], lane: Axis, fits: Callable[[int], bool]) -> i
     moving = [a for a in listed if a.index.coefficient(lane) == 1 and lane not in a.axes]
     if not moving:
         return 1
-    most = WIDEST * 8 // max([a.bits for a in moving if not a.tile] or [32])
+    # What is met once for many of the others may take several accesses.
+    heavy = max(a.weight for a in moving) / 16
+    most = WIDEST * 8 // max([a.bits for a in moving if not a.tile and a.weight >= heavy] or [32])
     costs: dict[int, float] = {}
     lanes = 1
     while lanes <= most:
@@ -91,6 +95,25 @@ def width(found: Iterable[Access], lane: Axis, fits: Callable[[int], bool]) -> i
             costs[lanes] = sum(a.weight * _cost(a, lane, lanes) for a in listed)
         lanes *= 2
     return min(costs, key=lambda n: (costs[n], n))
+
+
+def fetched_bytes(kernel: Kernel, stage: Stage, lane: Axis | None, lanes: int) -> int:
+    """Bytes of memory that a stage asks for at ``lanes`` positions along ``lane``.
+
+    Of what is there or not, as parts that are joined, the most at a time.
+    """
+    data, always, other = stage.data_axes(), 0, 0
+    for load in stage.loads():
+        decl = kernel.buffers[load.attrs["buffer"]]
+        if decl.role == "tile":
+            continue
+        still = load.attrs["index"].coefficient(lane) == 0 and lane not in data.get(load, ())
+        nbytes = memory_type(decl.type.dtype).bits // 8 * (1 if still else lanes)
+        if load.attrs["mask"]:
+            other = max(other, nbytes)
+        else:
+            always += nbytes
+    return always + other
 
 
 def fits_words(kernel: Kernel) -> bool:
@@ -113,4 +136,24 @@ def _fits(expr: Expr) -> bool:
     return inner and most + abs(expr.const) < _LIMIT
 
 
-__all__ = ["Access", "accesses", "divides", "fits_words", "is_even", "width"]
+def copies_for(size: int, nbytes: int, wanted: int) -> int:
+    """Positions a thread works on at once, so that enough of memory is on its way.
+
+    size: instructions of a position.  nbytes: that it asks for.  wanted: bytes for a thread.
+    """
+    copies = _COPIES if size <= 24 else _COPIES // 2 if size <= 64 else 1
+    while size <= 12 and copies < _MOST_COPIES and copies * nbytes < wanted:
+        copies *= 2
+    return copies
+
+
+__all__ = [
+    "Access",
+    "accesses",
+    "copies_for",
+    "divides",
+    "fetched_bytes",
+    "fits_words",
+    "is_even",
+    "width",
+]

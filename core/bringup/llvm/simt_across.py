@@ -16,28 +16,26 @@ from bringup.llvm.text import Val, const
 
 
 class Across:
-    """Combines what the members of each group hold, so that each of them knows the whole."""
+    """Combines what the members of each group hold, so that each of them knows the whole.
+
+    turn: 0 or 1 by turns of the block, to have slots of its own for each.  Where a turn combines
+    twice, the second barrier tells that the first slots were read.
+    """
 
     def __init__(self, frame: SimtFrame, grouping: Grouping, thread: Val) -> None:
         self.frame, self.g, self.thread = frame, grouping, thread
         self.b = frame.b
+        self.turn: Val | None = None
         #: Threads that have one slot in common for each of their columns.
         self.run = max(frame.target.warp, grouping.columns)
         size = grouping.columns * grouping.members
         self.slots = size // self.run if size > self.run else 1
-        self._stages = 0
-
-    @property
-    def needs_barrier(self) -> bool:
-        """Whether slots may be written again before all have read them."""
-        return self._stages == 1
 
     def combine(self, name: str, folds: Sequence[Fold], values: Sequence[Val]) -> list[Val]:
         """The folds of one stage."""
         made = [self._in_warp(f, v) for f, v in zip(folds, values, strict=True)]
         if self.slots == 1 or not folds:
             return made
-        self._stages += 1
         arrays = [self._put(f"{name}f{n}", v) for n, v in enumerate(made)]
         self.frame.barrier()
         return [self._get(f, v, a) for f, v, a in zip(folds, made, arrays, strict=True)]
@@ -54,7 +52,11 @@ class Across:
         """Write one value for each warp and column."""
         b, f, g = self.b, self.frame, self.g
         kind = stored_type(value.type)
-        array = f.shared_array(name, kind, self.slots * g.columns)
+        count = self.slots * g.columns
+        array = f.shared_array(name, kind, count * (1 if self.turn is None else 2))
+        if self.turn is not None:
+            mine = b.mul(self.turn, f.number(count))
+            array = b.gep(array, b.zext(mine, ir.i64), kind)
         lane = b.and_(self.thread, f.number(self.run - 1))
         slot = b.lshr(self.thread, f.number(self.run.bit_length() - 1))
         place = b.add(b.mul(slot, f.number(g.columns)), lane)

@@ -17,7 +17,7 @@ from bringup.llvm import text as ir
 from bringup.llvm.body import BodyEmitter, Frame, Position
 from bringup.llvm.scalar import memory_type
 from bringup.llvm.schedule import Tile
-from bringup.llvm.simt_access import divides, is_even
+from bringup.llvm.simt_access import WIDEST, divides, is_even
 from bringup.llvm.text import Builder, Type, Val, const, vec
 from bringup.records import record
 
@@ -178,7 +178,8 @@ class SimtBody(BodyEmitter):
         if buffer in self.wide_tiles:
             wide = vec(element, self.lanes)
             place = self._wide_address(buffer, expr, position, frame, element)
-            return self._from_memory(b.load(wide, place, self.lanes * element.bits // 8), dtype)
+            align = min(WIDEST, self.lanes * element.bits // 8)
+            return self._from_memory(b.load(wide, place, align), dtype)
         alive = None if buffer in self.kept.constant else self._copy(position).alive
         mask = self._inside(instr.attrs["mask"], position, frame, instr.operands) if (
             instr.attrs["mask"]) else None  # fmt: skip
@@ -197,7 +198,7 @@ class SimtBody(BodyEmitter):
         return self._from_memory(value, dtype)
 
     def _guarded(self, type: Type, place: Val, mask: Val | None, meta: str) -> Val:
-        b, align = self.b, type.lanes * type.bits // 8
+        b, align = self.b, min(WIDEST, type.lanes * type.bits // 8)
         if mask is None:
             return b.load(type, place, align, meta=meta)
         zero = ir.zero(type)
@@ -306,7 +307,7 @@ class SimtBody(BodyEmitter):
             self._guarded_store(b.extractelement(value, i), place, here)
 
     def _guarded_store(self, value: Val, place: Val, mask: Val | None) -> None:
-        align = value.type.lanes * value.type.bits // 8
+        align = min(WIDEST, value.type.lanes * value.type.bits // 8)
         if mask is None:
             self.b.store(value, place, align)
             return

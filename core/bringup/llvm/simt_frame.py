@@ -9,13 +9,15 @@ from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import FLOAT_ONLY, memory_type
-from bringup.llvm.simt_access import fits_words
+from bringup.llvm.simt_access import accesses, fits_words
 from bringup.llvm.simt_body import Kept
 from bringup.llvm.simt_target import SimtKernel, SimtTarget, dynamic_shared
 from bringup.llvm.text import Builder, Module, Param, Type, Val, const
 
 #: No machine takes more blocks in one direction.
 MOST_BLOCKS = (1 << 31) - 1
+#: Bytes that a block moves in less time than a few starts of one take.
+LITTLE = 16 << 10
 #: Registers that a thread of a kernel without loops wants for ops of many instructions, which it
 #: does for all of its elements at once: fewer, and the assembler keeps some of them in memory.
 _LONG = {
@@ -103,11 +105,13 @@ class SimtFrame:
             self.shared_bytes += -(-nbytes // 16) * 16
 
     @contextmanager
-    def units(self, count: int) -> Iterator[Val]:
-        """A loop over units that blocks take in turn."""
+    def units(self, count: int) -> Iterator[tuple[Val, Val]]:
+        """A loop over units that blocks take in turn: the unit, and 0 or 1 by turns."""
         first, step = self.read(self.target.block_index), self.read(self.target.grid_size)
-        with self.b.loop(first, self.number(count), step) as loop:
-            yield loop.index
+        with self.b.loop(first, self.number(count), step, [self.number(0)]) as loop:
+            (turn,) = loop.carried
+            yield loop.index, turn
+            loop.next(self.b.xor(turn, self.number(1)))
 
     def split(self, flat: Val, parts: Sequence[tuple[Axis, int, int]]) -> Bases:
         """Values of axes from a row-major position.  parts: axis, how many steps it takes, and how
@@ -133,7 +137,17 @@ class SimtFrame:
     def done(self, units: int) -> SimtKernel:
         """End the kernel, which has so many units."""
         self.b.ret()
-        return SimtKernel(self.name, min(units, MOST_BLOCKS), self.threads, self.shared_bytes)
+        little = bool(units) and _moved(self.kernel) <= LITTLE * units
+        return SimtKernel(
+            self.name, min(units, MOST_BLOCKS), self.threads, self.shared_bytes, persistent=little
+        )
+
+
+def _moved(kernel: Kernel) -> float:
+    """Bytes that threads read and write; what several stages read, once."""
+    found = (a for a in accesses(kernel, kernel.stages) if not a.tile)
+    each = {(a.buffer, a.index, a.mask): a.weight * a.bits for a in found}
+    return kernel.points * sum(each.values()) / 8
 
 
 def _registers(kernel: Kernel, kept: int) -> int:

@@ -19,7 +19,14 @@ from bringup.llvm.fold import accumulate, finish, start
 from bringup.llvm.simt_across import Across
 from bringup.llvm.simt_body import Copy, SimtBody
 from bringup.llvm.simt_frame import Bases, SimtFrame, steps_of
-from bringup.llvm.simt_plan import Grouping, kept_words, plan, with_loops
+from bringup.llvm.simt_plan import (
+    Grouping,
+    has_spare_slots,
+    kept_words,
+    owns_tiles,
+    plan,
+    with_loops,
+)
 from bringup.llvm.simt_target import SimtKernel, SimtTarget
 from bringup.llvm.text import Module, Val
 from bringup.records import record
@@ -68,6 +75,7 @@ class _GroupEmitter:
             frame.kept.shared = tiles
             self._place_tiles(tiles)
         self.across = Across(frame, grouping, self.thread)
+        self._plan_barriers()
 
     def _number_threads(self) -> None:
         f, g = self.frame, self.grouping
@@ -103,7 +111,8 @@ class _GroupEmitter:
         f, g, b = self.frame, self.grouping, self.b
         points, side = self.kernel.points // g.lanes, g.rows * g.columns
         units = -(-points // side)
-        with f.units(units) as unit:
+        with f.units(units) as (unit, turn):
+            self.across.turn = turn if self.takes_turns else None
             first = b.mul(unit, f.number(side))
             mine = b.add(b.mul(self.row, f.number(g.columns)), self.column)
             flat, alive = b.add(first, mine), None
@@ -113,9 +122,30 @@ class _GroupEmitter:
             point = _Point(f.grid(flat, g.lane, g.lanes), alive, [])
             for number, stage in enumerate(self.kernel.stages):
                 point.registers.extend(self._stage(number, stage, point))
-            if self.shares_tiles or self.across.needs_barrier:
+            if self.ends:
                 f.barrier()
         return f.done(units)
+
+    def _plan_barriers(self) -> None:
+        """Which barriers do for several purposes.
+
+        meets: of each stage, whether its folds end with a barrier.
+        shows_tiles: of each stage, whether others read what it wrote, and it does not meet.
+        takes_turns: whether slots are those of even and odd turns.
+        ends: whether what is shared may be written in the next turn before all have read it.
+        """
+        stages = self.kernel.stages
+        slots = self.across.slots > 1
+        self.meets = [bool(slots and s.folds and s.axes and s.trips) for s in stages]
+        writing = [n for n, s in enumerate(stages) if any(self._is_tile(x) for x in s.stores)]
+        shared = self.shares_tiles and not owns_tiles(self.kernel, self.grouping)
+        self.shows_tiles = [shared and n in writing and not m for n, m in enumerate(self.meets)]
+        alone = sum(self.meets) == 1
+        self.takes_turns = alone and not self.shares_tiles and has_spare_slots(
+            self.kernel, self.grouping, self.frame.target
+        )  # fmt: skip
+        again = shared and bool(writing) and not any(self.meets[: writing[0]])
+        self.ends = again or (alone and not self.takes_turns)
 
     # -- stages ------------------------------------------------------------------------------------
 
@@ -136,13 +166,14 @@ class _GroupEmitter:
             return [start(f, g.lanes, True) for f in stage.folds]
         lane = (g.lane, g.lanes) if g.lane is not None else (_last(inner.axes), inner.lanes)
         if not stage.axes:
-            return self._once(stage, point, (g.lane, g.lanes))
-        if g.resident:
-            parts = self._resident(stage, point, lane)
-        else:
-            parts = self._loop(stage, point, lane)
-            if any(self._is_tile(s) for s in stage.stores):
+            made = self._once(stage, point, (g.lane, g.lanes))
+            if self.shows_tiles[number]:
                 self.frame.barrier()
+            return made
+        emit = self._resident if g.resident else self._loop
+        parts = emit(stage, point, lane)
+        if self.shows_tiles[number]:
+            self.frame.barrier()
         across = g.lane is None
         made = [
             finish(self.b, f, some, across=across)
@@ -166,8 +197,6 @@ class _GroupEmitter:
         made = self._values(stage, body, frame, [None])
         body.copies = [storing]
         self._store(stage, body, frame)
-        if any(self._is_tile(s) for s in stage.stores):
-            self.frame.barrier()
         return [some[0] for some in made]
 
     def _store(self, stage: Stage, body: SimtBody, frame: Frame) -> None:
@@ -272,7 +301,7 @@ class _LoopEmitter:
             total = b.binary("udiv", self.limit, f.number(self.width)) if self.width > 1 else (
                 self.limit)  # fmt: skip
         lanes = self.body.lanes
-        accs = [[start(fold, lanes, False)] * g.copies for fold in self.stage.folds]
+        accs = [[start(fold, lanes, False)] * g.chains(lanes) for fold in self.stage.folds]
         main: Val = f.number(0)
         if g.copies > 1 and steps >= span:
             main = f.number(steps // span * span) if self.limit is None else (
@@ -311,11 +340,11 @@ class _LoopEmitter:
         levels = range(1, len(self.stage.axes) + 1)
         if not self.clip:
             return self._fold(body, body.emit(levels, copies), accs)
-        result: Partial = [[] for _ in accs]
+        result: Partial = [list(some) for some in accs]
         for k, copy in enumerate(copies):
             body.copies = [copy]
             here = self._within(body, copy)
-            before = [[some[k]] for some in accs]
+            before = [[some[k % len(some)]] for some in result]
 
             def run(copy: Copy = copy, before: Partial = before) -> list[Val]:
                 made = self._fold(body, body.emit(levels, [copy]), before)
@@ -323,7 +352,7 @@ class _LoopEmitter:
 
             merged = self.b.cond(here, run, lambda before=before: [some[0] for some in before])
             for some, value in zip(result, merged, strict=True):
-                some.append(value)
+                some[k % len(some)] = value
         return result
 
     def _within(self, body: SimtBody, copy: Copy) -> Val:
@@ -342,10 +371,11 @@ class _LoopEmitter:
             if isinstance(s, Fold)
         ]
         for (fold, value), some in zip(folds, accs, strict=True):
-            result.append([
-                accumulate(body, fold, value, position, acc, body.lanes, None)
-                for position, acc in zip(frame.positions(), some, strict=True)
-            ])  # fmt: skip
+            made = list(some)
+            for k, position in enumerate(frame.positions()):
+                acc = made[k % len(made)]
+                made[k % len(made)] = accumulate(body, fold, value, position, acc, body.lanes, None)
+            result.append(made)
         self.owner._store(self.stage, body, frame)
         return result
 

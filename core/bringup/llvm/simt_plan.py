@@ -10,16 +10,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from bringup.dtypes import DType
 from bringup.kernel.form import Kernel, Stage
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm.schedule import LoopTarget, schedule
-from bringup.llvm.simt_access import accesses, divides, width
+from bringup.llvm.simt_access import (
+    WIDEST,
+    accesses,
+    copies_for,
+    divides,
+    fetched_bytes,
+    width,
+)
 from bringup.llvm.simt_target import SimtTarget
 from bringup.records import record
 
-#: Loads of one thread in flight, as copies of small bodies; positions it keeps in registers.
-_COPIES = 4
+#: Sums of a thread that do not wait for each other.
+_CHAINS = 8
+#: Positions a thread keeps in registers.
 _RESIDENT = 16
+#: Bytes of memory that a thread has on their way at once: 64 KiB for 1,000 threads.
+_BYTES = 64
+#: Bytes of a line of memory.
+_LINE = 128
 #: Words of a kept row per thread that leave room for all else.
 _WORDS = 64
 #: Loads of one position on their way at once; of more, some wait.
@@ -60,6 +73,10 @@ class Grouping:
     def threads(self) -> int:
         """Of a block."""
         return self.columns * self.members * self.rows
+
+    def chains(self, lanes: int) -> int:
+        """Accumulators of a fold in a thread, of so many lanes each."""
+        return min(self.copies, max(1, _CHAINS // lanes))
 
 
 def plan(kernel: Kernel, clips: Mapping[Axis, Expr], target: SimtTarget) -> Grouping:
@@ -124,9 +141,12 @@ def kept_words(kernel: Kernel, grouping: Grouping) -> int:
     if grouping.resident:
         kept, fresh = _words(kernel) or (0, 1)
         return grouping.copies * lanes * max(kept, fresh // 2, 1)
-    copies = grouping.copies
-    work = (len(s.folds) * copies + min(12, _loads(s) * copies) for s in _looping(kernel))
-    return lanes * max(work)
+    chains, lane = grouping.chains(lanes) * lanes, grouping.lane
+    work = []
+    for stage in _looping(kernel):
+        fetched = fetched_bytes(kernel, stage, lane or stage.axes[-1], lanes) * grouping.copies
+        work.append(chains * sum(_words_of(f.dtype) for f in stage.folds) + min(48, fetched // 4))
+    return max(work)
 
 
 def _loads(stage: Stage) -> int:
@@ -134,15 +154,23 @@ def _loads(stage: Stage) -> int:
 
 
 def _wide(kernel: Kernel, buffer: int) -> int:
-    return max(1, kernel.buffers[buffer].type.dtype.bits // 32)
+    return _words_of(kernel.buffers[buffer].type.dtype)
 
 
-def _unroll(kernel: Kernel, lanes: int) -> int:
-    """Positions a thread works on at once; more where each is a narrow access."""
-    size = max(len(s.body) for s in _looping(kernel))
-    copies = _COPIES if size <= 24 else _COPIES // 2 if size <= 64 else 1
-    copies *= 2 if lanes == 1 and size <= 12 else 1
-    return max(1, min(copies, 2 * _FRESH // max(1, *(_loads(s) for s in _looping(kernel)), 2)))
+def _words_of(dtype: DType) -> int:
+    return max(1, dtype.bits // 32)
+
+
+def _unroll(kernel: Kernel, lane: Axis | None, lanes: int) -> int:
+    """Positions a thread works on at once; more where each is a narrow access.
+
+    lane: the grid axis that lanes are along, if it is one; else they are along the loops.
+    """
+    looping = _looping(kernel)
+    size = max(len(s.body) for s in looping)
+    nbytes = max(fetched_bytes(kernel, s, lane or s.axes[-1], lanes) for s in looping)
+    loads = max(_loads(s) for s in looping)
+    return max(1, min(copies_for(size, nbytes, _BYTES), 2 * _FRESH // max(loads, 1)))
 
 
 # -- members along memory --------------------------------------------------------------------------
@@ -192,7 +220,7 @@ def _rows(kernel: Kernel, clips: Mapping[Axis, Expr], target: SimtTarget) -> Gro
     usual = target.block if busy and not crowded else target.most
     members = max(target.warp, min(usual, _above(steps / 2)))
     narrow = min(i.lanes for i in inner if i.axes)
-    copies = max(1, min(_unroll(kernel, narrow), _above(steps / members)))
+    copies = max(1, min(_unroll(kernel, None, narrow), _above(steps / members)))
     if members > target.block * 2:
         # So many threads have few registers each.
         copies = max(1, copies // 2)
@@ -210,6 +238,7 @@ def _resident_rows(
     if members > target.warp:
         short = steps * lanes <= 2 * _RESIDENT * target.warp
         members = target.warp if short else _above(steps * lanes / _RESIDENT)
+    members = _fewer(kernel, stage, members, steps, lanes, words, target)
     while members < target.most:
         held = -(-steps // members) * lanes * sum(words)
         busy = kernel.points * members >= target.full // 2 or members >= steps
@@ -226,6 +255,32 @@ def _resident_rows(
         few = _below(max(1, kernel.points * members * 512 // target.full))
         rows = max(1, min(target.block, max(target.warp, few)) // members)
     return Grouping(None, 1, 1, members, rows, inner, copies, True)
+
+
+def _fewer(
+    kernel: Kernel,
+    stage: Stage,
+    members: int,
+    steps: int,
+    lanes: int,
+    words: tuple[int, int],
+    target: SimtTarget,
+) -> int:
+    """Members of a short row, so that each has several loads on their way: a line of memory for
+    all of them at once, less where the loads of one would be little.
+    """
+    nbytes = max(1, fetched_bytes(kernel, stage, stage.axes[-1], lanes))
+    while 2 <= members <= target.warp:
+        copies = -(-2 * steps // members)
+        little = -(-steps // members) * nbytes < WIDEST
+        if not little and (members * nbytes <= _LINE or copies * nbytes > _BYTES):
+            break
+        if copies > _RESIDENT or copies * lanes * sum(words) > _WORDS // 2:
+            break
+        if kernel.points * members < 2 * target.full:
+            break
+        members //= 2
+    return members
 
 
 def _budget(members: int, target: SimtTarget) -> int:
@@ -250,7 +305,7 @@ def _columns(
         if made is not None:
             return made
     inner = tuple(Inner(s.axes, 1) for s in kernel.stages)
-    copies = _unroll(kernel, lanes)
+    copies = _unroll(kernel, lane, lanes)
     columns, members = _shape(kernel, lane, lanes, trips // copies, target)
     if has_tiles:
         while columns * lanes > 1:
@@ -264,7 +319,7 @@ def _columns(
         if 2 * _tile_bytes(kernel, columns * lanes) > target.shared_bytes:
             # Nothing else fits beside this block: it had better be large.
             members = max(members, min(_above(trips / 4), target.most // columns))
-            copies = min(copies, _COPIES)
+            copies = min(copies, 4)
     return Grouping(lane, lanes, columns, members, 1, inner, copies, False)
 
 
@@ -300,6 +355,12 @@ def _slot_bytes(kernel: Kernel, columns: int, members: int, lanes: int, target: 
     return each * slots * lanes
 
 
+def has_spare_slots(kernel: Kernel, grouping: Grouping, target: SimtTarget) -> bool:
+    """Whether shared memory has room for the partial results of two turns."""
+    g = grouping
+    return 2 * _slot_bytes(kernel, g.columns, g.members, g.lanes, target) <= _SLOTS
+
+
 def _resident_columns(
     kernel: Kernel, lane: Axis, lanes: int, target: SimtTarget, words: tuple[int, int], trips: int
 ) -> Grouping | None:
@@ -322,6 +383,28 @@ def _resident_columns(
     return None
 
 
+def owns_tiles(kernel: Kernel, grouping: Grouping) -> bool:
+    """Whether no thread touches what another one writes to tiles: all loops are shared out alike,
+    and no two of their steps have an element in common.
+    """
+    inner = {(i.axes, i.lanes) for i in grouping.inner if i.axes}
+    if len(inner) > 1 or not _aligned(kernel, {}) or _words(kernel) is None:
+        return False
+    axes = _looping(kernel)[0].axes
+    found = [a.index for a in accesses(kernel, kernel.stages) if a.tile]
+    return all(_distinct(index, axes) for index in found)
+
+
+def _distinct(index: Expr, axes: Sequence[Axis]) -> bool:
+    """Whether the index differs wherever the axes do."""
+    span = 1
+    for stride, size in sorted((index.coefficient(a) or 0, a.size) for a in axes if a.size > 1):
+        if stride < span:
+            return False
+        span += stride * (size - 1)
+    return True
+
+
 def with_loops(kernel: Kernel, grouping: Grouping) -> Kernel:
     """The kernel with its loops in the order they are walked and the lane axis last."""
     stages = tuple(
@@ -333,4 +416,6 @@ def with_loops(kernel: Kernel, grouping: Grouping) -> Kernel:
     return replace(kernel, stages=stages, grid=grid)
 
 
-__all__ = ["Grouping", "Inner", "plan", "with_loops"]
+__all__ = [
+    "Grouping", "Inner", "has_spare_slots", "kept_words", "owns_tiles", "plan", "with_loops",
+]  # fmt: skip

@@ -57,8 +57,8 @@ class SimtKernel:
     any smaller number, such as what the device holds at once, computes the same.
     shared_bytes: dynamic shared memory of a block, behind an external array of length 0.
     fixed: it takes exactly this many blocks.
-    persistent: blocks do so little in a turn of their loop that the start of one counts: where there
-    are many times more than the device holds at once, it had better be given as many as it holds.
+    persistent: blocks do so little in a turn of their loop that the start of one counts: of many
+    times more than the device holds at once, it had better be given as many as it holds.
     """
 
     name: str

@@ -22,8 +22,8 @@ from bringup.llvm.simt_target import SimtKernel, SimtTarget
 from bringup.llvm.text import Module, Val, const, vec
 from bringup.records import record
 
-#: Copies of a thread along the side of a tile.
-_COPIES = 4
+#: Copies of a thread along the side of a tile, and how many words of each go through it for that.
+_COPIES, _WORDS = 8, 2
 #: Bytes of static shared memory for tiles, of 48 KiB that any machine has.
 _SHARED = 40 << 10
 
@@ -84,7 +84,6 @@ def emit_turn(
     rest = (a for a in kernel.grid if a not in (turn.lane, turn.other))
     turned = replace(kernel, grid=(*rest, turn.other, turn.lane))
     warp = target.warp
-    lines = max(1, min(target.block // warp, warp // _COPIES))
     wide = _wide(turned, turn)
     while wide > 1 and _tile_bytes(kernel, turn, warp * wide, wide) > _SHARED:
         wide //= 2
@@ -92,13 +91,26 @@ def emit_turn(
         turn = replace(turn, loads=turn.loads[:-1])
     if _tile_bytes(kernel, turn, warp * wide, wide) > _SHARED:
         return emit_map(module, kernel, name, target, constant)
-    frame = SimtFrame(module, turned, name, target, warp * lines, constant, 16 * wide)
+    lines = _lines(kernel, turn, wide, target)
+    held = warp * wide // lines * _turned_words(kernel, turn, wide)
+    frame = SimtFrame(module, turned, name, target, warp * lines, constant, 2 * held)
     return _TurnEmitter(frame, turn, warp * wide, lines, wide).run()
 
 
 def _tile_bytes(kernel: Kernel, turn: Turn, side: int, wide: int) -> int:
     bits = sum(memory_type(dtype).bits for dtype in turn.turned(kernel))
     return side * (side + wide) * bits // 8
+
+
+def _turned_words(kernel: Kernel, turn: Turn, wide: int) -> int:
+    """32-bit words of one position of a thread."""
+    return sum(-(-memory_type(d).bits * wide // 32) for d in turn.turned(kernel))
+
+
+def _lines(kernel: Kernel, turn: Turn, wide: int, target: SimtTarget) -> int:
+    """Lines of threads: as many loads of each on their way as make up for few threads."""
+    copies = _COPIES if _turned_words(kernel, turn, wide) <= _WORDS else _COPIES // 2
+    return max(1, min(target.most // target.warp, target.warp * wide // copies))
 
 
 def _wide(kernel: Kernel, turn: Turn) -> int:
@@ -133,10 +145,17 @@ class _TurnEmitter:
         #: From line to line of a tile: a word more than one is long, for other banks.
         self.pitch = side + wide
         self.dtypes = turn.turned(self.kernel)
-        self.tiles = [
-            frame.shared_array(f"turned{n}", memory_type(dtype), side * self.pitch)
+        #: Whether the next tiles are filled while these are still read.
+        self.doubled = 2 * _tile_bytes(self.kernel, turn, side, wide) <= _SHARED // 2
+        self.arrays = [
+            frame.shared_array(f"turned{n}", memory_type(dtype), (1 + self.doubled) * self._size)
             for n, dtype in enumerate(self.dtypes)
         ]
+        self.tiles = self.arrays
+
+    @property
+    def _size(self) -> int:
+        return self.side * self.pitch
 
     def run(self) -> SimtKernel:
         f, side = self.f, self.side
@@ -145,13 +164,23 @@ class _TurnEmitter:
         units = 1
         for _, count, _ in parts:
             units *= count
-        with f.units(units) as unit:
+        with f.units(units) as (unit, turn):
+            if self.doubled:
+                self.tiles = self._tiles_of(turn)
             corner = f.split(unit, parts)
             self._read(corner)
             f.barrier()
             self._write(corner)
-            f.barrier()
+            if not self.doubled:
+                f.barrier()
         return f.done(units)
+
+    def _tiles_of(self, turn: Val) -> list[Val]:
+        """Those of even or odd turns: before they are filled again, all meet in between."""
+        b = self.b
+        first = b.zext(b.mul(turn, self.f.number(self._size)), ir.i64)
+        pairs = zip(self.arrays, self.dtypes, strict=True)
+        return [b.gep(array, first, memory_type(dtype)) for array, dtype in pairs]
 
     def _copies(self, corner: Bases, along: Axis, across: Axis) -> list[Copy]:
         """Threads side by side run along ``along``."""
