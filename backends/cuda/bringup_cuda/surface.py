@@ -16,8 +16,8 @@ Rules of pycuda that the runtime keeps, and that a stand-in should enforce:
 * A context that is dropped without `Context.detach` is released as if it were no primary one.
 * In a child of fork nothing works, and what is dropped there ends the process: see
   `bringup_cuda.keeping`.
-* `Driver.module_from_buffer` raises UnicodeDecodeError where the driver fails before it compiles and
-  leaves the buffers for its logs as they were.
+* `Driver.module_from_buffer` raises UnicodeDecodeError where the driver fails before it compiles,
+  and leaves the buffers for its logs as they were.
 * Objects are freed when dropped; the driver does not wait for queued work that uses them.
 * An error of queued work is raised by a later call, `Stream.synchronize` for one.  One that
   `bringup_cuda.errors` calls sticky is raised by every call on that context from then on.
