@@ -194,10 +194,6 @@ BARRIER = r"  call void @llvm\.nvvm\.barrier0\(\)\n"
 NEEDED = {
     "fence of proxies": (SHOW, ("not-visible",)),
     "barrier": (BARRIER, ("race", "not-visible", "in-flight", "uninitialised", "overtaken")),
-    "fence of registers": (
-        r"  call void @llvm\.nvvm\.wgmma\.fence\.sync\.aligned\(\)\n",
-        ("not-fenced",),
-    ),
     "commit": (
         r"  call void @llvm\.nvvm\.wgmma\.commit_group\.sync\.aligned\(\)\n",
         ("overtaken", "race", "too-many-products", "sums-in-flight"),
@@ -229,14 +225,23 @@ def test_nothing_can_be_left_out(part: str, only: Callable[[Tile], None]) -> Non
         assert caught.value.finding.kind in kinds, caught.value
 
 
-def test_the_last_wait_is_for_everything(only: Callable[[Tile], None]) -> None:
+@pytest.mark.parametrize(
+    ("part", "instead", "kind"),
+    [
+        ("wait_group.sync.aligned 0;", "wait_group.sync.aligned 1;", "sums-in-flight"),
+        ("fence.sync.aligned;", "wait_group.sync.aligned 7;", "not-fenced"),
+    ],
+)
+def test_registers_are_fenced_and_waited_for(
+    part: str, instead: str, kind: str, only: Callable[[Tile], None]
+) -> None:
     only(WARPGROUP[0])
     types = float16[128, 128], float16[128, 256]
     program, made = translated(lambda x, w: x @ w, types, TARGET)
-    text = made.text.replace("wait_group.sync.aligned 0;", "wait_group.sync.aligned 1;")
+    assert made.text.count(part) == 1
     with pytest.raises(EmulatorError) as caught:
-        run_program(program, replace(made, text=text), integers(types))
-    assert caught.value.finding.kind == "sums-in-flight"
+        run_program(program, replace(made, text=made.text.replace(part, instead)), integers(types))
+    assert caught.value.finding.kind == kind
 
 
 # -- plans -----------------------------------------------------------------------------------------

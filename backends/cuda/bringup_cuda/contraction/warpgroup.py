@@ -92,9 +92,10 @@ class WarpgroupEngine:
         """Ask for the products of two tiles in shared memory; they are in the sums when waited for,
         and until then the sums must be left alone.
         """
-        b, live = self.b, list(sums)
+        b = self.b
+        # Registers that LLVM wrote behind the fence would need another one.
+        live = self._tied("wgmma.fence.sync.aligned;", sums, ())
         x, y = self.left.describe(left), self.right.describe(right)
-        b.intrinsic("llvm.nvvm.wgmma.fence.sync.aligned", ir.void, (), ())
         for step in range(self.steps):
             live = self._product(live, self.left.at(x, step), self.right.at(y, step))
         b.intrinsic("llvm.nvvm.wgmma.commit_group.sync.aligned", ir.void, (), ())

@@ -1,7 +1,7 @@
 """Instructions of warpgroups: products that go on by themselves, what orders and what ends them.
 
-LLVM has no intrinsic of the product, nor of a wait that says which registers it is for: both come
-as PTX, by `ASSEMBLY`.
+LLVM has no intrinsic of the product, nor of a fence and a wait that say which registers they are
+for: these come as PTX, by `ASSEMBLY`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bringup_cuda.emulator.warpgroups import (
 )
 
 _PREFIX = "llvm.nvvm.wgmma."
-_PRODUCT, _AWAITED = "emulated.wgmma.product.", "emulated.wgmma.awaited."
+_PRODUCT, _FENCED, _AWAITED = (f"emulated.wgmma.{name}." for name in ("product", "fence", "wait"))
 #: Columns of products that are known.
 COLUMNS = (64, 128, 256)
 
@@ -122,11 +122,20 @@ def _read_product(found: re.Match[str], constraints: str) -> tuple[str, tuple[st
     return f"{_PRODUCT}{columns}", (f"i64 {form}",)
 
 
+def _columns(constraints: str) -> int | None:
+    """The columns of the sums that constraints tie, and nothing else."""
+    ties = (c for c in COLUMNS if constraints == f"{_registers(c // 2)[1]},~{{memory}}")
+    return next(ties, None)
+
+
+def _read_fence(_: re.Match[str], constraints: str) -> tuple[str, tuple[str, ...]] | None:
+    columns = _columns(constraints)
+    return None if columns is None else (f"{_FENCED}{columns}", ())
+
+
 def _read_wait(found: re.Match[str], constraints: str) -> tuple[str, tuple[str, ...]] | None:
-    for columns in COLUMNS:
-        if constraints == f"{_registers(columns // 2)[1]},~{{memory}}":
-            return f"{_AWAITED}{columns}", (f"i64 {found['pending']}",)
-    return None
+    columns = _columns(constraints)
+    return None if columns is None else (f"{_AWAITED}{columns}", (f"i64 {found['pending']}",))
 
 
 def _sums(name: str, columns: int, more: int, work: Work) -> Shim:
@@ -144,6 +153,7 @@ SHIMS = (
     Shim("llvm.nvvm.fence.proxy.async.shared_cta", void, (), _show),
     Shim("llvm.nvvm.fence.proxy.async", void, (), _show),
     *(_sums(_PRODUCT, columns, 3, _ask) for columns in COLUMNS),
+    *(_sums(_FENCED, columns, 0, _fence) for columns in COLUMNS),
     *(_sums(_AWAITED, columns, 1, _await) for columns in COLUMNS),
 )
 
@@ -157,5 +167,6 @@ ASSEMBLY = (
         ),
         _read_product,
     ),
+    Spelling(re.compile(r"wgmma\.fence\.sync\.aligned;"), _read_fence),
     Spelling(re.compile(r"wgmma\.wait_group\.sync\.aligned (?P<pending>\d+);"), _read_wait),
 )
