@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 import bringup as bu
+from bringup.runtime.compiler import forget
 from gpu_checks.rows import Row, Way
 
 Array = np.ndarray[Any, Any]
@@ -72,6 +73,39 @@ class Ours:
     def download(self, result: Any) -> Array:
         """See `Peer`."""
         return np.asarray(result).astype(np.float64)
+
+
+class Warps(Ours):
+    """bringup again, for the matrix products that it gives to warpgroups where the device has them:
+    with code that does without.
+    """
+
+    name = "bringup, mma.sync"
+
+    def way(self, row: Row) -> Way | None:
+        """See `Peer`."""
+        has = self.device.device.architecture.endswith("a")
+        return row.ours if has and row.kind in ("matmul", "fused") else None
+
+    def ready(self, way: Way) -> Call:
+        """See `Peer`.  The first call compiles, for the architecture that the device then says."""
+        compiled, device = super().ready(way), self.device.device
+        whole, ready = device.architecture, False
+
+        def run(*operands: Any) -> Any:
+            nonlocal ready
+            if ready:
+                return compiled(*operands)
+            # Programs are kept by device, whatever it says.
+            forget()
+            device.architecture, ready = whole.rstrip("a"), True
+            try:
+                return compiled(*operands)
+            finally:
+                device.architecture = whole
+                forget()
+
+        return run
 
 
 class Torch:

@@ -7,7 +7,7 @@ from typing import Any
 
 Found = dict[str, Any]
 _MET = {True: "yes", False: "**no**", None: "not judged"}
-_SIDES = ("bringup", "torch", "torch, compiled", "jax", "copy")
+_SIDES = ("bringup", "bringup, mma.sync", "torch", "torch, compiled", "jax", "copy")
 
 
 def table(found: Found) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import gpu_check
+import ml_dtypes
 import numpy as np
 import pytest
 from assembling import Assemble
@@ -34,12 +35,14 @@ from gpu_checks import (
 from gpu_checks.copying import PTX
 from gpu_checks.measuring import Side, measure
 from gpu_checks.parts import PARTS, Part, chosen
+from gpu_checks.peers import Ours, Warps
 from gpu_checks.rows import GROUPS, Row
 from gpu_checks.work import WORKS, Task
 
 from bringup.graph import Graph
 from bringup_conformance.execution.levels import LEVELS
 from bringup_conformance.execution.targets import DeviceTarget, Runnable
+from bringup_cuda import lower
 
 EMULATED = "cuda-emulated"
 
@@ -121,6 +124,32 @@ def test_every_group_of_rows_runs_and_is_right(group: str, tmp_path: Path) -> No
     assert versions["versions"] == {"peers": "an emulated device has none"}
     assert [row["name"] for row in rows] == [row.name for row in GROUPS[group](True)]
     assert all(row["seconds"]["bringup"] > 0 and row["bytes"] > 0 for row in rows)
+    for row in rows:
+        both = {"bringup", "bringup, mma.sync"} <= row["seconds"].keys()
+        assert both == (row["kind"] in ("matmul", "fused"))
+
+
+def test_products_are_timed_without_warpgroups_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the same device, compiled once for what comes before it, and nothing else is."""
+    made: list[str] = []
+    translate = lower.translate
+
+    def noted(program: Any, architecture: str) -> Any:
+        made.append(architecture)
+        return translate(program, architecture)
+
+    monkeypatch.setattr(lower, "translate", noted)
+    row = GROUPS["matrices"](True)[0]
+    drawn = [np.ones(operand.shape, ml_dtypes.bfloat16) for operand in row.operands]
+    results = []
+    for peer in (Ours(EMULATED), Warps(EMULATED), Ours(EMULATED)):
+        way = peer.way(row)
+        assert way is not None
+        call, given = peer.ready(way), [peer.upload(array) for array in drawn]
+        results += [peer.download(call(*given)) for _ in range(2)]
+    assert made == ["sm_90a", "sm_90", "sm_90a"]
+    assert all((result == 128).all() for result in results)
+    assert Warps(EMULATED).way(GROUPS["calls"](True)[0]) is None
 
 
 def test_rows_of_full_size_move_what_the_bars_are_about() -> None:
