@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from bringup import bfloat16, float32, float64, int32, int64
 from bringup.api.apply import apply
 from bringup.errors import CompileError
 from bringup.types import TensorType
-from bringup_cuda.emulator import load
+from bringup_cuda.emulator import EmulatorError, Gpu, load
 from bringup_cuda.lower import to_ptx
 
 Array = np.ndarray[Any, Any]
@@ -118,3 +119,31 @@ def test_elementwise_kernels_do_not_spill(architecture: str, tmp_path: Path) -> 
         for kernel in assembled(ptxas, text, architecture, tmp_path):
             spilled[name] = kernel.spilled
     assert spilled == dict.fromkeys(ELEMENTWISE, 0)
+
+
+CONSTANT = """
+target triple = "nvptx64-nvidia-cuda"
+
+define ptx_kernel void @kernel(ptr addrspace(1) %in, ptr addrspace(1) %out) {
+  %x = load float, ptr addrspace(1) %in, align 4, !invariant.load !0
+  %to = getelementptr float, ptr addrspace(1) %out, i64 3
+  store float %x, ptr addrspace(1) %to, align 4
+  ret void
+}
+
+!bringup.extents = !{!1}
+!0 = !{}
+!1 = !{!"kernel", i64 16, i64 16}
+"""
+
+
+def test_what_is_read_as_constant_is_not_written() -> None:
+    """By ``ld.global.nc``, whose cache knows nothing of what the kernel stores."""
+    assert "ld.global.nc" in to_ptx(CONSTANT, "sm_90")
+    module, gpu = load(CONSTANT), Gpu()
+    memory = gpu.arena.allocate(32)
+    ctypes.memset(memory, 0, 32)
+    gpu.launch(module, "kernel", (1, 1, 1), (1, 1, 1), [memory, memory + 16])
+    with pytest.raises(EmulatorError, match="writes what it reads as constant") as caught:
+        gpu.launch(module, "kernel", (1, 1, 1), (1, 1, 1), [memory, memory + 4])
+    assert caught.value.finding.kind == "constant-written"

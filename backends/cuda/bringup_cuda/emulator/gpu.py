@@ -90,6 +90,7 @@ class Gpu:
             raise ValueError(f"{kernel}: a grid of {grid} blocks of {block} threads")
         if len(arguments) != len(code.params):
             raise ValueError(f"{kernel} takes {len(code.params)} arguments, not {len(arguments)}")
+        _check_constants(kernel, code, arguments)
         packed = b"".join(_pack(a, t) for a, t in zip(arguments, code.params, strict=True))
         with self._lock:
             self._prepare(module, kernel, grid, block, shared)
@@ -232,6 +233,36 @@ class Gpu:
             state = ctypes.c_uint32.from_address(base + Thread.STATE).value
             counts.setdefault(names[state], []).append(n)
         return tuple(f"{len(v)} threads {k}: {_ranges(v)}" for k, v in counts.items())
+
+
+def _check_constants(
+    kernel: str, code: KernelCode, arguments: Sequence[int | float | bytes]
+) -> None:
+    """That nothing is written which loads take for constant: a GPU reads those by another cache,
+    whatever barriers there are.
+    """
+    nobody = (0, 0, 0)
+    for which, load in code.constant.items():
+        for other, store in code.written.items():
+            first, second = arguments[which], arguments[other]
+            assert isinstance(first, int)
+            assert isinstance(second, int)
+            begin = max(first, second)
+            if begin >= min(first + code.extents[which], second + code.extents[other]):
+                continue
+            raise EmulatorError(
+                Finding(
+                    "constant-written",
+                    "a kernel writes what it reads as constant",
+                    kernel,
+                    Place(nobody, nobody, load),
+                    Place(nobody, nobody, store),
+                    begin,
+                    0,
+                    "",
+                    (f"arguments {which} and {other} share memory",),
+                )
+            )
 
 
 def _beyond(code: KernelCode, offset: int, info: int) -> str:

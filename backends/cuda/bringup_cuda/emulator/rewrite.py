@@ -46,6 +46,8 @@ class KernelCode:
     granule: log2 of the least number of bytes that an instruction touches.
     stack: bytes that a thread's stack needs at most.
     extents: bytes behind each parameter, where the module says so (`bringup_cuda.extents`).
+    constant, written: of those, parameters that are read as what never changes, and that are
+    written, with an instruction that does so.
     """
 
     params: tuple[str, ...]
@@ -55,6 +57,8 @@ class KernelCode:
     granule: int
     stack: int
     extents: Sequence[int]
+    constant: Mapping[int, str]
+    written: Mapping[int, str]
 
 
 @record
@@ -111,6 +115,8 @@ class _Function:
         #: The kernel's parameter that each pointer was made from.
         self.roots: dict[str, int] = {}
         self.given: list[str] = []
+        self.constant: dict[int, str] = {}
+        self.written: dict[int, str] = {}
 
     @property
     def stack(self) -> int:
@@ -169,6 +175,8 @@ class _Rewriter:
                 min(p.granule for p in parts),
                 sum(p.stack for p in parts),
                 self.extents.get(name, ()),
+                function.constant,
+                function.written,
             )
         return made
 
@@ -319,6 +327,8 @@ class _Rewriter:
         waits = bool(found["how"])
         kind = Access.ATOMIC_READ if waits else Access.READ
         before = self._pause(line) if waits else []
+        if "!invariant.load" in line:
+            self._note(self.function.constant, line, found)
         check = self._checked(line, found, found["type"], kind, align_of(found, found["type"]))
         return [*before, *check, plain(SCOPE.sub("", line))]
 
@@ -327,6 +337,7 @@ class _Rewriter:
         if found["how"]:
             strong = re.search(r" (release|seq_cst)\b", found["tail"] or "")
             kind = Access.ATOMIC_RELEASE if strong else Access.ATOMIC
+        self._note(self.function.written, line, found)
         type = type_of(found["value"])
         check = self._checked(line, found, type, kind, align_of(found, type))
         if self.function.sums and type.endswith(("float", "float>")):
@@ -349,9 +360,16 @@ class _Rewriter:
         strong = re.search(r" (release|acq_rel|seq_cst)\b", found["rest"])
         kind = Access.ATOMIC_RELEASE if strong else Access.ATOMIC
         before = self._pause(line) if found["op"] == "cmpxchg" else []
+        self._note(self.function.written, line, found)
         type = type_of(found["rest"])
         check = self._checked(line, found, type, kind, size_of(type))
         return [*before, *check, plain(SCOPE.sub("", line))]
+
+    def _note(self, what: dict[int, str], line: str, found: re.Match[str]) -> None:
+        """That an access is to a parameter's memory."""
+        which = self.function.roots.get(found["ptr"])
+        if which is not None:
+            what.setdefault(which, line.strip())
 
     def _pause(self, line: str) -> list[str]:
         self.function.waits = True
