@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 import bringup as bu
 from bringup.runtime.compiler import forget
+from bringup_cuda.device import CudaDevice
 from gpu_checks.rows import Row, Way
 
 Array = np.ndarray[Any, Any]
@@ -82,14 +83,18 @@ class Warps(Ours):
 
     name = "bringup, mma.sync"
 
+    @property
+    def _cuda(self) -> CudaDevice:
+        return cast(CudaDevice, self.device.device)
+
     def way(self, row: Row) -> Way | None:
         """See `Peer`."""
-        has = self.device.device.architecture.endswith("a")
+        has = self._cuda.architecture.endswith("a")
         return row.ours if has and row.kind in ("matmul", "fused") else None
 
     def ready(self, way: Way) -> Call:
         """See `Peer`.  The first call compiles, for the architecture that the device then says."""
-        compiled, device = super().ready(way), self.device.device
+        compiled, device = super().ready(way), self._cuda
         whole, ready = device.architecture, False
 
         def run(*operands: Any) -> Any:
