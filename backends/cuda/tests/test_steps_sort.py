@@ -11,7 +11,10 @@ from stepped import assert_same_bits, lowered, run_step
 
 import bringup as bu
 from bringup.dtypes import ALL, DType, bool_, f32, i64
+from bringup.errors import UnsupportedError
+from bringup.runtime.compiler import lower_graph
 from bringup.types import TensorType
+from bringup_cuda.backend import CudaBackend
 
 #: Sizes round lanes, blocks and tiles; along rows and down columns.
 SHAPES: list[tuple[tuple[int, ...], int]] = [
@@ -119,3 +122,10 @@ def test_equal_steps_share_a_kernel() -> None:
     wanted = [np.sort(x), np.sort(y), np.flip(np.sort(columns), -1)]
     for one, other in zip(results, wanted, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_line_too_long_is_refused_with_a_way_out() -> None:
+    graph = bu.trace(bu.sort, bu.uint8[1 << 31])
+    with pytest.raises(UnsupportedError, match="less than 2147483648") as caught:
+        _ = lower_graph(graph, CudaBackend(), "sm_90").asm
+    assert caught.value.fix is not None

@@ -44,6 +44,7 @@ class Segments:
             raise UnsupportedError(
                 f"scatter of {self.rows} updates that may meet: a GPU orders less than {LONGEST}",
                 location=step.location,
+                fix="scatter them in several calls",
             )
         #: A number behind all places, for updates that are dropped.
         self.nowhere = places.size // self.unit

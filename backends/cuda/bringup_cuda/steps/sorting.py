@@ -28,6 +28,7 @@ def sort(emission: Emission, step: OpStep, lines: Lines) -> list[Command]:
         raise UnsupportedError(
             f"sort of {lines.length} elements: a GPU sorts lines of less than {LONGEST}",
             location=step.location,
+            fix="sort parts of the line and merge them, or sort on the host",
         )
     if lines.length == 1 and lines.places is None:
         pairs = zip(lines.operands, lines.results, lines.dtypes, strict=True)
