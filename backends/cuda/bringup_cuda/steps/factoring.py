@@ -231,8 +231,13 @@ class _Solve:
         return self.shop.load(0, unit, *self._place(i, j))
 
     def _column(self, unit: Val, column: Val, x: Val) -> None:
-        """Solve for a column of X, which is built up at ``x``."""
+        """Solve for a column of X, which is built up at ``x`` in the place of that of B: an equation
+        waits for the one before, and had better not for memory as well.
+        """
         shop, b, block = self.shop, self.shop.b, self.shop.block
+        with shop.lanes_over(ZERO, number(self.n)) as row:
+            block.put(shop.load(1, unit, *self._row(row, column)), x, row)
+        block.converge()
         with b.loop(ZERO, number(self.n)) as equations:
             i = equations.index
             with b.loop(block.lane, i, WARP, [shop.real(0.0)]) as known:
@@ -240,10 +245,10 @@ class _Solve:
                 found = block.get(x, known.index, shop.type)
                 known.next(b.fma(factor, found, known.carried[0]))
             total = block.fold_lanes(known.carried[0], b.fadd)
-            value = b.fsub(shop.load(1, unit, *self._row(i, column)), total)
-            if not self.unit:
-                value = b.fdiv(value, self._element(unit, i, i))
             with b.if_then(b.icmp("eq", block.lane, ZERO)):
+                value = b.fsub(block.get(x, i, shop.type), total)
+                if not self.unit:
+                    value = b.fdiv(value, self._element(unit, i, i))
                 block.put(value, x, i)
             block.converge()
         with shop.lanes_over(ZERO, number(self.n)) as row:
