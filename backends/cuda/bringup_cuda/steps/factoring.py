@@ -231,8 +231,9 @@ class _Solve:
         return self.shop.load(0, unit, *self._place(i, j))
 
     def _column(self, unit: Val, column: Val, x: Val) -> None:
-        """Solve for a column of X, which is built up at ``x`` in the place of that of B: an equation
-        waits for the one before, and had better not for memory as well.
+        """Solve for a column of X, which is built up at ``x`` in the place of that of B.
+
+        An equation waits for the one before, and had better not for memory as well.
         """
         shop, b, block = self.shop, self.shop.b, self.shop.block
         with shop.lanes_over(ZERO, number(self.n)) as row:
