@@ -146,7 +146,10 @@ def attention(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         ]
         if bias is not None:
             types.append(dtype[bias])
-        yield _instance(types, {"scale": depth**-0.5, "causal": causal}, ("signed", "small"))
+        attrs: dict[str, Any] = {"scale": depth**-0.5, "causal": causal}
+        yield _instance(types, attrs, ("signed", "small"))
+        if draw.dtype is f32 and queries > 1 and keys > 1:
+            yield _instance(types, {**attrs, "precision": "tf32"}, ("signed", "small"))
 
 
 def resize(row: OpDef, draw: Drawing) -> Iterator[Instance]:

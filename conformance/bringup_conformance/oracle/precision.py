@@ -41,7 +41,7 @@ def _nan_by_last_bits(x: Array) -> Array:
     """Where nothing but bits that tf32 lacks tells a NaN from an infinity."""
     kept = np.uint32(0x7FFFFF >> _LACKING << _LACKING)
     bits = np.ascontiguousarray(x).view(np.uint32).reshape(x.shape)
-    return np.isnan(x) & ((bits & kept) == 0)
+    return np.asarray(np.isnan(x) & ((bits & kept) == 0))
 
 
 def _distance(x: Array) -> Array:

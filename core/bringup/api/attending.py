@@ -9,7 +9,7 @@ from bringup.api.array import Array
 from bringup.api.broadcasting import as_array, common_shape, convert, fit, spread
 from bringup.api.manipulation import reshape
 from bringup.api.promotion import DEFAULT_FLOAT, common
-from bringup.dtypes import DType, bool_
+from bringup.dtypes import DType, Precision, bool_
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 from bringup.types import TensorType
@@ -24,6 +24,7 @@ def attention(
     bias: Array | None = None,
     causal: bool = False,
     scale: float | None = None,
+    precision: Precision = "highest",
 ) -> Array:
     """``softmax(scale * query @ key.T + bias) @ value`` over the last two axes.
 
@@ -33,8 +34,9 @@ def attention(
     bias: of floats, spread likewise and added.
     causal: query i sees the keys up to ``i + m - n``, so the last query sees all.
     scale: ``1 / sqrt(depth)`` by default.
+    precision: of both products, as in `bringup.matmul`; f16 and bf16 work in f32.
 
-    f16 and bf16 work in f32.  A query that sees no key gives NaN.
+    A query that sees no key gives NaN.
 
     >>> q, kv = bu.zeros((1, 1, 2, 4)), bu.asarray([[[[2.0], [4.0]]]])
     >>> bu.nn.attention(q, bu.ones((1, 1, 2, 4)), kv, causal=True).tolist()
@@ -47,12 +49,12 @@ def attention(
     shown = " and ".join(str(v.type) for v in arrays)
     if any(v.ndim != arrays[0].ndim or v.ndim < 2 for v in arrays):
         raise _wrong(f"ranks differ: {shown}", "give all of them (batch, heads, length, depth)")
-    depth = arrays[0].shape[-1]
     added = _hidden(mask, bias, dtype, arrays[0].ndim)
     if added is not None:
         arrays.append(added)
-    factor = 1 / math.sqrt(depth or 1) if scale is None else float(scale)
-    return apply("attention", arrays, {"scale": factor, "causal": bool(causal)})
+    factor = 1 / math.sqrt(arrays[0].shape[-1] or 1) if scale is None else float(scale)
+    attrs = {"scale": factor, "causal": bool(causal), "precision": precision}
+    return apply("attention", arrays, attrs)
 
 
 def _hidden(mask: Array | None, bias: Array | None, dtype: DType, rank: int) -> Array | None:

@@ -88,7 +88,7 @@ def one_of(name: str, type_: TensorType, dtypes: Sequence[DType], what: str = "o
 
 def precision_attr(name: str, operands: Types, attrs: Attrs) -> None:
     """Raise OpTypeError where ``precision`` asks for less than all bits of anything but f32."""
-    wide = attrs["accumulate"]
+    wide = attrs.get("accumulate", operands[0].dtype)
     if attrs["precision"] == "highest" or all(d is f32 for d in (operands[0].dtype, wide)):
         return
     summed = "" if wide is operands[0].dtype else f" summed in {wide}"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from bringup.dtypes import FLOATS, i64
+from bringup.dtypes import FLOATS, Precision, i64
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
-from bringup.ops._checks import listed, one_of
+from bringup.ops._checks import listed, one_of, precision_attr
 from bringup.ops._numeric import Array, via_wider
 from bringup.ops.batching import Flags
 from bringup.ops.build import rows
@@ -46,6 +46,7 @@ def _infer(operands: Types, attrs: Attrs) -> TensorType:
         _check_bias(operands, (*lead, query.shape[-2], key.shape[-2]))
     if not isinstance(attrs["causal"], bool):
         raise OpTypeError(f"attention: causal {attrs['causal']!r} is no bool", fix="use True")
+    precision_attr("attention", operands[:3], attrs)
     return query.with_shape((*lead, query.shape[-2], value.shape[-1]))
 
 
@@ -60,7 +61,13 @@ def _check_bias(operands: Types, scores: tuple[int, ...]) -> None:
 
 @via_wider
 def _reference(
-    query: Array, key: Array, value: Array, *bias: Array, scale: float, causal: bool
+    query: Array,
+    key: Array,
+    value: Array,
+    *bias: Array,
+    scale: float,
+    causal: bool,
+    precision: Precision = "highest",
 ) -> Array:
     scores = np.matmul(query, np.swapaxes(key, -1, -2)) * query.dtype.type(scale)
     for each in bias:
@@ -74,21 +81,26 @@ def _reference(
     return np.asarray(np.matmul(powers / np.sum(powers, axis=-1, keepdims=True), value))
 
 
-def _product(a: Value, b: Value, over: tuple[int, int]) -> Value:
+def _product(a: Value, b: Value, over: tuple[int, int], precision: Precision) -> Value:
     """Dimension ``over[0]`` of the last two of `a` against ``over[1]`` of `b`, in f32 at least."""
     lead = len(a.shape) - 2
     batch = tuple(range(lead))
     contract = ((lead + over[0],), (lead + over[1],))
     result = build.widened(build.splat(0, a.type.with_shape(()))).dtype
     attrs: dict[str, Any] = {"batch": (batch, batch), "contract": contract, "result": result}
-    return rows.dot_general(a, b, **attrs)
+    return rows.dot_general(a, b, **attrs, precision=precision)
 
 
 def _weights(
-    query: Value, key: Value, bias: tuple[Value, ...], scale: float, causal: bool
+    query: Value,
+    key: Value,
+    bias: tuple[Value, ...],
+    scale: float,
+    causal: bool,
+    precision: Precision,
 ) -> Value:
     """How much of each value every query takes, in f32 at least."""
-    scores = _product(query, key, (1, 1))
+    scores = _product(query, key, (1, 1), precision)
     scores = rows.mul(scores, build.like(scores, scale))
     for each in bias:
         scores = rows.add(scores, build.broadcast_to(build.widened(each), scores.shape))
@@ -103,10 +115,16 @@ def _weights(
 
 
 def _decompose(
-    query: Value, key: Value, value: Value, *bias: Value, scale: float, causal: bool
+    query: Value,
+    key: Value,
+    value: Value,
+    *bias: Value,
+    scale: float,
+    causal: bool,
+    precision: Precision,
 ) -> Value:
-    weights = _weights(query, key, bias, scale, causal)
-    return build.convert(_product(weights, build.widened(value), (1, 0)), query.dtype)
+    weights = _weights(query, key, bias, scale, causal, precision)
+    return build.convert(_product(weights, build.widened(value), (1, 0), precision), query.dtype)
 
 
 def _vjp(
@@ -118,14 +136,16 @@ def _vjp(
     *bias: Value,
     scale: float,
     causal: bool,
+    precision: Precision,
 ) -> Cotangents:
-    weights = _weights(query, key, bias, scale, causal)
+    weights = _weights(query, key, bias, scale, causal, precision)
     ct, result, q, k, v = map(build.widened, (ct, result, query, key, value))
     last = len(ct.shape) - 1
     level = build.kept(build.sum_(rows.mul(ct, result), (last,)), (last,), weights.shape)
-    slopes = rows.mul(weights, rows.sub(_product(ct, v, (1, 1)), level))
+    slopes = rows.mul(weights, rows.sub(_product(ct, v, (1, 1), precision), level))
     inner = rows.mul(slopes, build.like(slopes, scale))
-    found = [_product(inner, k, (1, 0)), _product(inner, q, (0, 0)), _product(weights, ct, (0, 0))]
+    factors = (inner, k, (1, 0)), (inner, q, (0, 0)), (weights, ct, (0, 0))
+    found = [_product(*each, precision) for each in factors]
     for each in bias:
         dims = [d for d, n in enumerate(each.shape) if n != weights.shape[d]]
         found.append(build.reshape(build.sum_(slopes, dims), each.shape))
@@ -156,11 +176,19 @@ attention = define(
             "running together; a bias of size 1 in a dimension stretches. causal: query i sees the "
             "keys up to i + (keys − queries), so the last query sees all. f16 and bf16 work in f32 "
             "and are rounded once. A query that sees no key gives NaN, or 0 where there is no key. "
-            "What a hidden key's value of NaN or ±inf does is unspecified."
+            "What a hidden key's value of NaN or ±inf does is unspecified. precision is that of "
+            "both products."
         ),
         attrs=(
             Attr("scale", "float", "factor of the products"),
             Attr("causal", "bool", "hide later keys", default=False),
+            Attr(
+                "precision",
+                "str",
+                "bits of factors of f32 that count; as for dot_general",
+                choices=get_args(Precision),
+                default="highest",
+            ),
         ),
         infer=_infer,
         reference=_reference,

@@ -21,7 +21,7 @@ from bringup.ops.table import find
 from bringup.types import TensorType
 
 f32 = bu.float32
-PRODUCTS = ("dot_general", "convolution")
+PRODUCTS = ("dot_general", "convolution", "attention")
 
 
 def instructions(graph: Graph) -> Iterator[Instr]:
@@ -83,6 +83,10 @@ FUNCTIONS: dict[str, tuple[Callable[..., bu.Array], tuple[TensorType, ...]]] = {
         lambda x, w: bu.nn.conv_transpose(x, w, stride=2, precision="tf32"),
         (f32[2, 4, 9], f32[4, 3, 3]),
     ),
+    "attention": (
+        lambda x, y: bu.nn.attention(x, y, y, causal=True, precision="tf32"),
+        (f32[2, 1, 5, 8], f32[2, 1, 7, 8]),
+    ),
     "conv of images": (lambda x, w: bu.nn.conv(x, w, precision="tf32"), PLANE),
 }
 
@@ -108,7 +112,8 @@ def test_examples_ask_as_one_does(name: str, axes: tuple[int | None, int | None]
     fn, types = FUNCTIONS[name]
     pairs = zip(types, axes, strict=True)
     many = [t if axis is None else f32[5, *t.shape] for t, axis in pairs]
-    assert asked(bu.vmap(fn, in_axes=axes), *many) == ["tf32"]
+    found = asked(bu.vmap(fn, in_axes=axes), *many)
+    assert found == ["tf32"] * (2 if name == "attention" and None in axes else 1)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -222,10 +227,12 @@ def test_wider_sums_are_refused() -> None:
         bu.matmul(x, x, dtype=bu.float64, precision="tf32")
 
 
-def test_convolutions_refuse_likewise() -> None:
+def test_named_products_refuse_likewise() -> None:
     x = bu.ones((1, 1, 2), dtype=bu.float16)
     with pytest.raises(OpTypeError, match="convolution: precision 'tf32' is for products of f32"):
         bu.nn.conv(x, x, precision="tf32")
+    with pytest.raises(OpTypeError, match="attention: precision 'tf32' is for products of f32"):
+        bu.nn.attention(x, x, x, precision="tf32")
 
 
 def test_other_words_are_refused() -> None:
