@@ -415,6 +415,10 @@ class _Fusion:
     def _join(self, a: _Cluster, b: _Cluster, extra: set[Instr]) -> bool:
         """Make ``b`` part of ``a`` if they are one kernel, also together with ``extra``."""
         region = Region(a.region.members | b.region.members, a.region.outputs + b.region.outputs)
+        reads = {*a.reads, *b.reads}.difference(*(m.results for m in extra))
+        # A look at the counts first: full kernels meet every other sibling before they are done.
+        if len(reads) + len(region.outputs) > self.limits.buffers:
+            return False
         if a.weight + b.weight > _MAX_WEIGHT:
             return False
         try:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import pytest
 from growing import LIMITS, graphs, grown, launches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bringup.graph import Graph, Instr
+from bringup.dtypes import f32
+from bringup.graph import Builder, Graph, Instr
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.kernel.limits import Limits
+from bringup.kernel.lower import Lowering, Shape
 from bringup.kernel.verify import verify_kernel
+from bringup.ops.build import rows, splat
 from bringup.passes.check import disagreement, is_strict
 from bringup.program.evaluate import evaluate_launches
 
@@ -149,3 +153,22 @@ def test_limits_cut_what_fusion_would_join() -> None:
     whole = sum(len(launches(g, Limits(), depth=True)) for g in sample(60))
     for limits in LIMITS[1:4]:
         assert sum(len(launches(g, limits, depth=True)) for g in sample(60)) > whole
+
+
+def test_many_readers_of_one_array_are_fused_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that are full already are no longer tried with each of the others."""
+    tried: list[Lowering] = []
+    shape = Lowering.shape
+
+    def counted(lowering: Lowering) -> Shape:
+        tried.append(lowering)
+        return shape(lowering)
+
+    monkeypatch.setattr(Lowering, "shape", counted)
+    builder, readers = Builder(), 300
+    with builder:
+        x = builder.input(f32[5])
+        outputs = [rows.add(x, splat(float(i), f32[5])) for i in range(readers)]
+    made = launches(builder.build(outputs), Limits(), depth=True)
+    assert len(made) <= -(-readers // (Limits().buffers - 1))
+    assert len(tried) <= 3 * readers
