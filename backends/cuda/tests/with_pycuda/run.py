@@ -55,7 +55,8 @@ def commands(tests: list[str]) -> list[list[str]]:
     pytest = [python, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
     if tests:
         return [[*pytest, *tests]]
-    suite = [python, "-m", "bringup_conformance.cli", "run", "--backend=cuda", "--level=smoke"]
+    main = "import sys; from bringup_conformance.cli import main; sys.exit(main())"
+    suite = [python, "-c", main, "run", "--backend=cuda", "--level=smoke"]
     return [[*pytest, str(HERE)], suite]
 
 

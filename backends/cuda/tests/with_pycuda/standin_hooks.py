@@ -128,15 +128,17 @@ class Emulation:
         cache.image_of = looked_at
 
 
-def _unpacked(packed: bytes, types: Any) -> list[bytes] | None:
+def _unpacked(packed: bytes, types: Any) -> list[int | bytes] | None:
     """The arguments in a parameter block, aligned as C aligns them; None if it is another size."""
     from bringup_cuda.emulator.irtext import size_of
 
-    at, made = 0, []
+    at = 0
+    made: list[int | bytes] = []
     for type_ in types:
         size = size_of(type_)
         at = -(-at // size) * size
-        made.append(packed[at : at + size])
+        value = packed[at : at + size]
+        made.append(int.from_bytes(value, "little") if type_.startswith("ptr") else value)
         at += size
     return made if at == len(packed) else None
 
