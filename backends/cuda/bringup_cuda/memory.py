@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ class Block:
         return f"<{state}block of {self.nbytes} bytes at {self.address:#x}>"
 
 
+@lru_cache(1024)
 def size_class(nbytes: int) -> int:
     """The size that an allocation of ``nbytes > 0`` bytes is rounded up to.
 

@@ -313,11 +313,14 @@ def test_the_ptx_of_a_program_is_what_lower_shows(
     assert image == made.asm.encode() + b"\0"
 
 
-def test_this_machine_gets_a_reason_of_one_line() -> None:
-    with pytest.raises(NoHardware) as caught:
-        CudaBackend().devices()
-    assert str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_this_machine_has_a_gpu_or_gets_a_reason_of_one_line() -> None:
+    try:
+        found = CudaBackend().devices()
+    except NoHardware as absent:
+        assert str(absent)
+        assert "\n" not in str(absent)
+    else:
+        assert all(gpu.product for gpu in found)
 
 
 def test_capabilities_need_no_hardware_and_differ_by_architecture(
