@@ -300,7 +300,7 @@ PROGRAMS: dict[str, tuple[Fn, tuple[TensorType, ...]]] = {
     "batch": (lambda x, w: x @ w, (float16[8, 512, 512],) * 2),
     "convolution": (
         lambda x, w: bu.nn.conv(x, w, layout="NHWC"),
-        (float16[8, 56, 56, 64], float16[1, 1, 64, 64]),
+        (float16[8, 58, 58, 64], float16[3, 3, 64, 256]),
     ),
 }
 

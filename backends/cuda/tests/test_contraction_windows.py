@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from emulated import translated
 from test_contraction import ARCHITECTURES, check
 
 import bringup as bu
 from bringup import float16, float32, float64
 from bringup.dtypes import DType
+from bringup_cuda.contraction import planning
 
 Fn = Callable[..., Any]
 
@@ -51,6 +53,19 @@ def test_epilogues_of_convolutions(dtype: DType) -> None:
 
     made = check(fn, dtype[2, 4, 10, 10], dtype[8, 4, 3, 3], dtype[8], dtype[2, 8, 8, 8])
     assert len(made.launches) == 1
+
+
+def test_channels_that_are_last_are_copied_side_by_side() -> None:
+    """The inner axes begin with them, as the op has them; patches lie along them in memory."""
+    types = float16[2, 18, 18, 64], float16[3, 3, 64, 32]
+    program, _ = translated(lambda x, w: bu.nn.conv(x, w, layout="NHWC"), types)
+    (kernel,) = program.kernels
+    planned = planning.plan(kernel, "sm_90")
+    assert planned is not None
+    assert [(p.asynchronous, p.lanes, p.along) for p in planned.plans] == [
+        (True, 8, True),
+        (True, 8, False),
+    ]
 
 
 @pytest.mark.parametrize("form", ["plain", "strided", "channels last"])

@@ -75,7 +75,24 @@ def recognise(kernel: Kernel, clips: Mapping[Axis, Expr] | None = None) -> Contr
     store = kernel.stages[-1].stores[0].index
     if run(store, columns) < run(store, rows):
         sides = sides[::-1]
-    return Contraction(kernel, batch, *sides, kernel.stages[0].axes, fold, clips or {})
+    inner = _ordered(kernel.stages[0].axes, steps_of(body, body.outputs[0]))
+    return Contraction(kernel, batch, *sides, inner, fold, clips or {})
+
+
+def _ordered(axes: Axes, steps: Iterable[Instr]) -> Axes:
+    """Inner axes with the one last along which most loads read neighbours: channels of patches are
+    not where the fold has them if they are last in memory.
+    """
+    loads = [step.attrs["index"] for step in steps if step.op.name == "load"]
+
+    def beside(place: int) -> tuple[int, int]:
+        axis = axes[place]
+        return sum(axis.size > 1 and index.coefficient(axis) == 1 for index in loads), place
+
+    best = max(range(len(axes)), key=beside)
+    if not beside(best)[0]:
+        return axes
+    return (*axes[:best], *axes[best + 1 :], axes[best])
 
 
 def _product(kernel: Kernel) -> tuple[Fold, Graph, tuple[Value, Value]] | None:
