@@ -9,6 +9,7 @@ units; long ones are shared among threads through ``bringup_parallel``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from bringup.graph import Literal, attrs_key
 from bringup.kernel.form import Kernel
@@ -78,7 +79,7 @@ class _Generator:
         self.program = program
         self.constants = dict(_constants(program, 0))
         self.literals = [literal for p in _programs(program) for literal in p.constants]
-        self.target = target
+        self.target = replace(target, threads=threads)
         self.threads = threads
         self.traced = traced
         self.module = Module()

@@ -15,6 +15,7 @@ THREADS_VARIABLE = "BRINGUP_THREADS"
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _SELF = Path("/proc/self/cgroup")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 def threads(most: int) -> int:
@@ -59,6 +60,15 @@ def memory(root: Path = _CGROUPS, membership: Path = _SELF) -> int:
             if words and words[0].isdecimal():
                 size = min(size, int(words[0]))
     return size
+
+
+def core_cache(folder: Path = _CACHES, default: int = 1 << 20) -> int:
+    """Bytes of the second-level cache, where the system tells."""
+    for cache in sorted(folder.glob("index*")):
+        level, size = _words(cache / "level"), _words(cache / "size")
+        if level == ["2"] and size and size[0][:-1].isdecimal() and size[0][-1] == "K":
+            return int(size[0][:-1]) << 10
+    return default
 
 
 def _groups(root: Path, membership: Path, controller: str) -> Iterator[str]:

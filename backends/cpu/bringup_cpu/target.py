@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
+from functools import cache
 
 from bringup.errors import UnsupportedError
 from bringup.llvm.schedule import LoopTarget
 from bringup.records import record
+from bringup_cpu import host
 
 #: LLVM names for levels of x86-64, and the widths and numbers of their vector registers.
 _NAMED = {
@@ -36,8 +39,13 @@ def target(name: str = "") -> CpuTarget:
     return CpuTarget(name, _NAMED[name])
 
 
+@cache
 def host_loops() -> LoopTarget:
-    """Vector registers of this CPU."""
+    """Vector registers and cache of this CPU."""
+    return replace(_host_registers(), cache_bytes=host.core_cache())
+
+
+def _host_registers() -> LoopTarget:
     if platform.machine() not in _X86:
         return LoopTarget(vector_bits=128, registers=32)
     from bringup.llvm.host.engine import host_features

@@ -171,6 +171,20 @@ def _merge_stage(stage: Stage) -> Stage:
         stage = map_stage(stage, change, (*stage.axes[:at], axis, *stage.axes[at + 2 :]))
 
 
+def merge_neighbours(stage: Stage, axes: tuple[Axis, ...]) -> tuple[Stage, tuple[Axis, ...]]:
+    """The stage with neighbours among ``axes`` merged where no index of it tells them apart, and
+    what becomes of those axes; those of size 1 vanish.
+    """
+    axes = tuple(a for a in axes if a.size > 1)
+    while True:
+        found = _pair(axes, lambda s=stage: expressions(s))  # type: ignore[misc]
+        if found is None:
+            return stage, axes
+        at, axis, change = found
+        axes = (*axes[:at], axis, *axes[at + 2 :])
+        stage = map_stage(stage, change, stage.axes)
+
+
 def _renumber(kernel: Kernel) -> Kernel:
     grid = tuple(Axis(i, a.size) for i, a in enumerate(kernel.grid))
     table = dict(zip(kernel.grid, grid, strict=True))

@@ -191,6 +191,10 @@ class BodyEmitter:
     def _offset(self, axis: Axis, position: Position) -> int:
         return position[self.tiled.index(axis)] if axis in self.tiled else 0
 
+    def _place(self, axis: Axis, _position: Position, frame: Frame) -> Val:
+        """The value of an axis at a position, but for the tile's steps along it."""
+        return frame.bases[axis]
+
     def scalar(
         self, expr: Expr, position: Position, frame: Frame, loaded: Sequence[Value] = ()
     ) -> Val:
@@ -202,7 +206,7 @@ class BodyEmitter:
                 tile = next((t for t in frame.tiles if t.axis == atom), None)
                 if tile is not None:
                     constant += c * tile.step * self._offset(atom, position)
-                part = frame.bases[atom]
+                part = self._place(atom, position, frame)
             elif isinstance(atom, Div | Mod):
                 part = self._divided(atom, self.scalar(atom.of, position, frame, loaded))
             else:

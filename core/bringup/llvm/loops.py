@@ -54,6 +54,12 @@ def emit_kernel(
     """
     if not kernel.points:
         return NativeKernel(name, 0, 0, 0)
+    if not clips and any(f.product for f in kernel.stages[0].folds):
+        from bringup.llvm.packed import emit_packed
+
+        packed = emit_packed(module, kernel, name, target)
+        if packed is not None:
+            return packed
     clips = clips or {}
     clipped = frozenset[Axis]().union(*(stop.axes() for stop in clips.values()))
     return _KernelEmitter(module, schedule(kernel, target, clipped), name, clips).run()

@@ -22,10 +22,14 @@ class LoopTarget:
 
     vector_bits: width of a vector register.
     registers: how many there are.
+    cache_bytes: of the cache that a core has for itself, the larger one.
+    threads: that share the work; how it is cut into units may follow from it, never a result.
     """
 
     vector_bits: int = 128
     registers: int = 16
+    cache_bytes: int = 1 << 20
+    threads: int = 1
 
 
 @record
@@ -85,15 +89,15 @@ def schedule(
     full = max(4, min(64, target.vector_bits // max(widest, 8)))
     looping = [s for s in kernel.stages if s.axes]
     shared = [a for a in kernel.grid if a not in one_by_one]
-    best_grid = max(shared, key=lambda a: (_score(kernel.stages, a, full), a.id), default=None)
+    best_grid = max(shared, key=lambda a: (score(kernel.stages, a, full), a.id), default=None)
     if best_grid is None and not looping:
         return Schedule(kernel, 1, None, 1, None, None, 1)
     if _is_map(kernel):
         return _map_schedule(kernel, full)
-    inner_score = sum(max(_score([s], a, full) for a in s.axes) for s in looping)
+    inner_score = sum(max(score([s], a, full) for a in s.axes) for s in looping)
     if best_grid is not None and not looping:
         return _grid_schedule(kernel, best_grid, full, target, shared)
-    if best_grid is not None and _score(kernel.stages, best_grid, full) > inner_score:
+    if best_grid is not None and score(kernel.stages, best_grid, full) > inner_score:
         return _grid_schedule(kernel, best_grid, full, target, shared)
     return _inner_schedule(kernel, full, target, shared)
 
@@ -123,7 +127,7 @@ def _accesses(stage: Stage) -> Iterator[tuple[Expr, frozenset[Axis]]]:
         yield store.index, frozenset()
 
 
-def _score(stages: Iterable[Stage], axis: Axis, lanes: int) -> float:
+def score(stages: Iterable[Stage], axis: Axis, lanes: int) -> float:
     """How well memory accesses go with running ``axis`` across lanes, per grid point."""
     total = 0.0
     for stage in stages:
@@ -145,7 +149,7 @@ def _grid_with_last(kernel: Kernel, axis: Axis) -> Kernel:
 
 
 def _map_schedule(kernel: Kernel, full: int) -> Schedule:
-    lane = max(kernel.grid, key=lambda a: (_score(kernel.stages, a, full), a.id))
+    lane = max(kernel.grid, key=lambda a: (score(kernel.stages, a, full), a.id))
     lanes = min(full, _power_of_two(lane.size))
     size = sum(len(s.body) for s in kernel.stages)
     columns = 4 if size <= 24 else 2 if size <= 64 else 1
@@ -254,7 +258,7 @@ def _inner_schedule(
 def _best_last(stage: Stage, full: int) -> Stage:
     if len(stage.axes) < 2:
         return stage
-    best = max(stage.axes, key=lambda a: (_score([stage], a, full), a.id))
+    best = max(stage.axes, key=lambda a: (score([stage], a, full), a.id))
     order = [a for a in stage.axes if a != best] + [best]
     return replace(stage, axes=tuple(order))
 
@@ -282,4 +286,4 @@ def _shares(load: Instr, axis: Axis, stage: Stage, data: Mapping[Instr, frozense
     return axis not in used and bool(used & set(stage.axes))
 
 
-__all__ = ["LoopTarget", "Schedule", "Tile", "schedule"]
+__all__ = ["LoopTarget", "Schedule", "Tile", "schedule", "score"]

@@ -1,0 +1,185 @@
+"""Products by packed panels: layouts, edges of tiles and blocks, dtypes, what is fused, targets.
+
+Whole numbers, so that every order of a sum gives the same bits; the blocks are made small, so that
+small arrays have several of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bringup as bu
+from bringup.dtypes import DType, bf16, f16, f32, f64, i8, i32, i64, u32
+from bringup.llvm import blocking, packed
+from bringup.llvm.blocking import Blocking
+from bringup.llvm.schedule import LoopTarget
+
+Array = np.ndarray[Any, Any]
+LAYOUTS: dict[str, tuple[Callable[[Any, Any], Any], bool, bool]] = {
+    "nn": (lambda x, y: x @ y, False, False),
+    "nt": (lambda x, y: x @ y.mT, False, True),
+    "tn": (lambda x, y: x.mT @ y, True, False),
+    "tt": (lambda x, y: x.mT @ y.mT, True, True),
+}
+
+
+@pytest.fixture(autouse=True)
+def plans(monkeypatch: Any) -> list[Blocking]:
+    """Small blocks of inner indices, and small units; what was planned."""
+    made: list[Blocking] = []
+
+    def cut(contraction: Any, target: LoopTarget) -> Blocking | None:
+        found = blocking.blocking(contraction, target)
+        if found is not None:
+            small = replace(found, rows=2 * found.tile.rows, columns=2 * found.tile.columns)
+            made.append(small)
+            return small
+        return None
+
+    monkeypatch.setattr(blocking, "_LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(blocking, "_LEAST_ROWS", 2)
+    monkeypatch.setattr(blocking, "_LEAST_DEPTH", 2)
+    monkeypatch.setattr(blocking, "_DEPTH_BYTES", 4 * 37)
+    monkeypatch.setattr(packed, "blocking", cut)
+    return made
+
+
+def draw(dtype: DType, *shape: int, seed: int = 0) -> Array:
+    low = 0 if dtype.kind == "uint" else -3
+    return np.random.default_rng(seed).integers(low, 4, shape).astype(dtype.numpy)
+
+
+def wide(x: Array) -> Array:
+    return x.astype(np.float64)
+
+
+def swapped(x: Array, turn: bool) -> Array:
+    return np.ascontiguousarray(np.swapaxes(x, -1, -2)) if turn else x
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(33, 37, 40), (29, 74, 129), (64, 16, 17), (2, 90, 5), (31, 111, 66)]
+)
+def test_layouts_and_edges(layout: str, m: int, k: int, n: int, plans: list[Blocking]) -> None:
+    product, left, right = LAYOUTS[layout]
+    x, y = draw(f32, 3, m, k), draw(f32, 3, k, n, seed=1)
+    made = bu.jit(product, device="cpu")(swapped(x, left), swapped(y, right))
+    np.testing.assert_array_equal(made, wide(x) @ wide(y))
+    assert plans
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [f64, f16, bf16, i32, i64, u32], ids=str)
+def test_dtypes(layout: str, dtype: DType, plans: list[Blocking]) -> None:
+    product, left, right = LAYOUTS[layout]
+    x, y = draw(dtype, 45, 50), draw(dtype, 50, 39, seed=1)
+    made = bu.jit(product, device="cpu")(swapped(x, left), swapped(y, right))
+    np.testing.assert_array_equal(wide(np.asarray(made)), wide((wide(x) @ wide(y)).astype(x.dtype)))
+    assert plans
+
+
+def test_bytes_into_words(plans: list[Blocking]) -> None:
+    x, y = draw(i8, 40, 50), draw(i8, 50, 39, seed=1)
+    made = bu.jit(lambda x, y: bu.matmul(x, y, dtype=bu.int32), device="cpu")(x, y)
+    np.testing.assert_array_equal(made, wide(x) @ wide(y))
+    assert plans
+
+
+def test_what_is_fused_before_and_after(plans: list[Blocking]) -> None:
+    x, y, bias = draw(f32, 50, 60), draw(f32, 70, 60, seed=1), draw(f32, 40, seed=2)
+    rest, rows = draw(f32, 41, 40, seed=3), draw(i32, 41, seed=4)
+
+    def layer(x: Any, y: Any, bias: Any, rest: Any, rows: Any) -> Any:
+        total = (x[3:44, ::-1] * 2) @ (y[5:45] + 1).mT + bias
+        return bu.maximum(total, 0) + rest, bu.astype(total, bu.int32) + rows[:, None]
+
+    total = (wide(x)[3:44, ::-1] * 2) @ (wide(y)[5:45] + 1).T + bias
+    both = bu.jit(layer, device="cpu")(x, y, bias, rest, rows)
+    for made, expected in zip(
+        both, (np.maximum(total, 0) + rest, total + rows[:, None]), strict=True
+    ):
+        np.testing.assert_array_equal(made, expected)
+    assert plans
+
+
+def test_masks_inside_factors(plans: list[Blocking]) -> None:
+    x, y = draw(f32, 30, 35), draw(f32, 70, 70, seed=1)
+    double = bu.jit(lambda x, y: bu.concat([x, x[:, ::-1]], axis=1) @ bu.triu(y), device="cpu")
+    expected = np.concatenate([wide(x), wide(x)[:, ::-1]], axis=1) @ np.triu(wide(y))
+    np.testing.assert_array_equal(double(x, y), expected)
+    assert plans
+
+
+def test_negative_zeros_stay(plans: list[Blocking]) -> None:
+    x, y = np.full((40, 80), -1, np.float32), np.zeros((80, 40), np.float32)
+    assert np.signbit(np.asarray(bu.jit(lambda x, y: x @ y, device="cpu")(x, y))).all()
+    assert plans[0].cut.blocks > 1
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(("size", "stride"), [(7, 1), (9, 2), (19, 1), (37, 2), (34, 3)])
+def test_convolutions(layout: str, size: int, stride: int, plans: list[Blocking]) -> None:
+    x, w = draw(f32, 2, 6, 11, size), draw(f32, 18, 6, 3, 3, seed=1)
+    windows = np.lib.stride_tricks.sliding_window_view(wide(x), (3, 3), axis=(2, 3))
+    expected = np.einsum("nchwij,ocij->nohw", windows[:, :, ::stride, ::stride], wide(w))
+    if layout == "NHWC":
+        x = np.ascontiguousarray(np.moveaxis(x, 1, 3))
+        w = np.ascontiguousarray(w.transpose(2, 3, 1, 0))
+        expected = np.moveaxis(expected, 1, 3)
+    made = bu.jit(lambda x, w: bu.nn.conv(x, w, stride=stride, layout=layout), device="cpu")(x, w)
+    np.testing.assert_array_equal(made, expected)
+    assert plans
+
+
+@pytest.mark.parametrize(("bits", "registers"), [(128, 16), (256, 16), (128, 32)])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_narrower_vectors(
+    bits: int, registers: int, layout: str, plans: list[Blocking], monkeypatch: Any
+) -> None:
+    target = LoopTarget(vector_bits=bits, registers=registers)
+    monkeypatch.setattr("bringup_cpu.device.host_loops", lambda: target)
+    product, left, right = LAYOUTS[layout]
+    for dtype in (f32, f64):
+        x, y = draw(dtype, 45, bits), draw(dtype, bits, 39 + registers, seed=1)
+        made = bu.jit(product, device="cpu")(swapped(x, left), swapped(y, right))
+        np.testing.assert_array_equal(made, wide(x) @ wide(y))
+    assert plans
+
+
+def test_the_order_of_sums_does_not_depend_on_threads_or_caches(monkeypatch: Any) -> None:
+    monkeypatch.undo()
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(s).astype(np.float32) for s in ((300, 900), (900, 310)))
+    found, plans = [], []
+    for threads, bytes_ in ((1, 1 << 21), (7, 1 << 17)):
+
+        def planned(contraction: Any, target: LoopTarget, t: int = threads, c: int = bytes_) -> Any:
+            plans.append(blocking.blocking(contraction, replace(target, threads=t, cache_bytes=c)))
+            return plans[-1]
+
+        monkeypatch.setattr(packed, "blocking", planned)
+        made = bu.jit(lambda x, y, t=threads: (x @ y) * 2.0**t / 2**t, device="cpu")(x, y)
+        found.append(np.asarray(made))
+    assert plans[0].rows * plans[0].columns > 2 * plans[1].rows * plans[1].columns
+    np.testing.assert_array_equal(*found)
+
+
+def test_small_products_are_not_packed() -> None:
+    from bringup.kernel.contraction import recognise
+
+    def plan(m: int, k: int, n: int) -> Blocking | None:
+        kernels = bu.jit(lambda x, y: x @ y, device="cpu").lower(bu.float32[m, k], bu.float32[k, n])
+        found = recognise(kernels.kernels[0])
+        assert found is not None
+        return blocking.blocking(found, LoopTarget(512, 32))
+
+    assert plan(16, 64, 64) is not None  # the fixture's limits
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocking, "_LEAST_PRODUCTS", 1 << 17)
+        assert plan(16, 64, 64) is None

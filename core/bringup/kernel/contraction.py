@@ -1,0 +1,153 @@
+"""What of a kernel is a contraction: its rows, columns, batch and inner axes, and its two factors.
+
+Read from the fused kernel form alone: the first stage folds a product of two values; whatever
+computes each of them is its prologue, the stages after are the epilogue.  A convolution has several
+axes of each sort and needs nothing else: its patches are index maps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from bringup.graph import Graph, Instr, Value
+from bringup.kernel.axes import merge_neighbours
+from bringup.kernel.form import Fold, Kernel, Stage, Store
+from bringup.kernel.index import ZERO, Axis, Expr
+from bringup.records import record
+
+Axes = tuple[Axis, ...]
+
+
+@record
+class Factor:
+    """One side of the products.
+
+    value: of the folding stage's body.  axes: its own axes, rows or columns.
+    """
+
+    value: Value
+    axes: Axes
+
+
+@record
+class Contraction:
+    """A kernel as sums of products: ``out[batch, rows, columns] = Σ left[rows] · right[columns]``.
+
+    left: has the rows.  right: has the columns, along which results lie side by side in memory, if
+    along either.
+    """
+
+    kernel: Kernel
+    batch: Axes
+    left: Factor
+    right: Factor
+    inner: Axes
+    fold: Fold
+
+    @property
+    def epilogue(self) -> tuple[Stage, ...]:
+        """What happens to a sum."""
+        return self.kernel.stages[1:]
+
+
+@record
+class Panel:
+    """A factor alone, as a matrix: its own axes by the inner ones.
+
+    body: has the factor as output.  axes, inner: in order; neighbours that no index tells apart are
+    one.
+    """
+
+    body: Graph
+    axes: Axes
+    inner: Axes
+
+
+def size(axes: Iterable[Axis]) -> int:
+    """Points of a space."""
+    return math.prod(axis.size for axis in axes)
+
+
+def recognise(kernel: Kernel) -> Contraction | None:
+    """The kernel as a contraction; None if it has another form, or no row or column to share."""
+    made = _product(kernel)
+    if made is None:
+        return None
+    fold, body, (x, y) = made
+    of_left, of_right = (_axes_of(steps_of(body, v)) for v in (x, y))
+    rows = tuple(a for a in kernel.grid if a in of_left and a not in of_right)
+    columns = tuple(a for a in kernel.grid if a in of_right and a not in of_left)
+    if size(rows) < 2 or size(columns) < 2:
+        return None
+    batch = tuple(a for a in kernel.grid if a not in rows and a not in columns)
+    sides = Factor(x, rows), Factor(y, columns)
+    store = kernel.stages[-1].stores[0].index
+    if run(store, columns) < run(store, rows):
+        sides = sides[::-1]
+    return Contraction(kernel, batch, *sides, kernel.stages[0].axes, fold)
+
+
+def panel(contraction: Contraction, factor: Factor) -> Panel:
+    """A factor alone, its axes merged as far as its own indices allow."""
+    body = contraction.kernel.stages[0].body
+    alone = Graph((), steps_of(body, factor.value), (factor.value,))
+    stage = Stage((), alone, (Store(0, ZERO),))
+    stage, axes = merge_neighbours(stage, factor.axes)
+    stage, inner = merge_neighbours(stage, contraction.inner)
+    return Panel(stage.body, axes, inner)
+
+
+def _product(kernel: Kernel) -> tuple[Fold, Graph, tuple[Value, Value]] | None:
+    first = kernel.stages[0]
+    if len(first.sinks) != 1 or not kernel.points or first.trips < 2:
+        return None
+    (fold,) = first.sinks
+    made = first.body.outputs[0].producer
+    if not isinstance(fold, Fold) or not fold.product or made is None or made.op.name != "mul":
+        return None
+    if made.result.dtype is not fold.dtype or (fold.dtype.is_float and fold.dtype.bits < 32):
+        return None
+    rest = kernel.stages[1:]
+    if not rest or any(s.axes or s.folds for s in rest) or not rest[-1].stores:
+        return None
+    if any(d.role == "tile" for d in kernel.buffers):
+        return None
+    x, y = made.operands
+    return fold, first.body, (x, y)
+
+
+def steps_of(body: Graph, value: Value) -> tuple[Instr, ...]:
+    """The instructions of a body that compute a value, in order."""
+    wanted = {value}
+    found: list[Instr] = []
+    for instr in reversed(body.instrs):
+        if not wanted.isdisjoint(instr.results):
+            found.append(instr)
+            wanted.update(instr.operands)
+    return tuple(reversed(found))
+
+
+def _axes_of(steps: Iterable[Instr]) -> frozenset[Axis]:
+    axes: set[Axis] = set()
+    for instr in steps:
+        if "index" in instr.attrs:
+            axes |= instr.attrs["index"].axes()
+        for bound in instr.attrs.get("mask", ()):
+            axes |= bound.expr.axes()
+    return frozenset(axes)
+
+
+def run(index: Expr, axes: Axes) -> int:
+    """How many neighbours along axes, the last fastest, lie side by side in memory."""
+    length = 1
+    for axis in reversed(axes):
+        if axis.size == 1:
+            continue
+        if index.coefficient(axis) != length:
+            break
+        length *= axis.size
+    return length
+
+
+__all__ = ["Contraction", "Factor", "Panel", "panel", "recognise", "run", "size", "steps_of"]

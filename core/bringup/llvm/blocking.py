@@ -1,0 +1,164 @@
+"""How a contraction is cut for packed panels: the tile in registers, the block in a core's cache.
+
+The inner indices are cut by the machine's caches alone, since that says in which order a sum is
+added; how rows and columns are cut into units also follows from the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cache
+
+from bringup.kernel.contraction import Axes, Contraction, size
+from bringup.llvm.microkernel import TileShape
+from bringup.llvm.schedule import LoopTarget
+from bringup.records import record
+
+#: Bytes that the inner indices of a block are long: panels of it share the first-level cache.
+_DEPTH_BYTES = 1536
+#: Additions in a row into one sum, as `bringup.llvm.loops` declares them.
+_LONGEST = 8192
+#: Below so many products the loops without packing are as fast.
+_LEAST_PRODUCTS = 1 << 17
+_LEAST_ROWS = 16
+_LEAST_DEPTH = 16
+#: What packing an element costs, and starting a unit, in vectors of products.
+_PACK = 1.0
+_START = 2000
+_MOST_ROWS = 14
+#: What a worker may fill of the cache beyond its own, in sizes of that.
+_SHARED = 4
+
+
+@record
+class Cut:
+    """The inner axes in blocks: those outside ``level`` one by one, that axis in pieces."""
+
+    axes: Axes
+    level: int
+    piece: int
+
+    @property
+    def tail(self) -> int:
+        """Inner indices for each place on the axis that is cut."""
+        return size(self.axes[self.level + 1 :])
+
+    @property
+    def pieces(self) -> int:
+        """Of that axis."""
+        return -(-self.axes[self.level].size // self.piece)
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return size(self.axes[: self.level]) * self.pieces
+
+    @property
+    def depth(self) -> int:
+        """Inner indices of a block, at most."""
+        return self.piece * self.tail
+
+
+@record
+class Blocking:
+    """rows, columns: of a unit, whole tiles."""
+
+    tile: TileShape
+    cut: Cut
+    rows: int
+    columns: int
+
+
+def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
+    """How to cut a contraction; None where packing does not pay."""
+    dtype = contraction.fold.dtype
+    rows, columns = size(contraction.left.axes), size(contraction.right.axes)
+    inner = size(contraction.inner)
+    if contraction.fold.kind != "add" or dtype.bits < 32:
+        return None
+    if min(rows, columns) < _LEAST_ROWS or inner < _LEAST_DEPTH:
+        return None
+    if rows * columns * inner < _LEAST_PRODUCTS:
+        return None
+    cut = _cut(contraction.inner, _DEPTH_BYTES * 8 // dtype.bits)
+    if cut.depth + cut.blocks > _LONGEST:
+        return None
+    lanes = target.vector_bits // dtype.bits
+    tile = _tile(rows, columns, lanes, target.registers)
+    members = size(contraction.batch)
+    return _units((members, rows, columns, inner), tile, cut, target, dtype.bits // 8)
+
+
+def _cut(axes: Axes, most: int) -> Cut:
+    level = next(n for n in range(len(axes)) if size(axes[n + 1 :]) <= most)
+    tail = size(axes[level + 1 :])
+    pieces = -(-axes[level].size // max(1, most // tail))
+    return Cut(axes, level, -(-axes[level].size // pieces))
+
+
+def _tile(rows: int, columns: int, lanes: int, registers: int) -> TileShape:
+    """The tile that covers rows and columns in the least time."""
+    best: tuple[float, TileShape] | None = None
+    for vectors in (2, 1, 3):
+        most = min((registers - vectors - 1) // vectors, _MOST_ROWS)
+        for count in range(most, most // 2, -1):
+            tile = TileShape(count, vectors, lanes)
+            many = -(-rows // count) * -(-columns // tile.columns)
+            # Two products and two loads may begin at a time.
+            turn = max(count * vectors, count + vectors) / 2 + 0.5
+            cost = many * turn
+            if best is None or cost < best[0] * 0.995:
+                best = (cost, tile)
+    assert best is not None
+    return best[1]
+
+
+def _parts(tiles: int) -> Iterator[int]:
+    """Every number of tiles in a unit that gives another number of units."""
+    last = 0
+    for units in range(1, tiles + 1):
+        count = -(-tiles // units)
+        if count != last:
+            yield count
+        last = count
+
+
+def _fits(unit: Blocking, bytes_each: int, cache_bytes: int) -> bool:
+    """Whether the rows of a block stay in a core's cache while its columns stream through."""
+    rows, columns = unit.rows * unit.cut.depth, unit.columns * unit.cut.depth
+    sums = unit.rows * unit.columns if unit.cut.blocks > 1 else 0
+    near = rows + 2 * unit.tile.columns * unit.cut.depth
+    total = rows + columns + sums
+    return 2 * near * bytes_each <= cache_bytes and total * bytes_each <= _SHARED * cache_bytes
+
+
+@cache
+def _units(
+    sizes: tuple[int, int, int, int],
+    tile: TileShape,
+    cut: Cut,
+    target: LoopTarget,
+    bytes_each: int,
+) -> Blocking:
+    members, rows, columns, inner = sizes
+    down, across = -(-rows // tile.rows), -(-columns // tile.columns)
+    best: tuple[float, Blocking] | None = None
+    for i in _parts(down):
+        for j in _parts(across):
+            unit = Blocking(tile, cut, i * tile.rows, j * tile.columns)
+            if not _fits(unit, bytes_each, target.cache_bytes) and i + j > 2:
+                continue
+            products = unit.rows * unit.columns / tile.lanes / 2
+            cost = (products + (unit.rows + unit.columns) * _PACK) * inner + _START
+            units = members * -(-down // i) * -(-across // j)
+            rounds = math.ceil(units / target.threads)
+            # A thread that comes late costs less where there is more to share.
+            total = rounds * cost * (1 + 0.02 / rounds)
+            if best is None or total < best[0]:
+                best = (total, unit)
+    assert best is not None
+    return best[1]
+
+
+__all__ = ["Blocking", "Cut", "blocking"]

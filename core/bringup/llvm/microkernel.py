@@ -1,0 +1,93 @@
+"""The innermost loops of packed products: a tile of sums kept in registers.
+
+A panel of the left factor holds, for each inner index, the elements of so many rows one after the
+other, a panel of the right factor those of so many columns.  The tile is as many sums as there are
+registers for, less a few; each turn of the loop loads a vector or two of the right panel, spreads
+each element of the left one, and adds the products.
+"""
+
+from __future__ import annotations
+
+from bringup.dtypes import DType
+from bringup.llvm import text as ir
+from bringup.llvm.scalar import combine, identity, register_type
+from bringup.llvm.text import Builder, Callee, Module, Param, Val, const, vec
+from bringup.records import record
+
+
+@record
+class TileShape:
+    """Sums in registers: ``rows`` by ``vectors`` of ``lanes`` columns."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of the tile."""
+        return self.vectors * self.lanes
+
+
+def micro_kernel(module: Module, dtype: DType, shape: TileShape) -> Callee:
+    """``void (ptr a, ptr b, ptr c, i64 count, i1 first)``: a tile of products over ``count`` inner
+    indices, written to ``c`` row by row if it is the first, else added to what is there.
+    """
+    name = f"bringup.product.{dtype}.{shape.rows}x{shape.vectors}x{shape.lanes}"
+    found = module.functions.get(name)
+    if found is None:
+        params: list[Param] = [("a", ir.ptr, "noalias"), ("b", ir.ptr, "noalias")]
+        params += [("c", ir.ptr, "noalias"), ("count", ir.i64), ("first", ir.i1)]
+        found = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
+        _Micro(Builder(found.block("entry")), dtype, shape).fill(*found.args)
+    return found.callee
+
+
+class _Micro:
+    def __init__(self, b: Builder, dtype: DType, shape: TileShape) -> None:
+        self.b = b
+        self.dtype = dtype
+        self.shape = shape
+        self.element = register_type(dtype)
+        self.places = [(r, v) for r in range(shape.rows) for v in range(shape.vectors)]
+
+    def fill(self, a: Val, other: Val, c: Val, count: Val, first: Val) -> None:
+        b, shape = self.b, self.shape
+        start = identity("add", self.dtype, shape.lanes)
+        with b.loop(const(ir.i64, 0), count, carried=[start] * len(self.places)) as loop:
+            left = b.gep(a, b.mul(loop.index, const(ir.i64, shape.rows)), self.element)
+            right = b.gep(other, b.mul(loop.index, const(ir.i64, shape.columns)), self.element)
+            vectors = [self._vector(right, v) for v in range(shape.vectors)]
+            sums: list[Val] = []
+            for r in range(shape.rows):
+                number = b.load(self.element, b.gep(left, r, self.element), self.element.bits // 8)
+                spread = b.splat(number, shape.lanes)
+                for v, vector in enumerate(vectors):
+                    sums.append(self._step(spread, vector, loop.carried[r * len(vectors) + v]))
+            loop.next(*sums)
+        b.cond(
+            first,
+            lambda: self._write(c, loop.carried),
+            lambda: self._write(c, [self._onto(c, n, s) for n, s in enumerate(loop.carried)]),
+        )
+        b.ret()
+
+    def _vector(self, base: Val, place: int) -> Val:
+        address = self.b.gep(base, place * self.shape.lanes, self.element)
+        return self.b.load(vec(self.element, self.shape.lanes), address, self.element.bits // 8)
+
+    def _step(self, x: Val, y: Val, total: Val) -> Val:
+        if self.dtype.is_float:
+            return self.b.fma(x, y, total)
+        return self.b.add(self.b.mul(x, y), total)
+
+    def _onto(self, c: Val, place: int, part: Val) -> Val:
+        return combine(self.b, "add", self.dtype, self._vector(c, place), part)
+
+    def _write(self, c: Val, sums: list[Val] | tuple[Val, ...]) -> None:
+        for place, total in enumerate(sums):
+            address = self.b.gep(c, place * self.shape.lanes, self.element)
+            self.b.store(total, address, self.element.bits // 8)
+
+
+__all__ = ["TileShape", "micro_kernel"]

@@ -1,0 +1,263 @@
+"""Contractions by packed panels: blocks that stay in a core's cache, tiles that stay in registers.
+
+A unit is a block of rows by a block of columns.  For each block of inner indices it packs the rows
+and the columns it needs (`bringup.llvm.packing`) and runs the micro-kernel on every tile
+(`bringup.llvm.microkernel`); sums wait in scratch for the last block of inner indices, and what the
+kernel does with a sum follows at once on each finished tile, out of the nearest cache.
+"""
+
+from __future__ import annotations
+
+from bringup.kernel.axes import merge_neighbours
+from bringup.kernel.contraction import Axes, Contraction, recognise, size
+from bringup.kernel.form import Kernel, Stage, Store
+from bringup.kernel.index import Axis
+from bringup.llvm import text as ir
+from bringup.llvm.blocking import Blocking, blocking
+from bringup.llvm.body import BodyEmitter, Frame
+from bringup.llvm.loops import NativeKernel
+from bringup.llvm.microkernel import micro_kernel
+from bringup.llvm.packing import Packing, coordinates, least, number, pointers, runs
+from bringup.llvm.scalar import memory_type, register_type
+from bringup.llvm.schedule import LoopTarget
+from bringup.llvm.text import Builder, Module, Param, Val, vec
+
+_ALIGNMENT = 64
+#: Stands for all axes of the rows in what follows a tile.
+_ROW = -2
+
+
+def emit_packed(
+    module: Module, kernel: Kernel, name: str, target: LoopTarget
+) -> NativeKernel | None:
+    """Emit ``kernel`` as function ``name`` if it is a contraction for which packing pays."""
+    contraction = recognise(kernel)
+    if contraction is None:
+        return None
+    plan = blocking(contraction, target)
+    if plan is None:
+        return None
+    return _Emitter(module, contraction, plan, name).run()
+
+
+class _Emitter:
+    def __init__(self, module: Module, contraction: Contraction, plan: Blocking, name: str) -> None:
+        self.contraction = contraction
+        self.plan = plan
+        self.name = name
+        self.dtype = contraction.fold.dtype
+        self.element = register_type(self.dtype)
+        self.rows = size(contraction.left.axes)
+        self.columns = size(contraction.right.axes)
+        tile, tail = plan.tile, plan.cut.tail
+        left = Packing(contraction, contraction.left, tile.rows, tile.lanes, tail)
+        right = Packing(contraction, contraction.right, tile.columns, tile.lanes, tail)
+        self.pack_rows = left.function(module, f"{name}.rows")
+        self.pack_columns = right.function(module, f"{name}.columns")
+        self.micro = micro_kernel(module, self.dtype, tile)
+        params: list[Param] = [("buffers", ir.ptr, "nocapture readonly")]
+        params += [(n, ir.i64) for n in ("begin", "end", "worker")]
+        self.function = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
+        self.b = Builder(self.function.block("entry"))
+        self.pointers: list[Val] = []
+        self.bases: dict[Axis, Val] = {}
+
+    # -- units -------------------------------------------------------------------------------------
+
+    def run(self) -> NativeKernel:
+        b, plan = self.b, self.plan
+        self.buffers, begin, end, worker = self.function.args
+        self.pointers = pointers(b, self.contraction, self.buffers)
+        used = self._scratch(worker)
+        self.parts = -(-self.rows // plan.rows), -(-self.columns // plan.columns)
+        units = size(self.contraction.batch) * self.parts[0] * self.parts[1]
+        nothing = number(-1)
+        with b.loop(begin, end, carried=[nothing]) as loop:
+            loop.next(self._unit(loop.index, loop.carried[0]))
+        b.ret()
+        kernel = self.contraction.kernel
+        total = sum(len(s.body) * s.trips for s in kernel.stages) * kernel.points
+        return NativeKernel(self.name, units, used, total // units)
+
+    def _scratch(self, worker: Val) -> int:
+        """Lay out panels and sums; returns the bytes of a worker."""
+        b, plan, tile = self.b, self.plan, self.plan.tile
+        depth, each = plan.cut.depth, self.element.bits // 8
+        sums = plan.rows * plan.columns if plan.cut.blocks > 1 else tile.rows * tile.columns
+        # Squares and vectors are stored whole and may reach beyond the end.
+        spare = tile.lanes * max(tile.rows, tile.columns)
+        counts = [depth * plan.rows + spare, depth * plan.columns + spare, sums + tile.lanes]
+        sizes = [-(-n * each // _ALIGNMENT) * _ALIGNMENT for n in counts]
+        buffers = len(self.contraction.kernel.buffers)
+        scratch = b.load(ir.ptr, b.gep(self.buffers, buffers, ir.ptr), 8)
+        own = b.gep(scratch, b.mul(worker, number(sum(sizes))), ir.i8)
+        self.left = own
+        self.right = b.gep(own, sizes[0], ir.i8)
+        self.sums = b.gep(own, sizes[0] + sizes[1], ir.i8)
+        return sum(sizes)
+
+    def _unit(self, unit: Val, held: Val) -> Val:
+        """Emit a unit; ``held`` numbers the columns that are packed if the inner axes are whole."""
+        b, plan = self.b, self.plan
+        strip = b.udiv(unit, number(self.parts[0]))
+        down = b.urem(unit, number(self.parts[0])) if self.parts[0] > 1 else number(0)
+        across = b.urem(strip, number(self.parts[1])) if self.parts[1] > 1 else number(0)
+        self.batch = b.udiv(strip, number(self.parts[1]))
+        self.bases |= coordinates(b, self.batch, self.contraction.batch)
+        self.row, self.column = (
+            b.mul(down, number(plan.rows)),
+            b.mul(across, number(plan.columns)),
+        )
+        self.height = least(b, number(plan.rows), b.sub(number(self.rows), self.row))
+        self.width = least(b, number(plan.columns), b.sub(number(self.columns), self.column))
+        if plan.cut.blocks == 1:
+            depth = number(plan.cut.depth)
+            with b.if_then(b.icmp("ne", strip, held)):
+                self._pack_columns(number(0), depth)
+            self._block(number(0), number(0), depth)
+            return strip
+        with b.loop(number(0), number(plan.cut.blocks)) as loop:
+            start, depth = self._depth(loop.index)
+            self._pack_columns(start, depth)
+            self._block(loop.index, start, depth)
+        return strip
+
+    def _depth(self, block: Val) -> tuple[Val, Val]:
+        """The first inner index of a block, and how many it has."""
+        b, cut = self.b, self.plan.cut
+        axis = cut.axes[cut.level]
+        piece = b.urem(block, number(cut.pieces)) if cut.pieces > 1 else number(0)
+        low = b.mul(piece, number(cut.piece))
+        outer = b.mul(b.udiv(block, number(cut.pieces)), number(axis.size))
+        count = least(b, number(cut.piece), b.sub(number(axis.size), low))
+        return b.mul(b.add(outer, low), number(cut.tail)), b.mul(count, number(cut.tail))
+
+    def _pack_columns(self, start: Val, depth: Val) -> None:
+        args = [self.buffers, self.right, self.batch, self.column, self.width, start, depth]
+        self.b.call(self.pack_columns, args)
+
+    def _block(self, block: Val, start: Val, depth: Val) -> None:
+        b, tile, cut = self.b, self.plan.tile, self.plan.cut
+        args = [self.buffers, self.left, self.batch, self.row, self.height, start, depth]
+        b.call(self.pack_rows, args)
+        first = b.icmp("eq", block, number(0))
+        with b.loop(number(0), self.width, tile.columns) as across:
+            right = b.gep(self.right, b.mul(across.index, depth), self.element)
+            with b.loop(number(0), self.height, tile.rows) as down:
+                left = b.gep(self.left, b.mul(down.index, depth), self.element)
+                sums = self.sums
+                if cut.blocks > 1:
+                    place = b.add(b.mul(across.index, number(self.plan.rows)),
+                                  b.mul(down.index, number(tile.columns)))  # fmt: skip
+                    sums = b.gep(sums, place, self.element)
+                if cut.blocks == 1:
+                    self._prefetch(down.index, across.index)
+                    b.call(self.micro, [left, right, sums, depth, first])
+                    self._finish(sums, down.index, across.index)
+                else:
+                    last = b.icmp("eq", block, number(cut.blocks - 1))
+                    with b.if_then(last):
+                        self._prefetch(down.index, across.index)
+                    b.call(self.micro, [left, right, sums, depth, first])
+                    with b.if_then(last):
+                        self._finish(sums, down.index, across.index)
+
+    def _prefetch(self, down: Val, across: Val) -> None:
+        """Ask for the memory of a tile's results before its sums are made."""
+        b, tile = self.b, self.plan.tile
+        first, column = b.add(self.row, down), b.add(self.column, across)
+        for stage in self.contraction.epilogue:
+            merged, rows = merge_neighbours(stage, self.contraction.left.axes)
+            merged, columns = merge_neighbours(merged, self.contraction.right.axes)
+            if len(rows) != 1:
+                continue
+            bases = self.bases | coordinates(b, column, columns) | {rows[0]: first}
+            body = BodyEmitter(b, merged.body, self.pointers, [], None, [])
+            frame = Frame(bases, (), None, 1, None)
+            for store in merged.stores:
+                element = memory_type(self.contraction.kernel.buffers[store.buffer].type.dtype)
+                start = body.scalar(store.index, (), frame)
+                step = store.index.coefficient(rows[0]) or 0
+                for r in range(tile.rows):
+                    for v in range(tile.vectors):
+                        at = b.add(start, number(r * step + v * tile.lanes))
+                        line = b.gep(self.pointers[store.buffer], at, element, flags="")
+                        b.prefetch(line, write=True)
+
+    # -- what follows a sum ------------------------------------------------------------------------
+
+    def _finish(self, sums: Val, down: Val, across: Val) -> None:
+        """Emit the epilogue of a tile."""
+        b, tile = self.b, self.plan.tile
+        rows = least(b, number(tile.rows), b.sub(self.height, down))
+        columns = least(b, number(tile.columns), b.sub(self.width, across))
+        first = b.add(self.column, across)
+        for stage in self.contraction.epilogue:
+            merged, axes = merge_neighbours(stage, self.contraction.right.axes)
+
+            def run(
+                places: dict[Axis, Val],
+                done: Val,
+                mask: Val | None,
+                stage: Stage = merged,
+                axes: Axes = axes,
+            ) -> None:
+                self.bases |= places
+                start = b.gep(sums, done, self.element)
+                _Epilogue(self, stage, axes).emit(start, b.add(self.row, down), rows, mask)
+
+            runs(b, axes, first, columns, (tile.columns, tile.lanes), run)
+
+
+class _Epilogue:
+    """One stage on a run of columns of a tile."""
+
+    def __init__(self, owner: _Emitter, stage: Stage, axes: Axes) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.lane = axes[-1]
+        self.stage, self.rows = merge_neighbours(stage, owner.contraction.left.axes)
+        self.loop = Axis(_ROW, owner.plan.tile.rows)
+        self.body = _RowBody(self.b, self.stage, owner.pointers, self.loop, self.lane, self.rows)
+
+    def emit(self, sums: Val, first: Val, count: Val, mask: Val | None) -> None:
+        b, owner, lanes = self.b, self.owner, self.owner.plan.tile.lanes
+        body, element = self.body, owner.element
+        frame = Frame(owner.bases, (), self.lane, lanes, None if mask is None else (mask,))
+        body.give(0, {}, frozenset((self.loop,)), True)
+        body.analyse()
+        body.emit_level(0, frame)
+        with b.loop(number(0), count) as loop:
+            owner.bases.update(coordinates(b, b.add(first, loop.index), self.rows))
+            at = b.mul(loop.index, number(owner.plan.tile.columns))
+            total = b.load(vec(element, lanes), b.gep(sums, at, element), element.bits // 8)
+            body.give(0, {(): total}, frozenset((self.loop,)), True)
+            body.emit_level(1, frame)
+            for value, sink in zip(self.stage.body.outputs, self.stage.sinks, strict=True):
+                assert isinstance(sink, Store)
+                dtype = owner.contraction.kernel.buffers[sink.buffer].type.dtype
+                target = (sink.buffer, sink.index, sink.mask)
+                body.store(body.at(value, ()), dtype, target, (), frame)
+
+
+class _RowBody(BodyEmitter):
+    """A stage in a loop that goes over all axes of the rows at once."""
+
+    def __init__(
+        self,
+        b: Builder,
+        stage: Stage,
+        addresses: list[Val],
+        loop: Axis,
+        lane: Axis,
+        rows: Axes,
+    ) -> None:
+        super().__init__(b, stage.body, addresses, [loop], lane, [])
+        self.loop = loop
+        self.rows = frozenset(rows)
+
+    def _moved(self, used: frozenset[Axis]) -> frozenset[Axis]:
+        return used | {self.loop} if used & self.rows else used
+
+
+__all__ = ["emit_packed"]

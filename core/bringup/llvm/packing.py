@@ -1,0 +1,396 @@
+"""Packing: one factor of a contraction copied into panels, in the order a micro-kernel reads it.
+
+A panel holds, for each inner index, the elements of so many rows (or columns) one after the other.
+They are read through the kernel's own index maps and prologue, so that a transposition, a cast, a
+mask or the patches of a convolution cost nothing but this pass.  Vectors run along the panel where
+memory does, else along the inner axis, and are turned in squares; what jumps along both goes
+element by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from bringup.graph import Value
+from bringup.kernel.contraction import Axes, Contraction, Factor, panel, size
+from bringup.kernel.form import Stage
+from bringup.kernel.index import Axis, Expr
+from bringup.llvm import text as ir
+from bringup.llvm._sort_base import transposed
+from bringup.llvm.body import BodyEmitter, Frame, Position
+from bringup.llvm.scalar import memory_type, register_type
+from bringup.llvm.schedule import Tile, score
+from bringup.llvm.text import Builder, Callee, Module, Param, Val, const, const_vector, poison, vec
+
+#: Inner indices that go through all panels before the next: what of each cache line one panel
+#: leaves is still there for the next.
+_ROWS_AT_ONCE = 8
+#: The same where finding the places of a run costs more than reading a few rows of it.
+_PATCHES_AT_ONCE = 36
+#: Short loops are written out.
+_UNROLLED = 12
+#: Stands for all axes of the panel where vectors run along the inner axis.
+_ELEMENT = -1
+
+
+def number(value: int) -> Val:
+    """An i64."""
+    return const(ir.i64, value)
+
+
+def below(b: Builder, count: Val, lanes: int) -> Val:
+    """The lanes below a count."""
+    places = const_vector(ir.i32, list(range(lanes)))
+    return b.icmp("slt", places, b.splat(b.trunc(count, ir.i32), lanes))
+
+
+def least(b: Builder, x: Val, y: Val) -> Val:
+    """The smaller of two signed integers."""
+    return b.intrinsic("llvm.smin", ir.i64, (x, y))
+
+
+def coordinates(b: Builder, flat: Val, axes: Axes) -> dict[Axis, Val]:
+    """The places on axes of a row-major number."""
+    found: dict[Axis, Val] = {}
+    for n, axis in reversed(list(enumerate(axes))):
+        found[axis] = b.urem(flat, number(axis.size)) if n else flat
+        flat = b.udiv(flat, number(axis.size)) if n else flat
+    return found
+
+
+def pointers(b: Builder, contraction: Contraction, buffers: Val) -> list[Val]:
+    """The address of every buffer of the kernel."""
+    count = len(contraction.kernel.buffers)
+    return [b.load(ir.ptr, b.gep(buffers, n, ir.ptr), 8) for n in range(count)]
+
+
+#: Emits for a run of columns: their places, the first one's number, and which lanes exist.
+Run = Callable[[dict[Axis, Val], Val, Val | None], None]
+
+
+def runs(b: Builder, axes: Axes, first: Val, count: Val, sizes: tuple[int, int], body: Run) -> None:
+    """Emit ``body`` for ``count`` columns from ``first`` on, in runs that neither a vector's end
+    nor one of the last axis cuts.
+
+    sizes: most columns, lanes.
+    """
+    most, lanes = sizes
+    whole = min(most, lanes)
+    with b.while_loop([number(0)], lambda c: b.icmp("slt", c[0], count)) as loop:
+        done = loop.carried[0]
+        places = coordinates(b, b.add(first, done), axes)
+        length = least(b, b.sub(count, done), number(lanes))
+        if len(axes) > 1:
+            length = least(b, length, b.sub(number(axes[-1].size), places[axes[-1]]))
+        full = const_vector(ir.i1, [n < whole for n in range(lanes)]) if whole < lanes else None
+        b.cond(
+            b.icmp("eq", length, number(whole)),
+            lambda: body(places, done, full),
+            lambda: body(places, done, below(b, length, lanes)),
+        )
+        loop.next(b.add(done, length))
+
+
+class _Body(BodyEmitter):
+    """A factor's body; of the elements of a square each has its own places on the panel's axes."""
+
+    def __init__(
+        self, b: Builder, pack: Packing, loops: Sequence[Axis], lane: Axis | None, count: int = 0
+    ) -> None:
+        self.elements = Axis(_ELEMENT, count)
+        self.pack = pack
+        self.places: list[dict[Axis, Val]] = []
+        self.fixed: dict[tuple[Expr, Position], Val] = {}
+        tiled = [self.elements] if count else []
+        super().__init__(b, pack.panel.body, pack.pointers, loops, lane, tiled)
+        self.analyse()
+
+    def _moved(self, used: frozenset[Axis]) -> frozenset[Axis]:
+        if self.tiled and not used.isdisjoint(self.pack.panel.axes):
+            return used | {self.elements}
+        return used
+
+    def _place(self, axis: Axis, position: Position, frame: Frame) -> Val:
+        if self.tiled and axis in self.pack.panel.axes:
+            return self.places[position[0]][axis]
+        return frame.bases[axis]
+
+    def begin(self, frame: Frame) -> None:
+        """Emit what no loop changes, the fixed parts of addresses among it."""
+        inner = set(self.loops)
+        for instr in self.body.instrs:
+            exprs = [instr.attrs["index"]] if "index" in instr.attrs else []
+            for expr in exprs:
+                part = Expr(expr.const, tuple(
+                    (a, c) for a, c in expr.terms if isinstance(a, Axis) and a not in inner
+                ))  # fmt: skip
+                for position in frame.positions() if part.terms else ():
+                    key = self._restrict(instr.result, position)
+                    if (part, key) not in self.fixed:
+                        self.fixed[(part, key)] = super().scalar(part, key, frame)
+        self.emit_level(0, frame)
+
+    def prefetch(self, axis: Axis, distance: int, frame: Frame) -> None:
+        """Ask for what will be loaded so far ahead along an axis."""
+        for instr in self.body.instrs:
+            if instr.op.name != "load" or instr.operands or axis not in self.uses[instr.result]:
+                continue
+            index, buffer = instr.attrs["index"], instr.attrs["buffer"]
+            step = index.coefficient(axis)
+            if not step:
+                continue
+            element = memory_type(instr.result.dtype)
+            for position in frame.positions():
+                at = self.b.add(self.scalar(index, position, frame), number(step * distance))
+                self.b.prefetch(self.b.gep(self.pointers[buffer], at, element, flags=""))
+
+    def scalar(
+        self, expr: Expr, position: Position, frame: Frame, loaded: Sequence[Value] = ()
+    ) -> Val:
+        inner = set(self.loops)
+        part = Expr(expr.const, tuple(
+            (a, c) for a, c in expr.terms if isinstance(a, Axis) and a not in inner
+        ))  # fmt: skip
+        known = self.fixed.get((part, position))
+        if known is None:
+            return super().scalar(expr, position, frame, loaded)
+        rest = Expr(0, tuple(t for t in expr.terms if t not in part.terms))
+        return self.b.add(known, super().scalar(rest, position, frame, loaded))
+
+
+class Packing:
+    """Emits the function that packs one factor.
+
+    width: of a panel.  tail: inner indices that no cut of the inner axes comes between.
+    """
+
+    def __init__(
+        self,
+        contraction: Contraction,
+        factor: Factor,
+        width: int,
+        lanes: int,
+        tail: int,
+    ) -> None:
+        self.contraction = contraction
+        self.panel = panel(contraction, factor)
+        self.width = width
+        self.lanes = lanes
+        self.element = register_type(contraction.fold.dtype)
+        axes = self.panel.inner
+        self.cut = next(n for n in range(len(axes)) if size(axes[n + 1 :]) <= tail)
+        self.pointers: list[Val] = []
+        self.bases: dict[Axis, Val] = {}
+
+    def function(self, module: Module, name: str) -> Callee:
+        """``void (ptr buffers, ptr to, i64 batch, i64 first, i64 count, i64 start, i64 depth)``:
+        packs ``count`` rows from ``first`` on, ``depth`` inner indices from ``start`` on.
+        """
+        params: list[Param] = [("buffers", ir.ptr), ("to", ir.ptr)]
+        params += [(n, ir.i64) for n in ("batch", "first", "count", "start", "depth")]
+        made = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
+        self.b = b = Builder(made.block("entry"))
+        buffers, self.to, batch, self.first, self.count, start, self.depth = made.args
+        self.pointers = pointers(b, self.contraction, buffers)
+        self.bases = coordinates(b, batch, self.contraction.batch)
+        axes = self.panel.inner
+        weight = size(axes[self.cut + 1 :])
+        outer = coordinates(b, b.udiv(start, number(weight)), axes[: self.cut + 1])
+        self.low = outer.pop(axes[self.cut])
+        self.bases |= outer
+        self.high = b.add(self.low, b.udiv(self.depth, number(weight)))
+        self._emit()
+        b.ret()
+        return made.callee
+
+    @property
+    def _loops(self) -> Axes:
+        return self.panel.inner[self.cut :]
+
+    def _range(self, axis: Axis) -> tuple[Val, Val]:
+        if axis == self._loops[0]:
+            return self.low, self.high
+        return number(0), number(axis.size)
+
+    def _emit(self) -> None:
+        stage = Stage((), self.panel.body, ())
+        across, along = self.panel.axes[-1], self.panel.inner[-1]
+        by_panel, by_inner = (score((stage,), a, self.lanes) for a in (across, along))
+        if max(by_panel, by_inner) <= 0 and across.size < self.lanes:
+            self._one_by_one()
+        elif by_panel >= by_inner or max(by_panel, by_inner) <= 0:
+            self._side_by_side()
+        else:
+            self._turned()
+
+    def _panels(self, body: Callable[[Val, Val, Val], None]) -> None:
+        """Emit ``body(address, first, count)`` for each panel."""
+        b, width = self.b, number(self.width)
+        with b.loop(number(0), self.count, self.width) as loop:
+            address = b.gep(self.to, b.mul(loop.index, self.depth), self.element)
+            body(address, loop.index, least(b, b.sub(self.count, loop.index), width))
+
+    def _frame(self, lane: Axis | None, mask: Val | None, tiles: tuple[Tile, ...] = ()) -> Frame:
+        lanes = self.lanes if lane is not None else 1
+        return Frame(self.bases, tiles, lane, lanes, None if mask is None else (mask,))
+
+    def _nest(
+        self, body: BodyEmitter, frame: Frame, leaf: Callable[[Val], None], last: int | None = None
+    ) -> None:
+        """Emit the loops over inner indices, all or up to one; ``leaf`` gets the number in the
+        panel.
+        """
+        loops = self._loops[:last]
+
+        def level(depth: int, row: Val) -> None:
+            if depth == len(loops):
+                leaf(row)
+                return
+            axis = loops[depth]
+            if depth and size(loops[depth:]) <= _UNROLLED:
+                for place in range(axis.size):
+                    self.bases[axis] = number(place)
+                    body.emit_level(depth + 1, frame)
+                    level(
+                        depth + 1, self.b.add(row, number(place * size(self._loops[depth + 1 :])))
+                    )
+                return
+            low, high = self._range(axis)
+            with self.b.loop(low, high) as loop:
+                self.bases[axis] = loop.index
+                body.emit_level(depth + 1, frame)
+                done = self.b.sub(loop.index, self.low if depth == 0 else number(0))
+                weight = number(size(self._loops[depth + 1 :]))
+                level(depth + 1, self.b.add(row, self.b.mul(done, weight)))
+
+        level(0, number(0))
+
+    # -- vectors along the panel -------------------------------------------------------------------
+
+    def _side_by_side(self) -> None:
+        b, low, high = self.b, self.low, self.high
+        weight = size(self._loops[1:])
+        step = max(1, (_ROWS_AT_ONCE if len(self.panel.axes) == 1 else _PATCHES_AT_ONCE) // weight)
+        with b.loop(low, high, step) as loop:
+            self.low = loop.index
+            self.high = least(b, b.add(loop.index, number(step)), high)
+            row = b.mul(b.sub(loop.index, low), number(weight * self.width))
+            self._panels(
+                lambda to, first, count: self._columns(b.gep(to, row, self.element), first, count)
+            )
+
+    def _columns(self, to: Val, first: Val, count: Val) -> None:
+        b, lane = self.b, self.panel.axes[-1]
+        ahead = len(self._loops) == len(self.panel.axes) == 1
+        value = self.panel.body.outputs[0]
+
+        def run(places: dict[Axis, Val], done: Val, mask: Val | None) -> None:
+            self.bases |= places
+            body = _Body(b, self, self._loops, lane)
+            frame = self._frame(lane, mask)
+            body.begin(frame)
+
+            def leaf(row: Val) -> None:
+                if ahead:
+                    body.prefetch(self._loops[0], _ROWS_AT_ONCE, frame)
+                found = body.lanes_of(value, (), self.lanes)
+                at = b.add(b.mul(row, number(self.width)), done)
+                self._put(found, b.gep(to, at, self.element), mask)
+
+            self._nest(body, frame, leaf)
+
+        start = b.add(self.first, first)
+        runs(b, self.panel.axes, start, count, (self.width, self.lanes), run)
+
+    def _put(self, value: Val, address: Val, mask: Val | None) -> None:
+        align = self.element.bits // 8
+        if mask is None:
+            self.b.store(value, address, align)
+        else:
+            self.b.masked_store(value, address, mask, align)
+
+    # -- vectors along the inner axis --------------------------------------------------------------
+
+    def _turned(self) -> None:
+        def columns(to: Val, first: Val, _count: Val) -> None:
+            for offset in range(0, self.width, self.lanes):
+                self._square_column(to, first, offset)
+
+        self._panels(columns)
+
+    def _square_column(self, to: Val, first: Val, offset: int) -> None:
+        """Emit the packing of up to as many rows as a vector has lanes."""
+        b, lane = self.b, self._loops[-1]
+        count = min(self.lanes, self.width - offset)
+        last = b.sub(self.count, number(1))
+        places = [
+            coordinates(
+                b,
+                b.add(self.first, least(b, b.add(first, number(offset + n)), last)),
+                self.panel.axes,
+            )
+            for n in range(count)
+        ]
+        mask = const_vector(ir.i1, [n < count for n in range(self.lanes)])
+        keep = None if count == self.lanes else mask
+        body = _Body(b, self, self._loops, lane, count)
+        body.places = places
+        tiles = (Tile(body.elements, count, 1),)
+        self.bases[lane] = number(0)
+        body.begin(self._frame(lane, None, tiles))
+        base = b.gep(to, offset, self.element)
+        low, high = self._range(lane)
+        whole = b.sub(high, b.urem(b.sub(high, low), number(self.lanes)))
+        level = len(self._loops)
+
+        def squares(row: Val) -> None:
+            def square(at: Val, live: Val | None) -> None:
+                self.bases[lane] = at
+                frame = self._frame(lane, live, tiles)
+                if len(self.panel.axes) == 1:
+                    body.prefetch(self.panel.axes[0], self.width, frame)
+                body.emit_level(level, frame)
+                self._square(body, b.gep(base, self._row(row, at, low), self.element), count, keep)
+
+            with b.loop(low, whole, self.lanes) as loop:
+                square(loop.index, None)
+            with b.if_then(b.icmp("slt", whole, high)):
+                square(whole, below(b, b.sub(high, whole), self.lanes))
+
+        self._nest(body, self._frame(lane, None, tiles), squares, level - 1)
+
+    def _row(self, row: Val, at: Val, low: Val) -> Val:
+        b = self.b
+        return b.mul(b.add(row, b.sub(at, low)), number(self.width))
+
+    def _square(self, body: _Body, to: Val, count: int, keep: Val | None) -> None:
+        """Turn a square, and store its rows; those beyond the end are overwritten later."""
+        b, value = self.b, self.panel.body.outputs[0]
+        rows = [body.lanes_of(value, (n,), self.lanes) for n in range(count)]
+        rows += [poison(vec(self.element, self.lanes))] * (self.lanes - count)
+        for n, turned in enumerate(transposed(b, rows)):
+            self._put(turned, b.gep(to, n * self.width, self.element), keep)
+
+    # -- elements ----------------------------------------------------------------------------------
+
+    def _one_by_one(self) -> None:
+        b, value = self.b, self.panel.body.outputs[0]
+
+        def elements(to: Val, first: Val, count: Val) -> None:
+            with b.loop(number(0), count) as loop:
+                place = b.add(self.first, b.add(first, loop.index))
+                self.bases |= coordinates(b, place, self.panel.axes)
+                body = _Body(b, self, self._loops, None)
+                frame = self._frame(None, None)
+                body.begin(frame)
+
+                def leaf(row: Val) -> None:
+                    at = b.add(b.mul(row, number(self.width)), loop.index)
+                    self._put(body.at(value, ()), b.gep(to, at, self.element), None)
+
+                self._nest(body, frame, leaf)
+
+        self._panels(elements)
+
+
+__all__ = ["Packing", "below", "coordinates", "least", "number", "pointers", "runs"]
