@@ -74,13 +74,18 @@ def test_places_and_banks(layout: Layout) -> None:
 
 
 @pytest.mark.parametrize("extent", sorted({n for t in TENSOR for n in (t.rows, t.columns)}))
-def test_words_that_a_warp_reads_at_once_lie_in_different_banks(extent: int) -> None:
-    """Eight rows or columns of four inner elements: what a lane of fragments of tf32 reads."""
-    layout = Layout(extent, 16, float32, False, False, gap=GAPS[True])
+@pytest.mark.parametrize(("gap", "apart"), [(GAPS[1], 1), (GAPS[0], 2)], ids=("next", "second"))
+def test_words_that_a_warp_reads_at_once_lie_in_different_banks(
+    extent: int, gap: int, apart: int
+) -> None:
+    """Eight rows or columns of four inner elements, next to each other or every second: a word of
+    the fragments of tf32 for each lane.
+    """
+    layout = Layout(extent, 16, float32, False, False, gap=gap)
     at = places(layout)
-    for inner in range(0, 16, 4):
+    for inner in range(0, 16, 4 * apart):
         for own in range(0, extent, 8):
-            words = at[own : own + 8, inner : inner + 4] % BANKS // 4
+            words = at[own : own + 8, inner : inner + 4 * apart : apart] % BANKS // 4
             assert len(np.unique(words)) == 32
     chunks = at.T[:, ::4]
     assert (chunks % CHUNK == 0).all()

@@ -158,6 +158,78 @@ def test_two_halves_that_are_made_wider_stay_exact() -> None:
     assert "tf32" not in made.text
 
 
+# -- attention -------------------------------------------------------------------------------------
+
+
+def attend(causal: bool = False, precision: str = "tf32", scale: float | None = None) -> Fn:
+    def fn(q: Any, k: Any, v: Any, *bias: Any) -> Any:
+        how: dict[str, Any] = {"causal": causal, "precision": precision, "scale": scale}
+        return bu.nn.attention(q, k, v, bias=bias[0] if bias else None, **how)
+
+    return fn
+
+
+#: Queries, keys, depth, values.
+ATTENDED = [
+    (70, 90, 24, 40), (3, 200, 7, 5), (130, 33, 16, 8), (5, 33, 130, 12), (40, 20, 64, 150),
+    (64, 64, 1, 2), (1, 1, 1, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=("all", "causal"))
+@pytest.mark.parametrize("sizes", ATTENDED, ids=str)
+def test_attention_is_within_the_bound(sizes: tuple[int, int, int, int], causal: bool) -> None:
+    queries, keys, depth, values = sizes
+    within(attend(causal), (2, queries, depth), (2, keys, depth), (2, keys, values))
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_86"])
+def test_attention_elsewhere(architecture: str) -> None:
+    shapes = (2, 70, 100), (2, 90, 100), (2, 90, 100)
+    within(attend(causal=True), *shapes, architecture=architecture)
+
+
+def test_attention_with_a_bias() -> None:
+    within(attend(), (2, 3, 40, 16), (2, 3, 50, 16), (2, 3, 50, 16), (2, 1, 40, 1))
+
+
+def within(fn: Fn, *shapes: tuple[int, ...], architecture: str = "sm_90") -> None:
+    types = [float32[shape] for shape in shapes]
+    program, made = translated(fn, types, architecture)
+    assert len(made.launches) == 1
+    assert MMA in made.text
+    random = np.random.default_rng(5)
+    given = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    (result,) = run_program(program, made, given)
+    (span,) = analyse(bu.trace(fn, *types), given, Numerics())
+    assert inside(result, span).all()
+
+
+def test_a_key_that_wins_is_all_there_is() -> None:
+    """Powers of 0 and 1 alone: the values of the winner, bit for bit."""
+    n = 96
+    rows = np.arange(n)
+    winner = (rows * 37 + 5) % n
+    q = np.zeros((1, n, n), np.float32)
+    q[0, rows, winner] = 100
+    k = np.eye(n, dtype=np.float32)[None] * 100
+    (v,) = whole(float32[1, n, 24])
+    program, made = translated(attend(scale=1.0), [float32[a.shape] for a in (q, k, v)])
+    (result,) = run_program(program, made, [q, k, v])
+    np.testing.assert_array_equal(result, v[:, winner])
+
+
+def test_a_single_value_is_left_to_fma() -> None:
+    types = [float32[1, 5, 8], float32[1, 7, 8], float32[1, 7, 1]]
+    assert "tf32" not in translated(attend(), types)[1].text
+
+
+def test_attention_that_did_not_ask_is_exact() -> None:
+    types = [float32[2, 64, 64]] * 3
+    texts = [translated(attend(precision=p), types)[1].text for p in ("highest", "tf32")]
+    assert ["tf32" in text for text in texts] == [False, True]
+
+
 # -- who asks --------------------------------------------------------------------------------------
 
 
@@ -299,7 +371,12 @@ PROGRAMS: dict[str, tuple[Fn, tuple[TensorType, ...]]] = {
         lambda x, w: bu.nn.conv(x, w, padding=1, precision="tf32"),
         (float32[8, 64, 56, 56], float32[64, 64, 3, 3]),
     ),
+    "attention": (attend(causal=True), (float32[16, 2048, 64],) * 3),
+    "deep attention": (attend(causal=True), (float32[16, 2048, 128],) * 3),
 }
+
+
+ELSEWHERE = ("sm_80", "sm_86", "sm_89", "sm_100", "sm_120")
 
 
 def assembled(name: str, architecture: str = "sm_90") -> Assembled:
@@ -312,7 +389,7 @@ def assembled(name: str, architecture: str = "sm_90") -> Assembled:
     ("name", "architecture"),
     [
         *((name, "sm_90") for name in PROGRAMS),
-        *(("rows", other) for other in ("sm_80", "sm_86", "sm_89", "sm_100", "sm_120")),
+        *((name, other) for name in ("rows", "deep attention") for other in ELSEWHERE),
     ],
 )
 def test_nothing_spills(name: str, architecture: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bringup.dtypes import DType, f32
+from bringup.dtypes import DType, Precision, f32
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import combine, identity, is_half
 from bringup.llvm.text import Builder, Val
@@ -16,7 +16,8 @@ from bringup.records import record
 class AttentionSizes:
     """Of a step of the row ``attention``.
 
-    wide: the dtype of scores and sums.  bias: its shape, None if there is none.
+    wide: the dtype of scores and sums.  bias: its shape, None if there is none.  precision: of the
+    products.
     """
 
     dtype: DType
@@ -29,6 +30,7 @@ class AttentionSizes:
     scale: float
     causal: bool
     bias: tuple[int, ...] | None
+    precision: Precision
 
     @classmethod
     def of(cls, step: OpStep) -> AttentionSizes:
@@ -45,6 +47,7 @@ class AttentionSizes:
             scale=step.attrs["scale"],
             causal=step.attrs["causal"],
             bias=bias[0].shape if bias else None,
+            precision=step.attrs["precision"],
         )
 
     @property

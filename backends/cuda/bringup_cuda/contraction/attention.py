@@ -3,7 +3,9 @@ and the sum of powers so far.
 
 Halves go through tensor cores, and their scores and powers never leave registers.  The row asks for
 f32 throughout, so powers, which are no halves, are the sums of two or three of them: what one
-leaves, the next takes.  Other floats multiply by FMA, and powers pass through shared memory.
+leaves, the next takes.  So does f32 where tf32 is asked for, which is about the factors and not
+about what is only proportional to one.  Other floats multiply by FMA, and powers pass through
+shared memory.
 """
 
 from __future__ import annotations
@@ -131,9 +133,9 @@ class _Emitter:
         self.results: Engine
         self.weigher: Weigher
         if planned.tensor:
-            one, other = (
-                TensorEngine(b, *of, self.form.dtype, self.mine) for of in (scores, results)
-            )
+            dtype, mine = self.form.dtype, self.mine
+            one = TensorEngine(b, *scores, dtype, mine)
+            other = TensorEngine(b, *results, dtype, mine, paired=dtype is self.form.wide)
             self.weigher = RegisterWeigher(b, planned, made, (one, other), tiles)
             self.products, self.results = one, other
             return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bringup.graph import Builder
 from bringup.kernel import ops as kops
 from bringup.kernel.form import Fold, Kernel, Stage
@@ -11,7 +13,7 @@ from bringup.llvm.sizes import AttentionSizes
 from bringup.records import record
 from bringup_cuda.contraction.engine import sum_stride, sum_type
 from bringup_cuda.contraction.form import Contraction, Factor
-from bringup_cuda.contraction.layout import Layout, Plan, plan_copy
+from bringup_cuda.contraction.layout import GAPS, Layout, Plan, plan_copy
 from bringup_cuda.contraction.tiles import has_async, shared_bytes
 
 MEMBER, QUERY, KEY, DEPTH, VALUE, LEAD = 0, 1, 2, 3, 4, 8
@@ -109,7 +111,7 @@ class Map:
 
 def plan_attention(form: AttentionSizes, architecture: str) -> Planned:
     """How to run attention of these sizes."""
-    least = shared_bytes(architecture)
+    least, tensor = shared_bytes(architecture), _has_tensor(form, architecture)
     for most in CUTS:
         cut = Cut(
             most.queries,
@@ -117,7 +119,7 @@ def plan_attention(form: AttentionSizes, architecture: str) -> Planned:
             min(most.depth, _power_of_two(form.depth, 16)),
             min(most.values, _power_of_two(form.values, 32)),
         )
-        if form.queries <= 32 < cut.queries and most is not CUTS[-1] and not is_half(form.dtype):
+        if form.queries <= 32 < cut.queries and most is not CUTS[-1] and not tensor:
             continue
         planned = _planned(form, cut, architecture)
         if planned is not None and planned.map().nbytes <= least // 2:
@@ -128,8 +130,7 @@ def plan_attention(form: AttentionSizes, architecture: str) -> Planned:
 
 
 def _planned(form: AttentionSizes, cut: Cut, architecture: str) -> Planned | None:
-    later = has_async(architecture)
-    tensor = later and is_half(form.dtype)
+    later, tensor = has_async(architecture), _has_tensor(form, architecture)
     if tensor and cut.queries != 16 * WARPS[0]:
         return None
     products = _products(form), _weighed(form)
@@ -141,7 +142,18 @@ def _planned(form: AttentionSizes, cut: Cut, architecture: str) -> Planned | Non
     queries, keys, values = (
         plan_copy(m, f, f.narrow, s, tensor=tensor, later=later) for m, f, s in sides
     )
+    if tensor and not is_half(form.dtype):
+        # Words of every second line are read at once.
+        values = replace(values, layout=replace(values.layout, gap=GAPS[0]))
     return Planned(form, cut, tensor, products, (queries, keys, values))
+
+
+def _has_tensor(form: AttentionSizes, architecture: str) -> bool:
+    """Whether tensor cores multiply: halves, and f32 that asks for tf32; a single value is read
+    along the keys, which is not how its fragments lie.
+    """
+    asked = form.precision == "tf32" and form.values > 1
+    return has_async(architecture) and (is_half(form.dtype) or asked)
 
 
 def _factors(form: AttentionSizes, inner: Axis, *sides: tuple[int, Expr, Axis]) -> Contraction:

@@ -97,19 +97,31 @@ class Fragments:
 class WordFragments:
     """The same of elements of four bytes, whose lines run along rows or columns: of each matrix a
     lane reads the word that is its own.
+
+    paired: inner elements are two matrices' in turn, as sums lie that become the other factor; else
+    the first four are one's.
     """
 
-    def __init__(self, b: Builder, layout: Layout, start: Val, count: int, of_rows: bool) -> None:
+    def __init__(
+        self,
+        b: Builder,
+        layout: Layout,
+        start: Val,
+        count: int,
+        of_rows: bool,
+        paired: bool = False,
+    ) -> None:
         self.b = b
         self.layout = layout
         self.count = count
         lane = b.urem(b.intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", ir.i32, (), ()), number(32))
         own, inner = b.add(start, b.udiv(lane, number(4))), b.urem(lane, number(4))
+        inner = b.mul(inner, number(2)) if paired else inner
         self.first = b.zext(layout.offset(b, own, inner), ir.i64)
-        # Rows or columns, and inner elements, from one of the four matrices to the next.
-        pairs = [(0, 0), (8, 0), (0, 4), (8, 4)] if of_rows else [(0, 0), (0, 4), (8, 0), (8, 4)]
-        size = layout.dtype.itemsize
-        self.matrices = [own * size + inner * layout.stride for own, inner in pairs]
+        # From the first of the four matrices to the others.
+        beside, below = (1 if paired else 4) * layout.stride, 8 * layout.dtype.itemsize
+        second, third = (below, beside) if of_rows else (beside, below)
+        self.matrices = [0, second, third, second + third]
 
     def load(self, tile: Val, block: int, step: int) -> list[Val]:
         """Block ``block`` of 16, at the ``step``-th 32 bytes of inner elements."""
@@ -130,25 +142,40 @@ class RoundedFragments:
     def load(self, tile: Val, block: int, step: int) -> list[Val]:
         """Block ``block`` of 16, at the ``step``-th 32 bytes of inner elements."""
         b = self.b
-        found = [b.bitcast(v, ir.f32) for v in self.fragments.load(tile, block, step)]
-        return [b.intrinsic("llvm.nvvm.f2tf32.rna", ir.i32, (v,), ()) for v in found]
+        return [rounded(b, b.bitcast(v, ir.f32)) for v in self.fragments.load(tile, block, step)]
+
+
+def rounded(b: Builder, value: Val) -> Val:
+    """A number of f32 as tf32, in a register."""
+    return b.intrinsic("llvm.nvvm.f2tf32.rna", ir.i32, (value,), ())
 
 
 def fragments_of(
-    b: Builder, layout: Layout, start: Val, count: int, of_rows: bool
+    b: Builder, layout: Layout, start: Val, count: int, of_rows: bool, paired: bool = False
 ) -> Fragments | RoundedFragments:
-    """Those of a factor that lies in shared memory so; the rest is as in `Fragments`."""
+    """Those of a factor that lies in shared memory so; the rest is as in the classes."""
     if layout.dtype is not f32:
         return Fragments(b, layout, start, count, of_rows)
-    form = Fragments if layout.inner_minor else WordFragments
-    return RoundedFragments(form(b, layout, start, count, of_rows))
+    if layout.inner_minor:
+        assert not paired, "a matrix load takes neighbours"
+        return RoundedFragments(Fragments(b, layout, start, count, of_rows))
+    return RoundedFragments(WordFragments(b, layout, start, count, of_rows, paired))
 
 
 class TensorEngine:
-    """Products of halves and of tf32 summed in f32, of bytes in i32."""
+    """Products of halves and of tf32 summed in f32, of bytes in i32.
+
+    paired: of the right factor, see `WordFragments`.
+    """
 
     def __init__(
-        self, b: Builder, tile: Tile, layouts: tuple[Layout, Layout], dtype: DType, mine: Val
+        self,
+        b: Builder,
+        tile: Tile,
+        layouts: tuple[Layout, Layout],
+        dtype: DType,
+        mine: Val,
+        paired: bool = False,
     ) -> None:
         self.b = b
         self.dtype = dtype
@@ -160,7 +187,8 @@ class TensorEngine:
         self.column = b.mul(b.urem(warp, number(across)), number(width))
         self.down, self.across = height // ROWS, width // COLUMNS
         self.left = fragments_of(b, layouts[0], self.row, self.down, of_rows=True)
-        self.right = fragments_of(b, layouts[1], self.column, self.across // 2, of_rows=False)
+        half = self.across // 2
+        self.right = fragments_of(b, layouts[1], self.column, half, of_rows=False, paired=paired)
         self.steps = layouts[0].depth * dtype.itemsize // BYTES
         self.type = _PRODUCTS[dtype.name][2]
 

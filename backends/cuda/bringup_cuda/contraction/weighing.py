@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from bringup.dtypes import f32
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.math import MATH
@@ -19,14 +20,14 @@ from bringup_cuda.contraction.attention_plan import KEY, LEAD, QUERY, Planned
 from bringup_cuda.contraction.engine import sum_stride, sum_type
 from bringup_cuda.contraction.fma import FmaEngine
 from bringup_cuda.contraction.points import Point, evaluate, is_wide, number
-from bringup_cuda.contraction.tensor import COLUMNS, ROWS, TensorEngine
+from bringup_cuda.contraction.tensor import BYTES, COLUMNS, ROWS, TensorEngine, rounded
 
 _UNROLL = 4
 #: Powers of f16 are kept this much greater, so that what one half leaves is not too small for the
 #: next: none is above 1.
 _LIFT = {"f16": 16384.0}
-#: Halves that make a power: they hold 22 and 24 bits of it.
-_TERMS = {"f16": 2, "bf16": 3}
+#: Numbers of the dtype, and of tf32, that make a power: they hold 22 to 24 bits of it.
+_TERMS = {"f16": 2, "bf16": 3, "f32": 2}
 
 Fold = Callable[[Builder, Val, Val], Val]
 
@@ -315,7 +316,9 @@ class RegisterWeigher:
             tops.append(top)
             totals.append(own)
             self.factors.append(factor)
-        self.powers = [self._fragments(powers, 2 * step) for step in range(self.blocks // 2)]
+        split = self._words if self.dtype is f32 else self._fragments
+        width = BYTES // self.dtype.itemsize // COLUMNS
+        self.powers = [split(powers, block) for block in range(0, self.blocks, width)]
         return [*tops, *totals]
 
     def _score(self, n: int, product: Val, key: Val) -> Val:
@@ -340,6 +343,17 @@ class RegisterWeigher:
             left = [b.fsub(x, widen(b, part)) for x, part in zip(left, parts, strict=True)]
             pairs = [joined(b, parts[n].type, parts[n : n + 2]) for n in range(0, 8, 2)]
             terms.append([b.cast("bitcast", pair, ir.i32) for pair in pairs])
+        return terms
+
+    def _words(self, powers: Sequence[Val], block: int) -> list[list[Val]]:
+        """The terms of 8 columns of powers in tf32: two neighbours are of two matrices."""
+        b = self.b
+        left = [powers[4 * block + n] for n in (0, 2, 1, 3)]
+        terms: list[list[Val]] = []
+        for _ in range(_TERMS[self.dtype.name]):
+            parts = [rounded(b, power) for power in left]
+            left = [b.fsub(x, b.bitcast(p, self.kind)) for x, p in zip(left, parts, strict=True)]
+            terms.append(parts)
         return terms
 
     def collect(self, sums: Sequence[Val]) -> list[Val]:
