@@ -168,6 +168,8 @@ def test_patches_are_copied_without_registers() -> None:
     assert made.count(r"cp\.async\.ca\.shared\.global \[.*\], 4") > 0
     nhwc = assembled("f16 convolution", "sm_90")
     assert nhwc.count(r"cp\.async\.cg\.shared\.global \[.*\], 16") > 0
+    # Features lie side by side, and stay so where the image is padded.
+    assert nhwc.count(r"ld\.global\S*\.b16") == 0
 
 
 def test_epilogues_write_sixteen_bytes() -> None:

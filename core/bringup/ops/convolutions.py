@@ -238,10 +238,14 @@ def _width(dtype: Any) -> int:
 
 
 def patches(x: Value, at: Geometry, window: Ints, counts: Ints) -> Value:
-    """Lhs as batch, features, elements of a window, then the places of windows."""
-    x = build.transpose(x, at.lhs_dims)
-    lo, hi = (0, 0, *at.lo), (0, 0, *at.hi)
-    x = build.pad(x, 0, lo, hi, (0, 0, *(step - 1 for step in at.lhs_dilation)))
+    """Lhs as batch, features, elements of a window, then the places of windows.
+
+    It is padded as it lies: a copy that turns it on the way would part what lies side by side.
+    """
+    lo, hi, inside = ([0] * len(x.shape) for _ in range(3))
+    for d, *padding in zip(at.lhs_dims[2:], at.lo, at.hi, at.lhs_dilation, strict=True):
+        lo[d], hi[d], inside[d] = padding[0], padding[1], padding[2] - 1
+    x = build.transpose(build.pad(x, 0, lo, hi, inside), at.lhs_dims)
     rank = len(window)
     for i, sizes in enumerate(zip(window, counts, strict=True)):
         x = windows(x, 2 + 2 * i, (at.rhs_dilation[i], at.strides[i]), sizes)
@@ -275,7 +279,9 @@ def _decompose(
     x = build.reshape(x, (n, at.groups, taken, elements, *counts))
     w = build.reshape(w, (at.groups, made // at.groups, taken, elements))
     spatial = range(3, 3 + len(counts))
-    contract = ((2, 3), (2, 3))
+    # Last what lies side by side: features, or the elements of a window.
+    inner = (3, 2) if at.lhs_dims[1] == len(at.lhs_dims) - 1 else (2, 3)
+    contract = (inner, inner)
     # The operand whose free dimensions come first in the result comes first: nothing moves then.
     if at.out_dims[1] < at.out_dims[-1]:
         dot = rows.dot_general(w, x, batch=((0,), (1,)), contract=contract, **kept)
