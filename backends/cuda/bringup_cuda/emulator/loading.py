@@ -16,7 +16,7 @@ from bringup.llvm.host.engine import Code, Deferred, engine
 from bringup.llvm.host.halves import HALVES, emit_halves
 from bringup.llvm.text import Module
 from bringup.records import record
-from bringup_cuda.emulator import checking, machine, meeting, warpgroups
+from bringup_cuda.emulator import checking, machine, matrices, meeting, products, warpgroups
 from bringup_cuda.emulator.rewrite import KernelCode, rewrite
 from bringup_cuda.emulator.shims import all_shims
 from bringup_cuda.emulator.switching import host
@@ -35,7 +35,7 @@ class Native:
             *machine.EXPORTS,
             *meeting.EXPORTS,
             *checking.EXPORTS,
-            *warpgroups.EXPORTS,
+            *products.EXPORTS,
             *(s.symbol for s in all_shims().values()),
             *HALVES,
         )
@@ -64,6 +64,8 @@ def _make_machine() -> str:
     meeting.emit_meetings(module)
     checking.emit_checks(module)
     warpgroups.emit_warpgroups(module)
+    matrices.emit_matrices(module)
+    products.emit_products(module)
     for shim in all_shims().values():
         shim.emit(module)
     emit_halves(module)
