@@ -216,6 +216,29 @@ def test_freeing_waits_for_the_device(add: Callable[..., None]) -> None:
     assert look(y) == [n + 1 for n in NUMBERS]
 
 
+def test_memory_that_a_finaliser_keeps_from_the_garbage_collector_stays() -> None:
+    kept: list[Any] = []
+
+    class Owner:
+        def __init__(self) -> None:
+            self.memory, self.me = cuda.mem_alloc(64), self
+
+        def __del__(self) -> None:
+            kept.append(self.memory)
+
+    Owner()
+    gc.collect()
+    (memory,) = kept
+    given, seen = np.arange(16, dtype=np.int32), np.zeros(16, np.int32)
+    cuda.memcpy_htod_async(int(memory), given)
+    cuda.memcpy_dtoh_async(seen, int(memory))
+    assert np.array_equal(seen, given)
+    free = cuda.mem_get_info()[0]
+    kept.clear()
+    del memory
+    assert cuda.mem_get_info()[0] > free
+
+
 def test_memory_dropped_while_work_is_done_waits_for_it(add: Callable[..., None]) -> None:
     """The garbage collector runs anywhere, inside a launch for one."""
     stream = cuda.Stream(1)

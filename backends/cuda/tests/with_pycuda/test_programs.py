@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from standin import ILLEGAL_ADDRESS, OUT_OF_MEMORY, StandIn
 
 import bringup as bu
 from bringup.errors import CompileError, DeviceError, OutOfMemoryError
+from bringup_conformance.runtime.bench import by_dlpack
 
 X = np.linspace(-2, 2, 3 * 40, dtype=np.float32).reshape(3, 40)
 OUT_OF_RESOURCES = 701
@@ -276,3 +278,56 @@ print(status, np.asarray(plus(x)).sum())
     )
     assert done.stdout == "True\n0 55\n", done.stderr
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# -- with other libraries --------------------------------------------------------------------------
+
+
+def test_a_context_that_another_library_made_current_stays() -> None:
+    library = ctypes.CDLL("libcuda.so.1")
+
+    def current() -> int | None:
+        found = ctypes.c_int(-1)
+        return None if library.cuCtxGetDevice(ctypes.byref(found)) else found.value
+
+    call, x, far = jit(lambda x: x + 1), there(X), there(X, "cuda:1")
+    assert current() is None
+    for device in (1, 0):
+        other = ctypes.c_void_p()
+        assert library.cuDevicePrimaryCtxRetain(ctypes.byref(other), device) == 0
+        assert library.cuCtxPushCurrent_v2(other) == 0
+        for _ in range(3):
+            assert np.array_equal(np.asarray(call(x)), X + 1)
+            assert np.array_equal(np.asarray(far.to("cuda")), X)
+            assert current() == device
+        assert library.cuCtxPopCurrent_v2(ctypes.byref(other)) == 0
+
+
+class Foreign:
+    """An array of another library on the same GPU."""
+
+    def __init__(self, array: bu.Array) -> None:
+        self.array = array
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        return self.array.__dlpack__(**asked)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def test_arrays_are_handed_out_and_taken_by_streams(driver: StandIn) -> None:
+    doubled = jit(lambda x: x * 2)(there(X))
+    waits, whole = driver.count("cuStreamWaitEvent"), driver.count("cuCtxSynchronize")
+    capsules = [doubled.__dlpack__(max_version=(1, 0), stream=s) for s in (None, 1, 2, -1)]
+    assert driver.count("cuStreamWaitEvent") == waits + 3
+    assert driver.count("cuCtxSynchronize") == whole
+    del capsules
+    assert np.array_equal(np.asarray(bu.from_dlpack(Foreign(doubled))), X * 2)
+
+
+def test_numpy_is_told_why_it_gets_no_memory_of_a_gpu() -> None:
+    x = there(X)
+    with pytest.raises((BufferError, RuntimeError), match="device"):
+        np.from_dlpack(x)
+    assert np.array_equal(by_dlpack(x), X)
