@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import gc
 import pickle
 import threading
@@ -268,11 +269,32 @@ def test_dlpack() -> None:
         bu.from_dlpack(host, copy=False)
 
 
+def flags_of(capsule: Any) -> int:
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    address = pointer(capsule, b"dltensor_versioned")
+    return ctypes.c_uint64.from_address(address + 8 + 2 * ctypes.sizeof(ctypes.c_void_p)).value
+
+
+def test_dlpack_says_what_is_a_copy_and_has_no_streams_on_the_host() -> None:
+    x = bu.asarray(np.arange(6, dtype=np.int32))
+    copied = 2
+    assert flags_of(x.__dlpack__(max_version=(1, 0))) == copied
+    assert flags_of(x.__dlpack__(max_version=(1, 0), copy=True)) == copied
+    for stream in (1, -1, "s"):
+        with pytest.raises(BufferError, match="no streams"):
+            x.__dlpack__(stream=stream)
+
+
 def test_dlpack_shares_memory_where_the_host_sees_it(shared: Any) -> None:
     x = bu.asarray([1.0, 2.0])
     host = np.from_dlpack(x)
     assert np.shares_memory(host, np.asarray(x))
     assert not host.flags.writeable
+    read_only, copied = 1, 2
+    assert flags_of(x.__dlpack__(max_version=(1, 0))) == read_only
+    assert flags_of(x.__dlpack__(max_version=(1, 0), copy=True)) == copied
     old = x.__dlpack__()
     assert old is not None
 
