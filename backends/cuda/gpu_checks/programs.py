@@ -57,6 +57,12 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Array, ...]]] = {
     "product f32": (lambda x, w, b: bu.nn.relu(x @ w + b), (
         _normal(65, 70), _normal(70, 33), _normal(33),
     )),
+    "product tf32": (lambda x, w, b: bu.nn.relu(bu.matmul(x, w, precision="tf32") + b), (
+        _normal(65, 70), _normal(70, 33), _normal(33),
+    )),
+    "product tf32, turned": (lambda x, w: bu.matmul(x.mT, w.mT, precision="tf32"), (
+        _normal(72, 68), _normal(132, 72),
+    )),
     "product bf16": (lambda x, w, b: bu.nn.gelu(x @ w + b), (
         _normal(130, 128, dtype=BF16), _normal(128, 136, dtype=BF16), _normal(136, dtype=BF16),
     )),
@@ -69,6 +75,9 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Array, ...]]] = {
     )),
     "attention": (lambda q, k, v: bu.nn.attention(q, k, v, causal=True), (
         _normal(1, 2, 40, 16), _normal(1, 2, 40, 16), _normal(1, 2, 40, 16),
+    )),
+    "attention tf32": (lambda q, k, v: bu.nn.attention(q, k, v, precision="tf32"), (
+        _normal(1, 2, 70, 24), _normal(1, 2, 90, 24), _normal(1, 2, 90, 40),
     )),
     "running sum": (lambda x: bu.cumulative_sum(x, axis=1), (_normal(5, _ODD),)),
     "sort": (bu.sort, (_normal(7, 300),)),

@@ -203,6 +203,19 @@ def calls(quick: bool) -> Sequence[Row]:
     )  # fmt: skip
 
 
+def _torch_tf32(torch: Any) -> Function:
+    """Its switch is global, and off for all other rows."""
+
+    def run(x: Any, w: Any) -> Any:
+        torch.backends.cuda.matmul.allow_tf32 = True
+        try:
+            return torch.matmul(x, w)
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = False
+
+    return run
+
+
 def more(quick: bool) -> Sequence[Row]:
     """Others, without bars."""
     return (*_products(quick), *_moving(quick))
@@ -219,6 +232,12 @@ def _products(quick: bool) -> Sequence[Row]:
             lambda bu: lambda x, w: x @ w, lambda torch: torch.matmul,
             lambda jax: lambda x, w: jax.numpy.matmul(x, w, precision="highest"),
             flops=2 * n**3, difference=1e-3,
+        ),
+        Row(
+            "tf32 product", "other", (square, square), square.nbytes,
+            lambda bu: lambda x, w: bu.matmul(x, w, precision="tf32"), _torch_tf32,
+            lambda jax: lambda x, w: jax.numpy.matmul(x, w, precision="tensorfloat32"),
+            flops=2 * n**3, difference=1e-2,
         ),
         Row(
             "bf16 product, 8 rows", "other", (few, half), few.nbytes,
