@@ -39,12 +39,15 @@ from gpu_checks.peers import Ours, Warps
 from gpu_checks.rows import GROUPS, Row
 from gpu_checks.work import WORKS, Task
 
+import bringup as bu
 from bringup.graph import Graph
 from bringup_conformance.execution.levels import LEVELS
 from bringup_conformance.execution.targets import DeviceTarget, Runnable
 from bringup_cuda import lower
 
 EMULATED = "cuda-emulated"
+#: The program that warpgroups multiply where there are some.
+WIDE = "wide product bf16"
 
 
 @pytest.fixture
@@ -392,7 +395,7 @@ def test_the_kernel_that_copies_loads_all_before_it_stores() -> None:
     assert ["ld" in line for line in lines] == [True] * 4 + [False] * 4
 
 
-@pytest.mark.parametrize("name", ["softmax", "training step", "random", "scatter"])
+@pytest.mark.parametrize("name", ["softmax", "training step", "random", "scatter", WIDE])
 def test_programs_lie_within_their_bounds(name: str) -> None:
     function, operands = programs.PROGRAMS[name]
     graph = programs.traced(function, operands)
@@ -401,6 +404,12 @@ def test_programs_lie_within_their_bounds(name: str) -> None:
     assert found.verdict.ok
     assert found.verdict.compared > 0
     assert not found.late
+
+
+def test_a_program_is_multiplied_by_warpgroups() -> None:
+    function, operands = programs.PROGRAMS[WIDE]
+    made = bu.jit(function).lower(*operands, target="cuda:sm_90a")
+    assert "wgmma.mma_async" in made.asm
 
 
 class _Spoilt(DeviceTarget):
