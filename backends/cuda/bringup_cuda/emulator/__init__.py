@@ -21,7 +21,10 @@ What raises `EmulatorError`, with the kernel, the threads, the instructions and 
 * reads of shared memory that this block has not written; accesses to what an asynchronous copy is
   still writing;
 * barriers and warp instructions that threads reach apart, with wrong masks, or not at all;
-  shuffles from lanes that take no part; waits for a value that never comes.
+  shuffles from lanes that take no part; waits for a value that never comes;
+* products of warpgroups whose threads go apart, whose descriptors describe nothing, which read what
+  their writer has not shown to tensor cores or what is overwritten before they are waited for, and
+  sums that are used, changed or dropped before that.
 
 What it does not see: uninitialised global memory; races between launches in different streams,
 other than by their results, for which work is run late and in orders that a seed picks; orders that
