@@ -256,7 +256,6 @@ def test_a_result_shares_nothing_with_its_argument() -> None:
         FLOATS.astype(">f4"),
         np.array(["a"] * 4),
         np.array([None] * 4),
-        np.zeros(4, complex),
         "text",
         object(),
     ],
@@ -269,6 +268,13 @@ def test_what_is_no_array_is_our_error(wrong: Any, slow: list[Any]) -> None:
             fn(wrong)
     assert np.array_equal(np.asarray(fn(FLOATS)), double(FLOATS))
     assert len(slow) == SLOW + 2
+
+
+def test_complex_numbers_are_pairs_and_no_arrays_of_the_table() -> None:
+    fn = bu.jit(bu.abs)
+    for x in (np.array([3 + 4j, 1j]), FLOATS, np.array([3 + 4j, 1j])):
+        for _ in range(3):
+            assert np.array_equal(np.asarray(fn(x)), np.abs(x))
 
 
 def test_wrong_counts_and_keywords(slow: list[Any]) -> None:

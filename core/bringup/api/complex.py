@@ -6,6 +6,7 @@ which says what it does to the parts; so every function made of such ops takes c
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -194,18 +195,37 @@ def _zeros(x: Array) -> Array:
     return apply("reshape", (zero,), {"shape": x.shape}, device=x._device)
 
 
-def _split(x: ComplexArray) -> tuple[Sequence[Any], Sequence[str], Hashable]:
-    return (x._real, x._imag), (".real", ".imag"), None
-
-
-def _join(_rest: Hashable, children: Sequence[Any]) -> ComplexArray:
-    real, imag = children
-    if isinstance(real, Array) and isinstance(imag, Array):
-        return ComplexArray(real, imag)
-    made = object.__new__(ComplexArray)  # of leaves that stand for arrays: types, paths
+def of_parts(real: Any, imag: Any) -> ComplexArray:
+    """The container of two parts that stand for arrays: data of the host, types, paths."""
+    made = object.__new__(ComplexArray)
     made._real, made._imag = real, imag
     return made
 
 
+def _split(x: ComplexArray) -> tuple[Sequence[Any], Sequence[str], Hashable]:
+    return (x._real, x._imag), (".real", ".imag"), None
+
+
+def _join(_rest: Hashable, children: Sequence[Any]) -> Any:
+    real, imag = children
+    if isinstance(real, ComplexArray) or isinstance(imag, ComplexArray):
+        raise OpTypeError(
+            "the parts of a complex array would be complex, as in a Jacobian of f(z) by z",
+            location=user_location(),
+            fix="differentiate real(f(z)) and imag(f(z)) apart; keep what maps over parts real",
+        )
+    if isinstance(real, Array) and isinstance(imag, Array):
+        return ComplexArray(real, imag)
+    if type(real) is type(imag) is float:
+        return builtins.complex(real, imag)
+    if isinstance(real, _HOST) and isinstance(imag, _HOST) and real.shape == imag.shape:
+        whole = np.empty(real.shape, np.result_type(real, imag, np.complex64))
+        whole.real, whole.imag = real, imag
+        return whole if isinstance(real, np.ndarray) else whole[()]
+    return of_parts(real, imag)
+
+
+#: What the parts of complex numbers of the host are.
+_HOST = (np.ndarray, np.floating)
 pytree.register(ComplexArray, _split, _join)
 __all__ = ["ComplexArray", "angle", "complex", "conj", "imag", "real"]

@@ -122,7 +122,7 @@ def _describe(
     compiled = entry.compiled
     if compiled is None or compiled.executable is None or len(compiled.programs) != 1:
         return None
-    if len(arguments) != len(args):
+    if len(args) + len(entry.function.captured) != len(entry.types):  # one is a container
         return None
     # The arrays, not their handles: a captured array may be donated later.
     bound = tuple((len(args) + i, array) for i, array in enumerate(entry.function.captured))

@@ -14,12 +14,12 @@ from bringup.api.array import Array
 from bringup.api.creation import asarray
 from bringup.api.place import OpenDevice
 from bringup.api.promotion import default_dtype, is_weak, kind_of
-from bringup.dtypes import DType, as_dtype, c128
+from bringup.dtypes import PART_OF, DType, as_dtype
 from bringup.errors import ConversionError, OpTypeError, ParseError, TraceError
 from bringup.graph import Builder, Graph, Instr, Value, replay, user_location
 from bringup.records import record
 from bringup.tracing.context import Trace
-from bringup.tracing.pytree import TreeDef, flatten, unflatten
+from bringup.tracing.pytree import TreeDef, flatten, register_view, unflatten
 from bringup.types import TensorType
 
 #: The type of a leaf: an array's, or Python's ``bool``, ``int``, ``float`` for a scalar whose value
@@ -48,17 +48,15 @@ def leaf_type(leaf: Any, path: str = "an argument") -> LeafType:
         return type(leaf)
     if isinstance(leaf, np.ndarray | np.generic):
         try:
-            return _real(TensorType(leaf.shape, as_dtype(leaf.dtype)), path)
+            return TensorType(leaf.shape, as_dtype(leaf.dtype))
         except OpTypeError as error:
             raise ConversionError(
                 f"{path}: {error.what}", location=user_location(), fix=error.fix
             ) from None
     if isinstance(leaf, TensorType | DType):
-        return _real(leaf if isinstance(leaf, TensorType) else TensorType((), leaf), path)
+        return leaf if isinstance(leaf, TensorType) else TensorType((), leaf)
     if isinstance(leaf, bool | int | float):
         return _KINDS[kind_of(leaf)]
-    if isinstance(leaf, complex):
-        return _real(TensorType((), c128), path)
     raise ConversionError(
         f"{path} is a {type(leaf).__name__}, which is no array",
         location=user_location(),
@@ -66,15 +64,24 @@ def leaf_type(leaf: Any, path: str = "an argument") -> LeafType:
     )
 
 
-def _real(type_: TensorType, path: str) -> TensorType:
-    """The type, refused if it is complex: such arrays are containers of their parts."""
-    if type_.dtype.is_complex:
-        raise ConversionError(
-            f"{path} is {type_}, and graphs know real numbers only",
-            location=user_location(),
-            fix="pass bringup.asarray(…) of it, an array of two real parts",
-        )
-    return type_
+def _seen(value: Any) -> Any:
+    """Complex numbers of the host, and types of such, as the pairs that complex arrays are."""
+    if isinstance(value, TensorType | DType):
+        type_ = value if isinstance(value, TensorType) else TensorType((), value)
+        if not type_.dtype.is_complex:
+            return value
+        real = imag = type_.with_dtype(PART_OF[type_.dtype])
+    elif isinstance(value, np.ndarray) and value.dtype.kind != "c":
+        return value
+    else:
+        real, imag = value.real, value.imag
+    from bringup.api.complex import of_parts
+
+    return of_parts(real, imag)
+
+
+for _kind in (np.ndarray, np.complexfloating, complex, TensorType, DType):
+    register_view(_kind, _seen)
 
 
 def _type_meant(leaf: Any) -> str | None:

@@ -21,6 +21,8 @@ from bringup.records import record
 Split = Callable[[Any], "tuple[Sequence[Any], Sequence[str], Hashable]"]
 #: ``join(rest, children) -> container``
 Join = Callable[[Any, Sequence[Any]], Any]
+#: ``view(value) -> the value itself, or the container it is taken for``
+View = Callable[[Any], Any]
 
 
 @record
@@ -161,6 +163,10 @@ def prefix_leaves(prefix: Any, treedef: TreeDef, path: str) -> list[Any]:
     """
     kind = type(prefix)
     container = _CONTAINERS.get(kind) or (None if kind in _LEAVES else _recognise(kind))
+    view = _view_of(kind) if container is None else None
+    seen = prefix if view is None else view(prefix)
+    if seen is not prefix:
+        return prefix_leaves(seen, treedef, path)
     if prefix is None or container is None:
         return [prefix] * treedef.leaves
     children, steps, rest = container[0](prefix)
@@ -183,7 +189,17 @@ def register(kind: type, split: Split, join: Join) -> None:
     if kind in _CONTAINERS:
         raise ValueError(f"{kind.__name__} is a container already")
     _CONTAINERS[kind] = (split, join)
-    _LEAVES.discard(kind)
+    _LEAVES.pop(kind, None)
+
+
+def register_view(kind: type, view: View) -> None:
+    """Let some values of a class that is no container stand for one, as its subclasses' do.
+
+    view: ``value -> the value itself if it is a leaf, or a container``.
+    """
+    _VIEWS[kind] = view
+    for met in [met for met in _LEAVES if issubclass(met, kind)]:
+        del _LEAVES[met]
 
 
 def _flatten(tree: Any, leaves: list[Any]) -> TreeDef:
@@ -195,7 +211,10 @@ def _flatten(tree: Any, leaves: list[Any]) -> TreeDef:
         if kind not in _LEAVES:
             container = _recognise(kind)
         if container is None:
-            _LEAVES.add(kind)
+            view = _view_of(kind)
+            seen = tree if view is None else view(tree)
+            if seen is not tree:
+                return _flatten(seen, leaves)
             leaves.append(tree)
             return LEAF
     children, steps, rest = container[0](tree)
@@ -211,6 +230,13 @@ def _unflatten(treedef: TreeDef, leaves: Iterator[Any]) -> Any:
         return None
     children = [_unflatten(child, leaves) for child in treedef.children]
     return _CONTAINERS[treedef.kind][1](treedef.rest, children)
+
+
+def _view_of(kind: type) -> View | None:
+    """How values of a class that is no container are looked at."""
+    if kind not in _LEAVES:
+        _LEAVES[kind] = next((_VIEWS[base] for base in kind.__mro__ if base in _VIEWS), None)
+    return _LEAVES[kind]
 
 
 def _recognise(kind: type) -> tuple[Split, Join] | None:
@@ -278,7 +304,8 @@ def _join_dict(keys: Any, children: Sequence[Any]) -> dict[Any, Any]:
 
 
 #: Classes that were met and are no containers.
-_LEAVES: set[type] = set()
+_LEAVES: dict[type, View | None] = {}
+_VIEWS: dict[type, View] = {}
 _CONTAINERS: dict[type, tuple[Split, Join]] = {
     tuple: (_split_sequence, lambda _, children: tuple(children)),
     list: (_split_sequence, lambda _, children: list(children)),

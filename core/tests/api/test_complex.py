@@ -214,8 +214,44 @@ def test_containers_for_jit_and_grad() -> None:
     doubled = bu.tree.tree_map(lambda x: x + x, {"z": z})
     close(doubled["z"], Z + Z)
     assert "real=(3, 4)" in repr(bu.tree.tree_map(lambda x: x.shape, z))
-    with pytest.raises(ConversionError, match="graphs know real numbers only"):
-        bu.jit(lambda x: x)(np.ones(2, complex))
+
+
+@pytest.mark.parametrize(
+    "z", [Z, Z[::-1, 1::2], Z.astype(np.complex64), Z[0, 0], np.complex64(1 - 2j), 3 - 2j]
+)
+def test_complex_numbers_of_the_host_are_arguments(z: Any) -> None:
+    twice, size = bu.jit(lambda z: z * 2), bu.jit(lambda z: bu.abs(z))
+    for _ in range(4):  # the native path is made on the way
+        close(twice(z), np.asarray(z) * 2, 1e-6)
+        close(size(z), np.abs(z), 1e-6)
+        close(size(2.5), np.asarray(2.5))
+    close(bu.grad(lambda z: bu.sum(bu.abs(z) ** 2))(z), np.asarray(z) * 2, 1e-6)
+    close(bu.jvp(lambda z: z * z, (z,), (z,))[1], np.asarray(z) ** 2 * 2, 1e-6)
+
+
+def test_complex_numbers_of_the_host_in_maps_and_loops() -> None:
+    row = Z[0]
+    close(bu.vmap(lambda a, b: a * b, in_axes=(0, None))(row, row), np.outer(row, row))
+    last, all_ = bu.scan(lambda c, x: (c * x, c), 1j, row)
+    close(last, 1j * row.prod())
+    close(all_, 1j * np.concatenate([[1], row[:-1].cumprod()]))
+    close(bu.while_loop(lambda c: bu.abs(c) < 10, lambda c: c * 2j, 1j), np.asarray(16j))
+    assert bu.jit(lambda x, s: x * s)(bu.ones(2, dtype=bu.float32), 1j).dtype is bu.complex64
+    assert bu.jit(lambda z: z + 1).lower(bu.complex64[3]).graph.inputs[0].type is bu.float32[3]
+    np.testing.assert_array_equal(bu.tree.tree_map(lambda x: -x, {"z": row})["z"], -row)
+
+
+def test_complex_results_of_the_host_keep_both_parts() -> None:
+    close(bu.jit(lambda x: np.ones(2) * 1j)(2.0), np.ones(2) * 1j)
+    close(bu.jit(lambda: 2 - 1j)(), np.asarray(2 - 1j))
+    close(bu.cond(bu.asarray(True), lambda: 1j, lambda: 2j), np.asarray(1j))
+
+
+def test_a_jacobian_of_complex_by_complex_is_refused() -> None:
+    with pytest.raises(OpTypeError, match="Jacobian of f") as caught:
+        bu.jacfwd(lambda z: z * z)(bu.asarray(Z[0]))
+    assert caught.value.location is not None
+    assert caught.value.location.file == __file__
 
 
 def test_gradients_of_real_values() -> None:
