@@ -14,6 +14,7 @@ from bringup_cuda.commands import Argument, Clear, Copy, Launch
 from bringup_cuda.control import Driven
 from bringup_cuda.errors import is_sticky
 from bringup_cuda.graphs import GraphCache
+from bringup_cuda.keeping import keep
 from bringup_cuda.occupancy import blocks_of
 
 if TYPE_CHECKING:
@@ -53,12 +54,17 @@ class Loaded:
     def release(self) -> None:
         """One user less."""
         self.users -= 1
-        if not self.users:
-            try:
-                self._settle()
-            finally:
-                self._functions.clear()
-                self.module = None
+        if self.users:
+            return
+        try:
+            self._settle()
+        except BaseException:
+            # What the driver does not wait for it does not drop.
+            keep(self.module)
+            raise
+        finally:
+            self._functions.clear()
+            self.module = None
 
 
 class Body:

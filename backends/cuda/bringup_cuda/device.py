@@ -88,7 +88,7 @@ class CudaDevice(Device):
         self.lost: BaseException | None = None
         self.pending: deque[tuple[int, Callable[[Step], Step], Sequence[tuple[Step, str]]]]
         self.pending = deque(maxlen=4096)
-        self._lock = ProcessLock()
+        self._lock, self._loading = ProcessLock(), ProcessLock()
         self._modules: dict[str, Loaded] = {}
         self._peers: set[int] = set()
         driver.init()
@@ -217,18 +217,18 @@ class CudaDevice(Device):
         if nbytes:
             try:
                 self._fetch(source, handle, block, nbytes)
-            except self.driver.Error as error:
+            except BaseException:
                 self.free(block)
-                raise self.failed(error) from error
+                raise
         return block
 
     def _fetch(self, source: CudaDevice, handle: Block, block: Block, nbytes: int) -> None:
         assert self.extras is not None
         there, here = source.streams, self.streams
-        with source._activation:
+        with source._working():
             made = there.event()
             made.record(there.compute)
-        with self._activation:
+        with self._working():
             self._reach(source)
             here.compute.wait_for_event(made)
             self.extras.memcpy_peer_async(
@@ -237,7 +237,7 @@ class CudaDevice(Device):
             done = here.event()
             done.record(here.compute)
         block.used = here.tick()
-        with source._activation:
+        with source._working():
             # Whoever gets the source's memory next must not write it before it is read.
             there.compute.wait_for_event(done)
         handle.used = there.tick()
@@ -322,7 +322,7 @@ class CudaDevice(Device):
         """From now on everything raises that the device is lost, by this error."""
         if self.lost is None:
             keep(self)
-            for loaded in self._modules.values():
+            for loaded in list(self._modules.values()):
                 keep(loaded.module)
         self.lost = error
         self.pending.clear()
@@ -375,14 +375,18 @@ class CudaDevice(Device):
         from bringup_cuda.bodies import Loaded
         from bringup_cuda.cache import image_of
 
-        with self._lock:
+        with self._loading:
             found = self._modules.get(text)
-            if found is None or not found.users:
-                image = image_of(text, self.architecture, self.library.image)
-                found = Loaded(self._module(image), self.driver, self.streams.settle)
-                self._modules = {k: m for k, m in self._modules.items() if m.users}
-                self._modules[text] = found
+            if found is not None:
+                # Before a look at it, since the garbage collector may release it any time.
+                found.users += 1
+                if found.module is not None:
+                    return found
+            image = image_of(text, self.architecture, self.library.image)
+            found = Loaded(self._module(image), self.driver, self.streams.settle)
             found.users += 1
+            self._modules = {k: m for k, m in self._modules.items() if m.users}
+            self._modules[text] = found
         return found
 
     def _module(self, image: bytes) -> Any:

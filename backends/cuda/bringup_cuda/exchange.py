@@ -119,12 +119,12 @@ def _dropped(
     names: tuple[bytes, ...] = tuple(_NAMES.values()),
     still: Any = _still,
     address_of: Any = _address_of,
-    done: Any = _done,
+    handed_out: dict[int, tuple[Any, ...]] = _handed_out,
 ) -> None:
     """A capsule goes: if nobody took what it holds, that goes, too."""
     for name in names:
         if still(capsule, name):
-            done(address_of(capsule, name))
+            handed_out.pop(address_of(capsule, name), None)
 
 
 _deleter = _Deleter(_done)

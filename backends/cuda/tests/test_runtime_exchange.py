@@ -260,6 +260,19 @@ def test_nothing_is_copied_from_a_lost_device(driver: FakeDriver) -> None:
     assert device_of(second).pool.live_bytes == live
 
 
+def test_the_device_that_fails_in_a_copy_is_the_one_that_is_lost(driver: FakeDriver) -> None:
+    first, second = opened(driver), opened(driver, index=1)
+    x = bu.asarray(X, device=first)
+    live = device_of(second).pool.live_bytes
+    driver.refused["record"] = ["an illegal memory access was encountered"]
+    with pytest.raises(DeviceLostError, match="cuda: "):
+        x.to(second)
+    assert device_of(first).lost is not None
+    assert device_of(second).lost is None
+    assert device_of(second).pool.live_bytes == live
+    assert np.array_equal(np.asarray(bu.asarray(X, device=second) + 1), X + 1)
+
+
 # -- on the emulator, whose memory numpy reads -----------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from fake_kernels import Interpreter, device_of, interpreter, opened
 import bringup as bu
 from bringup.errors import OpTypeError, OutOfMemoryError
 from bringup.runtime.devices import OpenDevice
+from bringup_cuda import cache
 from bringup_cuda.executable import CudaExecutable
 from bringup_cuda.graphs import MOST_GRAPHS, PATIENCE
 
@@ -266,6 +267,30 @@ def test_a_call_of_a_program_is_three_calls_of_the_driver(driver: FakeDriver) ->
     driver.calls.clear()
     several(x)
     assert driver.names() == ["push", "graph_launch", "pop"]
+
+
+def test_nobody_waits_for_what_another_thread_compiles(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_ = opened(driver)
+    x, image_of = bu.asarray(X, device=open_), cache.image_of
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(*args: Any) -> bytes:
+        begun.set()
+        assert go_on.wait(60)
+        return image_of(*args)
+
+    monkeypatch.setattr(cache, "image_of", slow)
+    made: list[Any] = []
+    worker = threading.Thread(target=lambda: made.append(bu.jit(lambda x: x - 7, device=open_)(x)))
+    worker.start()
+    assert begun.wait(60)
+    assert np.array_equal(np.asarray(bu.asarray(X, device=open_)), X)
+    assert not made
+    go_on.set()
+    worker.join()
+    assert np.array_equal(np.asarray(made[0]), X - 7)
 
 
 def test_code_goes_when_nothing_runs_it_any_more(driver: FakeDriver) -> None:
