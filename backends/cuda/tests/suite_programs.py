@@ -28,7 +28,8 @@ from bringup_cuda.backend import CudaBackend
 from bringup_cuda.commands import Launch
 from bringup_cuda.lower import to_ptx, translate
 
-ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+#: ``sm_90a`` is what an H100 is given.
+ARCHITECTURES = ("sm_80", "sm_90", "sm_90a", "sm_100")
 _REPORT = re.compile(
     r"Compiling entry function '(\S+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers", re.DOTALL
 )
