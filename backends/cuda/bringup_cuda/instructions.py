@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bringup.llvm import text as ir
+from bringup.llvm.math.exponential import exp_by_branch
 from bringup.llvm.math.remainder import remainder
 from bringup.llvm.text import Builder, Val, vec
 from bringup_cuda.targets import number_of
@@ -16,7 +17,7 @@ _FIRST = 80
 def native_of(target: str) -> dict[str, Callable[..., Val]]:
     """For `bringup.llvm.text.Module.native` of an architecture such as ``sm_90``."""
     # LLVM's NVPTX target divides, cuts and subtracts where it finds ``frem``, rounding twice.
-    found: dict[str, Callable[..., Val]] = {"rem": remainder}
+    found: dict[str, Callable[..., Val]] = {"rem": remainder, "exp": exp_by_branch}
     if number_of(target) < _FIRST:
         return found
     return {**found, "maximum": _maximum, "minimum": _minimum, "f32_to_bf16": _to_bf16}

@@ -86,13 +86,16 @@ def reports(name: str) -> list[Assembled]:
         return assembled(ptxas, lowered(name)[1], "sm_90", Path(folder))
 
 
-@pytest.mark.parametrize("name", ["add", "add of f16", "gelu", "bias"])
-def test_threads_move_16_bytes_several_times_over(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "times"), [("add", 4), ("add of f16", 4), ("gelu", 2), ("bias", 4)]
+)
+def test_threads_move_16_bytes_several_times_over(name: str, times: int) -> None:
+    """Fewer times for long functions, whose registers other threads had better have."""
     text = body(name)
     assert set(loads(text)) == {"v4"}
-    assert text.count("st.global.v4") >= 4
+    assert text.count("st.global.v4") >= times
     first = text.index("st.global")
-    assert len(loads(text[:first])) >= 4
+    assert len(loads(text[:first])) >= times
 
 
 def test_elements_that_fill_no_vector_are_the_last_block_s() -> None:
@@ -213,7 +216,7 @@ def test_many_operands_spill_nothing(operands: int, axis: int | None, tmp_path: 
 
 @pytest.mark.parametrize(
     ("name", "registers"),
-    [("add", 48), ("gelu", 56), ("sums of rows", 48), ("softmax", 51), ("layer norm", 64)],
+    [("add", 48), ("gelu", 48), ("sums of rows", 48), ("softmax", 51), ("layer norm", 64)],
 )
 def test_registers_leave_room_for_a_thousand_threads(name: str, registers: int) -> None:
     """On a multiprocessor with 65,536 of them."""

@@ -175,6 +175,48 @@ def test_elements(n: int) -> None:
     exactly(lambda x, y: x * 2 + y, integers(n), integers(n))
 
 
+@pytest.mark.parametrize("divisible", [True, False], ids=["in fours", "one by one"])
+def test_exponentials_have_the_bits_of_the_host_s(divisible: bool) -> None:
+    """Of all sizes, where results are usual, subnormal, infinite or none: neighbours are mixed."""
+    random = np.random.default_rng(3)
+    edges = np.array([86.5, 87.3, 88.72, 88.73, 103.9, 104.1, 1e-40, 0, np.inf, np.nan], np.float32)
+    near = [edges]
+    for step in (np.inf, -np.inf):
+        near.append(np.nextafter(edges, np.float32(step)))
+    usual = random.uniform(-90, 90, 40_000).astype(np.float32)
+    x = np.concatenate([usual, *near, *(-n for n in near), usual[: 8 if divisible else 7]])
+    x = np.concatenate([x, np.repeat(edges, 8)])
+    x = x[: len(x) // 4 * 4 + (0 if divisible else 1) - 4]
+    fn = bu.exp
+    program, made = translated(fn, [f32[x.size]])
+    (found,) = run_program(program, made, [x])
+    wanted = np.asarray(bu.jit(fn, device="cpu")(x))
+    assert found.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize(
+    "power", [-140, -121, -100, -70, -61, -60, -59, -38, 0, 20, 49, 50, 59, 60, 90]
+)
+def test_quotients_by_one_divisor_are_rounded_once(power: int) -> None:
+    """Rows over their sums, which are exact: what is multiplied has the bits of the division."""
+    x = np.random.default_rng(power + 200).integers(0, 1 << 10, (40, 256)).astype(np.float32)
+    x[0], x[1, 0], x[2] = 0, -0.0, x[2] * (np.arange(256) == 7)
+    x[3:9, 1:] = np.ldexp(x[3:9, 1:], -100)  # of no account beside the first
+    x[3:9, 0] = np.arange(3, 9)
+    x = np.ldexp(x, power).astype(np.float32)
+
+    def shares(x: Any) -> Any:
+        return x / bu.sum(x, axis=1, keepdims=True)
+
+    program, made = translated(shares, [f32[x.shape]])
+    assert "fdiv float 1.000000e+00" in made.text or "fdiv float 0x3FF" in made.text
+    (found,) = run_program(program, made, [x])
+    with np.errstate(all="ignore"):
+        wanted = x / np.sum(x, axis=1, keepdims=True, dtype=np.float32)
+    wanted[np.isnan(wanted)], found[np.isnan(found)] = np.nan, np.nan
+    assert found.tobytes() == wanted.tobytes()
+
+
 def test_conversions() -> None:
     check(lambda x: bu.astype(bu.astype(x, bfloat16), float32), f32[5001])
     check(lambda x: bu.astype(bu.maximum(x, -x), bfloat16), bfloat16[77])

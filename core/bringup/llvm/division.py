@@ -12,11 +12,14 @@ element outside is divided as usual.
 
 from __future__ import annotations
 
+import math
+
 from bringup.llvm import text as ir
 from bringup.llvm.text import Builder, Type, Val, const, vec
 from bringup.records import record
 
-# Biased exponent fields between which operands must lie, shifted to the exponent's place.
+# Exponents between which operands must lie; biased, and shifted to their place.
+_POWERS = {ir.f32: (-60, 60), ir.f64: (-500, 500)}
 _RANGE = {ir.f32: (67 << 23, 187 << 23), ir.f64: (523 << 52, 1523 << 52)}
 
 
@@ -40,14 +43,14 @@ def reciprocal(b: Builder, divisor: Val) -> Reciprocal:
     return Reciprocal(divisor, inverse, _in_range(b, divisor))
 
 
-def divide(b: Builder, x: Val, by: Reciprocal) -> Val:
-    """Every lane of ``x`` over the divisor, rounded once."""
+def divide(b: Builder, x: Val, by: Reciprocal, *, apart: bool = False) -> Val:
+    """Every lane of ``x`` over the divisor, rounded once.
+
+    apart: lanes are registers of their own, so that their tests are, too.
+    """
     lanes = x.type.lanes
     y, r = b.splat(by.divisor, lanes), b.splat(by.inverse, lanes)
-    bits = b.cast("bitcast", x, vec(ir.integer(x.type.bits), lanes))
-    fine = b.or_(_in_range(b, x), b.icmp("eq", bits, const(bits.type, 0)))
-    whole = b.cast("bitcast", fine, ir.integer(lanes))
-    every = b.and_(b.icmp("eq", whole, const(whole.type, -1)), by.usable)
+    every = b.and_(_all_between(b, x) if apart else _all_in_range(b, x), by.usable)
 
     def fast() -> Val:
         q = b.fmul(x, r)
@@ -55,6 +58,30 @@ def divide(b: Builder, x: Val, by: Reciprocal) -> Val:
         return b.fma(e, r, q)
 
     return b.cond(every, fast, lambda: b.fdiv(x, y), likely=True)[0]
+
+
+def _all_in_range(b: Builder, x: Val) -> Val:
+    """By one test of a vector register; zeros, which are exact, count as in range."""
+    lanes = x.type.lanes
+    bits = b.cast("bitcast", x, vec(ir.integer(x.type.bits), lanes))
+    fine = b.or_(_in_range(b, x), b.icmp("eq", bits, const(bits.type, 0)))
+    whole = b.cast("bitcast", fine, ir.integer(lanes))
+    return b.icmp("eq", whole, const(whole.type, -1))
+
+
+def _all_between(b: Builder, x: Val) -> Val:
+    """By two tests of each register, which machines chain."""
+    low, high = (math.ldexp(1.0, n) for n in _POWERS[x.type.scalar])
+    every: Val | None = None
+    for i in range(x.type.lanes):
+        size = b.fabs(b.extractelement(x, i))
+        for test in (
+            b.fcmp("oge", size, const(size.type, low)),
+            b.fcmp("olt", size, const(size.type, high)),
+        ):
+            every = test if every is None else b.and_(every, test)
+    assert every is not None, "vectors have lanes"
+    return every
 
 
 def _in_range(b: Builder, x: Val) -> Val:

@@ -126,7 +126,8 @@ def _float(op: str) -> Render:
 
 def _math(name: str) -> Render:
     def emit(b: Builder, xs: tuple[Val, ...], _attrs: Attrs, dtype: DType, _to: DType) -> Val:
-        return narrow(b, MATH[name](b, *(widen(b, x) for x in xs)), dtype)
+        render = b.module.native.get(name) or MATH[name]
+        return narrow(b, render(b, *(widen(b, x) for x in xs)), dtype)
 
     return emit
 

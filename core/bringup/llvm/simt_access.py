@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bringup.kernel.form import Kernel, Stage
 from bringup.kernel.index import Axis, Bound, Div, Expr, Mod
-from bringup.llvm.scalar import memory_type
+from bringup.llvm.scalar import FLOAT_ONLY, memory_type
 from bringup.records import record
 
 #: Bytes of the widest access of a thread.
@@ -14,6 +14,8 @@ WIDEST = 16
 _LIMIT = 1 << 31
 #: Positions at once of small bodies; of those whose accesses are narrow.
 _COPIES, _MOST_COPIES = 4, 16
+#: What takes many instructions and registers, beside all else.
+_COSTS = {**dict.fromkeys(FLOAT_ONLY, 20), "div": 8, "rem": 16, "sqrt": 8}
 
 
 @record
@@ -136,6 +138,11 @@ def _fits(expr: Expr) -> bool:
     return inner and most + abs(expr.const) < _LIMIT
 
 
+def cost_of(stage: Stage) -> int:
+    """Instructions of a position, as far as they are not a few each."""
+    return sum(_COSTS.get(i.op.name, 1) for i in stage.body.instrs)
+
+
 def copies_for(size: int, nbytes: int, wanted: int) -> int:
     """Positions a thread works on at once, so that enough of memory is on its way.
 
@@ -151,6 +158,7 @@ __all__ = [
     "Access",
     "accesses",
     "copies_for",
+    "cost_of",
     "divides",
     "fetched_bytes",
     "fits_words",

@@ -7,7 +7,7 @@ an axis that tells copies apart is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from bringup.dtypes import DType
 from bringup.graph import Instr, Value
@@ -15,6 +15,7 @@ from bringup.kernel.form import Stage
 from bringup.kernel.index import Atom, Axis, Bound, Div, Expr, Mod
 from bringup.llvm import text as ir
 from bringup.llvm.body import BodyEmitter, Frame, Position
+from bringup.llvm.division import divide
 from bringup.llvm.scalar import memory_type
 from bringup.llvm.schedule import Tile
 from bringup.llvm.simt_access import WIDEST, divides, is_even
@@ -88,18 +89,67 @@ class SimtBody(BodyEmitter):
     def analyse(self) -> None:
         """Also puts loads that depend on no other before everything else."""
         super().analyse()
-        # Checking each element's range costs a thread as much as dividing it does.
-        self.divisors.clear()
         for some in self._levels.values():
             some.sort(key=lambda instr: instr.op.name != "load" or bool(instr.operands))
 
-    def emit(self, levels: range, copies: Sequence[Copy]) -> Frame:
-        """Emit what the loops ``levels`` change, for these positions."""
+    def emit(
+        self,
+        levels: range,
+        copies: Sequence[Copy],
+        use: Callable[[Position, Frame], None] | None = None,
+    ) -> Frame:
+        """Emit what the loops ``levels`` change, for these positions.
+
+        use: called for each position where its values are known.
+        """
         self.copies = list(copies)
         frame = Frame({}, (Tile(COPY, len(copies), 0),), self.lane, self.lanes, None)
-        for level in levels:
+        for level in levels[:-1]:
             self.emit_level(level, frame)
+        for level in levels[-1:]:
+            rest = self._emit_first(level, frame)
+            done: set[tuple[Value, Position]] = set()
+            for position in frame.positions():
+                self._emit_rest(rest, position, frame, done)
+                if use is not None:
+                    use(position, frame)
         return frame
+
+    def _emit_first(self, level: int, frame: Frame) -> Sequence[Instr]:
+        """Loads at all positions; what is left to emit there.
+
+        That goes position by position: branches keep what waits for them in registers.
+        """
+        some = self._levels.get(level, [])
+        first = [i for i in some if i.op.name == "load" or i.result in self.divisors]
+        if any(instr.operands for instr in first):
+            first = some
+        self._levels[level] = first
+        self.emit_level(level, frame)
+        self._levels[level] = some
+        return [instr for instr in some if instr not in first]
+
+    def _emit_rest(
+        self,
+        rest: Sequence[Instr],
+        position: Position,
+        frame: Frame,
+        done: set[tuple[Value, Position]],
+    ) -> None:
+        for instr in rest:
+            key = self._restrict(instr.result, position)
+            if (instr.result, key) not in done:
+                done.add((instr.result, key))
+                self.values[(instr.result, key)] = self._emit(instr, key, frame)
+
+    def _emit(self, instr: Instr, position: Position, frame: Frame) -> Val:
+        if instr.op.name == "div" and instr.operands[1] in self.divisors:
+            x, y = instr.operands
+            value = self.at(x, position)
+            if value.type.lanes > 1:
+                by = self.reciprocals[(y, self._restrict(y, position))]
+                return divide(self.b, value, by, apart=True)
+        return super()._emit(instr, position, frame)
 
     def _copy(self, position: Position) -> Copy:
         return self.copies[position[0]]
@@ -263,11 +313,22 @@ class SimtBody(BodyEmitter):
     ) -> None:
         """Write a value of every copy to memory, or keep it where the tile is in registers."""
         for position in frame.positions():
-            if target[0] in self.kept.registers:
-                found = self.lanes_of(value, position, self.lanes)
-                self.kept.tiles[(target[0], position)] = found
-            else:
-                self.write(self.at(value, position), dtype, target, position, frame)
+            self.put_at(value, dtype, target, position, frame)
+
+    def put_at(
+        self,
+        value: Value,
+        dtype: DType,
+        target: tuple[int, Expr, Sequence[Bound]],
+        position: Position,
+        frame: Frame,
+    ) -> None:
+        """`put` of one copy."""
+        if target[0] in self.kept.registers:
+            found = self.lanes_of(value, position, self.lanes)
+            self.kept.tiles[(target[0], position)] = found
+        else:
+            self.write(self.at(value, position), dtype, target, position, frame)
 
     def write(
         self,

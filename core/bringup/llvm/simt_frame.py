@@ -18,17 +18,6 @@ from bringup.llvm.text import Builder, Module, Param, Type, Val, const
 MOST_BLOCKS = (1 << 31) - 1
 #: Bytes that a block moves in less time than a few starts of one take.
 LITTLE = 16 << 10
-#: Registers that a thread of a kernel without loops wants for ops of many instructions, which it
-#: does for all of its elements at once: fewer, and the assembler keeps some of them in memory.
-_LONG = {
-    **dict.fromkeys(FLOAT_ONLY, 40),
-    **dict.fromkeys(("exp", "log"), 20),
-    **dict.fromkeys(("sin", "cos", "tan", "pow", "atan2"), 56),
-    "div": 16,
-    "rem": 32,
-    "sqrt": 8,
-    "convert": 4,
-}
 Bases = dict[Axis, Val]
 
 
@@ -159,7 +148,7 @@ def _registers(kernel: Kernel, kept: int) -> int:
     usual = 24 + max(kept, 16) + steps
     if any(stage.axes for stage in kernel.stages):
         return usual + 8 * max(0, sum(name in FLOAT_ONLY for name in names) - 1)
-    return usual + sum(_LONG.get(name, 0) for name in names)
+    return usual
 
 
 def steps_of(axes: Sequence[Axis], lanes: Mapping[Axis, int]) -> list[tuple[Axis, int, int]]:

@@ -16,6 +16,7 @@ from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.body import Frame, Position
 from bringup.llvm.fold import accumulate, finish, start
+from bringup.llvm.scalar import combine
 from bringup.llvm.simt_across import Across
 from bringup.llvm.simt_body import Copy, SimtBody
 from bringup.llvm.simt_frame import Bases, SimtFrame, steps_of
@@ -199,11 +200,20 @@ class _GroupEmitter:
         self._store(stage, body, frame)
         return [some[0] for some in made]
 
-    def _store(self, stage: Stage, body: SimtBody, frame: Frame) -> None:
+    def _store(
+        self,
+        stage: Stage,
+        body: SimtBody,
+        frame: Frame,
+        positions: Sequence[Position] | None = None,
+    ) -> None:
+        """Write what a stage stores, at some positions or all."""
         for value, sink in zip(stage.body.outputs, stage.sinks, strict=True):
             if isinstance(sink, Store):
                 dtype = self.kernel.buffers[sink.buffer].type.dtype
-                body.put(value, dtype, (sink.buffer, sink.index, sink.mask), frame)
+                target = (sink.buffer, sink.index, sink.mask)
+                for position in frame.positions() if positions is None else positions:
+                    body.put_at(value, dtype, target, position, frame)
 
     def _values(
         self, stage: Stage, body: SimtBody, frame: Frame, alive: Sequence[Val | None]
@@ -252,10 +262,24 @@ class _GroupEmitter:
             alive = _both(self, point.alive, here)
             copies.append(Copy({**point.bases, **f.split(at, parts)}, alive))
             inside.append(here)
-        frame = body.emit(range(1, len(stage.axes) + 1), copies)
-        made = self._values(stage, body, frame, inside)
-        self._store(stage, body, frame)
-        return made
+        parts_of: Partial = [[] for _ in stage.folds]
+
+        def use(position: Position, frame: Frame) -> None:
+            self._add(stage, body, position, inside[position[0]], parts_of)
+            self._store(stage, body, frame, [position])
+
+        body.emit(range(1, len(stage.axes) + 1), copies, use)
+        return parts_of
+
+    def _add(
+        self, stage: Stage, body: SimtBody, position: Position, alive: Val | None, parts: Partial
+    ) -> None:
+        """Add what one copy has to the only part of each fold: rows have few copies."""
+        folding = [(s, v) for s, v in zip(stage.sinks, stage.body.outputs, strict=True)
+                   if isinstance(s, Fold)]  # fmt: skip
+        for (fold, value), some in zip(folding, parts, strict=True):
+            made = self._value(body, fold, value, position, alive)
+            some[:] = [combine(self.b, fold.kind, fold.dtype, x, made) for x in some] or [made]
 
     # -- loops -------------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.kernel.index import Axis
 from bringup.llvm.body import Position
 from bringup.llvm.fold import accumulate, start
-from bringup.llvm.simt_access import Access, accesses, copies_for, fetched_bytes, width
+from bringup.llvm.scalar import FLOAT_ONLY
+from bringup.llvm.simt_access import Access, accesses, copies_for, cost_of, fetched_bytes, width
 from bringup.llvm.simt_body import COPY, Copy, SimtBody
 from bringup.llvm.simt_frame import Bases, SimtFrame, steps_of
 from bringup.llvm.simt_target import SimtKernel, SimtTarget
@@ -20,6 +21,18 @@ from bringup.records import record
 #: Loads of a thread on their way at once that are enough, and bytes of them: a multiprocessor with
 #: 1,000 threads has twice what 700 ns of its share of memory come to.
 _LOADS, _WIDE_LOADS, _BYTES = 16, 8, 32
+
+
+#: Registers for eight elements in ops of many instructions: fewer, and the assembler keeps some in
+#: memory.
+_LONG = {
+    **dict.fromkeys(FLOAT_ONLY, 12),
+    **dict.fromkeys(("sin", "cos", "tan", "pow", "atan", "atan2"), 40),
+    "div": 8,
+    "rem": 24,
+    "sqrt": 8,
+    "convert": 4,
+}
 
 
 @record
@@ -56,7 +69,7 @@ def plan(kernel: Kernel, target: SimtTarget) -> MapPlan:
     alone = len(kernel.grid) == 1
     lanes = width(found, lane, lambda n: n <= lane.size and (alone or not lane.size % n))
     steps = kernel.points // lane.size * (lane.size // lanes)
-    size = sum(len(s.body) for s in kernel.stages)
+    size = sum(cost_of(s) for s in kernel.stages)
     nbytes = sum(fetched_bytes(kernel, s, lane, lanes) for s in kernel.stages)
     copies = copies_for(size, nbytes, _BYTES)
     loads = sum(1 for s in kernel.stages for _ in s.loads())
@@ -77,9 +90,17 @@ def emit_map(
     grid = kernel.grid
     if made.lane is not None:
         grid = (*(a for a in grid if a != made.lane), made.lane)
-    ordered, held = replace(kernel, grid=grid), made.lanes * made.loads // 2
+    ordered, held = replace(kernel, grid=grid), _held(kernel, made)
     frame = SimtFrame(module, ordered, name, target, made.threads, constant, held)
     return _MapEmitter(frame, made).run()
+
+
+def _held(kernel: Kernel, made: MapPlan) -> int:
+    """Registers of a thread for what it loads, and for functions of all of its elements at once."""
+    narrow = all(d.type.dtype.bits < 64 for d in kernel.buffers)
+    names = [i.op.name for s in kernel.stages for i in s.body.instrs]
+    long = sum(_LONG.get(name, 0) for name in names if not (narrow and name == "convert"))
+    return made.lanes * made.loads // 2 + made.lanes * made.copies * long // 8
 
 
 class _MapEmitter:
