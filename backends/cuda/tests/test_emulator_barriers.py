@@ -26,7 +26,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[TensorType, ...]]] = {
         lambda x, gain, bias: bu.nn.layer_norm(x, gain, bias),
         (f32[5, 700], f32[700], f32[700]),
     ),
+    "sum": (bu.sum, (f32[150_000],)),
     "sum of rows": (lambda x: bu.sum(x, axis=1), (f32[5, 3000],)),
+    "sum of columns": (lambda x: bu.sum(x, axis=0), (f32[300, 600],)),
+    "softmax in shared memory": (lambda x: bu.nn.softmax(x, axis=1), (f32[3, 20_000],)),
+    "softmax of columns": (lambda x: bu.nn.softmax(x, axis=0), (f32[1000, 70],)),
     "transpose": (lambda x: bu.permute_dims(x, (1, 0)), (f32[100, 300],)),
 }
 
