@@ -19,21 +19,15 @@ from bringup.program.program import Program, Step
 from bringup_cuda import errors, surface
 from bringup_cuda.exchange import CudaExchange
 from bringup_cuda.keeping import keep
-from bringup_cuda.memory import Block, DevicePool, HostPool, Pinned
+from bringup_cuda.memory import Block, DevicePool, HostPool
 from bringup_cuda.occupancy import processors_of
 from bringup_cuda.streams import Streams
+from bringup_cuda.transfers import Transfers
 
 if TYPE_CHECKING:
     from bringup.backend.dispatch import ArrayLayout, Dispatcher
     from bringup_cuda.bodies import Body, Loaded
     from bringup_cuda.executable import CudaExecutable
-
-#: Bytes of a part of a transfer: the host fills one while the device moves another.
-PART = 4 << 20
-#: Parts of a download on their way at once.
-_AHEAD = 3
-
-Bytes = np.ndarray[Any, Any]
 
 
 class _Activation:
@@ -102,6 +96,7 @@ class CudaDevice(Device):
             self.streams = Streams(driver)
             self.pool = DevicePool(driver, self.gpu.total_memory(), name)
             self.host = HostPool(driver, self.streams.event)
+        self.transfers = Transfers(driver, self.streams, self.host)
         self._exchange = CudaExchange(self, library.dlpack) if library.dlpack else None
         _opened.add(self)
 
@@ -136,29 +131,8 @@ class CudaDevice(Device):
         source = np.frombuffer(data, np.uint8)
         if not source.size:
             return
-        streams = self.streams
         with self._working():
-            streams.uploads_wait(handle.used)
-            try:
-                for start in range(0, source.size, PART):
-                    done = self._upload(handle.address + start, source[start : start + PART])
-            except BaseException:
-                # Whoever gets the memory next comes behind what is on its way.
-                with suppress(self.driver.Error):
-                    streams.join_uploads()
-                raise
-            streams.compute_waits(done)
-
-    def _upload(self, address: int, part: Bytes) -> Any:
-        """Queue a part; the event behind it."""
-        pinned, uploads = self.host.take(part.size), self.streams.uploads
-        try:
-            window = pinned.array[: part.size]
-            window[...] = part
-            self.driver.memcpy_htod_async(address, window, uploads)
-        finally:
-            self.host.give_behind(pinned, uploads)
-        return pinned.event
+            self.transfers.upload(handle, source)
 
     def download(self, handle: Block, out: memoryview) -> None:
         """Through pinned memory, after all work before it, which the wait proves."""
@@ -167,36 +141,8 @@ class CudaDevice(Device):
             return
         with self._working():
             latest = self.streams.latest
-            self._download(handle.address, target)
+            self.transfers.download(handle.address, target)
         self._proved(latest)
-
-    def _download(self, address: int, target: Bytes) -> None:
-        stream, moving = self.streams.compute, deque[tuple[int, Bytes, Pinned]]()
-        try:
-            for start in range(0, target.size, PART):
-                size = min(PART, target.size - start)
-                pinned = self.host.take(size)
-                window = pinned.array[:size]
-                moving.append((start, window, pinned))
-                self.driver.memcpy_dtoh_async(window, address + start, stream)
-                pinned.event.record(stream)
-                if len(moving) >= _AHEAD:
-                    self._arrived(target, moving)
-            while moving:
-                self._arrived(target, moving)
-        except BaseException:
-            # An interrupt among them: what is on its way still writes there.
-            with suppress(self.driver.Error):
-                while moving:
-                    self.host.give_behind(moving.pop()[2], stream)
-            raise
-
-    def _arrived(self, target: Bytes, moving: deque[tuple[int, Bytes, Pinned]]) -> None:
-        start, window, pinned = moving[0]
-        pinned.event.synchronize()
-        target[start : start + window.size] = window
-        moving.popleft()
-        self.host.give(pinned)
 
     def copy(self, target: Block, source: Block, nbytes: int) -> None:
         """Queued like programs."""
@@ -261,18 +207,9 @@ class CudaDevice(Device):
         block = self.alloc(nbytes)
         if not nbytes:
             return block
-        streams = self.streams
         try:
             with self._working():
-                streams.uploads_wait(block.used)
-                read = streams.event()
-                try:
-                    self.driver.memcpy_dtod_async(block.address, address, nbytes, streams.uploads)
-                finally:
-                    streams.join_uploads()
-                read.record(streams.uploads)
-                read.synchronize()
-                streams.recycle(read)
+                self.transfers.take(block, address, nbytes)
         except BaseException:
             self.free(block)
             raise
@@ -433,7 +370,7 @@ class CudaDevice(Device):
     def look(self, address: int, nbytes: int) -> bytes:
         """The bytes at an address, after all work before; the context must be current."""
         seen = np.empty(nbytes, np.uint8)
-        self._download(address, seen)
+        self.transfers.download(address, seen)
         return seen.tobytes()
 
     @contextmanager

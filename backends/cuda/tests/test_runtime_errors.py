@@ -20,8 +20,8 @@ from bringup.errors import (
     DeviceTimeoutError,
     OutOfMemoryError,
 )
-from bringup_cuda.device import PART
 from bringup_cuda.errors import STICKY, TIMED_OUT, failure, is_sticky
+from bringup_cuda.transfers import PART
 
 __all__ = ["interpreter"]
 

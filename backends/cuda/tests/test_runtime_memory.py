@@ -11,8 +11,9 @@ from fake_driver import FakeDriver, FakeMemoryError
 from fake_kernels import device_of, opened
 
 from bringup.errors import DeviceError, OutOfMemoryError
-from bringup_cuda.device import PART, CudaDevice
+from bringup_cuda.device import CudaDevice
 from bringup_cuda.memory import size_class
+from bringup_cuda.transfers import PART
 
 
 def device(driver: FakeDriver | None = None) -> tuple[FakeDriver, CudaDevice]:
