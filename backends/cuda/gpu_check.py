@@ -85,14 +85,16 @@ def _pack(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     chosen = parts.chosen([name for name in options.only.split(",") if name])
     with tempfile.TemporaryDirectory() as text:
-        site = options.site or (Path(text) / "site" if options.packed else None)
+        # Parts run in the checkout, wherever this was called.
+        packed = options.packed and options.packed.resolve()
+        site = options.site or (Path(text) / "site" if packed else None)
         run = running.Run(
             device=options.device,
             quick=options.quick,
             seconds=options.minutes * 60,
             results=options.results,
             work=Path(text),
-            packed=options.packed,
+            packed=packed,
             site=site,
         )
         return running.run(run, chosen)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bringup_cuda import surface
+from bringup_cuda.keeping import keep
 from gpu_checks.measuring import Side
 
 THREADS = 512
@@ -58,6 +59,8 @@ class Copier:
         self._driver = library.driver
         self._driver.init()
         self._context = self._driver.Device(index).retain_primary_context()
+        # Dropped, it would be taken for no primary one.
+        keep(self._context)
         self._capacity = capacity
         with self._current():
             self._stream = self._driver.Stream()

@@ -1,7 +1,7 @@
 """The backend over the real pycuda, without a GPU: ``python …/with_pycuda/run.py``.
 
 pycuda is compiled from its source, `libcuda/` in the place of the driver's library; then the tests
-beside this file run on them, the suite's level smoke, and the first parts of ``gpu_check.py run``.
+beside this file run on them, the suite's level smoke, and parts of ``gpu_check.py run``.
 Needs a C++ compiler and, unless ``--folder`` was filled before, a network.  Exits with 1 if
 anything failed.
 
@@ -42,22 +42,24 @@ def main() -> int:
         _say(f"built in {time.monotonic() - begin:.0f} s: {folder}")
         environment = environment_of(folder, Path(text))
         good = True
-        for command in commands(asked.tests):
+        for command in commands(asked.tests, Path(text)):
             _say("$ " + " ".join(command))
             done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
             good = good and done.returncode == 0
     return 0 if good else 1
 
 
-def commands(tests: list[str]) -> list[list[str]]:
-    """What is run."""
+def commands(tests: list[str], work: Path) -> list[list[str]]:
+    """What is run.  work: an empty folder."""
     python = sys.executable
     pytest = [python, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
     if tests:
         return [[*pytest, *tests]]
     main = "import sys; from bringup_conformance.cli import main; sys.exit(main())"
     suite = [python, "-c", main, "run", "--backend=cuda", "--level=smoke"]
-    return [[*pytest, str(HERE)], suite]
+    check = [python, str(BACKEND / "gpu_check.py"), "run", "--quick", "--results", str(work)]
+    check += ["--only", "programs,memory,matrices,calls"]
+    return [[*pytest, str(HERE)], suite, check]
 
 
 def prepare(folder: Path) -> None:
