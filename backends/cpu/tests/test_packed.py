@@ -15,6 +15,7 @@ import pytest
 
 import bringup as bu
 from bringup.dtypes import DType, bf16, f16, f32, f64, i8, i32, i64, u32
+from bringup.kernel.contraction import recognise
 from bringup.llvm import blocking, packed
 from bringup.llvm.blocking import Blocking
 from bringup.llvm.schedule import LoopTarget
@@ -42,6 +43,7 @@ def plans(monkeypatch: Any) -> list[Blocking]:
         return None
 
     monkeypatch.setattr(blocking, "_LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(blocking, "_NEAR_BYTES", 0)
     monkeypatch.setattr(blocking, "_LEAST_ROWS", 2)
     monkeypatch.setattr(blocking, "_LEAST_DEPTH", 2)
     monkeypatch.setattr(blocking, "_DEPTH_BYTES", 4 * 37)
@@ -156,7 +158,8 @@ def test_the_order_of_sums_does_not_depend_on_threads_or_caches(monkeypatch: Any
     monkeypatch.undo()
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal(s).astype(np.float32) for s in ((300, 900), (900, 310)))
-    found, plans = [], []
+    found: list[Array] = []
+    plans: list[Blocking | None] = []
     for threads, bytes_ in ((1, 1 << 21), (7, 1 << 17)):
 
         def planned(contraction: Any, target: LoopTarget, t: int = threads, c: int = bytes_) -> Any:
@@ -166,20 +169,23 @@ def test_the_order_of_sums_does_not_depend_on_threads_or_caches(monkeypatch: Any
         monkeypatch.setattr(packed, "blocking", planned)
         made = bu.jit(lambda x, y, t=threads: (x @ y) * 2.0**t / 2**t, device="cpu")(x, y)
         found.append(np.asarray(made))
-    assert plans[0].rows * plans[0].columns > 2 * plans[1].rows * plans[1].columns
-    np.testing.assert_array_equal(*found)
+    first, second = (plan.rows * plan.columns for plan in plans if plan is not None)
+    assert first > 2 * second
+    np.testing.assert_array_equal(found[0], found[1])
 
 
-def test_small_products_are_not_packed() -> None:
-    from bringup.kernel.contraction import recognise
+def test_what_is_packed(monkeypatch: Any) -> None:
+    monkeypatch.undo()
 
-    def plan(m: int, k: int, n: int) -> Blocking | None:
-        kernels = bu.jit(lambda x, y: x @ y, device="cpu").lower(bu.float32[m, k], bu.float32[k, n])
-        found = recognise(kernels.kernels[0])
+    def plan(product: Callable[[Any, Any], Any], *shapes: tuple[int, ...]) -> Blocking | None:
+        types = [bu.float32[shape] for shape in shapes]
+        found = recognise(bu.jit(product, device="cpu").lower(*types).kernels[0])
         assert found is not None
         return blocking.blocking(found, LoopTarget(512, 32))
 
-    assert plan(16, 64, 64) is not None  # the fixture's limits
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocking, "_LEAST_PRODUCTS", 1 << 17)
-        assert plan(16, 64, 64) is None
+    plain, turned = LAYOUTS["nn"][0], LAYOUTS["nt"][0]
+    assert plan(plain, (16, 64), (64, 64)) is None  # a call costs more than the product
+    assert plan(plain, (128, 128), (128, 128)) is None  # read well as it is
+    assert plan(turned, (128, 128), (128, 128)) is not None
+    assert plan(plain, (512, 784), (784, 512)) is not None
+    assert plan(plain, (4, 4096), (4096, 4096)) is None  # reading the matrix is all

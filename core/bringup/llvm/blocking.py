@@ -10,21 +10,25 @@ import math
 from collections.abc import Iterator
 from functools import cache
 
-from bringup.kernel.contraction import Axes, Contraction, size
+from bringup.kernel.contraction import Axes, Contraction, size, steps_of
 from bringup.llvm.microkernel import TileShape
 from bringup.llvm.schedule import LoopTarget
 from bringup.records import record
 
 #: Bytes that the inner indices of a block are long: panels of it share the first-level cache.
-_DEPTH_BYTES = 1536
+_DEPTH_BYTES = 1024
 #: Additions in a row into one sum, as `bringup.llvm.loops` declares them.
 _LONGEST = 8192
 #: Below so many products the loops without packing are as fast.
 _LEAST_PRODUCTS = 1 << 17
 _LEAST_ROWS = 16
 _LEAST_DEPTH = 16
-#: What packing an element costs, and starting a unit, in vectors of products.
-_PACK = 1.0
+#: Bytes of both factors up to which those loops read columns well that lie side by side.
+_NEAR_BYTES = 3 << 18
+#: What packing an element costs, in turns of the innermost loop's two products, more where a block
+#: does not stay in a core's cache; and what starting a unit does.
+_PACK = 0.4
+_PACK_FAR = 1.0
 _START = 2000
 _MOST_ROWS = 14
 #: What a worker may fill of the cache beyond its own, in sizes of that.
@@ -81,6 +85,9 @@ def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
         return None
     if rows * columns * inner < _LEAST_PRODUCTS:
         return None
+    near = (rows + columns) * inner * dtype.bits // 8 <= _NEAR_BYTES
+    if near and _side_by_side(contraction):
+        return None
     cut = _cut(contraction.inner, _DEPTH_BYTES * 8 // dtype.bits)
     if cut.depth + cut.blocks > _LONGEST:
         return None
@@ -88,6 +95,14 @@ def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
     tile = _tile(rows, columns, lanes, target.registers)
     members = size(contraction.batch)
     return _units((members, rows, columns, inner), tile, cut, target, dtype.bits // 8)
+
+
+def _side_by_side(contraction: Contraction) -> bool:
+    """Whether the columns of the right factor are neighbours in memory."""
+    loads = [i for i in steps_of(contraction.kernel.stages[0].body, contraction.right.value)
+             if i.op.name == "load"]  # fmt: skip
+    last = next(a for a in reversed(contraction.right.axes) if a.size > 1)
+    return all(i.attrs["index"].coefficient(last) in (0, 1) for i in loads)
 
 
 def _cut(axes: Axes, most: int) -> Cut:
@@ -133,6 +148,13 @@ def _fits(unit: Blocking, bytes_each: int, cache_bytes: int) -> bool:
     return 2 * near * bytes_each <= cache_bytes and total * bytes_each <= _SHARED * cache_bytes
 
 
+def _packing(unit: Blocking, bytes_each: int, target: LoopTarget) -> float:
+    """What packing a unit costs for each inner index."""
+    edges = unit.rows + unit.columns
+    stays = 2 * edges * unit.cut.depth * bytes_each <= target.cache_bytes
+    return edges * _PACK + (0 if stays else unit.columns * _PACK_FAR)
+
+
 @cache
 def _units(
     sizes: tuple[int, int, int, int],
@@ -150,7 +172,7 @@ def _units(
             if not _fits(unit, bytes_each, target.cache_bytes) and i + j > 2:
                 continue
             products = unit.rows * unit.columns / tile.lanes / 2
-            cost = (products + (unit.rows + unit.columns) * _PACK) * inner + _START
+            cost = (products + _packing(unit, bytes_each, target)) * inner + _START
             units = members * -(-down // i) * -(-across // j)
             rounds = math.ceil(units / target.threads)
             # A thread that comes late costs less where there is more to share.

@@ -8,6 +8,8 @@ kernel does with a sum follows at once on each finished tile, out of the nearest
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bringup.kernel.axes import merge_neighbours
 from bringup.kernel.contraction import Axes, Contraction, recognise, size
 from bringup.kernel.form import Kernel, Stage, Store
@@ -71,9 +73,8 @@ class _Emitter:
         used = self._scratch(worker)
         self.parts = -(-self.rows // plan.rows), -(-self.columns // plan.columns)
         units = size(self.contraction.batch) * self.parts[0] * self.parts[1]
-        nothing = number(-1)
-        with b.loop(begin, end, carried=[nothing]) as loop:
-            loop.next(self._unit(loop.index, loop.carried[0]))
+        with b.loop(begin, end, carried=[number(-1)] * 2) as loop:
+            loop.next(*self._unit(loop.index, loop.carried))
         b.ret()
         kernel = self.contraction.kernel
         total = sum(len(s.body) * s.trips for s in kernel.stages) * kernel.points
@@ -96,31 +97,36 @@ class _Emitter:
         self.sums = b.gep(own, sizes[0] + sizes[1], ir.i8)
         return sum(sizes)
 
-    def _unit(self, unit: Val, held: Val) -> Val:
-        """Emit a unit; ``held`` numbers the columns that are packed if the inner axes are whole."""
+    def _unit(self, unit: Val, held: Sequence[Val]) -> tuple[Val, Val]:
+        """Emit a unit.  held: numbers of the columns and of the rows that are packed already, which
+        may serve again where the inner axes are not cut; returns those of this unit.
+        """
         b, plan = self.b, self.plan
-        strip = b.udiv(unit, number(self.parts[0]))
-        down = b.urem(unit, number(self.parts[0])) if self.parts[0] > 1 else number(0)
-        across = b.urem(strip, number(self.parts[1])) if self.parts[1] > 1 else number(0)
-        self.batch = b.udiv(strip, number(self.parts[1]))
-        self.bases |= coordinates(b, self.batch, self.contraction.batch)
-        self.row, self.column = (
-            b.mul(down, number(plan.rows)),
-            b.mul(across, number(plan.columns)),
-        )
+        parts, batch = self.parts, self.contraction.batch
+        strip = b.udiv(unit, number(parts[0]))
+        down = b.urem(unit, number(parts[0])) if parts[0] > 1 else number(0)
+        across = b.urem(strip, number(parts[1])) if parts[1] > 1 else number(0)
+        self.batch = b.udiv(strip, number(parts[1]))
+        self.bases |= coordinates(b, self.batch, batch)
+        self.row = b.mul(down, number(plan.rows))
+        self.column = b.mul(across, number(plan.columns))
         self.height = least(b, number(plan.rows), b.sub(number(self.rows), self.row))
         self.width = least(b, number(plan.columns), b.sub(number(self.columns), self.column))
-        if plan.cut.blocks == 1:
-            depth = number(plan.cut.depth)
-            with b.if_then(b.icmp("ne", strip, held)):
-                self._pack_columns(number(0), depth)
-            self._block(number(0), number(0), depth)
-            return strip
-        with b.loop(number(0), number(plan.cut.blocks)) as loop:
-            start, depth = self._depth(loop.index)
-            self._pack_columns(start, depth)
-            self._block(loop.index, start, depth)
-        return strip
+        band = b.add(b.mul(self.batch, number(parts[0])), down)
+        if plan.cut.blocks > 1:
+            with b.loop(number(0), number(plan.cut.blocks)) as loop:
+                start, depth = self._depth(loop.index)
+                self._pack_columns(start, depth)
+                self._pack_rows(start, depth)
+                self._tiles(loop.index, depth)
+            return strip, band
+        depth = number(plan.cut.depth)
+        with b.if_then(b.icmp("ne", strip, held[0])):
+            self._pack_columns(number(0), depth)
+        with b.if_then(b.icmp("ne", band, held[1])):
+            self._pack_rows(number(0), depth)
+        self._tiles(number(0), depth)
+        return strip, band
 
     def _depth(self, block: Val) -> tuple[Val, Val]:
         """The first inner index of a block, and how many it has."""
@@ -136,10 +142,13 @@ class _Emitter:
         args = [self.buffers, self.right, self.batch, self.column, self.width, start, depth]
         self.b.call(self.pack_columns, args)
 
-    def _block(self, block: Val, start: Val, depth: Val) -> None:
-        b, tile, cut = self.b, self.plan.tile, self.plan.cut
+    def _pack_rows(self, start: Val, depth: Val) -> None:
         args = [self.buffers, self.left, self.batch, self.row, self.height, start, depth]
-        b.call(self.pack_rows, args)
+        self.b.call(self.pack_rows, args)
+
+    def _tiles(self, block: Val, depth: Val) -> None:
+        """Emit the loops over the tiles of a block of inner indices."""
+        b, tile, cut = self.b, self.plan.tile, self.plan.cut
         first = b.icmp("eq", block, number(0))
         with b.loop(number(0), self.width, tile.columns) as across:
             right = b.gep(self.right, b.mul(across.index, depth), self.element)

@@ -18,7 +18,7 @@ from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm._sort_base import transposed
 from bringup.llvm.body import BodyEmitter, Frame, Position
-from bringup.llvm.scalar import memory_type, register_type
+from bringup.llvm.scalar import register_type
 from bringup.llvm.schedule import Tile, score
 from bringup.llvm.text import Builder, Callee, Module, Param, Val, const, const_vector, poison, vec
 
@@ -129,20 +129,6 @@ class _Body(BodyEmitter):
                     if (part, key) not in self.fixed:
                         self.fixed[(part, key)] = super().scalar(part, key, frame)
         self.emit_level(0, frame)
-
-    def prefetch(self, axis: Axis, distance: int, frame: Frame) -> None:
-        """Ask for what will be loaded so far ahead along an axis."""
-        for instr in self.body.instrs:
-            if instr.op.name != "load" or instr.operands or axis not in self.uses[instr.result]:
-                continue
-            index, buffer = instr.attrs["index"], instr.attrs["buffer"]
-            step = index.coefficient(axis)
-            if not step:
-                continue
-            element = memory_type(instr.result.dtype)
-            for position in frame.positions():
-                at = self.b.add(self.scalar(index, position, frame), number(step * distance))
-                self.b.prefetch(self.b.gep(self.pointers[buffer], at, element, flags=""))
 
     def scalar(
         self, expr: Expr, position: Position, frame: Frame, loaded: Sequence[Value] = ()
@@ -281,7 +267,6 @@ class Packing:
 
     def _columns(self, to: Val, first: Val, count: Val) -> None:
         b, lane = self.b, self.panel.axes[-1]
-        ahead = len(self._loops) == len(self.panel.axes) == 1
         value = self.panel.body.outputs[0]
 
         def run(places: dict[Axis, Val], done: Val, mask: Val | None) -> None:
@@ -291,8 +276,6 @@ class Packing:
             body.begin(frame)
 
             def leaf(row: Val) -> None:
-                if ahead:
-                    body.prefetch(self._loops[0], _ROWS_AT_ONCE, frame)
                 found = body.lanes_of(value, (), self.lanes)
                 at = b.add(b.mul(row, number(self.width)), done)
                 self._put(found, b.gep(to, at, self.element), mask)
@@ -347,8 +330,6 @@ class Packing:
             def square(at: Val, live: Val | None) -> None:
                 self.bases[lane] = at
                 frame = self._frame(lane, live, tiles)
-                if len(self.panel.axes) == 1:
-                    body.prefetch(self.panel.axes[0], self.width, frame)
                 body.emit_level(level, frame)
                 self._square(body, b.gep(base, self._row(row, at, low), self.element), count, keep)
 
