@@ -221,3 +221,46 @@ def test_many_operands_spill_nothing(operands: int, axis: int | None, tmp_path: 
 def test_registers_leave_room_for_a_thousand_threads(name: str, registers: int) -> None:
     """On a multiprocessor with 65,536 of them."""
     assert max(report.registers for report in reports(name)) <= registers
+
+
+FEW_ROWS: dict[str, tuple[Fn, tuple[TensorType, ...]]] = {
+    "softmax": (lambda x: bu.nn.softmax(x, axis=1), (f32[8, 1_000_000],)),
+    "layer norm": (norm, (f32[16, 1 << 18], f32[1 << 18], f32[1 << 18])),
+    "a row": (lambda x: bu.nn.softmax(x, axis=1), (f32[1, 5_000_000],)),
+}
+
+
+@pytest.mark.parametrize("name", FEW_ROWS)
+def test_few_long_rows_are_work_for_every_multiprocessor(name: str) -> None:
+    """Each pass over them is cut into chunks, by sizes alone; only their results meet in few
+    blocks.
+    """
+    fn, types = FEW_ROWS[name]
+    _, made = translated(fn, types)
+    for launch in made.launches:
+        kernel = launch.kernel
+        final = "_final_" in kernel.name
+        assert kernel.blocks <= 8 if final else kernel.blocks >= 3 * 132, kernel
+        assert not kernel.fixed
+
+
+def test_narrow_columns_are_read_16_bytes_at_a_time() -> None:
+    """Though their sums are wider and take two stores."""
+    _, made = translated(lambda x: bu.sum(x, axis=0), [bfloat16[8192, 4096]])
+    partial = re.split(r"\.visible \.entry ", to_ptx(made.text, "sm_90"))[1]
+    assert loads(partial) == ["v4"] * 4
+
+
+@pytest.mark.parametrize("dtype", [float16, f32], ids=str)
+def test_rows_that_begin_anywhere_have_as_many_bytes_on_their_way(dtype: Any) -> None:
+    """One element at a time, more of them: a thousand threads ask for some 32 KiB."""
+    programs: tuple[Fn, ...] = (
+        lambda x: bu.sum(x, axis=1),
+        lambda x: bu.nn.softmax(x, axis=1),
+        lambda x: x[:, 1:] * 2,
+    )
+    for fn in programs:
+        _, made = translated(fn, [dtype[8192, 4095]])
+        text = to_ptx(made.text, "sm_90")
+        first = text[: text.index("st.global")]
+        assert len(loads(first)) * dtype.bits // 8 >= 16
