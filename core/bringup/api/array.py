@@ -65,9 +65,6 @@ class Array:
     _buffer: Any
     _node: Leaf | Node | Traced | None
 
-    # numpy leaves operators with one of its arrays on the left to us.
-    __array_ufunc__ = None
-
     def __init__(
         self,
         type_: TensorType,
@@ -170,8 +167,13 @@ class Array:
             self._node = Leaf(self._type, self._buffer, shared=True)
         return concrete._buffer
 
-    def _exported(self, what: str) -> Host:
-        """`_host` for arrays that users keep: a later donation must not change what they see."""
+    def _exported(self, what: str, fix: str | None = None) -> Host:
+        """`_host` for arrays that users keep: a later donation must not change what they see.
+
+        Raises TraceError for traced arrays, also of known value: no derivative would come back.
+        """
+        if isinstance(self._node, Traced):
+            raise _outside(self._node, what, fix)
         host = self._host(what)
         if not host.flags.writeable and self._buffer is not None:
             self._node = Leaf(self._type, self._buffer, shared=True)
@@ -182,7 +184,7 @@ class Array:
 
         Raises ConversionError if ``copy=False`` cannot be had.
         """
-        host = self._exported("a numpy array of")
+        host = self._exported("a numpy array of", _NOT_NUMPY)
         wanted = host.dtype if dtype is None else np.dtype(dtype)
         zero_copy = not host.flags.writeable and wanted == host.dtype
         if copy is False and not zero_copy:
@@ -192,6 +194,10 @@ class Array:
                 fix="leave out copy=False",
             )
         return host.astype(wanted, copy=bool(copy) and not host.flags.writeable)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """Operators with numpy's arrays on the left are ours; other ufuncs see the values."""
+        return _ufuncs.answer(ufunc, method, inputs, options, _info.namespace(None))
 
     def item(self) -> Scalar:
         """The only element as a Python scalar.  Raises ConversionError for other sizes.
@@ -416,6 +422,11 @@ class Array:
         return _linear.matmul(other, self) if isinstance(other, _EITHER) else NotImplemented
 
 
+#: What to do instead of handing a traced array to numpy.
+_NOT_NUMPY = (
+    "use bringup's functions, and bringup.asarray(a)[i] to index an array of numpy's;"
+    " or make the argument static"
+)
 _EITHER = (Array, bool, int, float, complex, np.ndarray, np.generic)
 
 
@@ -443,6 +454,18 @@ def _known(node: Traced, what: str, fix: str | None) -> Array:
     return Array(node.value.type, device, buffers[0])
 
 
+def _outside(node: Traced, what: str, fix: str | None) -> TraceError:
+    """The error for a traced array that goes where nothing is traced."""
+    node.check_open()
+    return TraceError(
+        f"{what} a {node.value.type} value is needed while {node.trace.name!r} is traced,"
+        " and nothing that is computed from it there would be traced",
+        location=user_location(),
+        notes=(f"the value was {made_at(node.value)}",),
+        fix=fix or "return the array and look at it outside, or make the argument static",
+    )
+
+
 # The functions stand on the class, and the operators on the functions.
 from bringup.api import creation as _creation  # noqa: E402
 from bringup.api import dlpack as _dlpack  # noqa: E402
@@ -453,4 +476,5 @@ from bringup.api import linear as _linear  # noqa: E402
 from bringup.api import manipulation as _manipulation  # noqa: E402
 from bringup.api import reductions as _reductions  # noqa: E402
 from bringup.api import text as _text  # noqa: E402
+from bringup.api import ufuncs as _ufuncs  # noqa: E402
 from bringup.tracing.context import made_at  # noqa: E402

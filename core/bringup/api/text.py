@@ -60,15 +60,28 @@ def missing(x: Array, name: str, namespace: Any) -> MissingAttributeError:
     )
 
 
-# Functions of numpy that the standard calls otherwise.
-_STANDARD = {
+#: Functions of numpy that the standard calls otherwise.
+STANDARD = {
     "absolute": "abs",
+    "arccos": "acos",
+    "arccosh": "acosh",
+    "arcsin": "asin",
+    "arcsinh": "asinh",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arctanh": "atanh",
     "concatenate": "concat",
+    "conjugate": "conj",
+    "cumprod": "cumulative_prod",
+    "cumsum": "cumulative_sum",
     "dot": "matmul",
     "fabs": "abs",
     "float_power": "pow",
     "invert": "bitwise_invert",
+    "left_shift": "bitwise_left_shift",
     "power": "pow",
+    "right_shift": "bitwise_right_shift",
+    "swapaxes": "moveaxis",
     "true_divide": "divide",
     "transpose": "permute_dims",
 }
@@ -79,7 +92,7 @@ def missing_function(name: str, names: Sequence[str]) -> MissingAttributeError:
 
     names: those it has.
     """
-    close = [n for n in names if n == _STANDARD.get(name)]
+    close = [n for n in names if n == STANDARD.get(name)]
     close = close or difflib.get_close_matches(name, names, n=3, cutoff=0.75)
     return MissingAttributeError(
         f"bringup has no {name!r}",

@@ -9,18 +9,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
+import numpy as np
+
 from bringup.errors import GraphError, Location, OpTypeError
 from bringup.graph.ir import Graph, Instr, Operation, Value, attrs_key
 from bringup.types import TensorType
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+#: Folders of what calls us on the user's behalf: this package, and numpy.
+_NOT_USERS = (
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
+    os.path.dirname(os.path.abspath(np.__file__)) + os.sep,
+)
 _active = threading.local()
 
 
 def user_location() -> Location | None:
-    """The innermost frame that is not part of the SDK: the line an error should point at."""
+    """The innermost frame of neither the SDK nor numpy: the line an error should point at."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame is not None and frame.f_code.co_filename.startswith(_NOT_USERS):
         frame = frame.f_back
     if frame is None:
         return None

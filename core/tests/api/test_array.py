@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import ctypes
 import gc
+import operator
 import pickle
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -351,3 +353,58 @@ def test_pickles_hold_type_and_values(dtype: Any) -> None:
 def test_traced_arrays_do_not_pickle() -> None:
     with pytest.raises(TraceError, match="a pickle of"):
         bu.jit(lambda x: pickle.dumps(x) and x)(bu.ones(2))
+
+
+def test_operators_with_numpy_on_the_left_are_ours() -> None:
+    a, x = np.array([1.5, -2.0, 3.0]), bu.asarray([2.0, 3.0, -4.0])
+    b = np.asarray(x)
+    for op in (
+        operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv,
+        operator.mod, operator.matmul, operator.eq, operator.ne, operator.lt, operator.le,
+        operator.gt, operator.ge,
+    ):  # fmt: skip
+        for left in (a, a[0]) if op is not operator.matmul else (a,):
+            for found, wanted in ((op(left, x), op(left, b)), (op(x, left), op(b, left))):
+                assert isinstance(found, bu.Array), op
+                np.testing.assert_array_equal(found, wanted, err_msg=str(op))
+    for op in (operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift):
+        i, j = np.array([6, 3]), bu.asarray([1, 2])
+        assert isinstance(op(i, j), bu.Array)
+        np.testing.assert_array_equal(op(i, j), op(i, np.asarray(j)))
+    np.testing.assert_array_equal(np.abs(a) ** x, np.abs(a) ** b)
+    np.testing.assert_array_equal(np.multiply(2, bu.asarray([1j])), [2j])
+
+
+def test_numpy_sees_the_values() -> None:
+    x = bu.asarray([1.0, 4.0])
+    for found, wanted in ((np.sqrt(x), [1, 2]), (np.sum(x), 5), (np.add.accumulate(x), [1, 5])):
+        assert isinstance(found, np.ndarray | np.generic)
+        np.testing.assert_array_equal(found, wanted)
+    total = other = np.zeros(2)
+    total += x
+    assert other.tolist() == [1, 4]
+    np.sqrt(x, out=total)
+    assert other.tolist() == [1, 2]
+    with pytest.raises(ConversionError, match="arrays are immutable: numpy's sqrt"):
+        np.sqrt(other, out=x)
+    with pytest.raises(TypeError):
+        np.add(np.zeros(2), x, "text")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("call", "fix"),
+    [
+        (np.arctan, "use bringup.atan"),
+        (np.sum, "use bringup.sum"),
+        (lambda x: np.mean(x) * x, "use bringup's functions"),
+        (np.frexp, "return the array"),
+    ],
+)
+def test_numpy_sees_no_traced_arrays(call: Callable[[Any], Any], fix: str) -> None:
+    """Also where the value is known, as under grad: the derivative would be lost in silence."""
+    for trace in (bu.jit, bu.grad):
+        with pytest.raises(TraceError) as caught:
+            trace(lambda x: call(x))(2.0)
+        assert (caught.value.fix or "").startswith(fix)
+        assert caught.value.location is not None
+        assert caught.value.location.file == __file__
