@@ -16,6 +16,7 @@ import bringup as bu
 from bringup import bfloat16, float32, float64, int32, int64
 from bringup.api.apply import apply
 from bringup.errors import CompileError
+from bringup.program.program import OpStep
 from bringup.types import TensorType
 from bringup_cuda.emulator import EmulatorError, Gpu, load
 from bringup_cuda.lower import to_ptx
@@ -70,6 +71,14 @@ def test_dynamic_shared_memory_is_asked_for_beside_what_is_declared() -> None:
     (wanted,) = run(factors, (float64[93, 64],), (a,))
     made = bu.jit(factors, device="cuda-emulated")(a)
     np.testing.assert_array_equal(np.asarray(made), wanted)
+
+
+def test_kernels_of_steps_take_exactly_their_blocks() -> None:
+    """They loop over what is left for more blocks than a launch has, not for fewer."""
+    made = translated(bu.sort, (float32[100_000],))[1]
+    steps = [launch.kernel for launch in made.launches if isinstance(launch.step, OpStep)]
+    assert len(steps) >= 4
+    assert all(kernel.fixed and not kernel.persistent for kernel in steps)
 
 
 INEXACT = """

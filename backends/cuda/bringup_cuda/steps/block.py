@@ -66,7 +66,7 @@ class Block:
         """End the kernel, which runs in so many blocks, with so much `dynamic_shared`."""
         self.b.ret()
         assert 0 < blocks <= MAX_BLOCKS, f"{self.name}: {blocks} blocks"
-        kernel = SimtKernel(self.name, blocks, self.threads, shared_bytes)
+        kernel = SimtKernel(self.name, blocks, self.threads, shared_bytes, fixed=True)
         return Launch(kernel, self._arguments, self._step)
 
     @contextmanager
