@@ -36,14 +36,24 @@ class _Activation:
     pycuda ends the process when a thread ends with a context left pushed, so it is never kept.
     """
 
-    __slots__ = ("_pop", "_push")
+    __slots__ = ("_error", "_pop", "_push")
 
-    def __init__(self, push: Callable[[], None], pop: Callable[[], None]) -> None:
+    def __init__(
+        self, push: Callable[[], None], pop: Callable[[], None], error: type[Exception]
+    ) -> None:
         self._push = push
         self._pop = pop
+        self._error = error
 
     def __enter__(self) -> None:
-        self._push()
+        try:
+            self._push()
+        except self._error:
+            raise
+        except BaseException:
+            # A signal's, such as KeyboardInterrupt: it comes when the push is done.
+            self._pop()
+            raise
 
     def __exit__(
         self,
@@ -91,7 +101,8 @@ class CudaDevice(Device):
         self.architecture = architecture
         self.context = self.gpu.retain_primary_context()
         self._push, self._pop = self.context.push, driver.Context.pop
-        self._activation = _Activation(self._push, self._pop)
+        self._activation = _Activation(self._push, self._pop, driver.Error)
+        self._enter = self._activation.__enter__
         with self._activation:
             self.streams = Streams(driver)
             self.pool = DevicePool(driver, self.gpu.total_memory(), name)
@@ -353,7 +364,7 @@ class CudaDevice(Device):
         if self.lost is not None:
             raise errors.lost(self.name, self.lost)
         try:
-            self._push()
+            self._enter()
             try:
                 body.run(inputs, outputs, arena, scratch)
             finally:

@@ -73,6 +73,10 @@ class StandIn:
         """Its nth call from now on fails."""
         self.library.standin_fail(call.encode(), status, nth)
 
+    def interrupt(self, call: str, nth: int = 1) -> None:
+        """Ctrl-C is pressed during its nth call from now on; 0: no more."""
+        self.library.standin_interrupt(call.encode(), nth)
+
     def used(self, device: int = 0) -> int:
         """Bytes of device memory that are allocated."""
         found: int = self.library.standin_used(device)

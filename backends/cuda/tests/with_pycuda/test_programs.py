@@ -172,6 +172,34 @@ def test_code_refused_without_a_log_is_a_compile_error(driver: StandIn, status: 
     assert np.array_equal(np.asarray(call(x)), X * (status + 1))
 
 
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "cuCtxPushCurrent_v2",
+        "cuCtxPopCurrent_v2",
+        "cuEventRecord",
+        "cuMemcpyHtoDAsync_v2",
+        "cuMemcpyDtoHAsync_v2",
+        "cuEventSynchronize",
+    ],
+)
+def test_an_interrupt_leaves_no_context_pushed(driver: StandIn, call: str, nth: int) -> None:
+    """pycuda ends a process that ends with one."""
+    program = jit(lambda x: bu.cumulative_sum(bu.exp(x), axis=1) + 1)
+    right = np.asarray(program(there(X)))
+    driver.interrupt(call, nth)
+    try:
+        for _ in range(3):
+            assert np.array_equal(np.asarray(program(there(X))), right)
+        raise AssertionError("nothing was interrupted")
+    except KeyboardInterrupt:
+        assert driver.depth() == 0
+    finally:
+        driver.interrupt(call, 0)
+    assert np.array_equal(np.asarray(program(there(X))), right)
+
+
 # -- devices that are lost, and ends of processes --------------------------------------------------
 
 

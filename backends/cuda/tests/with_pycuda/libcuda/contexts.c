@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@ struct CUctx_st contexts[MAX_DEVICES];
 static pthread_mutex_t lock;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pid_t started; /* the process that called cuInit, 0 before */
-static int devices = 2, driver_version = 12080, hooked, push_fails;
+static int devices = 2, driver_version = 12080, hooked, push_fails, interrupting;
 static __thread CUcontext stack[MAX_DEPTH];
 static __thread int depth;
 
@@ -78,6 +79,7 @@ static struct call {
   char name[48];
   unsigned count;
   int fail_in; /* calls until it fails, 0: not */
+  int interrupt_in; /* calls until one is interrupted, 0: not */
   CUresult status;
 } calls[MAX_NAMES];
 
@@ -95,6 +97,7 @@ CUresult enter(const char *name, int wants_context) {
   take_lock();
   struct call *call = call_of(name);
   ++call->count;
+  if (call->interrupt_in && !--call->interrupt_in) interrupting = 1;
   if (started != getpid()) return CUDA_ERROR_NOT_INITIALIZED;
   if (call->fail_in && !--call->fail_in) {
     if (current() && is_sticky(call->status)) current()->failed = call->status;
@@ -107,7 +110,11 @@ CUresult enter(const char *name, int wants_context) {
 }
 
 CUresult leave(CUresult status) {
+  /* At the end: Python would answer in the middle of a hook. */
+  int interrupts = interrupting;
+  interrupting = 0;
   pthread_mutex_unlock(&lock);
+  if (interrupts) raise(SIGINT);
   return status;
 }
 
@@ -125,6 +132,8 @@ EXPORT void standin_fail(const char *name, int status, int in) {
   call_of(name)->status = (CUresult)status;
   call_of(name)->fail_in = in;
 }
+/* As if somebody pressed Ctrl-C while it runs. */
+EXPORT void standin_interrupt(const char *name, int in) { call_of(name)->interrupt_in = in; }
 /* Make contexts usable again that an error ended: what no real driver does, for the next test. */
 EXPORT void standin_heal(void) {
   for (int i = 0; i < MAX_DEVICES; ++i) contexts[i].failed = CUDA_SUCCESS;
