@@ -6,6 +6,7 @@ The layout is that of dlpack.h 1.0; older consumers, which give no version, get 
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -45,6 +46,7 @@ class _Tensor(ctypes.Structure):
     )
 
 
+_INTS = ctypes.POINTER(ctypes.c_int64)
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -172,7 +174,8 @@ class CudaExchange:
         self._ready(stream)
         kind = _Versioned if max_version is not None and max_version >= _VERSION else _Managed
         made = kind()
-        shape = (ctypes.c_int64 * max(type_.rank, 1))(*type_.shape)
+        # Newer versions of the protocol want strides where older ones may leave them out.
+        sizes = (ctypes.c_int64 * max(2 * type_.rank, 1))(*type_.shape, *_strides(type_))
         made.deleter, dropped = _called()
         if isinstance(made, _Versioned):
             made.major, made.minor = _VERSION
@@ -182,9 +185,10 @@ class CudaExchange:
         tensor.device_type, tensor.device_id = self.device
         tensor.ndim = type_.rank
         tensor.code, tensor.bits, tensor.lanes = code, bits, 1
-        tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
+        tensor.shape = ctypes.cast(sizes, _INTS)
+        tensor.strides = ctypes.cast(ctypes.byref(sizes, 8 * type_.rank), _INTS)
         address = ctypes.addressof(made)
-        _handed_out[address] = (self._gpu, owner, made, shape)
+        _handed_out[address] = (self._gpu, owner, made, sizes)
         return _new(address, _NAMES[kind], dropped)
 
     @property
@@ -230,6 +234,11 @@ class CudaExchange:
             if made.deleter:
                 _Deleter(made.deleter)(address)
         return block, type_
+
+
+def _strides(type_: TensorType) -> list[int]:
+    """In elements, of a dense array."""
+    return [math.prod(type_.shape[d + 1 :]) for d in range(type_.rank)]
 
 
 def _code_of(dtype: DType) -> tuple[int, int]:

@@ -118,6 +118,7 @@ def test_memory_says_whether_it_is_a_copy(driver: FakeDriver) -> None:
     own, copied = (x.__dlpack__(max_version=(1, 0), copy=copy) for copy in (None, True))
     given = {id(held[1]): held[2] for held in _handed_out.values()}
     flags = {made.tensor.data: made.flags for made in given.values()}
+    assert {(*m.tensor.shape[:2], *m.tensor.strides[:2]) for m in given.values()} == {(3, 4, 4, 1)}
     address = x._buffer.handle.address
     assert flags.pop(address) == 1, "read-only"
     assert list(flags.values()) == [2], "a copy, to be written to"
