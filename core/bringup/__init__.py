@@ -211,7 +211,11 @@ if not _TYPE_CHECKING:  # a checker shall go on finding misspelt names
 
     def __getattr__(name: str) -> object:
         if name in _LATER:
-            return _importlib.import_module(f"bringup.api.{name}")
+            from bringup.api.text import explain_missing
+
+            module = _importlib.import_module(f"bringup.api.{name}")
+            explain_missing(module, f"bringup.{name}")
+            return globals().setdefault(name, module)
         if name in _NAMES_LATER:
             home = _importlib.import_module(f"bringup.api.{_NAMES_LATER[name]}")
             return globals().setdefault(name, getattr(home, name))

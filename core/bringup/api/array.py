@@ -282,7 +282,13 @@ class Array:
         return _text.plain(self)
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec and not self.shape else format(str(self), spec)
+        if spec and self.shape:
+            raise ConversionError(
+                f"{self._type} has no format {spec!r}: it is not 0-d",
+                location=user_location(),
+                fix="format each element of x.tolist(), or leave out the format",
+            )
+        return format(self.item(), spec) if spec else str(self)
 
     # ---- moving
 
@@ -414,6 +420,12 @@ class Array:
     __le__ = _binary("less_equal")
     __gt__ = _binary("greater")
     __ge__ = _binary("greater_equal")
+
+    def __divmod__(self, other: Any) -> tuple[Array, Array]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Array, Array]:
+        return other // self, other % self
 
     def __matmul__(self, other: Any) -> Array:
         return _linear.matmul(self, other) if isinstance(other, _EITHER) else NotImplemented

@@ -21,6 +21,7 @@ from bringup.api.promotion import DEFAULT_FLOAT, common, dtype_of, literal
 from bringup.api.reductions import Axis
 from bringup.api.reductions import sum as _sum
 from bringup.api.resizing import resize
+from bringup.api.text import missing_function
 from bringup.dtypes import bool_
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
@@ -33,7 +34,9 @@ else:
     def __getattr__(name: str) -> object:
         if name == "init":  # imported when first asked for
             return importlib.import_module("bringup.api.init")
-        raise AttributeError(f"module 'bringup.nn' has no attribute {name!r}")
+        if name.startswith("_"):
+            raise AttributeError(f"module 'bringup.nn' has no attribute {name!r}")
+        raise missing_function(name, __all__, "bringup.nn")
 
 
 def relu(x: Array) -> Array:
@@ -226,6 +229,7 @@ __all__ = [
     "init",
     "instance_norm",
     "layer_norm",
+    "log_sigmoid",
     "log_softmax",
     "logistic",
     "logsumexp",
@@ -237,4 +241,5 @@ __all__ = [
     "sigmoid",
     "silu",
     "softmax",
+    "softplus",
 ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from typing import Any
+from types import ModuleType
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -87,20 +88,65 @@ STANDARD = {
 }
 
 
-def missing_function(name: str, names: Sequence[str]) -> MissingAttributeError:
-    """The error for a name that the public module does not have.
+#: What stands for other functions of numpy.
+_RECIPES = {
+    "allclose": "bringup.all(bringup.abs(a - b) <= tolerance)",
+    "argwhere": "bringup.nonzero",
+    "average": "bringup.mean, or bringup.sum(w * x) / bringup.sum(w)",
+    "bincount": "bringup.zeros(n).at[i].add(1)",
+    "convolve": "bringup.nn.conv, whose windows are not reversed",
+    "diag": "bringup.linalg.diagonal(x), or x[:, None] * bringup.eye(n)",
+    "fft2": "bringup.fft.fftn(x, axes=(-2, -1))",
+    "histogram": "bringup.searchsorted and bringup.zeros(n).at[i].add(1)",
+    "hstack": "bringup.concat with axis=1",
+    "identity": "bringup.eye",
+    "inner": "bringup.vecdot",
+    "isclose": "bringup.abs(a - b) <= tolerance",
+    "lstsq": "bringup.linalg.pinv(a) @ b",
+    "nan_to_num": "bringup.where(bringup.isnan(x), 0.0, x)",
+    "pad": "bringup.zeros(shape).at[window].set(x)",
+    "percentile": "bringup.quantile(x, q / 100)",
+    "ravel": "bringup.reshape(x, -1)",
+    "select": "bringup.where",
+    "split": "slices of x, or bringup.unstack",
+    "vstack": "bringup.concat",
+}
+
+
+def missing_function(
+    name: str, names: Sequence[str], module: str = "bringup"
+) -> MissingAttributeError:
+    """The error for a name that a public module does not have.
 
     names: those it has.
+    module: what users call it.
     """
-    close = [n for n in names if n == STANDARD.get(name)]
+    close = [n for n in names if n in (STANDARD.get(name), f"vector_{name}", f"matrix_{name}")]
     close = close or difflib.get_close_matches(name, names, n=3, cutoff=0.75)
+    use = _RECIPES.get(name) or " or ".join(f"{module}.{n}" for n in close)
     return MissingAttributeError(
-        f"bringup has no {name!r}",
+        f"{module} has no {name!r}",
         location=user_location(),
-        fix=f"use {' or '.join(f'bringup.{n}' for n in close)}"
-        if close
-        else "names are those of the Python array API standard; dir(bringup) lists them",
+        fix=f"use {use}"
+        if use
+        else f"names are those of the Python array API standard; dir({module}) lists them",
     )
+
+
+def explain_missing(module: ModuleType, called: str) -> None:
+    """Let a public module answer for names that it does not have as `missing_function` does.
+
+    called: what users call it.
+    """
+    own = vars(module)
+    names = own.get("__all__") or [n for n in own if not n.startswith("_")]
+
+    def missing(name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(f"module {called!r} has no attribute {name!r}")
+        raise missing_function(name, names, called)
+
+    own.setdefault("__getattr__", missing)
 
 
 def _values(x: Array, *, separator: str, prefix: str) -> str:

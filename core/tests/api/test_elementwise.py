@@ -249,3 +249,13 @@ def test_compositions_have_finite_gradients_where_they_are_smooth() -> None:
         assert bool(bu.all(bu.isfinite(bu.grad(total)(safe)))), name
     assert bu.grad(lambda x: bu.logaddexp(x, x))(bu.asarray(2.0)).item() == 1.0
     np.testing.assert_allclose(bu.grad(bu.asinh)(bu.asarray(1e12)).item(), 1e-12, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_divmod_is_both_at_once(dtype: Any) -> None:
+    a, b = np.array([7, -7, 7, -7], dtype), np.array([2, 2, -2, -3], dtype)
+    for left, right in ((a, b), (a, 3), (17, b)):
+        ours = [bu.asarray(v) if isinstance(v, np.ndarray) else v for v in (left, right)]
+        for found, wanted in zip(divmod(*ours), divmod(left, right), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+            assert np.asarray(found).dtype == wanted.dtype

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.errors import ConversionError, OpTypeError
+from bringup.errors import ConversionError, MissingAttributeError, OpTypeError
 
 X = np.arange(24.0).reshape(2, 3, 4)
 
@@ -347,3 +348,25 @@ def test_constants_and_inspection() -> None:
     assert bu.zeros(1).__array_namespace__(api_version=bu.__array_api_version__) is bu
     with pytest.raises(ConversionError, match=r"version 2021\.12"):
         bu.zeros(1).__array_namespace__(api_version="2021.12")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "fix"),
+    [
+        ("linalg", "norm", r"use bringup.linalg.matrix_norm or bringup.linalg.vector_norm"),
+        ("linalg", "lstsq", r"use bringup.linalg.pinv\(a\) @ b"),
+        ("random", "uniforms", "use bringup.random.uniform"),
+        ("optim", "Adam", "use bringup.optim.adam"),
+        ("nn", "Softmax", "use bringup.nn.softmax"),
+        ("fft", "strange", r"names are those .* dir\(bringup.fft\)"),
+    ],
+)
+def test_namespaces_say_what_to_use_instead(module: str, name: str, fix: str) -> None:
+    namespace = getattr(bu, module)
+    assert not hasattr(namespace, name)
+    assert not hasattr(namespace, f"__{name}__")
+    with pytest.raises(MissingAttributeError, match=f"bringup.{module} has no '{name}'") as caught:
+        getattr(namespace, name)
+    assert re.match(fix, caught.value.fix or "")
+    assert caught.value.location is not None
+    assert caught.value.location.file == __file__

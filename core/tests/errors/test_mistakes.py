@@ -207,8 +207,18 @@ def a_misspelt_function() -> None:
 
 
 @mistake
-def a_function_that_is_not_there() -> None:
+def a_function_that_others_make_up_for() -> None:
     bu.histogram(ones(2, 2))  # type: ignore[attr-defined]  # here
+
+
+@mistake
+def a_format_for_many_elements() -> None:
+    format(ones(2), ".3f")  # here
+
+
+@mistake
+def a_function_that_is_not_there() -> None:
+    bu.polyfit(ones(2), ones(2), 1)  # type: ignore[attr-defined]  # here
 
 
 # ---- tracing, jit, grad
