@@ -163,6 +163,21 @@ def test_the_runtime_launches_them() -> None:
     """By the fake driver, whose kernels do nothing and have 40 registers."""
     driver = FakeDriver()
     fn = bu.jit(lambda x: x.T * 2, device=opened(driver))
-    for side, blocks in ((1024, 1024), (8192, 132 * 12)):
-        np.asarray(fn(np.zeros((side, side), np.float32)))
+    for side, blocks in ((1024, 2048), (4096, 132 * 12)):
+        np.asarray(fn(np.zeros((side, 2 * side), np.float32)))
         assert [c[3] for c in driver.calls if c[0] == "launch"][-1] == (blocks, 1)
+
+
+def test_the_emulated_device_runs_them_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[int] = []
+    queue = emulated_driver.Function.prepared_async_call
+
+    def note(self: Any, grid: Any, *rest: Any, **more: Any) -> None:
+        launched.append(grid[0])
+        queue(self, grid, *rest, **more)
+
+    monkeypatch.setattr(emulated_driver.Function, "prepared_async_call", note)
+    x = np.arange(1024 * 1024, dtype=np.float32).reshape(1024, 1024)
+    fn = bu.jit(lambda x: x.T * 2, device="cuda-emulated")
+    assert np.array_equal(np.asarray(fn(bu.asarray(x, device="cuda-emulated"))), x.T * 2)
+    assert launched == [4 * 16]  # of four multiprocessors with 16 blocks each, for 1,024

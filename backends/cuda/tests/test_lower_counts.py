@@ -134,6 +134,19 @@ def test_a_row_is_read_once_and_written_once(name: str, reads: int, writes: int)
     assert text.count("bar.sync") == 2
 
 
+def test_a_row_is_divided_by_one_reciprocal() -> None:
+    """What divides stands beside it, for elements too large or small, in branches of their own:
+    four elements take one for their exponentials and one for their quotients.
+    """
+    text = body("softmax")
+    assert text.count("rcp.rn.f32") == 1
+    blocks = re.split(r"(?m)^\$L\w+:|\bbra\b.*;", text)
+    divided = [block.count("div.rn.f32") for block in blocks if "div.rn.f32" in block]
+    assert divided == [4] * 4
+    assert not any("div.rn.f32" in block and "fma.rn.f32" in block for block in blocks)
+    assert text.count("bra") >= 2 * 4
+
+
 def test_several_short_rows_share_a_block() -> None:
     """Eight threads to a row, of two loads each: no shared memory, no barrier, three shuffles for
     each of two folds.
