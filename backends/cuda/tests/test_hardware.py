@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from emulated import run, translated
 from suite_programs import assembled
 
 import bringup as bu
-from bringup import bfloat16, float32, float64, int32, int64
+from bringup import bfloat16, float16, float32, float64, int32, int64
 from bringup.api.apply import apply
 from bringup.errors import CompileError
 from bringup.program.program import OpStep
@@ -79,6 +80,39 @@ def test_kernels_of_steps_take_exactly_their_blocks() -> None:
     steps = [launch.kernel for launch in made.launches if isinstance(launch.step, OpStep)]
     assert len(steps) >= 4
     assert all(kernel.fixed and not kernel.persistent for kernel in steps)
+
+
+#: Float instructions that the assembler may fuse or round as it likes, or that flush subnormals:
+#: PTX ISA, `mul`: without a rounding modifier it may be fused with the addition that follows.
+LOOSE = re.compile(
+    r"^\s+(?:@\S+ )?"
+    r"((?:add|sub|mul|mad|fma|div|rcp|sqrt)\.b?f(?:16|32|64)(?:x2)?\b|\S*\.(?:ftz|approx|full)\b)",
+    re.MULTILINE,
+)
+FLOATS: dict[str, tuple[Any, tuple[TensorType, ...]]] = {
+    "rows": (lambda x: bu.nn.softmax(x * 2 + 1, axis=-1), (float32[64, 1000],)),
+    "halves": (lambda x, y: x * y + x / bu.sqrt(y), (float16[1000], float16[1000])),
+    "doubles": (lambda x, y: x * y + bu.sin(x) / bu.sqrt(y), (float64[1000], float64[1000])),
+    "product": (lambda x, w: bu.nn.gelu(x @ w) * 3 + 1, (float32[64, 64], float32[64, 64])),
+    "attention": (lambda q: bu.nn.attention(q, q, q), (bfloat16[4, 64, 64],)),
+    "running sum": (lambda x: bu.cumulative_sum(x * x + x, axis=1), (float32[8, 3000],)),
+}
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90", "sm_100"])
+def test_every_float_instruction_says_how_it_rounds(architecture: str) -> None:
+    """The driver's compiler fuses multiplications with additions where it is let."""
+    for fn, types in FLOATS.values():
+        text = to_ptx(translated(fn, types, architecture)[1].text, architecture)
+        assert re.search(r"\.rn\.f(32|64)", text) is not None
+        assert LOOSE.findall(text) == []
+
+
+def test_loose_instructions_are_found() -> None:
+    text = (
+        "\tmul.f32 \t%r1, %r2, %r3;\n\t@%p1 ex2.approx.ftz.f32 \t%r1, %r2;\n\tadd.rn.f32 \t%r1;\n"
+    )
+    assert LOOSE.findall(text) == ["mul.f32", "ex2.approx.ftz"]
 
 
 INEXACT = """
