@@ -138,9 +138,11 @@ def open_library(
 
 def _broken(there: str, error: Exception) -> BackendError:
     reason = str(error).partition("\n")[0]
+    fix = "build it anew: pip install --force-reinstall --no-cache-dir --no-binary pycuda pycuda"
+    if "undefined symbol: cu" in reason:
+        fix = f"update the driver, or {fix}, with CUDA headers that are not newer than the driver"
     return BackendError(
-        f"{there} is present, and pycuda does not load: {type(error).__name__}: {reason}",
-        fix="build it anew: pip install --force-reinstall --no-cache-dir --no-binary pycuda pycuda",
+        f"{there} is present, and pycuda does not load: {type(error).__name__}: {reason}", fix=fix
     )
 
 

@@ -134,7 +134,10 @@ class Context(Protocol):
         ...
 
     def detach(self) -> None:
-        """Release it.  In the thread that retained it, and current there: it is popped, too."""
+        """Release it, while it is current in this thread.
+
+        pycuda pops it then, and leaves it current to the driver.
+        """
         ...
 
 

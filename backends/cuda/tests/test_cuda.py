@@ -146,9 +146,20 @@ def test_gpus_that_can_be_opened_are_listed(monkeypatch: pytest.MonkeyPatch) -> 
             "pycuda does not load: ModuleNotFoundError: No module named 'pytools'",
             "--no-binary pycuda",
         ),
+        (
+            ImportError("/site/pycuda/_driver.so: undefined symbol: cuCtxCreate_v4"),
+            "pycuda does not load: ImportError: /site/pycuda/_driver.so: undefined symbol:",
+            "not newer than the driver",
+        ),
         (AttributeError("_driver"), "pycuda does not load: AttributeError: _driver", "pycuda"),
     ],
-    ids=["missing", "a library is missing", "what it needs is missing", "another build"],
+    ids=[
+        "missing",
+        "a library is missing",
+        "what it needs is missing",
+        "newer headers",
+        "another build",
+    ],
 )
 def test_pycuda_that_is_missing_or_broken_is_said_to_be(
     error: Exception, what: str, fix: str

@@ -12,6 +12,7 @@ import sysconfig
 import tarfile
 import time
 import zipfile
+from collections.abc import Sequence
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -497,6 +498,48 @@ def test_what_is_packed_is_what_the_package_needs() -> None:
     assert {"mako", "pytools"} <= set(needed)
 
 
+def _toolkit(folder: Path, text: str = "", names: Sequence[str] = packing.HEADERS) -> Path:
+    (folder / "include").mkdir(parents=True)
+    for name in names:
+        (folder / "include" / name).write_text(text)
+    return folder
+
+
+def test_a_toolkit_has_all_that_pycuda_includes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frameworks bring cuda.h alone."""
+    lacks = _toolkit(tmp_path / "lacks", names=["cuda.h"])
+    whole = _toolkit(tmp_path / "whole")
+    monkeypatch.setenv("CUDA_HOME", str(lacks))
+    monkeypatch.setenv("CUDA_ROOT", str(whole))
+    assert installing.find_toolkit() == whole
+
+
+def test_packed_headers_come_before_those_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    built: list[Path | None] = []
+    monkeypatch.setattr(installing, "_installed", lambda name: None)
+    monkeypatch.setattr(installing, "build_pycuda", lambda source, site, kit: built.append(kit))
+    packed = _packed(tmp_path, [], running)
+    installing.install(packed, tmp_path / "site")
+    installing.install(_toolkit(packed), tmp_path / "site")
+    assert built == [None, packed]
+
+
+def test_the_packed_folder_is_found_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts run in the checkout."""
+    asked: list[running.Run] = []
+    monkeypatch.setattr(running, "run", lambda run, parts: asked.append(run) or 0)
+    monkeypatch.chdir(tmp_path)
+    assert gpu_check.main(["run", "--packed", "packed", "--results", str(tmp_path)]) == 0
+    assert asked[0].packed == tmp_path.resolve() / "packed"
+
+
 _SETUP = """
 from setuptools import Extension, setup
 config = {}
@@ -535,9 +578,7 @@ def test_a_source_with_an_extension_is_built_against_the_toolkit_found(
         (tree / name).write_text(text)
     with tarfile.open(tmp_path / "pycuda-1.tar.gz", "w:gz") as archive:
         archive.add(tree, tree.name)
-    toolkit = tmp_path / "toolkit"
-    (toolkit / "include").mkdir(parents=True)
-    (toolkit / "include" / "cuda.h").write_text("#define CUDA_VERSION 13000\n")
+    toolkit = _toolkit(tmp_path / "toolkit", "#define CUDA_VERSION 13000\n")
     monkeypatch.setenv("CUDA_HOME", str(toolkit))
     installing.build_pycuda(tmp_path / "pycuda-1.tar.gz", tmp_path / "site")
     (made,) = (tmp_path / "site" / "pycuda").glob("_driver*.so")
@@ -563,8 +604,6 @@ def test_a_build_that_fails_says_its_last_words(
     (tree / "setup.py").write_text("raise SystemExit('no such header')")
     with tarfile.open(tmp_path / "pycuda-1.tar.gz", "w:gz") as archive:
         archive.add(tree, tree.name)
-    (tmp_path / "include").mkdir()
-    (tmp_path / "include" / "cuda.h").write_text("")
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setenv("CUDA_HOME", str(_toolkit(tmp_path)))
     with pytest.raises(RuntimeError, match="no such header"):
         installing.build_pycuda(tmp_path / "pycuda-1.tar.gz", tmp_path / "site")
