@@ -17,6 +17,7 @@ from bringup.records import record
 
 #: Bytes that the inner indices of a block are long: panels of it share the first-level cache.
 _DEPTH_BYTES = 1024
+_EVEN = 16
 #: Additions in a row into one sum, as `bringup.llvm.loops` declares them.
 _LONGEST = 8192
 #: Below so many products the loops without packing are as fast.
@@ -108,8 +109,11 @@ def _side_by_side(contraction: Contraction) -> bool:
 def _cut(axes: Axes, most: int) -> Cut:
     level = next(n for n in range(len(axes)) if size(axes[n + 1 :]) <= most)
     tail = size(axes[level + 1 :])
-    pieces = -(-axes[level].size // max(1, most // tail))
-    return Cut(axes, level, -(-axes[level].size // pieces))
+    count = axes[level].size
+    pieces = -(-count // max(1, most // tail))
+    piece = -(-count // pieces)
+    # Whole vectors, where an axis is packed along.
+    return Cut(axes, level, min(count, -(-piece // _EVEN) * _EVEN if tail == 1 else piece))
 
 
 def _tile(rows: int, columns: int, lanes: int, registers: int) -> TileShape:

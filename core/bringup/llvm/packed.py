@@ -51,9 +51,9 @@ class _Emitter:
         self.element = register_type(self.dtype)
         self.rows = size(contraction.left.axes)
         self.columns = size(contraction.right.axes)
-        tile, tail = plan.tile, plan.cut.tail
-        left = Packing(contraction, contraction.left, tile.rows, tile.lanes, tail)
-        right = Packing(contraction, contraction.right, tile.columns, tile.lanes, tail)
+        tile, cut = plan.tile, plan.cut
+        left = Packing(contraction, contraction.left, tile.rows, tile.lanes, cut)
+        right = Packing(contraction, contraction.right, tile.columns, tile.lanes, cut)
         self.pack_rows = left.function(module, f"{name}.rows")
         self.pack_columns = right.function(module, f"{name}.columns")
         self.micro = micro_kernel(module, self.dtype, tile)
@@ -187,9 +187,10 @@ class _Emitter:
                 element = memory_type(self.contraction.kernel.buffers[store.buffer].type.dtype)
                 start = body.scalar(store.index, (), frame)
                 step = store.index.coefficient(rows[0]) or 0
-                for r in range(tile.rows):
+                with b.loop(number(0), number(tile.rows)) as loop:
+                    row = b.add(start, b.mul(loop.index, number(step)))
                     for v in range(tile.vectors):
-                        at = b.add(start, number(r * step + v * tile.lanes))
+                        at = b.add(row, number(v * tile.lanes))
                         line = b.gep(self.pointers[store.buffer], at, element, flags="")
                         b.prefetch(line, write=True)
 

@@ -16,17 +16,20 @@ from bringup.kernel.contraction import Axes, Contraction, Factor, panel, size
 from bringup.kernel.form import Stage
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
-from bringup.llvm._sort_base import transposed
+from bringup.llvm.blocking import Cut
 from bringup.llvm.body import BodyEmitter, Frame, Position
 from bringup.llvm.scalar import register_type
 from bringup.llvm.schedule import Tile, score
-from bringup.llvm.text import Builder, Callee, Module, Param, Val, const, const_vector, poison, vec
+from bringup.llvm.text import Builder, Callee, Module, Param, Val, const, const_vector
+from bringup.llvm.turning import turn
 
 #: Inner indices that go through all panels before the next: what of each cache line one panel
 #: leaves is still there for the next.
 _ROWS_AT_ONCE = 8
 #: The same where finding the places of a run costs more than reading a few rows of it.
 _PATCHES_AT_ONCE = 36
+#: Vectors of so many bits have masks of their own.
+_FREE_MASKS = 512
 #: Short loops are written out.
 _UNROLLED = 12
 #: Stands for all axes of the panel where vectors run along the inner axis.
@@ -83,11 +86,14 @@ def runs(b: Builder, axes: Axes, first: Val, count: Val, sizes: tuple[int, int],
         if len(axes) > 1:
             length = least(b, length, b.sub(number(axes[-1].size), places[axes[-1]]))
         full = const_vector(ir.i1, [n < whole for n in range(lanes)]) if whole < lanes else None
-        b.cond(
-            b.icmp("eq", length, number(whole)),
-            lambda: body(places, done, full),
-            lambda: body(places, done, below(b, length, lanes)),
-        )
+        if len(axes) == 1 and axes[0].size % most == 0 and most % whole == 0:
+            body(places, done, full)
+        else:
+            b.cond(
+                b.icmp("eq", length, number(whole)),
+                lambda: body(places, done, full),
+                lambda: body(places, done, below(b, length, lanes)),
+            )
         loop.next(b.add(done, length))
 
 
@@ -147,7 +153,7 @@ class _Body(BodyEmitter):
 class Packing:
     """Emits the function that packs one factor.
 
-    width: of a panel.  tail: inner indices that no cut of the inner axes comes between.
+    width: of a panel.  cut: of the inner axes.
     """
 
     def __init__(
@@ -156,7 +162,7 @@ class Packing:
         factor: Factor,
         width: int,
         lanes: int,
-        tail: int,
+        cut: Cut,
     ) -> None:
         self.contraction = contraction
         self.panel = panel(contraction, factor)
@@ -164,7 +170,8 @@ class Packing:
         self.lanes = lanes
         self.element = register_type(contraction.fold.dtype)
         axes = self.panel.inner
-        self.cut = next(n for n in range(len(axes)) if size(axes[n + 1 :]) <= tail)
+        self.cut = next(n for n in range(len(axes)) if size(axes[n + 1 :]) <= cut.tail)
+        self.piece = cut.depth // size(axes[self.cut + 1 :])
         self.pointers: list[Val] = []
         self.bases: dict[Axis, Val] = {}
 
@@ -175,7 +182,9 @@ class Packing:
         params: list[Param] = [("buffers", ir.ptr), ("to", ir.ptr)]
         params += [(n, ir.i64) for n in ("batch", "first", "count", "start", "depth")]
         made = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
+        self.module = module
         self.b = b = Builder(made.block("entry"))
+        self.square = b.alloca(ir.array(self.element, self.lanes**2), align=64)
         buffers, self.to, batch, self.first, self.count, start, self.depth = made.args
         self.pointers = pointers(b, self.contraction, buffers)
         self.bases = coordinates(b, batch, self.contraction.batch)
@@ -314,8 +323,6 @@ class Packing:
             )
             for n in range(count)
         ]
-        mask = const_vector(ir.i1, [n < count for n in range(self.lanes)])
-        keep = None if count == self.lanes else mask
         body = _Body(b, self, self._loops, lane, count)
         body.places = places
         tiles = (Tile(body.elements, count, 1),)
@@ -323,7 +330,6 @@ class Packing:
         body.begin(self._frame(lane, None, tiles))
         base = b.gep(to, offset, self.element)
         low, high = self._range(lane)
-        whole = b.sub(high, b.urem(b.sub(high, low), number(self.lanes)))
         level = len(self._loops)
 
         def squares(row: Val) -> None:
@@ -331,26 +337,42 @@ class Packing:
                 self.bases[lane] = at
                 frame = self._frame(lane, live, tiles)
                 body.emit_level(level, frame)
-                self._square(body, b.gep(base, self._row(row, at, low), self.element), count, keep)
+                self._square(body, b.gep(base, self._row(row, at, low), self.element), count)
 
-            with b.loop(low, whole, self.lanes) as loop:
-                square(loop.index, None)
-            with b.if_then(b.icmp("slt", whole, high)):
-                square(whole, below(b, b.sub(high, whole), self.lanes))
+            self._along(low, high, square)
 
         self._nest(body, self._frame(lane, None, tiles), squares, level - 1)
+
+    def _along(self, low: Val, high: Val, square: Callable[[Val, Val | None], None]) -> None:
+        """Emit squares along the last loop.  They are long to compile: one form serves all where
+        none hangs over the edge, or where masks are free.
+        """
+        b, lanes, last = self.b, self.lanes, self._loops[-1]
+        even = last.size % lanes == 0 and (len(self._loops) > 1 or self.piece % lanes == 0)
+        if even or lanes * self.element.bits >= _FREE_MASKS:
+            with b.loop(low, high, lanes) as loop:
+                left = least(b, b.sub(high, loop.index), number(lanes))
+                square(loop.index, None if even else below(b, left, lanes))
+            return
+        whole = b.sub(high, b.urem(b.sub(high, low), number(lanes)))
+        with b.loop(low, whole, lanes) as loop:
+            square(loop.index, None)
+        with b.if_then(b.icmp("slt", whole, high)):
+            square(whole, below(b, b.sub(high, whole), lanes))
 
     def _row(self, row: Val, at: Val, low: Val) -> Val:
         b = self.b
         return b.mul(b.add(row, b.sub(at, low)), number(self.width))
 
-    def _square(self, body: _Body, to: Val, count: int, keep: Val | None) -> None:
+    def _square(self, body: _Body, to: Val, count: int) -> None:
         """Turn a square, and store its rows; those beyond the end are overwritten later."""
         b, value = self.b, self.panel.body.outputs[0]
-        rows = [body.lanes_of(value, (n,), self.lanes) for n in range(count)]
-        rows += [poison(vec(self.element, self.lanes))] * (self.lanes - count)
-        for n, turned in enumerate(transposed(b, rows)):
-            self._put(turned, b.gep(to, n * self.width, self.element), keep)
+        align = self.element.bits // 8
+        for n in range(count):
+            row = body.lanes_of(value, (n,), self.lanes)
+            b.store(row, b.gep(self.square, n * self.lanes, self.element), align)
+        turned = turn(self.module, self.element, self.lanes, count)
+        b.call(turned, [self.square, to, number(self.width)])
 
     # -- elements ----------------------------------------------------------------------------------
 
