@@ -75,6 +75,25 @@ def attention(xp: Any) -> Program:
     return run
 
 
+def block(xp: Any) -> Program:
+    """A transformer block with four heads and a network of four times the width."""
+    normed, attend = layer_norm(xp), attention(xp)
+
+    def run(x: Any, wide: Any, out: Any, up: Any, down: Any) -> Any:
+        length, width = x.shape[1:]
+
+        def heads(y: Any) -> Any:
+            return xp.permute_dims(xp.reshape(y, (-1, length, 4, width // 4)), (0, 2, 1, 3))
+
+        y = normed(x, 1.0, 0.0) @ wide
+        q, k, v = (heads(y[..., n * width : (n + 1) * width]) for n in range(3))
+        met = xp.reshape(xp.permute_dims(attend(q, k, v), (0, 2, 1, 3)), x.shape)
+        x = x + met @ out
+        return x + xp.maximum(normed(x, 1.0, 0.0) @ up, 0) @ down
+
+    return run
+
+
 def largest(xp: Any) -> Program:
     if xp is bu:
         return lambda x: bu.nn.max_pool(x, 2)
@@ -105,6 +124,24 @@ CASES: dict[str, tuple[Callable[[Any], Program], list[np.ndarray[Any, Any]]]] = 
     "relu(x@w + b) 512x784x512": (
         lambda xp: lambda x, w, b: xp.maximum(x @ w + b, 0),
         [_normal(512, 784), _normal(784, 512), _normal(512)],
+    ),
+    "x@w 2048": (lambda xp: lambda x, w: x @ w, [_normal(2048, 2048)] * 2),
+    "x@w.T 2048": (lambda xp: lambda x, w: x @ w.T, [_normal(2048, 2048)] * 2),
+    "x.T@w.T 1024": (lambda xp: lambda x, w: x.T @ w.T, [_normal(1024, 1024)] * 2),
+    "x@w 64x4096x4096": (
+        lambda xp: lambda x, w: x @ w,
+        [_normal(64, 4096), _normal(4096, 4096)],
+    ),
+    "x@w.T, 32 of 128x64x128": (
+        lambda xp: lambda x, w: x @ w.mT,
+        [_normal(32, 128, 64), _normal(32, 128, 64)],
+    ),
+    "transformer block 2x128x256": (
+        block,
+        [
+            _normal(2, 128, 256),
+            *(_normal(n, m) / 16 for n, m in ((256, 768), (256, 256), (256, 1024), (1024, 256))),
+        ],
     ),
     "convolution 64-64, 8x56x56": (
         convolution("NCHW"),
