@@ -251,7 +251,14 @@ def maximum(x1: Operand, x2: Operand) -> Array:
     >>> bu.maximum(bu.asarray([1, 5]), 3).tolist()
     [3, 5]
     """
-    return binary("max", x1, x2)
+    return binary("or" if _are_bools(x1, x2) else "max", x1, x2)
+
+
+def _are_bools(x1: Operand, x2: Operand) -> bool:
+    """Whether two operands meet in bool, of which true is the larger value."""
+    if type(x1) is Array and x1.dtype is not bool_:
+        return False
+    return common((x1, x2))[0] is bool_
 
 
 def minimum(x1: Operand, x2: Operand) -> Array:
@@ -260,7 +267,7 @@ def minimum(x1: Operand, x2: Operand) -> Array:
     >>> bu.minimum(bu.asarray([1, 5]), 3).tolist()
     [1, 3]
     """
-    return binary("min", x1, x2)
+    return binary("and" if _are_bools(x1, x2) else "min", x1, x2)
 
 
 def clip(x: Array, /, min: Operand | None = None, max: Operand | None = None) -> Array:

@@ -16,7 +16,7 @@ from bringup.api.elementwise import as_bool
 from bringup.api.floating import sqrt
 from bringup.api.manipulation import reshape
 from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT, dtype_of
-from bringup.dtypes import DType
+from bringup.dtypes import DType, bool_, u8
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 
@@ -47,7 +47,8 @@ def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     >>> bu.max(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
     [5, 7]
     """
-    return _fold("max", "max", _not_empty("max", x, axis), axis, keepdims)
+    x = _not_empty("max", x, axis)
+    return _fold("max", "or" if x.dtype is bool_ else "max", x, axis, keepdims)
 
 
 def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -56,7 +57,8 @@ def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     >>> bu.min(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
     [1, 2]
     """
-    return _fold("min", "min", _not_empty("min", x, axis), axis, keepdims)
+    x = _not_empty("min", x, axis)
+    return _fold("min", "and" if x.dtype is bool_ else "min", x, axis, keepdims)
 
 
 def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -142,7 +144,10 @@ def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> A
 
 def _position(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     x = as_array(x)
-    flat, dim = (reshape(x, -1), 0) if axis is None else (x, axis_of(name, axis, x.ndim))
+    ordered = convert(x, u8) if x.dtype is bool_ else x
+    flat, dim = (
+        (reshape(ordered, -1), 0) if axis is None else (ordered, axis_of(name, axis, x.ndim))
+    )
     found = apply(name, (flat,), {"dim": dim, "dtype": DEFAULT_INT})
     dims = tuple(range(x.ndim)) if axis is None else (dim,)
     return _kept(found, x, dims, keepdims)

@@ -370,3 +370,16 @@ def test_namespaces_say_what_to_use_instead(module: str, name: str, fix: str) ->
     assert re.match(fix, caught.value.fix or "")
     assert caught.value.location is not None
     assert caught.value.location.file == __file__
+
+
+def test_extremes_of_bools() -> None:
+    """True is the larger, as in numpy: ``argmax`` of a mask is where it first holds."""
+    a = np.array([[False, True, True], [False, False, False]])
+    b = np.array([True, True, False])
+    for name in ("max", "min", "argmax", "argmin"):
+        for axis in (None, 0, 1):
+            same(getattr(bu, name)(bu.asarray(a), axis=axis), getattr(np, name)(a, axis=axis))
+    for name in ("maximum", "minimum"):
+        for other in (b, True):
+            same(getattr(bu, name)(bu.asarray(a), other), getattr(np, name)(a, other))
+        assert getattr(bu, name)(bu.asarray(a), 2).dtype is bu.int64
