@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -172,6 +176,29 @@ def test_the_call_below_prepared_ones_has_the_arguments_that_bodies_gives_it() -
 
 def test_pycuda_loads_and_both_gpus_are_found() -> None:
     assert [gpu.architecture for gpu in require_gpus()] == ["sm_90", "sm_90"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "state", "reason"),
+    [
+        ("STANDIN_DEVICES", "2", "ready", ""),
+        ("STANDIN_DEVICES", "0", "no hardware", "installed but finds no GPU"),
+        ("STANDIN_VERSION", "12040", "broken", "speaks CUDA 12.4, older than 12.8"),
+    ],
+)
+def test_devices_are_listed_with_what_is_missing(
+    variable: str, value: str, state: str, reason: str
+) -> None:
+    listing = (
+        "import sys; from bringup.cli import main; sys.argv[1:] = ['devices', '--json']; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", listing],
+        env={**os.environ, variable: value}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found = {row["name"]: row for row in json.loads(done.stdout)}
+    assert found["cuda"]["state"] == state
+    assert reason in found["cuda"]["reason"]
 
 
 def test_nothing_works_without_a_current_context() -> None:
