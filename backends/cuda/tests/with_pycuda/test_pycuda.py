@@ -195,6 +195,7 @@ def test_devices_are_listed_with_what_is_missing(
     done = subprocess.run(
         [sys.executable, "-c", listing],
         env={**os.environ, variable: value}, capture_output=True, text=True, check=True,
+        timeout=120,
     )  # fmt: skip
     found = {row["name"]: row for row in json.loads(done.stdout)}
     assert found["cuda"]["state"] == state
