@@ -8,12 +8,12 @@ axes of each sort and needs nothing else: its patches are index maps.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from bringup.graph import Graph, Instr, Value
 from bringup.kernel.axes import merge_neighbours
 from bringup.kernel.form import Fold, Kernel, Stage, Store
-from bringup.kernel.index import ZERO, Axis, Expr
+from bringup.kernel.index import ZERO, Axis, Bound, Expr
 from bringup.records import record
 
 Axes = tuple[Axis, ...]
@@ -23,10 +23,12 @@ Axes = tuple[Axis, ...]
 class Factor:
     """One side of the products.
 
-    value: of the folding stage's body.  axes: its own axes, rows or columns.
+    value: of the folding stage's body.  narrow: the same before it was widened without a change,
+    which is what machines with units for products take.  axes: its own axes, rows or columns.
     """
 
     value: Value
+    narrow: Value
     axes: Axes
 
 
@@ -35,7 +37,7 @@ class Contraction:
     """A kernel as sums of products: ``out[batch, rows, columns] = Σ left[rows] · right[columns]``.
 
     left: has the rows.  right: has the columns, along which results lie side by side in memory, if
-    along either.
+    along either.  clips: inner axes that stop early at an expression of batch axes.
     """
 
     kernel: Kernel
@@ -44,6 +46,7 @@ class Contraction:
     right: Factor
     inner: Axes
     fold: Fold
+    clips: Mapping[Axis, Expr]
 
     @property
     def epilogue(self) -> tuple[Stage, ...]:
@@ -69,7 +72,7 @@ def size(axes: Iterable[Axis]) -> int:
     return math.prod(axis.size for axis in axes)
 
 
-def recognise(kernel: Kernel) -> Contraction | None:
+def recognise(kernel: Kernel, clips: Mapping[Axis, Expr] | None = None) -> Contraction | None:
     """The kernel as a contraction; None if it has another form, or no row or column to share."""
     made = _product(kernel)
     if made is None:
@@ -81,11 +84,28 @@ def recognise(kernel: Kernel) -> Contraction | None:
     if size(rows) < 2 or size(columns) < 2:
         return None
     batch = tuple(a for a in kernel.grid if a not in rows and a not in columns)
-    sides = Factor(x, rows), Factor(y, columns)
+    sides = Factor(x, _narrow(x), rows), Factor(y, _narrow(y), columns)
     store = kernel.stages[-1].stores[0].index
     if run(store, columns) < run(store, rows):
         sides = sides[::-1]
-    return Contraction(kernel, batch, *sides, kernel.stages[0].axes, fold)
+    inner = _ordered(kernel.stages[0].axes, steps_of(body, body.outputs[0]))
+    return Contraction(kernel, batch, *sides, inner, fold, clips or {})
+
+
+def _ordered(axes: Axes, steps: Iterable[Instr]) -> Axes:
+    """Inner axes with the one last along which most loads read neighbours: channels of patches are
+    not where the fold has them if they are last in memory.
+    """
+    loads = [step.attrs["index"] for step in steps if step.op.name == "load"]
+
+    def beside(place: int) -> tuple[int, int]:
+        axis = axes[place]
+        return sum(axis.size > 1 and index.coefficient(axis) == 1 for index in loads), place
+
+    best = max(range(len(axes)), key=beside)
+    if not beside(best)[0]:
+        return axes
+    return (*axes[:best], *axes[best + 1 :], axes[best])
 
 
 def panel(contraction: Contraction, factor: Factor) -> Panel:
@@ -115,6 +135,21 @@ def _product(kernel: Kernel) -> tuple[Fold, Graph, tuple[Value, Value]] | None:
         return None
     x, y = made.operands
     return fold, first.body, (x, y)
+
+
+def _narrow(value: Value) -> Value:
+    """The value before conversions that change no number."""
+    made = value.producer
+    while made is not None and made.op.name == "convert":
+        (before,) = made.operands
+        # A negative number has no unsigned one, and a bool is no number.
+        same = before.dtype.kind == made.result.dtype.kind
+        from_unsigned = before.dtype.kind == "uint" and made.result.dtype.kind == "int"
+        grows = before.dtype.bits < made.result.dtype.bits
+        if not grows or not (same or from_unsigned):
+            break
+        value, made = before, before.producer
+    return value
 
 
 def steps_of(body: Graph, value: Value) -> tuple[Instr, ...]:
@@ -150,4 +185,34 @@ def run(index: Expr, axes: Axes) -> int:
     return length
 
 
-__all__ = ["Contraction", "Factor", "Panel", "panel", "recognise", "run", "size", "steps_of"]
+def vector(index: Expr, mask: Iterable[Bound], axes: Axes, most: int) -> int:
+    """Elements along axes that one aligned access may take: a power of two, at most ``most``."""
+    length = run(index, axes)
+    inside: set[Axis] = set()
+    covered = 1
+    for axis in reversed(axes):
+        if covered >= length:
+            break
+        covered *= axis.size
+        inside.add(axis)
+    if any(not inside.isdisjoint(b.expr.axes()) for b in mask):
+        return 1
+    others = [c for a, c in index.terms if a not in inside]
+    lanes = most
+    while lanes > 1 and any(n % lanes for n in (length, index.const, *others)):
+        lanes //= 2
+    return lanes
+
+
+__all__ = [
+    "Axes",
+    "Contraction",
+    "Factor",
+    "Panel",
+    "panel",
+    "recognise",
+    "run",
+    "size",
+    "steps_of",
+    "vector",
+]

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from bringup.graph import Builder
 from bringup.kernel import ops as kops
+from bringup.kernel.contraction import Contraction, Factor
 from bringup.kernel.form import Fold, Kernel, Stage
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm.scalar import is_half
 from bringup.llvm.sizes import AttentionSizes
 from bringup.records import record
 from bringup_cuda.contraction.engine import sum_stride, sum_type
-from bringup_cuda.contraction.form import Contraction, Factor
 from bringup_cuda.contraction.layout import GAPS, Layout, Plan, plan_copy
 from bringup_cuda.contraction.tiles import has_async, shared_bytes
 

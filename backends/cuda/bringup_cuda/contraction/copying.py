@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bringup.graph import Value
+from bringup.kernel.contraction import Axes, Contraction, Factor, size, steps_of
 from bringup.kernel.form import BufferDecl
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type
 from bringup.llvm.text import Builder, Val, vec
 from bringup.records import record
-from bringup_cuda.contraction.form import Axes, Contraction, Factor, size, steps_of
 from bringup_cuda.contraction.layout import CHUNK, Plan
 from bringup_cuda.contraction.points import (
     Point,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bringup.graph import Value
+from bringup.kernel.contraction import Contraction, size
 from bringup.kernel.form import BufferDecl, Store
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import register_type
@@ -19,7 +20,6 @@ from bringup.llvm.text import Builder, Function, Module, Param, Val, vec
 from bringup_cuda.contraction.copying import Copier, Threads, neighbours
 from bringup_cuda.contraction.engine import Engine, sum_stride, sum_type
 from bringup_cuda.contraction.fma import FmaEngine
-from bringup_cuda.contraction.form import Contraction, size
 from bringup_cuda.contraction.layout import CHUNK, TURN, Plan
 from bringup_cuda.contraction.memory import aligned, shared_memory
 from bringup_cuda.contraction.planning import Planned, Side

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from bringup.dtypes import DType
 from bringup.graph import Instr, Value
+from bringup.kernel.contraction import Contraction, Factor, run, size, steps_of, vector
 from bringup.llvm.text import Builder, Val
 from bringup.records import record
-from bringup_cuda.contraction.form import Contraction, Factor, run, size, steps_of, vector
 from bringup_cuda.contraction.points import number
 
 #: Bytes of the widest access, of a chunk that swizzling moves as a whole.

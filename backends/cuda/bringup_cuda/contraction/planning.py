@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from bringup.dtypes import DType, f32
 from bringup.graph import Value
+from bringup.kernel.contraction import Contraction, Factor, recognise, size
 from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
 from bringup.records import record
 from bringup_cuda.contraction.engine import sum_stride, sum_type
-from bringup_cuda.contraction.form import Contraction, Factor, recognise, size
 from bringup_cuda.contraction.layout import TURN, Plan, plan_copy
 from bringup_cuda.contraction.tiles import (
     SCALAR,

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from bringup.graph import Instr, Value
+from bringup.kernel.contraction import Axes, vector
 from bringup.kernel.form import BufferDecl, Store
 from bringup.kernel.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import literal, memory_type, register_type, render
 from bringup.llvm.text import Builder, Type, Val, const, vec
-from bringup_cuda.contraction.form import Axes, vector
 
 #: The values of axes at a point, as i32.
 Point = Mapping[Axis, Val]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from bringup.kernel.contraction import size
 from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import SplitFold, split_fold
@@ -14,7 +15,6 @@ from bringup_cuda.commands import Clear, Command, Launch
 from bringup_cuda.contraction.attention import emit_attention
 from bringup_cuda.contraction.attention_plan import plan_attention
 from bringup_cuda.contraction.emit import emit_contraction
-from bringup_cuda.contraction.form import size
 from bringup_cuda.contraction.planning import Planned, plan
 from bringup_cuda.lower import Emission, emit_once
 
