@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bringup as bu
 from bringup.errors import UnsupportedError
+from bringup_cpu import host
 
 pytestmark = pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64"), reason="names levels of x86-64"
@@ -108,3 +110,13 @@ def test_an_unknown_target_is_our_error() -> None:
     with pytest.raises(UnsupportedError, match="no CPU to compile for") as caught:
         assembly("z80", lambda x: x + 1, bu.float32[4])
     assert "x86-64-v3" in (caught.value.fix or "")
+
+
+def test_the_cache_of_a_core_is_read_where_the_system_tells(tmp_path: Path) -> None:
+    assert host.core_cache(tmp_path, default=7) == 7
+    for number, (level, size) in enumerate((("1", "48K"), ("2", "2048K"), ("3", "480M"))):
+        folder = tmp_path / f"index{number}"
+        folder.mkdir()
+        (folder / "level").write_text(f"{level}\n")
+        (folder / "size").write_text(f"{size}\n")
+    assert host.core_cache(tmp_path) == 2 << 20
