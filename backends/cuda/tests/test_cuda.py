@@ -13,7 +13,7 @@ import fake_driver
 import pytest
 
 import bringup as bu
-from bringup.backend import NoHardware
+from bringup.backend import DeviceInfo, NoHardware
 from bringup.errors import BackendError, UnsupportedError
 from bringup.llvm.objects import ObjectCache
 from bringup_cuda import backend as backend_module
@@ -325,13 +325,15 @@ def test_the_ptx_of_a_program_is_what_lower_shows(
 
 
 def test_this_machine_has_a_gpu_or_gets_a_reason_of_one_line() -> None:
+    gpus: list[DeviceInfo] = []
+    reason = ""
     try:
-        found = CudaBackend().devices()
+        gpus = list(CudaBackend().devices())
     except NoHardware as absent:
-        assert str(absent)
-        assert "\n" not in str(absent)
-    else:
-        assert all(gpu.product for gpu in found)
+        reason = str(absent)
+    assert bool(gpus) != bool(reason)
+    assert all(gpu.product for gpu in gpus)
+    assert "\n" not in reason
 
 
 def test_capabilities_need_no_hardware_and_differ_by_architecture(
