@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from bringup.kernel.contraction import Axes, Contraction, size, steps_of
+from bringup.llvm.loops import LONGEST_CHAIN
 from bringup.llvm.microkernel import TileShape
 from bringup.llvm.schedule import LoopTarget
 from bringup.records import record
@@ -18,8 +19,6 @@ from bringup.records import record
 #: Bytes that the inner indices of a block are long: panels of it share the first-level cache.
 _DEPTH_BYTES = 1024
 _EVEN = 16
-#: Additions in a row into one sum, as `bringup.llvm.loops` declares them.
-_LONGEST = 8192
 #: Below so many products the loops without packing are as fast.
 _LEAST_PRODUCTS = 1 << 17
 _LEAST_ROWS = 16
@@ -90,7 +89,7 @@ def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
     if near and _side_by_side(contraction):
         return None
     cut = _cut(contraction.inner, _DEPTH_BYTES * 8 // dtype.bits)
-    if cut.depth + cut.blocks > _LONGEST:
+    if cut.depth + cut.blocks > LONGEST_CHAIN:
         return None
     lanes = target.vector_bits // dtype.bits
     tile = _tile(rows, columns, lanes, target.registers)
