@@ -144,10 +144,10 @@ def _registers(kernel: Kernel, kept: int) -> int:
     memory at once.
     """
     names = [i.op.name for s in kernel.stages for i in s.body.instrs]
-    steps = 8 if len(names) <= 12 else 16 if len(names) <= 24 else 24
+    steps = 8 if len(names) <= 12 else 16 if len(names) <= 24 else max(24, len(names) // 4)
     usual = 24 + max(kept, 16) + steps
     if any(stage.axes for stage in kernel.stages):
-        return usual + 8 * max(0, sum(name in FLOAT_ONLY for name in names) - 1)
+        return usual + 8 * sum(name in FLOAT_ONLY for name in names)
     return usual
 
 

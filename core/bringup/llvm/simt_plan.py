@@ -140,7 +140,10 @@ def kept_words(kernel: Kernel, grouping: Grouping) -> int:
     lanes = max(grouping.lanes, *(i.lanes for i in grouping.inner))
     if grouping.resident:
         kept, fresh = _words(kernel) or (0, 1)
-        return grouping.copies * lanes * max(kept, fresh // 2, 1)
+        # Of neighbouring columns, each has its sum and what is added next.
+        folded = max(sum(_words_of(f.dtype) for f in s.folds) for s in _looping(kernel))
+        sums = 2 * grouping.lanes * folded if grouping.lane is not None else 0
+        return grouping.copies * lanes * max(kept, fresh // 2, 1) + sums
     chains, lane = grouping.chains(lanes) * lanes, grouping.lane
     work = []
     for stage in _looping(kernel):
