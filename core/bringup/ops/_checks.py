@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import get_args
 
-from bringup.dtypes import DType, f32
+from bringup.dtypes import DType, Precision, f32
 from bringup.errors import OpTypeError
-from bringup.ops.table import Attrs, Infer, Types
+from bringup.ops.table import Attr, Attrs, Infer, Types
 from bringup.types import TensorType
 
 
@@ -84,6 +85,17 @@ def one_of(name: str, type_: TensorType, dtypes: Sequence[DType], what: str = "o
             f"{name}: does not take {type_.dtype}: {what} is {type_}",
             fix=f"use one of {', '.join(d.name for d in dtypes)}",
         )
+
+
+def precision_column(more: str = "as for dot_general") -> Attr:
+    """The attribute ``precision`` of rows with products.  more: what the text says beside."""
+    return Attr(
+        "precision",
+        "str",
+        f"bits of factors of f32 that count; {more}",
+        choices=get_args(Precision),
+        default="highest",
+    )
 
 
 def precision_attr(name: str, operands: Types, attrs: Attrs) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from bringup.dtypes import FLOATS, Precision, i64
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
-from bringup.ops._checks import listed, one_of, precision_attr
+from bringup.ops._checks import listed, one_of, precision_attr, precision_column
 from bringup.ops._numeric import Array, via_wider
 from bringup.ops.batching import Flags
 from bringup.ops.build import rows
@@ -182,13 +182,7 @@ attention = define(
         attrs=(
             Attr("scale", "float", "factor of the products"),
             Attr("causal", "bool", "hide later keys", default=False),
-            Attr(
-                "precision",
-                "str",
-                "bits of factors of f32 that count; as for dot_general",
-                choices=get_args(Precision),
-                default="highest",
-            ),
+            precision_column(),
         ),
         infer=_infer,
         reference=_reference,

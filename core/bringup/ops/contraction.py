@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from bringup.dtypes import NUMERIC, STORAGE, DType, Precision, accumulator, f16,
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
-from bringup.ops._checks import dtype_attr, is_int, listed, one_of, precision_attr
+from bringup.ops._checks import dtype_attr, is_int, listed, one_of, precision_attr, precision_column
 from bringup.ops._numeric import Array, is_float, round_to, wider
 from bringup.ops.batching import Flags, shifted, to_front
 from bringup.ops.build import rows
@@ -272,13 +272,7 @@ dot_general = define(
                 "dtype of products and sums; if left out, f32 for floats below, else the result's",
             ),
             Attr("result", "dtype", "dtype of the result; if left out the operands', f32 for f8"),
-            Attr(
-                "precision",
-                "str",
-                "bits of factors of f32 that count; tf32 is for f32 alone",
-                choices=get_args(Precision),
-                default="highest",
-            ),
+            precision_column("tf32 is for f32 alone"),
         ),
         infer=_infer_dot,
         fill=_dot_fill,

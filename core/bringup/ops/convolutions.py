@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,15 @@ from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._batch_windows import batch_convolution
-from bringup.ops._checks import dtype_attr, ints, is_int, listed, one_of, precision_attr
+from bringup.ops._checks import (
+    dtype_attr,
+    ints,
+    is_int,
+    listed,
+    one_of,
+    precision_attr,
+    precision_column,
+)
 from bringup.ops._numeric import Array, is_float, round_to, wider
 from bringup.ops._phases import by_phases, phased_dim
 from bringup.ops._sliding import positions, spread_size, windows
@@ -409,13 +417,7 @@ convolution = define(
             Attr("groups", "int", "parts of the features, each with its own windows", default=1),
             Attr("accumulate", "dtype", "dtype of products and sums; as for dot_general"),
             Attr("result", "dtype", "dtype of the result; the operands' if left out"),
-            Attr(
-                "precision",
-                "str",
-                "bits of factors of f32 that count; as for dot_general",
-                choices=get_args(Precision),
-                default="highest",
-            ),
+            precision_column(),
         ),
         infer=_infer,
         fill=_fill,
