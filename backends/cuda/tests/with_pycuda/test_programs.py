@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +174,15 @@ def test_code_refused_without_a_log_is_a_compile_error(driver: StandIn, status: 
     assert np.array_equal(np.asarray(call(x)), X * (status + 1))
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python raises KeyboardInterrupt, whatever the shell told the process to ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize(
     "call",
