@@ -321,7 +321,10 @@ def test_the_command_ends_with_a_report_when_it_is_told_to(
 ) -> None:
     tell = f"if name == 'exp': [os.kill(os.getppid(), signal.{name}) for _ in 'ab']; time.sleep(60)"
     toys.install(tmp_path / "toy", monkeypatch, tell)
-    program = f"import sys; sys.path[:] = {sys.path!r}; from bringup_conformance.cli import main"
+    # A shell tells what it starts in the background to ignore interrupts.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    path = f"import sys; sys.path[:] = {sys.path!r}"
+    program = f"{heard}; {path}; from bringup_conformance.cli import main"
     arguments = ["run", "--backend=toy", "--level=smoke", "-j1", f"--report={tmp_path}"]
     done = subprocess.run(
         [sys.executable, "-c", f"{program}; main()", *arguments],
