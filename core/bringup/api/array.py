@@ -452,13 +452,7 @@ def _known(node: Traced, what: str, fix: str | None) -> Array:
     node.check_open()
     prefix = node.trace.prefix(node.value)
     if prefix is None:
-        raise TraceError(
-            f"{what} a {node.value.type} value is needed while {node.trace.name!r} is traced,"
-            " before any value exists",
-            location=user_location(),
-            notes=(f"the value was {made_at(node.value)}",),
-            fix=fix or "return the array and look at it outside, or make the argument static",
-        )
+        raise _refused(node, what, "before any value exists", fix)
     graph, outer = prefix
     inputs = [array._concrete(what, fix) for array in outer]
     device = node.trace.device or (inputs[0].device if inputs else place.get())
@@ -469,9 +463,12 @@ def _known(node: Traced, what: str, fix: str | None) -> Array:
 def _outside(node: Traced, what: str, fix: str | None) -> TraceError:
     """The error for a traced array that goes where nothing is traced."""
     node.check_open()
+    return _refused(node, what, "and nothing that is computed from it there would be traced", fix)
+
+
+def _refused(node: Traced, what: str, why: str, fix: str | None) -> TraceError:
     return TraceError(
-        f"{what} a {node.value.type} value is needed while {node.trace.name!r} is traced,"
-        " and nothing that is computed from it there would be traced",
+        f"{what} a {node.value.type} value is needed while {node.trace.name!r} is traced, {why}",
         location=user_location(),
         notes=(f"the value was {made_at(node.value)}",),
         fix=fix or "return the array and look at it outside, or make the argument static",
