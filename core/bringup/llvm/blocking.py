@@ -1,7 +1,7 @@
 """How a contraction is cut for packed panels: the tile in registers, the block in a core's cache.
 
-The inner indices are cut by the machine's caches alone, since that says in which order a sum is
-added; how rows and columns are cut into units also follows from the number of threads.
+The inner indices are cut at a fixed depth, since that says in which order a sum is added; how rows
+and columns are cut into units follows from the caches and the number of threads.
 """
 
 from __future__ import annotations

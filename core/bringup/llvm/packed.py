@@ -17,9 +17,10 @@ from bringup.kernel.index import Axis
 from bringup.llvm import text as ir
 from bringup.llvm.blocking import Blocking, blocking
 from bringup.llvm.body import BodyEmitter, Frame
+from bringup.llvm.dense import number, smaller
 from bringup.llvm.loops import NativeKernel
 from bringup.llvm.microkernel import micro_kernel
-from bringup.llvm.packing import Packing, coordinates, least, number, pointers, runs
+from bringup.llvm.packing import Packing, coordinates, pointers, runs
 from bringup.llvm.scalar import memory_type, register_type
 from bringup.llvm.schedule import LoopTarget
 from bringup.llvm.text import Builder, Module, Param, Val, vec
@@ -110,8 +111,8 @@ class _Emitter:
         self.bases |= coordinates(b, self.batch, batch)
         self.row = b.mul(down, number(plan.rows))
         self.column = b.mul(across, number(plan.columns))
-        self.height = least(b, number(plan.rows), b.sub(number(self.rows), self.row))
-        self.width = least(b, number(plan.columns), b.sub(number(self.columns), self.column))
+        self.height = smaller(b, number(plan.rows), b.sub(number(self.rows), self.row))
+        self.width = smaller(b, number(plan.columns), b.sub(number(self.columns), self.column))
         band = b.add(b.mul(self.batch, number(parts[0])), down)
         if plan.cut.blocks > 1:
             with b.loop(number(0), number(plan.cut.blocks)) as loop:
@@ -135,7 +136,7 @@ class _Emitter:
         piece = b.urem(block, number(cut.pieces)) if cut.pieces > 1 else number(0)
         low = b.mul(piece, number(cut.piece))
         outer = b.mul(b.udiv(block, number(cut.pieces)), number(axis.size))
-        count = least(b, number(cut.piece), b.sub(number(axis.size), low))
+        count = smaller(b, number(cut.piece), b.sub(number(axis.size), low))
         return b.mul(b.add(outer, low), number(cut.tail)), b.mul(count, number(cut.tail))
 
     def _pack_columns(self, start: Val, depth: Val) -> None:
@@ -199,8 +200,8 @@ class _Emitter:
     def _finish(self, sums: Val, down: Val, across: Val) -> None:
         """Emit the epilogue of a tile."""
         b, tile = self.b, self.plan.tile
-        rows = least(b, number(tile.rows), b.sub(self.height, down))
-        columns = least(b, number(tile.columns), b.sub(self.width, across))
+        rows = smaller(b, number(tile.rows), b.sub(self.height, down))
+        columns = smaller(b, number(tile.columns), b.sub(self.width, across))
         first = b.add(self.column, across)
         for stage in self.contraction.epilogue:
             merged, axes = merge_neighbours(stage, self.contraction.right.axes)

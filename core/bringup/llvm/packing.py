@@ -18,9 +18,10 @@ from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.blocking import Cut
 from bringup.llvm.body import BodyEmitter, Frame, Position
+from bringup.llvm.dense import number, smaller
 from bringup.llvm.scalar import register_type
 from bringup.llvm.schedule import Tile, score
-from bringup.llvm.text import Builder, Callee, Module, Param, Val, const, const_vector
+from bringup.llvm.text import Builder, Callee, Module, Param, Val, const_vector
 from bringup.llvm.turning import turn
 
 #: Inner indices that go through all panels before the next: what of each cache line one panel
@@ -36,20 +37,10 @@ _UNROLLED = 12
 _ELEMENT = -1
 
 
-def number(value: int) -> Val:
-    """An i64."""
-    return const(ir.i64, value)
-
-
 def below(b: Builder, count: Val, lanes: int) -> Val:
     """The lanes below a count."""
     places = const_vector(ir.i32, list(range(lanes)))
     return b.icmp("slt", places, b.splat(b.trunc(count, ir.i32), lanes))
-
-
-def least(b: Builder, x: Val, y: Val) -> Val:
-    """The smaller of two signed integers."""
-    return b.intrinsic("llvm.smin", ir.i64, (x, y))
 
 
 def coordinates(b: Builder, flat: Val, axes: Axes) -> dict[Axis, Val]:
@@ -82,9 +73,9 @@ def runs(b: Builder, axes: Axes, first: Val, count: Val, sizes: tuple[int, int],
     with b.while_loop([number(0)], lambda c: b.icmp("slt", c[0], count)) as loop:
         done = loop.carried[0]
         places = coordinates(b, b.add(first, done), axes)
-        length = least(b, b.sub(count, done), number(lanes))
+        length = smaller(b, b.sub(count, done), number(lanes))
         if len(axes) > 1:
-            length = least(b, length, b.sub(number(axes[-1].size), places[axes[-1]]))
+            length = smaller(b, length, b.sub(number(axes[-1].size), places[axes[-1]]))
         full = const_vector(ir.i1, [n < whole for n in range(lanes)]) if whole < lanes else None
         if len(axes) == 1 and axes[0].size % most == 0 and most % whole == 0:
             body(places, done, full)
@@ -223,7 +214,7 @@ class Packing:
         b, width = self.b, number(self.width)
         with b.loop(number(0), self.count, self.width) as loop:
             address = b.gep(self.to, b.mul(loop.index, self.depth), self.element)
-            body(address, loop.index, least(b, b.sub(self.count, loop.index), width))
+            body(address, loop.index, smaller(b, b.sub(self.count, loop.index), width))
 
     def _frame(self, lane: Axis | None, mask: Val | None, tiles: tuple[Tile, ...] = ()) -> Frame:
         lanes = self.lanes if lane is not None else 1
@@ -268,7 +259,7 @@ class Packing:
         step = max(1, (_ROWS_AT_ONCE if len(self.panel.axes) == 1 else _PATCHES_AT_ONCE) // weight)
         with b.loop(low, high, step) as loop:
             self.low = loop.index
-            self.high = least(b, b.add(loop.index, number(step)), high)
+            self.high = smaller(b, b.add(loop.index, number(step)), high)
             row = b.mul(b.sub(loop.index, low), number(weight * self.width))
             self._panels(
                 lambda to, first, count: self._columns(b.gep(to, row, self.element), first, count)
@@ -318,7 +309,7 @@ class Packing:
         places = [
             coordinates(
                 b,
-                b.add(self.first, least(b, b.add(first, number(offset + n)), last)),
+                b.add(self.first, smaller(b, b.add(first, number(offset + n)), last)),
                 self.panel.axes,
             )
             for n in range(count)
@@ -351,7 +342,7 @@ class Packing:
         even = last.size % lanes == 0 and (len(self._loops) > 1 or self.piece % lanes == 0)
         if even or lanes * self.element.bits >= _FREE_MASKS:
             with b.loop(low, high, lanes) as loop:
-                left = least(b, b.sub(high, loop.index), number(lanes))
+                left = smaller(b, b.sub(high, loop.index), number(lanes))
                 square(loop.index, None if even else below(b, left, lanes))
             return
         whole = b.sub(high, b.urem(b.sub(high, low), number(lanes)))
@@ -396,4 +387,4 @@ class Packing:
         self._panels(elements)
 
 
-__all__ = ["Packing", "below", "coordinates", "least", "number", "pointers", "runs"]
+__all__ = ["Packing", "below", "coordinates", "pointers", "runs"]
