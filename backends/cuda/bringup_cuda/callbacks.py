@@ -11,6 +11,7 @@ import ctypes
 from typing import Any
 
 from bringup.llvm.host.engine import engine
+from bringup_cuda.keeping import keep
 
 _TEXT = """
 declare void @bringup.py.fetch(ptr, ptr, ptr)
@@ -61,7 +62,7 @@ def sheltered(**functions: Any) -> dict[str, int]:
         engine().symbol(f"bringup.py.{name}", _address(function))
     code = engine().compile_native(text, list(functions))
     for kept in (code, *functions.values()):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+        keep(kept)
     return dict(code.addresses)
 
 
