@@ -14,15 +14,13 @@ from typing import Any
 from bringup.llvm.simt import SimtKernel
 from bringup.records import record
 from bringup_cuda import surface
-from bringup_cuda.targets import WARP
+from bringup_cuda.targets import SHARED_RESERVED, WARP
 
 #: Turns of each block from which on the last one, which leaves some blocks idle, is no loss.
 TURNS = 16
 #: Registers are given to a warp in parts of so many, and lie in so many files, each with warps of
 #: its own: CUDA C++ Programming Guide and NVIDIA's occupancy calculator, compute capability 3.0 on.
 _REGISTERS, _FILES = 256, 4
-#: Bytes of shared memory that each block takes beside its own, from compute capability 8.0 on.
-_RESERVED = 1 << 10
 
 
 @record
@@ -60,7 +58,7 @@ def resident(processors: Processors, threads: int, registers: int, shared_bytes:
     each = -(-max(registers, 1) * WARP // _REGISTERS) * _REGISTERS
     by_registers = processors.registers // _FILES // each * _FILES // warps
     by_threads = processors.threads // (warps * WARP)
-    by_memory = processors.shared_bytes // (shared_bytes + _RESERVED)
+    by_memory = processors.shared_bytes // (shared_bytes + SHARED_RESERVED)
     return max(1, min(by_registers, by_threads, by_memory, processors.blocks))
 
 

@@ -26,6 +26,9 @@ BASELINE = "sm_75"
 #: What tiles may take of it, KiB; the rest is for partial results of a block.
 TILE_KIB = {name: kib - 4 for name, kib in SHARED_KIB.items()}
 
+#: Bytes of shared memory that each block takes beside its own, from compute capability 8.0 on.
+SHARED_RESERVED = 1 << 10
+
 WARP = 32
 BLOCK = 256
 # cuMemAlloc returns memory aligned to 256 bytes; arena slots keep that.

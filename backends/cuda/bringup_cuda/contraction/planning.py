@@ -26,12 +26,11 @@ from bringup_cuda.contraction.tiles import (
     has_warpgroups,
     shared_bytes,
 )
+from bringup_cuda.targets import SHARED_RESERVED
 
 Side = Factor
 #: Bytes of inner elements that one product of tensor cores takes.
 FRAGMENT = 32
-#: Shared memory of a multiprocessor beyond that of its largest block, and kept by each block.
-_RESERVED = 1 << 10
 _REGISTERS = 1 << 16
 #: Registers of a thread beside its sums: addresses, fragments and what is on its way.
 _OTHER_REGISTERS = 64
@@ -154,7 +153,8 @@ def _resident(made: Contraction, tile: Tile, plans: tuple[Plan, Plan], architect
     whole = shared_bytes(architecture)
     if _shared(made, tile, plans) > whole:
         return 0
-    by_memory = (whole + _RESERVED) // (_shared(made, tile, plans) + _RESERVED)
+    # A multiprocessor has as much beyond its largest block.
+    by_memory = (whole + SHARED_RESERVED) // (_shared(made, tile, plans) + SHARED_RESERVED)
     words = sum_type(made.fold.dtype).bits // 32
     registers = tile.rows * tile.columns // tile.threads * words + _OTHER_REGISTERS
     registers += sum(_staged(plan, tile.threads) for plan in plans)
