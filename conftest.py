@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import subprocess
@@ -13,6 +14,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sybil import Example, Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
+
+# Who reads a failure of a test wants to see inside.
+os.environ.setdefault("BRINGUP_TRACEBACK", "full")
+
+# Tests are thousands of small programs: compiling them is most of the time.  The suite of
+# conformance and `.ci/setups` run what users get.
+os.environ.setdefault("BRINGUP_OPT", "0")
 
 # Two runs of one commit must generate the same cases; deadlines measure the machine, not the code.
 settings.register_profile(
@@ -30,8 +38,22 @@ pytest_collect_file = Sybil(
 ).pytest()
 
 
+#: Of the SDK's own variables, those that say how code for this machine is compiled.
+_COMPILING = ("BRINGUP_CPU", "BRINGUP_OPT")
 #: Blocks of pages that this process has run, by page and position.
 _ran: set[tuple[str, int]] = set()
+
+
+def pytest_collection_finish() -> None:
+    """Searches for garbage are rare, because the programs of many tests live at once."""
+    gc.set_threshold(20_000, 20, 20)
+    _keep_what_is_there()
+
+
+def _keep_what_is_there() -> None:
+    """No search for garbage looks again at what is there now: tests, modules, tables of theirs."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -58,20 +80,32 @@ def _no_programs_of_other_modules() -> Iterator[None]:
     """Thousands of programs on devices that are gone make every search for garbage slow."""
     yield
     importlib.import_module("bringup").clear_caches()
+    _keep_what_is_there()
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of compiled code for the interpreters of one run, whichever process starts them."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
 
 
 @pytest.fixture
-def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run code in a new interpreter with a cache of the test's own; it must exit with 0.
+def python(tmp_path: Path, shared_cache: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run code in a new interpreter; it must exit with 0.
 
-    options: of the interpreter.  environment: on top of this process's; nothing of the SDK's own.
+    It finds what other tests of this run have compiled; a test that needs an empty cache gives one.
+    options: of the interpreter.  environment: on top of this process's; of the SDK's own variables
+    only those that say how code is compiled are kept.
     """
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("BRINGUP_")}
+    inherited = {
+        k: v for k, v in os.environ.items() if not k.startswith("BRINGUP_") or k in _COMPILING
+    }
 
     def run(
         code: str, *options: str, timeout: float = 60, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        env = {**inherited, "XDG_CACHE_HOME": str(tmp_path), **environment}
+        env = {**inherited, "XDG_CACHE_HOME": str(shared_cache), **environment}
         done = subprocess.run(
             [sys.executable, "-W", "ignore::DeprecationWarning", *options, "-c", code],
             capture_output=True,

@@ -40,4 +40,4 @@ def check_absent(rows: list[dict[str, str]], device: str) -> list[str]:
 
 if __name__ == "__main__":
     question = {"names": ready_names, "absent": check_absent}[sys.argv[1]]
-    print("\n".join(question(json.load(sys.stdin), sys.argv[2])))
+    print("\n".join(question(json.load(sys.stdin)["devices"], sys.argv[2])))

@@ -5,12 +5,18 @@ A test compares the committed pages with what this writes.
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import importlib
+import inspect
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from bringup import config
+from bringup.api import foreign
 from bringup.cli.ops import facts
 from bringup.ops.table import OpDef, all_ops
 from bringup_conformance.reporting import schema
@@ -31,6 +37,9 @@ def pages() -> dict[str, str]:
         "rules.md": rules_page(),
         "report.md": report_page(),
         "environment.md": environment_page(),
+        "api.md": api_page(API, NAMESPACES),
+        "backend.md": api_page(BACKEND, ("backend",)),
+        "names.md": names_page(),
     }
 
 
@@ -69,6 +78,27 @@ threads, by default the number of CPUs that this process may run on. Emulated GP
 `CUDA_EMULATED_SEED`: a number that picks the order of queued work, blocks and threads.
 """
 
+NAMES = """\
+# Names from numpy, JAX and PyTorch
+
+{note}
+
+Most functions have the names of the [Python array API standard](https://data-apis.org/array-api/),
+which are those of numpy 2 and JAX: `bringup.sum`, `bringup.where`, `bringup.linalg.solve`. This
+page has the names that differ. Errors for missing names answer from the same table.
+
+Arrays have no methods such as `x.sum()`: write `bringup.sum(x)`. `axis`, `dtype` and other options
+are given by name: `bringup.sum(x, axis=0)`.
+
+A default may differ where the name does not: `bringup.nn.gelu(x)` is exact, as in PyTorch; JAX's is
+`bringup.nn.gelu(x, approximate=True)`.
+
+{sections}
+## Names of parameters
+
+{parameters}
+"""
+
 RULES = """\
 # Rules
 
@@ -99,6 +129,28 @@ finite value, `TINY` the smallest normal and `SUBNORMAL` the smallest positive o
 """
 
 
+#: Namespaces of the package, in the order of the page.
+NAMESPACES = ("", "nn", "nn.init", "linalg", "fft", "random", "special", "optim", "tree", "debug")
+
+API = """\
+# Functions and classes
+
+{note}
+
+All that `import bringup` gives, from the docstrings; `help(bringup.nn.softmax)` shows the same.
+
+"""
+
+BACKEND = """\
+# The seam
+
+{note}
+
+All that a backend needs of core: `from bringup.backend import ...`. What the suite holds a device
+to is in [Rules](rules.md), how a kernel reads in [The kernel form](../explanation/kernels.md).
+
+"""
+
 REPORT = """\
 # Reports
 
@@ -111,11 +163,14 @@ REPORT = """\
 | `report.html` | people: one page that needs nothing else |
 | `report.json` | programs: all of it, described below |
 | `junit.xml` | build servers: a suite for each level, a test for each op and dtype |
+| `run.jsonl` | `conformance run --resume` and `join`: what came of each unit, as they end |
 | `failure-NNN.json` | `conformance explain`, `replay` and `shrink`: one failure, described below |
 | `failure-NNN.py` | a person at a debugger: the same failure as a script |
 
-`conformance compare A B` tells two such folders apart, and ends with status 1 if the later one is
-worse. In paths below, `[]` is an element of a list and `{{}}` any key.
+`report.json` and `run.jsonl` are written while the run goes on. `conformance compare A B` tells two
+such folders apart, and ends with status 1 if the later one is worse; `--last` takes the last two
+runs that nobody named a folder for. In paths below, `[]` is an element of a list and `{{}}` any
+key.
 
 ## `report.json`
 
@@ -127,6 +182,30 @@ worse. In paths below, `[]` is an element of a list and `{{}}` any key.
 
 {failure}
 """
+
+
+def names_page() -> str:
+    """The table of foreign names, section by section."""
+    lines: list[str] = []
+    for section, rows in groupby(foreign.table(), key=lambda row: row.section):
+        answers: dict[str, list[str]] = {}
+        for row in rows:
+            answer = _code(row.answer) if row.answer else _code(row.why, whole=False)
+            answers.setdefault(answer, []).append(f"`{row.name}`")
+        cells = [(", ".join(names), answer) for answer, names in answers.items()]
+        lines += [f"## {section}", "", *table(("there", "here"), cells), ""]
+    words = [(f"`{k}`", ", ".join(f"`{v}`" for v in own)) for k, own in foreign.PARAMETERS.items()]
+    parameters = "\n".join(table(("there", "here"), words))
+    return NAMES.format(note=NOTE, sections="\n".join(lines), parameters=parameters)
+
+
+def _code(text: str, whole: bool = True) -> str:
+    """An answer with its expressions as code: all of it if it is one."""
+    try:
+        ast.parse(text, mode="eval")
+    except SyntaxError:
+        whole = False
+    return f"`{text}`" if whole else re.sub(r"bringup\.[\w.]*\w|BRINGUP_\w+=\S+", r"`\g<0>`", text)
 
 
 def report_page() -> str:
@@ -222,6 +301,57 @@ def environment_page() -> str:
     rows = [(f"`{v.name}`", f"`{v.default}`" if v.default else "", v.doc) for v in config.VARIABLES]
     cells = "\n".join(table(("variable", "default", "meaning"), rows))
     return ENVIRONMENT.format(note=NOTE, table=cells)
+
+
+def api_page(head: str, namespaces: Sequence[str]) -> str:
+    """The public names of some namespaces, each with its signature and docstring."""
+    lines: list[str] = []
+    for space in namespaces:
+        module = importlib.import_module("bringup")
+        for part in filter(None, space.split(".")):
+            module = getattr(module, part)
+        title = f"bringup.{space}" if space else "bringup"
+        lines += [f"## {title}", "", *_text(inspect.getdoc(module) or "")]
+        for name in sorted(module.__all__):
+            value = getattr(module, name)
+            if not inspect.ismodule(value):
+                lines += _entry(f"{title}.{name}", name, value)
+    return head.format(note=NOTE) + "\n".join(lines).rstrip() + "\n"
+
+
+def _entry(path: str, name: str, value: object) -> Iterable[str]:
+    """One name: what it is, how it is called, and what its docstring says."""
+    yield from (f"### {path}", "")
+    if value is Any or not (inspect.isclass(value) or inspect.isroutine(value)):
+        shown = re.sub(r" object at 0x[0-9a-f]+", "", repr(value))
+        yield from (f"`{shown}`" if len(shown) < 80 else f"A `{type(value).__name__}`.", "")
+        return
+    if not getattr(value, "_is_protocol", False):
+        yield from ("```text", f"{name}{_signature(value)}", "```", "")
+    yield from _text(inspect.getdoc(value) or "")
+    if inspect.isclass(value):
+        for method, function in sorted(vars(value).items()):
+            doc = inspect.getdoc(function)
+            if not method.startswith("_") and inspect.isfunction(function) and doc:
+                said = escaped(doc.partition(">>>")[0].rstrip())
+                yield from (f"* `{method}{_signature(function)}`: {said}", "")
+
+
+def _signature(function: Any) -> str:
+    """The arguments, annotations as they are written in the source."""
+    with contextlib.suppress(ValueError, TypeError):
+        return re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)))
+    return "(…)"
+
+
+def _text(doc: str) -> Iterable[str]:
+    """A docstring as Markdown: examples as they would be typed, what is named first as a list."""
+    for block in doc.split("\n\n"):
+        if block.lstrip().startswith(">>>"):
+            yield from ("```pycon", block, "```", "")
+        else:
+            text = "\n".join(escaped(line) for line in block.split("\n"))
+            yield from (re.sub(r"^(\w+(?:, \w+)*): ", r"* `\1`: ", text, flags=re.MULTILINE), "")
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:

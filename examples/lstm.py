@@ -23,7 +23,7 @@ try:
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 except ModuleNotFoundError:
-    raise SystemExit("the digits come with scikit-learn: pip install scikit-learn") from None
+    raise SystemExit('the digits are missing: pip install "bringup[examples]"') from None
 
 Params = dict[str, bu.Array]
 State = tuple[bu.Array, bu.Array]

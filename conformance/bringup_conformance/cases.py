@@ -82,16 +82,18 @@ class Check:
 
     name: level, area and more, unique in a run.  op: the area, its place in the table.  rules: the
     ids of the rules it shows to hold.  run: finds what is wrong with a device, or nothing; may
-    raise what the device raises, and NotOffered.
+    raise what the device raises, and NotOffered.  host: whether it asks the device nothing, being
+    about what core makes of rows for every device.
     """
 
     name: str
     level: str
     op: str
     rules: tuple[str, ...]
-    run: Callable[[Target], Problem | None]
+    run: Callable[[Target], Problem | None] = field(repr=False)
     dtype: str = ""
     tags: tuple[str, ...] = ()
+    host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class Problem:
     raised, or its process ended), hang, oom.
     what: one sentence.  data: number of the data set.  fused: whether in the fused program.
     rules: those that it breaks; empty for all of the case's.  log: last words of a process that
-    ended, and its stack.
+    ended, and its stack.  phase: what a process that hung did on its device, see `pulse.PHASES`.
     """
 
     kind: str
@@ -124,6 +126,13 @@ class Problem:
     verdict: Verdict = field(default_factory=Verdict)
     rules: tuple[str, ...] = ()
     log: str = ""
+    phase: str = ""
+
+    def alike(self, other: Problem) -> bool:
+        """Whether another run went wrong in the same way: a hang in one phase of a program is not
+        a hang in another.
+        """
+        return self.kind == other.kind and (self.kind != "hang" or self.phase == other.phase)
 
 
 @dataclass(frozen=True, slots=True)

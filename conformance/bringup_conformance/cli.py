@@ -6,51 +6,76 @@ stopped it.
 
 from __future__ import annotations
 
-import sys
+from bringup.cli import shell
 
-import typer
+app = shell.application("Prove a device right.", shell.Imported)
 
-from bringup.cli.output import problem
-from bringup.errors import BringupError
-from bringup_conformance.commands.compare import compare
-from bringup_conformance.commands.explain import explain
-from bringup_conformance.commands.list import list_command
-from bringup_conformance.commands.replay import replay
-from bringup_conformance.commands.run import run
-from bringup_conformance.commands.selftest import selftest
-from bringup_conformance.commands.shared import NOT_RUN
-from bringup_conformance.commands.shrink import shrink
-from bringup_conformance.commands.verify import verify
 
-app = typer.Typer(
-    help="Prove a device right.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+@app.callback()
+def options(version: shell.Version = False) -> None:
+    """Prove a device right."""
+
+
+_COMMANDS = (
+    (
+        "run:run",
+        "Run the suite on a device.",
+        "conformance run --backend mydevice --level smoke",
+        "conformance run --backend mydevice --only add,exp/f32",
+        "conformance run --backend mydevice --fraction 1/8 --report part1",
+    ),
+    (
+        "list:list_command",
+        "List levels, ops and kinds of data, or rules.",
+        "conformance list",
+        "conformance list --rules --only add.f32",
+    ),
+    (
+        "replay:replay",
+        "Run a failing program again.",
+        "conformance replay report/failure-001.json",
+        "conformance replay report/failure-001.json --backend otherdevice",
+    ),
+    (
+        "compare:compare",
+        "Tell two reports apart.",
+        "conformance compare yesterday today",
+        "conformance compare --last --backend mydevice",
+    ),
+    (
+        "join:join",
+        "Join the parts of a run into one report.",
+        "conformance join part1 part2 --report whole",
+        "conformance join part1 part2 --report whole --certificate certificate",
+    ),
+    (
+        "explain:explain",
+        "Find the guilty pass, kernel or place.",
+        "conformance explain report/failure-001.json",
+    ),
+    (
+        "shrink:shrink",
+        "Make a failing program smaller.",
+        "conformance shrink report/failure-001.json --seconds 600",
+        "conformance shrink report/failure-001.json --output smaller.json",
+    ),
+    (
+        "verify:verify",
+        "Look through a certificate.",
+        "conformance verify certificate",
+        "conformance verify certificate --backend mydevice --rerun --sample 50",
+    ),
+    (
+        "selftest:selftest",
+        "Plant faults in a right device and see what finds them.",
+        "conformance selftest --fast",
+        "conformance selftest --only fusion --report folder",
+    ),
 )
-app.command()(run)
-app.command("list")(list_command)
-app.command()(replay)
-app.command()(compare)
-app.command()(explain)
-app.command()(shrink)
-app.command()(verify)
-app.command()(selftest)
+for place, *texts in _COMMANDS:
+    shell.declare(app, f"bringup_conformance.commands.{place}", *texts)
 
 
 def main() -> None:
-    """Entry point of the console script; errors of ours end it with status 2 and their text."""
-    try:
-        app()
-    except (BringupError, OSError) as error:
-        problem(_told(error))
-        sys.exit(NOT_RUN)
-
-
-def _told(error: Exception) -> str:
-    """An error in words; of the system, without its number."""
-    if isinstance(error, OSError) and error.strerror:
-        return ": ".join(map(str, filter(None, (error.filename, error.strerror))))
-    return str(error)
+    """Entry point of the console script."""
+    shell.run(app, "conformance")

@@ -176,7 +176,13 @@ class Suite(pytest.File):
 
             job = self.schedule.job
             self._crew = Crew(
-                Setup(self.config.getoption("bringup_backend"), job.level, job.seed), 1
+                Setup(
+                    self.config.getoption("bringup_backend"),
+                    job.level,
+                    job.seed,
+                    timeout=self.config.getoption("bringup_timeout"),
+                ),
+                1,
             )
             self._crew.open()
             self.config.add_cleanup(self._crew.end)
@@ -235,7 +241,7 @@ class Suite(pytest.File):
         start = time.monotonic()
         alone = bool(result.problem.log)
         task = Explain(done.unit, int(done.item), result.problem, document, left, alone)
-        self.crew().work(deque([task]), take, start + 2 * EACH)
+        self.crew().work(deque([task]), take, end=float("inf"))
         self._shrinking += time.monotonic() - start
         return found[-1]
 

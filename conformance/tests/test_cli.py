@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 import sys
+from datetime import datetime, tzinfo
 from pathlib import Path
 
 import pytest
-from planted import faulty, right
+from planted import faulty, right, spoilt
+from typer import Typer
 from typer.testing import CliRunner, Result
 
+from bringup.cli import app as core
+from bringup.errors import BringupError
 from bringup.ops.table import all_ops
 from bringup_conformance import cli
 from bringup_conformance.execution.levels import APART, LEVELS
 from bringup_conformance.execution.targets import DeviceTarget
+from bringup_conformance.reporting import folders
 
 KEYS = [
     "backend",
@@ -71,7 +77,7 @@ def test_a_right_device_ends_with_0_and_one_object(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_plain_report_has_a_table_for_each_kind_and_a_sum(cache: Path) -> None:
-    done = conformance("run", "--backend=cpu", "--level=smoke")
+    done = conformance("run", "--backend=cpu", "--level=smoke", "-v")
     assert done.exit_code == 0
     heads = re.findall(r"^([A-Z]+)  ", done.stdout, re.MULTILINE)
     assert heads == ["SOURCE", "ELEMENTWISE", "MOVEMENT", "REDUCTION", "PROGRAMS"]
@@ -79,6 +85,7 @@ def test_the_plain_report_has_a_table_for_each_kind_and_a_sum(cache: Path) -> No
     assert re.search(r"cpu, level smoke, seed 0: \d+ passed, 0 failed, 0 unsupp", done.stdout)
     assert "\x1b" not in done.stdout
     assert not list(cache.rglob("failure-*"))
+    assert "49 of 49 units" not in done.stdout, "progress is no part of the report"
 
 
 def test_a_failure_is_shown_small_and_its_command_replays_it(
@@ -138,6 +145,15 @@ def test_a_device_that_is_not_there_ends_with_2(
     [
         (["run", "--backend=cpu", "--level=all"], "no level is named 'all'"),
         (["run", "--backend=cpu", "--only=expo"], "no case is of 'expo'"),
+        (["run", "--backend=cpu", "--only=sinn/f32"], "fix: did you mean 'sin' or 'sinh'"),
+        (["run", "--level=smoke"], "no device is named\n  fix: add --backend NAME"),
+        (["run", "--resume=nowhere"], "nowhere holds no run to go on from"),
+        (["compare", "--last", "--backend=nonesuch"], "no two reports of 'nonesuch' to compare"),
+        (["run", "--nope"], "fix: `conformance run --help` tells what there is"),
+        (["rnu"], "fix: did you mean 'run'?"),
+        (["run", "--backend=cpu", "--seed=x"], "error: invalid value for '--seed'"),
+        (["compare", "a"], "two reports are compared\n  fix: name their folders, or add --last"),
+        (["join", "nowhere", "--report=j"], "nowhere holds no run to go on from"),
         (["run", "--backend=cpu", "--fraction=3/2"], "'3/2' is no fraction"),
         (["run", "--backend=cpu", "--fraction=half"], "'half' is no fraction"),
         (["run", "--backend=cpu", "--report=/dev/null/x", "--level=smoke"], "error: /dev/null"),
@@ -145,6 +161,9 @@ def test_a_device_that_is_not_there_ends_with_2(
         (["run", "--backend=cpu", "--certificate=c", "--only=exp"], "a part of a run gives no"),
         (["run", "--backend=cpu", "--certificate=c", "--fraction=1/2"], "a part of a run gives no"),
         (["replay", "nowhere.json"], "error: nowhere.json: No such file or directory"),
+        (["verify", "nowhere"], "fix: name the folder that `conformance run --certificate` wrote"),
+        (["selftest", "--only=FU9"], "fix: did you mean FU09"),
+        (["selftest", "--only=ZZ99"], "fix: use kinds (fus, key, mem, "),
     ],
 )
 def test_what_cannot_be_run_ends_with_2_and_says_why(
@@ -159,7 +178,35 @@ def test_what_cannot_be_run_ends_with_2_and_says_why(
     assert shown.out == ""
 
 
-@pytest.mark.parametrize("text", ["{}", "no JSON", '{"format": 1}', "[]"])
+def damaged(**changes: object) -> str:
+    """A failure file with other values in its case."""
+    case = {
+        "name": "a/b/f32", "level": "ops", "op": "neg", "dtype": "f32", "data": [[{}]],
+        "ir": "graph g(%0: f32[3]) {\n  %1: f32[3] = neg(%0)\n  return %1\n}",
+    }  # fmt: skip
+    problem = {"kind": "wrong", "what": "", "fused": True}
+    document = {
+        "format": 2, "backend": "cpu", "options": {"skip": []}, "problem": problem,
+        "case": {**case, **changes},
+    }  # fmt: skip
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "no JSON",
+        '{"format": 1}',
+        "[]",
+        damaged(ir=5),
+        damaged(ir="(" * 2000),
+        damaged(ir="graph g(%0: f32" + "[" * 3000),
+        damaged(data=5),
+        damaged(data=[[5]]),
+        damaged(cells=[5]),
+    ],
+)
 def test_a_file_that_is_no_failure_ends_with_2(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -167,6 +214,42 @@ def test_a_file_that_is_no_failure_ends_with_2(
     file.write_text(text, encoding="utf-8")
     assert status("replay", str(file), monkeypatch=monkeypatch) == 2
     assert "cannot be replayed" in capfd.readouterr().err
+
+
+def helps(app: Typer, *arguments: str) -> str:
+    done = CliRunner().invoke(app, [*arguments, "--help"])
+    assert done.exit_code == 0
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("app", "command"), [(core.app, "devices"), (cli.app, "verify")], ids=["bringup", "conformance"]
+)
+def test_help_has_words_for_what_is_given_and_examples(app: Typer, command: str) -> None:
+    names = re.findall(r"^  (\w+)  ", helps(app).partition("Commands:\n")[2], re.MULTILINE)
+    assert command in names
+    for name in names:
+        text = helps(app, name)
+        assert not re.findall(r"<.*?>", text), f"{name}: a type of Python stands for a word"
+        assert not re.findall(r"[\[{][a-z_]+[\]}]", text.splitlines()[0]), name
+        assert re.search(rf"Examples:\n\n    \w+ {name}\b", text), name
+
+
+def test_the_list_of_commands_imports_none_of_them() -> None:
+    code = (
+        "import sys\nfrom bringup_conformance import cli\n"
+        "try: cli.main()\n"
+        "except SystemExit: print(*(name for name in sys.modules if 'bringup_conf' in name))"
+    )
+
+    def imported(*arguments: str) -> list[str]:
+        command = [sys.executable, "-c", code, *arguments, "--help"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()[-1].split()
+
+    assert imported() == ["bringup_conformance", "bringup_conformance.cli"]
+    assert "bringup_conformance.commands.list" in imported("list")
+    assert "bringup_conformance.commands.run" not in imported("list")
 
 
 def test_the_list_names_levels_ops_and_data() -> None:
@@ -177,3 +260,63 @@ def test_the_list_names_levels_ops_and_data() -> None:
     plain = conformance("list")
     assert plain.exit_code == 0
     assert "concatenate" in plain.stdout
+
+
+def test_runs_that_nobody_named_a_folder_for_are_kept_and_compared(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "KEPT", 2)
+    asked = ("run", "--backend=cpu", "--level=smoke", "--jobs=0", "--only")
+    assert conformance(*asked, "smoke/exp").exit_code == 0
+    [first] = folders.kept("cpu")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d", first.name)
+    assert isinstance(conformance("compare", "--last").exception, BringupError)
+    assert conformance(*asked, "smoke/exp").exit_code == 0
+    assert conformance("compare", "--last").stdout == "the same\n"
+    assert conformance(*asked, "smoke/log,smoke/exp").exit_code == 0
+    compared = conformance("compare", "--last", "--backend=cpu").stdout
+    assert "gained: log f32: not tested, now right" in compared
+    assert len(folders.kept("cpu")) == 2
+    assert first not in folders.kept("cpu")
+    whole = json.loads((folders.kept("cpu")[-1] / "report.json").read_text(encoding="utf-8"))
+    assert re.match(r"\d{4}-\d\d-\d\dT", whole["date"])
+    assert whole["environment"]["plugin"].keys() == {"bringup"}
+    assert whole["command"][0] == "conformance"
+
+
+def test_runs_of_one_second_stay_in_their_order(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock:
+        @staticmethod
+        def now(zone: tzinfo) -> datetime:
+            return datetime(2026, 1, 2, 3, 4, 5, tzinfo=zone)
+
+    monkeypatch.setattr(folders, "datetime", Clock)
+    monkeypatch.setattr(folders, "KEPT", 2)
+    made = []
+    for _ in range(12):
+        made.append(folders.new("cpu"))
+        made[-1].mkdir()
+        assert folders.kept("cpu") == made[-2:]
+
+
+def test_what_a_device_says_does_nothing_to_a_terminal(
+    named: dict[str, DeviceTarget], tmp_path: Path
+) -> None:
+    def says(_call: object) -> None:
+        raise RuntimeError("lost \x1b[2J\x9b2J\u202e\x07")
+
+    named["broken"] = spoilt({"exp": says}, "broken")  # type: ignore[dict-item]
+    done = conformance(
+        "run", "--backend=broken", "--only=smoke/exp", "--jobs=0", f"--report={tmp_path}"
+    )
+    assert done.exit_code == 1
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for text in (done.stdout, done.stderr, page):
+        assert "lost \\x1b[2J\\x9b2J\\u202e\\x07" in text
+        assert not re.search("[\x1b\x9b\u202e\x07]", text)
+    for verb in ("replay", "explain"):
+        shown = conformance(verb, str(tmp_path / "failure-000.json")).stdout
+        assert "lost \\x1b[2J" in shown
+        assert "\x1b" not in shown

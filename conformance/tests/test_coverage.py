@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import toys
 
 from bringup.ops.table import all_ops
 from bringup_conformance.reporting.coverage import coverage
@@ -37,3 +40,13 @@ def test_gradients_lack_for_known_reasons_only(facts: list[dict[str, str]]) -> N
     flowing = {each["op"] for each in facts if not each["gradient"]}
     assert {"exp", "dot_general", "gather", "scan", "select", "case", "sort"} <= flowing
     assert flowing.isdisjoint({"floor", "argmax", "compare", "while", "one_hot", "constant"})
+
+
+def test_a_device_of_few_dtypes_has_conversions_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path, monkeypatch)
+    device = {(each["op"], each["dtype"]): each["device"] for each in coverage("toy")}
+    assert device["convert", "f32"].startswith("in part: it claims no op for ")
+    assert device["constant", "f32"] == ""
+    assert device["constant", "bool"] == "it claims no op for bool"

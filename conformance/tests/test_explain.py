@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -37,7 +38,8 @@ from bringup_conformance.reducing.locate import locate
 from bringup_conformance.reducing.marked import marked
 from bringup_conformance.reducing.steps import Place
 from bringup_conformance.reducing.windows import Found, Windows
-from bringup_conformance.reporting.causes import show_cause
+from bringup_conformance.reporting.causes import show_cause, source_lines
+from bringup_conformance.reporting.scripts import script
 from bringup_conformance.selftest import corpus
 from bringup_conformance.selftest.device import Reference
 from bringup_conformance.selftest.editing import each_body, each_step
@@ -459,8 +461,8 @@ def test_a_step_that_ends_the_process_is_found_from_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toys.install(tmp_path, monkeypatch, DEADLY)
-    with where_needed(DeviceTarget.named("toy"), DIED) as target:
-        found = locate_apart(target, case(STEPS), fuse=True, skip=frozenset())  # type: ignore[arg-type]
+    with where_needed(DeviceTarget.named("toy"), DIED, 60.0) as target:
+        found = locate_apart(target, case(STEPS), DIED)  # type: ignore[arg-type]
     assert (found.kind, found.name, found.step) == ("op", "exp", 1)
     assert found.what == ("the device died while it ran alone: its process ended with SIGSEGV")
 
@@ -474,9 +476,9 @@ def test_a_script_shows_its_failure_alone(tmp_path: Path, monkeypatch: pytest.Mo
     target = DeviceTarget.named("toy")
     file = failing_file(target, case(STEPS, (Recipe("small"),), (Recipe(),)), tmp_path)
     again.explain(file)
-    script = file.with_suffix(".py").read_text("utf-8")
-    assert "array(" in script
-    assert "bringup_conformance.execution" not in script
+    text = file.with_suffix(".py").read_text("utf-8")
+    assert "array(" in text
+    assert "bringup_conformance.execution" not in text
     path = os.pathsep.join([str(tmp_path / "toy"), os.environ.get("PYTHONPATH", "")])
     for device, status, last in (("toy", 1, "1 elements are wrong"), ("cpu", 0, "0 elements")):
         done = subprocess.run(
@@ -500,6 +502,34 @@ def test_a_script_of_large_arrays_makes_them_by_recipes(
     assert caught.value.code == 1
 
 
+HOSTILE = '\\\n"""\n\'\'\' + str(__import__("os").system("touch HIT"))\n{0}# \x00\x1b[31m'
+
+
+@pytest.mark.parametrize("rows", ["5,16", "50,16"], ids=["inline", "by recipes"])
+def test_no_text_of_a_failure_becomes_code(late: DeviceTarget, tmp_path: Path, rows: str) -> None:
+    whole = case(PROGRAM.replace("5,16", rows), (Recipe("ramp"), Recipe("ramp", 1)))
+    document = json.loads(failing_file(late, whole, tmp_path).read_text("utf-8"))
+
+    def code(**changes: Any) -> str:
+        """The script with every text empty and no comment."""
+        tree = ast.parse(script({**document, "reduced": None, **changes}))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                node.value = ""
+        return ast.unparse(tree)
+
+    form, problem = document["case"], document["problem"]
+    comment = "\n# " + HOSTILE.replace("\n", "\n# ")
+    changes: list[dict[str, Any]] = [{"backend": HOSTILE}]
+    changes += [{"case": {**form, key: HOSTILE}} for key in ("name", "op", "dtype", "level")]
+    changes += [{"case": {**form, "ir": form["ir"] + comment}}]
+    changes += [{"problem": {**problem, key: HOSTILE}} for key in ("what", "fused")]
+    for change in changes:
+        assert code(**change) == code(), change
+    # A failure of another kind is shown by its recipes.
+    assert "touch HIT" not in code(problem={**problem, "kind": HOSTILE})
+
+
 def test_arrays_of_scripts_keep_every_bit() -> None:
     from bringup.dtypes import f32
     from bringup_conformance.reporting.scripts import _array
@@ -508,6 +538,16 @@ def test_arrays_of_scripts_keep_every_bit() -> None:
     names = {"array": lambda dtype, shape, words: np.array(words, "u4").view("f4").reshape(shape)}
     made = eval(_array(values, f32, 0), names)
     assert made.tobytes() == values.tobytes()
+
+
+def test_the_source_is_shown_from_where_the_kernel_begins() -> None:
+    prelude = [f"float helper_{n}(float x) {{ return x; }}" for n in range(60)]
+    kernel = ["// of two inputs", "kernel void k0_mul(float* a) {", "  a[0] = 1;", "}"]
+    text = "\n".join([*prelude, "", *kernel])
+    found = source_lines(Cause("kernel", "k0_mul", "", source=text))
+    assert found == ["… 61 lines before it are in the file", *kernel]
+    assert source_lines(Cause("kernel", "k0_mul", "", source="\n".join(kernel))) == kernel
+    assert source_lines(Cause("kernel", "absent", "", source=text)) == text.splitlines()
 
 
 # The tutorial.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -154,7 +155,11 @@ def test_a_clean_report_says_where_to_climb() -> None:
     report = Report("toy", "ops", 0)
     add(report, Outcome(case("ops/abs/f32/0", one("abs")), Verdict(0, 9)))
     assert "next: conformance run --backend=toy --level=fusion\n" in shown(report)
-    report.reduced = ["one half alone"]
+    report.left = 3
+    text = StringIO()
+    terminal.show_report(Console(file=text), report, Path("folder"))
+    assert "next: conformance run --resume folder\n" in text.getvalue()
+    report.reduced, report.left = ["one half alone"], 0
     assert "next: conformance run --backend=toy --level=ops\n" in shown(report)
     assert "reduced, so it certifies nothing: one half alone\n" in shown(report)
     assert "in part" in page(document_of(report))
@@ -173,6 +178,15 @@ def test_a_page_stands_alone(two_faults: Path) -> None:
     assert all(f"failure-{n}" in reader.ids for n in range(written["failed"]))
 
 
+def test_what_an_op_does_not_take_is_no_gap() -> None:
+    report = small_report()
+    taken = case("ops/add/i8/0", one("abs"))
+    add(report, Outcome(replace(taken, op="add", dtype="i8"), Verdict(0, 1)))
+    text = page(document_of(report))
+    assert 'title="floor takes no i8"' in text
+    assert 'title="abs i8: not tested"' in text
+
+
 def test_a_page_of_everything() -> None:
     text = page(document_of(small_report()))
     check_page(text)
@@ -182,8 +196,10 @@ def test_a_page_of_everything() -> None:
     assert ">fails</span>" in body
     assert 'title="abs f32: 1 passed, 0 failed; 100 elements; worst error 0.50' in body
     assert "exp f64: unsupported" in body
+    assert 'class="cell none" title="exp f32: not tested"' in body
     assert 'class="node op guilty"' in body
-    assert "conformance explain failure-001.json\nconformance replay failure-001.json" in body
+    for verb in ("explain", "replay", "shrink"):  # each to be copied alone
+        assert f"<code>conformance {verb} failure-001.json</code>" in body
     assert "conformance explain failure-003.json" not in body
 
 

@@ -403,7 +403,7 @@ class TestTheSdkItself:
         assert "names no fix" in problem.what
 
     def test_an_error_that_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        right, kept = jit.Jit._trace, list[Exception]()
+        right, kept = jit.Jitted._trace, list[Exception]()
 
         def trace(self: Any, *rest: Any) -> Any:
             if kept:
@@ -414,7 +414,7 @@ class TestTheSdkItself:
                 kept.append(error)
                 raise
 
-        monkeypatch.setattr(jit.Jit, "_trace", trace)
+        monkeypatch.setattr(jit.Jitted, "_trace", trace)
         assert found(reference(), "errors.usable-after")
 
     def test_arrays_made_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:

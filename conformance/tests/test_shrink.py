@@ -7,30 +7,35 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
 import pytest
 import toys
-from planted import case, failing_file, opened, right
+from planted import case, failing_file, opened, right, spoilt
 from test_explain import DEADLY, conformance
+from typer.testing import CliRunner
 
 from bringup.backend import Backend
 from bringup.graph import Graph
 from bringup.graph.verify import subgraphs, verify
 from bringup.ops.evaluate import evaluate
+from bringup_conformance import cli, run
 from bringup_conformance.cases import Case, instructions
-from bringup_conformance.execution import levels
+from bringup_conformance.execution import levels, replaying
 from bringup_conformance.execution.plan import SIMULATED, Plan
 from bringup_conformance.execution.support import Support
-from bringup_conformance.execution.targets import DeviceTarget
+from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.reducing import again
 from bringup_conformance.reducing.counted import counted_loops
 from bringup_conformance.reducing.nested import smaller_loops
 from bringup_conformance.reducing.reduce import Effort, reduced
 from bringup_conformance.reducing.rewriting import Small, cuts, halves, peeled, prefixes, steers
 from bringup_conformance.selftest import corpus
+from bringup_conformance.selftest.corpus import OpCall
 from bringup_conformance.selftest.device import Reference
 
 
@@ -356,3 +361,42 @@ def deadly_file(what: Case, folder: Path) -> Path:
     problem = Problem("crash", "its process ended with SIGSEGV", log="Segmentation fault")
     run = failures.Run("toy", 0)
     return failures.write(folder, 0, failures.document(Outcome(what, Verdict(), problem), run))
+
+
+@pytest.mark.parametrize("verb", ["replay", "explain", "shrink"])
+def test_limits_of_time_are_those_of_the_run_unless_said(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    @contextmanager
+    def needed(target: Target, _problem: object, timeout: float) -> Iterator[Target]:
+        asked.append(timeout)
+        yield target
+
+    for module in (again, replaying):
+        monkeypatch.setattr(module, "where_needed", needed)
+    monkeypatch.setattr(DeviceTarget, "named", lambda _name: right())
+    file = deadly_file(case(PROGRAM), tmp_path)
+    document = json.loads(file.read_text("utf-8"))
+    document["options"]["timeout"] = 7.5
+    file.write_text(json.dumps(document), "utf-8")
+    for more in ((), ("--timeout", "3")):
+        assert CliRunner().invoke(cli.app, [verb, str(file), *more]).exit_code == 0
+    assert set(asked[: len(asked) // 2]) == {7.5}
+    assert set(asked[len(asked) // 2 :]) == {3.0}
+
+
+def test_a_program_of_cells_is_cut_to_the_output_that_fails(tmp_path: Path) -> None:
+    def dies(call: OpCall) -> Array:
+        if call.attrs["dtype"] == "i8":
+            raise RuntimeError("no bytes")
+        return call.right
+
+    report = run(spoilt({"convert": dies}), "ops", only="ops/convert/f32/special", report=tmp_path)
+    [failure] = report.failures
+    assert failure.problem["kind"] == "crash"
+    assert "no bytes" in failure.problem["what"]
+    assert len(failure.case["cells"]) > 3
+    assert len(failure.shown["cells"]) == failure.nodes == 1
+    assert "i8" in failure.shown["ir"]

@@ -6,7 +6,9 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,14 @@ from bringup.errors import BackendError, BringupError
 from bringup.graph import Builder, Graph
 from bringup.ops.table import lookup
 from bringup_conformance import Progress, Report, replay, run
-from bringup_conformance.cases import Case
-from bringup_conformance.execution import crew, holding, running
+from bringup_conformance.cases import Case, Outcome, Problem
+from bringup_conformance.execution import crew, here, holding, protocol, pulse, runner, running
 from bringup_conformance.execution.hands import cause
 from bringup_conformance.execution.schedule import Job, Schedule, chosen, place_of, thinned
 from bringup_conformance.execution.targets import Target
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.bounds import analyse
+from bringup_conformance.oracle.verdict import Verdict
 from bringup_conformance.reporting import documents, views
 
 #: Ends its process in every way there is.
@@ -223,27 +226,43 @@ def test_a_time_budget_says_what_it_left_out(
     assert report.in_part == ["smoke"]
 
 
+def a_while(jobs: int) -> int:
+    """Seconds in which this machine, busy as it may be, opens a device and runs some cases."""
+    start = time.monotonic()
+    run("toy", "smoke", only="smoke/exp/f32", jobs=jobs)
+    return 4 + int(2.5 * (time.monotonic() - start))
+
+
 @pytest.mark.parametrize("jobs", [0, 1, 2])
 def test_a_time_budget_that_ends_in_the_middle_leaves_no_whole_run(
     jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    toys.install(tmp_path, monkeypatch, "time.sleep(0.02)")
-    report = run("toy", "ops", jobs=jobs, time_budget=0.3)
+    toys.install(tmp_path, monkeypatch, "time.sleep(0.05)")
+    budget = a_while(jobs)
+    start = time.monotonic()
+    report = run("toy", "ops", jobs=jobs, time_budget=budget)
+    assert time.monotonic() - start < 1.3 * budget, "planning, too, is of the budget"
     assert report.passed
-    left = re.fullmatch(r"the time budget of 0.3 s left out (\d+) of \d+ units", report.reduced[0])
+    left = re.fullmatch(r"the time budget of \S+ s left out (\d+) of \d+ units", report.reduced[0])
     assert left is not None
     assert int(left[1]) > 100
     assert report.in_part == ["smoke", "ops"]
 
 
-def test_a_crash_behind_the_end_of_time_is_a_result(
+def test_a_time_budget_bounds_cases_under_way_and_reducing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    toys.install(tmp_path, monkeypatch, "time.sleep(1); os._exit(7)")
+    slow = "time.sleep(99) if name == 'sin' else os._exit(7) if name == 'mul' else 0"
+    toys.install(tmp_path / "toy", monkeypatch, slow)
+    budget = a_while(2)
+    start = time.monotonic()
     report = run(
-        "toy", "smoke", only="smoke/exp,smoke/mul", jobs=1, time_budget=0.5, shrink_seconds=0
+        "toy", "smoke", only="smoke/sin,smoke/mul", jobs=2, time_budget=budget, report=tmp_path
     )
-    assert [result.problem and result.problem.kind for result in report.results] == ["crash"]
+    assert time.monotonic() - start < 1.3 * budget
+    assert [result.op for result in report.results] == ["mul"]
+    assert re.match(f"the time budget of {budget} s left out . of 3 units", report.reduced[1])
+    assert json.loads((tmp_path / "report.json").read_text())["failed"] == 1
 
 
 def test_what_a_time_budget_leaves_is_thinned_evenly() -> None:
@@ -301,18 +320,18 @@ def test_a_target_at_hand_has_no_workers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "log", "late", "kind"),
+    ("code", "log", "hangs", "kind"),
     [
-        (-11, "", False, "crash"),
-        (-9, "", False, "oom"),
-        (-9, "", True, "hang"),
-        (-6, "terminate called after throwing an instance of 'std::bad_alloc'", False, "oom"),
-        (1, "Timeout (0:00:01)!\nThread 0x", False, "hang"),
-        (0, "", False, "crash"),
+        (-11, "", "", "crash"),
+        (-9, "", "", "oom"),
+        (-9, "", "it was silent", "hang"),
+        (-6, "terminate called after throwing an instance of 'std::bad_alloc'", "", "oom"),
+        (1, "Timeout (0:00:01)!\nThread 0x", "", "hang"),
+        (0, "", "", "crash"),
     ],
 )
-def test_the_end_of_a_process_tells_its_kind(code: int, log: str, late: bool, kind: str) -> None:
-    assert cause(code, log, late)[0] == kind
+def test_the_end_of_a_process_tells_its_kind(code: int, log: str, hangs: str, kind: str) -> None:
+    assert cause(code, log, hangs)[0] == kind
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
@@ -371,3 +390,156 @@ def test_one_case_in_some_runs_op_by_op() -> None:
     assert 0 < len(split) < len(programs) / 2
     again = [i for u in Schedule(right(), Job("smoke")).units for i in u.make()]
     assert [i.name for i in again if isinstance(i, Case) and i.split][-len(split) :] == split
+
+
+# Signs of life.
+
+
+def test_device_calls_are_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Six outputs, data sets and a second run: many seconds altogether, each call far below a limit.
+    toys.install(tmp_path, monkeypatch, "time.sleep(0.4)")
+    report = run("toy", "ops", only="ops/exp/f32", jobs=1, timeout=1.5, shrink_seconds=0)
+    assert max(result.seconds for result in report.results) > 2 * 1.5
+    assert {result.status for result in report.results} == {"pass"}
+
+
+def test_a_process_that_gets_little_time_does_not_hang() -> None:
+    # Once in a while a short computation, as the processor of a busy machine allows.
+    starved = "import time\nwhile True:\n    time.sleep(0.3)\n    sum(range(1_000_000))"
+    idle = "import time; time.sleep(60)"
+    busy = "while True: pass"
+    limits = {starved: 20.0, idle: 0.5, busy: 0.5}
+    found = {}
+    for program, limit in limits.items():
+        process = subprocess.Popen([sys.executable, "-c", program])
+        watch = pulse.Watch()
+        try:
+            watch.of(process.pid)
+            end = time.monotonic() + 6
+            why = ""
+            while not why and time.monotonic() < end:
+                time.sleep(0.1)
+                why = watch.stuck(min(limit, 1.0))
+            found[program] = why
+        finally:
+            process.kill()
+            process.wait()
+            watch.close()
+    assert found[starved] == ""
+    assert found[idle].endswith("and waited")
+    assert found[busy].endswith("and computed")
+
+
+def test_what_is_alive_for_ever_hangs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse, "MOST", 2)
+    watch = pulse.Watch()
+    monkeypatch.setattr(pulse, "_page", watch._page)
+    why = ""
+    while not why:
+        with pulse.doing("launching"):
+            assert watch.phase == "launching"
+            time.sleep(0.01)
+        why = watch.stuck(0.3)
+    assert why == "it took longer than 2 × 0.3 s, though it was alive"
+    watch.close()
+
+
+#: Hangs in the case that it meets first, once, whatever process meets it.
+HANGS_ONCE = """
+if name == "exp" and not os.path.exists({mark!r}):
+    open({mark!r}, "w").close()
+    time.sleep(60)
+"""
+
+
+def test_a_hang_that_does_not_come_again_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    misbehaviour = HANGS_ONCE.format(mark=str(tmp_path / "mark"))
+    toys.install(tmp_path / "toy", monkeypatch, misbehaviour)
+    monkeypatch.setattr(runner, "_BUSY", -1.0)
+    monkeypatch.setattr(runner, "_MANY", 1)
+    report = run("toy", "ops", only="ops/exp,ops/add", jobs=2, timeout=1.5, shrink_seconds=0)
+    assert (tmp_path / "mark").exists()
+    assert report.failed == 0
+    names = [result.name for result in report.results]
+    whole = run("toy", "ops", only="ops/exp,ops/add", jobs=0)
+    assert names == [result.name for result in whole.results], "the rest of its op is run"
+    assert report.reduced == whole.reduced
+    [note] = report.notes
+    assert note.startswith(f"1 of {len(names) + 1} cases gave no sign of life in time")
+    assert "a longer --timeout" in note
+
+
+PHASES = """
+class Stuck(Toy):
+    def compile(self, program):
+        if "exp" in str(program):
+            time.sleep(60)
+        return super().compile(program)
+    def download(self, handle, out):
+        super().download(handle, out)
+        if hasattr(misbehave, "sqrt"):
+            time.sleep(60)
+Toy = Stuck
+"""
+
+
+def test_a_hang_has_the_phase_it_is_in_and_is_not_reduced_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks = "if name == 'sqrt': misbehave.sqrt = True"
+    toys.install(tmp_path / "toy", monkeypatch, marks, after=PHASES)
+    report = run(
+        "toy", "smoke", only="smoke/sqrt,smoke/exp", jobs=1, timeout=1.0, report=tmp_path,
+        shrink_seconds=16,
+    )  # fmt: skip
+    found = {f.document["case"]["op"]: f for f in report.failures}
+    assert {op: f.document["problem"]["phase"] for op, f in found.items()} == {
+        "exp": "compiling", "sqrt": "downloading",
+    }  # fmt: skip
+    assert found["sqrt"].problem["what"].startswith("downloading: it was silent for 1 s and waited")
+    assert "in download" in found["sqrt"].problem["log"]
+    for failure in report.failures:
+        assert failure.problem["phase"] == failure.document["problem"]["phase"]
+        assert failure.document["options"]["timeout"] == 1.0
+        assert failure.file is not None
+        again = replay(failure.file)[1]
+        assert again is not None
+        assert again.phase == failure.problem["phase"]
+
+
+def test_a_hang_that_is_elsewhere_when_it_is_alone_is_not_looked_into(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target = right()
+    schedule = Schedule(target, Job("smoke", only="smoke/exp/f32"))
+    met = Problem("hang", "downloading: it was silent", phase="downloading", log="stack")
+    now = Problem("hang", "compiling: it was silent", phase="compiling", log="stack")
+
+    def hangs(_target: Target, case: Case) -> Outcome:
+        return Outcome(case, Verdict(), now)
+
+    monkeypatch.setattr(running, "run_case", hangs)
+    document = {"case": {"name": "smoke/exp/f32/0"}}
+    task = protocol.Explain(0, 0, met, document, 5.0, alone=True)
+    found = here.explain(target, schedule, task, 1.0).document
+    assert found == {**document, "alone": "hangs elsewhere: compiling: it was silent"}
+    assert met.alike(replace(met, what="another"))
+    assert not met.alike(now)
+
+
+def test_where_there_is_no_time_for_hangs_only_the_guilty_step_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toys.install(tmp_path / "toy", monkeypatch, "time.sleep(60) if name == 'exp' else 0")
+    start = time.monotonic()
+    report = run(
+        "toy", "smoke", only="smoke/exp/f32", jobs=1, timeout=2.0, report=tmp_path, shrink_seconds=7
+    )
+    [failure] = report.failures
+    assert "reduced" not in failure.document
+    assert failure.document["cause"]["name"] == "exp"
+    assert failure.document["problem"]["phase"] == "launching"
+    assert failure.document["cause"]["what"].endswith("launching: it was silent for 2 s and waited")
+    assert time.monotonic() - start < 90

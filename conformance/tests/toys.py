@@ -44,6 +44,7 @@ class Toy(OpsDevice):
             raise misbehave.lost
     def close(self): pass
 
+{after}
 @hookimpl
 def bringup_handshake():
     return Handshake(api=(1, 1), opset=(1, 1))
@@ -57,20 +58,24 @@ def bringup_backend():
 
 
 def install(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, misbehaviour: str = "pass", opening: str = "pass"
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    misbehaviour: str = "pass",
+    opening: str = "pass",
+    after: str = "",
 ) -> None:
     """Put the device ``toy`` on the path.
 
     misbehaviour: statements before each op; ``name`` and ``operands`` are its.  What they set as
     ``misbehave.lost`` every wait raises from then on.
-    opening: a statement before the backend is made.
+    opening: a statement before the backend is made.  after: statements behind the class ``Toy``.
     """
     body = "\n".join("    " + line for line in misbehaviour.splitlines())
     info = folder / "bringup_toy-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bringup-toy\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[bringup.backends]\ntoy = plugin_toy\n")
-    source = _SOURCE.format(misbehaviour=body, opening=opening)
+    source = _SOURCE.format(misbehaviour=body, opening=opening, after=after)
     (folder / "plugin_toy.py").write_text(source)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     # No other test's toy is open in this process.

@@ -11,11 +11,11 @@ functions of neural networks.
 
 from __future__ import annotations
 
-import importlib as _importlib
 import math as _math
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+import typing as _typing
 
-from bringup.api import nn
+from bringup import backend, errors
+from bringup.api import nn, tree
 from bringup.api.array import Array
 from bringup.api.creation import (
     arange,
@@ -124,7 +124,7 @@ from bringup.api.gathering import (
 from bringup.api.grad import grad, value_and_grad
 from bringup.api.info import API_VERSION as _API_VERSION
 from bringup.api.info import array_namespace_info as __array_namespace_info__
-from bringup.api.jit import jit
+from bringup.api.jit import Jitted, jit
 from bringup.api.linear import matmul, matrix_transpose, outer, tensordot, vecdot
 from bringup.api.manipulation import (
     broadcast_arrays,
@@ -143,7 +143,9 @@ from bringup.api.manipulation import (
     tile,
     unstack,
 )
+from bringup.api.names import publish as _publish
 from bringup.api.place import device, devices
+from bringup.api.promotion import Operand as ArrayLike
 from bringup.api.reductions import (
     all,
     any,
@@ -178,53 +180,45 @@ from bringup.dtypes import u16 as uint16
 from bringup.dtypes import u32 as uint32
 from bringup.dtypes import u64 as uint64
 from bringup.errors import BringupError
-from bringup.tracing import pytree as tree
 from bringup.types import TensorType
 from bringup.version import VERSION
 
 __version__ = VERSION
 __array_api_version__ = _API_VERSION
 
-#: Namespaces that are imported when they are first asked for.
-_LATER = ("fft", "linalg", "optim", "random", "special")
-
 #: Names that are imported when they are first asked for, and their modules.
-_NAMES_LATER = {
-    **dict.fromkeys(("ComplexArray", "angle", "complex", "conj", "imag", "real"), "complex"),
-    **dict.fromkeys(("cond", "fori_loop", "scan", "switch", "while_loop"), "control"),
-    **dict.fromkeys(("cummax", "cummin", "cumulative_prod", "cumulative_sum", "diff"), "prefixes"),
-    **dict.fromkeys(("unique_all", "unique_counts", "unique_inverse", "unique_values"), "sets"),
+_LATER = {
+    **{
+        name: f"bringup.api.{name}:"
+        for name in ("debug", "fft", "linalg", "optim", "random", "special")
+    },
     **dict.fromkeys(
-        ("argsort", "isin", "median", "quantile", "searchsorted", "sort", "top_k"), "sorting"
+        ("ComplexArray", "angle", "complex", "conj", "imag", "real"), "bringup.api.complex"
+    ),
+    **dict.fromkeys(("cond", "fori_loop", "scan", "switch", "while_loop"), "bringup.api.control"),
+    **dict.fromkeys(
+        ("checkpoint", "custom_jvp", "custom_vjp", "remat", "stop_gradient"), "bringup.api.custom"
+    ),
+    **dict.fromkeys(
+        ("cummax", "cummin", "cumulative_prod", "cumulative_sum", "diff"), "bringup.api.prefixes"
+    ),
+    **dict.fromkeys(
+        ("unique_all", "unique_counts", "unique_inverse", "unique_values"), "bringup.api.sets"
+    ),
+    **dict.fromkeys(
+        ("argsort", "isin", "median", "quantile", "searchsorted", "sort", "top_k"),
+        "bringup.api.sorting",
     ),
 }
 
-if _TYPE_CHECKING:
-    from bringup.api import fft, linalg, optim, random, special
+if _typing.TYPE_CHECKING:
+    from bringup.api import debug, fft, linalg, optim, random, special
     from bringup.api.complex import ComplexArray, angle, complex, conj, imag, real
     from bringup.api.control import cond, fori_loop, scan, switch, while_loop
+    from bringup.api.custom import checkpoint, custom_jvp, custom_vjp, remat, stop_gradient
     from bringup.api.prefixes import cummax, cummin, cumulative_prod, cumulative_sum, diff
     from bringup.api.sets import unique_all, unique_counts, unique_inverse, unique_values
     from bringup.api.sorting import argsort, isin, median, quantile, searchsorted, sort, top_k
-
-if not _TYPE_CHECKING:  # a checker shall go on finding misspelt names
-
-    def __getattr__(name: str) -> object:
-        if name in _LATER:
-            from bringup.api.text import explain_missing
-
-            module = _importlib.import_module(f"bringup.api.{name}")
-            explain_missing(module, f"bringup.{name}")
-            return globals().setdefault(name, module)
-        if name in _NAMES_LATER:
-            home = _importlib.import_module(f"bringup.api.{_NAMES_LATER[name]}")
-            return globals().setdefault(name, getattr(home, name))
-        if name.startswith("_"):
-            raise AttributeError(f"module 'bringup' has no attribute {name!r}")
-        from bringup.api.text import missing_function
-
-        raise missing_function(name, __all__)
-
 
 pi = _math.pi
 e = _math.e
@@ -234,8 +228,10 @@ newaxis = None
 
 __all__ = [
     "Array",
+    "ArrayLike",
     "BringupError",
     "ComplexArray",
+    "Jitted",
     "TensorType",
     "__array_api_version__",
     "__array_namespace_info__",
@@ -259,6 +255,7 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "backend",
     "bfloat16",
     "bitwise_and",
     "bitwise_count",
@@ -274,6 +271,7 @@ __all__ = [
     "can_cast",
     "cbrt",
     "ceil",
+    "checkpoint",
     "clear_caches",
     "clip",
     "complex",
@@ -291,6 +289,9 @@ __all__ = [
     "cummin",
     "cumulative_prod",
     "cumulative_sum",
+    "custom_jvp",
+    "custom_vjp",
+    "debug",
     "device",
     "devices",
     "diff",
@@ -302,6 +303,7 @@ __all__ = [
     "empty",
     "empty_like",
     "equal",
+    "errors",
     "exp",
     "expand_dims",
     "expm1",
@@ -387,6 +389,7 @@ __all__ = [
     "real",
     "reciprocal",
     "remainder",
+    "remat",
     "repeat",
     "reshape",
     "result_type",
@@ -406,6 +409,7 @@ __all__ = [
     "squeeze",
     "stack",
     "std",
+    "stop_gradient",
     "subtract",
     "sum",
     "switch",
@@ -440,3 +444,5 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+_publish(globals(), later=_LATER)

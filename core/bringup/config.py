@@ -1,4 +1,4 @@
-"""The four environment variables, in one table."""
+"""The environment variables of core, in one table."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from bringup.records import record
 class Variable:
     """One environment variable: name, default, meaning.
 
-    highest: of a level, which is an integer from 0 on; None for a path.
+    choices: the words it may be; none for a path.
     folder: whether a path is that of a directory, made when needed.
+    path: whether it is a path at all, or a name that its reader checks.
     """
 
     name: str
     default: str
     doc: str
-    highest: int | None = None
+    choices: tuple[str, ...] = ()
     folder: bool = False
+    path: bool = True
 
 
 VARIABLES: tuple[Variable, ...] = (
@@ -35,16 +37,50 @@ VARIABLES: tuple[Variable, ...] = (
         "BRINGUP_CHECK",
         "0",
         "0: trust; 1: verify every level after every pass; 2: also compare values around each pass",
-        highest=2,
+        choices=("0", "1", "2"),
     ),
     Variable(
         "BRINGUP_DEBUG",
         "0",
         "on standard error, 1: a line for each program compiled; 2: for each pass too; 3: kernels"
         " too; 4: their source too",
-        highest=4,
+        choices=("0", "1", "2", "3", "4"),
+    ),
+    Variable(
+        "BRINGUP_PROGRESS",
+        "1",
+        "1: where standard error is a terminal, a line for a compilation that lasts five seconds,"
+        " and one at its end; 0: none",
+        choices=("0", "1"),
+    ),
+    Variable(
+        "BRINGUP_CHECK_NAN",
+        "0",
+        "1: look at every result, and raise an error that names the operation and the line that"
+        " made the first NaN out of operands without any; set before the program starts",
+        choices=("0", "1"),
     ),
     Variable("BRINGUP_TRACE", "", "file.json that receives a timeline for Perfetto"),
+    Variable(
+        "BRINGUP_TRACEBACK",
+        "user",
+        "user: tracebacks show the frames of your own code; full: those inside bringup as well",
+        choices=("user", "full"),
+    ),
+    Variable(
+        "BRINGUP_CPU",
+        "native",
+        "processor that code for this machine is compiled for: native, a level such as x86-64-v3,"
+        " or LLVM's name of one",
+        path=False,
+    ),
+    Variable(
+        "BRINGUP_OPT",
+        "2",
+        "how much LLVM's code generator optimises for this machine; 0 compiles in a third of the"
+        " time of 2 what then runs several times as long: for tests of many small programs",
+        choices=("0", "1", "2", "3"),
+    ),
 )
 
 
@@ -72,12 +108,13 @@ def level(name: str) -> int:
 
 def problem(variable: Variable) -> str | None:
     """What to do about the value that a variable has now; None if it is a right one."""
-    if variable.highest is None:
-        return _unwritable(variable, Path(text(variable.name)))
-    levels = [str(i) for i in range(variable.highest + 1)]
-    if (text(variable.name) or variable.default) in levels:
+    if not variable.path:
         return None
-    return f"set {variable.name} to one of {', '.join(levels)}, or unset it"
+    if not variable.choices:
+        return _unwritable(variable, Path(text(variable.name)))
+    if (text(variable.name) or variable.default) in variable.choices:
+        return None
+    return f"set {variable.name} to one of {', '.join(variable.choices)}, or unset it"
 
 
 def _unwritable(variable: Variable, path: Path) -> str | None:

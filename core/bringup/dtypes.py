@@ -21,7 +21,8 @@ Precision = Literal["highest", "tf32"]
 
 @record(eq=False)
 class DType:
-    """An element type.  Interned: compare with ``is`` or ``==``.
+    """An element type.  Interned: compare with ``is``, or with ``==``, which names, numpy's dtypes
+    and Python's types fit too.  numpy takes it where it takes a dtype.
 
     name: the IR's and the docs' text (``f32``).
     long_name: numpy's (``float32``).
@@ -31,6 +32,8 @@ class DType:
 
     >>> f32.long_name, f32.itemsize, str(f32[4, 8])
     ('float32', 4, 'f32[4,8]')
+    >>> f32 == "float32" == f32, f32 == np.float32, np.zeros(2, f32).dtype
+    (True, True, dtype('float32'))
     """
 
     name: str
@@ -38,6 +41,11 @@ class DType:
     kind: Kind
     bits: int
     numpy: np.dtype[Any]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The equivalent `numpy.dtype`, under the name by which numpy asks for it."""
+        return self.numpy
 
     @property
     def itemsize(self) -> int:
@@ -79,6 +87,9 @@ class DType:
 
         return TensorType(shape if isinstance(shape, tuple) else (shape,), self)
 
+    #: Types of arrays are items: without this, iteration would make one for each integer.
+    __iter__ = None
+
     def __repr__(self) -> str:
         return self.name
 
@@ -86,10 +97,18 @@ class DType:
         return self.name
 
     def __hash__(self) -> int:
-        return hash(self.name)
+        # As numpy's dtypes: names and types equal them, but are other keys of a dict.
+        return hash(self.numpy)
 
     def __eq__(self, other: object) -> bool:
-        return self is other
+        if self is other:
+            return True
+        if not isinstance(other, str | type | np.dtype):
+            return False
+        try:
+            return as_dtype(other) is self
+        except OpTypeError:
+            return False
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         return (_by_name, (self.name,))
@@ -121,6 +140,7 @@ f8e5m2 = DType("f8e5m2", "float8_e5m2", "float", 8, np.dtype(ml_dtypes.float8_e5
 c64 = DType("c64", "complex64", "complex", 64, np.dtype(np.complex64))
 c128 = DType("c128", "complex128", "complex", 128, np.dtype(np.complex128))
 
+#: What ops compute with; floats of 8 bits are only moved, chosen and converted: see `STORED`.
 ALL: tuple[DType, ...] = (bool_, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
 INTS: tuple[DType, ...] = (i8, i16, i32, i64, u8, u16, u32, u64)
 SIGNED_INTS: tuple[DType, ...] = (i8, i16, i32, i64)
@@ -155,8 +175,11 @@ def as_dtype(spec: object) -> DType:
         if found is not None:
             return found
     try:
+        # numpy reads None as float64, and an array as its dtype.
+        if spec is None or (not isinstance(spec, np.dtype | type) and hasattr(spec, "shape")):
+            raise TypeError
         return _BY_NUMPY[np.dtype(spec)]  # type: ignore[call-overload]
-    except (TypeError, KeyError):
+    except (TypeError, ValueError, KeyError, SyntaxError):  # numpy parses lists, dicts and texts
         fix = f"use one of {', '.join(d.name for d in STORED)}"
         if isinstance(spec, np.dtype) and not spec.isnative:
             fix = 'swap the bytes first: a.astype(a.dtype.newbyteorder("="))'

@@ -30,6 +30,7 @@ class BringupError(Exception):
     location: the user's line.
     instruction: IR text of the instruction at fault.
     fix: what to do about it.
+    op: with what name of the IR `what` begins, until it is known what the user called.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class BringupError(Exception):
         self.instruction = instruction
         self.fix = fix
         self.notes = notes
+        self.op: str | None = None
 
     def __str__(self) -> str:
         lines = [self.what, *(f"  {note}" for note in self.notes)]
@@ -61,6 +63,12 @@ class BringupError(Exception):
 
 class OpTypeError(BringupError, TypeError):
     """Operand types, shapes or attributes that an op does not take."""
+
+
+class AxisError(OpTypeError, IndexError, ValueError):
+    """An axis that an array does not have, or not of the size needed: a TypeError as of every
+    operand that an op does not take, an IndexError and a ValueError as the array API asks.
+    """
 
 
 class GraphError(BringupError, ValueError):
@@ -89,6 +97,10 @@ class ConversionError(BringupError, ValueError):
 
 class UnsupportedError(BringupError, NotImplementedError):
     """The selected device cannot run something, and nothing silently takes its place."""
+
+
+class NaNError(BringupError, ArithmeticError):
+    """A NaN that an operation made of operands without any, under ``BRINGUP_CHECK_NAN=1``."""
 
 
 class DeviceError(BringupError, RuntimeError):

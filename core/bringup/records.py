@@ -118,7 +118,7 @@ class _Init:
 
 def _init_of(owner: type, defaults: Mapping[str, Any], kw_only: bool) -> Callable[..., None]:
     """Compile ``__init__``: a slot's own setter is quicker than `object.__setattr__`."""
-    scope: dict[str, Any] = {"MISSING": MISSING}
+    scope: dict[str, Any] = {}
     arguments = ["self", "*"] if kw_only else ["self"]
     lines: list[str] = []
     names = [name for name in owner.__slots__ if name not in _HIDDEN]  # type: ignore[attr-defined]
@@ -131,11 +131,10 @@ def _init_of(owner: type, defaults: Mapping[str, Any], kw_only: bool) -> Callabl
             default, factory = default.default, default.default_factory
         if factory is not MISSING:
             scope[f"make_{name}"] = factory
-            value = f"make_{name}() if {name} is MISSING else {name}"
-            default = MISSING
+            value = f"make_{name}() if {name} is default_{name} else {name}"
+            default = _Made(factory)
         scope[f"default_{name}"] = default
-        given = default is not MISSING or factory is not MISSING
-        arguments.append(f"{name}=default_{name}" if given else name)
+        arguments.append(name if default is MISSING else f"{name}=default_{name}")
         lines.append(f"    set_{name}(self, {value})")
     if hasattr(owner, "__post_init__"):
         lines.append("    self.__post_init__()")
@@ -147,6 +146,16 @@ def _init_of(owner: type, defaults: Mapping[str, Any], kw_only: bool) -> Callabl
     annotations = {n: owner.__annotations__[n] for n in names}
     made.__annotations__ = {**annotations, "return": None}
     return made
+
+
+class _Made:
+    """The default of a field that is made anew for each object; signatures show what makes it."""
+
+    def __init__(self, factory: Callable[[], object]) -> None:
+        self._name = getattr(factory, "__name__", "…")
+
+    def __repr__(self) -> str:
+        return f"{self._name}()"
 
 
 class _Fields:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from bringup.runtime.collection import PAUSED
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("llvm",),
     ("runtime",),
     ("api",),
-    ("cli",),
+    ("cli", "__main__"),
 )
 RANK = {name: rank for rank, group in enumerate(LAYERS) for name in group}
 
@@ -44,22 +47,32 @@ BACKENDS = (
 BACKEND_PACKAGES = ("bringup_cpu", "bringup_cuda", "bringup_template")
 DEVICE_NAMES = ("cpu", "cuda", "template", "opencl")
 
-MAX_FILE_LINES = 600
-MAX_FUNCTION_LINES = 40
+# Within these the reader decides: a class stands in one file, and a short function that is called
+# once stands in its caller.
+MAX_FILE_LINES = 800
+MAX_FUNCTION_LINES = 60
 
 # (path, what): why it may stand. An entry that excuses nothing is an error.
 EXEMPT = {
+    ("conformance/bringup_conformance/oracle/sums.py", "borrows np.log2"): (
+        "counts bits, with half a bit of margin"
+    ),
     ("core/bringup/dtypes.py", "dtypes imports types"): "`f32[4, 8]` spells a type",
+    ("core/bringup/api/foreign.py", "names the device 'cpu'"): "a method of PyTorch's arrays",
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
-    """One parsed file, with its path relative to the tree that is checked."""
+    """One file, with its path relative to the tree that is checked."""
 
     path: str
     text: str
-    tree: ast.Module
+
+    @functools.cached_property
+    def tree(self) -> ast.Module:
+        """What it says, parsed."""
+        return ast.parse(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +88,26 @@ class Problem:
         return f"{self.path}:{self.line}: {self.what}{self.detail}"
 
 
+@functools.cache
+def parsed(root: Path, folder: str) -> tuple[Source, ...]:
+    """Every Python file below a folder of ``root``, read and parsed at most once for all rules."""
+    paths = sorted((root / folder).rglob("*.py"))
+    texts = [(path.relative_to(root).as_posix(), path.read_text("utf-8")) for path in paths]
+    return tuple(Source(path, text) for path, text in texts)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_trees_afterwards() -> Iterator[None]:
+    """Millions of nodes make every search for garbage slow, here and in the tests after these."""
+    with PAUSED:
+        yield
+        parsed.cache_clear()
+
+
 def sources(root: Path, *folders: str) -> Iterator[Source]:
     """Every Python file below the folders of ``root`` that exist."""
     for folder in folders:
-        for path in sorted((root / folder).rglob("*.py")):
-            text = path.read_text(encoding="utf-8")
-            yield Source(path.relative_to(root).as_posix(), text, ast.parse(text))
+        yield from parsed(root, folder)
 
 
 def module_of(path: str) -> str:
@@ -202,14 +229,16 @@ def long_files(root: Path) -> Iterator[Problem]:
 
 def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
     """Every function with its qualified name, methods and nested ones too."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            name = f"{prefix}{node.name}"
-            if not isinstance(node, ast.ClassDef):
-                yield name, node  # type: ignore[misc]
-            yield from functions(node, f"{name}.")
-        else:
-            yield from functions(node, prefix)
+    inside = [tree]
+    while inside:
+        for node in ast.iter_child_nodes(inside.pop()):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                name = f"{prefix}{node.name}"
+                if not isinstance(node, ast.ClassDef):
+                    yield name, node  # type: ignore[misc]
+                yield from functions(node, f"{name}.")
+            elif not isinstance(node, ast.expr):
+                inside.append(node)
 
 
 def long_functions(root: Path) -> Iterator[Problem]:
@@ -269,6 +298,31 @@ def effects_in_asserts(root: Path) -> Iterator[Problem]:
                     yield Problem(source.path, node.lineno, f"an assert does something: {what}")
 
 
+#: numpy's and the C library's, which differ in the last place from machine to machine.
+BORROWED = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "logaddexp2"}
+BORROWED |= {"sin", "cos", "tan", "sinh", "cosh", "tanh", "sinc", "i0", "erf", "erfc", "gamma"}
+BORROWED |= {"lgamma", "cbrt", "hypot", "power", "float_power"}
+BORROWED |= {f"{arc}{name}" for arc in ("arc", "a") for name in ("sin", "cos", "tan", "tan2")}
+BORROWED |= {f"{arc}{name}h" for arc in ("arc", "a") for name in ("sin", "cos", "tan")}
+#: Of single numbers, where constants are made.
+_SCALAR = {"math.exp", "math.log", "math.log2"}
+#: Integer powers wrap exactly.
+_EXACT = {"core/bringup/ops/power.py": {"np.power"}}
+
+
+def borrowed_functions(root: Path) -> Iterator[Problem]:
+    """Functions of numpy's or the C library's in references and bounds, which must not depend on
+    the machine: `bringup.ops._elementary` has them.
+    """
+    for source in sources(root, f"{CORE}/ops", f"{CONFORMANCE}/oracle"):
+        allowed = _SCALAR | _EXACT.get(source.path, set())
+        for node in ast.walk(source.tree):
+            name = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+            module, _, function = name.partition(".")
+            if module in ("np", "math") and function in BORROWED and name not in allowed:
+                yield Problem(source.path, node.lineno, f"borrows {name}")
+
+
 Rule = Callable[[Path], Iterator[Problem]]
 RULES: tuple[Rule, ...] = (
     wrong_direction,
@@ -280,17 +334,24 @@ RULES: tuple[Rule, ...] = (
     undocumented,
     stray_instructions,
     effects_in_asserts,
+    borrowed_functions,
 )
+
+
+@functools.cache
+def broken(rule: Rule) -> tuple[Problem, ...]:
+    """What breaks the rule in this tree."""
+    return tuple(rule(ROOT))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_this_tree_keeps_the_rule(rule: Rule) -> None:
-    problems = [str(p) for p in rule(ROOT) if (p.path, p.what) not in EXEMPT]
+    problems = [str(p) for p in broken(rule) if (p.path, p.what) not in EXEMPT]
     assert not problems, "\n".join([rule.__doc__ or "", *problems])
 
 
 def test_every_exemption_excuses_something() -> None:
-    found = {(p.path, p.what) for rule in RULES for p in rule(ROOT)}
+    found = {(p.path, p.what) for rule in RULES for p in broken(rule)}
     assert set(EXEMPT) <= found
 
 
@@ -317,12 +378,12 @@ BAD = [
     (device_names, f"{CONFORMANCE}/run.py", 'f(target="cuda:sm_90")\n', "'cuda'"),
     (device_names, f"{CORE}/api.py", '"""\n>>> jit(device="cuda")\n"""\n', "'cuda'"),
     (device_names, f"{CORE}/api.py", 'f"on template:{i}"\n', "'template'"),
-    (long_files, f"{CORE}/api.py", "x = 1\n" * 601, "601 lines"),
+    (long_files, f"{CORE}/api.py", "x = 1\n" * 801, "801 lines"),
     (
         long_functions,
         f"{CORE}/api.py",
-        "class A:\n  def f(s):\n" + "    s\n" * 40,
-        "A.f is long (41 lines)",
+        "class A:\n  def f(s):\n" + "    s\n" * 60,
+        "A.f is long (61 lines)",
     ),
     (undocumented, f"{CORE}/api.py", '"""Doc."""\ndef f(): ...\n', "f has no docstring"),
     (undocumented, f"{CORE}/api.py", '"""Doc."""\nclass C: ...\n', "C has no docstring"),
@@ -331,6 +392,8 @@ BAD = [
     (stray_instructions, f"{CORE}/passes/cse.py", "ir.Instr(op)\n", "without the builder"),
     (effects_in_asserts, f"{CORE}/tracing/t.py", "assert open.pop() is self\n", "something: pop"),
     (effects_in_asserts, f"{CORE}/tracing/t.py", "assert (n := f())\n", "something: assigns"),
+    (borrowed_functions, f"{CORE}/ops/roots.py", "reference = via_wider(np.cbrt)\n", "np.cbrt"),
+    (borrowed_functions, f"{CONFORMANCE}/oracle/sums.py", "x = math.erfc(2)\n", "math.erfc"),
 ]
 
 
@@ -354,10 +417,11 @@ GOOD = [
     (private_uses, f"{CONFORMANCE}/run.py", "import bringup as bu\nbu.__version__\nself._x\n"),
     (device_names, f"{CORE}/llvm/t.py", 't = "nvptx64-nvidia-cuda"\nf(cpu="generic")\n'),
     (device_names, f"{CORE}/api.py", '"""Counts the cpu set of the process."""\n'),
-    (long_functions, f"{CORE}/api.py", "def f(s):\n" + "    s\n" * 39),
+    (long_functions, f"{CORE}/api.py", "def f(s):\n" + "    s\n" * 59),
     (undocumented, f"{CORE}/api.py", '"""Doc."""\ndef _f(): ...\n'),
     (stray_instructions, f"{CORE}/graph/ir.py", "Instr(op, ())\n"),
     (effects_in_asserts, f"{CORE}/tracing/t.py", "assert all(x.pop is y for x in set(z))\n"),
+    (borrowed_functions, f"{CORE}/ops/roots.py", "x = np.sqrt(2) * math.log(2) + rows.exp(y)\n"),
 ]
 
 

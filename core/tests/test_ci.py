@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -75,3 +76,12 @@ def test_a_device_in_another_state_stops_the_check(
 ) -> None:
     with pytest.raises(SystemExit, match=message):
         getattr(devices, question)(rows, about)
+
+
+def test_the_lowest_versions_are_those_of_the_requirements() -> None:
+    read = helper("lowest").lowest
+    assert read(["numpy>=2", "a_b[x]>=1.5,<2"]) == ["numpy==2", "a_b==1.5"]
+    with pytest.raises(SystemExit, match="'numpy' has no lowest version"):
+        read(["numpy"])
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert len(read(tomllib.loads(text)["project"]["dependencies"])) >= 9

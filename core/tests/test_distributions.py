@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 import tomllib
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -38,6 +41,51 @@ def test_identity(distribution: str) -> None:
     assert str(Version(project["version"])) == project["version"]
     assert project["requires-python"] == ">=3.11"
     assert project["license"] == "Apache-2.0"
+
+
+@each
+def test_what_a_package_page_shows(distribution: str) -> None:
+    project = metadata(distribution)["project"]
+    assert project["authors"]
+    assert {"Homepage", "Documentation", "Issues", "Changelog"} <= set(project["urls"])
+    assert all(url.startswith("https://") for url in project["urls"].values())
+    minors = {c.rpartition(" ")[2] for c in project["classifiers"] if " :: Python :: 3." in c}
+    assert minors == {"3.11", "3.12", "3.13"}
+    folder = ROOT / FOLDERS[distribution]
+    assert project["license-files"] == ["LICENSE"]
+    assert (folder / "LICENSE").read_text("utf-8") == (ROOT / "LICENSE").read_text("utf-8")
+    text = (folder / "README.md").read_text("utf-8")
+    shown = readme_hook().absolute(text) if "dynamic" in project else text
+    links = re.findall(r"\]\(([^)\s]+)\)", shown)
+    assert links
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+
+
+def readme_hook() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_addresses_stand_for_paths_of_the_repository() -> None:
+    hook = readme_hook()
+    page = "[a](docs/x.md#y) [b](https://x.org/) [c](#here) ![d](e.png)"
+    assert hook.absolute(page) == (
+        f"[a]({hook.SOURCE}docs/x.md#y) [b](https://x.org/) [c](#here) ![d]({hook.SOURCE}e.png)"
+    )
+
+
+@each_beside
+def test_backends_depend_on_this_version(distribution: str) -> None:
+    own = Version(metadata("bringup")["project"]["version"])
+    needed = {
+        r.name: r for r in map(Requirement, metadata(distribution)["project"]["dependencies"])
+    }
+    assert own in needed["bringup"].specifier
+    assert Version(f"{own.major}.{own.minor + 1}") not in needed["bringup"].specifier
 
 
 @each

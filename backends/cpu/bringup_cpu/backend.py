@@ -6,6 +6,7 @@ import platform
 from collections.abc import Sequence
 from functools import cache
 
+from bringup import config
 from bringup.backend import (
     Backend,
     Capabilities,
@@ -31,8 +32,12 @@ class CpuBackend(Backend):
     name = "cpu"
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """One device with the CPU's name."""
-        return (DeviceInfo(0, host.product(), (("architecture", platform.machine()),)),)
+        """One device with the CPU's name, and that of ``BRINGUP_CPU`` if it is set."""
+        details = [("architecture", platform.machine())]
+        named = config.text("BRINGUP_CPU")
+        if named not in ("", "native"):
+            details.append(("compiled for", named))
+        return (DeviceInfo(0, host.product(), tuple(details)),)
 
     def capabilities(self, target: str = "") -> Capabilities:
         """Capabilities of the host, or of a target that `lower` takes.  Raises UnsupportedError."""

@@ -23,6 +23,7 @@ from bringup.llvm.text import Builder, Callee, Module, Param, Val, const
 from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, Slot
 from bringup.records import record
 from bringup_cpu.control import PROGRAM_PARAMS, Frame, emit_control
+from bringup_cpu.float_state import FloatState
 from bringup_cpu.spans import emit_traced, record_bytes
 
 #: Elements one chunk of a long reduction folds; also bounds the serial chain of additions.
@@ -39,15 +40,15 @@ class NativeCode:
     """LLVM IR of a program.
 
     entry: its function.  arena_bytes: memory a call needs, the program's arena first.  constants:
-    arrays whose addresses follow the outputs'.  launches: names of the kernels, in order.  traced:
-    the entry notes when each thread worked on each launch.
+    arrays whose addresses follow the outputs'.  launches: name and source line of each
+    kernel, in order.  traced: the entry notes when each thread worked on each launch.
     """
 
     text: str
     entry: str
     arena_bytes: int
     constants: tuple[Literal, ...]
-    launches: tuple[str, ...]
+    launches: tuple[tuple[str, str], ...]
     traced: bool = False
 
 
@@ -83,12 +84,14 @@ class _Generator:
         self.threads = threads
         self.traced = traced
         self.module = Module()
+        self.module.shares_math = True
         self.entry = "entry"
         self.scratch_bytes = 0
         self.base = -(-program.arena_bytes // _ALIGNMENT) * _ALIGNMENT
         self.known: dict[str, NativeKernel] = {}
         self.known_steps: dict[str, NativeStep] = {}
-        self.names: list[str] = []
+        self.launches: list[tuple[str, str]] = []
+        self.line = ""
         self.functions: dict[int, str] = {}
 
     def run(self) -> NativeCode:
@@ -96,20 +99,24 @@ class _Generator:
         function = self.module.function(self.entry, ir.void, params, attrs="nounwind")
         b = Builder(function.block("entry"))
         buffers, arena = function.args
+        state = FloatState(b)
         self._steps(Frame(b, self.program, buffers, buffers, arena, b.gep(arena, self.base, ir.i8)))
+        state.restore(b)
+        b.ret()
         bytes_needed = self.base + self.scratch_bytes
         return NativeCode(
             str(self.module),
             self.entry,
             bytes_needed,
             tuple(self.literals),
-            tuple(self.names),
+            tuple(self.launches),
             self.traced,
         )
 
     def _steps(self, frame: Frame) -> None:
-        """Emit the steps of a program, and the end of its function."""
+        """Emit the steps of a program."""
         for step in frame.program.steps:
+            self.line = "" if step.location is None else str(step.location)
             if isinstance(step, OpStep):
                 self._op_step(frame, step)
             elif isinstance(step, KernelStep):
@@ -117,7 +124,6 @@ class _Generator:
             else:
                 addresses = [self._address(frame, s) for s in step.slots]
                 emit_control(frame, step, addresses, self._function)
-        frame.b.ret()
 
     def _function(self, program: Program) -> Callee:
         """The function of a program that a step runs; see `bringup_cpu.control`."""
@@ -127,7 +133,9 @@ class _Generator:
             function = self.module.function(
                 name, ir.void, PROGRAM_PARAMS, attrs="nounwind", linkage="internal"
             )
-            self._steps(Frame(Builder(function.block("entry")), program, *function.args))
+            frame = Frame(Builder(function.block("entry")), program, *function.args)
+            self._steps(frame)
+            frame.b.ret()
         return self.module.functions[name].callee
 
     def _address(self, frame: Frame, slot: Slot) -> Val:
@@ -146,7 +154,7 @@ class _Generator:
     def _records(self, frame: Frame) -> Val:
         """Where the threads note when they worked on the launch being emitted."""
         records = self._shared(frame, len(self.literals))
-        return frame.b.gep(records, len(self.names) * record_bytes(self.threads), ir.i8)
+        return frame.b.gep(records, len(self.launches) * record_bytes(self.threads), ir.i8)
 
     def _step(self, frame: Frame, step: KernelStep) -> None:
         addresses = [self._address(frame, s) for s in step.slots]
@@ -197,7 +205,7 @@ class _Generator:
         if self.traced:
             function = emit_traced(self.module, native.name, len(pointers))
             pointers.append(self._records(frame))
-        self.names.append(label)
+        self.launches.append((label, self.line))
         context = b.alloca(ir.array(ir.ptr, len(pointers)), align=8)
         for n, pointer in enumerate(pointers):
             b.store(pointer, b.gep(context, n, ir.ptr), 8)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from bringup.llvm.host.emit import NULL, Emit, define, number
 from bringup.llvm.text import Module, Val, array, const, i8, i32, i64, ptr, void
+from bringup_cpu.float_state import FloatState
 
 EXPORTS = ("bringup_parallel", "bringup_threads", "pool_address", "pool_reset", "pool_spin")
 MAX_THREADS = 256
@@ -143,6 +144,8 @@ class PoolEmitter:
         me = b.ptrtoint(argument, i64)
         selves = b.at(self.state, State.SELVES)
         b.store(b.c("pthread_self", i64), b.gep(selves, me, i64))
+        # Inherited from the thread that made this one.
+        FloatState(b)
         word = self._word(State.WORD, b)
         await_job = b.module.functions["pool_await"]
         with b.while_loop([number(0)], lambda v: b.icmp("sge", v[0], number(0))) as life:

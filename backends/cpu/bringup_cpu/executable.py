@@ -12,6 +12,7 @@ import numpy as np
 
 from bringup.graph import Literal
 from bringup.llvm.host.engine import Code
+from bringup.program.cost import program_cost
 from bringup.program.program import Program
 from bringup.runtime import timeline
 from bringup_cpu.codegen import NativeCode
@@ -75,7 +76,7 @@ class CpuExecutable:
 class TracedExecutable(CpuExecutable):
     """A program that notes when each thread worked on each kernel, for the timeline."""
 
-    __slots__ = ("_launches", "_threads")
+    __slots__ = ("_facts", "_launches", "_threads")
 
     def __init__(
         self, program: Program, native: NativeCode, code: Code, memory: Memory, threads: int
@@ -84,11 +85,13 @@ class TracedExecutable(CpuExecutable):
         assert native.traced
         self._launches = native.launches
         self._threads = threads
+        cost = program_cost(program)
+        self._facts = {"bytes": cost.bytes_read + cost.bytes_written, "flops": cost.flops}
         self._pointers = ctypes.c_void_p * (len(self.template) + 1)
 
     def _execute(self, addresses: list[int], arena: int | None) -> None:
         records = Records(self._launches, self._threads)
-        with timeline.span(self.program.name, "program"):
+        with timeline.span(self.program.name, "program", **self._facts):
             super()._execute([*addresses, records.address], arena)
         records.publish()
 

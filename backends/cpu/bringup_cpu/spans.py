@@ -70,9 +70,12 @@ def _now(b: Emit, moment: Val) -> Val:
 
 
 class Records:
-    """Memory for the records of one run, zeroed.  address: of the first launch's."""
+    """Memory for the records of one run, zeroed.  address: of the first launch's.
 
-    def __init__(self, launches: Sequence[str], threads: int) -> None:
+    launches: name and source line of each.
+    """
+
+    def __init__(self, launches: Sequence[tuple[str, str]], threads: int) -> None:
         self._launches = launches
         self._words: np.ndarray[Any, Any] = np.zeros(
             (len(launches), threads, Record.WORDS), np.int64
@@ -86,6 +89,6 @@ class Records:
             first, last, busy, parts, thread = self._words[launch, worker, :5].tolist()
             if thread != own:
                 timeline.name_thread(thread, f"worker {worker}")
-            facts = {"parts": parts, "busy_us": busy / 1000}
-            name = self._launches[launch]
+            name, line = self._launches[launch]
+            facts = {"parts": parts, "busy_us": busy / 1000, **({"line": line} if line else {})}
             timeline.record(name, "kernel", first, last - first, thread, **facts)

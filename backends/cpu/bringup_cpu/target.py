@@ -19,6 +19,7 @@ _NAMED = {
     "x86-64-v4": LoopTarget(vector_bits=512, registers=32),
 }
 _X86 = ("x86_64", "AMD64")
+_WIDE = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 
 
 @record
@@ -30,7 +31,10 @@ class CpuTarget:
 
 
 def target(name: str = "") -> CpuTarget:
-    """The target of that name; the host without one.  Raises UnsupportedError."""
+    """The target of that name; without one the host, or what ``BRINGUP_CPU`` names.
+
+    Raises UnsupportedError.
+    """
     if not name:
         return CpuTarget("", host_loops())
     if platform.machine() not in _X86 or name not in _NAMED:
@@ -41,16 +45,20 @@ def target(name: str = "") -> CpuTarget:
 
 @cache
 def host_loops() -> LoopTarget:
-    """Vector registers and cache of this CPU."""
+    """Vector registers of the CPU to compile for, and cache of this one."""
     return replace(_host_registers(), cache_bytes=host.core_cache())
 
 
 def _host_registers() -> LoopTarget:
+    from bringup.llvm.host.machine import extensions, host_cpu, host_features
+
+    cpu, features = host_cpu(), host_features().split(",")
     if platform.machine() not in _X86:
         return LoopTarget(vector_bits=128, registers=32)
-    from bringup.llvm.host.engine import host_features
-
-    features = host_features().split(",")
-    if {"+avx512f", "+avx512bw", "+avx512dq", "+avx512vl"} <= set(features):
+    if cpu in _NAMED:
+        return _NAMED[cpu]
+    if features == [""]:
+        features = [f"+{name}" for name in extensions(cpu, ("avx2", *_WIDE))]
+    if {f"+{name}" for name in _WIDE} <= set(features):
         return _NAMED["x86-64-v4"]
     return _NAMED["x86-64-v3"] if "+avx2" in features else _NAMED["x86-64"]

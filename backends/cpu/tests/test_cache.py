@@ -30,6 +30,12 @@ from bringup.llvm.host.engine import engine
 _COUNT = _USE + "print(engine().compiled)\n"
 
 
+@pytest.fixture
+def shared_cache(tmp_path: Path) -> Path:
+    """Each test has a cache of its own, empty at first."""
+    return tmp_path
+
+
 def objects(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "bringup" / "objects").rglob("*.o"))
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.api.jit import Jit
+from bringup.api.jit import Jitted
 from bringup.backend.dispatch import FastArg, FastEntry
 from bringup.errors import BringupError, DeletedBufferError, OpTypeError
 from bringup.runtime import devices
@@ -42,13 +42,13 @@ def double(x: Any) -> Any:
 def slow(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Grows with every call that takes the slow way."""
     calls: list[tuple[Any, ...]] = []
-    whole = Jit._call
+    whole = Jitted._call
 
-    def spy(self: Jit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def spy(self: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         calls.append(args)
         return whole(self, args, kwargs)
 
-    monkeypatch.setattr(Jit, "_call", spy)
+    monkeypatch.setattr(Jitted, "_call", spy)
     return calls
 
 
@@ -184,7 +184,6 @@ _MISMATCHES: dict[str, tuple[Host, Any]] = {
     "unaligned": (FLOATS, offset_by_a_byte(FLOATS)),
     "unaligned and strided": (FLOATS, offset_by_a_byte(np.arange(8, dtype=np.float32))[::2]),
     "a subclass": (FLOATS, FLOATS.view(Sub)),
-    "a masked array": (FLOATS, np.ma.masked_array(FLOATS, mask=False)),
     "an equal dtype with facts": (FLOATS, FLOATS.view(np.dtype("f4", metadata={"a": 1}))),
     "a numpy scalar": (np.array(1, np.float32), np.float32(5)),
     "a Python float": (np.array(1, np.float32), 5.5),

@@ -31,13 +31,15 @@ LAYOUTS: dict[str, tuple[Callable[[Any, Any], Any], bool, bool]] = {
 
 @pytest.fixture(autouse=True)
 def plans(monkeypatch: Any) -> list[Blocking]:
-    """Small blocks of inner indices, and small units; what was planned."""
+    """Small blocks of inner indices, small units and bands; what was planned."""
     made: list[Blocking] = []
 
     def cut(contraction: Any, target: LoopTarget) -> Blocking | None:
         found = blocking.blocking(contraction, target)
         if found is not None:
-            small = replace(found, rows=2 * found.tile.rows, columns=2 * found.tile.columns)
+            tile = found.tile
+            band = tile.rows if found.cut.blocks > 1 else 2 * tile.rows
+            small = replace(found, rows=2 * tile.rows, columns=2 * tile.columns, band=band)
             made.append(small)
             return small
         return None
@@ -139,9 +141,9 @@ def test_convolutions(layout: str, size: int, stride: int, plans: list[Blocking]
     assert plans
 
 
-@pytest.mark.parametrize(("bits", "registers"), [(128, 16), (256, 16), (128, 32)])
+@pytest.mark.parametrize(("bits", "registers"), [(128, 16), (256, 16), (128, 32), (512, 32)])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_narrower_vectors(
+def test_vectors_of_any_width(
     bits: int, registers: int, layout: str, plans: list[Blocking], monkeypatch: Any
 ) -> None:
     target = LoopTarget(vector_bits=bits, registers=registers)

@@ -74,6 +74,10 @@ def test_compile_phases_are_there_and_nest(traced: tuple[Path, list[str]]) -> No
     by_name = {e["name"]: e for e in phases}
     whole, emit, llvm = (by_name[n] for n in ("backend compile", "emit", "llvm"))
     assert whole["args"]["program"] == "normal"
+    program = next(e for e in phases if e["name"] == "compile normal")
+    assert program["args"]["device"] == "cpu"
+    assert all(inside(by_name[name], program) for name in ("cse", "fuse", "plan"))
+    assert inside(whole, program)
     assert inside(emit, whole)
     assert inside(llvm, whole)
     assert emit["ts"] + emit["dur"] <= llvm["ts"] + 1e-2
@@ -102,6 +106,8 @@ def test_every_kernel_is_there_on_every_thread_that_ran_a_part(
     events, runs = spans(path, "kernel"), spans(path, "program")
     assert len(runs) == 60
     assert {e["name"] for e in runs} == {"normal"}
+    assert all(run["args"]["bytes"] > 4 << 20 and run["args"]["flops"] > 0 for run in runs)
+    assert all("<string>:" in e["args"]["line"] for e in events)
     launched = {f"{kernels[0]}_partial", f"{kernels[0]}_final", kernels[1]}
     assert {e["name"] for e in events} == launched
     (main,) = {e["tid"] for e in runs}

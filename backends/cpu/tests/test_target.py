@@ -20,14 +20,9 @@ pytestmark = pytest.mark.skipif(
 _LEVELS = ("x86-64", "x86-64-v3")
 
 _AS = """
-import bringup.llvm.host.engine
-bringup.llvm.host.engine.host_cpu = lambda: {level!r}
-bringup.llvm.host.engine.host_features = lambda: ""
-import bringup_cpu.device
-from bringup_cpu.target import target
-bringup_cpu.device.host_loops = lambda: target({level!r}).loops
 import numpy as np
 import bringup as bu
+from bringup.ops.table import lookup
 def same(a, b):
     a, b = np.asarray(a), np.asarray(b)
     assert a.dtype == b.dtype and a.shape == b.shape
@@ -71,8 +66,8 @@ for dtype, tolerance in ((np.float32, 3e-7), (np.float64, 6e-16)):
     v = x.astype(dtype)
     for name in ("exp", "sin", "cos", "tanh", "floor", "expm1"):
         found = np.asarray(bu.jit(getattr(bu, name))(v), np.float64)
-        exact = getattr(np, name)(v.astype(np.longdouble))
-        assert np.allclose(found, exact.astype(np.float64), rtol=tolerance, atol=tolerance), name
+        exact = lookup(name).reference(v.astype(np.float64))
+        assert np.allclose(found, exact, rtol=tolerance, atol=tolerance), name
 a, b = rng.integers(-4, 5, (33, 70)), rng.integers(-4, 5, (70, 19))
 same(bu.jit(lambda a, b: a @ b)(a.astype(np.float32), b.astype(np.float32)),
      (a @ b).astype(np.float32))
@@ -83,12 +78,12 @@ same(bu.jit(lambda a, b: a @ b)(a.astype(np.float32), b.astype(np.float32)),
 def test_halves_are_right_without_instructions_for_them(
     python: Callable[..., Any], level: str
 ) -> None:
-    python(_AS.format(level=level) + _HALVES)
+    python(_AS + _HALVES, BRINGUP_CPU=level)
 
 
 @pytest.mark.parametrize("level", _LEVELS)
 def test_code_of_older_cpus_is_right(python: Callable[..., Any], level: str) -> None:
-    python(_AS.format(level=level) + _REST)
+    python(_AS + _REST, BRINGUP_CPU=level)
 
 
 def assembly(level: str, build: Callable[..., Any], *types: Any) -> str:
@@ -104,6 +99,90 @@ def test_vectors_are_as_wide_as_the_target_has_them(level: str, has: str, lacks:
     text = assembly(level, lambda x: bu.sum(bu.exp(x) * 2), bu.float32[1000])
     assert f"%{has}" in text
     assert f"%{lacks}" not in text
+
+
+_SHOWN = """
+import numpy as np
+import bringup as bu
+from bringup_cpu.target import target
+loops = target().loops
+asm = str(bu.jit(lambda x: bu.exp(x) * 2).lower(bu.float32[1000], target="cpu").asm)
+print(loops.vector_bits, loops.registers, *(r for r in ("ymm", "zmm") if "%" + r in asm))
+try:
+    bu.jit(lambda x: bu.exp(x) * 2)(np.ones(1000, np.float32))
+    print("ran")
+except bu.BringupError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("x86-64-v2", "128 16"), ("x86-64-v3", "256 16 ymm"), ("x86-64-v4", "512 32 zmm"),
+     ("nehalem", "128 16"), ("skylake-avx512", "512 32 zmm")],
+)  # fmt: skip
+def test_registers_and_code_follow_the_variable(
+    python: Callable[..., Any], name: str, shown: str
+) -> None:
+    lines = python(_SHOWN, BRINGUP_CPU=name).stdout.splitlines()
+    assert set(shown.split()) <= set(lines[0].split())
+    assert ("zmm" in lines[0]) == ("zmm" in shown)
+    lacks = f"BRINGUP_CPU={name!r} has instructions that this machine lacks: avx512bw"
+    assert lines[1] == "ran" or lacks in "\n".join(lines)
+
+
+def test_a_level_without_a_feature_runs_where_the_machine_lacks_it(
+    python: Callable[..., Any],
+) -> None:
+    code = """
+from bringup.llvm.host import machine
+found = machine.extensions("skylake-avx512", ["avx512f", "avx2", "avx512fp16", "gfni"])
+print(found, machine.extensions("x86-64-v2", ["sse4.2", "avx"]))
+machine.llvm.get_host_cpu_features = lambda: {"avx2": False, "avx": True, "rtm": False}
+try:
+    machine.require_runnable()
+except machine.UnsupportedError as error:
+    print(error)
+"""
+    features = "['avx512f', 'avx2'] ['sse4.2']"
+    assert python(code, BRINGUP_CPU="x86-64-v2").stdout.splitlines() == [features]
+    lines = python(code, BRINGUP_CPU="x86-64-v3").stdout.splitlines()
+    lacks = "BRINGUP_CPU='x86-64-v3' has instructions that this machine lacks: avx2"
+    assert lines[:2] == [features, lacks]
+
+
+@pytest.mark.parametrize("name", ["z80", "x86-64-v9", "i386"])
+def test_an_unknown_cpu_is_our_error(python: Callable[..., Any], name: str) -> None:
+    code = """
+import bringup as bu
+for use in (lambda: bu.ones(3) + 1, lambda: bu.jit(bu.exp).lower(bu.float32[3], target="cpu")):
+    try:
+        use()
+    except bu.BringupError as error:
+        print(error)
+"""
+    text = python(code, BRINGUP_CPU=name).stdout
+    assert text.count(f"BRINGUP_CPU={name!r} is no CPU of ") == 2
+    assert text.count("set BRINGUP_CPU to native, x86-64, ") == 2
+
+
+def test_code_for_another_cpu_has_a_place_of_its_own(
+    python: Callable[..., Any], tmp_path: Path
+) -> None:
+    code = """
+import numpy as np
+import bringup as bu
+bu.jit(lambda x: x * 5 + 1)(np.ones(7, np.float32))
+from bringup.llvm.host.engine import engine
+print(engine().compiled)
+"""
+    home = str(tmp_path)
+    counts = [
+        int(python(code, BRINGUP_CPU=name, XDG_CACHE_HOME=home).stdout)
+        for name in ("x86-64", "x86-64-v2", "x86-64-v2", "x86-64")
+    ]
+    assert counts[0] > 0 < counts[1]
+    assert counts[2:] == [0, 0]
 
 
 def test_an_unknown_target_is_our_error() -> None:

@@ -229,10 +229,10 @@ def test_many_operands_spill_nothing(operands: int, axis: int | None, tmp_path: 
 
 @pytest.mark.parametrize(
     ("name", "registers"),
-    [("add", 48), ("gelu", 48), ("sums of rows", 48), ("softmax", 51), ("layer norm", 64)],
+    [("add", 48), ("gelu", 48), ("sums of rows", 48), ("softmax", 56), ("layer norm", 64)],
 )
 def test_registers_leave_room_for_a_thousand_threads(name: str, registers: int) -> None:
-    """On a multiprocessor with 65,536 of them."""
+    """On a multiprocessor with 65,536 of them, which threads get by eights."""
     assert max(report.registers for report in reports(name)) <= registers
 
 

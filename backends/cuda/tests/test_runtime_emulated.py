@@ -68,6 +68,19 @@ def test_loops_and_branches() -> None:
         assert np.array_equal(np.asarray(chosen(np.int32(number), X)), wanted)
 
 
+def test_what_one_stage_loads_for_its_own_store_serves_all_threads_after_it() -> None:
+    def body(state: Any) -> Any:
+        count, _, x = state
+        total, step = bu.sum(x * x), bu.astype(count, x.dtype)
+        return count + 1, total + step, x + step * total
+
+    x = np.array([1.0, 0.0, 2.0], np.float32)
+    first = (there(np.int32(0)), there(np.float32(0)), there(x))
+    _, last, found = jit(lambda s: bu.while_loop(lambda s: s[0] < 3, body, s))(first)
+    assert float(last) == 112
+    assert np.asarray(found).tolist() == [226, 225, 227]
+
+
 @pytest.mark.parametrize("width", [1, 3, 4, 7, 12])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_rows_of_a_scan_lie_at_any_address(width: int, reverse: bool) -> None:
@@ -143,3 +156,10 @@ def test_a_kernel_that_leaves_its_memory_is_named_with_the_line(tmp_path: Path) 
     assert "k0_abs_mul" in done.stdout
     assert done.stdout.count("out of bounds") == 2, "the result is lost for good"
     assert f"{script}:{line}" in done.stdout
+
+
+def test_a_sum_that_changes_donated_memory_is_read_by_the_thread_that_writes_it() -> None:
+    step = jit(lambda p, g: p - 0.5 * bu.sum(g, axis=(0, 2)), donate_argnums=0)
+    g = np.ones((8, 16, 64), np.float32)
+    found = step(there(np.arange(16, dtype=np.float32)), there(g))
+    assert np.asarray(found).tolist() == [n - 256 for n in range(16)]

@@ -349,7 +349,7 @@ def test_repeated_calls_are_answered_without_a_signature(
         pytest.fail("the slow way is taken")
 
     with monkeypatch.context() as patched:
-        patched.setattr("bringup.api.jit.Jit._call", slow)
+        patched.setattr("bringup.api.jit.Jitted._call", slow)
         driver.calls.clear()
         first, second = call(x)
     assert driver.names() == ["push", "launch", "pop"], "all that a call asks the driver for"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bringup import backend
 from bringup.backend import BufferView, KernelsDevice
-from bringup.dtypes import ALL
+from bringup.dtypes import STORED
 from bringup.kernel.form import Kernel
 from bringup_template.driver import Chip, reported
 from bringup_template.render import render
@@ -17,7 +17,7 @@ _CLAIMED = """
 """.split()  # noqa: SIM905
 
 CAPABILITIES = backend.Capabilities(
-    kernels=backend.claims(_CLAIMED, ALL),
+    kernels=backend.claims(_CLAIMED, STORED),
     limits=backend.Limits(tile_bytes=1 << 16),
     shapes=backend.Shapes(vector=VECTOR_WIDTH, block=VECTOR_WIDTH),
     asynchronous=True,

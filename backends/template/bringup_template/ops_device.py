@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from bringup.backend import BufferView, Capabilities, Numerics, OpsDevice, claims, current_step
-from bringup.dtypes import ALL, as_dtype
+from bringup.dtypes import STORED, as_dtype
 from bringup.ops.reduction import identity
 from bringup_template.driver import Chip, reported
 from bringup_template.simulator import Accelerator, Operand
@@ -43,7 +43,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 }
 
 CAPABILITIES = Capabilities(
-    ops=claims(["constant", *FUNCTIONS], ALL),  # core uploads constants itself
+    ops=claims(["constant", *FUNCTIONS], STORED),  # core uploads constants itself
     numerics=Numerics(longest_chain=1),  # the library adds up as a balanced tree
     asynchronous=True,
     simulated=True,

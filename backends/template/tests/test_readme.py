@@ -62,3 +62,8 @@ def test_the_copy_is_a_package_of_its_own(tmp_path: Path) -> None:
         [sys.executable, "-c", program], cwd=copy, check=True, capture_output=True, text=True
     )
     assert done.stdout.split() == ["mydevice-ops", "bringup_mydevice.ops_device"]
+    # Its tests run by themselves, whatever stands in the folders above it.
+    (tmp_path / "conftest.py").write_text("raise ImportError('not of this package')\n", "utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_alu.py"]
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

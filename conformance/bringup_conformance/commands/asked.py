@@ -7,16 +7,32 @@ from typing import Annotated
 
 import typer
 
-Backend = Annotated[str, typer.Option(help="A device, as `bringup devices` lists it.")]
+from bringup.cli.shell import device_names, one_of, op_names
+
+Backend = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="A device, as `bringup devices` lists it.",
+        autocompletion=device_names,
+    ),
+]
 Level = Annotated[
     str,
     typer.Option(
-        help="smoke, ops, fusion, runtime or exhaustive, each with those before it; or soak."
+        metavar="LEVEL",
+        autocompletion=one_of("smoke", "ops", "fusion", "runtime", "exhaustive", "soak"),
+        help="smoke, ops, fusion, runtime or exhaustive, each with those before it; or soak.",
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Which cases to draw.")]
+Seed = Annotated[int, typer.Option(metavar="N", help="Which cases to draw.")]
 Only = Annotated[
-    str, typer.Option(help="Cases of these levels, ops, kinds, dtypes or tags: 'add/f32,exp'.")
+    str,
+    typer.Option(
+        metavar="WORDS",
+        autocompletion=op_names,
+        help="Cases of these levels, ops, kinds, dtypes or tags: 'add/f32,exp'.",
+    ),
 ]
 Jobs = Annotated[
     int | None,
@@ -24,30 +40,63 @@ Jobs = Annotated[
         "--jobs",
         "-j",
         min=0,
+        metavar="N",
         help="Worker processes: as many as cores, at most 4, by default; 0 for none.",
     ),
 ]
 Fraction = Annotated[
-    str, typer.Option(help="i/N: part i of N; all parts together are the whole run.")
+    str, typer.Option(metavar="I/N", help="Part I of N; all parts together are the whole run.")
 ]
 TimeBudget = Annotated[
-    float | None, typer.Option(min=0, help="Seconds after which no more is begun.")
+    float | None,
+    typer.Option(min=0, metavar="SECONDS", help="Seconds for all of it, reducing and reports too."),
 ]
 Timeout = Annotated[
-    float, typer.Option(min=0.1, help="Seconds after which a case counts as hanging.")
+    float,
+    typer.Option(
+        min=0.1,
+        metavar="SECONDS",
+        help="A case hangs after so long without a call of its device, if it waits or used as much"
+        " processor time; ten times as long in any case, and in level exhaustive.",
+    ),
 ]
 ReportFolder = Annotated[
-    Path | None, typer.Option(help="Folder for report.html, .json, junit.xml, failures.")
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder for report.html, .json, junit.xml, failures; one in the cache by default,"
+        " which keeps the last 10.",
+    ),
 ]
 Corpus = Annotated[
-    Path | None, typer.Option(help="Folder from which level soak goes on, and that it fills.")
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder from which level soak goes on, and that it fills."),
 ]
 Expect = Annotated[
-    Path | None, typer.Option(help="TOML file of what is known to be missing or broken.")
+    Path | None,
+    typer.Option(metavar="FILE", help="TOML file of what is known to be missing or broken."),
+]
+FewKernels = Annotated[
+    bool | None,
+    typer.Option(
+        "--few-kernels/--many-kernels",
+        help="Cases of few kernels, for a device that compiles slowly; by default the first cases"
+        " tell.",
+    ),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="REPORT_DIR",
+        help="Go on with the run whose report this folder holds: with what is not whole of it.",
+    ),
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Tables of all ops, however many they are.")
 ]
 Unclaimed = Annotated[
     bool, typer.Option("--unclaimed", help="Also try what the device does not declare.")
 ]
 Certificate = Annotated[
-    Path | None, typer.Option(help="New folder for a certificate, of a whole run.")
+    Path | None, typer.Option(metavar="DIR", help="New folder for a certificate, of a whole run.")
 ]

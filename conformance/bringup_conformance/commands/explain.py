@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from bringup_conformance.commands.shared import Json, not_understood
+from bringup_conformance.commands.shared import FailureFile, Json, Timeout, not_understood
 from bringup_conformance.reducing import again
 from bringup_conformance.reporting.causes import show_cause
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(help="A file of a failure that a run wrote.")],
-    backend: Annotated[str, typer.Option(help="Another device than the file's.")] = "",
+    file: FailureFile,
+    backend: Annotated[
+        str, typer.Option(metavar="NAME", help="Another device than the file's.")
+    ] = "",
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Find the pass, kernel or place in memory that is guilty of a failure.
@@ -25,7 +27,7 @@ def explain(
     it.  Status 0 if the failure is gone.
     """
     try:
-        failure, cause = again.explain(file, backend or None)
+        failure, cause = again.explain(file, backend or None, timeout)
     except (ValueError, KeyError, TypeError) as error:
         raise not_understood(file, "explained", error) from error
     if as_json:

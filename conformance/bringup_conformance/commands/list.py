@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from bringup.cli.output import problem
-from bringup_conformance.commands.shared import NOT_RUN, Json
+from bringup.errors import BringupError
+from bringup_conformance.commands.shared import Json
 from bringup_conformance.reporting import listing, terminal
 
 
@@ -17,18 +17,21 @@ def list_command(
         bool, typer.Option("--rules", help="The rules a device is held to, each with its id.")
     ] = False,
     only: Annotated[
-        str, typer.Option(help="Rules of an area or an op: 'memory', 'add', 'add.f32', or an id.")
+        str,
+        typer.Option(
+            metavar="WORDS", help="Rules of an area or an op: 'memory', 'add', 'add.f32', or an id."
+        ),
     ] = "",
     as_json: Json = False,
 ) -> None:
     """List the levels, the ops with their dtypes, and the kinds of data; or the rules."""
     if only and not rules:
-        problem("--only chooses among rules: add --rules")
-        raise typer.Exit(NOT_RUN)
+        raise BringupError("--only chooses among rules", fix="add --rules")
     found = {"rules": listing.rules(only)} if rules else listing.contents()
     if rules and not found["rules"]:
-        problem(f"no rule is of {only!r}: `conformance list --rules` names them all")
-        raise typer.Exit(NOT_RUN)
+        raise BringupError(
+            f"no rule is of {only!r}", fix="`conformance list --rules` names them all"
+        )
     if as_json:
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
     elif rules:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from bringup_conformance.commands.shared import Json, not_understood
+from bringup_conformance.commands.shared import FailureFile, Json, Timeout, not_understood
 from bringup_conformance.execution.replaying import replay as replayed
 from bringup_conformance.reporting import terminal
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(help="A file of a failure that a run wrote.")],
-    backend: Annotated[str, typer.Option(help="Another device than the file's.")] = "",
+    file: FailureFile,
+    backend: Annotated[
+        str, typer.Option(metavar="NAME", help="Another device than the file's.")
+    ] = "",
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Run a failing program again.  Status 0 if it passes now."""
     try:
-        failure, found = replayed(file, backend or None)
+        failure, found = replayed(file, backend or None, timeout)
     except (ValueError, KeyError, TypeError) as error:
         raise not_understood(file, "replayed", error) from error
     if as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -12,13 +13,15 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bringup.cli.output import problem
-from bringup_conformance.commands.shared import NOT_RUN, Json
+from bringup.errors import BringupError
+from bringup_conformance.commands.shared import Json
 from bringup_conformance.execution.runner import usable_cores
 from bringup_conformance.selftest import matrix, showing
 from bringup_conformance.selftest.killing import How
 
-Level = Annotated[str, typer.Option(help="How far a run goes that has to find them.")]
+Level = Annotated[
+    str, typer.Option(metavar="LEVEL", help="How far a run goes that has to find them.")
+]
 Fast = Annotated[bool, typer.Option("--fast", help="Few faults and the cases that find them.")]
 Small = Annotated[bool, typer.Option("--small", help="Runs of the size that simulators get.")]
 Directed = Annotated[bool, typer.Option("--directed", help="Count only cases that meet the fault.")]
@@ -28,22 +31,30 @@ _Show = Callable[[matrix.Matrix], None]
 
 def selftest(
     only: Annotated[
-        str, typer.Option(help="Faults of these ids, groups or kinds: 'IX02,fusion,plan'.")
+        str,
+        typer.Option(
+            metavar="WORDS", help="Faults of these ids, groups or kinds: 'IX02,fusion,plan'."
+        ),
     ] = "",
     level: Level = "runtime",
-    seed: Annotated[int, typer.Option(help="Which cases to draw.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Which cases to draw.")] = 0,
     seeds: Annotated[
-        int, typer.Option(help="Runs of the right devices, each by a seed, for false positives.")
+        int,
+        typer.Option(
+            metavar="N", help="Runs of the right devices, each by a seed, for false positives."
+        ),
     ] = 1,
     backend: Annotated[
-        list[str] | None, typer.Option(help="Right devices besides the reference.")
+        list[str] | None, typer.Option(metavar="NAME", help="Right devices besides the reference.")
     ] = None,
     fast: Fast = False,
     small: Small = False,
     directed: Directed = False,
-    jobs: Annotated[int, typer.Option("-j", "--jobs", help="Processes; 0 for the cores.")] = 0,
+    jobs: Annotated[
+        int, typer.Option("-j", "--jobs", metavar="N", help="Processes; 0 for the cores.")
+    ] = 0,
     report: Annotated[
-        Path | None, typer.Option(help="Folder for selftest.json and selftest.md.")
+        Path | None, typer.Option(metavar="DIR", help="Folder for selftest.json and selftest.md.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -53,8 +64,7 @@ def selftest(
     """
     chosen = matrix.fast() if fast else matrix.selected(only)
     if not chosen:
-        problem(f"no fault is of {only!r}")
-        raise typer.Exit(NOT_RUN)
+        raise BringupError(f"no fault is of {only!r}", fix=_meant(only))
     how = How(level, seed, simulated=small, directed=directed)
     if fast:
         how = How("fusion", seed, simulated=True, directed=directed, only=matrix.FAST_CASES)
@@ -64,6 +74,18 @@ def selftest(
     found.whole = whole
     _tell(found, report, as_json)
     raise typer.Exit(1 if found.problems else 0)
+
+
+def _meant(only: str) -> str:
+    """What a wrong selection should have been: close names, else what all faults belong to."""
+    known = matrix.selected("")
+    kinds, groups = (
+        sorted({getattr(f, name).lower() for f in known}) for name in ("kind", "group")
+    )
+    close = get_close_matches(only, [*(f.id for f in known), *kinds, *groups], n=3)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return f"use kinds ({', '.join(kinds)}) or words that groups begin with ({'; '.join(groups)})"
 
 
 def _tell(found: matrix.Matrix, report: Path | None, as_json: bool) -> None:

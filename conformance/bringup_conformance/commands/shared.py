@@ -7,12 +7,20 @@ from typing import Annotated
 
 import typer
 
+from bringup.cli.shell import INTERRUPTED, NOT_RUN
 from bringup.errors import BringupError
 
-#: What the command ends with if it could not do its work.
-NOT_RUN = 2
-#: What it ends with if someone stopped it, as programs that SIGINT ends do.
-INTERRUPTED = 130
+FailureFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A file of a failure that a run wrote.")
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        min=0.1,
+        metavar="SECONDS",
+        help="Without a sign of life, before a case hangs; by default as of a failure's own run.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
@@ -20,3 +28,6 @@ def not_understood(file: Path, done: str, error: Exception) -> BringupError:
     """The error for a failure file with something else in it than a run writes."""
     why = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
     return BringupError(f"{file} cannot be {done}: {why}")
+
+
+__all__ = ["INTERRUPTED", "NOT_RUN", "FailureFile", "Json", "Timeout", "not_understood"]

@@ -8,16 +8,25 @@ from typing import Annotated
 
 import typer
 
-from bringup_conformance.commands.shared import Json, not_understood
+from bringup_conformance.commands.shared import FailureFile, Json, Timeout, not_understood
 from bringup_conformance.reducing import again
 
 
 def shrink(
-    file: Annotated[Path, typer.Argument(help="A file of a failure that a run wrote.")],
-    seconds: Annotated[float, typer.Option(help="How long to try at most.", min=0)] = 60.0,
-    attempts: Annotated[int, typer.Option(help="Programs to try at most.", min=0)] = 5000,
-    output: Annotated[Path | None, typer.Option(help="Another file to write to.")] = None,
-    backend: Annotated[str, typer.Option(help="Another device than the file's.")] = "",
+    file: FailureFile,
+    seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long to try at most.", min=0)
+    ] = 60.0,
+    attempts: Annotated[
+        int, typer.Option(metavar="N", help="Programs to try at most.", min=0)
+    ] = 5000,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Another file to write to.")
+    ] = None,
+    backend: Annotated[
+        str, typer.Option(metavar="NAME", help="Another device than the file's.")
+    ] = "",
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Make the program of a failure smaller, trying harder than a run does.
@@ -25,7 +34,7 @@ def shrink(
     Status 0 if the failure is gone.
     """
     try:
-        failure, before = again.shrink(file, backend or None, seconds, attempts, output)
+        failure, before = again.shrink(file, backend or None, seconds, attempts, output, timeout)
     except (ValueError, KeyError, TypeError) as error:
         raise not_understood(file, "shrunk", error) from error
     passes = before is None

@@ -11,29 +11,32 @@ from rich.console import Console
 from rich.text import Text
 
 from bringup.errors import BringupError
-from bringup_conformance.commands.shared import Json
+from bringup_conformance.commands.shared import Json, Timeout
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.reporting import certificate, verifying
+from bringup_conformance.reporting.failures import TIMEOUT
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(help="The directory of a certificate.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a certificate.")],
     backend: Annotated[
-        str, typer.Option(help="The device it is of: is it the one that is here?")
+        str, typer.Option(metavar="NAME", help="The device it is of: is it the one that is here?")
     ] = "",
     rerun: Annotated[
         bool, typer.Option("--rerun", help="Run cases again on the device and compare.")
     ] = False,
     sample: Annotated[
-        int, typer.Option(min=0, help="How many of them, drawn by the hash; 0 for all.")
+        int,
+        typer.Option(min=0, metavar="N", help="How many of them, drawn by the hash; 0 for all."),
     ] = verifying.SAMPLE,
+    timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
     """Refuse a certificate that was altered, is reduced, or is of another device.
 
     Status 0 if it holds, 1 with one sentence for each reason if it does not.
     """
-    found, statement = looked_through(folder, backend, rerun, sample)
+    found, statement = looked_through(folder, backend, rerun, sample, timeout or TIMEOUT)
     if as_json:
         typer.echo(json.dumps({"holds": not found, "problems": found, "statement": statement}))
     else:
@@ -42,7 +45,11 @@ def verify(
 
 
 def looked_through(
-    folder: Path, backend: str = "", rerun: bool = False, sample: int = verifying.SAMPLE
+    folder: Path,
+    backend: str = "",
+    rerun: bool = False,
+    sample: int = verifying.SAMPLE,
+    timeout: float = TIMEOUT,
 ) -> tuple[list[str], dict[str, object]]:
     """Why a certificate does not hold, a sentence each, and what it states.
 
@@ -51,7 +58,10 @@ def looked_through(
     folder holds no certificate.
     """
     if not (folder / certificate.MANIFEST).is_file():
-        raise BringupError(f"{folder} holds no certificate: there is no {certificate.MANIFEST}")
+        raise BringupError(
+            f"{folder} holds no certificate: there is no {certificate.MANIFEST}",
+            fix="name the folder that `conformance run --certificate` wrote",
+        )
     found = verifying.altered(folder)
     if found:
         return found, {}
@@ -66,7 +76,7 @@ def looked_through(
     target = DeviceTarget.named(backend or str(statement["backend"]))
     found = verifying.mismatched(given, target)
     if rerun and not found:
-        found = verifying.rerun(given, target, sample)
+        found = verifying.rerun(given, target, sample, timeout=timeout)
     return found, statement
 
 

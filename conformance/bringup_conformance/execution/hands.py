@@ -13,16 +13,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import bringup.errors
 from bringup.errors import BackendError, BringupError
 from bringup_conformance.cases import Problem
 from bringup_conformance.execution.protocol import Began, Refused, Setup, receive, send
+from bringup_conformance.execution.pulse import Watch
 
-#: Seconds that a worker is given beyond the limit at which it should have ended itself.
+#: Seconds that a process is given to end.
 GRACE = 5.0
+#: Seconds between looks at workers that say nothing.
+TICK = 0.25
+# Looks for the stack of a process that is about to be ended.
+_LOOKS = 20
 # Characters and lines kept of what a worker printed last.
 _LAST = 6000
 _LINES = 60
@@ -50,7 +55,7 @@ class Hand:
     """One worker process.
 
     tasks: what it was given and has not finished.  at: the item at hand.  next: the number of the
-    one after the last.  since: when it was last heard of.
+    one after the last.  watch: whether it hangs.
     """
 
     _numbers = itertools.count()
@@ -62,9 +67,9 @@ class Hand:
         self.tasks: deque[Any] = deque()
         self.at: Began | None = None
         self.next = 0
-        self.since = time.monotonic()
+        self.watch = Watch()
         self.ready = False
-        self.late = False
+        self._hangs = ""
         self._inbox = inbox
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the process)
         self._process = subprocess.Popen(
@@ -74,8 +79,9 @@ class Hand:
             stderr=self._log,
             env=_environment(threads),
         )
+        self.watch.of(self._process.pid)
         self.tell([*sys.path])
-        self.tell(setup)
+        self.tell(replace(setup, page=self.watch.path))
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -83,7 +89,9 @@ class Hand:
         assert stream is not None
         try:
             while True:
-                self._inbox.put((self, receive(stream)))
+                message = receive(stream)
+                self.watch.hide()
+                self._inbox.put((self, message))
         except EOFError:
             self._inbox.put((self, Gone()))
 
@@ -100,12 +108,19 @@ class Hand:
         """A task, after those it has."""
         self.tasks.append(task)
         if len(self.tasks) == 1:
-            self.since = time.monotonic()
+            self.watch.begin()
         self.tell(task)
 
-    def kill(self) -> None:
-        """End it for being silent too long; its death will be heard of."""
-        self.late = True
+    def kill(self, why: str) -> None:
+        """End a process that hangs, after it has printed its stack; its death will be heard of."""
+        self._hangs = why
+        if hasattr(signal, "SIGUSR1"):
+            before = os.fstat(self._log.fileno()).st_size
+            self._process.send_signal(signal.SIGUSR1)
+            for _ in range(_LOOKS):
+                time.sleep(TICK / 5)
+                if os.fstat(self._log.fileno()).st_size > before:
+                    break
         self._process.kill()
 
     def end(self) -> None:
@@ -118,13 +133,14 @@ class Hand:
                 stream.close()
             except OSError:
                 continue
+        self.watch.close()
 
     def death(self) -> Problem:
         """How it died."""
         try:
             code: int = self._process.wait(GRACE)
-        except subprocess.TimeoutExpired:  # it closed its pipes and lives on
-            self.late = True
+        except subprocess.TimeoutExpired:
+            self._hangs = "it closed its pipes and lives on"
             self._process.kill()
             code = self._process.wait()
         self._log.seek(0, os.SEEK_END)
@@ -132,25 +148,28 @@ class Hand:
         text = self._log.read().decode(errors="replace")
         # Never empty: that tells the end of a process from what was raised.
         log = "\n".join(text.splitlines()[-_LINES:]) or "it printed nothing"
-        kind, what = cause(code, text, self.late)
-        return Problem(kind, what, log=log)
+        kind, what = cause(code, text, self._hangs)
+        phase = self.watch.phase if kind == "hang" else ""
+        return Problem(kind, f"{phase}: {what}" if phase else what, log=log, phase=phase)
 
 
-def cause(code: int, log: str, late: bool) -> tuple[str, str]:
+def cause(code: int, log: str, hangs: str = "") -> tuple[str, str]:
     """The kind of problem, and a sentence, of a process that ended.
 
-    code: its exit status, of a signal negative.  log: what it printed last.  late: whether it was
-    ended for being silent too long.
+    code: its exit status, of a signal negative.  log: what it printed last.  hangs: why it was
+    ended as one that hangs, if it was.
 
-    >>> cause(-11, "", False)
+    >>> cause(-11, "")
     ('crash', 'its process ended with SIGSEGV')
-    >>> cause(3, "", False)
+    >>> cause(3, "")
     ('crash', 'its process exited with status 3')
-    >>> cause(LOST, f"{LOST_MARK}DeviceError: it fell off the table", False)
+    >>> cause(LOST, f"{LOST_MARK}DeviceError: it fell off the table")
     ('crash', 'the device is lost by: DeviceError: it fell off the table')
     """
-    if late or "Timeout (" in log:
-        return "hang", "it was silent for longer than a case may take"
+    if hangs:
+        return "hang", hangs
+    if "Timeout (" in log:
+        return "hang", "it ended itself, as nobody else did"
     if code == LOST and LOST_MARK in log:
         return "crash", LOST_MARK + log.rpartition(LOST_MARK)[2].strip()
     ended = f"exited with status {code}" if code >= 0 else f"ended with {_signal(-code)}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from bringup_conformance.cases import Case, Outcome
-from bringup_conformance.execution.crew import Sink, StoppedError
+from bringup_conformance.execution.crew import Sink, StoppedError, Until
 from bringup_conformance.execution.protocol import Done, Explain, Explained, Work
 from bringup_conformance.execution.running import is_lost
 from bringup_conformance.execution.schedule import Job, Schedule, place_of
@@ -21,6 +22,7 @@ class Here:
     """What runs a target at hand.  The interface is that of `Crew`."""
 
     jobs = 1
+    silent = 0
     doing: tuple[str, ...] = ()
 
     def __init__(self, target: Target, job: Job) -> None:
@@ -28,6 +30,7 @@ class Here:
         self._schedule = Schedule(target, job)
         self.environment: dict[str, Any] = environment(target)
         self.places: tuple[Place, ...] = tuple(map(place_of, self._schedule.units))
+        self.numbers, self.of = self._schedule.numbers, self._schedule.of
 
     def __enter__(self) -> Here:
         return self
@@ -38,16 +41,23 @@ class Here:
     def end(self) -> None:
         """Nothing to end."""
 
-    def open(self) -> None:
+    def open(self, until: float = float("inf")) -> None:
         """It is open."""
 
-    def work(self, tasks: deque[Work | Explain], take: Sink, until: float = float("inf")) -> int:
-        """Do tasks; returns how many were left when the time came.
+    def work(
+        self,
+        tasks: deque[Work | Explain],
+        take: Sink,
+        until: Until = lambda: float("inf"),
+        end: float = 0.0,
+    ) -> int:
+        """Do tasks; returns how many were not done when the time came: one under way ends between
+        two items.
 
         Raises StoppedError if the device is lost.
         """
         while tasks:
-            if time.monotonic() >= until:
+            if time.monotonic() >= until():
                 return len(tasks)
             task = tasks.popleft()
             if isinstance(task, Work):
@@ -55,8 +65,12 @@ class Here:
                     take(event)
                     if isinstance(event, Done):
                         self._stop_if_lost(event)
+                        if time.monotonic() >= until():
+                            return 1 + len(tasks)
             else:
-                take(explain(self._target, self._schedule, task))
+                left = max(0.0, min(task.seconds, max(until(), end) - time.monotonic()))
+                task = replace(task, seconds=left)
+                take(explain(self._target, self._schedule, task, self._schedule.job.timeout))
         return 0
 
     def _stop_if_lost(self, done: Done) -> None:
@@ -65,8 +79,8 @@ class Here:
             raise StoppedError(f"the device is lost in this process by {found.name}")
 
 
-def explain(target: Target, schedule: Schedule, task: Explain) -> Explained:
-    """A failure looked into on a target."""
+def explain(target: Target, schedule: Schedule, task: Explain, timeout: float) -> Explained:
+    """A failure looked into on a target.  timeout: seconds without a sign of life, elsewhere."""
     from bringup_conformance.execution.running import run_case
     from bringup_conformance.reducing.explain import explained
     from bringup_conformance.reducing.reduce import Effort
@@ -79,6 +93,11 @@ def explain(target: Target, schedule: Schedule, task: Explain) -> Explained:
         outcome = run_case(target, case)
     if outcome.problem is None:
         document = {**document, "alone": "passes"}
+    elif outcome.problem.kind == task.problem.kind == "hang" and not outcome.problem.alike(
+        task.problem
+    ):
+        document = {**document, "alone": f"hangs elsewhere: {outcome.problem.what}"}
     else:
-        document = explained(target, outcome, document, Effort(seconds=task.seconds))
+        effort = Effort(seconds=task.seconds)
+        document = explained(target, outcome, document, effort, timeout)
     return Explained(task.unit, task.item, document)

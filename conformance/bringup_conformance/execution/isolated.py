@@ -11,7 +11,7 @@ from bringup.backend.capabilities import Capabilities
 from bringup.graph import Graph
 from bringup.graph.printer import print_graph
 from bringup_conformance.cases import Problem
-from bringup_conformance.execution.hands import GRACE, Gone, Hand, refusal
+from bringup_conformance.execution.hands import TICK, Gone, Hand, refusal
 from bringup_conformance.execution.protocol import (
     Call,
     Compile,
@@ -34,11 +34,13 @@ class Isolated:
     """A target over another one's device, which it opens again by name, in another process.
 
     The process is kept until it ends; then there is a new one for what comes next.
-    Use it as a context, which ends the last one.
+    Use it as a context, which ends the last one.  timeout: seconds without a sign of life, see
+    `pulse`, after which it is ended.
     """
 
     def __init__(self, target: Target, timeout: float) -> None:
         self._target = target
+        self.timeout = timeout
         self._servant = Servant(target.name, timeout)
 
     def __enter__(self) -> Isolated:
@@ -144,18 +146,21 @@ class Servant:
         return self._hand
 
     def _next(self, hand: Hand) -> Any:
+        hand.watch.begin()
         while True:
             try:
-                sender, found = self._inbox.get(timeout=self._setup.timeout + GRACE)
+                sender, found = self._inbox.get(timeout=TICK)
             except queue.Empty:
-                hand.kill()
-                found, sender = Gone(), hand
+                why = hand.watch.stuck(self._setup.timeout)
+                if why:
+                    hand.kill(why)
+                continue
             if sender is not hand:
                 continue
             if isinstance(found, Gone):
                 problem = hand.death()
                 self.end()
-                raise ElsewhereError(problem.kind, problem.what, problem.log)
+                raise ElsewhereError(problem.kind, problem.what, problem.log, problem.phase)
             return found
 
     def end(self) -> None:

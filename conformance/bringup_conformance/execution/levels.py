@@ -4,6 +4,7 @@ declaration and its budget.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from bringup.graph import Builder, Value
 from bringup.ops.table import Kind, OpDef, all_ops, lookup
 from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
 from bringup_conformance.execution.plan import Item, Plan, Unit
-from bringup_conformance.generate import everyday, hazards, mapped, pairs
+from bringup_conformance.generate import derivatives, everyday, hazards, mapped, pairs
 from bringup_conformance.generate.choices import Stream, pick
 from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.programs import draw_program, usable_dtypes
@@ -27,8 +28,6 @@ from bringup_conformance.rules.cells import cells_of
 LEVELS = ("smoke", "ops", "fusion", "runtime", "exhaustive")
 #: Levels that hold no other.
 APART = ("soak",)
-#: Instructions checked in one program, so that compiling does not dominate.
-_TOGETHER = 6
 # Larger operands take a simulator longer than they are worth.
 _SMALL = 8200
 _SMOKE_PROGRAMS = 20
@@ -41,8 +40,10 @@ def ladder(level: str) -> tuple[str, ...]:
     if level in APART:
         return (level,)
     if level not in LEVELS:
-        known = ", ".join((*LEVELS, *APART))
-        raise BringupError(f"no level is named {level!r}", fix=f"use one of {known}")
+        known = (*LEVELS, *APART)
+        close = difflib.get_close_matches(level, known, n=1)
+        fix = f"did you mean {close[0]}?" if close else f"use one of {', '.join(known)}"
+        raise BringupError(f"no level is named {level!r}", fix=fix)
     return LEVELS[: LEVELS.index(level) + 1]
 
 
@@ -59,7 +60,8 @@ def _sampled(plan: Plan, make: Callable[[], Iterator[Item]]) -> Iterator[Item]:
     for item in make():
         if isinstance(item, Case) and item.split:
             choices = Stream(plan.seed, "split", item.name)
-            yield replace(item, split=choices.integer(1, plan.budget.split) == 1)
+            every = plan.budget.split
+            yield replace(item, split=every > 0 and choices.integer(1, every) == 1)
         else:
             yield item
 
@@ -209,13 +211,15 @@ def _row_cases(
     for reason in reasons:
         yield Unsupported(place, level, row.name, dtype.name, reason)
     usable = usable[:most]
-    for first in range(0, len(usable), _TOGETHER):
-        group = usable[first : first + _TOGETHER]
-        yield _joint_case(plan, row, dtype, level, f"{place}/{first // _TOGETHER}", group)
+    together = plan.budget.together
+    for first in range(0, len(usable), together):
+        group = usable[first : first + together]
+        yield _joint_case(plan, row, dtype, level, f"{place}/{first // together}", group)
     if level == "ops":
         yield from _special_cases(plan, row, dtype)
         if dtype is (f32 if f32 in row.dtypes else row.dtypes[0]):
             yield from mapped.row_cases(plan.support, row, dtype, level, usable, plan.seed)
+            yield from derivatives.checks(row, dtype, level, shapes, plan.seed)
 
 
 def _joint_case(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bringup_conformance.cases import Problem, Unsupported
 from bringup_conformance.execution.protocol import Done, Finished
+from bringup_conformance.execution.spent import NOTHING
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.reports import Failure, Report
-from bringup_conformance.reporting.results import Result
+from bringup_conformance.reporting.results import Place, Result
+
+#: Is given a unit, its name, and what came of its items.
+Recording = Callable[[int, str, list[Result | Unsupported]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +32,17 @@ class Met:
 class Merge:
     """A report under way.
 
-    folder: where files of failures go, if anywhere.  finished: units.  whole: those of them of
-    which nothing was left out.  failed: cases, those that wait for their turn too.  met: failures,
-    in order.
+    folder: where files of failures go, if anywhere.  journal: where units go as they end, if
+    anywhere.  finished: units.  whole: those of them of which nothing was left out.  failed: cases,
+    those that wait for their turn too.  met: failures, in order.
     """
 
-    def __init__(self, report: Report, folder: Path | None) -> None:
+    def __init__(
+        self, report: Report, folder: Path | None, journal: Recording | None = None
+    ) -> None:
         self.report = report
         self.folder = folder
+        self.journal = journal
         self.finished = 0
         self.whole: set[int] = set()
         self.failed = 0
@@ -53,11 +61,43 @@ class Merge:
         self.finished += 1
         if not message.left_out:
             self.whole.add(message.unit)
+            if self.journal is not None:
+                self.journal(message.unit, title, self.found(message.unit))
         why = f"{title}: what follows the last failure is left out" if message.left_out else ""
         self._ended[message.unit] = why
         while self._next in self._ended:
             self._report(self._next)
             self._next += 1
+
+    def found(self, unit: int) -> list[Result | Unsupported]:
+        """What came of the items of a unit that is not reported yet."""
+        done = sorted(self._waiting.get(unit, ()), key=lambda each: each.item)
+        return [each.found for each in done]
+
+    def so_far(self, places: Sequence[Place]) -> Report:
+        """A report of all that came in: what waits for its turn too."""
+        report = replace(
+            self.report,
+            tallies={}, rules={}, results=[], spent=NOTHING,
+            failures=[*self.report.failures], unsupported=[*self.report.unsupported],
+            reduced=[
+                *self.report.reduced,
+                f"it is under way: {len(places) - self.finished} of {len(places)} units are left",
+            ],
+            left=len(places) - len(self.whole),
+            in_part=[*dict.fromkeys(p.level for n, p in enumerate(places) if n not in self.whole)],
+        )  # fmt: skip
+        waiting = [each for unit in sorted(self._waiting) for each in self.found(unit)]
+        for each in (*self.report.results, *waiting):
+            if isinstance(each, Result):
+                report.add(each)
+        report.unsupported += [each for each in waiting if isinstance(each, Unsupported)]
+        report.failures += [
+            Failure(each.document)
+            for each in waiting
+            if isinstance(each, Result) and each.document is not None
+        ]
+        return report
 
     def close(self) -> None:
         """Nothing more will come: report what waits."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bringup.backend.capabilities import Capabilities
 from bringup.dtypes import DType
@@ -20,7 +20,9 @@ class Budget:
 
     programs: random ones.  limit: elements of their largest arrays.  large: whether sizes past
     8,192 are drawn.  data: data sets of an op's case, half as many if it is made of others.  split:
-    one in so many of the cases that may come out otherwise op by op also runs so.
+    one in so many of the cases that may come out otherwise op by op also runs so; 0 for none but
+    those that fail.  together: instructions of an op that are checked in one program, so that
+    compiling does not dominate.
     """
 
     programs: int
@@ -28,16 +30,23 @@ class Budget:
     large: bool
     data: int
     split: int
+    together: int = 6
 
 
+#: Instructions of an op in one program for devices that compile slowly.
+FEW = 2
 #: For devices that compile and run at the speed of hardware, and for simulators.
 FULL = Budget(programs=1200, limit=4096, large=True, data=6, split=4)
 SIMULATED = Budget(programs=300, limit=600, large=False, data=2, split=4)
 
 
-def budget_of(capabilities: Capabilities) -> Budget:
-    """The budget of a device, by its own declaration."""
-    return SIMULATED if capabilities.simulated else FULL
+def budget_of(capabilities: Capabilities, few: bool = False) -> Budget:
+    """The budget of a device, by its own declaration.
+
+    few: few kernels in a case, for a device that compiles slowly.
+    """
+    budget = SIMULATED if capabilities.simulated else FULL
+    return replace(budget, split=0, together=FEW) if few else budget
 
 
 @dataclass(frozen=True, slots=True)

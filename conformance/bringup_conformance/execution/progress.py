@@ -10,8 +10,8 @@ from dataclasses import dataclass
 class Progress:
     """How far a run is.
 
-    done, total: units of work.  doing: what is at hand.  failed: cases.  jobs: what each worker is
-    at, if there are workers.
+    done, total: of what is `counted`.  doing: what is at hand.  failed: cases.  jobs: what each
+    worker is at, if there are workers.  news: something to be told at once, such as a failure.
     """
 
     done: int
@@ -19,6 +19,8 @@ class Progress:
     doing: str
     failed: int
     jobs: tuple[str, ...] = ()
+    news: str = ""
+    counted: str = "units"
 
 
 OnProgress = Callable[[Progress], None]

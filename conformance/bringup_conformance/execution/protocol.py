@@ -25,8 +25,9 @@ def patience(level: str, timeout: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The first message.  backend: its name.  fraction: see `schedule.chosen`.  timeout: seconds of
-    a case.  asks: whether the places of all units are wanted.
+    """The first message.  backend: its name.  fraction: see `schedule.chosen`.  timeout: seconds
+    without a sign of life, see `pulse`.  asks: whether the places of all units are wanted.  page:
+    where signs of life are shown.  few: few kernels in a case.
     """
 
     backend: str
@@ -36,6 +37,8 @@ class Setup:
     fraction: tuple[int, int] | None = None
     timeout: float = 60.0
     asks: bool = False
+    page: str = ""
+    few: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +46,15 @@ class Work:
     """Run a unit from its item number `first`.
 
     problem: what became of that one, which is not run again then, but reported.  last: whether the
-    items behind it are left out.
+    items behind it are left out.  again: whether that one hung before, and nothing else is to run
+    beside it.
     """
 
     unit: int
     first: int = 0
     problem: Problem | None = None
     last: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +108,12 @@ class RunCheck:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The device is open.  places: of all units, if wanted."""
+    """The device is open.  places: of all units, if wanted.  numbers, of: see `Schedule`."""
 
     environment: dict[str, Any]
     places: tuple[Place, ...] = ()
+    numbers: tuple[int, ...] = ()
+    of: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,32 +10,36 @@ from bringup_conformance.cases import Check, Problem
 from bringup_conformance.execution import levels
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.plan import Plan, budget_of
+from bringup_conformance.execution.protocol import patience
 from bringup_conformance.execution.running import ElsewhereError, attempt, run_check
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.reducing.apart import where_needed
 from bringup_conformance.reporting import failures
-from bringup_conformance.reporting.failures import case_from_json, is_check
+from bringup_conformance.reporting.failures import case_from_json, is_check, limit
 from bringup_conformance.reporting.reports import Failure
 
 
-def replay(path: Path, backend: str | Target | None = None) -> tuple[Failure, Problem | None]:
+def replay(
+    path: Path, backend: str | Target | None = None, timeout: float | None = None
+) -> tuple[Failure, Problem | None]:
     """Run the program of a failure file again: the smallest, then, if that passes, the whole; or
     its check.  What ended its process is run in another one.
 
-    backend: another device than the file's.  Returns the file's failure, and what is wrong now.
+    backend: another device than the file's.  timeout: seconds without a sign of life after which
+    it hangs, other than the run's.  Returns the file's failure, and what is wrong now.
     Raises BackendError if the device cannot be opened, ValueError if the file is none, OSError.
     """
     document = failures.read(path)
     name = document["backend"] if backend is None else backend
     target = DeviceTarget.named(name) if isinstance(name, str) else name
     if is_check(document):
-        return Failure(document, path), _check_again(document, target)
+        return Failure(document, path), _check_again(document, target, limit(document, timeout))
     skip = frozenset(document["options"]["skip"])
     for form in filter(None, (document.get("reduced"), document["case"])):
         problem = document["problem"] if form is document["case"] else form["problem"]
         case = case_from_json(form)
-        with where_needed(target, _met(problem)) as safe:
+        with where_needed(target, _met(problem), limit(document, timeout)) as safe:
             found = attempt(safe, case, fuse=problem["fused"], skip=skip)[1]
         if found is not None:
             return Failure(document, path), found
@@ -46,14 +50,15 @@ def _met(problem: Mapping[str, Any]) -> Problem:
     return Problem(problem["kind"], problem["what"], log=problem.get("log", ""))
 
 
-def _check_again(document: Mapping[str, Any], target: Target) -> Problem | None:
-    with where_needed(target, _met(document["problem"])) as safe:
+def _check_again(document: Mapping[str, Any], target: Target, timeout: float) -> Problem | None:
+    seconds = patience(document["case"]["level"], timeout)
+    with where_needed(target, _met(document["problem"]), seconds) as safe:
         if not isinstance(safe, Isolated):
             return run_check(safe, find_check(document, safe)).problem
         try:
             return safe.run_check(document)
         except ElsewhereError as error:
-            return Problem(error.kind, str(error), log=error.log)
+            return Problem(error.kind, str(error), log=error.log, phase=error.phase)
 
 
 def find_check(document: Mapping[str, Any], target: Target) -> Check:

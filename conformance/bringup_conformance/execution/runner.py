@@ -6,10 +6,12 @@ import os
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Unpack
 
 from bringup.errors import BringupError
-from bringup_conformance.cases import PROGRAMS
+from bringup_conformance.cases import PROGRAMS, Unsupported
 from bringup_conformance.execution.crew import Crew, StoppedError
 from bringup_conformance.execution.expectations import (
     CERTIFYING,
@@ -19,6 +21,7 @@ from bringup_conformance.execution.expectations import (
 )
 from bringup_conformance.execution.here import Here
 from bringup_conformance.execution.holding import held
+from bringup_conformance.execution.journal import Journal, differences, header
 from bringup_conformance.execution.levels import APART, LEVELS, ladder
 from bringup_conformance.execution.merging import Merge, Met
 from bringup_conformance.execution.options import Keywords, Options
@@ -33,17 +36,32 @@ from bringup_conformance.execution.protocol import (
     Work,
 )
 from bringup_conformance.execution.schedule import Job, thinned
+from bringup_conformance.execution.spent import Spent
 from bringup_conformance.execution.targets import Target
 from bringup_conformance.reducing.reduce import Effort
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.failures import is_check
 from bringup_conformance.reporting.reports import Report
+from bringup_conformance.reporting.results import Result
 
 #: Failures that are shrunk in one run: of ops one each, so that a fault is not shrunk a hundred
 #: times.
 MOST_SHRUNK = 12
 #: Workers unless told otherwise, if there are cores for them.
 MOST_JOBS = 4
+#: The part of a time budget that is kept for looking into failures, if there are any.
+_SHARE = 0.25
+#: Seconds between reports of a run under way, and the share of the time that writing them takes at
+#: most.
+_SAVED, _SAVING = 10.0, 0.02
+#: A device compiles slowly if the first cases take so many seconds, or so many of a processor's,
+#: for each kernel.
+SLOW_WALL, SLOW_BUSY = 1.0, 0.25
+_MEASURED = 3
+# Kernels that are compiled for a unit of each level, few to a case; counted on a CPU.
+_KERNELS = {"smoke": 3, "ops": 15, "fusion": 2, "runtime": 6, "exhaustive": 2}
+# Cases that hang, and load per core, from which on the machine is named as a reason.
+_MANY, _BUSY = 2, 1.5
 
 
 def run(
@@ -72,8 +90,14 @@ def run_with(backend: str | Target, level: str, seed: int, how: Options) -> Repo
         return _run(backend, job, how)
     how.report.mkdir(parents=True, exist_ok=True)
     with held(how.report):
-        failures.prepare(how.report)
-        found = _run(backend, job, how)
+        if level in APART:
+            failures.prepare(how.report)
+        try:
+            found = _run(backend, job, how)
+        except BaseException:
+            with suppress(OSError):  # nothing was run
+                how.report.rmdir()
+            raise
         from bringup_conformance.reporting import writing
 
         writing.write(found, how.report)
@@ -81,12 +105,17 @@ def run_with(backend: str | Target, level: str, seed: int, how: Options) -> Repo
 
 
 def _run(backend: str | Target, job: Job, how: Options) -> Report:
-    start = time.perf_counter()
+    start = time.monotonic()
     found = _soaked(backend, job, how) if job.level in APART else _whole(backend, job, how)
-    found.seconds = time.perf_counter() - start
+    found.seconds += time.monotonic() - start
     found.failures.sort(key=lambda failure: ("reduced" not in failure.document, failure.nodes))
-    _judge(found, backend, how)
+    _judge(found, backend, how, _end(how, start))
     return found
+
+
+def _end(how: Options, start: float) -> float:
+    """When the time budget ends, by the clock `time.monotonic`."""
+    return float("inf") if how.time_budget is None else start + how.time_budget
 
 
 def _asked(level: str, seed: int, how: Options) -> Job:
@@ -97,23 +126,62 @@ def _asked(level: str, seed: int, how: Options) -> Job:
         raise BringupError(f"{text!r} is no fraction", fix="use 1/N to N/N")
     if how.corpus is not None and level not in APART:
         raise BringupError(f"level {level} has no corpus", fix=f"use one with level {APART[0]}")
-    return Job(level, seed, how.only, how.fraction)
+    return Job(level, seed, how.only, how.fraction, how.timeout)
+
+
+class SlowError(Exception):
+    """The device compiles slowly.  The message says how slowly, and what that means for the run."""
 
 
 def _whole(backend: str | Target, job: Job, how: Options) -> Report:
-    """A run of everything in a schedule."""
-    with _workers(backend, job, how) as workers:
-        workers.open()
-        found = Report(workers.environment["device"], job.level, job.seed, job.only)
-        found.environment = workers.environment
-        found.reduced += _reductions(job)
-        found.in_part = [*ladder(job.level)] if found.reduced else []
-        session = _Session(workers, Merge(found, how.report), how.on_progress, how.expect)
-        session.run(how.time_budget, how.shrink_seconds)
-    return found
+    """A run of everything in a schedule.
+
+    Whether cases have few kernels is found out by the first of them, unless it is said: if the
+    device compiles slowly, the run begins again.
+    """
+    end = _end(how, time.monotonic())
+    before = None
+    if how.resume and how.report is not None:
+        before = Journal.read(how.report, cut=True)
+    few = how.few_kernels if before is None else before.header["few_kernels"]
+    while True:
+        made = replace(job, few=bool(few))
+        with _workers(backend, made, how) as workers:
+            workers.open(end)
+            found = Report(workers.environment["device"], job.level, job.seed, job.only)
+            found.environment, found.command = workers.environment, [*how.command]
+            found.few_kernels = made.few
+            found.reduced += _reductions(job)
+            found.in_part = [*ladder(job.level)] if found.reduced else []
+            session = _Session(workers, found, made, how, measures=few is None)
+            try:
+                session.begin(before)
+                session.run(end)
+            except SlowError as error:
+                few = True
+                how.on_progress(Progress(0, len(workers.places), "", 0, news=str(error)))
+                continue
+        found.notes += _busy(workers.silent, len(found.results))
+        return found
 
 
-def _judge(found: Report, backend: str | Target, how: Options) -> None:
+def _busy(silent: int, ran: int) -> list[str]:
+    """What to think of cases that hung on a machine that is busy with other things."""
+    try:
+        load = os.getloadavg()[0]
+    except (AttributeError, OSError):  # not every system tells
+        return []
+    cores = usable_cores()
+    if silent < _MANY or load < _BUSY * cores:
+        return []
+    return [
+        f"{silent} of {ran + silent} cases gave no sign of life in time, and the machine is busy: a"
+        f" load of {load:.0f} on {cores} cores; run it again when it is not, or with a longer"
+        " --timeout"
+    ]
+
+
+def _judge(found: Report, backend: str | Target, how: Options, end: float) -> None:
     """What is expected, and what passes unclaimed."""
     if how.expect is not None or how.unclaimed:
         found.findings = _findings(found, how.expect or Expectations())
@@ -121,7 +189,8 @@ def _judge(found: Report, backend: str | Target, how: Options) -> None:
         from bringup_conformance.execution import unclaimed as trying
 
         pairs = trying.pairs_of(found.unsupported)
-        found.findings.unclaimed += map(str, trying.unclaimed(backend, pairs, found.seed))
+        tried = trying.unclaimed(backend, pairs, found.seed, timeout=how.timeout, until=end)
+        found.findings.unclaimed += map(str, tried)
 
 
 def _findings(found: Report, expect: Expectations) -> Findings:
@@ -138,22 +207,24 @@ def _soaked(backend: str | Target, job: Job, how: Options) -> Report:
     named = isinstance(backend, str)
     target = DeviceTarget.named(backend) if isinstance(backend, str) else backend
     begun = time.monotonic()
-    budget = float("inf") if how.time_budget is None else how.time_budget
+    shrink = min(how.shrink_seconds, _SHARE * (how.time_budget or float("inf")))
+    end = _end(how, begun) - (0 if how.time_budget is None else shrink)
 
     def tell(programs: int, doing: str, failed: int) -> None:
-        total = programs if how.time_budget is None else int(budget)
+        total = programs if how.time_budget is None else int(how.time_budget)
         done = programs if how.time_budget is None else int(time.monotonic() - begun)
-        how.on_progress(Progress(done, total, doing, failed))
+        counted = "programs" if how.time_budget is None else "seconds"
+        how.on_progress(Progress(done, total, doing, failed, counted=counted))
 
     return soak.run(
         target,
         job.seed,
         apart=named and how.jobs != 0,
-        limits=soak.Limits(begun + budget),
+        limits=soak.Limits(end),
         timeout=how.timeout,
         corpus=how.corpus,
         report=how.report,
-        shrink_seconds=how.shrink_seconds,
+        shrink_seconds=shrink,
         show=tell,
     )
 
@@ -178,7 +249,7 @@ def _workers(backend: str | Target, job: Job, how: Options) -> Crew | Here:
         return Here(DeviceTarget.named(backend), job)
     cores = usable_cores()
     count = min(cores, MOST_JOBS) if jobs is None else jobs
-    setup = Setup(backend, job.level, job.seed, job.only, job.fraction, how.timeout)
+    setup = Setup(backend, job.level, job.seed, job.only, job.fraction, how.timeout, few=job.few)
     return Crew(setup, count, max(1, cores // count))
 
 
@@ -190,35 +261,109 @@ def _reductions(job: Job) -> list[str]:
 
 
 class _Session:
-    """A run in progress."""
+    """A run in progress.
+
+    measures: whether a device that compiles slowly ends it.
+    """
 
     def __init__(
-        self,
-        workers: Crew | Here,
-        merge: Merge,
-        on_progress: OnProgress,
-        expect: Expectations | None,
+        self, workers: Crew | Here, report: Report, job: Job, how: Options, *, measures: bool
     ) -> None:
         self.workers = workers
-        self.merge = merge
-        self.on_progress = on_progress
-        self.expect = expect or Expectations()
+        self.merge = Merge(report, how.report)
+        self.job = job
+        self.how = how
+        self.expect = how.expect or Expectations()
+        self.journal: Journal | None = None
+        self._measures = measures
+        self._rates: list[tuple[float, float]] = []
+        self._marked = self._saved = time.monotonic()
+        self._every = _SAVED
 
-    def run(self, time_budget: float | None, shrink_seconds: float) -> None:
-        report, places = self.merge.report, self.workers.places
+    def begin(self, before: Journal | None) -> None:
+        """Open the journal of the run, and take what it did before.
+
+        Raises BringupError if that was another run.
+        """
+        folder, workers = self.how.report, self.workers
+        if folder is None:
+            return
+        head = header(self.job, workers.environment, len(workers.places), workers.of)
+        if before is None:
+            failures.prepare(folder)
+            self.journal = Journal.begin(folder, head)
+        else:
+            why = differences(before.header, head)
+            if why:
+                raise BringupError(
+                    f"{folder} is of another run: {why[0]}",
+                    notes=tuple(why[1:]),
+                    fix="run it there, or begin a new run without --resume",
+                )
+            failures.prepare(folder)
+            self.journal = before
+            self.merge.report.seconds = before.seconds
+            for unit, number in enumerate(workers.numbers):
+                for item, found in enumerate(before.units.get(number, ())):
+                    self.merge.add(Done(unit, item, found))
+                if number in before.units:
+                    self.merge.finish(Finished(unit), before.names[number])
+        self.merge.journal = self._record
+
+    def _record(self, unit: int, name: str, found: list[Result | Unsupported]) -> None:
+        """A unit is whole."""
+        assert self.journal is not None
+        now = time.monotonic()
+        self.journal.add(self.workers.numbers[unit], name, found, now - self._marked)
+        self._marked = now
+
+    def _measure(self, spent: Spent) -> None:
+        """Raises SlowError if the first cases say that the device compiles slowly."""
+        if not self._measures or not spent.compiled:
+            return
+        self._rates.append((spent.first / spent.compiled, spent.busy / spent.compiled))
+        wall, busy = (min(column) for column in zip(*self._rates, strict=True))
+        if len(self._rates) < _MEASURED:
+            return
+        self._measures = False
+        if wall >= SLOW_WALL or busy >= SLOW_BUSY:
+            raise SlowError(self._told(wall))
+
+    def _told(self, wall: float) -> str:
+        """What a device that compiles slowly is told at the start.  wall: seconds of a kernel."""
+        places = self.workers.places
+        kernels = sum(_KERNELS.get(place.level, 0) for place in places)
+        minutes = kernels * wall / self.workers.jobs / 60
+        return (
+            f"the device takes {wall:.2g} s to compile a kernel: its cases have few of them, and"
+            f" level {self.job.level} ({len(places):,} units, about {kernels:,} kernels) will take"
+            f" about {minutes:,.0f} minutes at this rate; use --time-budget or --fraction for less,"
+            " --resume to go on"
+        )
+
+    def run(self, end: float) -> None:
+        """Run everything, and look into what fails.  end: of the time budget."""
+        report, places, how = self.merge.report, self.workers.places, self.how
         order: Sequence[int] = range(len(places))
-        until = float("inf")
-        if time_budget is not None:
-            order, until = thinned(places, report.seed), time.monotonic() + time_budget
+        budget = how.time_budget
+        if budget is not None:
+            order = thinned(places, report.seed)
+
+        def until() -> float:
+            """With time left to look into what failed."""
+            known = budget is not None and self.merge.failed > 0
+            return end - (min(how.shrink_seconds, _SHARE * (budget or 0)) if known else 0)
+
         try:
-            left = self.workers.work(deque(map(Work, order)), self.take, until)
+            tasks = (Work(unit) for unit in order if unit not in self.merge.whole)
+            left = self.workers.work(deque(tasks), self.take, until)
             if left:
                 report.reduced.append(
-                    f"the time budget of {time_budget:g} s left out {left} of {len(places)} units"
+                    f"the time budget of {budget:g} s left out {left} of {len(places)} units"
                 )
             self.merge.close()
             self._part()
-            self.explain(shrink_seconds)
+            self.explain(min(how.shrink_seconds, end - time.monotonic()), end)
         except StoppedError as error:
             self._stop(str(error))
         except KeyboardInterrupt:
@@ -239,40 +384,66 @@ class _Session:
         missing = {place.level for n, place in numbered if n not in self.merge.whole}
         missing.update(report.in_part)
         report.in_part = [name for name in ladder(report.level) if name in missing]
+        report.left = len(self.workers.places) - len(self.merge.whole)
 
     def take(self, message: Began | Done | Finished | Explained) -> None:
         """Hear of a unit."""
         if isinstance(message, Done):
             self.merge.add(message)
+            found = message.found
+            if isinstance(found, Result) and found.problem is not None:
+                self.show(found.name, f"FAIL {found.name}: {found.problem.what}")
+            elif isinstance(found, Result):
+                self._measure(found.spent)
+            self._save()
         elif isinstance(message, Finished):
             self.merge.finish(message, str(self.workers.places[message.unit]))
         elif isinstance(message, Began):
             self.show(message.name)
 
-    def show(self, doing: str) -> None:
+    def _save(self) -> None:
+        """Write what is known so far, now and then."""
+        start = time.monotonic()
+        if self.how.report is not None and start - self._saved >= self._every:
+            self.merge.so_far(self.workers.places).write(self.how.report)
+            self._saved = time.monotonic()
+            self._every = max(_SAVED, (self._saved - start) / _SAVING)
+
+    def show(self, doing: str, news: str = "") -> None:
         """Tell how far it is."""
         merge, places = self.merge, self.workers.places
-        self.on_progress(
-            Progress(merge.finished, len(places), doing, merge.failed, self.workers.doing)
+        self.how.on_progress(
+            Progress(merge.finished, len(places), doing, merge.failed, self.workers.doing, news)
         )
 
-    def explain(self, seconds: float) -> None:
-        """Shrink failures, of ops the first of each, until there are many or time is up."""
+    def explain(self, seconds: float, end: float) -> None:
+        """Shrink failures, of ops the first of each, until there are many or time is up.
+
+        seconds: after which no more are begun.  end: of those under way, by `time.monotonic`.
+        """
         met = {(each.unit, each.item): each for each in self._worth_shrinking()}
         tasks: deque[Work | Explain] = deque(
             Explain(m.unit, m.item, m.problem, m.failure.document, min(seconds, Effort().seconds),
                     alone=bool(m.problem.log))
-            for m in met.values()
+            # What hangs takes longest to look into.
+            for m in sorted(met.values(), key=lambda m: m.problem.kind == "hang")
+            if seconds > 0
         )  # fmt: skip
 
         def take(message: Began | Done | Finished | Explained) -> None:
             if isinstance(message, Explained):
-                self.merge.explained(met[message.unit, message.item], message.document)
+                each = met[message.unit, message.item]
+                self.merge.explained(each, message.document)
+                if self.journal is not None:
+                    number = self.workers.numbers[message.unit]
+                    name = message.document["case"]["name"]
+                    self.journal.explained(number, name, message.document)
             self.show("shrinking")
 
         if tasks:
             self.show("shrinking")
-            self.workers.work(tasks, take, time.monotonic() + seconds)
+            until = time.monotonic() + seconds
+            self.workers.work(tasks, take, lambda: until, end)
 
     def _worth_shrinking(self) -> list[Met]:
         """Of ops one failure each, and none that is expected."""
@@ -289,7 +460,8 @@ class _Session:
                 continue
             if case["op"] != PROGRAMS:
                 ops.add(case["op"])
-            found.append(each)
+            if "cause" not in each.failure.document:  # a run before this one looked into it
+                found.append(each)
         return found[:MOST_SHRUNK]
 
 

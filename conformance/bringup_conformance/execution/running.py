@@ -13,6 +13,8 @@ import numpy as np
 import bringup as bu
 from bringup.dtypes import BY_NAME
 from bringup.errors import DeviceLostError, UnsupportedError
+from bringup.graph.elements import format_element
+from bringup.ops.table import Kind, lookup
 from bringup_conformance.cases import Case, Check, NotOffered, Outcome, Problem
 from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target
 from bringup_conformance.oracle.bounds import analyse
@@ -39,7 +41,8 @@ def run_item(target: Target, item: Case | Check) -> Outcome:
 def run_check(target: Target, check: Check) -> Outcome:
     """Run a check; never raises what the device raises.  Raises NotOffered."""
     # Programs of items before it hold memory, which checks measure and fill.
-    bu.clear_caches()
+    if not check.host:
+        bu.clear_caches()
     try:
         problem = check.run(target)
     except NotOffered:
@@ -103,6 +106,8 @@ def _run_data(
         if known is not None:
             known[number] = spans
         verdict = _compared(case, results, inputs, spans)
+        if not verdict.ok:
+            verdict = _with_operands(case, before, verdict)
         total = total + verdict
         if not verdict.ok:
             return total, Problem("wrong", str(verdict.mismatches[0]), number, fuse, verdict)
@@ -132,6 +137,27 @@ def _compared(
         if output not in whole:
             total = total + compare(actual, span, output)
     return total
+
+
+def _with_operands(case: Case, inputs: Sequence[Array], verdict: Verdict) -> Verdict:
+    """The verdict with the operands of wrong elements that one instruction makes element by
+    element.
+    """
+    graph = case.graph
+    arrays = dict(zip(graph.inputs, inputs, strict=True))
+
+    def told(mismatch: Mismatch) -> Mismatch:
+        value = graph.outputs[mismatch.output]
+        instr = value.producer
+        if instr is None or lookup(instr.op.name).kind is not Kind.ELEMENTWISE:
+            return mismatch
+        if any(v not in arrays or v.shape not in (value.shape, ()) for v in instr.operands):
+            return mismatch
+        flat = np.ravel_multi_index(mismatch.index, value.shape) if value.shape else 0
+        elements = [(arrays[v].flat[flat if v.shape else 0], v) for v in instr.operands]
+        return replace(mismatch, operands=tuple(format_element(x, v.dtype) for x, v in elements))
+
+    return replace(verdict, mismatches=tuple(map(told, verdict.mismatches)))
 
 
 def _bitwise(actual: Array, span: Span, output: int) -> Verdict:
@@ -211,18 +237,22 @@ def _run_cells(runnable: Runnable, case: Case) -> Found:
 class ElsewhereError(Exception):
     """What a device raised in another process, or the end of that process.
 
-    kind: of problem.  log: last words of the process, if it ended.
+    kind: of problem.  log: last words of the process, if it ended.  phase: in which it hung.
     """
 
-    def __init__(self, kind: str, told: str, log: str = "") -> None:
+    def __init__(self, kind: str, told: str, log: str = "", phase: str = "") -> None:
         super().__init__(told)
         self.kind = kind
         self.log = log
+        self.phase = phase
 
 
 def _raised(error: Exception, when: str = "", data: int = 0, fuse: bool = True) -> Problem:
-    log = error.log if isinstance(error, ElsewhereError) else ""
-    return Problem(kind_of(error), when + told(error), data, fuse, log=log)
+    log, phase = "", ""
+    if isinstance(error, ElsewhereError):
+        log, phase = error.log, error.phase
+    what = told(error) if phase else when + told(error)
+    return Problem(kind_of(error), what, data, fuse, log=log, phase=phase)
 
 
 def is_lost(target: Target) -> bool:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import TypeVar
 
 from bringup_conformance.cases import Check, NotOffered, Outcome, Problem, Unsupported
 from bringup_conformance.execution import levels
@@ -20,40 +21,54 @@ from bringup_conformance.generate.choices import Stream
 from bringup_conformance.oracle.verdict import Verdict
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.environment import product
+from bringup_conformance.reporting.failures import TIMEOUT
 from bringup_conformance.reporting.results import Place, lost, result_of
 from bringup_conformance.rules.carried import broken
 
+T = TypeVar("T")
 #: What is said of a unit while it runs.
 Event = Began | Done | Finished
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is run.  fraction: see `chosen`."""
+    """What is run.
+
+    fraction: see `chosen`.  timeout: seconds without a sign of life.  few: few kernels in a case,
+    see `plan.budget_of`.
+    """
 
     level: str
     seed: int = 0
     only: str = ""
     fraction: tuple[int, int] | None = None
+    timeout: float = TIMEOUT
+    few: bool = False
 
 
-def plan_of(target: Target, seed: int) -> Plan:
+def plan_of(target: Target, seed: int, few: bool = False) -> Plan:
     """The plan that a device's declaration and a seed make."""
     capabilities = target.capabilities
-    return Plan(capabilities, Support(target.missing), seed, budget_of(capabilities))
+    return Plan(capabilities, Support(target.missing), seed, budget_of(capabilities, few))
 
 
 class Schedule:
-    """The units of a run on a device, in order; equal in every process."""
+    """The units of a run on a device, in order; equal in every process.
+
+    numbers: of each unit in the whole level.  of: how many that has.
+    """
 
     def __init__(self, target: Target, job: Job) -> None:
         self.target = target
         self.job = job
         self.selection = Selection(job.only)
-        plan = plan_of(target, job.seed)
+        plan = plan_of(target, job.seed, job.few)
         every = [u for name in levels.ladder(job.level) for u in levels.units(plan, name)]
-        wanted = [unit for unit in every if self.selection.reaches(unit)]
-        self.units = wanted if job.fraction is None else chosen(wanted, job.fraction, job.seed)
+        wanted = [n for n, unit in enumerate(every) if self.selection.reaches(unit)]
+        if job.fraction is not None:
+            wanted = chosen(wanted, job.fraction, job.seed)
+        self.numbers, self.of = tuple(wanted), len(every)
+        self.units = [every[n] for n in wanted]
 
     def items(self, number: int) -> Iterator[Item]:
         """The items wanted of a unit."""
@@ -81,7 +96,7 @@ class Schedule:
                     return
 
     def _run(self) -> failures.Run:
-        return failures.Run(self.target.name, self.job.seed, product(self.target))
+        return failures.Run(self.target.name, self.job.seed, product(self.target), self.job.timeout)
 
     def _run_item(
         self, unit: int, place: int, item: Item, problem: Problem | None
@@ -115,7 +130,7 @@ def spent_by(target: Target) -> Spent:
     return target.spent if isinstance(target, DeviceTarget) else NOTHING
 
 
-def chosen(units: list[Unit], fraction: tuple[int, int], seed: int) -> list[Unit]:
+def chosen(units: list[T], fraction: tuple[int, int], seed: int) -> list[T]:
     """Part i of N, counted from 1: every N-th of the units in an order that the seed makes, so
     that the parts are alike and together are all.
     """

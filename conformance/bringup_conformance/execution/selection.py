@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from bringup.dtypes import BY_NAME
+from bringup.ops.table import all_ops
 from bringup_conformance.cases import PROGRAMS, Unsupported
 from bringup_conformance.execution.levels import APART, LEVELS
 from bringup_conformance.execution.plan import Item, Unit
 
 # Words that a unit does not know before it is made: those of rows, and those of programs.
-_OF_ROWS = ("special", "mapped", "deep")
+_OF_ROWS = ("special", "mapped", "deep", "derivatives")
 # Levels whose names and tags a unit does not know.
 _OF_CHECKS = ("runtime", "exhaustive")
 _OF_PROGRAMS = ("exact", "bounded", "pair", "hazard")
@@ -41,6 +44,19 @@ class Selection:
     def reaches(self, unit: Unit) -> bool:
         """Whether a case of a unit may be wanted, as far as is known before it is made."""
         return not self.terms or any(all(_may_be(w, unit) for w in t) for t in self.terms)
+
+
+def resembling(text: str) -> list[str]:
+    """Words that a selection of nothing may have meant.
+
+    >>> resembling("sinn/f32")
+    ['sin', 'sinh', 'sign']
+    """
+    kinds = {row.kind.value for row in all_ops()}
+    known = [*LEVELS, *APART, PROGRAMS, *(row.name for row in all_ops()), *kinds, *BY_NAME]
+    words = [w.strip() for term in text.split(",") for w in term.split("/")]
+    odd = [word for word in words if word not in known]
+    return [name for word in odd for name in get_close_matches(word, known)]
 
 
 def _may_be(word: str, unit: Unit) -> bool:

@@ -43,6 +43,7 @@ from bringup_conformance.reducing.explain import explained
 from bringup_conformance.reducing.reduce import Effort
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.environment import environment
+from bringup_conformance.reporting.failures import TIMEOUT
 from bringup_conformance.reporting.reports import Report
 from bringup_conformance.reporting.results import result_of
 
@@ -81,7 +82,7 @@ def run(
     *,
     apart: bool = False,
     limits: Limits | None = None,
-    timeout: float = 60.0,
+    timeout: float = TIMEOUT,
     corpus: Path | None = None,
     report: Path | None = None,
     shrink_seconds: float = 90.0,
@@ -100,7 +101,8 @@ def run(
     def take(outcome: Outcome, seconds: float) -> None:
         number, document = len(found.results), None
         if outcome.problem is not None:
-            document = failures.document(outcome, failures.Run(target.name, seed))
+            where = failures.Run(target.name, seed, timeout=timeout)
+            document = failures.document(outcome, where)
             failed.append(outcome)
         merge.add(Done(number, 0, result_of(outcome, seconds, document)))
         merge.finish(Finished(number), outcome.case.name)
@@ -110,19 +112,22 @@ def run(
     try:
         with Isolated(target, timeout) if apart else nullcontext(target) as safe:
             explore(safe, kept, take, seed=seed, limits=limits or Limits(), costs=costs_of(target))
-        _explain(target, merge, failed, shrink_seconds)
+        _explain(target, merge, failed, shrink_seconds, timeout)
     except KeyboardInterrupt:
         found.interrupted = True
     found.seconds = time.perf_counter() - start
     return found
 
 
-def _explain(target: Target, merge: Merge, failed: list[Outcome], seconds: float) -> None:
+def _explain(
+    target: Target, merge: Merge, failed: list[Outcome], seconds: float, timeout: float
+) -> None:
     end = time.monotonic() + seconds
     for met, outcome in list(zip(merge.met, failed, strict=True))[:MOST_SHRUNK]:
         left = min(end - time.monotonic(), Effort().seconds)
         if left > 0:
-            document = explained(target, outcome, met.failure.document, Effort(seconds=left))
+            effort = Effort(seconds=left)
+            document = explained(target, outcome, met.failure.document, effort, timeout)
             merge.explained(met, document)
 
 
@@ -211,6 +216,8 @@ class _Search:
         """Run a program; its scores, none if it fails."""
         start = time.perf_counter()
         outcome = run_case(self.target, case)
+        if outcome.problem is not None and outcome.problem.kind == "hang":
+            outcome = run_case(self.target, case)  # only what hangs again does
         self.take(outcome, time.perf_counter() - start)
         if outcome.problem is not None:
             self.failures += 1

@@ -13,6 +13,8 @@ class Spent:
     compiling, running: seconds; running includes copies to the device and back.  kernels: launches.
     bytes_read, bytes_written: what they move, exactly, by the programs.
     checking: seconds of checks of the runtime, which compile, run and wait by turns.
+    compiled: kernels of programs that were compiled.  first: seconds of compiling them and of their
+    first calls, where some devices compile.  busy: seconds of these in which a processor worked.
     """
 
     compiling: float = 0.0
@@ -21,6 +23,9 @@ class Spent:
     bytes_read: int = 0
     bytes_written: int = 0
     checking: float = 0.0
+    compiled: int = 0
+    first: float = 0.0
+    busy: float = 0.0
 
     def __add__(self, other: Spent) -> Spent:
         return Spent(*(x + y for x, y in zip(self._values(), other._values(), strict=True)))

@@ -4,6 +4,7 @@ host.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -21,6 +22,7 @@ from bringup.runtime import transfer
 from bringup.runtime.compiler import Options, compile_graph
 from bringup.runtime.devices import OpenDevice, get
 from bringup.types import TensorType
+from bringup_conformance.execution import pulse
 from bringup_conformance.execution.spent import Spent
 from bringup_conformance.oracle.numbers import Array, same_bits
 
@@ -74,7 +76,10 @@ class DeviceTarget:
     @classmethod
     def named(cls, name: str) -> DeviceTarget:
         """Open ``"name"`` or ``"name:index"``.  Raises BackendError."""
-        return cls(get(name))
+        with pulse.doing("opening"):
+            device = get(name)
+        pulse.observe(device.device)
+        return cls(device)
 
     @classmethod
     def of(cls, backend: Backend, index: int = 0) -> DeviceTarget:
@@ -113,24 +118,40 @@ class DeviceTarget:
         filled with 0xFF, so that what is read before it is written shows, and shows again.
         Raises what the device raises.
         """
-        start = time.perf_counter()
-        compiled = compile_graph(graph, self.device, options=Options(fuse=fuse, skip=skip))
-        self.spent += Spent(compiling=time.perf_counter() - start)
+        start, worked = time.perf_counter(), _worked()
+        with pulse.doing("compiling"):
+            compiled = compile_graph(graph, self.device, options=Options(fuse=fuse, skip=skip))
+        compiling, busy = time.perf_counter() - start, _worked() - worked
+        self.spent += Spent(compiling=compiling)
         assert compiled.executable is not None
         ins, outs = [v.type for v in graph.inputs], [v.type for v in graph.outputs]
         sizes = [t.nbytes for t in outs] + [p.arena_bytes for p in compiled.programs]
         small = [size for size in sizes if 0 < size <= _SPOILT]
         run = _callable(self.device.device, compiled.executable, outs, ins, small)
         cost = compiled.cost()
+        called = False
 
         def counted(inputs: Sequence[Array]) -> list[Array]:
-            start = time.perf_counter()
+            nonlocal called
+            start, worked = time.perf_counter(), _worked()
             results = run(inputs)
             seconds = time.perf_counter() - start
             self.spent += Spent(0.0, seconds, cost.kernels, cost.bytes_read, cost.bytes_written)
+            if not called:
+                called = True
+                self.spent += Spent(
+                    compiled=cost.kernels,
+                    first=compiling + seconds,
+                    busy=busy + _worked() - worked,
+                )
             return results
 
         return counted
+
+
+def _worked() -> float:
+    """Seconds of processor time of this process and of those it started that ended."""
+    return sum(os.times()[:4])
 
 
 def runnable_of(device: OpenDevice, program: Program, *, spoil: bool = False) -> Runnable:
@@ -168,7 +189,8 @@ def _callable(
     def run(inputs: Sequence[Array]) -> list[Array]:
         buffers = [transfer.upload(device, array) for array in inputs]
         _spoil(device, spoilt)
-        results = transfer.execute(device, executable, buffers, len(outs))
+        with pulse.doing("launching"):
+            results = transfer.execute(device, executable, buffers, len(outs))
         pairs = zip(results, outs, strict=True)
         found = [transfer.download(device, buffer, type_) for buffer, type_ in pairs]
         for array, buffer, type_ in zip(inputs, buffers, shown, strict=bool(shown)):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -27,9 +28,8 @@ from bringup_conformance.execution.levels import table
 from bringup_conformance.execution.running import run_case
 from bringup_conformance.execution.schedule import plan_of
 from bringup_conformance.execution.targets import DeviceTarget
+from bringup_conformance.reporting.failures import TIMEOUT
 
-#: Seconds that one op and dtype may take.
-TIMEOUT = 60.0
 _PROGRAM = """
 import json, sys
 sys.path[:] = json.loads(sys.stdin.readline())
@@ -92,27 +92,39 @@ def pairs_of(unsupported: Iterable[Unsupported]) -> list[Pair]:
     return [p for p in dict.fromkeys(pairs) if find(p[0]) is not None and p[1] in BY_NAME]
 
 
-def unclaimed(backend: str, pairs: Sequence[Pair], seed: int = 0) -> list[Unclaimed]:
+def unclaimed(
+    backend: str,
+    pairs: Sequence[Pair],
+    seed: int = 0,
+    *,
+    timeout: float = TIMEOUT,
+    until: float = float("inf"),
+) -> list[Unclaimed]:
     """Which of some undeclared pairs a device does right; in other processes, as many as it ends.
+
+    timeout: seconds that one pair may take.  until: when to stop, by the clock `time.monotonic`.
 
     >>> unclaimed("mydevice", [])
     []
     """
     left, found = list(pairs), list[Unclaimed]()
-    while left:
+    while left and time.monotonic() < until:
         done = 0
-        for pair, count in zip(left, _answers(backend, left, seed), strict=False):
+        seconds = min(timeout, until - time.monotonic())
+        for pair, count in zip(left, _answers(backend, left, seed, seconds), strict=False):
             done += 1
             if count:
                 found.append(Unclaimed(*pair, count))
+            if time.monotonic() >= until:
+                return found
         del left[: done + 1]  # the one behind the last answer ended the process
     return found
 
 
-def _answers(backend: str, pairs: Sequence[Pair], seed: int) -> Iterator[int]:
+def _answers(backend: str, pairs: Sequence[Pair], seed: int, timeout: float) -> Iterator[int]:
     """Of each pair in turn the count of `passes`, until the process ends."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, backend, str(seed)],
+        [sys.executable, "-c", _PROGRAM, backend, str(seed), str(timeout)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -140,7 +152,7 @@ def main() -> None:
     os.dup2(2, 1)
     target = DeviceTarget.named(sys.argv[1])
     for pair in json.loads(sys.stdin.readline()):
-        faulthandler.dump_traceback_later(TIMEOUT, exit=True)
+        faulthandler.dump_traceback_later(float(sys.argv[3]), exit=True)
         answers.write(json.dumps({"passes": passes(target, tuple(pair), int(sys.argv[2]))}) + "\n")
         answers.flush()
         faulthandler.cancel_dump_traceback_later()

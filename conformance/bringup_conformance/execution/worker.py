@@ -1,8 +1,8 @@
 """The child's side of a worker process: opens the device and does what it is told.
 
-It ends when nobody tells it any more, and by itself when a case takes longer than it may: then it
-leaves the stack of every thread on its standard error.  It ends, too, when its device is lost: for
-another process it may be there.
+It ends when nobody tells it any more, and when its device is lost: for another process it may be
+there.  Before it is ended as one that hangs it leaves the stack of every thread on its standard
+error; should nobody be left to end it, it does so itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import IO, Any, NoReturn
 from bringup.errors import BringupError
 from bringup.graph.parser import parse_graph
 from bringup.ops.table import find
-from bringup_conformance.execution.hands import LOST, LOST_MARK
+from bringup_conformance.execution import pulse
+from bringup_conformance.execution.hands import GRACE, LOST, LOST_MARK
 from bringup_conformance.execution.here import explain
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.protocol import (
@@ -49,9 +50,6 @@ from bringup_conformance.reporting.environment import environment
 from bringup_conformance.reporting.failures import case_from_json
 from bringup_conformance.reporting.results import Result
 
-#: Seconds after which a program under reduction counts as hanging.
-_SOON = 5.0
-
 
 def main() -> NoReturn:
     """Serve the process that started this one, until it closes its end."""
@@ -59,6 +57,8 @@ def main() -> NoReturn:
     os.dup2(2, 1)  # native code prints to the descriptor, not to sys.stdout
     sys.stdout = sys.stderr
     faulthandler.enable()
+    if hasattr(signal, "SIGUSR1"):
+        faulthandler.register(signal.SIGUSR1)
     # Graphs are many small objects that live on; looking at all of them again and again takes a
     # tenth of a run.
     gc.freeze()
@@ -72,6 +72,7 @@ def main() -> NoReturn:
 
 def _serve(tell: IO[bytes], replies: IO[bytes]) -> None:
     setup: Setup = receive(tell)
+    pulse.watched(setup.page)
     try:
         target = DeviceTarget.named(setup.backend)
     except BringupError as error:
@@ -91,14 +92,18 @@ class _Worker:
         self.target = target
         self.reply = reply
         self.runnable: Runnable | None = None
-        self.job = Job(setup.level, setup.seed, setup.only, setup.fraction)
+        self.job = Job(
+            setup.level, setup.seed, setup.only, setup.fraction, setup.timeout, setup.few
+        )
         self.schedule = Schedule(target, self.job) if setup.level else None
 
     def begin(self) -> None:
-        units = [] if self.schedule is None else self.schedule.units
-        places = tuple(map(place_of, units)) if self.setup.asks else ()
-        where = environment(self.target) if self.setup.asks else {}
-        self.reply(Ready(where, places))
+        if not self.setup.asks or self.schedule is None:
+            self.reply(Ready({}))
+            return
+        made = self.schedule
+        places = tuple(map(place_of, made.units))
+        self.reply(Ready(environment(self.target), places, made.numbers, made.of))
 
     def do(self, message: Any) -> None:
         if isinstance(message, Work):
@@ -111,8 +116,9 @@ class _Worker:
         faulthandler.cancel_dump_traceback_later()
 
     def watch(self, seconds: float) -> None:
-        """End this process if it is still at the same thing then."""
-        faulthandler.dump_traceback_later(seconds, exit=True)
+        """Begin something, and end this process if it is at it when it should have been ended."""
+        pulse.rest()
+        faulthandler.dump_traceback_later(pulse.MOST * seconds + 2 * GRACE, exit=True)
 
     def run(self, work: Work) -> None:
         assert self.schedule is not None
@@ -161,11 +167,12 @@ class _Worker:
 
     def explain(self, task: Explain) -> None:
         assert self.schedule is not None
-        self.watch(2 * (task.seconds + self.setup.timeout))
+        timeout = self.setup.timeout
+        self.watch(task.seconds + pulse.MOST * timeout)
         if task.alone:
-            with Isolated(self.target, min(self.setup.timeout, _SOON)) as target:
-                self.reply(explain(target, self.schedule, task))
+            with Isolated(self.target, timeout) as target:
+                self.reply(explain(target, self.schedule, task, timeout))
         else:
-            found = explain(self.target, self.schedule, task)
+            found = explain(self.target, self.schedule, task, timeout)
             self.end_if_lost(task.problem.what)
             self.reply(found)

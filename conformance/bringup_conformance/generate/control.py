@@ -41,7 +41,7 @@ _END = 5
 
 def spans(instr: Instr, operands: Spans, run: Run) -> Spans:
     """The spans of the results: iteration by iteration, as long as it is clear what runs next."""
-    known = {"while": _while, "case": _case, "scan": _scan}[instr.op.name]
+    known = {"while": _while, "case": _case, "scan": _scan, "call": _call}[instr.op.name]
     found = known(instr, operands, run)
     if found is not None:
         return found
@@ -50,6 +50,10 @@ def spans(instr: Instr, operands: Spans, run: Run) -> Spans:
         spanning(v.dtype, m, m, m, np.ones(m.shape, np.bool_))
         for m, v in zip(middles, instr.results, strict=True)
     ]
+
+
+def _call(instr: Instr, operands: Spans, run: Run) -> Spans | None:
+    return run(instr.attrs["body"], operands)
 
 
 def _while(instr: Instr, state: Spans, run: Run) -> Spans | None:
@@ -201,7 +205,20 @@ def scan(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         yield Instance((type_, type_, stack), tuple(attrs.items()), _KINDS)
 
 
-MAKERS = {"while": while_, "case": case, "scan": scan}
+def call(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """A body of two operands and two results, one of which may be an operand."""
+    for type_ in _types(draw, draw.dtype):
+        (body,) = _branches(draw.choices, type_, 1)
+        yield Instance((type_, type_), (("body", body),), _KINDS)
+
+
+def silent(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """An empty text prints nothing, and its result is known."""
+    for type_ in _types(draw, draw.dtype)[:3]:
+        yield Instance((type_,), (("text", ""),), _KINDS)
+
+
+MAKERS = {"while": while_, "case": case, "scan": scan, "call": call, "print": silent}
 
 
 # -- steps -----------------------------------------------------------------------------------------

@@ -29,10 +29,12 @@ def _sizes(draw: Drawing) -> list[int]:
     return [1, 2, 5, 9] if draw.few else [1, 2, 5, 8, 9, w + 1, 2 * w + 3, 70]
 
 
-def square(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
-    """Square matrices, alone and in stacks."""
+def square(row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """Square matrices, alone and in stacks, with each flag of the row."""
     for n in _sizes(draw):
         yield _instance([(n, n)], {}, draw)
+        for flag in row.attrs:
+            yield _instance([(n, n)], {flag.name: not flag.default}, draw)
     for shape in ((3, 4, 4), (0, 0), (0, 3, 3)):
         yield _instance([shape], {}, draw)
     if not draw.few:
@@ -72,7 +74,7 @@ def oblong(row: OpDef, draw: Drawing) -> Iterator[Instance]:
         shapes += [(7, 3), (6, 1), (1, 6), (2, 2, 3, 9), (0, 2, 2)]
         shapes += [(2 * w + 5, 3), (4, w + 3), (40, 12), (150, 90), (90, 150)]
     for number, shape in enumerate(shapes):
-        chosen = {flag: bool(number % 2) for flag in flags}
+        chosen = {flag: bool(number >> i & 1) for i, flag in enumerate(flags)}
         yield _instance([shape], chosen, draw)
 
 

@@ -4,6 +4,7 @@ places.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -27,6 +28,7 @@ _FIRST = 3
 class Mismatch:
     """One wrong element.  index: its place in the output.  low, high: the ends of what is allowed;
     texts that lose nothing.  rule: the id of the rule that is broken, of special values.
+    operands: what it is made of, where that is one element of each operand of one instruction.
     """
 
     output: int
@@ -36,13 +38,22 @@ class Mismatch:
     expected: str
     high: str
     rule: str = ""
+    operands: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         place = f"output {self.output}[{', '.join(map(str, self.index))}]"
         place = f"{self.rule}: {place}" if self.rule else place
+        made = f", of {', '.join(self.operands)}" if self.operands else ""
         if self.low == self.high:
-            return f"{place} is {self.actual}, not {self.expected}"
-        return f"{place} is {self.actual}, not {self.expected} (allowed: {self.low} … {self.high})"
+            return f"{place} is {self.actual}, not {self.expected}{made}"
+        allowed = f"(allowed: {self.low} … {self.high})"
+        return f"{place} is {self.actual}, not {self.expected} {allowed}{made}"
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Mismatch:
+        """Read a mismatch as plain data."""
+        lists = {"index": tuple(data["index"]), "operands": tuple(data.get("operands", ()))}
+        return cls(**{**data, **lists})
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +159,11 @@ def _worst(actual: Array, span: Span, good: Array, output: int) -> tuple[Mismatc
 
 def _mismatch(actual: Array, span: Span, output: int, place: int) -> Mismatch:
     index = tuple(int(i) for i in np.unravel_index(place, actual.shape))
-    texts = [
+    actual_, low, middle, high = (
         text_of(array.reshape(-1)[place], span)
         for array in (actual, span.low, span.middle, span.high)
-    ]
-    return Mismatch(output, index, *texts)
+    )
+    return Mismatch(output, index, actual_, low, middle, high)
 
 
 def text_of(element: Any, span: Span) -> str:

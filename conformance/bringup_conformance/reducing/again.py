@@ -15,18 +15,21 @@ from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reducing.explain import cause_of, looked_into, with_cause
 from bringup_conformance.reducing.reduce import Effort
 from bringup_conformance.reporting import failures
-from bringup_conformance.reporting.failures import case_from_json, is_check
+from bringup_conformance.reporting.failures import case_from_json, is_check, limit
 from bringup_conformance.reporting.reports import Failure
 
 
-def explain(path: Path, backend: str | Target | None = None) -> tuple[Failure, Cause | None]:
+def explain(
+    path: Path, backend: str | Target | None = None, timeout: float | None = None
+) -> tuple[Failure, Cause | None]:
     """What is guilty of a failure, which its file keeps from now on; None if it passes now.
 
-    backend: another device than the file's.  Raises BackendError if the device cannot be opened,
-    BringupError for the failure of a check, ValueError if the file is none, OSError.
+    backend: another device than the file's.  timeout: seconds without a sign of life after which
+    what ends its process hangs, other than the run's.  Raises BackendError if the device cannot be
+    opened, BringupError for the failure of a check, ValueError if the file is none, OSError.
     """
     document, target = _opened(path, backend, "explained")
-    with where_needed(target, told_problem(document)) as safe:
+    with where_needed(target, told_problem(document), limit(document, timeout)) as safe:
         found = _still(safe, document)
         if found is None:
             return Failure(document, path), None
@@ -46,15 +49,16 @@ def shrink(
     seconds: float = 60.0,
     attempts: int = 5000,
     output: Path | None = None,
+    timeout: float | None = None,
 ) -> tuple[Failure, int | None]:
     """Make a failure smaller, beginning with the smallest program known, and write it back.
 
-    seconds, attempts: when to stop.  output: another file for it.
+    seconds, attempts: when to stop.  output: another file for it.  timeout: as of `explain`.
     Returns the failure, and how many instructions it had; None if it passes now.  Raises as
     `explain`.
     """
     document, target = _opened(path, backend, "shrunk")
-    with where_needed(target, told_problem(document)) as safe:
+    with where_needed(target, told_problem(document), limit(document, timeout)) as safe:
         found = _still(safe, document)
         if found is None:
             return Failure(document, path), None
@@ -69,7 +73,8 @@ def told_problem(document: Mapping[str, Any]) -> Problem:
     """What a document says of the problem, as far as it decides how to run it again."""
     given = (document.get("reduced") or document).get("problem") or document["problem"]
     kept = {key: given[key] for key in ("kind", "what", "fused")}
-    return Problem(**kept, log=document["problem"].get("log", ""))
+    whole = document["problem"]
+    return Problem(**kept, log=whole.get("log", ""), phase=whole.get("phase", ""))
 
 
 def _opened(path: Path, backend: str | Target | None, done: str) -> tuple[dict[str, Any], Target]:

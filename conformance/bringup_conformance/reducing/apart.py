@@ -12,9 +12,6 @@ from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reporting.failures import case_to_json
 
-#: Seconds after which a silent process is given up; each try of a program that hangs takes as long.
-PATIENCE = 8.0
-
 
 def ends_processes(problem: Problem) -> bool:
     """Whether a failure may end the process that meets it."""
@@ -22,26 +19,36 @@ def ends_processes(problem: Problem) -> bool:
 
 
 @contextmanager
-def where_needed(target: Target, problem: Problem) -> Iterator[Target]:
-    """The target, in a process of its own if a problem asks for that."""
+def where_needed(target: Target, problem: Problem, timeout: float) -> Iterator[Target]:
+    """The target, in a process of its own if a problem asks for that.
+
+    timeout: seconds without a sign of life after which that hangs.
+    """
     if isinstance(target, DeviceTarget) and ends_processes(problem):
-        with Isolated(target, PATIENCE) as apart:
+        with Isolated(target, timeout) as apart:
             yield apart
     else:
         yield target
 
 
-def locate_apart(target: Isolated, case: Case, *, fuse: bool, skip: frozenset[str]) -> Cause:
-    """What is guilty; the last thing suspected if the process ends over it."""
+def locate_apart(
+    target: Isolated, case: Case, problem: Problem, skip: frozenset[str] = frozenset()
+) -> Cause:
+    """What is guilty of a problem; the last thing suspected if the process ends over it.
+
+    Of a hang nothing is guilty that hangs in another phase.
+    """
     suspects: list[Cause] = []
     try:
         return Cause.from_json(
             target.locate(
-                case_to_json(case), fuse, skip,
+                case_to_json(case), problem.fused, skip,
                 lambda suspect: suspects.append(Cause.from_json(suspect)),
             )
         )  # fmt: skip
     except ElsewhereError as error:
+        if error.kind == "hang" and problem.kind == "hang" and error.phase != problem.phase:
+            return Cause("unknown", "", f"looked for step by step, it hangs elsewhere: {error}")
         if not suspects:
             return Cause("unknown", "", f"before any step was run: {error}")
         last = suspects[-1].to_json()

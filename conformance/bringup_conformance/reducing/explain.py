@@ -21,22 +21,30 @@ from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reducing.locate import locate
 from bringup_conformance.reducing.reduce import Effort, reduced
 from bringup_conformance.reducing.rewriting import Small
-from bringup_conformance.reporting.failures import case_to_json, digest, problem_to_json
+from bringup_conformance.reporting.failures import TIMEOUT, case_to_json, digest, problem_to_json
 
+#: What hangs is not made small where there is no time to wait for so many hangs.
+MOST_TRIED = 4
 # How a case is made of a program under reduction.
 _Frame = Callable[[Case, Small], Case]
 
 
 def explained(
-    target: Target, outcome: Outcome, failure: Mapping[str, Any], effort: Effort
+    target: Target,
+    outcome: Outcome,
+    failure: Mapping[str, Any],
+    effort: Effort,
+    timeout: float = TIMEOUT,
 ) -> dict[str, Any]:
     """A failure with the smallest program, what it goes away without, what is guilty, and hashes of
     its results.
+
+    timeout: seconds without a sign of life after which what ends its process hangs.
     """
     case, problem = outcome.case, outcome.problem
     assert isinstance(case, Case)
     assert problem is not None
-    with where_needed(target, problem) as safe:
+    with where_needed(target, problem, timeout) as safe:
         return looked_into(safe, case, problem, failure, effort)
 
 
@@ -44,10 +52,15 @@ def looked_into(
     target: Target, case: Case, problem: Problem, failure: Mapping[str, Any], effort: Effort
 ) -> dict[str, Any]:
     """The same on a target that may be run here."""
+    slow = isinstance(target, Isolated) and effort.seconds < MOST_TRIED * target.timeout
+    if problem.kind == "hang" and slow and not effort.hard:
+        return with_cause(failure, cause_of(target, case, problem))
     if ends_processes(problem):  # what comes after shrinking takes as long again
         effort = replace(effort, seconds=effort.seconds / 2)
     small = one_row(target, case, problem) if case.cells else shrunk(target, case, problem, effort)
-    again = attempt(target, small, fuse=problem.fused)[1] or problem
+    again = attempt(target, small, fuse=problem.fused)[1]
+    if again is None or not again.alike(problem):
+        again = problem
     found = {
         **failure,
         "nodes": instructions(small.graph),
@@ -75,7 +88,7 @@ def cause_of(
 ) -> Cause:
     """What is guilty of a case's failure; ``unknown`` if looking for it fails too."""
     if isinstance(target, Isolated):
-        return locate_apart(target, case, fuse=problem.fused, skip=skip)
+        return locate_apart(target, case, problem, skip=skip)
     try:
         return locate(target, case, fuse=problem.fused, skip=skip)
     except Exception as error:  # noqa: BLE001  (a device may raise anything, anywhere)
@@ -100,14 +113,18 @@ def guilty(target: Target, case: Case, problem: Problem) -> list[str]:
 
 
 def one_row(target: Target, case: Case, problem: Problem) -> Case:
-    """Of a program of special cells, the instruction that shows a wrong one."""
-    if not problem.verdict.mismatches:
-        return case
-    wrong = case.cells[problem.verdict.mismatches[0].output]
-    graph, kept = special.program(
-        lookup(case.op), BY_NAME[case.dtype], [wrong], Support(target.missing)
-    )
-    return replace(case, graph=graph, cells=kept)
+    """Of a program of special cells, the one instruction that fails in the same way; the whole if
+    none does alone.
+    """
+    row, dtype, support = lookup(case.op), BY_NAME[case.dtype], Support(target.missing)
+    wrong = [mismatch.output for mismatch in problem.verdict.mismatches]
+    for output in dict.fromkeys((*wrong, *range(len(case.cells)))):
+        graph, kept = special.program(row, dtype, [case.cells[output]], support)
+        small = replace(case, graph=graph, cells=kept)
+        found = attempt(target, small, fuse=problem.fused)[1] if kept else None
+        if found is not None and found.alike(problem):
+            return small
+    return case
 
 
 def shrunk(target: Target, case: Case, problem: Problem, effort: Effort) -> Case:
@@ -117,7 +134,7 @@ def shrunk(target: Target, case: Case, problem: Problem, effort: Effort) -> Case
 
         def fails(small: Small, frame: _Frame = frame) -> bool:
             found = attempt(target, frame(case, small), fuse=problem.fused)[1]
-            return found is not None and found.kind == problem.kind
+            return found is not None and found.alike(problem)
 
         if fails(start):
             return frame(case, reduced(start, fails, effort))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reducing.marked import marked
+from bringup_conformance.reporting import views
+from bringup_conformance.reporting.plain import visible
 from bringup_conformance.reporting.reports import Failure
 
 #: Lines of assembly that are shown; more are in the file.
 _SHORT = 60
+# Lines before a kernel that are not worth leaving out.
+_PRELUDE = 12
 _STYLES = {"- ": "red", "+ ": "green"}
 
 
@@ -22,7 +26,7 @@ def show_cause(console: Console, failure: Failure, cause: Cause) -> None:
     case = failure.document["case"]
     _line(console, f"{case['name']} on {failure.document['backend']}", "bold")
     _section(console, "smallest program", failure.shown["ir"].splitlines())
-    worst = [_place(m) for m in failure.problem["mismatches"][:3]]
+    worst = [views.mismatch(m) for m in failure.problem["mismatches"][:3]]
     _section(console, "", worst or [failure.problem["what"]], "red")
     _line(console, f"guilty: {cause.title}{_step(cause)}", "bold red")
     _line(console, f"  {cause.what}")
@@ -37,12 +41,27 @@ def show_cause(console: Console, failure: Failure, cause: Cause) -> None:
         _section(console, f"guilty kernel, {_count(others)} beside it", cause.kernel.splitlines())
     else:
         _section(console, "kernels", "\n\n".join(cause.kernels).splitlines())
-    _section(console, "its source", cause.source.splitlines())
+    _section(console, "its source", source_lines(cause))
     assembly = cause.asm.splitlines()
     if len(assembly) <= _SHORT:
         _section(console, "its assembly", assembly)
     else:
         _line(console, f"its assembly: {len(assembly)} lines, in the file", "bold")
+
+
+def source_lines(cause: Cause) -> list[str]:
+    """The source from where the kernel begins: what a backend puts before all its kernels is in the
+    file.
+    """
+    lines = cause.source.splitlines()
+    named = re.compile(rf"\b{re.escape(cause.name)}\b") if cause.name else None
+    first = next((n for n, line in enumerate(lines) if named and named.search(line)), 0)
+    # Attributes and comments of the kernel stand right before it.
+    while first and lines[first - 1].strip():
+        first -= 1
+    if first < _PRELUDE:
+        return lines
+    return [f"… {first} lines before it are in the file", *lines[first:]]
 
 
 def _step(cause: Cause) -> str:
@@ -69,11 +88,6 @@ def _show_change(console: Console, cause: Cause) -> None:
         _section(console, "what that became", cause.ir_after.splitlines())
 
 
-def _place(m: Any) -> str:
-    place = f"output {m['output']}[{', '.join(map(str, m['index']))}]"
-    return f"{place} is {m['actual']}, not {m['expected']}"
-
-
 def _section(console: Console, title: str, lines: Sequence[str], style: str = "") -> None:
     if not lines:
         return
@@ -85,4 +99,4 @@ def _section(console: Console, title: str, lines: Sequence[str], style: str = ""
 
 
 def _line(console: Console, text: str = "", style: str = "") -> None:
-    console.print(Text(text, style=style), soft_wrap=True)
+    console.print(Text(visible(text), style=style), soft_wrap=True)

@@ -27,7 +27,6 @@ from typing import Any
 import bringup
 import bringup_conformance
 from bringup.backend.capabilities import Capabilities
-from bringup.backend.registry import list_backends
 from bringup.dtypes import BY_NAME, DType
 from bringup.errors import BringupError
 from bringup.ops.table import Accuracy, OpDef, find
@@ -194,17 +193,16 @@ def sources_hash() -> str:
 def _statement(report: Report, rows: Sequence[Row], skips: int) -> dict[str, Any]:
     environment = dict(report.environment)
     capabilities = capabilities_of(environment.pop("capabilities"))
-    plugin = next((b for b in list_backends() if b.name == report.backend.partition(":")[0]), None)
     return {
         "format": FORMAT,
         "backend": report.backend,
-        "plugin": {} if plugin is None else {plugin.distribution: plugin.version},
+        "plugin": {},
         **environment,
         "suite": suite_version(),
         "sources": sources_hash(),
         "level": report.level,
         "seed": report.seed,
-        "budget": plain(budget_of(capabilities)),
+        "budget": plain(budget_of(capabilities, report.few_kernels)),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(report.seconds, 1),
         "counts": counts(rows, skips, ladder(report.level)),

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from bringup.cli.coverage import IN_PART
 from bringup.dtypes import BY_NAME, DType
 from bringup.errors import BringupError
 from bringup.graph import Instr, Value
@@ -63,7 +64,7 @@ def _covered(unit: Unit) -> Covered:
         row.name,
         dtype.name,
         missing or _reference(cases),
-        device,
+        f"{IN_PART}{device}" if device and cases else device,
         _gradient(row, dtype, cases),
         missing,
     )

@@ -30,7 +30,6 @@ def capabilities_of(data: Mapping[str, Any]) -> Capabilities:
         "limits": Limits(**data["limits"]),
         "numerics": Numerics(**data["numerics"]),
         "shapes": Shapes(**{**shapes, "extra": tuple(shapes["extra"])}),
-        "memory_spaces": tuple(data["memory_spaces"]),
     }
     return Capabilities(**made)
 

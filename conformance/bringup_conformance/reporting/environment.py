@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bringup.backend.registry import list_backends
 from bringup.dtypes import DType
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.reporting.failures import suite_version
@@ -27,8 +28,18 @@ def environment(target: Target) -> dict[str, Any]:
         "numpy": np.__version__,
         "platform": f"{sys.platform}-{platform.machine()}",
         **product(target),
+        "plugin": plugin(target),
         "capabilities": plain(target.capabilities),
     }
+
+
+def plugin(target: Target) -> dict[str, str]:
+    """The version of the distribution that brings a device's backend, by name; empty for a target
+    that no plugin brings.
+    """
+    name = target.name.partition(":")[0]
+    found = (each for each in list_backends() if each.name == name)
+    return {each.distribution: each.version for each in found if isinstance(target, DeviceTarget)}
 
 
 def product(target: Target) -> dict[str, Any]:

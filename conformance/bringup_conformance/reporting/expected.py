@@ -7,6 +7,7 @@ from collections import Counter
 from rich.console import Console
 from rich.text import Text
 
+from bringup_conformance.reporting.plain import visible
 from bringup_conformance.reporting.reports import Report
 
 
@@ -27,4 +28,4 @@ def show(console: Console, report: Report) -> None:
 
 
 def _line(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(text, style=style), soft_wrap=True)
+    console.print(Text(visible(text), style=style), soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from bringup.errors import BringupError
 from bringup.graph.parser import parse_graph
 from bringup.graph.printer import print_graph
 from bringup.ops.table import Special, find
@@ -21,6 +23,8 @@ from bringup_conformance.oracle.numbers import Array
 
 #: Changes when a file of an earlier version means something else.
 FORMAT = 2
+#: Seconds without a sign of life after which a case hangs, unless a run is told otherwise.
+TIMEOUT = 60.0
 
 
 def suite_version() -> str:
@@ -30,11 +34,14 @@ def suite_version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a failure is of, besides its case.  device: its product and details."""
+    """What a failure is of, besides its case.  device: its product and details.  timeout: seconds
+    without a sign of life after which a case hangs.
+    """
 
     backend: str
     seed: int
     device: Mapping[str, Any] = field(default_factory=dict)
+    timeout: float = TIMEOUT
 
 
 def document(outcome: Outcome, run: Run) -> dict[str, Any]:
@@ -47,11 +54,18 @@ def document(outcome: Outcome, run: Run) -> dict[str, Any]:
         "backend": run.backend,
         "device": dict(run.device),
         "run": {"level": case.level, "seed": run.seed},
-        "options": {"skip": []},
+        "options": {"skip": [], "timeout": run.timeout},
         "nodes": instructions(case.graph) if isinstance(case, Case) else 0,
         "case": item_to_json(case),
         "problem": problem_to_json(outcome.problem),
     }
+
+
+def limit(document: Mapping[str, Any], timeout: float | None = None) -> float:
+    """Seconds without a sign of life after which a failure's case hangs: those asked for, or those
+    of the run that met it.
+    """
+    return float(document["options"].get("timeout", TIMEOUT)) if timeout is None else timeout
 
 
 def is_check(document: Mapping[str, Any]) -> bool:
@@ -145,6 +159,7 @@ def problem_to_json(problem: Problem) -> dict[str, Any]:
         "ulps": list(verdict.ulps),
         "rules": list(problem.rules),
         "log": problem.log,
+        "phase": problem.phase,
     }
 
 
@@ -181,6 +196,16 @@ def rewrite(path: Path, failure: Mapping[str, Any]) -> None:
         path.with_suffix(".py").write_text(script(failure), encoding="utf-8")
 
 
+def put(path: Path, text: str) -> Path:
+    """Write a file so that whoever reads it meanwhile has all of the old or all of the new; returns
+    its path.  Raises OSError.
+    """
+    made = path.with_name(f".{path.name}.{os.getpid()}")
+    made.write_text(text, encoding="utf-8")
+    made.replace(path)
+    return path
+
+
 def read(path: Path) -> dict[str, Any]:
     """Read a failure file.  Raises ValueError if it is none, or of a format not known here."""
     data = json.loads(path.read_text(encoding="utf-8"))
@@ -191,4 +216,15 @@ def read(path: Path) -> dict[str, Any]:
             f"it has format {data.get('format')}, written by version {data.get('suite')};"
             f" this suite reads format {FORMAT}: run the suite again to have the failure anew"
         )
+    try:
+        for form in filter(None, (data["case"], data.get("reduced"))):
+            if not is_check(data):
+                case_from_json(form)
+            form.get("problem", data["problem"])["kind"]
+    except RecursionError as error:
+        raise ValueError("its program is nested too deeply") from error
+    except KeyError as error:
+        raise ValueError(f"it lacks {error}") from error
+    except (AttributeError, TypeError, BringupError) as error:
+        raise ValueError(f"it is damaged: {error}") from error
     return data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import indent
@@ -14,11 +15,25 @@ from bringup_conformance.reporting import documents
 _MOST = 5
 
 
+# What a terminal may act on: control characters but tabs and ends of lines, and those that turn the
+# direction of text.
+_ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    r"""A device's text as it may be shown: what a terminal would act on is written as an escape.
+
+    >>> visible("lost\x1b[2J\n")
+    'lost\\x1b[2J\n'
+    """
+    return _ACTS.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
 def failure_text(document: Mapping[str, Any], path: Path) -> str:
     """What went wrong, the rules that this breaks, the smallest program known, its worst elements,
     what is guilty, and the command that runs it again.
     """
-    return "\n".join(_lines(document, path))
+    return visible("\n".join(_lines(document, path)))
 
 
 def _lines(document: Mapping[str, Any], path: Path) -> Iterator[str]:
@@ -33,7 +48,7 @@ def _lines(document: Mapping[str, Any], path: Path) -> Iterator[str]:
         mode = "fused" if problem["fused"] else "instruction by instruction"
         yield f"  {kind}, {mode}:"
         yield indent(shown["ir"].rstrip(), "    ")
-    worst = [Mismatch(**{**m, "index": tuple(m["index"])}) for m in problem["mismatches"][1:_MOST]]
+    worst = list(map(Mismatch.from_json, problem["mismatches"][1:_MOST]))
     if worst:
         yield f"  {problem['wrong']} of {problem['compared']} elements are wrong, also:"
         yield from (f"    {mismatch}" for mismatch in worst)

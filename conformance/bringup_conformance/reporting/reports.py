@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bringup_conformance.cases import Unsupported
 from bringup_conformance.execution.spent import NOTHING, Spent
 from bringup_conformance.oracle.verdict import merged
+from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.failures import suite_version
 from bringup_conformance.reporting.results import Result
 
@@ -80,6 +82,12 @@ class Failure:
         return int(self.document["nodes"])
 
     @property
+    def case(self) -> Mapping[str, Any]:
+        """The case as it was met."""
+        found: Mapping[str, Any] = self.document["case"]
+        return found
+
+    @property
     def shown(self) -> Mapping[str, Any]:
         """The smallest form of the case known."""
         found: Mapping[str, Any] = self.document.get("reduced") or self.document["case"]
@@ -113,8 +121,10 @@ class Report:
     only: the selection, if not every case was wanted.  tallies: by (level, op, dtype), whole
     programs by the dtype of their first output.  failures: the smallest first.  rules: by id.
     reduced: why the run is not whole, such as a selection or a time budget; empty if it is.
-    in_part: the levels of which it left something out.
-    interrupted: whether someone stopped it.
+    in_part: the levels of which it left something out.  left: units that are not whole.
+    interrupted: whether someone stopped it.  notes: what else there is to know of the run.
+    few_kernels: whether cases have few kernels, since the device compiles slowly.
+    date: when it began, in UTC.  command: the command line that began it.
     environment: see the function of this name.  results: every case, in the order of the suite.
     findings: what came of what was expected, if anything was.  spent: what its programs cost the
     device.
@@ -131,9 +141,14 @@ class Report:
     rules: dict[str, RuleTally] = field(default_factory=dict)
     reduced: list[str] = field(default_factory=list)
     in_part: list[str] = field(default_factory=list)
+    left: int = 0
     environment: dict[str, Any] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
     interrupted: bool = False
+    notes: list[str] = field(default_factory=list)
+    few_kernels: bool = False
+    date: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    command: list[str] = field(default_factory=list)
     findings: Findings | None = None
     spent: Spent = NOTHING
 
@@ -188,6 +203,11 @@ class Report:
             "suite": suite_version(),
             "only": self.only,
             "in_part": self.in_part,
+            "left": self.left,
+            "notes": self.notes,
+            "few_kernels": self.few_kernels,
+            "date": self.date,
+            "command": self.command,
             "costs": {
                 "cases": round(sum(result.seconds for result in self.results), 6),
                 **self.spent.to_json(),
@@ -205,7 +225,5 @@ class Report:
 
     def write(self, folder: Path) -> Path:
         """Write all of it as ``report.json``; returns its path.  Raises OSError."""
-        path = folder / "report.json"
         text = json.dumps(self.whole(), indent=1, ensure_ascii=False)
-        path.write_text(text + "\n", encoding="utf-8")
-        return path
+        return failures.put(folder / "report.json", text + "\n")

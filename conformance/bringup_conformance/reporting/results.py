@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bringup_conformance.cases import Check, Outcome, Problem, Status
 from bringup_conformance.execution.spent import NOTHING, Spent
-from bringup_conformance.oracle.verdict import Verdict
+from bringup_conformance.oracle.verdict import Mismatch, Verdict
 from bringup_conformance.reporting.failures import Run, document
 
 
@@ -60,6 +61,49 @@ class Result:
             "rules": list(self.rules),
             "seconds": round(self.seconds, 6),
         }
+
+    def to_journal(self) -> dict[str, Any]:
+        """All of it as plain data, which `from_journal` reads."""
+        plain = asdict(self.verdict)
+        problem = self.problem
+        return {
+            **{name: getattr(self, name) for name in _PLAIN},
+            "rules": list(self.rules),
+            "verdict": {name: value for name, value in plain.items() if value},
+            "problem": None if problem is None else asdict(problem),
+            "document": self.document,
+            "spent": {name: value for name, value in asdict(self.spent).items() if value},
+        }
+
+    @classmethod
+    def from_journal(cls, data: Mapping[str, Any]) -> Result:
+        """Read `to_journal`'s data.  Raises KeyError or TypeError if it is none."""
+        problem = data["problem"]
+        if problem is not None:
+            rules = tuple(problem["rules"])
+            problem = Problem(
+                **{**problem, "verdict": _verdict(problem["verdict"]), "rules": rules}
+            )
+        return cls(
+            **{name: data[name] for name in _PLAIN},
+            rules=tuple(data["rules"]),
+            verdict=_verdict(data["verdict"]),
+            problem=problem,
+            document=data["document"],
+            spent=Spent(**data["spent"]),
+        )
+
+    def with_document(self, document: dict[str, Any]) -> Result:
+        """The same with another document."""
+        return replace(self, document=document)
+
+
+_PLAIN = ("name", "level", "op", "dtype", "seconds")
+
+
+def _verdict(data: Mapping[str, Any]) -> Verdict:
+    mismatches = tuple(map(Mismatch.from_json, data.get("mismatches", ())))
+    return Verdict(**{**data, "mismatches": mismatches, "ulps": tuple(data.get("ulps", ()))})
 
 
 def lost(place: Place, problem: Problem, run: Run) -> Result:

@@ -14,6 +14,7 @@ import numpy as np
 
 from bringup.backend.capabilities import Numerics
 from bringup.dtypes import DType
+from bringup.graph.printer import print_graph
 from bringup_conformance.cases import Case
 from bringup_conformance.execution.running import made_inputs
 from bringup_conformance.oracle.bounds import analyse
@@ -25,11 +26,7 @@ from bringup_conformance.reporting.failures import case_from_json, case_to_json
 _MOST = 600
 _PER_LINE = 8
 
-_INLINE = '''"""{title}
-
-{what}
-Run it on the device it was met on, or on another: python FILE [DEVICE]
-"""
+_INLINE = '''"""A failure of the suite, alone, on its device or another: python FILE [DEVICE]"""
 
 import sys
 
@@ -40,9 +37,9 @@ from bringup.graph.parser import parse_graph
 from bringup.ops.table import find
 from bringup_conformance import DeviceTarget
 
-IR = """
-{ir}
-"""
+FAILURE = {failure}
+
+IR = {ir}
 
 
 def array(dtype, shape, words):
@@ -62,6 +59,7 @@ OUTPUTS = [
 
 
 def main():
+    print(FAILURE)
     device = DeviceTarget.named(sys.argv[1] if len(sys.argv) > 1 else {backend!r})
     program = device.compile(parse_graph(IR, find), fuse={fused}, skip=frozenset({skip!r}))
     for inputs in CALLS:
@@ -85,11 +83,7 @@ def main():
 sys.exit(main())
 '''
 
-_BY_RECIPES = '''"""{title}
-
-{what}
-Run it on the device it was met on, or on another: python FILE [DEVICE]
-"""
+_BY_RECIPES = '''"""A failure of the suite, alone, on its device or another: python FILE [DEVICE]"""
 
 import json
 import sys
@@ -98,12 +92,13 @@ from bringup_conformance import DeviceTarget
 from bringup_conformance.execution.running import attempt
 from bringup_conformance.reporting.failures import case_from_json
 
-CASE = r"""
-{case}
-"""
+FAILURE = {failure}
+
+CASE = {case}
 
 
 def main():
+    print(FAILURE)
     device = DeviceTarget.named(sys.argv[1] if len(sys.argv) > 1 else {backend!r})
     case = case_from_json(json.loads(CASE))
     _, problem = attempt(device, case, fuse={fused}, skip=frozenset({skip!r}))
@@ -125,21 +120,28 @@ def script(document: Mapping[str, Any]) -> str:
     form = document.get("reduced") or document["case"]
     problem = form.get("problem") or document["problem"]
     case = case_from_json(form)
+    # Files of failures are passed on, and what they say is data: no text of theirs is put into
+    # Python but as the literal of a string.
+    title = f"{case.name} on {document['backend']}: {problem['kind']}."
     common = {
-        "title": f"{case.name} on {document['backend']}: {problem['kind']}.",
-        "what": problem["what"].replace("\\", "\\\\").replace('"""', "'''"),
+        "failure": _literal(f"{title}\n{problem['what']}"),
         "backend": document["backend"],
-        "fused": problem["fused"],
+        "fused": bool(problem["fused"]),
         "skip": sorted(document["options"]["skip"]),
     }
     if not _fits(case, problem):
         text = json.dumps(case_to_json(case), indent=1)
-        return _BY_RECIPES.format(case=text, **common)
+        return _BY_RECIPES.format(case=_literal(text), **common)
     calls = [made_inputs(case, number) for number in range(int(problem["data_set"]) + 1)]
     return _INLINE.format(
-        ir=form["ir"].replace("\\", "\\\\"), calls=_calls(case, calls),
+        ir=_literal(print_graph(case.graph)), calls=_calls(case, calls),
         outputs=_outputs(case, calls[-1]), **common,
     )  # fmt: skip
+
+
+def _literal(text: str) -> str:
+    """A Python expression for a text, a line for each of its lines."""
+    return "".join(["(", *(f"\n    {line!r}" for line in text.splitlines(keepends=True)), "\n)"])
 
 
 def _fits(case: Case, problem: Mapping[str, Any]) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
@@ -21,12 +23,19 @@ from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reporting import roots, views
 from bringup_conformance.reporting.compare import Comparison
 from bringup_conformance.reporting.documents import Document, document_of
+from bringup_conformance.reporting.plain import visible
 from bringup_conformance.reporting.reports import Failure, Report
 from bringup_conformance.reporting.roots import Root
 from bringup_conformance.reporting.views import Row
 
 #: Failures that are shown whole; the others are in their files.
 MOST_SHOWN = 5
+#: Other failures of one cause that are named.
+MOST_NAMED = 6
+#: Rows of tables that are shown unless more is asked for.
+MOST_ROWS = 20
+#: Seconds between lines of progress where there is no terminal.
+EVERY = 10.0
 #: Lines of a program that are shown.
 MOST_LINES = 16
 #: Causes that are named; the page names all.
@@ -39,49 +48,148 @@ _STYLES = {"ok": "green", "FAIL": "bold red", "no": "yellow"}
 
 
 @contextmanager
-def bar(console: Console) -> Iterator[OnProgress]:
-    """A progress bar while a run is under way."""
-    columns = (
-        BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"),
-    )  # fmt: skip
-    with Bar(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=None)
+def progress(level: str, as_json: bool = False) -> Iterator[OnProgress]:
+    """How far a run is, on a terminal as a bar, elsewhere in lines on standard error."""
+    console = Console(stderr=as_json)
+    if console.is_terminal:
+        with bar(console, level) as show:
+            yield show
+    else:
+        with lines(Console(stderr=True)) as show:
+            yield show
+
+
+@contextmanager
+def bar(console: Console, level: str) -> Iterator[OnProgress]:
+    """A progress bar while a run is under way; failures stand above it as they come.
+
+    Until the first report of it the level is planned.
+    """
+    count = TextColumn("{task.fields[count]}")
+    columns = (BarColumn(), count, TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Bar(*columns, console=console, transient=True) as shown:
+        task = shown.add_task(f"level {level}", total=None, count="planning")
+        clock = _Clock()
 
         def show(at: Progress) -> None:
+            if at.news:
+                _line(shown.console, at.news, "bold red")
             failed = f"{at.failed} failed  " if at.failed else ""
-            doing = "  ".join(at.jobs) or at.doing
-            progress.update(task, completed=at.done, total=at.total, description=f"{failed}{doing}")
+            left = clock.left(at)
+            about = f"about {left} left  " if left else ""
+            doing = visible("  ".join(at.jobs) or at.doing)
+            shown.update(
+                task,
+                completed=at.done,
+                total=at.total,
+                count=f"{at.done}/{at.total} {at.counted}",
+                description=f"{failed}{about}{doing}",
+            )
 
         yield show
 
 
-def show_report(console: Console, report: Report, folder: Path | None = None) -> None:
-    """Failures, one of each cause first; then a table for each kind of op, what to do next, the
-    ladder of levels, and the sum of it.
+@contextmanager
+def lines(console: Console, every: float = EVERY) -> Iterator[OnProgress]:
+    """A line for each failure as it comes, and one each few seconds that says how far the run is.
 
-    folder: where its files are, if they were written.
+    every: seconds.
+    """
+    clock, last, over = _Clock(), list[Progress](), threading.Event()
+
+    def show(at: Progress) -> None:
+        last[:] = [at]
+        clock.left(at)
+        if at.news:
+            _line(console, at.news)
+
+    def tell() -> None:
+        while not over.wait(every):
+            for at in last:
+                _line(console, clock.told(at))
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield show
+    finally:
+        over.set()
+        teller.join()
+
+
+class _Clock:
+    """Tells how long a run has taken, and how long it will take."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._first: Progress | None = None
+
+    def left(self, at: Progress) -> str:
+        """The time left at the rate of what was done; empty while nothing is."""
+        if self._first is None or at.total != self._first.total or at.done < self._first.done:
+            self._first, self._start = at, time.monotonic()  # what an earlier run did is no work
+        done = at.done - self._first.done
+        if not done or at.done >= at.total:
+            return ""
+        return _duration((time.monotonic() - self._start) / done * (at.total - at.done))
+
+    def told(self, at: Progress) -> str:
+        """All of it in one line."""
+        left = self.left(at)
+        parts = [
+            f"{at.done} of {at.total} {at.counted}",
+            f"{at.failed} failed",
+            f"{_duration(time.monotonic() - self._start)} elapsed",
+            f"about {left} left" if left else "",
+            "  ".join(at.jobs) or at.doing,
+        ]
+        return ", ".join(filter(None, parts))
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def show_report(
+    console: Console, report: Report, folder: Path | None = None, *, verbose: bool = False
+) -> None:
+    """Tables, what is unsupported, rules, costs and the ladder of levels; then failures, of one
+    cause together, what to do next, and the sum of it.
+
+    folder: where its files are, if they were written.  verbose: tables of ops though they are long.
     """
     document = document_of(report)
     causes = roots.roots(document.failures, document.excused)
-    _show_failures(console, report, causes)
-    for kind, rows in views.by_kind(document):
-        _show_kind(console, kind, rows)
+    tables = views.by_kind(document)
+    count = sum(len(rows) for _, rows in tables)
+    if verbose or count <= MOST_ROWS:
+        for kind, rows in tables:
+            _show_kind(console, kind, rows)
+    else:
+        _line(console, f"{count} ops and areas: tables with -v, and in the report")
     for op, reason, names in views.unsupported(document):
         _line(console, f"unsupported: {_named(op, names)}: {reason}", "yellow")
     _show_rules(console, document)
     for text in costs(document.whole):
         _line(console, text)
     _line(console, " · ".join(map(str, views.ladder(document))))
-    if report.reduced:
-        _line(console, f"reduced, so it certifies nothing: {'; '.join(report.reduced)}", "yellow")
-    for text in next_steps(report, causes):
-        _line(console, text, "bold")
-    _line(console, _sum(report), "bold green" if report.ok else "bold red")
     compared = sum(t.compared for t in report.tallies.values())
     open_ = sum(t.open for t in report.tallies.values())
     if compared:
         share = views.share(open_, compared)
         _line(console, f"{compared:,} elements compared; {share} have no bound")
+    if report.failures:
+        _line(console)
+    _show_failures(console, report, causes)
+    if report.reduced:
+        _line(console, f"reduced, so it certifies nothing: {'; '.join(report.reduced)}", "yellow")
+    for text in report.notes:
+        _line(console, f"note: {text}", "yellow")
+    for text in next_steps(report, causes, folder):
+        _line(console, text, "bold")
+    _line(console, _sum(report), "bold green" if report.ok else "bold red")
     if folder is not None:
         _line(console, f"report: {folder / 'report.html'}", "cyan")
 
@@ -95,8 +203,11 @@ def _sum(report: Report) -> str:
     )
 
 
-def next_steps(report: Report, causes: Sequence[Root]) -> list[str]:
-    """The next best thing to do: mend what most failures share, or climb."""
+def next_steps(report: Report, causes: Sequence[Root], folder: Path | None = None) -> list[str]:
+    """The next best thing to do: mend what most failures share, or run what is left, or climb.
+
+    folder: of the report.
+    """
     if causes:
         first, best = causes[0], report.failures[causes[0].failures[0]]
         many, all_ = len(first.failures), len(report.failures)
@@ -107,6 +218,8 @@ def next_steps(report: Report, causes: Sequence[Root]) -> list[str]:
             verb = "explain" if best.shown["ir"] else "replay"
             lines.append(f"  conformance {verb} {shlex.quote(str(best.file))}")
         return lines
+    if report.left and folder is not None:
+        return [f"next: conformance run --resume {shlex.quote(str(folder))}"]
     step = views.climb(report.whole())
     return [f"next: {step}"] if step else []
 
@@ -129,17 +242,24 @@ def _show_rules(console: Console, document: Document) -> None:
 
 
 def _show_failures(console: Console, report: Report, causes: Sequence[Root]) -> None:
-    """The best to begin with of each cause, then the smallest of the rest."""
-    heads = [root.failures[0] for root in causes][:MOST_SHOWN]
-    rest = [n for n in range(len(report.failures)) if n not in heads]
-    shown = [*heads, *rest][:MOST_SHOWN]
+    """The best to begin with of each cause, with the names of the others; then the smallest of the
+    rest.
+    """
+    others = {root.failures[0]: root for root in causes[:MOST_SHOWN]}
+    grouped = {n for root in others.values() for n in root.failures}
+    rest = [n for n in range(len(report.failures)) if n not in grouped]
+    shown = [*others, *rest][:MOST_SHOWN]
     for n in shown:
-        _show_failure(console, report.failures[n])
-    if len(report.failures) > len(shown):
-        _line(console, f"… and {len(report.failures) - len(shown):,} more failures\n")
+        root = others.get(n)
+        same = [] if root is None else [report.failures[m].case["name"] for m in root.failures[1:]]
+        _show_failure(console, report.failures[n], str(root), same)
+    left = len(report.failures) - len(grouped.union(shown))
+    if left:
+        _line(console, f"… and {left:,} more failures\n")
 
 
-def _show_failure(console: Console, failure: Failure) -> None:
+def _show_failure(console: Console, failure: Failure, cause: str, same: Sequence[str]) -> None:
+    """One failure.  same: names of others that may come of its cause."""
     summary = failure.to_json()
     mode = f"{summary['mode']}, " if summary["program"] else ""
     _line(console, f"FAIL {summary['name']} ({mode}{summary['kind']})", "bold red")
@@ -155,12 +275,18 @@ def _show_failure(console: Console, failure: Failure) -> None:
         _line(console, f"  {text}", "red")
     if summary["guilty"]:
         _line(console, f"right without: {', '.join(summary['guilty'])}")
-    cause = failure.document.get("cause")
-    if cause:
-        _line(console, f"guilty: {Cause.from_json(cause).title}")
+    if failure.document.get("alone"):
+        _line(console, f"in a process of its own: {failure.document['alone']}", "yellow")
+    found = failure.document.get("cause")
+    if found:
+        _line(console, f"guilty: {Cause.from_json(found).title}")
     for verb in ("explain", "replay") if summary["program"] else ("replay",):
         if summary["file"]:
             _line(console, f"conformance {verb} {shlex.quote(summary['file'])}", "cyan")
+    if same:
+        names = ", ".join(same[:MOST_NAMED])
+        more = f", … {len(same) - MOST_NAMED:,} more" if len(same) > MOST_NAMED else ""
+        _line(console, f"{len(same):,} more by the same cause, {cause}: {names}{more}")
     _line(console)
 
 
@@ -249,11 +375,12 @@ def show_rules(found: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _line(console: Console, text: str = "", style: str = "") -> None:
-    console.print(Text(text, style=style), soft_wrap=True)
+    console.print(Text(visible(text), style=style), soft_wrap=True)
 
 
 def _table(console: Console, head: Sequence[str], body: Sequence[Sequence[str]]) -> None:
     """A table; on a terminal too narrow for it, its columns in parts."""
+    body = [[visible(cell) for cell in row] for row in body]
     if not console.is_terminal:
         output.table(head, body, console)
         _line(console)

@@ -22,7 +22,8 @@ from bringup_conformance.cases import Case, Check, NotOffered, Problem, Unsuppor
 from bringup_conformance.execution import levels
 from bringup_conformance.execution.expectations import CERTIFYING, Expectations, judged
 from bringup_conformance.execution.isolated import Isolated
-from bringup_conformance.execution.plan import Item, Plan, budget_of
+from bringup_conformance.execution.plan import FEW, Item, Plan, budget_of
+from bringup_conformance.execution.protocol import patience
 from bringup_conformance.execution.running import run_item
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget, Target, missing_from
@@ -32,13 +33,11 @@ from bringup_conformance.reporting import certificate
 from bringup_conformance.reporting.certificate import FILES, FORMAT, MANIFEST
 from bringup_conformance.reporting.declared import capabilities_of
 from bringup_conformance.reporting.environment import environment, plain
-from bringup_conformance.reporting.failures import case_to_json, suite_version
+from bringup_conformance.reporting.failures import TIMEOUT, case_to_json, suite_version
 from bringup_conformance.reporting.results import Result
 
 #: Cases that are run again if nobody says how many.
 SAMPLE = 200
-# Seconds that one of them may take in its process.
-_TIMEOUT = 600.0
 #: What a statement says of a device that must be so on the device at hand.
 _OF_DEVICE = ("product", "details")
 
@@ -58,10 +57,15 @@ class Certificate:
     expectations: Mapping[str, Any]
     root: str
 
+    @property
+    def few(self) -> bool:
+        """Whether its cases have few kernels."""
+        return bool(self.statement["budget"].get("together") == FEW)
+
     def plan(self) -> Plan:
         """What its cases are made for."""
         support = Support(partial(missing_from, self.capabilities))
-        seed, budget = self.statement["seed"], budget_of(self.capabilities)
+        seed, budget = self.statement["seed"], budget_of(self.capabilities, self.few)
         return Plan(self.capabilities, support, seed, budget)
 
 
@@ -114,7 +118,7 @@ def inconsistent(given: Certificate) -> list[str]:
         return found
     planned = list(items(given))
     found += _of_cases(given, planned) or _of_failures(given, planned)
-    if statement["budget"] != plain(budget_of(given.capabilities)):
+    if statement["budget"] != plain(budget_of(given.capabilities, given.few)):
         found.append("the statement's budget is not the one of the declared device")
     ladder = levels.ladder(statement["level"])
     if statement["counts"] != certificate.counts(given.rows, len(given.skips), ladder):
@@ -225,18 +229,23 @@ def sample(given: Certificate, count: int) -> set[str]:
 
 
 def rerun(
-    given: Certificate, target: Target, count: int, on_item: OnRerun | None = None
+    given: Certificate,
+    target: Target,
+    count: int,
+    on_item: OnRerun | None = None,
+    timeout: float = TIMEOUT,
 ) -> list[str]:
     """Run cases again on a device: which come out otherwise, a sentence each.
 
     count: how many, 0 for all; those that found something not offered are always among them.
+    timeout: seconds without a sign of life after which one hangs, as of a run.
     Verdicts must be equal to the last bit on a device that declares equal results for equal runs.
     Programs run in a process of their own where the device has a name to be opened by.
     """
     wanted = sample(given, count) | {skip["name"] for skip in given.skips}
     rows = {row["name"]: row for row in given.rows}
     found, done = [], 0
-    with _safe(target) as safe:
+    with _safe(target, patience(given.statement["level"], timeout)) as safe:
         for item in items(given):
             if item.name not in wanted or isinstance(item, Unsupported):
                 continue
@@ -250,8 +259,8 @@ def rerun(
     return found
 
 
-def _safe(target: Target) -> AbstractContextManager[Target]:
-    return Isolated(target, _TIMEOUT) if isinstance(target, DeviceTarget) else nullcontext(target)
+def _safe(target: Target, timeout: float) -> AbstractContextManager[Target]:
+    return Isolated(target, timeout) if isinstance(target, DeviceTarget) else nullcontext(target)
 
 
 def _differs(row: Mapping[str, Any] | None, item: Case | Check, target: Target) -> str:

@@ -235,4 +235,5 @@ def mismatch(m: Mapping[str, Any]) -> str:
     """One wrong element in one line."""
     place = f"output {m['output']}[{', '.join(map(str, m['index']))}]"
     bounds = "" if m["low"] == m["high"] else f" (allowed: {m['low']} … {m['high']})"
-    return f"{place} is {m['actual']}, not {m['expected']}{bounds}"
+    made = f", of {', '.join(m['operands'])}" if m.get("operands") else ""
+    return f"{place} is {m['actual']}, not {m['expected']}{bounds}{made}"

@@ -9,9 +9,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bringup_conformance.execution import pulse
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.generate.choices import Stream
@@ -19,8 +22,9 @@ from bringup_conformance.runtime.bench import Bench, Broken, facts_of
 from bringup_conformance.runtime.programs import Sample
 from bringup_conformance.runtime.variants import families
 
-# What a process may take, in seconds; far more than it needs.
+# What a process may take, in seconds, where nobody watches this one.
 _PATIENCE = 300.0
+_TICK = 0.5
 _RULES = ("cache.key-constant", "cache.key-operands", "cache.key-structure")
 
 
@@ -70,13 +74,26 @@ def start(name: str, seed: int, turn: int, caches: Path) -> subprocess.Popen[str
 
 
 def wait(process: subprocess.Popen[str]) -> str:
-    """What was wrong in another interpreter, or ""."""
-    try:
-        out, err = process.communicate(timeout=_PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        return f"it did not end in {_PATIENCE:.0f} s"
+    """What was wrong in another interpreter, or "".
+
+    That it computes is a sign of life of this process, which is watched in its place.
+    """
+    until = time.monotonic() + _PATIENCE
+    worked = pulse.used(process.pid) or 0.0
+    while True:
+        try:
+            out, err = process.communicate(timeout=_TICK)
+            break
+        except subprocess.TimeoutExpired:
+            if not pulse.is_watched() and time.monotonic() > until:
+                process.kill()
+                process.communicate()
+                return f"it did not end in {_PATIENCE:.0f} s"
+            now = pulse.used(process.pid)
+            if now is None or now > worked:
+                worked = now or 0.0
+                with pulse.doing("waiting"):
+                    continue
     if process.returncode != 0:
         last = (err.strip().splitlines() or ["nothing on standard error"])[-1]
         return f"it ended with status {process.returncode}: {last}"
@@ -84,6 +101,14 @@ def wait(process: subprocess.Popen[str]) -> str:
     return said
 
 
+def _end_with(parent: int) -> None:
+    """End this process when the one that started it is gone."""
+    while os.getppid() == parent:
+        time.sleep(_TICK)
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     # The last line of the output, whatever a backend prints before it.
     sys.stdout.write(json.dumps(run_here(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))) + "\n")

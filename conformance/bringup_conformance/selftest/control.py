@@ -75,6 +75,9 @@ class Control:
     def meets(self, backend: Backend) -> Sequence[int]:
         """Numbers of the items that meet something of what is planted, in order."""
         layers = list(_layers(backend))
+        if any(layer.host for layer in layers):
+            items = enumerate(self.items)
+            return [n for n, item in items if isinstance(item, Check) and item.host]
         if any(layer.ops is None for layer in layers):
             return range(len(self.items))
         ops = frozenset[str]().union(*(layer.ops or () for layer in layers))
@@ -83,7 +86,7 @@ class Control:
         graphs = [_changed(p.run, self._all("graphs")) for x in layers for p in x.own_passes]
         found = []
         for number, met in enumerate(self.met):
-            compiled = isinstance(self.items[number], Check) and bool(programs or kernels or graphs)
+            compiled = _compiles(self.items[number]) and bool(programs or kernels or graphs)
             if (
                 compiled
                 or not ops.isdisjoint(met.ops)
@@ -190,7 +193,7 @@ def clean_run(setting: Setting) -> Control:
         recorder.now = Met()
         # Checks count what stays alive, without what is kept here; and what compiles may show in
         # any of them.
-        if recorder.keeps and isinstance(item, Check):
+        if recorder.keeps and _compiles(item):
             recorder.keeps = False
             gc.collect()
             gc.freeze()
@@ -208,6 +211,11 @@ def clean_run(setting: Setting) -> Control:
             recorder.now.graphs |= first.graphs
     target.device.device.close()
     return made
+
+
+def _compiles(item: Case | Check) -> bool:
+    """Whether it is a check that may compile anything."""
+    return isinstance(item, Check) and not item.host
 
 
 _CONTROLS: dict[Setting, Control] = {}

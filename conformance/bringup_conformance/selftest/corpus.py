@@ -29,6 +29,7 @@ MODULES = (
     "indexing", "masks", "dtypes", "special", "integers", "reductions", "broadcasting", "gathers",
     "sorting", "convolution", "dots", "denormals", "casts",
     "fusion", "plans", "passes", "control", "randoms", "transfers", "donation", "caching", "errors",
+    "derivatives",
 )  # fmt: skip
 
 
@@ -69,7 +70,8 @@ class Planted(Backend):
 
     device: makes the device to hand out of the one that was opened.
     ops: functions that this changes, None if it may change anything.  programs: how it rewrites
-    what is compiled.  These two say what a case must meet to be run at all, see `Control.meets`.
+    what is compiled.  host: whether it changes what core does on the host alone.  These say what an
+    item must meet to be run at all, see `Control.meets`.
     """
 
     def __init__(
@@ -82,9 +84,11 @@ class Planted(Backend):
         after: Sequence[Callable[[Kernel], Kernel]] = (),
         ops: frozenset[str] | None = frozenset(),
         programs: Callable[[Program], Program] | None = None,
+        host: bool = False,
     ) -> None:
         self.inner = inner
         self.ops = ops
+        self.host = host
         self.programs = programs
         self.name = inner.name
         self._device = device

@@ -71,7 +71,7 @@ def capabilities(
     """The declaration of a device of that depth."""
     both = (row.name for row in all_ops() if _fits_kernels(row) or row.name in INDEXED)
     fused = list(both) if depth > 1 else []
-    control = [row.name for row in all_ops() if row.holds_graphs] if depth == 3 else []
+    control = ["while", "scan", "case"] if depth == 3 else []
     return Capabilities(
         ops=claims([*(row.name for row in _rows(depth)), *control], STORED),
         kernels=claims(fused, STORED),

@@ -100,7 +100,8 @@ class _Trial:
             return False
         self.end()
         if not self._settled:
-            kind, what = cause(self._process.exitcode or 0, "", late)
+            hangs = f"it was silent for {self._patience:g} s" if late else ""
+            kind, what = cause(self._process.exitcode or 0, "", hangs)
             self.row = replace(self.row, problem=kind, what=what)
         return True
 

@@ -11,11 +11,12 @@ import numpy as np
 from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.broadcasting import as_array, broadcast_shapes, convert, spread
+from bringup.api.creation import refuse_masked
 from bringup.api.elementwise import add, less, minimum, where
 from bringup.api.manipulation import concat, reshape
 from bringup.api.promotion import literal
 from bringup.dtypes import bool_, i32, i64, u64
-from bringup.errors import ArrayIndexError
+from bringup.errors import ArrayIndexError, OpTypeError
 from bringup.graph import user_location
 from bringup.records import record
 from bringup.runtime import transfer
@@ -69,6 +70,9 @@ def _is_data(item: Any) -> bool:
 def picks(type_: TensorType, key: Any) -> Picks:
     """Resolve a key that `is_advanced`.  Raises ArrayIndexError."""
     items = _without_masks(type_, key if isinstance(key, tuple) else (key,))
+    data = [n for n, item in enumerate(items) if not _is_plain(item)]
+    # As numpy counts: "..." stands between indices even where it stands for no dimension.
+    together = data[-1] - data[0] == len(data) - 1
     items = _without_dots(type_, items)
     slices: list[slice] = []
     found: dict[int, Index] = {}
@@ -86,11 +90,15 @@ def picks(type_: TensorType, key: Any) -> Picks:
             marks.append(len(sizes))
             slices.append(slice(None))
     # Indices side by side keep their place; otherwise their dimensions come first.
-    at = marks[0] if marks[0] == marks[-1] else 0
+    at = marks[0] if together else 0
     indices = _alike(list(found.values()), type_)
     shape = (*sizes[:at], *indices[0].shape, *sizes[at:])
     front = _sliced_before(items, at)
     return Picks(tuple(slices), tuple(found), indices, front, shape)
+
+
+def _is_plain(item: Any) -> bool:
+    return item is None or item is Ellipsis or isinstance(item, slice)
 
 
 def _sliced_before(items: Sequence[Any], at: int) -> int:
@@ -140,7 +148,21 @@ def _as_index(item: Any) -> Any:
         except ValueError:  # ragged
             made = np.empty(1, object)
         return made if made.size else made.astype(np.int64)
+    refuse_masked(item)
     return np.asarray(item) if isinstance(item, bool | np.bool_) else item
+
+
+def host_index(name: str, indices: Any) -> Host:
+    """Indices of Python or numpy as an array.  Raises OpTypeError for ragged ones."""
+    refuse_masked(indices)
+    try:
+        return np.asarray(indices)
+    except (ValueError, OverflowError):
+        raise OpTypeError(
+            f"{name}: indices {indices!r} are no array",
+            location=user_location(),
+            fix="give an integer, or nested lists of equal lengths",
+        ) from None
 
 
 def _width(item: Any) -> int:
@@ -151,12 +173,6 @@ def _width(item: Any) -> int:
 
 
 def _check_mask(type_: TensorType, mask: Index, start: int) -> None:
-    if not mask.ndim:
-        raise ArrayIndexError(
-            f"{type_} is indexed by a boolean mask without dimensions",
-            location=user_location(),
-            fix="for masks use where(mask, a, b); for a condition an if, or cond",
-        )
     wanted = type_.shape[max(start, 0) : max(start, 0) + mask.ndim]
     if tuple(mask.shape) != wanted:
         raise ArrayIndexError(
@@ -169,6 +185,38 @@ def _check_mask(type_: TensorType, mask: Index, start: int) -> None:
 
 def _seen(mask: Index) -> Host:
     return mask._host("how many are true in", _MASK_FIX) if isinstance(mask, Array) else mask
+
+
+def with_dimensions(x: Array, key: Any) -> tuple[Array, Any]:
+    """The array with a new dimension for each mask of no dimensions, and the key with masks of one
+    element in their place: ``x[True]`` is ``x[None]``, of which ``x[False]`` has no entry.
+    """
+    items = [_as_index(item) for item in (key if isinstance(key, tuple) else (key,))]
+    scalars = [
+        isinstance(item, Array | np.ndarray) and is_mask(item) and not item.ndim for item in items
+    ]
+    if not any(scalars):
+        return x, key
+    dots = items.index(Ellipsis) if any(item is Ellipsis for item in items) else len(items)
+    shape = list(x.shape)
+    for n in range(len(items)):
+        if scalars[n] and n < dots:
+            shape.insert(_used(items[:n], scalars[:n]), 1)
+    for n in reversed(range(len(items))):
+        if scalars[n] and n > dots:
+            shape.insert(len(shape) - _used(items[n + 1 :], scalars[n + 1 :]), 1)
+    new = [
+        reshape(as_array(item), (1,)) if scalar and isinstance(item, Array)
+        else np.reshape(item, (1,)) if scalar
+        else item
+        for item, scalar in zip(items, scalars, strict=True)
+    ]  # fmt: skip
+    return reshape(x, shape), tuple(new)
+
+
+def _used(items: Sequence[Any], scalars: Sequence[bool]) -> int:
+    """Dimensions of the array with new ones that items of a key stand for."""
+    return sum(1 if new else _width(item) for item, new in zip(items, scalars, strict=True))
 
 
 # -- integers --------------------------------------------------------------------------------------
@@ -214,7 +262,8 @@ def from_start(index: Index, dim: int, type_: TensorType) -> Index:
                 location=user_location(),
                 fix=f"use {-size} … {size - 1}" if size else "the dimension is empty",
             )
-        return np.where(index < 0, index + index.dtype.type(0) + size, index).astype(np.int64)
+        index = index.astype(np.int64)  # first: a narrow dtype does not hold the size
+        return np.where(index < 0, index + size, index)
     if not size and index.size:
         raise ArrayIndexError(
             f"dimension {dim} of {type_} is empty: no index is in range",
@@ -241,11 +290,12 @@ def _alike(indices: list[Index], type_: TensorType) -> tuple[Index, ...]:
     if all(isinstance(index, np.ndarray) for index in indices):
         return tuple(np.broadcast_to(np.asarray(index), shape) for index in indices)
     if len(indices) > 1:
-        indices = [_signed(index) for index in indices]
+        indices = [signed(index) for index in indices]
     return tuple(spread(as_array(index), shape) for index in indices)
 
 
-def _signed(index: Index) -> Array:
+def signed(index: Index) -> Array:
+    """Indices as i64; those of u64 that it does not hold stay beyond every size."""
     index = as_array(index)
     if index.dtype is u64:
         index = minimum(index, 2**62)

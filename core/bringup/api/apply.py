@@ -10,10 +10,30 @@ from bringup.api import engine, place
 from bringup.api.array import Array
 from bringup.api.place import OpenDevice
 from bringup.errors import OpTypeError
-from bringup.graph import Graph, Literal, Operation, Value, replay, user_location
-from bringup.ops.table import OpDef, lookup
+from bringup.graph import (
+    Graph,
+    Instr,
+    Literal,
+    Operation,
+    Value,
+    has_effects,
+    rebuild,
+    replay,
+    user_location,
+)
+from bringup.ops.table import Kind, OpDef, lookup
+from bringup.passes.base import deep
 from bringup.tracing.context import Trace, Traced, current
-from bringup.tracing.lazy import MAX_PENDING, Leaf, Node, Scalar, Source, count, filled, record
+from bringup.tracing.lazy import (
+    Leaf,
+    Node,
+    Scalar,
+    Source,
+    filled,
+    groups,
+    overdue,
+    record,
+)
 
 _NO_ATTRS: Mapping[str, Any] = {}
 
@@ -83,7 +103,16 @@ def inline(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
         trace.builder.location = user_location()
         outputs = replay(graph, builder=trace.builder, arguments=values)
         return [staged(trace, value) for value in outputs]
+    if any(isinstance(instr.op, OpDef) and instr.op.holds_graphs for instr in graph.instrs):
+        # Nobody differentiates what is recorded, and rules would keep equal programs apart.
+        graph = deep(_without_calls)(graph)
     device = _common_device(arrays) or place.get()
+    if any(has_effects(instr.op, instr.attrs) for instr in graph.instrs):
+        # Nobody may ever look at a result of it.
+        buffers = [array._concrete("an operand")._buffer for array in arrays]
+        made = engine.run_graph(graph, buffers, device)
+        pairs = zip(graph.outputs, made, strict=True)
+        return [Array(v.type, device, buffer) for v, buffer in pairs]
     table: dict[Value, Source] = {
         value: source(array) for value, array in zip(graph.inputs, arrays, strict=True)
     }
@@ -95,10 +124,27 @@ def inline(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
         nodes = record(instr.op, operands, instr.attrs, instr.location)
         table.update(zip(instr.results, nodes, strict=True))
     shown: dict[Value, Array] = dict(zip(graph.inputs, arrays, strict=True))
+    new: list[Node] = []
     for value in graph.outputs:
         if value not in shown:
-            shown[value] = _show(table[value], device)
+            shown[value] = array = _show(table[value], device)
+            assert isinstance(array._node, Node)
+            new.append(array._node)
+    # All at once: they share most of what they wait for.
+    if new and overdue(max(new, key=lambda node: node.bound)):
+        engine.evaluate(new, device)
     return [shown[value] for value in graph.outputs]
+
+
+def _without_calls(graph: Graph) -> Graph:
+    """`graph` with the bodies of calls in their places."""
+
+    def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        if instr.op.name != "call":
+            return None
+        return replay(instr.attrs["body"], arguments=operands)
+
+    return rebuild(graph, rewrite)
 
 
 def source(array: Array) -> Leaf | Node:
@@ -155,7 +201,17 @@ def _defer(
             raise _two_devices(device, operand.device)
     if device is None:
         device = place.get()
-    return [_show(node, device) for node in record(op, tuple(sources), attrs)]
+    nodes = record(op, tuple(sources), attrs)
+    arrays = [_show(node, device) for node in nodes]
+    if op.kind in (Kind.CONTROL, Kind.COMPOSITE) and has_effects(op, attrs):
+        engine.evaluate(nodes, device)  # nobody may ever look
+        return arrays
+    if overdue(nodes[-1]):
+        for group in groups(nodes[-1]):
+            engine.evaluate(group, device)
+        for node in nodes:
+            node.weight = 1
+    return arrays
 
 
 def _on_parts(
@@ -174,11 +230,6 @@ def _show(node: Source, device: OpenDevice) -> Array:
     assert isinstance(node, Node)
     array = Array(node.type, device, None, node)
     node.array = weakref.ref(array)
-    if node.bound > MAX_PENDING:
-        # The bound is high; what is counted replaces it.
-        node.weight = count(node, MAX_PENDING)
-        if node.weight > MAX_PENDING:
-            engine.evaluate([node], device)
     return array
 
 

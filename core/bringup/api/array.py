@@ -8,39 +8,58 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from bringup.api import engine, place
+from bringup.api.boundary import guarded_methods, hide
 from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
 from bringup.dtypes import DType
-from bringup.errors import ArrayIndexError, ConversionError, DeviceError, TraceError
+from bringup.errors import (
+    ArrayIndexError,
+    ConversionError,
+    DeviceError,
+    OpTypeError,
+    TraceError,
+)
 from bringup.graph import user_location
 from bringup.runtime import transfer
 from bringup.tracing.context import Traced
 from bringup.tracing.lazy import Leaf, Node
 from bringup.types import TensorType
 
+if TYPE_CHECKING:
+    from bringup.api.promotion import Operand
+
 Host = np.ndarray[Any, Any]
 Scalar = bool | int | float
 
 
-def _binary(name: str) -> Callable[[Array, Any], Array]:
+def _binary(name: str) -> Callable[[Array, Operand], Array]:
     def method(self: Array, other: Any) -> Array:
         if not isinstance(other, _EITHER):
-            return NotImplemented  # type: ignore[no-any-return]
-        result: Array = getattr(_elementwise, name)(self, other)
+            return _foreign(name, other, self)  # type: ignore[no-any-return]
+        try:
+            result: Array = getattr(_elementwise, name)(self, other)
+        except Exception as error:
+            hide(error, name)
+            raise
         return result
 
     return method
 
 
-def _reflected(name: str) -> Callable[[Array, Any], Array]:
+def _reflected(name: str) -> Callable[[Array, Operand], Array]:
     def method(self: Array, other: Any) -> Array:
         if not isinstance(other, _EITHER):
-            return NotImplemented  # type: ignore[no-any-return]
-        result: Array = getattr(_elementwise, name)(other, self)
+            return NotImplemented if name in ("add", "multiply") else _foreign(name, other, self)
+        try:
+            result: Array = getattr(_elementwise, name)(other, self)
+        except Exception as error:
+            hide(error, name)
+            raise
         return result
 
     return method
 
 
+@guarded_methods
 class Array:
     """An immutable n-dimensional array on one device, made by `asarray` and by operations.
 
@@ -82,7 +101,7 @@ class Array:
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):  # probes by protocols, and slots not filled yet
                 raise AttributeError(f"Array has no attribute {name!r}")
-            raise _text.missing(self, name, _info.namespace(None))
+            raise _names.missing_attribute(self, str(self.type), name)
 
     # ---- what is known without looking
 
@@ -255,7 +274,7 @@ class Array:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ConversionError(
+            raise OpTypeError(
                 f"{self._type} is 0-d and has no length",
                 location=user_location(),
                 fix="use x.size",
@@ -265,7 +284,7 @@ class Array:
     def __iter__(self) -> Iterator[Array]:
         """The entries of the first dimension."""
         if not self.shape:
-            raise ConversionError(
+            raise OpTypeError(
                 f"{self._type} is 0-d and cannot be iterated over",
                 location=user_location(),
                 fix="use x.item()",
@@ -359,11 +378,13 @@ class Array:
         """
         return _indexing.getitem(self, key)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        raise _indexing.immutable(self, key)
+    if not TYPE_CHECKING:  # a checker shall find assignments to elements
 
-    def __delitem__(self, key: Any) -> None:
-        raise _indexing.undeletable(self, key)
+        def __setitem__(self, key: Any, value: Any) -> NoReturn:
+            raise _indexing.immutable(self, key)
+
+        def __delitem__(self, key: Any) -> NoReturn:
+            raise _indexing.undeletable(self, key)
 
     @property
     def at(self) -> _indexing.At:
@@ -374,7 +395,15 @@ class Array:
         """
         return _indexing.At(self)
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        raise OpTypeError(
+            f"{self._type} is not hashable: == compares the elements",
+            location=user_location(),
+            fix="use id(x) as the key, or x.tolist() for the values",
+        )
+
+    def __round__(self, ndigits: int | None = None) -> Array:
+        return _elementwise.round(self, 0 if ndigits is None else ndigits)
 
     # ---- operators
 
@@ -421,17 +450,21 @@ class Array:
     __gt__ = _binary("greater")
     __ge__ = _binary("greater_equal")
 
-    def __divmod__(self, other: Any) -> tuple[Array, Array]:
+    def __divmod__(self, other: Operand) -> tuple[Array, Array]:
         return self // other, self % other
 
     def __rdivmod__(self, other: Any) -> tuple[Array, Array]:
         return other // self, other % self
 
-    def __matmul__(self, other: Any) -> Array:
-        return _linear.matmul(self, other) if isinstance(other, _EITHER) else NotImplemented
+    def __matmul__(self, other: Operand) -> Array:
+        if not isinstance(other, _EITHER):
+            return _foreign("matmul", other, self)
+        return _linear.matmul(self, other)
 
-    def __rmatmul__(self, other: Any) -> Array:
-        return _linear.matmul(other, self) if isinstance(other, _EITHER) else NotImplemented
+    def __rmatmul__(self, other: Operand) -> Array:
+        if not isinstance(other, _EITHER):
+            return _foreign("matmul", other, self)
+        return _linear.matmul(other, self)
 
 
 #: What to do instead of handing a traced array to numpy.
@@ -439,7 +472,23 @@ _NOT_NUMPY = (
     "use bringup's functions, and bringup.asarray(a)[i] to index an array of numpy's;"
     " or make the argument static"
 )
+_NO_OPERANDS = (list, tuple, str, bytes, dict, set, frozenset, type(None))
 _EITHER = (Array, bool, int, float, complex, np.ndarray, np.generic)
+
+
+def _foreign(name: str, other: Any, x: Array) -> Any:
+    """NotImplemented, so that Python asks the other operand; an error for one that has no answer.
+
+    Lists to be repeated, or to be extended by rows, are Python's own affair.
+    """
+    repeated = name == "multiply" and not x.shape and x.dtype.is_integer
+    if name in ("equal", "not_equal") or repeated or not isinstance(other, _NO_OPERANDS):
+        return NotImplemented
+    raise OpTypeError(
+        f"{name}: an array or a number is needed, not {type(other).__name__}",
+        location=user_location(),
+        fix="make an array of it with asarray(…)" if isinstance(other, list | tuple) else None,
+    )
 
 
 def _scalar(host: Host) -> Scalar:
@@ -483,6 +532,7 @@ from bringup.api import indexing as _indexing  # noqa: E402
 from bringup.api import info as _info  # noqa: E402
 from bringup.api import linear as _linear  # noqa: E402
 from bringup.api import manipulation as _manipulation  # noqa: E402
+from bringup.api import names as _names  # noqa: E402
 from bringup.api import reductions as _reductions  # noqa: E402
 from bringup.api import text as _text  # noqa: E402
 from bringup.api import ufuncs as _ufuncs  # noqa: E402

@@ -8,7 +8,7 @@ from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.broadcasting import as_array, common_shape, convert, fit, spread
 from bringup.api.manipulation import reshape
-from bringup.api.promotion import DEFAULT_FLOAT, common
+from bringup.api.promotion import DEFAULT_FLOAT, Operand, common
 from bringup.dtypes import DType, Precision, bool_
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
@@ -16,12 +16,12 @@ from bringup.types import TensorType
 
 
 def attention(
-    query: Array,
-    key: Array,
-    value: Array,
+    query: Operand,
+    key: Operand,
+    value: Operand,
     *,
-    mask: Array | None = None,
-    bias: Array | None = None,
+    mask: Operand | None = None,
+    bias: Operand | None = None,
     causal: bool = False,
     scale: float | None = None,
     precision: Precision = "highest",
@@ -57,7 +57,7 @@ def attention(
     return apply("attention", arrays, attrs)
 
 
-def _hidden(mask: Array | None, bias: Array | None, dtype: DType, rank: int) -> Array | None:
+def _hidden(mask: Operand | None, bias: Operand | None, dtype: DType, rank: int) -> Array | None:
     """What is added to the scores."""
     added = None if bias is None else _raised(convert(as_array(bias), dtype), rank)
     if mask is None:

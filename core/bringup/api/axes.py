@@ -1,45 +1,110 @@
-"""Axis arguments: normalised, checked, explained."""
+"""Arguments that are no arrays: normalised, checked, explained.
+
+Each function takes the name of the caller, and what it calls the argument, for its error.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from bringup.errors import OpTypeError
+import numpy as np
+
+from bringup.errors import AxisError, BringupError, OpTypeError
 from bringup.graph import user_location
 
 
 def integer_of(name: str, what: str, value: int) -> int:
     """An int, numpy's included.  Raises OpTypeError, which calls the argument `what`."""
     try:
-        return operator.index(value)
+        found = operator.index(value)
     except TypeError:
         raise OpTypeError(
             f"{name}: {what} {value!r} is no integer", location=user_location(), fix="use an int"
         ) from None
+    if not -(2**63) <= found < 2**63:
+        raise OpTypeError(
+            f"{name}: {what} is an integer of {found.bit_length()} bits",
+            location=user_location(),
+            fix="use an int of 64 bits",
+        )
+    return found
+
+
+def number_of(name: str, what: str, value: Any) -> float:
+    """A float, numpy's and 0-d arrays included.  Raises OpTypeError."""
+    try:
+        if isinstance(value, str | bytes):  # float() would read it
+            raise TypeError("it is a text")
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, BringupError):
+            raise
+        raise OpTypeError(
+            f"{name}: {what} {value!r} is no number: {error}",
+            location=user_location(),
+            fix="use a float",
+        ) from None
+
+
+def flag_of(name: str, what: str, value: Any) -> bool:
+    """A bool, from whatever Python takes for one value.  Raises OpTypeError."""
+    if isinstance(value, bool | int | float | np.bool_) or value is None:
+        return bool(value)
+    raise OpTypeError(
+        f"{name}: {what} {value!r} is no bool", location=user_location(), fix="use True or False"
+    )
+
+
+def choice_of(name: str, what: str, value: Any, choices: Iterable[str]) -> str:
+    """One of some texts.  Raises OpTypeError."""
+    if isinstance(value, str) and value in choices:
+        return value
+    raise OpTypeError(
+        f"{name}: {what} {value!r} is unknown",
+        location=user_location(),
+        fix=f"use one of {', '.join(choices)}",
+    )
+
+
+def items_of(name: str, what: str, value: Any) -> list[Any]:
+    """The items of a sequence, of an array its rows.  Raises OpTypeError."""
+    try:
+        if isinstance(value, str | bytes | dict | set):
+            raise TypeError
+        return list(value)
+    except TypeError:
+        raise OpTypeError(
+            f"{name}: {what} {value!r} are no sequence",
+            location=user_location(),
+            fix="give a list or a tuple",
+        ) from None
 
 
 def axis_of(name: str, axis: int, rank: int) -> int:
-    """A non-negative axis.  Raises OpTypeError if it is out of range."""
+    """A non-negative axis.  Raises AxisError if it is out of range."""
     index = integer_of(name, "axis", axis)
     if not -rank <= index < rank:
-        span = f"{-rank} … {rank - 1}" if rank else "none: the array is 0-d"
-        raise OpTypeError(
+        fix = f"axes are {-rank} … {rank - 1}"
+        if not rank:
+            fix = "give an array that has axes, such as bringup.reshape(x, (1,)): this one is 0-d"
+        raise AxisError(
             f"{name}: axis {index} is out of range for {rank} dimensions",
             location=user_location(),
-            fix=f"axes are {span}",
+            fix=fix,
         )
     return index % rank if rank else 0
 
 
 def axes_of(name: str, axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """Non-negative axes in increasing order, all for None; OpTypeError for repeated ones."""
+    """Non-negative axes in increasing order, all for None; AxisError for repeated ones."""
     if axis is None:
         return tuple(range(rank))
     given = axis if isinstance(axis, Sequence) and not isinstance(axis, str) else (axis,)
     axes = tuple(sorted(axis_of(name, a, rank) for a in given))
     if len(set(axes)) != len(axes):
-        raise OpTypeError(
+        raise AxisError(
             f"{name}: axes {tuple(given)} repeat one",
             location=user_location(),
             fix="name each axis once",
@@ -54,7 +119,8 @@ def shape_of(name: str, shape: int | Sequence[int], *, inferred: bool = False) -
     Raises OpTypeError for what is no int, and for negative sizes.
     """
     try:
-        sizes = tuple(map(operator.index, shape if isinstance(shape, Sequence) else (shape,)))
+        given = shape if isinstance(shape, Sequence) else (shape,)
+        sizes = tuple(integer_of(name, "a size", size) for size in given)
     except TypeError:
         raise OpTypeError(
             f"{name}: {shape!r} is no shape",

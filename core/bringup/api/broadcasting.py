@@ -9,7 +9,15 @@ import numpy as np
 
 from bringup.api.apply import apply
 from bringup.api.array import Array
-from bringup.api.promotion import DEFAULT_FLOAT, Operand, common, dtype_of, is_weak, literal
+from bringup.api.promotion import (
+    DEFAULT_FLOAT,
+    Operand,
+    common,
+    dtype_of,
+    is_weak,
+    literal,
+    no_array,
+)
 from bringup.dtypes import DType
 from bringup.errors import OpTypeError
 from bringup.graph import Literal, user_location
@@ -29,7 +37,11 @@ def binary(
     """An elementwise op of two operands, broadcast, in `dtype` or that in which they meet."""
     if dtype is None and type(x1) is Array and type(x2) is Array and x1._type is x2._type:
         return apply(name, (x1, x2), attrs or {}, weak=is_weak(x1) and is_weak(x2))
-    operands, weak = aligned(name, (x1, x2), dtype)
+    try:
+        operands, weak = aligned(name, (x1, x2), dtype)
+    except OpTypeError as error:
+        error.op = name
+        raise
     return apply(name, operands, attrs or {}, weak=weak)
 
 
@@ -80,11 +92,7 @@ def as_array(x: Any, device: Any = None) -> Array:
     from bringup.api.creation import asarray
 
     if not isinstance(x, (Array, np.ndarray, *_PYTHON)):
-        raise OpTypeError(
-            f"an array is needed, not {type(x).__name__}",
-            location=user_location(),
-            fix="make one with asarray(…)",
-        )
+        raise no_array(x)
     return asarray(x, device=device)
 
 

@@ -132,7 +132,7 @@ def _part(x: Array | Literal, beside: Array) -> Array:
     return convert(x, f32 if x.dtype in (f16, bf16) else x.dtype)
 
 
-def real(x: Array) -> Array:
+def real(x: Operand) -> Array:
     """The real part; a real array itself.
 
     >>> bu.real(bu.asarray([1 + 2j])).tolist()
@@ -142,7 +142,7 @@ def real(x: Array) -> Array:
     return x._real if isinstance(x, ComplexArray) else x
 
 
-def imag(x: Array) -> Array:
+def imag(x: Operand) -> Array:
     """The imaginary part; zeros for a real array.
 
     >>> bu.imag(bu.asarray([1 + 2j])).tolist()
@@ -152,7 +152,7 @@ def imag(x: Array) -> Array:
     return x._imag if isinstance(x, ComplexArray) else _zeros(x)
 
 
-def conj(x: Array) -> Array:
+def conj(x: Operand) -> Array:
     """The complex conjugate; a real array itself.
 
     >>> bu.conj(bu.asarray([1 + 2j])).tolist()
@@ -162,7 +162,7 @@ def conj(x: Array) -> Array:
     return ComplexArray(x._real, -x._imag) if isinstance(x, ComplexArray) else x
 
 
-def angle(x: Array) -> Array:
+def angle(x: Operand) -> Array:
     """The angle of complex numbers in radians, in [−π, π]; 0 or π for real ones.
 
     >>> bu.angle(bu.asarray([1j, -2.0])).tolist() == [bu.pi / 2, bu.pi]

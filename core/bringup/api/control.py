@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from bringup.api.apply import apply_all
 from bringup.api.array import Array
+from bringup.api.axes import items_of
 from bringup.api.broadcasting import convert
 from bringup.api.closures import (
     Closed,
@@ -33,8 +34,11 @@ from bringup.graph import user_location
 from bringup.tracing.pytree import TreeDef, unflatten
 from bringup.types import TensorType
 
+R = TypeVar("R")
+Y = TypeVar("Y")
 
-def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
+
+def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], R], init: Any) -> R:
     """Run `body` on a state as long as `cond` of it holds.
 
     cond: takes the state, gives one bool.
@@ -49,10 +53,11 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
     >>> bu.while_loop(lambda x: x < 100, lambda x: x * 2, bu.asarray(3)).item()
     192
     """
-    return _while("while_loop", cond, body, init, None)
+    last: R = _while("while_loop", cond, body, init, None)
+    return last
 
 
-def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
+def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], R], init: Any) -> R:
     """``state = body(i, state)`` for each i from `lower` up to, and without, `upper`.
 
     lower, upper: Python ints, or 0-d integer arrays; with Python ints `grad` goes through the loop.
@@ -72,7 +77,8 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
 
         length = max(0, upper - lower)
         carry, _ = _scan("fori_loop", step, (lower, init), None, length, False, ("i", "state"))
-        return carry[1]
+        result: R = carry[1]
+        return result
     first, last = (_bound(each) for each in (lower, upper))
     start = convert(first, last.dtype) if type(lower) is int else first
     stop = convert(last, start.dtype)
@@ -84,16 +90,17 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     def advance(state: Any) -> Any:
         return state[0] + 1, body(*state)
 
-    return _while("fori_loop", holds, advance, (start, init), ("i", "state"))[1]
+    state: tuple[Any, R] = _while("fori_loop", holds, advance, (start, init), ("i", "state"))
+    return state[1]
 
 
 def scan(
-    f: Callable[[Any, Any], Any],
+    f: Callable[[Any, Any], tuple[R, Y]],
     init: Any,
     xs: Any = None,
     length: int | None = None,
     reverse: bool = False,
-) -> tuple[Any, Any]:
+) -> tuple[R, Y]:
     """Run ``carry, y = f(carry, x)`` for each row of `xs`, and stack the ys.
 
     f: takes the carry and one row of each array of `xs`; gives the next carry, of the same
@@ -114,19 +121,20 @@ def scan(
     return _scan("scan", f, init, xs, length, reverse, None)
 
 
-def cond(
-    pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any
-) -> Any:
+def cond(pred: Any, true_fn: Callable[..., R], false_fn: Callable[..., R], *operands: Any) -> R:
     """``true_fn(*operands)`` if `pred` holds, else ``false_fn(*operands)``; one of them runs.
 
-    pred: a 0-d bool array, or a Python bool, which decides at once.
-    Both functions give the same containers, types and shapes.
-    Raises OpTypeError if they do not, or `pred` is no bool.
+    pred: a 0-d bool array, or a Python bool.
+    Both functions give the same containers, types and shapes.  A Python bool decides at once: the
+    other function is not called, so nothing compares what the two give.
+    Raises OpTypeError if they differ and an array decides, or `pred` is no bool.
 
     >>> x = bu.asarray(-3.0)
     >>> bu.cond(x < 0, lambda x: -x, lambda x: x, x).item()
     3.0
     """
+    for label, branch in (("true_fn", true_fn), ("false_fn", false_fn)):
+        require_function("cond", branch, label)
     if isinstance(pred, bool | np.bool_):
         return (true_fn if pred else false_fn)(*operands)
     pred = asarray(pred)
@@ -138,21 +146,26 @@ def cond(
             fix=shaped if pred.shape else "compare it, as in x != 0",
         )
     index = convert(pred, i32)
-    return _switch("cond", index, (false_fn, true_fn), ("false_fn", "true_fn"), operands)
+    functions, names = (false_fn, true_fn), ("false_fn", "true_fn")
+    result: R = _switch("cond", index, functions, names, operands)
+    return result
 
 
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """``branches[index](*operands)``; any index that is no branch runs the last one.
+def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any) -> R:
+    """The branch at ``index``, on the operands; any index that is no branch runs the last one.
 
-    index: a 0-d integer array, or a Python int, which decides at once.
-    The branches give the same containers, types and shapes.
-    Raises OpTypeError if they do not, or `index` is no integer.
+    index: a 0-d integer array, or a Python int.
+    The branches give the same containers, types and shapes.  A Python int decides at once: the
+    other branches are not called, so nothing compares what they give.
+    Raises OpTypeError if they differ and an array decides, or `index` is no integer.
 
     >>> steps = [lambda x: x + 1, lambda x: x * 10]
     >>> bu.switch(bu.asarray(1), steps, bu.asarray(4)).item()
     40
     """
-    branches = tuple(branches)
+    branches = tuple(items_of("switch", "branches", branches))
+    for n, branch in enumerate(branches):
+        require_function("switch", branch, f"branch {n}")
     if not branches:
         raise OpTypeError(
             "switch: there are no branches", location=user_location(), fix="give one at least"
@@ -165,7 +178,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         outside = logical_or(number < 0, number >= len(branches))
         number = convert(where(outside, len(branches) - 1, number), i32)
     names = [f"branch {n}" for n in range(len(branches))]
-    return _switch("switch", number, branches, names, operands)
+    result: R = _switch("switch", number, branches, names, operands)
+    return result
 
 
 def _while(

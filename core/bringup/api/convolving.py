@@ -8,7 +8,7 @@ from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.manipulation import flip, permute_dims, reshape
-from bringup.api.promotion import common
+from bringup.api.promotion import Operand, common
 from bringup.api.spatial import Ints, Padding, PerDim, each_of, extents_of, padding_of, roles_of
 from bringup.dtypes import Precision
 from bringup.errors import OpTypeError
@@ -16,8 +16,8 @@ from bringup.graph import user_location
 
 
 def conv(
-    x: Array,
-    kernel: Array,
+    x: Operand,
+    kernel: Operand,
     *,
     stride: PerDim = 1,
     padding: Padding = "valid",
@@ -53,8 +53,8 @@ def conv(
 
 
 def conv_transpose(
-    x: Array,
-    kernel: Array,
+    x: Operand,
+    kernel: Operand,
     *,
     stride: PerDim = 1,
     padding: Padding = "valid",
@@ -118,7 +118,7 @@ def _kernel_roles(rank: int, layout: str | None) -> Ints:
     return (rank - 1, rank - 2, *range(rank - 2))
 
 
-def _pair(name: str, x: Array, kernel: Array) -> tuple[Array, Array]:
+def _pair(name: str, x: Operand, kernel: Operand) -> tuple[Array, Array]:
     x, kernel = as_array(x), as_array(kernel)
     dtype, _ = common((x, kernel))
     if dtype.kind == "bool" or x.ndim != kernel.ndim:

@@ -15,13 +15,14 @@ import numpy as np
 from bringup.api import place
 from bringup.api.apply import apply
 from bringup.api.array import Array
-from bringup.api.axes import integer_of, shape_of
-from bringup.api.broadcasting import as_array, binary, convert
+from bringup.api.axes import choice_of, flag_of, integer_of, number_of, shape_of
+from bringup.api.broadcasting import as_array, binary, convert, spread
 from bringup.api.elementwise import add, greater_equal, less_equal, multiply, where
 from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
 from bringup.api.promotion import (
     DEFAULT_FLOAT,
     DEFAULT_INT,
+    Operand,
     check_range,
     default_dtype,
     dtype_of,
@@ -60,6 +61,7 @@ def asarray(
     [2.0, 3.0]
     """
     wanted = None if dtype is None else dtype_of(dtype)
+    copy = None if copy is None else flag_of("asarray", "copy", copy)
     if isinstance(obj, Array):
         moved = obj if device is None else to_device(obj, device)
         result = moved if wanted is None else convert(moved, wanted)
@@ -105,6 +107,7 @@ def _uploaded(host: np.ndarray[Any, Any], type_: TensorType, device: OpenDevice)
 
 def _host(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
     """A numpy array of one of our dtypes."""
+    refuse_masked(obj)
     if isinstance(obj, bool | int | float | complex) and not isinstance(obj, np.generic):
         kind = dtype or default_dtype(kind_of(obj))
         return literal(obj, TensorType((), kind)).array()
@@ -125,9 +128,21 @@ def _host(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
     )
 
 
+def refuse_masked(obj: Any) -> None:
+    """Raises ConversionError for a masked array of numpy."""
+    # A subclass of ndarray is rare, and numpy.ma is not imported for every one.
+    if type(obj) is not np.ndarray and isinstance(obj, np.ndarray) and hasattr(obj, "mask"):
+        raise ConversionError(
+            f"a masked array of numpy's {obj.dtype} has no equivalent here: its mask would be lost",
+            location=user_location(),
+            fix="give x.filled(value), or x.data and x.mask apart",
+        )
+
+
 def _from_sequence(obj: Sequence[Any]) -> np.ndarray[Any, Any]:
+    plain = _plain(obj)
     try:
-        host = np.asarray(_plain(obj))
+        host = np.asarray(plain)
     except ValueError:
         raise ConversionError(
             "nested sequences of different lengths do not become an array",
@@ -137,11 +152,24 @@ def _from_sequence(obj: Sequence[Any]) -> np.ndarray[Any, Any]:
     return host.astype(np.float64) if host.size == 0 else host
 
 
-def _plain(obj: Any) -> Any:
+#: The dimensions that numpy's arrays may have.
+_LEVELS = 64
+
+
+def _plain(obj: Any, levels: int = _LEVELS) -> Any:
     """A nested sequence with arrays of ours as numpy arrays."""
     if isinstance(obj, Array):
         return np.asarray(obj)
-    return [_plain(item) for item in obj] if isinstance(obj, list | tuple) else obj
+    refuse_masked(obj)
+    if not isinstance(obj, list | tuple):
+        return obj
+    if not levels:
+        raise ConversionError(
+            f"a sequence nested more than {_LEVELS} levels deep, or in itself, is no array",
+            location=user_location(),
+            fix="give sequences of fewer levels, none of them a part of itself",
+        )
+    return [_plain(item, levels - 1) for item in obj]
 
 
 def _cast(host: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any, Any]:
@@ -163,6 +191,8 @@ def _cast(host: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any, An
             location=user_location(),
             fix="take its .real or its .imag",
         )
+    if dtype.is_complex:
+        return host.astype(dtype.numpy)
     cast: np.ndarray[Any, Any] = lookup("convert").reference(host, dtype=dtype)
     return cast
 
@@ -228,10 +258,11 @@ def full(
     """
     opened = check_device(device)
     sizes = shape_of("full", shape)
+    if isinstance(fill_value, np.ndarray):
+        fill_value = fill_value[()] if not fill_value.ndim else from_host(fill_value, opened)
     if isinstance(fill_value, Array):
         value = fill_value if dtype is None else convert(fill_value, dtype_of(dtype))
-        dims = {"shape": sizes, "dims": ()}
-        return apply("broadcast_in_dim", (value,), dims) if sizes else value
+        return spread(value, sizes)
     scalar = isinstance(fill_value, np.generic)
     own = fill_value.dtype if scalar else default_dtype(kind_of(fill_value))
     type_ = TensorType(sizes, dtype_of(own if dtype is None else dtype))
@@ -280,13 +311,13 @@ def empty(shape: Shape, *, dtype: object = None, device: DeviceSpec = None) -> A
     return zeros(shape, dtype=dtype, device=device)
 
 
-def _like(x: Array, value: Any, dtype: object, device: DeviceSpec) -> Array:
+def _like(x: Operand, value: Any, dtype: object, device: DeviceSpec) -> Array:
     x = as_array(x)
     where_ = x._device if device is None else device
     return full(x.shape, value, dtype=x.dtype if dtype is None else dtype, device=where_)
 
 
-def zeros_like(x: Array, /, *, dtype: object = None, device: DeviceSpec = None) -> Array:
+def zeros_like(x: Operand, /, *, dtype: object = None, device: DeviceSpec = None) -> Array:
     """Zeros in the shape, dtype and device of `x`.
 
     >>> bu.zeros_like(bu.asarray([1, 2])).tolist()
@@ -295,7 +326,7 @@ def zeros_like(x: Array, /, *, dtype: object = None, device: DeviceSpec = None) 
     return _like(x, 0, dtype, device)
 
 
-def ones_like(x: Array, /, *, dtype: object = None, device: DeviceSpec = None) -> Array:
+def ones_like(x: Operand, /, *, dtype: object = None, device: DeviceSpec = None) -> Array:
     """Ones in the shape, dtype and device of `x`.
 
     >>> bu.ones_like(bu.asarray([1, 2])).tolist()
@@ -304,7 +335,7 @@ def ones_like(x: Array, /, *, dtype: object = None, device: DeviceSpec = None) -
     return _like(x, 1, dtype, device)
 
 
-def empty_like(x: Array, /, *, dtype: object = None, device: DeviceSpec = None) -> Array:
+def empty_like(x: Operand, /, *, dtype: object = None, device: DeviceSpec = None) -> Array:
     """`empty` in the shape, dtype and device of `x`.
 
     >>> bu.empty_like(bu.asarray([1, 2])).shape
@@ -314,7 +345,7 @@ def empty_like(x: Array, /, *, dtype: object = None, device: DeviceSpec = None) 
 
 
 def full_like(
-    x: Array, /, fill_value: Any, *, dtype: object = None, device: DeviceSpec = None
+    x: Operand, /, fill_value: Any, *, dtype: object = None, device: DeviceSpec = None
 ) -> Array:
     """One value in the shape, dtype and device of `x`.
 
@@ -345,6 +376,8 @@ def arange(
     """
     opened = check_device(device)
     first, last = (0, start) if stop is None else (start, stop)
+    for what, value in (("start", first), ("stop", last), ("step", step)):
+        number_of("arange", what, value)
     if step == 0:
         raise OpTypeError("arange: step 0", location=user_location(), fix="give another step")
     whole = all(isinstance(v, int) for v in (first, last, step))
@@ -382,6 +415,9 @@ def linspace(
     """
     opened = check_device(device)
     given: tuple[Any, Any] = (start, stop)
+    for end in given:
+        if not isinstance(end, complex):
+            number_of("linspace", "an end", end)
     ends: Any = complex if any(isinstance(end, complex) for end in given) else float
     own = default_dtype(ends.__name__) if dtype is None else dtype_of(dtype)
     (num,) = shape_of("linspace", integer_of("linspace", "num", num))
@@ -408,7 +444,8 @@ def eye(
     [[1.0, 0.0], [0.0, 1.0]]
     """
     opened = check_device(device)
-    shape = (n_rows, n_rows if n_cols is None else n_cols)
+    sizes = [integer_of("eye", "a size", n) for n in (n_rows, n_rows if n_cols is None else n_cols)]
+    shape, k = shape_of("eye", sizes), integer_of("eye", "k", k)
     on = binary("compare", *_rows_and_columns(shape, k, opened), {"direction": "eq"})
     return convert(on, DEFAULT_FLOAT if dtype is None else dtype_of(dtype))
 
@@ -421,7 +458,7 @@ def _rows_and_columns(
     return add(iota(type_, rank - 2, device), k), iota(type_, rank - 1, device)
 
 
-def tril(x: Array, /, *, k: int = 0) -> Array:
+def tril(x: Operand, /, *, k: int = 0) -> Array:
     """The matrices with zeros above diagonal `k`.
 
     >>> bu.tril(bu.ones((2, 2))).tolist()
@@ -432,7 +469,7 @@ def tril(x: Array, /, *, k: int = 0) -> Array:
     return where(less_equal(column, row), x, _nothing(x))
 
 
-def triu(x: Array, /, *, k: int = 0) -> Array:
+def triu(x: Operand, /, *, k: int = 0) -> Array:
     """The matrices with zeros below diagonal `k`.
 
     >>> bu.triu(bu.ones((2, 2))).tolist()
@@ -447,7 +484,7 @@ def _nothing(x: Array) -> Any:
     return False if x.dtype is bool_ else 0
 
 
-def _matrix(name: str, x: Array) -> Array:
+def _matrix(name: str, x: Operand) -> Array:
     x = as_array(x)
     if x.ndim < 2:
         raise OpTypeError(
@@ -458,7 +495,7 @@ def _matrix(name: str, x: Array) -> Array:
     return x
 
 
-def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
+def meshgrid(*arrays: Operand, indexing: str = "xy") -> list[Array]:
     """Coordinate arrays of the grid over 1-d arrays.
 
     indexing: "xy" swaps the first two dimensions, "ij" does not.
@@ -466,10 +503,7 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
     >>> [a.shape for a in bu.meshgrid(bu.arange(2), bu.arange(3))]
     [(3, 2), (3, 2)]
     """
-    if indexing not in ("xy", "ij"):
-        raise OpTypeError(
-            f"meshgrid: indexing={indexing!r}", location=user_location(), fix='use "xy" or "ij"'
-        )
+    choice_of("meshgrid", "indexing", indexing, ("xy", "ij"))
     parts = [as_array(x) for x in arrays]
     for x in parts:
         if x.ndim != 1:

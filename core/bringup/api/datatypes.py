@@ -11,7 +11,7 @@ from bringup.api.array import Array
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.creation import check_device, to_device
 from bringup.api.place import DeviceSpec
-from bringup.api.promotion import common, dtype_of, promote, with_weak
+from bringup.api.promotion import Operand, common, dtype_of, promote, with_weak
 from bringup.dtypes import PART_OF, DType
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
@@ -28,7 +28,7 @@ _KINDS = {
 }
 
 
-def astype(x: Array, dtype: object, /, *, copy: bool = True, device: DeviceSpec = None) -> Array:
+def astype(x: Operand, dtype: object, /, *, copy: bool = True, device: DeviceSpec = None) -> Array:
     """`x` in another dtype: floats to integers truncate and saturate, NaN becomes 0, integers wrap.
 
     copy: arrays are immutable, so the default shares the array where nothing changes.

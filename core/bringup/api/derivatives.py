@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from bringup.api.apply import inline
 from bringup.api.array import Array
+from bringup.api.boundary import guarded
 from bringup.api.creation import asarray, eye
 from bringup.api.differentiable import Argnums, Point, check_function, point_of
 from bringup.api.manipulation import broadcast_to, moveaxis, reshape
@@ -19,8 +20,11 @@ from bringup.tracing.autodiff import jvp_graph, vjp_graph
 from bringup.tracing.batching import batch_graph
 from bringup.tracing.pytree import TreeDef, prefix_leaves, unflatten
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+
+def vjp(fn: Callable[..., R], *primals: Any) -> tuple[R, Callable[[Any], tuple[Any, ...]]]:
     """The result of ``fn(*primals)``, and the function that pulls cotangents of it back.
 
     primals: containers of float arrays.
@@ -37,6 +41,7 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
     point = point_of("vjp", fn, primals, {}, tuple(range(len(primals))))
     values = inline(point.graph, point.inputs)
 
+    @guarded
     def pull(cotangents: Any) -> tuple[Any, ...]:
         given = _cotangents(fn, point, cotangents)
         pulled = vjp_graph(point.graph, point.wrt, list(given))
@@ -80,7 +85,7 @@ def _of_type(leaf: Any, type_: Any, name: str, path: str) -> Array:
     return array
 
 
-def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+def jvp(fn: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[R, R]:
     """The result of ``fn(*primals)``, and how it changes when the primals move along tangents.
 
     primals: containers of float arrays.
@@ -114,7 +119,7 @@ def _floats(graph: Graph) -> list[int]:
     return [i for i, v in enumerate(graph.outputs) if v.dtype.is_float]
 
 
-def jacrev(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+def jacrev(fn: Callable[P, Any], argnums: Argnums = 0) -> Callable[P, Any]:
     """A function that returns the derivative of each element of the result by each of an argument.
 
     argnums: the position, or positions, of the arguments to differentiate by: containers of float
@@ -130,7 +135,7 @@ def jacrev(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
     return _jacobian("jacrev", fn, argnums, _by_rows)
 
 
-def jacfwd(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+def jacfwd(fn: Callable[P, Any], argnums: Argnums = 0) -> Callable[P, Any]:
     """`jacrev` in forward mode, for results that are larger than arguments.
 
     One pass for each element of the arguments, all at once.
@@ -141,7 +146,7 @@ def jacfwd(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
     return _jacobian("jacfwd", fn, argnums, _by_columns)
 
 
-def hessian(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+def hessian(fn: Callable[P, Any], argnums: Argnums = 0) -> Callable[P, Any]:
     """A function that returns the second derivatives of `fn`: ``jacfwd(jacrev(fn))``.
 
     >>> bu.hessian(lambda x: bu.sum(x * x * x))(bu.asarray([1.0, 2.0])).tolist()
@@ -162,6 +167,7 @@ def _jacobian(
     single = isinstance(argnums, int)
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
+    @guarded
     @wraps(fn)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         point = point_of(name, fn, args, kwargs, positions)

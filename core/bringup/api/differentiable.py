@@ -114,9 +114,12 @@ def _chosen(
 def _differentiable(name: str, leaf: Any, path: str) -> Array:
     array = leaf if isinstance(leaf, Array) else asarray(leaf)
     if not array.dtype.is_float:
+        other = "choose other arguments by argnums"
+        if not path.endswith("]"):  # a field, of a dataclass or a namedtuple
+            other = 'make the field static: dataclasses.field(metadata={"static": True})'
         raise OpTypeError(
             f"{name}: {path} is {array.type}, and derivatives exist for floats only",
             location=user_location(),
-            fix="convert it with astype(x, float32), or choose other arguments by argnums",
+            fix=f"convert it with astype(x, float32), or {other}",
         )
     return array

@@ -13,6 +13,7 @@ from bringup.api.place import OpenDevice
 from bringup.backend.dispatch import ArrayLayout, Dispatcher, FastArg, FastEntry, array_layout
 from bringup.backend.foreign import REPORT, guarded
 from bringup.errors import DeviceError
+from bringup.graph import has_effects
 from bringup.runtime import devices
 from bringup.tracing.pytree import LEAF
 
@@ -121,6 +122,8 @@ def _describe(
         arguments.append(FastArg("array" if type(x) is Array else "host", type_, i))
     compiled = entry.compiled
     if compiled is None or compiled.executable is None or len(compiled.programs) != 1:
+        return None
+    if any(has_effects(instr.op, instr.attrs) for instr in compiled.graph.instrs):
         return None
     if len(args) + len(entry.function.captured) != len(entry.types):  # one is a container
         return None

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from bringup.api.array import Array
-from bringup.api.creation import copy_of, from_host
+from bringup.api.axes import flag_of
+from bringup.api.creation import copy_of, from_host, refuse_masked
 from bringup.api.place import DeviceSpec, OpenDevice, at_user_line, get
 from bringup.backend.device import Exchange
 from bringup.errors import BringupError, ConversionError, DeviceError
@@ -29,6 +30,9 @@ _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
 
 #: What `__dlpack_device__` says of arrays whose device hands out no memory of its own.
 HOST = (1, 0)
+#: Kinds of devices of DLPack whose memory the host sees: its own, pinned and managed by CUDA, and
+#: pinned by ROCm.
+_SEEN_BY_HOST = (1, 3, 13, 11)
 
 
 def device_of(x: Array) -> tuple[int, int]:
@@ -109,12 +113,16 @@ def from_dlpack(x: Any, /, *, device: DeviceSpec = None, copy: bool | None = Non
     """An array with the content of any object with ``__dlpack__``; always a copy.
 
     From host memory, or, where the device takes memory of its own from other libraries, from there.
-    Raises ConversionError for ``copy=False`` and for memory that nobody here reaches.
+    numpy's DLPack has no bfloat16 and no floats of 8 bits: objects with ``__array__`` too hand them
+    over by that.
+    Raises ConversionError for ``copy=False``, for memory that nobody here reaches, and for objects
+    whose capsule is none.
 
     >>> import numpy as np
     >>> bu.from_dlpack(np.arange(3)).tolist()
     [0, 1, 2]
     """
+    copy = None if copy is None else flag_of("from_dlpack", "copy", copy)
     if isinstance(x, Array):
         moved = x if device is None else x.to(device)
         if copy is False and moved is not x:
@@ -125,23 +133,61 @@ def from_dlpack(x: Any, /, *, device: DeviceSpec = None, copy: bool | None = Non
             )
         return copy_of(x) if copy and moved is x else moved
     if copy is False:
-        raise ConversionError("from_dlpack copies always", fix="leave out copy=False")
-    found = _taken(x, device)
+        raise ConversionError(
+            "from_dlpack copies always", location=user_location(), fix="leave out copy=False"
+        )
+    refuse_masked(x)
+    if not hasattr(x, "__dlpack__"):
+        raise ConversionError(
+            f"a {type(x).__name__} has no __dlpack__",
+            location=user_location(),
+            fix="make an array of it with asarray(…)",
+        )
+    where = _where(x)
+    found = _taken(x, device, where)
     if found is not None:
         return found
     try:
-        host = np.from_dlpack(x)
-    except (BufferError, RuntimeError) as error:
+        if where[0] not in _SEEN_BY_HOST:
+            raise BufferError(f"it lies on device {where} of DLPack, which no open device takes")
+        host = _from_host_memory(x)
+    except Exception as error:
+        # The object's own code ran: whatever it raises is told of it.
         raise ConversionError(
             f"a {type(x).__name__} hands out no host memory: {error}",
+            location=user_location(),
             fix="copy it to the host first",
         ) from error
     return from_host(host, device)
 
 
-def _taken(x: Any, device: DeviceSpec) -> Array | None:
+def _from_host_memory(x: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.from_dlpack(x)
+    except (BufferError, RuntimeError):
+        host = np.asarray(x) if hasattr(x, "__array__") else None
+        if host is None or host.dtype.kind not in "Vbiufc":
+            raise
+        return host
+
+
+def _where(x: Any) -> tuple[int, int]:
+    """The device an object says its memory is on.  Raises ConversionError for what is none."""
+    if not hasattr(x, "__dlpack_device__"):
+        return HOST
+    try:
+        kind, index = map(int, x.__dlpack_device__())
+    except Exception as error:
+        raise ConversionError(
+            f"the __dlpack_device__ of a {type(x).__name__} names no device: {error}",
+            location=user_location(),
+            fix="copy it to the host first",
+        ) from error
+    return kind, index
+
+
+def _taken(x: Any, device: DeviceSpec, where: tuple[int, int]) -> Array | None:
     """The array, if it lies on a device that takes it there: the one named, or any that is open."""
-    where = tuple(x.__dlpack_device__()) if hasattr(x, "__dlpack_device__") else HOST
     if where == HOST:
         return None
     for candidate in devices.opened() if device is None else (get(device),):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from bringup.api.array import Array
 from bringup.api.broadcasting import as_float, convert, spread
 from bringup.api.elementwise import where
+from bringup.api.promotion import Operand
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from bringup.api.keys import Key
 
 
-def dropout(x: Array, key: Key, rate: float | Array) -> Array:
+def dropout(x: Operand, key: Key, rate: float | Array) -> Array:
     """`x` with elements replaced by 0 with probability `rate`, the others divided by 1 - rate.
 
     So the expected value stays `x`.  Which ones is a function of the key: a new one for every step

@@ -41,6 +41,8 @@ def einsum(
     [[3, 2]]
     """
     arrays = [as_array(x) for x in operands]
+    if not isinstance(subscripts, str):
+        raise _wrong(subscripts, arrays, "it is no text", "name the dimensions, as in 'ij,jk->ik'")
     if not arrays:
         raise _wrong(subscripts, arrays, "no operand is given", "pass an array for each term")
     if optimize not in ("greedy", "optimal"):

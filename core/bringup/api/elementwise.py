@@ -11,6 +11,7 @@ import numpy as np
 
 from bringup.api.apply import apply
 from bringup.api.array import Array
+from bringup.api.axes import integer_of
 from bringup.api.broadcasting import (
     aligned,
     as_array,
@@ -23,7 +24,7 @@ from bringup.api.broadcasting import (
     unary,
 )
 from bringup.api.promotion import DEFAULT_FLOAT, Operand, common
-from bringup.dtypes import bool_, i8, i16, i32, i64, u8
+from bringup.dtypes import bf16, bool_, f16, f32, i8, i16, i32, i64, u8
 from bringup.errors import ConversionError, OpTypeError
 from bringup.graph import Literal, user_location
 from bringup.types import TensorType
@@ -31,7 +32,7 @@ from bringup.types import TensorType
 _SIGNED = {1: i8, 2: i16, 4: i32, 8: i64}
 
 
-def positive(x: Array) -> Array:
+def positive(x: Operand) -> Array:
     """``+x``: the array itself.
 
     >>> bu.positive(bu.asarray([-1, 2])).tolist()
@@ -40,7 +41,7 @@ def positive(x: Array) -> Array:
     return as_array(x)
 
 
-def negative(x: Array) -> Array:
+def negative(x: Operand) -> Array:
     """``-x``; unsigned integers wrap.
 
     >>> (-bu.asarray([1, -2])).tolist()
@@ -49,7 +50,7 @@ def negative(x: Array) -> Array:
     return unary("neg", x)
 
 
-def abs(x: Array) -> Array:
+def abs(x: Operand) -> Array:
     """The magnitude; |INT_MIN| wraps to INT_MIN.
 
     >>> bu.abs(bu.asarray([-1.5, 2.0])).tolist()
@@ -58,7 +59,7 @@ def abs(x: Array) -> Array:
     return unary("abs", x)
 
 
-def sign(x: Array) -> Array:
+def sign(x: Operand) -> Array:
     """-1, 0 or 1 in the dtype of `x`; NaN for NaN.
 
     >>> bu.sign(bu.asarray([-3, 0, 9])).tolist()
@@ -67,7 +68,7 @@ def sign(x: Array) -> Array:
     return unary("sign", x)
 
 
-def square(x: Array) -> Array:
+def square(x: Operand) -> Array:
     """``x * x``.
 
     >>> bu.square(bu.asarray([2, -3])).tolist()
@@ -76,7 +77,7 @@ def square(x: Array) -> Array:
     return unary("square", x)
 
 
-def reciprocal(x: Array) -> Array:
+def reciprocal(x: Operand) -> Array:
     """``1 / x`` in a float dtype.
 
     >>> bu.reciprocal(bu.asarray([4.0])).tolist()
@@ -85,7 +86,7 @@ def reciprocal(x: Array) -> Array:
     return float_unary("reciprocal", x)
 
 
-def floor(x: Array) -> Array:
+def floor(x: Operand) -> Array:
     """The largest integral value not above `x`; integers as they are.
 
     >>> bu.floor(bu.asarray([-1.5, 1.5])).tolist()
@@ -94,7 +95,7 @@ def floor(x: Array) -> Array:
     return _integral("floor", x)
 
 
-def ceil(x: Array) -> Array:
+def ceil(x: Operand) -> Array:
     """The smallest integral value not below `x`; integers as they are.
 
     >>> bu.ceil(bu.asarray([-1.5, 1.5])).tolist()
@@ -104,7 +105,7 @@ def ceil(x: Array) -> Array:
     return x if not x.dtype.is_inexact else negative(floor(negative(x)))
 
 
-def trunc(x: Array) -> Array:
+def trunc(x: Operand) -> Array:
     """`x` without its fraction; integers as they are.
 
     >>> bu.trunc(bu.asarray([-1.5, 1.5])).tolist()
@@ -114,16 +115,51 @@ def trunc(x: Array) -> Array:
     return x if not x.dtype.is_inexact else copysign(floor(abs(x)), x)
 
 
-def round(x: Array) -> Array:
+def round(x: Operand, decimals: int = 0) -> Array:
     """The nearest integral value, halves to even; integers as they are.
+
+    decimals: digits after the point to keep.  As in numpy `x` is multiplied by a power of ten,
+    rounded and divided again, which may be off by one ULP.  Below 0: digits before the point that
+    become 0, of integers too, exactly.
+    Raises OpTypeError for a power of ten that the dtype does not hold.
 
     >>> bu.round(bu.asarray([0.5, 1.5, -0.4])).tolist()
     [0.0, 2.0, -0.0]
+    >>> bu.round(bu.asarray([2.346, -1.5]), 2).tolist()
+    [2.35, -1.5]
     """
-    return _integral("round", x)
+    x, digits = as_array(x), integer_of("round", "decimals", decimals)
+    if digits == 0 or (digits > 0 and not x.dtype.is_inexact):
+        return _integral("round", x)
+    if x.dtype.is_complex:
+        from bringup.api.complex import ComplexArray, imag, real
+
+        return ComplexArray(round(real(x), digits), round(imag(x), digits))
+    if x.dtype is bool_:
+        raise OpTypeError(
+            f"round: {x.type} has no digits", location=user_location(), fix="convert it first"
+        )
+    wide = f32 if x.dtype in (f16, bf16) else x.dtype
+    limits = np.iinfo(wide.numpy) if wide.is_integer else np.finfo(wide.numpy)
+    size = -digits if digits < 0 else digits
+    if 10**size > int(limits.max):
+        raise OpTypeError(
+            f"round: {x.type} has no 10**{size}", location=user_location(), fix="keep more digits"
+        )
+    if not wide.is_float:
+        part = remainder(x, 10**size)
+        rest = subtract(10**size, part)
+        odd = not_equal(remainder(floor_divide(x, 10**size), 2), 0)
+        up = logical_or(greater(part, rest), logical_and(equal(part, rest), odd))
+        return where(up, add(x, rest), subtract(x, part))
+    moved = convert(x, wide)
+    moved = multiply(moved, 10.0**size) if digits > 0 else divide(moved, 10.0**size)
+    back = divide if digits > 0 else multiply
+    # Where the product overflows there is no digit behind the point.
+    return where(isfinite(moved), convert(back(unary("round", moved), 10.0**size), x.dtype), x)
 
 
-def _integral(name: str, x: Array) -> Array:
+def _integral(name: str, x: Operand) -> Array:
     x = as_array(x)
     return unary(name, x) if x.dtype.is_inexact else x
 
@@ -236,7 +272,7 @@ def pow(x1: Operand, x2: Operand) -> Array:
     return binary("pow", x1, x2)
 
 
-def integral_power(x: Array, exponent: int) -> Array:
+def integral_power(x: Operand, exponent: int) -> Array:
     """A complex array to a power that is an int."""
     from bringup.api.complex import ComplexArray
     from bringup.api.pairs import power
@@ -270,7 +306,7 @@ def minimum(x1: Operand, x2: Operand) -> Array:
     return binary("and" if _are_bools(x1, x2) else "min", x1, x2)
 
 
-def clip(x: Array, /, min: Operand | None = None, max: Operand | None = None) -> Array:
+def clip(x: Operand, /, min: Operand | None = None, max: Operand | None = None) -> Array:
     """`x` limited to ``min <= x <= max`` in its own dtype; NaN stays, max wins over min.
 
     >>> bu.clip(bu.asarray([-2, 0, 7]), 0, 5).tolist()
@@ -291,7 +327,7 @@ def clip(x: Array, /, min: Operand | None = None, max: Operand | None = None) ->
     return x if not bounds else binary("min" if min is None else "max", x, bounds[0])
 
 
-def where(condition: Array, x1: Operand, x2: Operand, /) -> Array:
+def where(condition: Operand, x1: Operand, x2: Operand, /) -> Array:
     """`x1` where the condition holds, else `x2`.  Raises OpTypeError if it is not bool.
 
     >>> bu.where(bu.asarray([True, False]), 1, 2).tolist()
@@ -321,7 +357,7 @@ def copysign(x1: Operand, x2: Operand) -> Array:
     return where(equal(signbit(a), signbit(b)), a, negative(a))
 
 
-def signbit(x: Array) -> Array:
+def signbit(x: Operand) -> Array:
     """Whether the sign bit is set, of zeros and NaNs too; floats only.
 
     >>> bu.signbit(bu.asarray([-0.0, 1.0])).tolist()
@@ -335,6 +371,10 @@ def signbit(x: Array) -> Array:
 
 def bits(x: Array) -> Array:
     """The bits of a float array as signed integers of the same width."""
+    if not x.dtype.is_float:
+        raise OpTypeError(
+            f"{x.type} is no float", location=user_location(), fix="convert it, or use real(x)"
+        )
     return apply("bitcast", (x,), {"dtype": _SIGNED[x.dtype.itemsize]})
 
 
@@ -444,7 +484,7 @@ def logical_xor(x1: Operand, x2: Operand) -> Array:
     return binary("xor", as_bool(x1), as_bool(x2))
 
 
-def logical_not(x: Array) -> Array:
+def logical_not(x: Operand) -> Array:
     """Whether an element is false, or zero.
 
     >>> bu.logical_not(bu.asarray([True, False])).tolist()
@@ -480,7 +520,7 @@ def bitwise_xor(x1: Operand, x2: Operand) -> Array:
     return binary("xor", x1, x2)
 
 
-def bitwise_invert(x: Array) -> Array:
+def bitwise_invert(x: Operand) -> Array:
     """``~x`` on integers and bools.
 
     >>> (~bu.asarray([0, 5])).tolist()
@@ -510,7 +550,7 @@ def bitwise_right_shift(x1: Operand, x2: Operand) -> Array:
     return binary("shr", x1, x2, {"kind": "logical" if dtype.kind == "uint" else "arithmetic"})
 
 
-def bitwise_count(x: Array) -> Array:
+def bitwise_count(x: Operand) -> Array:
     """How many bits of integers are set, as u8; negative ones as their bits.
 
     >>> bu.bitwise_count(bu.asarray([0, 7, -1])).tolist()
@@ -519,7 +559,7 @@ def bitwise_count(x: Array) -> Array:
     return convert(unary("popcount", x), u8)
 
 
-def count_leading_zeros(x: Array) -> Array:
+def count_leading_zeros(x: Operand) -> Array:
     """How many zero bits come before the highest set one, as u8; all of them for 0.
 
     >>> bu.count_leading_zeros(bu.asarray([0, 1, -1])).tolist()
@@ -528,7 +568,7 @@ def count_leading_zeros(x: Array) -> Array:
     return convert(unary("clz", x), u8)
 
 
-def isnan(x: Array) -> Array:
+def isnan(x: Operand) -> Array:
     """Whether an element is NaN.
 
     >>> bu.isnan(bu.asarray([1.0, bu.nan])).tolist()
@@ -537,7 +577,7 @@ def isnan(x: Array) -> Array:
     return not_equal(as_array(x), x)
 
 
-def isinf(x: Array) -> Array:
+def isinf(x: Operand) -> Array:
     """Whether an element is infinite.
 
     >>> bu.isinf(bu.asarray([1.0, -bu.inf])).tolist()
@@ -551,7 +591,7 @@ def isinf(x: Array) -> Array:
     return equal(abs(x), float("inf")) if x.dtype.is_float else not_equal(x, x)
 
 
-def isfinite(x: Array) -> Array:
+def isfinite(x: Operand) -> Array:
     """Whether an element is neither NaN nor infinite.
 
     >>> bu.isfinite(bu.asarray([1.0, bu.nan])).tolist()

@@ -7,16 +7,17 @@ from typing import Any
 
 from bringup.api.place import OpenDevice
 from bringup.backend.adapters_run import running_at
-from bringup.errors import DeletedBufferError, DeviceError, Location
-from bringup.graph import Graph, user_location
+from bringup.errors import BringupError, DeletedBufferError, DeviceError, Location, NaNError
+from bringup.graph import Graph, Literal, user_location
 from bringup.locks import ProcessLock
-from bringup.runtime import transfer
+from bringup.runtime import nans, transfer
 from bringup.runtime.compiler import Compiled, compile_graph, forget
-from bringup.tracing.lazy import Batch, Node, collect
+from bringup.tracing.lazy import Batch, Node, collect, forget_cuts
 
-#: After so many different values of its Python scalars an expression is compiled with the scalars
-#: as inputs.
+#: After so many different values of its Python scalars an expression is compiled with those that
+#: change as inputs; one of more operations than `_SMALL` after the first.
 VARIANTS = 4
+_SMALL = 16
 _ENTRIES = 4096
 # What a batch's graph holds besides one instruction per node.
 _SPREAD = ("constant", "broadcast_in_dim")
@@ -27,40 +28,71 @@ _lock = ProcessLock()
 
 
 class _Entry:
-    """The executables of one structure: by scalar values, and one that takes these as inputs."""
+    """The executables of one structure: by scalar values, and one that takes some as inputs.
 
-    __slots__ = ("general", "special")
+    varying: positions of the scalars that the general one takes; fixed: the values of the others.
+    """
+
+    __slots__ = ("fixed", "general", "special", "varying")
 
     def __init__(self) -> None:
         self.special: dict[Any, Compiled] = {}
         self.general: Compiled | None = None
+        self.varying: tuple[int, ...] = ()
+        self.fixed: tuple[Literal, ...] = ()
+
+    def others(self, values: tuple[Literal, ...]) -> tuple[Literal, ...]:
+        """The values of the scalars that the general executable holds as constants."""
+        varying = set(self.varying)
+        return tuple([v for n, v in enumerate(values) if n not in varying])
+
+    def generalise(self, values: tuple[Literal, ...]) -> None:
+        """Let the scalars vary that have met other values than these; at the second time all."""
+        seen = list(self.special)
+        again = self.general is not None
+        self.varying = tuple(
+            n for n, v in enumerate(values) if again or any(other[n] != v for other in seen)
+        )
+        self.fixed = self.others(values)
 
 
 _entries: dict[tuple[OpenDevice, Any], _Entry] = {}
 
 
 def evaluate(roots: Iterable[Node], device: OpenDevice) -> None:
-    """Compute the buffers of the roots, and of every array still alive on the way to them.
+    """Compute the buffers of the roots, of every array still alive on the way to them, and of those
+    that wait for the same intermediates.
 
     An error of the device points at the line that recorded the operation, as far as the device
     names it.
     """
     with _lock:
-        batch = collect([root for root in roots if root.buffer is None])
+        waiting = [root for root in roots if root.buffer is None]
+        batch = collect(waiting)
         if not batch.nodes:
             return
-        compiled, scalars = _compiled(batch, device)
-        inputs = [leaf.buffer for leaf in batch.inputs]
-        if scalars:
-            inputs += [transfer.upload(device.device, s.literal.elements[0]) for s in batch.scalars]
         try:
-            with running_at(lambda line: _recorded_at(line, compiled.graph, batch)):
-                buffers = execute(compiled, inputs, device)
-        except DeviceError as error:
-            error.location = _recorded_at(error.location, compiled.graph, batch)
-            raise
-        for node, buffer in zip(batch.outputs, buffers, strict=True):
-            _store(node, buffer)
+            _run(batch, device)
+        except BringupError:
+            # What nobody asked for yet must not be what fails.
+            if not batch.joined:
+                raise
+            _run(collect(waiting, joined=False), device)
+
+
+def _run(batch: Batch, device: OpenDevice) -> None:
+    compiled, varying = _compiled(batch, device)
+    inputs = [leaf.buffer for leaf in batch.inputs]
+    for n in varying:
+        inputs.append(transfer.upload(device.device, batch.scalars[n].literal.elements[0]))
+    try:
+        with running_at(lambda line: _recorded_at(line, compiled.graph, batch)):
+            buffers = execute(compiled, inputs, device)
+    except (DeviceError, NaNError) as error:
+        error.location = _recorded_at(error.location, compiled.graph, batch)
+        raise
+    for node, buffer in zip(batch.outputs, buffers, strict=True):
+        _store(node, buffer)
 
 
 def clear_caches() -> None:
@@ -76,6 +108,7 @@ def clear_caches() -> None:
     """
     with _lock:
         _entries.clear()
+    forget_cuts()
     forget()
 
 
@@ -87,11 +120,13 @@ def run_graph(graph: Graph, inputs: Sequence[Any], device: OpenDevice) -> list[A
 def execute(compiled: Compiled, inputs: Sequence[Any], device: OpenDevice) -> list[Any]:
     """Run a compiled graph on buffers and return new buffers."""
     assert compiled.executable is not None
+    if nans.wanted():
+        return nans.execute(compiled, compiled.graph, inputs, device)
     return transfer.execute(device.device, compiled.executable, inputs, len(compiled.graph.outputs))
 
 
-def _compiled(batch: Batch, device: OpenDevice) -> tuple[Compiled, bool]:
-    """What runs a batch, and whether it takes the scalars as inputs."""
+def _compiled(batch: Batch, device: OpenDevice) -> tuple[Compiled, tuple[int, ...]]:
+    """What runs a batch, and the positions of the scalars that it takes as inputs."""
     key = (device, batch.structure)
     entry = _entries.get(key)
     if entry is None:
@@ -101,14 +136,16 @@ def _compiled(batch: Batch, device: OpenDevice) -> tuple[Compiled, bool]:
     values = batch.values
     found = entry.special.get(values)
     if found is not None:
-        return found, False
-    if entry.general is not None:
-        return entry.general, True
-    if len(entry.special) < VARIANTS:
+        return found, ()
+    if entry.general is not None and entry.others(values) == entry.fixed:
+        return entry.general, entry.varying
+    small = len(batch.nodes) <= _SMALL
+    if entry.general is None and len(entry.special) < (VARIANTS if small else 1):
         compiled = entry.special[values] = compile_graph(batch.graph(), device)
-        return compiled, False
-    entry.general = compile_graph(batch.graph(scalars_as_inputs=True), device)
-    return entry.general, True
+        return compiled, ()
+    entry.generalise(values)
+    entry.general = compile_graph(batch.graph(entry.varying), device)
+    return entry.general, entry.varying
 
 
 def _store(node: Node, buffer: Any) -> None:

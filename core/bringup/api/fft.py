@@ -7,7 +7,6 @@ divides by the length: ``backward`` the inverse, ``forward`` the other, ``ortho`
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,15 +14,16 @@ import numpy as np
 
 from bringup.api.apply import apply, apply_all
 from bringup.api.array import Array
-from bringup.api.axes import axes_of, axis_of
-from bringup.api.broadcasting import as_float, convert
+from bringup.api.axes import axes_of, axis_of, choice_of, integer_of, items_of, number_of
+from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.complex import ComplexArray, conj
 from bringup.api.creation import asarray, zeros_like
 from bringup.api.elementwise import add, multiply, subtract
 from bringup.api.indexing import getitem
 from bringup.api.manipulation import concat, flip, moveaxis, reshape, roll, stack
+from bringup.api.names import publish
 from bringup.api.place import DeviceSpec
-from bringup.api.promotion import DEFAULT_FLOAT, dtype_of
+from bringup.api.promotion import DEFAULT_FLOAT, Operand, dtype_of
 from bringup.dtypes import bf16, f16, f32
 from bringup.errors import OpTypeError
 from bringup.graph import Literal, user_location
@@ -52,7 +52,7 @@ Axes = Sequence[int] | None
 _OPPOSITE = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
-def fft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def fft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """The transform along an axis, cropped or padded with zeros to `n` elements.
 
     >>> bu.fft.fft(bu.asarray([1.0, 2.0, 3.0, 4.0])).tolist()
@@ -61,7 +61,7 @@ def fft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
     return _along("fft", x, n, axis, norm, inverse=False)
 
 
-def ifft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def ifft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """The inverse of `fft`.
 
     >>> bu.fft.ifft(bu.asarray([4.0, 0.0, 0.0, 0.0])).tolist()
@@ -70,7 +70,7 @@ def ifft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "back
     return _along("ifft", x, n, axis, norm, inverse=True)
 
 
-def rfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def rfft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """The first ``n // 2 + 1`` elements of `fft` of real numbers; the others are conjugates.
 
     >>> bu.fft.rfft(bu.asarray([1.0, 2.0, 3.0, 4.0])).tolist()
@@ -86,7 +86,7 @@ def rfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "back
     return _back(_scaled(found, _factor("rfft", length, norm, inverse=False)), dim)
 
 
-def irfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def irfft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """The inverse of `rfft`: `n` real numbers, by default an even count, ``2 * (size - 1)``.
 
     >>> bu.fft.irfft(bu.asarray([10.0, -2.0, -2.0])).tolist()
@@ -102,7 +102,7 @@ def irfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
     return moveaxis(found if scale == 1 else multiply(found, scale), -1, dim)
 
 
-def hfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def hfft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """`fft` of numbers whose second half, left out, is the conjugate of the first: real.
 
     >>> bu.fft.hfft(bu.asarray([1.0, 0.0, 0.0])).tolist()
@@ -111,7 +111,7 @@ def hfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "back
     return irfft(conj(as_float(x)), n=n, axis=axis, norm=_opposite("hfft", norm))
 
 
-def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def ihfft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """The inverse of `hfft`.
 
     >>> bu.fft.ihfft(bu.asarray([4.0, 0.0, 0.0, 0.0])).tolist()
@@ -121,39 +121,42 @@ def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
 
 
 def fftn(
-    x: Array, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
+    x: Operand, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
 ) -> Array:
     """`fft` along several axes, all by default; `s` their lengths.
 
     >>> bu.fft.fftn(bu.asarray([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[(10+0j), (-2+0j)], [(-4+0j), 0j]]
     """
+    x = as_float(x)
     for axis, n in _sites("fftn", x, s, axes):
         x = fft(x, n=n, axis=axis, norm=norm)
     return x
 
 
 def ifftn(
-    x: Array, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
+    x: Operand, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
 ) -> Array:
     """The inverse of `fftn`.
 
     >>> bu.fft.ifftn(bu.asarray([[4.0, 0.0], [0.0, 0.0]])).tolist()
     [[(1+0j), (1+0j)], [(1+0j), (1+0j)]]
     """
+    x = as_float(x)
     for axis, n in _sites("ifftn", x, s, axes):
         x = ifft(x, n=n, axis=axis, norm=norm)
     return x
 
 
 def rfftn(
-    x: Array, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
+    x: Operand, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
 ) -> Array:
     """`rfft` along the last axis, then `fft` along the others.
 
     >>> bu.fft.rfftn(bu.asarray([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [[(10+0j), (-2+0j)], [(-4+0j), 0j]]
     """
+    x = as_float(x)
     *others, (axis, n) = _sites("rfftn", x, s, axes)
     x = rfft(x, n=n, axis=axis, norm=norm)
     for axis, n in others:
@@ -162,13 +165,14 @@ def rfftn(
 
 
 def irfftn(
-    x: Array, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
+    x: Operand, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
 ) -> Array:
     """The inverse of `rfftn`; by default the last axis gets an even length.
 
     >>> bu.fft.irfftn(bu.asarray([[4.0, 0.0], [0.0, 0.0]])).tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
+    x = as_float(x)
     *others, (axis, n) = _sites("irfftn", x, s, axes)
     for other, size in others:
         x = ifft(x, n=size, axis=other, norm=norm)
@@ -181,7 +185,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: object = None, device: DeviceSp
     >>> bu.fft.fftfreq(4).tolist()
     [0.0, 0.25, -0.5, -0.25]
     """
-    return _made(np.fft.fftfreq(_count("fftfreq", n), d), dtype, device)
+    return _made(np.fft.fftfreq(_count("fftfreq", n), _spacing("fftfreq", d)), dtype, device)
 
 
 def rfftfreq(
@@ -192,25 +196,27 @@ def rfftfreq(
     >>> bu.fft.rfftfreq(4).tolist()
     [0.0, 0.25, 0.5]
     """
-    return _made(np.fft.rfftfreq(_count("rfftfreq", n), d), dtype, device)
+    return _made(np.fft.rfftfreq(_count("rfftfreq", n), _spacing("rfftfreq", d)), dtype, device)
 
 
-def fftshift(x: Array, /, *, axes: int | Axes = None) -> Array:
+def fftshift(x: Operand, /, *, axes: int | Axes = None) -> Array:
     """Frequency 0 moved to the middle of axes, all by default.
 
     >>> bu.fft.fftshift(bu.fft.fftfreq(4)).tolist()
     [-0.5, -0.25, 0.0, 0.25]
     """
+    x = as_array(x)
     dims = axes_of("fftshift", axes, x.ndim)
     return roll(x, tuple(x.shape[d] // 2 for d in dims), axis=dims)
 
 
-def ifftshift(x: Array, /, *, axes: int | Axes = None) -> Array:
+def ifftshift(x: Operand, /, *, axes: int | Axes = None) -> Array:
     """The inverse of `fftshift`.
 
     >>> bu.fft.ifftshift(bu.asarray([-1, 0, 1])).tolist()
     [0, 1, -1]
     """
+    x = as_array(x)
     dims = axes_of("ifftshift", axes, x.ndim)
     return roll(x, tuple(-(x.shape[d] // 2) for d in dims), axis=dims)
 
@@ -229,10 +235,7 @@ def _wide(name: str, x: Any) -> Array:
 
 
 def _length(name: str, x: Array, n: Any) -> int:
-    try:
-        length = operator.index(n)
-    except TypeError:
-        length = 0
+    length = integer_of(name, "n", n)
     if length < 1:
         raise OpTypeError(
             f"{name}: {n!r} elements of {x.type} have no transform",
@@ -243,11 +246,19 @@ def _length(name: str, x: Array, n: Any) -> int:
 
 
 def _count(name: str, n: int) -> int:
-    if operator.index(n) < 1:
+    length = integer_of(name, "n", n)
+    if length < 1:
         raise OpTypeError(
             f"{name}: {n!r} is no length", location=user_location(), fix="give at least 1"
         )
-    return operator.index(n)
+    return length
+
+
+def _spacing(name: str, d: float) -> float:
+    spacing = number_of(name, "d", d)
+    if not spacing:
+        raise OpTypeError(f"{name}: d is 0", location=user_location(), fix="give a spacing")
+    return spacing
 
 
 def _line(name: str, x: Array, n: int | None, axis: int) -> tuple[Array, int, int]:
@@ -277,7 +288,7 @@ def _back(x: Pair, dim: int) -> Array:
     return ComplexArray(moveaxis(x[0], -1, dim), moveaxis(x[1], -1, dim))
 
 
-def _along(name: str, x: Array, n: int | None, axis: int, norm: str, *, inverse: bool) -> Array:
+def _along(name: str, x: Operand, n: int | None, axis: int, norm: str, *, inverse: bool) -> Array:
     parts, length, dim = _lines(name, _wide(name, x), n, axis)
     scale = _factor(name, length, norm, inverse=inverse)
     return _back(_scaled(_transform(parts, inverse=inverse), scale), dim)
@@ -296,13 +307,7 @@ def _factor(name: str, length: int, norm: str, *, inverse: bool) -> float:
 
 
 def _opposite(name: str, norm: str) -> str:
-    if norm not in _OPPOSITE:
-        raise OpTypeError(
-            f"{name}: norm {norm!r} is none",
-            location=user_location(),
-            fix="use backward, ortho or forward",
-        )
-    return _OPPOSITE[norm]
+    return _OPPOSITE[choice_of(name, "norm", norm, _OPPOSITE)]
 
 
 def _scaled(x: Pair, scale: float) -> Pair:
@@ -313,6 +318,8 @@ def _sites(
     name: str, x: Array, s: Sequence[int] | None, axes: Axes
 ) -> list[tuple[int, int | None]]:
     """Axes and their lengths, in the order given; the same axis may come twice."""
+    s = None if s is None else items_of(name, "s", s)
+    axes = None if axes is None else items_of(name, "axes", axes)
     if axes is None:
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
     dims = [axis_of(name, a, x.ndim) for a in axes]
@@ -402,3 +409,6 @@ def _from_odd(x: Pair) -> Array:
     whole_re = concat([x[0], flip(re, axis=-1)], axis=-1)
     whole_im = concat([x[1], multiply(flip(im, axis=-1), -1.0)], axis=-1)
     return _transform((whole_re, whole_im), inverse=True)[0]
+
+
+publish(globals(), "bringup.fft")

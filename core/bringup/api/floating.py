@@ -16,7 +16,7 @@ def _binary(name: str, x1: Operand, x2: Operand) -> Array:
     return binary(name, x1, x2, dtype=None if dtype.is_inexact else DEFAULT_FLOAT)
 
 
-def exp(x: Array) -> Array:
+def exp(x: Operand) -> Array:
     """``e ** x``.
 
     >>> bu.exp(bu.asarray([0.0])).tolist()
@@ -25,7 +25,7 @@ def exp(x: Array) -> Array:
     return float_unary("exp", x)
 
 
-def expm1(x: Array) -> Array:
+def expm1(x: Operand) -> Array:
     """``exp(x) - 1``, precise near 0.
 
     >>> bu.expm1(bu.asarray([0.0])).tolist()
@@ -34,7 +34,7 @@ def expm1(x: Array) -> Array:
     return float_unary("expm1", x)
 
 
-def log(x: Array) -> Array:
+def log(x: Operand) -> Array:
     """The natural logarithm; NaN below 0.
 
     >>> bu.log(bu.asarray([1.0])).tolist()
@@ -43,7 +43,7 @@ def log(x: Array) -> Array:
     return float_unary("log", x)
 
 
-def log1p(x: Array) -> Array:
+def log1p(x: Operand) -> Array:
     """``log(1 + x)``, precise near 0.
 
     >>> bu.log1p(bu.asarray([0.0])).tolist()
@@ -52,7 +52,7 @@ def log1p(x: Array) -> Array:
     return float_unary("log1p", x)
 
 
-def log2(x: Array) -> Array:
+def log2(x: Operand) -> Array:
     """The logarithm to base 2; NaN below 0.
 
     >>> bu.log2(bu.asarray([8.0])).tolist()
@@ -61,7 +61,7 @@ def log2(x: Array) -> Array:
     return float_unary("log2", x)
 
 
-def log10(x: Array) -> Array:
+def log10(x: Operand) -> Array:
     """The logarithm to base 10; NaN below 0.
 
     >>> bu.log10(bu.asarray([1000.0])).tolist()
@@ -79,7 +79,7 @@ def logaddexp(x1: Operand, x2: Operand) -> Array:
     return _binary("logaddexp", x1, x2)
 
 
-def sqrt(x: Array) -> Array:
+def sqrt(x: Operand) -> Array:
     """The square root; NaN below 0.
 
     >>> bu.sqrt(bu.asarray([9.0])).tolist()
@@ -88,7 +88,7 @@ def sqrt(x: Array) -> Array:
     return float_unary("sqrt", x)
 
 
-def cbrt(x: Array) -> Array:
+def cbrt(x: Operand) -> Array:
     """The real cube root.
 
     >>> bu.cbrt(bu.asarray([-27.0])).tolist()
@@ -97,7 +97,7 @@ def cbrt(x: Array) -> Array:
     return float_unary("cbrt", x)
 
 
-def rsqrt(x: Array) -> Array:
+def rsqrt(x: Operand) -> Array:
     """``1 / sqrt(x)``.
 
     >>> bu.rsqrt(bu.asarray([4.0])).tolist()
@@ -115,7 +115,7 @@ def hypot(x1: Operand, x2: Operand) -> Array:
     return _binary("hypot", x1, x2)
 
 
-def sin(x: Array) -> Array:
+def sin(x: Operand) -> Array:
     """The sine of radians.
 
     >>> bu.sin(bu.asarray([0.0])).tolist()
@@ -124,7 +124,7 @@ def sin(x: Array) -> Array:
     return float_unary("sin", x)
 
 
-def cos(x: Array) -> Array:
+def cos(x: Operand) -> Array:
     """The cosine of radians.
 
     >>> bu.cos(bu.asarray([0.0])).tolist()
@@ -133,7 +133,7 @@ def cos(x: Array) -> Array:
     return float_unary("cos", x)
 
 
-def tan(x: Array) -> Array:
+def tan(x: Operand) -> Array:
     """The tangent of radians.
 
     >>> bu.tan(bu.asarray([0.0])).tolist()
@@ -142,7 +142,7 @@ def tan(x: Array) -> Array:
     return float_unary("tan", x)
 
 
-def asin(x: Array) -> Array:
+def asin(x: Operand) -> Array:
     """The inverse sine in [−π/2, π/2]; NaN beyond ±1.
 
     >>> bu.asin(bu.asarray([1.0])).item() == bu.pi / 2
@@ -151,7 +151,7 @@ def asin(x: Array) -> Array:
     return float_unary("asin", x)
 
 
-def acos(x: Array) -> Array:
+def acos(x: Operand) -> Array:
     """The inverse cosine in [0, π]; NaN beyond ±1.
 
     >>> bu.acos(bu.asarray([1.0])).tolist()
@@ -160,7 +160,7 @@ def acos(x: Array) -> Array:
     return float_unary("acos", x)
 
 
-def atan(x: Array) -> Array:
+def atan(x: Operand) -> Array:
     """The inverse tangent in [−π/2, π/2].
 
     >>> bu.atan(bu.asarray([bu.inf])).item() == bu.pi / 2
@@ -178,7 +178,7 @@ def atan2(x1: Operand, x2: Operand) -> Array:
     return _binary("atan2", x1, x2)
 
 
-def sinh(x: Array) -> Array:
+def sinh(x: Operand) -> Array:
     """The hyperbolic sine.
 
     >>> bu.sinh(bu.asarray([0.0])).tolist()
@@ -187,7 +187,7 @@ def sinh(x: Array) -> Array:
     return float_unary("sinh", x)
 
 
-def cosh(x: Array) -> Array:
+def cosh(x: Operand) -> Array:
     """The hyperbolic cosine.
 
     >>> bu.cosh(bu.asarray([0.0])).tolist()
@@ -196,7 +196,7 @@ def cosh(x: Array) -> Array:
     return float_unary("cosh", x)
 
 
-def tanh(x: Array) -> Array:
+def tanh(x: Operand) -> Array:
     """The hyperbolic tangent.
 
     >>> bu.tanh(bu.asarray([0.0])).tolist()
@@ -205,7 +205,7 @@ def tanh(x: Array) -> Array:
     return float_unary("tanh", x)
 
 
-def asinh(x: Array) -> Array:
+def asinh(x: Operand) -> Array:
     """The inverse hyperbolic sine.
 
     >>> bu.asinh(bu.asarray([0.0])).tolist()
@@ -214,7 +214,7 @@ def asinh(x: Array) -> Array:
     return float_unary("asinh", x)
 
 
-def acosh(x: Array) -> Array:
+def acosh(x: Operand) -> Array:
     """The inverse hyperbolic cosine; NaN below 1.
 
     >>> bu.acosh(bu.asarray([1.0])).tolist()
@@ -223,7 +223,7 @@ def acosh(x: Array) -> Array:
     return float_unary("acosh", x)
 
 
-def atanh(x: Array) -> Array:
+def atanh(x: Operand) -> Array:
     """The inverse hyperbolic tangent; NaN beyond ±1.
 
     >>> bu.atanh(bu.asarray([0.0])).tolist()

@@ -10,7 +10,7 @@ import numpy as np
 from bringup.api import advanced
 from bringup.api.apply import apply
 from bringup.api.array import Array
-from bringup.api.axes import axis_of, integer_of, shape_of
+from bringup.api.axes import axis_of, integer_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, broadcast_shapes, convert, spread
 from bringup.api.elementwise import floor_divide, not_equal, remainder, where
 from bringup.api.manipulation import reshape
@@ -21,7 +21,7 @@ from bringup.graph import user_location
 from bringup.types import TensorType
 
 
-def take(x: Array, indices: Operand, /, *, axis: int | None = None) -> Array:
+def take(x: Operand, indices: Operand, /, *, axis: int | None = None) -> Array:
     """The entries of an axis at integer indices, which take its place in the shape.
 
     x: any dtype.  indices: integers of any shape; negative ones count from the end.  Indices in
@@ -38,13 +38,13 @@ def take(x: Array, indices: Operand, /, *, axis: int | None = None) -> Array:
             location=user_location(),
             fix="pass axis=",
         )
-    dim = axis_of("take", axis or 0, x.ndim)
+    dim = axis_of("take", 0 if axis is None else axis, x.ndim)
     index = _integers("take", indices)
     return x[(*(slice(None),) * dim, index)]
 
 
 def _integers(name: str, indices: Operand) -> advanced.Index:
-    index = indices if isinstance(indices, Array) else np.asarray(indices)
+    index = indices if isinstance(indices, Array) else advanced.host_index(name, indices)
     if isinstance(index, np.ndarray) and not index.size:
         index = index.astype(np.int64)
     kind = index.dtype.kind
@@ -57,7 +57,7 @@ def _integers(name: str, indices: Operand) -> advanced.Index:
     return index
 
 
-def take_along_axis(x: Array, indices: Operand, /, *, axis: int = -1) -> Array:
+def take_along_axis(x: Operand, indices: Operand, /, *, axis: int = -1) -> Array:
     """The element of each line along an axis that the index at the same place names.
 
     x, indices: of one rank, their other dimensions broadcast.  Negative indices count from the
@@ -75,7 +75,7 @@ def take_along_axis(x: Array, indices: Operand, /, *, axis: int = -1) -> Array:
     return apply("gather", (x, index), {**_line_numbers(x, dim), "sizes": sizes})
 
 
-def put_along_axis(x: Array, indices: Operand, values: Operand, /, *, axis: int = -1) -> Array:
+def put_along_axis(x: Operand, indices: Operand, values: Operand, /, *, axis: int = -1) -> Array:
     """The array with the element of each line that an index names replaced by a value.
 
     Indices as in `take_along_axis`, those out of range replacing nothing; values broadcast to
@@ -131,7 +131,7 @@ def _line_numbers(x: Array, dim: int) -> dict[str, Any]:
     }
 
 
-def dynamic_slice(x: Array, starts: Sequence[Operand] | Array, sizes: Sequence[int], /) -> Array:
+def dynamic_slice(x: Operand, starts: Sequence[Operand] | Array, sizes: Sequence[int], /) -> Array:
     """The window of the given sizes that begins at starts, which may be data.
 
     starts: an integer per dimension, or a 1-d array of them; they are clamped so that the window
@@ -146,7 +146,9 @@ def dynamic_slice(x: Array, starts: Sequence[Operand] | Array, sizes: Sequence[i
     return apply("dynamic_slice", (x, *firsts), {"sizes": shape_of("dynamic_slice", sizes)})
 
 
-def dynamic_update_slice(x: Array, update: Operand, starts: Sequence[Operand] | Array, /) -> Array:
+def dynamic_update_slice(
+    x: Operand, update: Operand, starts: Sequence[Operand] | Array, /
+) -> Array:
     """The array with the window that begins at starts replaced; the rest is as in `dynamic_slice`.
 
     Where `x` dies or was donated to `jit`, the window alone is written.
@@ -165,7 +167,7 @@ def _starts(name: str, x: Array, starts: Sequence[Operand] | Array) -> list[Arra
     if isinstance(starts, Array | np.ndarray):
         given: list[Any] = [starts[n] for n in range(starts.shape[0])] if starts.ndim else []
     else:
-        given = list(starts)
+        given = items_of(name, "starts", starts)
     if len(given) != x.ndim:
         raise OpTypeError(
             f"{name}: {len(given)} starts for {x.type}",
@@ -173,7 +175,14 @@ def _starts(name: str, x: Array, starts: Sequence[Operand] | Array) -> list[Arra
             fix="give one start for each dimension",
         )
     dtypes = {start.dtype for start in given if isinstance(start, Array)}
+    # Starts known here go with the dtype of the others if that holds every position.
     dtype = dtypes.pop() if len(dtypes) == 1 else i64
+    if (
+        dtype.is_integer
+        and np.iinfo(dtype.numpy).max < max(x.shape, default=0)
+        and any(not isinstance(start, Array) for start in given)
+    ):
+        dtype = i64
     if not dtype.is_integer:
         raise OpTypeError(
             f"{name}: starts must be integers, got {dtype}",
@@ -185,13 +194,14 @@ def _starts(name: str, x: Array, starts: Sequence[Operand] | Array) -> list[Arra
 
 def _start(name: str, start: Any, dtype: Any, x: Array) -> Array:
     if isinstance(start, Array):
-        return reshape(convert(start, dtype), ())
+        wide = advanced.signed(start) if dtype is i64 else convert(start, dtype)
+        return reshape(wide, ())
     value = max(integer_of(name, "start", start), 0)
     made = literal(min(value, int(np.iinfo(dtype.numpy).max)), dtype[()])
     return apply("reshape", (made,), {"shape": ()}, device=x._device)
 
 
-def nonzero(x: Array, /, *, size: int | None = None, fill: int = 0) -> tuple[Array, ...]:
+def nonzero(x: Operand, /, *, size: int | None = None, fill: int = 0) -> tuple[Array, ...]:
     """The indices of the elements that are not 0, in row-major order, one array per dimension.
 
     size: how many, as a traced function needs; further ones are dropped, and missing ones are

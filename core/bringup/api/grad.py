@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from bringup.api.apply import inline
 from bringup.api.array import Array
+from bringup.api.boundary import guarded
 from bringup.api.creation import asarray, ones
 from bringup.api.differentiable import Argnums, check_function, point_of
 from bringup.api.traced import graph_name
@@ -18,10 +19,13 @@ from bringup.graph import user_location
 from bringup.tracing.autodiff import vjp_graph
 from bringup.tracing.pytree import unflatten
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 def value_and_grad(
-    fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
-) -> Callable[..., Any]:
+    fn: Callable[P, R], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[P, tuple[R, Any]]:
     """A function that returns ``(value, gradients)`` of `fn`, which returns a 0-d float.
 
     argnums: the position, or positions, of the arguments to differentiate by: containers of float
@@ -41,6 +45,7 @@ def value_and_grad(
     single = isinstance(argnums, int)
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
+    @guarded
     @wraps(fn)
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         value, gradients = _differentiate(fn, positions, has_aux, args, kwargs)
@@ -66,7 +71,7 @@ def _differentiate(
     return result, unflatten(point.treedef, outputs[count:])
 
 
-def grad(fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
+def grad(fn: Callable[P, Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[P, Any]:
     """A function that returns the gradients of `fn`, or ``(gradients, aux)``; see `value_and_grad`.
 
     >>> bu.grad(bu.grad(lambda x: x * x * x))(bu.asarray(2.0)).item()
@@ -74,6 +79,7 @@ def grad(fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) ->
     """
     both = value_and_grad(fn, argnums, has_aux)
 
+    @guarded
     @wraps(fn)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         value, gradients = both(*args, **kwargs)

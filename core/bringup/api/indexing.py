@@ -6,38 +6,43 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from bringup.api import advanced
 from bringup.api.apply import apply
 from bringup.api.array import Array
+from bringup.api.boundary import guarded_methods
 from bringup.api.broadcasting import aligned, as_array, broadcast_shapes, convert, spread
 from bringup.api.elementwise import add, maximum, minimum, multiply, where
 from bringup.api.manipulation import flip, reshape
+from bringup.api.names import missing_attribute
 from bringup.api.promotion import Operand, literal
-from bringup.dtypes import bool_
+from bringup.dtypes import bool_, i32, i64
 from bringup.errors import ArrayIndexError, ConversionError, OpTypeError
-from bringup.graph import user_location
+from bringup.graph import Literal, user_location
 from bringup.records import record
 from bringup.runtime import transfer
 from bringup.tracing.context import current
 from bringup.types import TensorType
+
+#: ``(start, count, step)`` by dimension.
+Spans = tuple[tuple[int, int, int], ...]
 
 
 @record
 class Region:
     """What a key selects.
 
-    spans: ``(start, count, step)`` by dimension of the array.
+    spans: by dimension of the array.
     shape: of the result.
     whole: whether that is the array itself.
     scalar: whether every dimension is indexed by an integer.
     """
 
-    spans: tuple[tuple[int, int, int], ...]
+    spans: Spans
     shape: tuple[int, ...]
     whole: bool
     scalar: bool
@@ -119,6 +124,7 @@ def _position(item: Any, size: int, dim: int, type_: TensorType) -> int:
 def getitem(x: Array, key: Any) -> Array:
     """``x[key]``."""
     if advanced.is_advanced(key):
+        x, key = advanced.with_dimensions(x, key)
         found = advanced.picks(x.type, key)
         selected = advanced.selected(x, key) if current() is None else None
         if selected is not None:
@@ -136,19 +142,47 @@ def getitem(x: Array, key: Any) -> Array:
                 transfer.upload(x.device.device, np.asarray(element, x.dtype.numpy)),
             )
     if not picked.whole:
-        start, limit, stride = _bounds(picked, x.shape)
-        x = apply("slice", (x,), {"start": start, "limit": limit, "stride": stride})
+        x, spans = _window(x, picked.spans)
+        start, limit, stride = _bounds(spans, x.shape)
+        if (start, limit) != ((0,) * x.ndim, x.shape) or any(k != 1 for k in stride):
+            x = apply("slice", (x,), {"start": start, "limit": limit, "stride": stride})
     return reshape(x, picked.shape)
 
 
+def _window(x: Array, spans: Spans) -> tuple[Array, Spans]:
+    """What of an array holds all that is selected, and the spans in it.
+
+    Where operations are recorded, the places of the window are scalars beside the program: those of
+    a loop differ at each step, and its program need not.
+    """
+    if current() is not None or not x.size:
+        return x, spans
+    firsts, sizes, inner = [], [], []
+    for (start, count, step), size in zip(spans, x.shape, strict=True):
+        first, last = sorted((start, start + max(count - 1, 0) * step))
+        if not count or (step < 0 and count == size):  # nothing, or everything in reverse
+            first, last = 0, size - 1
+        firsts.append(first)
+        sizes.append(last - first + 1)
+        inner.append((start - first, count, step))
+    if tuple(sizes) != x.shape:
+        x = apply("dynamic_slice", (x, *_places(x, firsts)), {"sizes": tuple(sizes)})
+    return x, tuple(inner)
+
+
+def _places(x: Array, firsts: Sequence[int]) -> list[Literal]:
+    dtype = i32 if max(x.shape) < 1 << 31 else i64
+    return [literal(first, dtype[()]) for first in firsts]
+
+
 def _bounds(
-    picked: Region, shape: tuple[int, ...]
+    spans: Spans, shape: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Attributes of the slice op; an empty slice starts where the op allows it."""
     starts: list[int] = []
     limits: list[int] = []
     strides: list[int] = []
-    for (start, count, step), size in zip(picked.spans, shape, strict=True):
+    for (start, count, step), size in zip(spans, shape, strict=True):
         end = start + count * step
         starts.append(start if count else 0)
         limits.append((min(end, size) if step > 0 else max(end, -1)) if count else 0)
@@ -186,6 +220,7 @@ def _key_text(key: Any) -> str:
     return "..." if key is Ellipsis else repr(key)
 
 
+@guarded_methods
 class At:
     """``x.at``: index it to name the region of an update."""
 
@@ -200,17 +235,19 @@ class At:
         mask = _alone(key)
         if mask is not None and tuple(mask.shape) == self._array.shape[: mask.ndim]:
             return _Masked(self._array, mask)
-        return _Picked(self._array, advanced.picks(self._array.type, key))
+        wide, key = advanced.with_dimensions(self._array, key)
+        return _Picked(wide, advanced.picks(wide.type, key), self._array.shape)
 
 
 def _alone(key: Any) -> Array | None:
     """The mask that is the whole of a key."""
-    if isinstance(key, np.ndarray) and key.ndim and key.dtype == np.bool_:
-        return as_array(key)
-    masks = isinstance(key, Array) and key.ndim > 0 and key.dtype is bool_
-    return key if masks else None
+    if isinstance(key, bool | np.bool_ | np.ndarray):
+        mask = np.asarray(key)
+        return as_array(mask) if mask.dtype == np.bool_ else None
+    return key if isinstance(key, Array) and key.dtype is bool_ else None
 
 
+@guarded_methods
 class Update(ABC):
     """A part of an array; each method returns a new array in which it is updated.
 
@@ -223,6 +260,13 @@ class Update(ABC):
 
     def __init__(self, array: Array) -> None:
         self._array = array
+
+    if not TYPE_CHECKING:  # a checker shall go on finding misspelt methods
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+            raise missing_attribute(self, "x.at[…]", name, "at")
 
     def set(self, value: Operand) -> Array:
         """The array with `value` in the region.
@@ -303,20 +347,26 @@ _COMBINE: dict[str, Callable[[Array, Array], Array]] = {
 class _Picked(Update):
     """The elements that integer arrays name."""
 
-    __slots__ = ("_picks",)
+    __slots__ = ("_picks", "_shape")
 
-    def __init__(self, array: Array, picked: advanced.Picks) -> None:
+    def __init__(
+        self, array: Array, picked: advanced.Picks, shape: tuple[int, ...] | None = None
+    ) -> None:
+        """shape: of the result, if the array has more dimensions of size 1."""
         super().__init__(array)
         self._picks = picked
+        self._shape = array.shape if shape is None else shape
 
     def _update(self, kind: str, value: Operand) -> Array:
         x, picked = self._array, self._picks
         values = self._spread(value, picked.shape)
         sliced = region(x.type, picked.slices)
         if sliced.whole:
-            return advanced.written(x, picked, kind, values)
-        part = advanced.written(getitem(x, picked.slices), picked, kind, values)
-        return _Region(x, sliced).set(part)
+            new = advanced.written(x, picked, kind, values)
+        else:
+            part = advanced.written(getitem(x, picked.slices), picked, kind, values)
+            new = _Region(x, sliced).set(part)
+        return reshape(new, self._shape)
 
 
 class _Masked(Update):
@@ -333,7 +383,8 @@ class _Masked(Update):
         rest = x.shape[mask.ndim :]
         shape = value.shape if isinstance(value, Array | np.ndarray) else ()
         if broadcast_shapes(tuple(shape), rest) != rest:
-            return _Picked(x, advanced.picks(x.type, mask))._update(kind, value)
+            wide, key = advanced.with_dimensions(x, mask)
+            return _Picked(wide, advanced.picks(wide.type, key), x.shape)._update(kind, value)
         new = _COMBINE[kind](x, self._spread(value, x.shape))
         return where(reshape(mask, (*mask.shape, *(1 for _ in rest))), new, x)
 
@@ -350,10 +401,22 @@ class _Region(Update):
     def _update(self, kind: str, value: Operand) -> Array:
         x, picked = self._array, self._region
         combine = _COMBINE[kind]
+        if current() is None and all(count and step == 1 for _, count, step in picked.spans):
+            return self._replaced(kind, value)
         placed = self._placed(value)
         if picked.whole:
             return combine(x, placed)
         return where(self._mask(), combine(x, placed), x)
+
+    def _replaced(self, kind: str, value: Operand) -> Array:
+        """A window put in the place of another, see `_window`."""
+        x, picked = self._array, self._region
+        new = reshape(self._spread(value, picked.shape), picked.counts)
+        firsts = _places(x, [start for start, _, _ in picked.spans])
+        if kind != "set":
+            old = apply("dynamic_slice", (x, *firsts), {"sizes": picked.counts})
+            new = _COMBINE[kind](old, new)
+        return new if picked.whole else apply("dynamic_update_slice", (x, new, *firsts))
 
     def _placed(self, value: Operand) -> Array:
         """The value at its place in an array of the full shape, with anything elsewhere."""

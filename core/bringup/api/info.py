@@ -48,7 +48,7 @@ class NamespaceInfo:
             "indexing": DEFAULT_INT,
         }
 
-    def devices(self) -> tuple[str, ...]:
+    def devices(self) -> list[str]:
         """As `devices`."""
         return place.devices()
 

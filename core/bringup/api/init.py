@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from bringup.api.array import Array
 from bringup.api.axes import axis_of, shape_of
 from bringup.api.keys import Key
+from bringup.api.names import publish
 from bringup.api.samplers import normal, uniform
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
@@ -120,3 +121,16 @@ def lecun_normal(
     """
     sizes, inputs, _ = _fans("lecun_normal", shape, in_axis, out_axis)
     return normal(key, sizes, dtype=dtype) * math.sqrt(1 / inputs)
+
+
+__all__ = [
+    "glorot_normal",
+    "glorot_uniform",
+    "he_normal",
+    "he_uniform",
+    "lecun_normal",
+    "normal",
+    "uniform",
+]
+
+publish(globals(), "bringup.nn.init")

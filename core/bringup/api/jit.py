@@ -7,13 +7,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
 from bringup.api import place
 from bringup.api.apply import inline
 from bringup.api.array import Array
+from bringup.api.boundary import guarded, guarded_methods
 from bringup.api.broadcasting import convert
 from bringup.api.creation import asarray
 from bringup.api.dispatch import FastPath
@@ -41,12 +42,17 @@ from bringup.errors import (
 )
 from bringup.graph import user_location
 from bringup.records import record
-from bringup.runtime import transfer
+from bringup.runtime import nans, transfer
 from bringup.runtime.compiler import Compiled, compile_graph, lower_graph
 from bringup.tracing.context import current
 from bringup.tracing.lazy import Leaf
 from bringup.tracing.pytree import Static, TreeDef, flatten, unflatten
 from bringup.types import TensorType
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+S = TypeVar("S")
 
 #: How many signatures of one function are remembered; then the oldest is traced anew when needed.
 SIGNATURES = 4096
@@ -76,12 +82,13 @@ class _Call:
     static: tuple[tuple[int | str, Static], ...]
 
 
-class Jit:
+@guarded_methods
+class Jitted(Generic[P, R]):
     """A compiled function; made by `jit`.  Call it like the function."""
 
     def __init__(
         self,
-        fn: Callable[..., Any],
+        fn: Callable[P, R],
         device: DeviceSpec,
         fallback: DeviceSpec,
         static: tuple[frozenset[int], frozenset[str]],
@@ -101,11 +108,19 @@ class Jit:
             assert owner is not None
             return owner._call(args, kwargs)
 
-        self._fast = FastPath(type(self), slow)
+        slow.__wrapped__ = fn  # type: ignore[attr-defined]
+        self._fast = FastPath(type(self), guarded(slow))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102
-        return self._call(args, kwargs)
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # noqa: D102
+        result: R = self._call(args, kwargs)
+        return result
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Jitted[P, R]: ...
+    @overload
+    def __get__(
+        self: Jitted[Concatenate[S, Q], R], instance: S, owner: type | None = None
+    ) -> Callable[Q, R]: ...
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
@@ -171,7 +186,7 @@ class Jit:
             outputs = _run(entry, self._compiled(entry, device), call.leaves, device)
         except DeviceError as error:
             raise at_user_line(error)  # noqa: B904  (the same object)
-        if not kwargs and not call.static and not self._donated:
+        if not kwargs and not call.static and not self._donated and not nans.wanted():
             self._fast.serve(entry, args, device)
         return unflatten(entry.function.result, outputs)
 
@@ -292,7 +307,10 @@ def _run(
     _donate(entry.donated, arguments, types, buffers, device)
     assert compiled.executable is not None
     run, count = compiled.executable, len(graph.outputs)
-    made = transfer.execute(device.device, run, buffers, count, compiled.donated)
+    if nans.wanted():
+        made = nans.execute(compiled, graph, buffers, device, compiled.donated)
+    else:
+        made = transfer.execute(device.device, run, buffers, count, compiled.donated)
     return [Array(v.type, device, b) for v, b in zip(graph.outputs, made, strict=True)]
 
 
@@ -351,6 +369,26 @@ def _inlined(x: Any, type_: TensorType) -> Array:
     return asarray(x, dtype=type_.dtype)
 
 
+@overload
+def jit(
+    fn: Callable[P, R],
+    *,
+    device: DeviceSpec = None,
+    fallback: DeviceSpec = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+) -> Jitted[P, R]: ...
+@overload
+def jit(
+    fn: None = None,
+    *,
+    device: DeviceSpec = None,
+    fallback: DeviceSpec = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 def jit(
     fn: Callable[..., Any] | None = None,
     *,
@@ -413,5 +451,5 @@ def _made(
             fix="choose one of them",
         )
     # A class of its own, so that its ``__call__`` can become the builtin of this function.
-    kind = type("jit", (Jit,), {"__module__": Jit.__module__})
+    kind = type("jit", (Jitted,), {"__module__": Jitted.__module__})
     return kind(fn, device, fallback, static, donated)

@@ -2,6 +2,10 @@
 
 The counters of one key fall into three parts that never meet: elements of arrays, numbers of
 splits, and data folded in.
+
+Keys whose words the host knows are split and folded in at once, on the host: a few words are no
+work for a device, and ``key, sub = split(key)`` in a loop would otherwise be a longer expression at
+each step.
 """
 
 from __future__ import annotations
@@ -18,12 +22,16 @@ from bringup.api.array import Array
 from bringup.api.axes import shape_of
 from bringup.api.broadcasting import convert, spread
 from bringup.api.creation import check_device, from_host, iota, zeros_like
+from bringup.api.indexing import region
 from bringup.api.manipulation import reshape, stack
 from bringup.api.place import DeviceSpec, OpenDevice
 from bringup.api.promotion import dtype_of, literal
 from bringup.dtypes import u32, u64
 from bringup.errors import ConversionError, OpTypeError
 from bringup.graph import Literal, user_location
+from bringup.ops.table import lookup
+from bringup.runtime import transfer
+from bringup.tracing.context import current
 
 Shape = int | Sequence[int]
 
@@ -33,8 +41,25 @@ GENERATORS = ("threefry2x32", "philox4x32")
 _ELEMENTS, _SPLITS, _FOLDS = 0, 2, 3
 
 
+#: The most keys made at once on the host.
+_AT_ONCE = 1024
+
+Words = np.ndarray[Any, Any]
+
+
+class _Known:
+    """What is no part of a key as a container.
+
+    words: on the host, of a key that was made there.
+    """
+
+    __slots__ = ("_words",)
+
+    _words: Words
+
+
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
-class Key:
+class Key(_Known):
     """A key of random streams, or an array of keys; made by `key`, `split` and `fold_in`.
 
     A key may be used once: for one array of random numbers or one split.  Used twice, it gives the
@@ -87,11 +112,39 @@ class Key:
             )
         items = index if isinstance(index, tuple) else (index,)
         last = slice(None) if any(item is ... for item in items) else ...
+        words = _host_words(self) if _is_static(items) else None
+        if words is not None:
+            picked = region(self.data.type, (*items, last))  # for its checks
+            return _known(words[(*items, last)].reshape(picked.shape), self)
         return Key(self.data[(*items, last)], self.impl)
 
 
-def _check_impl(impl: str) -> None:
-    if impl not in GENERATORS:
+def _host_words(key: Key) -> Words | None:
+    """The words of a key outside traces, if the host knows them or sees the memory they are in."""
+    data = key.data
+    if current() is not None or data.is_traced or data.is_deleted:
+        return None
+    words: Words | None = getattr(key, "_words", None)
+    if words is None and data._buffer is not None and data.size <= 2 * _AT_ONCE:
+        words = transfer.view(data.device.device, data._buffer, data.type)
+    return words
+
+
+def _known(words: Words, like: Key) -> Key:
+    """A key, or an array of keys, made on the host: on the device of another and of its kind."""
+    words = np.ascontiguousarray(words)
+    made = Key(from_host(words, like.data._device), like.impl)
+    object.__setattr__(made, "_words", words)
+    return made
+
+
+def _is_static(items: tuple[Any, ...]) -> bool:
+    """Whether a key of an index has no arrays."""
+    return all(item is None or item is ... or isinstance(item, int | slice) for item in items)
+
+
+def _check_impl(impl: Any) -> None:
+    if not isinstance(impl, str) or impl not in GENERATORS:
         raise OpTypeError(
             f"no generator is called {impl!r}",
             location=user_location(),
@@ -135,7 +188,9 @@ def key(seed: int | Array, *, impl: str = GENERATORS[0], device: DeviceSpec = No
     words = _words_of("key", "seed", seed)
     if isinstance(words, tuple):
         check_device(device)
-        return Key(from_host(np.array(words, np.uint32), device), impl)
+        made = Key(from_host(np.array(words, np.uint32), device), impl)
+        object.__setattr__(made, "_words", np.array(words, np.uint32))
+        return made
     return Key(words if device is None else words.to(device), impl)
 
 
@@ -177,6 +232,9 @@ def split(key: Key, num: Shape = 2) -> Key:
     >>> first, second = bu.random.split(bu.random.key(0))
     """
     one, shape = checked("split", key), shape_of("split", num)
+    words = _host_words(one) if 0 <= math.prod(shape) <= _AT_ONCE else None
+    if words is not None:
+        return _known(_host_blocks(one.impl, words, _SPLITS << 30, _counters(shape)), one)
     return Key(stack(generate(one, shape, 2, part=_SPLITS), axis=-1), one.impl)
 
 
@@ -189,6 +247,10 @@ def fold_in(key: Key, data: int | Array) -> Key:
     ()
     """
     one, given = checked("fold_in", key), _words_of("fold_in", "data", data)
+    words = _host_words(one) if isinstance(given, tuple) else None
+    if words is not None and isinstance(given, tuple):
+        inner_words = _host_blocks(one.impl, words, _FOLDS << 30, 0)
+        return _known(_host_blocks(one.impl, inner_words, *given), one)
     inner = Key(stack(generate(one, (), 2, part=_FOLDS)), one.impl)
     if isinstance(given, tuple):
         given = from_host(np.array(given, np.uint32), one.data._device)
@@ -236,6 +298,21 @@ def _numbers(shape: tuple[int, ...], device: OpenDevice | None) -> tuple[Array, 
         return reshape(iota(u32[size], 0, device), shape), literal(0, u32[shape])
     wide = reshape(iota(u64[size], 0, device), shape)
     return convert(wide, u32), convert(wide >> 32, u32)
+
+
+def _counters(shape: tuple[int, ...]) -> Words:
+    return np.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
+
+
+def _host_blocks(impl: str, words: Words, high: int, low: Words | int) -> Words:
+    """`_blocks` of words on the host, by the row's own reference: the first two, in one array."""
+    upper, lower = np.uint32(high), np.asarray(low, np.uint32)
+    zero = np.uint32(0)
+    counters = (upper, lower) if impl == "threefry2x32" else (lower, upper, zero, zero)
+    reference = lookup(impl).reference
+    assert reference is not None
+    blocks = reference(words[0], words[1], *counters)[:2]
+    return np.stack(np.broadcast_arrays(*blocks, lower)[:2], axis=-1)
 
 
 def _blocks(key: Key, high: Array | Literal, low: Array) -> list[Array]:

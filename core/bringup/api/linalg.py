@@ -7,6 +7,7 @@ All take stacks of matrices, in the last two dimensions.
 from __future__ import annotations
 
 from bringup.api.linear import matmul, matrix_transpose, outer, tensordot, vecdot
+from bringup.api.names import publish
 from bringup.api.solving import (
     cholesky,
     cross,
@@ -59,3 +60,5 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
+
+publish(globals(), "bringup.linalg")

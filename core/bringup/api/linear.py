@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 from bringup.api.apply import apply
 from bringup.api.array import Array
-from bringup.api.axes import axis_of
+from bringup.api.axes import axis_of, choice_of, integer_of, items_of
 from bringup.api.broadcasting import as_array, broadcast_shapes, common_shape, convert, spread
 from bringup.api.manipulation import permute_dims, reshape
 from bringup.api.promotion import Operand, common, dtype_of
@@ -58,8 +58,8 @@ def matmul(
 
 
 def vecdot(
-    x1: Array,
-    x2: Array,
+    x1: Operand,
+    x2: Operand,
     /,
     *,
     axis: int = -1,
@@ -74,6 +74,7 @@ def vecdot(
     11
     """
     a, b = _pair("vecdot", x1, x2)
+    axis = integer_of("vecdot", "axis", axis)
     if not -min(a.ndim, b.ndim) <= axis < 0:
         raise _wrong("vecdot", a, b, f"axis {axis}", "count the axis from the end: -1, -2, …")
     shape = common_shape("vecdot", (a, b))
@@ -86,8 +87,8 @@ def vecdot(
 
 
 def tensordot(
-    x1: Array,
-    x2: Array,
+    x1: Operand,
+    x2: Operand,
     /,
     *,
     axes: int | tuple[Sequence[int], Sequence[int]] = 2,
@@ -118,12 +119,15 @@ def tensordot(
         left = tuple(range(a.ndim - axes, a.ndim))
         right = tuple(range(axes))
     else:
-        left = tuple(axis_of("tensordot", d, a.ndim) for d in axes[0])
-        right = tuple(axis_of("tensordot", d, b.ndim) for d in axes[1])
+        both = [items_of("tensordot", "axes", one) for one in axes]
+        if len(both) != 2:
+            raise _wrong("tensordot", a, b, f"{len(both)} sequences of axes", "give two")
+        left = tuple(axis_of("tensordot", d, a.ndim) for d in both[0])
+        right = tuple(axis_of("tensordot", d, b.ndim) for d in both[1])
     return _dot("tensordot", a, b, ((), ()), (left, right), (dtype, precision))
 
 
-def matrix_transpose(x: Array, /) -> Array:
+def matrix_transpose(x: Operand, /) -> Array:
     """The last two dimensions swapped.
 
     >>> bu.matrix_transpose(bu.zeros((2, 3, 4))).shape
@@ -150,7 +154,7 @@ def transposed(x: Array) -> Array:
     return matrix_transpose(x)
 
 
-def outer(x1: Array, x2: Array, /) -> Array:
+def outer(x1: Operand, x2: Operand, /) -> Array:
     """The products of all pairs of two vectors.
 
     >>> bu.outer(bu.asarray([1, 2]), bu.asarray([3, 4])).tolist()
@@ -189,6 +193,7 @@ def _dot(
                 name, a, b, sizes, "make the contracted dimensions equal, or transpose one"
             )
     dtype, precision = how
+    choice_of(name, "precision", precision, get_args(Precision))
     attrs = {"batch": batch, "contract": contract, "precision": precision}
     if dtype is None:
         return apply("dot_general", (a, b), attrs)

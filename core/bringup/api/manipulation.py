@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from bringup.api.apply import apply
 from bringup.api.array import Array
-from bringup.api.axes import axes_of, axis_of, integer_of, shape_of
+from bringup.api.axes import axes_of, axis_of, integer_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, common_shape, convert, spread
 from bringup.api.broadcasting import broadcast_shapes as shape_in_common
-from bringup.api.promotion import common
-from bringup.errors import OpTypeError
+from bringup.api.promotion import Operand, common
+from bringup.errors import AxisError, OpTypeError
 from bringup.graph import user_location
 from bringup.runtime import transfer
 from bringup.tracing.context import current
 
 
-def reshape(x: Array, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Array:
+def reshape(x: Operand, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Array:
     """The same elements in row-major order under another shape; one size may be -1.
 
     >>> bu.reshape(bu.arange(6), (2, -1)).shape
@@ -41,26 +41,21 @@ def reshape(x: Array, /, shape: int | Sequence[int], *, copy: bool | None = None
     return x if sizes == x.shape else apply("reshape", (x,), {"shape": sizes})
 
 
-def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
+def permute_dims(x: Operand, /, axes: Sequence[int]) -> Array:
     """The axes in another order.
 
     >>> bu.permute_dims(bu.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
     x = as_array(x)
-    if not isinstance(axes, Iterable):
-        raise OpTypeError(
-            f"permute_dims: axes {axes!r} are no sequence",
-            location=user_location(),
-            fix="name every axis of the array, in the new order",
-        )
+    axes = items_of("permute_dims", "axes", axes)
     order = tuple(axis_of("permute_dims", a, x.ndim) for a in axes)
     if order == tuple(range(x.ndim)):
         return x
     return apply("transpose", (x,), {"permutation": order})
 
 
-def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
+def moveaxis(x: Operand, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
     """Axes moved to other positions, the rest in their order.
 
     >>> bu.moveaxis(bu.zeros((2, 3, 4)), 0, -1).shape
@@ -85,7 +80,7 @@ def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[
     return permute_dims(x, [pairs[d] if d in pairs else next(rest) for d in range(x.ndim)])
 
 
-def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
+def expand_dims(x: Operand, /, axis: int | Sequence[int] = 0) -> Array:
     """New axes of size 1 at positions of the result.
 
     >>> bu.expand_dims(bu.zeros(3), -1).shape
@@ -99,8 +94,8 @@ def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     return reshape(x, [1 if d in axes else next(sizes) for d in range(x.ndim + added)])
 
 
-def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
-    """Axes of size 1 removed.  Raises OpTypeError for other sizes.
+def squeeze(x: Operand, /, axis: int | Sequence[int]) -> Array:
+    """Axes of size 1 removed.  Raises AxisError for other sizes.
 
     >>> bu.squeeze(bu.zeros((1, 3)), 0).shape
     (3,)
@@ -108,7 +103,7 @@ def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     x = as_array(x)
     axes = axes_of("squeeze", axis, x.ndim)
     if any(x.shape[a] != 1 for a in axes):
-        raise OpTypeError(
+        raise AxisError(
             f"squeeze: axes {axes} of {x.type} are not all of size 1",
             location=user_location(),
             fix="squeeze axes of size 1 only, or reshape",
@@ -122,14 +117,22 @@ def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
     >>> bu.concat([bu.asarray([1]), bu.asarray([2, 3])]).tolist()
     [1, 2, 3]
     """
-    parts = [as_array(x) for x in arrays]
+    parts = [as_array(x) for x in items_of("concat", "arrays", arrays)]
     if not parts:
         raise OpTypeError("concat: no arrays", location=user_location(), fix="give one or more")
     dtype, _ = common(parts)
-    parts = [convert(x, dtype) for x in parts]
     if axis is None:
         parts, axis = [reshape(x, -1) for x in parts], 0
     dim = axis_of("concat", axis, parts[0].ndim)
+    for x in parts:
+        sizes = (x.shape[:dim], x.shape[dim + 1 :])
+        if x.ndim != parts[0].ndim or sizes != (parts[0].shape[:dim], parts[0].shape[dim + 1 :]):
+            raise OpTypeError(
+                f"concat: {parts[0].type} and {x.type} differ in more than axis {dim}",
+                location=user_location(),
+                fix="make their other sizes equal",
+            )
+    parts = [convert(x, dtype) for x in parts]
     return parts[0] if len(parts) == 1 else apply("concatenate", parts, {"dim": dim})
 
 
@@ -139,10 +142,18 @@ def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
     >>> bu.stack([bu.asarray([1, 2]), bu.asarray([3, 4])], axis=1).tolist()
     [[1, 3], [2, 4]]
     """
-    return concat([expand_dims(x, axis) for x in arrays], axis=axis)
+    parts = [as_array(x) for x in items_of("stack", "arrays", arrays)]
+    for x in parts:
+        if x.shape != parts[0].shape:
+            raise OpTypeError(
+                f"stack: {parts[0].type} and {x.type} differ in shape",
+                location=user_location(),
+                fix="make their shapes equal, or join them with concat",
+            )
+    return concat([expand_dims(x, axis) for x in parts], axis=axis)
 
 
-def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
+def unstack(x: Operand, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The entries along an axis, without it.
 
     >>> [a.tolist() for a in bu.unstack(bu.asarray([[1, 2], [3, 4]]))]
@@ -154,7 +165,7 @@ def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
     return tuple(x[(*before, i)] for i in range(x.shape[dim]))
 
 
-def flip(x: Array, /, *, axis: int | Sequence[int] | None = None) -> Array:
+def flip(x: Operand, /, *, axis: int | Sequence[int] | None = None) -> Array:
     """The order reversed along axes, all by default.
 
     >>> bu.flip(bu.asarray([1, 2, 3])).tolist()
@@ -166,7 +177,7 @@ def flip(x: Array, /, *, axis: int | Sequence[int] | None = None) -> Array:
 
 
 def roll(
-    x: Array, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None
+    x: Operand, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None
 ) -> Array:
     """Elements moved along axes, those beyond the end to the beginning; flat if axis is None.
 
@@ -194,7 +205,7 @@ def roll(
     return x
 
 
-def broadcast_to(x: Array, /, shape: int | Sequence[int]) -> Array:
+def broadcast_to(x: Operand, /, shape: int | Sequence[int]) -> Array:
     """`x` spread over a shape, counted from the last dimension.
 
     >>> bu.broadcast_to(bu.asarray([1, 2]), (2, 2)).tolist()
@@ -220,7 +231,7 @@ def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
     return found
 
 
-def broadcast_arrays(*arrays: Array) -> list[Array]:
+def broadcast_arrays(*arrays: Operand) -> list[Array]:
     """Arrays spread over the shape they broadcast to.
 
     >>> [a.shape for a in bu.broadcast_arrays(bu.zeros((2, 1)), bu.zeros(3))]
@@ -231,7 +242,7 @@ def broadcast_arrays(*arrays: Array) -> list[Array]:
     return [spread(x, shape) for x in parts]
 
 
-def tile(x: Array, repetitions: int | Sequence[int], /) -> Array:
+def tile(x: Operand, repetitions: int | Sequence[int], /) -> Array:
     """The whole array repeated along each axis.
 
     >>> bu.tile(bu.asarray([1, 2]), 2).tolist()
@@ -248,7 +259,7 @@ def tile(x: Array, repetitions: int | Sequence[int], /) -> Array:
 
 
 def repeat(
-    x: Array,
+    x: Operand,
     repeats: Any,
     /,
     *,
@@ -277,9 +288,8 @@ def repeat(
             location=user_location(),
             fix=f"give one count, or {x.shape[dim]}",
         )
-    before = (slice(None),) * dim
-    parts = [repeat(x[(*before, slice(i, i + 1))], n, axis=dim) for i, n in enumerate(counts)]
-    return concat(parts, axis=dim) if parts else x
+    # The program is one gather, whatever the number of entries and of copies.
+    return x[(*(slice(None),) * dim, np.repeat(np.arange(len(counts)), counts))]
 
 
 def rows_of(x: Array) -> Iterator[Array]:

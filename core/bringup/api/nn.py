@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-import importlib
+import math
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.attending import attention
-from bringup.api.axes import axes_of, axis_of
+from bringup.api.axes import axes_of, axis_of, flag_of, integer_of, number_of, shape_of
 from bringup.api.broadcasting import as_array, as_float, fit, float_unary, unary
 from bringup.api.convolving import conv, conv_transpose
 from bringup.api.dropout import dropout
 from bringup.api.elementwise import isfinite, where
 from bringup.api.floating import exp, log
 from bringup.api.manipulation import moveaxis, reshape
+from bringup.api.names import publish
 from bringup.api.norms import batch_norm, batch_norm_train, group_norm, instance_norm, rms_norm
 from bringup.api.pooling import avg_pool, max_pool
-from bringup.api.promotion import DEFAULT_FLOAT, common, dtype_of, literal
+from bringup.api.promotion import DEFAULT_FLOAT, Operand, common, dtype_of, literal
 from bringup.api.reductions import Axis
 from bringup.api.reductions import sum as _sum
 from bringup.api.resizing import resize
-from bringup.api.text import missing_function
 from bringup.dtypes import bool_
-from bringup.errors import OpTypeError
+from bringup.errors import ArrayIndexError, OpTypeError
 from bringup.graph import user_location
 from bringup.types import TensorType
 
 if TYPE_CHECKING:
     from bringup.api import init
-else:
-
-    def __getattr__(name: str) -> object:
-        if name == "init":  # imported when first asked for
-            return importlib.import_module("bringup.api.init")
-        if name.startswith("_"):
-            raise AttributeError(f"module 'bringup.nn' has no attribute {name!r}")
-        raise missing_function(name, __all__, "bringup.nn")
 
 
-def relu(x: Array) -> Array:
+def relu(x: Operand) -> Array:
     """``max(x, 0)``; the gradient at 0 is 0.
 
     >>> bu.nn.relu(bu.asarray([-1.0, 2.0])).tolist()
@@ -48,7 +42,7 @@ def relu(x: Array) -> Array:
     return unary("relu", x)
 
 
-def logistic(x: Array) -> Array:
+def logistic(x: Operand) -> Array:
     """``1 / (1 + exp(-x))``, the sigmoid.
 
     >>> bu.nn.logistic(bu.asarray([0.0])).tolist()
@@ -60,7 +54,7 @@ def logistic(x: Array) -> Array:
 sigmoid = logistic
 
 
-def silu(x: Array) -> Array:
+def silu(x: Operand) -> Array:
     """``x * logistic(x)``.
 
     >>> bu.nn.silu(bu.asarray([0.0])).tolist()
@@ -69,7 +63,7 @@ def silu(x: Array) -> Array:
     return float_unary("silu", x)
 
 
-def softplus(x: Array) -> Array:
+def softplus(x: Operand) -> Array:
     """``log(1 + exp(x))`` without overflow.
 
     >>> bu.nn.softplus(bu.asarray([-bu.inf, 1e9])).tolist()
@@ -78,7 +72,7 @@ def softplus(x: Array) -> Array:
     return float_unary("softplus", x)
 
 
-def log_sigmoid(x: Array) -> Array:
+def log_sigmoid(x: Operand) -> Array:
     """``log(logistic(x))``, precise where that rounds to 0 or 1.
 
     >>> bu.nn.log_sigmoid(bu.asarray([-1000.0])).tolist()
@@ -87,18 +81,22 @@ def log_sigmoid(x: Array) -> Array:
     return float_unary("log_sigmoid", x)
 
 
-def gelu(x: Array, *, approximate: bool = False) -> Array:
+def gelu(x: Operand, *, approximate: bool = False) -> Array:
     """``x`` times the normal distribution function of `x`.
 
-    approximate: compute that function by tanh.
+    approximate: compute that function by tanh, which JAX does unless told otherwise.
 
     >>> bu.nn.gelu(bu.asarray([0.0])).tolist()
     [0.0]
     """
-    return apply("gelu", (as_float(x),), {"approximate": "tanh" if approximate else "none"})
+    return apply(
+        "gelu",
+        (as_float(x),),
+        {"approximate": "tanh" if flag_of("gelu", "approximate", approximate) else "none"},
+    )
 
 
-def erf(x: Array) -> Array:
+def erf(x: Operand) -> Array:
     """The error function.
 
     >>> bu.nn.erf(bu.asarray([0.0])).tolist()
@@ -107,7 +105,7 @@ def erf(x: Array) -> Array:
     return float_unary("erf", x)
 
 
-def softmax(x: Array, *, axis: Axis = -1) -> Array:
+def softmax(x: Operand, *, axis: Axis = -1) -> Array:
     """``exp(x)`` over its sum along axes, without overflow.
 
     >>> bu.nn.softmax(bu.asarray([0.0, 0.0])).tolist()
@@ -116,7 +114,7 @@ def softmax(x: Array, *, axis: Axis = -1) -> Array:
     return _over_axes("softmax", x, axis)
 
 
-def log_softmax(x: Array, *, axis: Axis = -1) -> Array:
+def log_softmax(x: Operand, *, axis: Axis = -1) -> Array:
     """The logarithm of `softmax`, without loss of precision.
 
     >>> bu.nn.log_softmax(bu.asarray([7.0])).tolist()
@@ -125,7 +123,7 @@ def log_softmax(x: Array, *, axis: Axis = -1) -> Array:
     return _over_axes("log_softmax", x, axis)
 
 
-def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def logsumexp(x: Operand, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """The logarithm of the sum of ``exp(x)`` over axes, without overflow; of nothing it is -inf.
 
     >>> bu.nn.logsumexp(bu.asarray([1000.0])).tolist()
@@ -138,18 +136,19 @@ def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> Array:
     # An infinite one is no offset: inf - inf is NaN.
     top = where(isfinite(top), top, 0)
     result = log(_sum(exp(x - top), axis=dims, keepdims=True)) + top
-    return result if keepdims else reshape(result, [n for d, n in enumerate(kept) if d not in dims])
+    kept_too = flag_of("logsumexp", "keepdims", keepdims)
+    return result if kept_too else reshape(result, [n for d, n in enumerate(kept) if d not in dims])
 
 
-def _over_axes(name: str, x: Array, axis: Axis) -> Array:
+def _over_axes(name: str, x: Operand, axis: Axis) -> Array:
     x = as_float(x)
     return apply(name, (x,), {"dims": axes_of(name, axis, x.ndim)})
 
 
 def layer_norm(
-    x: Array,
-    gain: Array | None = None,
-    bias: Array | None = None,
+    x: Operand,
+    gain: Operand | None = None,
+    bias: Operand | None = None,
     *,
     axis: Axis = -1,
     epsilon: float = 1e-5,
@@ -178,38 +177,60 @@ def layer_norm(
                 fix=f"give it shape {affine.shape}, the sizes of the normalised axes",
             )
         parts.append(fit(value, affine))
-    return apply("layer_norm", parts, {"dims": dims, "epsilon": float(epsilon)})
+    return apply(
+        "layer_norm", parts, {"dims": dims, "epsilon": number_of("layer_norm", "epsilon", epsilon)}
+    )
 
 
-def cross_entropy(scores: Array, labels: Array, *, axis: int = -1) -> Array:
-    """Minus `log_softmax` of the scores at each label; 0 where a label is no index.
+def cross_entropy(scores: Operand, labels: Operand, *, axis: int = -1) -> Array:
+    """Minus `log_softmax` of the scores at each label.
 
     scores: any floats, a class for each index along `axis`.  labels: integers, without that axis.
+    Labels in Python or numpy are checked: ArrayIndexError; in an array they are data, and the loss
+    is NaN where one is no index.
 
     >>> bu.nn.cross_entropy(bu.asarray([[0.0, 0.0], [0.0, 1000.0]]), bu.asarray([0, 1])).tolist()
     [0.6931471805599453, 0.0]
     """
-    scores, labels = as_float(scores), as_array(labels)
+    scores, known = as_float(scores), labels
     dim = axis_of("cross_entropy", axis, scores.ndim)
+    labels = as_array(labels)
     if labels.shape != scores.shape[:dim] + scores.shape[dim + 1 :] or not labels.dtype.is_integer:
         raise OpTypeError(
             f"cross_entropy: labels {labels.type} do not fit scores {scores.type}",
             location=user_location(),
             fix=f"give integers of the shape of the scores without axis {dim}",
         )
-    hot = one_hot(labels, scores.shape[dim], axis=dim, dtype=bool_)
-    return _sum(where(hot, -log_softmax(scores, axis=dim), 0.0), axis=dim)
+    size = scores.shape[dim]
+    hot = one_hot(known, size, axis=dim, dtype=bool_)
+    loss = _sum(where(hot, -log_softmax(scores, axis=dim), 0.0), axis=dim)
+    if not isinstance(known, Array):
+        return loss
+    low = labels < 0
+    outside = low | (labels >= size) if size <= np.iinfo(labels.dtype.numpy).max else low
+    return where(outside, math.nan, loss)
 
 
-def one_hot(indices: Array, size: int, *, axis: int = -1, dtype: object = None) -> Array:
-    """A new axis of that size with 1 at the index and 0 elsewhere; all 0 for indices out of range.
+def one_hot(indices: Operand, size: int, *, axis: int = -1, dtype: object = None) -> Array:
+    """A new axis of that size with 1 at the index and 0 elsewhere.
 
-    dtype: f64 by default.
+    indices: those in Python or numpy are checked: ArrayIndexError; in an array they are data, and
+    one that is out of range gives zeros alone.  dtype: f64 by default.
 
     >>> bu.nn.one_hot(bu.asarray([2, 0]), 3, dtype=bu.int8).tolist()
     [[0, 0, 1], [1, 0, 0]]
     """
     own = DEFAULT_FLOAT if dtype is None else dtype_of(dtype)
+    (size,) = shape_of("one_hot", integer_of("one_hot", "size", size))
+    if not isinstance(indices, Array):
+        host = np.asarray(indices)
+        wrong = (host < 0) | (host >= size) if host.dtype.kind in "iu" else np.zeros((), bool)
+        if wrong.any():
+            raise ArrayIndexError(
+                f"index {host[wrong].flat[0]} is out of range for {size} classes",
+                location=user_location(),
+                fix=f"use 0 … {size - 1}; what has no class, such as padding, mask with where",
+            )
     result = apply("one_hot", (as_array(indices),), {"size": size, "dtype": own})
     return moveaxis(result, -1, axis_of("one_hot", axis, result.ndim))
 
@@ -243,3 +264,5 @@ __all__ = [
     "softmax",
     "softplus",
 ]
+
+publish(globals(), "bringup.nn", later={"init": "bringup.api.init:"})

@@ -6,21 +6,21 @@ from collections.abc import Sequence
 
 from bringup.api.apply import apply
 from bringup.api.array import Array
-from bringup.api.axes import axes_of, axis_of, integer_of
+from bringup.api.axes import axes_of, axis_of, integer_of, number_of
 from bringup.api.broadcasting import as_array, convert, fit
 from bringup.api.floating import rsqrt
 from bringup.api.manipulation import reshape
-from bringup.api.promotion import DEFAULT_FLOAT, common, literal
+from bringup.api.promotion import DEFAULT_FLOAT, Operand, common, literal
 from bringup.api.reductions import Axis, mean, var
 from bringup.errors import OpTypeError
 from bringup.graph import Literal, user_location
 from bringup.types import TensorType
 
-Affine = tuple[Array | None, int]
+Affine = tuple[Operand | None, int]
 
 
 def rms_norm(
-    x: Array, gain: Array | None = None, *, axis: Axis = -1, epsilon: float = 1e-5
+    x: Operand, gain: Operand | None = None, *, axis: Axis = -1, epsilon: float = 1e-5
 ) -> Array:
     """``x / sqrt(mean(x * x) + epsilon) * gain``, the mean over axes.
 
@@ -33,14 +33,16 @@ def rms_norm(
     dims = axes_of("rms_norm", axis, x.ndim)
     shape = tuple(x.shape[d] for d in dims)
     parts = _together("rms_norm", x, ((gain, 1),), shape)
-    return apply("rms_norm", parts, {"dims": dims, "epsilon": float(epsilon)})
+    return apply(
+        "rms_norm", parts, {"dims": dims, "epsilon": number_of("rms_norm", "epsilon", epsilon)}
+    )
 
 
 def group_norm(
-    x: Array,
+    x: Operand,
     groups: int,
-    gain: Array | None = None,
-    bias: Array | None = None,
+    gain: Operand | None = None,
+    bias: Operand | None = None,
     *,
     axis: int = 1,
     epsilon: float = 1e-5,
@@ -57,13 +59,17 @@ def group_norm(
     dim = axis_of("group_norm", axis, x.ndim)
     parts = _together("group_norm", x, ((gain, 1), (bias, 0)), (x.shape[dim],))
     count = integer_of("group_norm", "groups", groups)
-    return apply("group_norm", parts, {"dim": dim, "groups": count, "epsilon": float(epsilon)})
+    return apply(
+        "group_norm",
+        parts,
+        {"dim": dim, "groups": count, "epsilon": number_of("group_norm", "epsilon", epsilon)},
+    )
 
 
 def instance_norm(
-    x: Array,
-    gain: Array | None = None,
-    bias: Array | None = None,
+    x: Operand,
+    gain: Operand | None = None,
+    bias: Operand | None = None,
     *,
     axis: int = 1,
     epsilon: float = 1e-5,
@@ -80,12 +86,12 @@ def instance_norm(
 
 
 def batch_norm(
-    x: Array,
-    mean: Array,
-    var: Array,
-    gain: Array | None = None,
-    bias: Array | None = None,
+    x: Operand,
+    gain: Operand | None = None,
+    bias: Operand | None = None,
     *,
+    mean: Operand,
+    var: Operand,
     axis: int = 1,
     epsilon: float = 1e-5,
 ) -> Array:
@@ -94,7 +100,8 @@ def batch_norm(
     mean, var: per feature, such as `batch_norm_train` returns.
     gain, bias: per feature; ones and zeros by default.  axis: that of the features.
 
-    >>> bu.nn.batch_norm(bu.asarray([[3.0]]), bu.ones(1), bu.ones(1), epsilon=0.0).tolist()
+    >>> one = bu.ones(1)
+    >>> bu.nn.batch_norm(bu.asarray([[3.0]]), mean=one, var=one, epsilon=0.0).tolist()
     [[2.0]]
     """
     x = as_array(x)
@@ -104,17 +111,17 @@ def batch_norm(
     assert isinstance(wide, Array)
     spread = (x.shape[dim],) + (1,) * (x.ndim - 1 - dim)
     centre, square, factor, shift = (_spread(part, spread) for part in parts)
-    scale = rsqrt(square + float(epsilon))
+    scale = rsqrt(square + number_of("batch_norm", "epsilon", epsilon))
     return (wide - centre) * (scale * factor) + shift
 
 
 def batch_norm_train(
-    x: Array,
-    mean: Array,
-    var: Array,
-    gain: Array | None = None,
-    bias: Array | None = None,
+    x: Operand,
+    gain: Operand | None = None,
+    bias: Operand | None = None,
     *,
+    mean: Operand,
+    var: Operand,
     axis: int = 1,
     momentum: float = 0.1,
     epsilon: float = 1e-5,
@@ -124,8 +131,8 @@ def batch_norm_train(
     mean, var: the running ones, per feature; each moves to that of `x` by `momentum`, the variance
     to the unbiased one.  gain, bias, axis: as for `batch_norm`.
 
-    >>> zero, one = bu.zeros(1), bu.ones(1)
-    >>> y, mean, var = bu.nn.batch_norm_train(bu.asarray([[1.0], [3.0]]), zero, one, epsilon=0.0)
+    >>> x, mean, var = bu.asarray([[1.0], [3.0]]), bu.zeros(1), bu.ones(1)
+    >>> y, mean, var = bu.nn.batch_norm_train(x, mean=mean, var=var, epsilon=0.0)
     >>> y.tolist(), mean.tolist(), var.tolist()
     ([[-1.0], [1.0]], [0.2], [1.1])
     """
@@ -134,13 +141,19 @@ def batch_norm_train(
     parts = _together("batch_norm_train", x, ((gain, 1), (bias, 0)), (x.shape[dim],))
     wide = parts[0]
     assert isinstance(wide, Array)
-    result = apply("batch_norm", parts, {"dim": dim, "epsilon": float(epsilon)})
+    result = apply(
+        "batch_norm",
+        parts,
+        {"dim": dim, "epsilon": number_of("batch_norm_train", "epsilon", epsilon)},
+    )
     others = [d for d in range(x.ndim) if d != dim]
-    return result, *_moved((mean, var), wide, others, float(momentum))
+    return result, *_moved(
+        (mean, var), wide, others, number_of("batch_norm_train", "momentum", momentum)
+    )
 
 
 def _moved(
-    running: tuple[Array, Array], x: Array, others: Sequence[int], momentum: float
+    running: tuple[Operand, Operand], x: Array, others: Sequence[int], momentum: float
 ) -> tuple[Array, Array]:
     kept = 1.0 - momentum
     count = 1

@@ -28,6 +28,7 @@ from bringup.api.broadcasting import as_array, convert
 from bringup.api.creation import zeros
 from bringup.api.elementwise import clip, square, where
 from bringup.api.floating import cos, expm1, sqrt
+from bringup.api.names import publish
 from bringup.api.reductions import sum as total
 from bringup.dtypes import DType, f32, i32
 from bringup.errors import OpTypeError
@@ -257,3 +258,17 @@ def cosine_schedule(
         return where(made < warmup, made * (peak / warmup), falling)
 
     return rate
+
+
+__all__ = [
+    "Optimizer",
+    "State",
+    "adam",
+    "adamw",
+    "clip_by_global_norm",
+    "cosine_schedule",
+    "global_norm",
+    "sgd",
+]
+
+publish(globals(), "bringup.optim")

@@ -1,8 +1,9 @@
 """What ops do to complex arrays: a rule per op, in terms of ops on the parts.
 
 Arithmetic is that of numpy: products are not repaired where they overflow to NaN, and quotients
-are scaled (R. L. Smith, 1962).  Functions follow C99's Annex G at zeros and infinities as far as
-their formulas do; a few ULP of the larger part are lost.
+are scaled (R. L. Smith, 1962).  Functions have the special values of C99's Annex G, which are those
+of the array API standard.  A few ULP of the larger part are lost, of either part by roots and the
+inverse functions (W. Kahan, Branch cuts for complex elementary functions, 1987).
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from bringup.api.elementwise import (
     isfinite,
     less,
     logical_and,
-    logical_not,
     logical_or,
     maximum,
     minimum,
@@ -52,7 +52,7 @@ from bringup.api.floating import (
     sqrt,
     tan,
 )
-from bringup.api.manipulation import concat, reshape
+from bringup.api.manipulation import concat, flip, reshape
 from bringup.dtypes import PART_OF, DType, bool_, f32
 from bringup.errors import OpTypeError
 from bringup.graph import Literal, user_location
@@ -74,13 +74,14 @@ def apply_rule(name: str, operands: Sequence[Array | Literal], attrs: Attrs) -> 
     device = next((x._device for x in operands if isinstance(x, Array)), None)
     if rule is None:
         raise _refused(name, operands)
-    if name in ("mul", "div") and _is_real(operands[1]):
+    first, second = (isinstance(x, ComplexArray) for x in (*operands, None)[:2])
+    if name in ("mul", "div") and first and _is_real(operands[1]):
         return _linear(name, attrs, operands[0], _factor(operands[1]))
-    if name == "pow" and _is_real(operands[1]) and isinstance(operands[0], ComplexArray):
+    if name == "pow" and isinstance(operands[0], ComplexArray) and _is_real(operands[1]):
         exponent = float(_factor(operands[1]).scalar)
         if exponent.is_integer() and math.fabs(exponent) <= _PRODUCTS:
             return power(operands[0], int(exponent))
-    if name == "mul" and _is_real(operands[0]):
+    if name == "mul" and second and _is_real(operands[0]):
         return _linear(name, attrs, _factor(operands[0]), operands[1])
     arrays = [
         from_literal(x, device) if isinstance(x, Literal) and x.type.dtype.is_complex else x
@@ -146,6 +147,26 @@ def _reduce(name: str, attrs: Attrs, x: ComplexArray) -> Array:
     if count == 0:
         return _constant(x.dtype, shape, x._device)
     return reshape(rest, shape)
+
+
+def _cumulative(name: str, attrs: Attrs, x: Array) -> Array:
+    """Products of 2, 4, 8 … elements and those before them, by doubling (D. Hillis, G. Steele)."""
+    if attrs["kind"] != "mul":
+        return _fold(name, attrs, x)
+    axis = attrs["dim"]
+    before = (slice(None),) * axis
+    if attrs.get("reverse"):
+        return flip(_cumulative(name, {**attrs, "reverse": False}, flip(x, axis=axis)), axis=axis)
+    result: Array = x
+    if attrs.get("exclusive"):
+        one = _constant(x.dtype, (*x.shape[:axis], 1, *x.shape[axis + 1 :]), x._device)
+        result = concat([one, result[(*before, slice(-1))]], axis=axis)
+    step = 1
+    while step < x.shape[axis]:
+        product = multiply(result[(*before, slice(step, None))], result[(*before, slice(-step))])
+        result = concat([result[(*before, slice(step))], product], axis=axis)
+        step *= 2
+    return result
 
 
 def _convert(_name: str, attrs: Attrs, x: ComplexArray) -> Array:
@@ -239,27 +260,47 @@ def _choose(mask: Array, x: Any, y: Any, like: Array) -> Array:
     return apply("select", (mask, *parts))
 
 
+def _zero_or_product(x: Array, y: Array) -> Array:
+    """``x * y``, but 0 of their signs where a factor is 0, even if the other is infinite or NaN."""
+    none = logical_or(equal(x, 0), equal(y, 0))
+    zero = multiply(copysign(0.0, x), copysign(1.0, y))
+    return where(none, zero, multiply(x, y))
+
+
+def _circle(a: Array, b: Array) -> tuple[Array, Array]:
+    """The cosine and sine of b.  e^(∞ + ib) is infinite for any b: where `a` is infinite and `b` is
+    not finite the cosine is 1, so that the real part keeps its size.
+    """
+    known = logical_or(isfinite(b), not_equal(abs(a), math.inf))
+    return where(known, cos(b), 1.0), sin(b)
+
+
 def _exp(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
-    """Far out e^x is taken in two factors: cos y may bring the product back into range."""
-    a, b = x.real, x.imag
-    limit = 88.0 if a.dtype is f32 else 709.0
+    """Far out e^a is taken in two factors: cos b may bring the product back into range."""
+    a, (real, imag) = x.real, _circle(x.real, x.imag)
+    limit = _exponent(a)
     far = greater(a, limit)
     size = exp(where(far, subtract(a, limit), a))
     rest = _choose(far, math.exp(limit), 1.0, a)
-    real = multiply(multiply(size, cos(b)), rest)
-    imag = where(equal(b, 0), b, multiply(multiply(size, sin(b)), rest))
-    # e^-inf is 0 in every direction, and e^inf infinite.
-    turning = logical_not(isfinite(b))
-    none = logical_and(equal(a, -math.inf), turning)
-    real = where(logical_and(equal(a, math.inf), turning), a, where(none, 0.0, real))
-    return ComplexArray(real, where(none, 0.0, imag))
+    product = where(equal(imag, 0), imag, multiply(multiply(size, imag), rest))
+    none = equal(a, -math.inf)
+    return ComplexArray(
+        multiply(multiply(size, real), rest), where(none, copysign(0.0, imag), product)
+    )
 
 
-def _expm1(_name: str, _attrs: Attrs, x: ComplexArray) -> Array:
+def _exponent(x: Array) -> float:
+    """Up to here e^x is finite."""
+    return 88.0 if x.dtype is f32 else 709.0
+
+
+def _expm1(name: str, attrs: Attrs, x: ComplexArray) -> Array:
     a, b = x.real, x.imag
+    whole = _exp(name, attrs, x)
     half = sin(multiply(b, 0.5))
-    real = subtract(multiply(expm1(a), cos(b)), multiply(2.0, square(half)))
-    return ComplexArray(real, multiply(exp(a), sin(b)))
+    near = subtract(multiply(expm1(a), cos(b)), multiply(2.0, square(half)))
+    real = where(less(abs(a), 1.0), near, subtract(whole.real, 1.0))
+    return ComplexArray(real, whole.imag)
 
 
 def _log(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
@@ -343,35 +384,54 @@ def power(x: ComplexArray, exponent: int) -> Array:
     return result if exponent >= 0 else _reciprocal("reciprocal", {}, result)
 
 
-def _sin(_name: str, _attrs: Attrs, x: ComplexArray) -> Array:
-    a, b = x.real, x.imag
-    return ComplexArray(multiply(sin(a), cosh(b)), multiply(cos(a), sinh(b)))
+def _growing(x: ComplexArray) -> tuple[Array, Array, Array]:
+    """The hyperbolic cosine and sine of the real part over a factor, so that they are finite, and
+    that factor.
+    """
+    a = x.real
+    limit = _exponent(a)
+    far = greater(abs(a), limit)
+    size = exp(where(far, subtract(abs(a), limit), 0.0))
+    within = where(far, 0.0, a)
+    rest = _choose(far, math.exp(limit) / 2, 1.0, a)
+    return where(far, size, cosh(within)), where(far, copysign(size, a), sinh(within)), rest
 
 
-def _cos(_name: str, _attrs: Attrs, x: ComplexArray) -> Array:
-    a, b = x.real, x.imag
-    return ComplexArray(multiply(cos(a), cosh(b)), negative(multiply(sin(a), sinh(b))))
+def _sinh(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
+    (even, odd, rest), (real, imag) = _growing(x), _circle(x.real, x.imag)
+    return ComplexArray(
+        multiply(_zero_or_product(odd, real), rest), multiply(_zero_or_product(even, imag), rest)
+    )
 
 
-def _sinh(_name: str, _attrs: Attrs, x: ComplexArray) -> Array:
-    a, b = x.real, x.imag
-    return ComplexArray(multiply(sinh(a), cos(b)), multiply(cosh(a), sin(b)))
+def _cosh(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
+    (even, odd, rest), (real, imag) = _growing(x), _circle(x.real, x.imag)
+    return ComplexArray(
+        multiply(_zero_or_product(even, real), rest), multiply(_zero_or_product(odd, imag), rest)
+    )
 
 
-def _cosh(_name: str, _attrs: Attrs, x: ComplexArray) -> Array:
-    a, b = x.real, x.imag
-    return ComplexArray(multiply(cosh(a), cos(b)), multiply(sinh(a), sin(b)))
+def _cos(name: str, attrs: Attrs, x: ComplexArray) -> Array:
+    return _cosh(name, attrs, _times_i(x))
 
 
 def _tanh(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
-    """By W. Kahan (1987): no factor overflows before the quotient is near ±1."""
+    """By W. Kahan (1987); far out the real part is ±1 and the imaginary one 2 sin 2b e^(−2|a|)."""
     a, b = x.real, x.imag
-    within = maximum(minimum(a, 20.0), -20.0)
+    limit = 10.0 if a.dtype is f32 else 22.0
+    within = maximum(minimum(a, limit), -limit)
     slope, s = tan(b), sinh(within)
     grown = add(square(slope), 1.0)
     scale = add(multiply(grown, square(s)), 1.0)
     real = divide(multiply(multiply(grown, sqrt(add(square(s), 1.0))), s), scale)
-    return ComplexArray(real, divide(slope, scale))
+    imag = divide(slope, scale)
+    small, wave = exp(negative(abs(a))), multiply(sin(b), cos(b))
+    tail = multiply(multiply(multiply(wave, 4.0), small), small)
+    tail = where(equal(abs(a), math.inf), copysign(0.0, wave), tail)
+    far = greater(abs(a), limit)
+    one = where(equal(tail, tail), copysign(1.0, a), tail)
+    real = where(equal(a, 0), a, where(far, one, real))
+    return ComplexArray(real, where(equal(b, 0), b, where(far, tail, imag)))
 
 
 def _times_i(x: ComplexArray) -> ComplexArray:
@@ -391,11 +451,17 @@ def _turned(rule: Callable[[str, Attrs, ComplexArray], ComplexArray]) -> Rule:
     return apply_turned
 
 
+def _root(a: Array, b: Array) -> ComplexArray:
+    """The root of a + ib of a size whose square neither overflows nor, but for 0, underflows."""
+    root = multiply(sqrt(add(abs(a), hypot(a, b))), math.sqrt(0.5))
+    other = divide(b, where(equal(root, 0), 1.0, add(root, root)))
+    right = greater_equal(a, 0)
+    return ComplexArray(where(right, root, abs(other)), where(right, other, copysign(root, b)))
+
+
 def _beside_one(x: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
     """The roots of 1 − x and 1 + x, on whose branches the inverse functions stand (W. Kahan)."""
-    below = ComplexArray(subtract(1.0, x.real), negative(x.imag))
-    above = ComplexArray(add(x.real, 1.0), x.imag)
-    return _sqrt("sqrt", {}, below), _sqrt("sqrt", {}, above)
+    return _root(subtract(1.0, x.real), negative(x.imag)), _root(add(x.real, 1.0), x.imag)
 
 
 def _crossed(x: ComplexArray, y: ComplexArray) -> Array:
@@ -403,16 +469,33 @@ def _crossed(x: ComplexArray, y: ComplexArray) -> Array:
     return subtract(multiply(x.real, y.imag), multiply(x.imag, y.real))
 
 
+def _distant(x: ComplexArray) -> tuple[Array, ComplexArray, Array]:
+    """Where log 2|x| is the size of the inverse functions to the last bit; `x` elsewhere; and that
+    logarithm.
+    """
+    bound = 2.0**16 if x.real.dtype is f32 else 2.0**32
+    far = logical_or(greater(abs(x.real), bound), greater(abs(x.imag), bound))
+    near = ComplexArray(where(far, 0.0, x.real), where(far, 0.0, x.imag))
+    size = log(hypot(multiply(x.real, 0.25), multiply(x.imag, 0.25)))
+    return far, near, add(size, math.log(8))
+
+
 def _asin(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
-    below, above = _beside_one(x)
+    far, near, size = _distant(x)
+    below, above = _beside_one(near)
     across = subtract(multiply(below.real, above.real), multiply(below.imag, above.imag))
-    return ComplexArray(atan2(x.real, across), asinh(_crossed(below, above)))
+    real = atan2(x.real, where(far, abs(x.imag), across))
+    imag = where(far, copysign(size, x.imag), asinh(_crossed(below, above)))
+    return ComplexArray(where(equal(x.real, 0), x.real, real), imag)
 
 
 def _acos(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
-    below, above = _beside_one(x)
+    far, near, size = _distant(x)
+    below, above = _beside_one(near)
     angle = multiply(atan2(below.real, above.real), 2.0)
-    return ComplexArray(angle, asinh(_crossed(above, below)))
+    real = where(far, atan2(abs(x.imag), x.real), angle)
+    imag = where(far, negative(copysign(size, x.imag)), asinh(_crossed(above, below)))
+    return ComplexArray(where(equal(x.real, 0), math.pi / 2, real), imag)
 
 
 def _asinh(name: str, attrs: Attrs, x: ComplexArray) -> ComplexArray:
@@ -420,19 +503,40 @@ def _asinh(name: str, attrs: Attrs, x: ComplexArray) -> ComplexArray:
 
 
 def _acosh(_name: str, _attrs: Attrs, x: ComplexArray) -> Array:
-    below = _sqrt("sqrt", {}, ComplexArray(subtract(x.real, 1.0), x.imag))
-    above = _sqrt("sqrt", {}, ComplexArray(add(x.real, 1.0), x.imag))
-    size = add(multiply(below.real, above.real), multiply(below.imag, above.imag))
-    return ComplexArray(asinh(size), multiply(atan2(below.imag, above.real), 2.0))
+    far, near, size = _distant(x)
+    below = _root(subtract(near.real, 1.0), near.imag)
+    above = _root(add(near.real, 1.0), near.imag)
+    across = add(multiply(below.real, above.real), multiply(below.imag, above.imag))
+    angle = multiply(atan2(below.imag, above.real), 2.0)
+    imag = where(far, atan2(x.imag, x.real), angle)
+    right = copysign(math.pi / 2, x.imag)
+    return ComplexArray(where(far, size, asinh(across)), where(equal(x.real, 0), right, imag))
 
 
 def _atanh(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
-    a, b = x.real, x.imag
+    """log1p(4|a| / |1 − |a| + ib|²) / 4 with the sign of a, and half the angle of 1 − x² + 2ib."""
+    a, b = abs(x.real), x.imag
     beyond = subtract(1.0, a)
-    ratio = divide(multiply(a, 4.0), add(square(beyond), square(b)))
-    across = subtract(multiply(beyond, add(a, 1.0)), square(b))
-    angle = atan2(multiply(b, 2.0), across)
-    return ComplexArray(multiply(log1p(ratio), 0.25), multiply(angle, 0.5))
+    single = a.dtype is f32
+    # Quarters, so that the distance from 1 does not overflow.
+    wide = logical_or(greater(a, 4.0), greater(abs(b), 4.0))
+    factor = _choose(wide, 0.25, 1.0, a)
+    distance = hypot(multiply(beyond, factor), multiply(b, factor))
+    tiny = less(distance, 2.0**-50 if single else 2.0**-450)
+    apart = where(tiny, 1.0, distance)
+    ratio = multiply(divide(divide(a, apart), apart), _choose(wide, 0.25, 4.0, a))
+    size = where(
+        tiny, multiply(subtract(math.log(2), log(distance)), 0.5), multiply(log1p(ratio), 0.25)
+    )
+    size = where(equal(distance, math.inf), 0.0, size)
+    real = where(equal(a, 0), x.real, copysign(size, x.real))
+    far = logical_or(
+        greater(maximum(a, abs(b)), 2.0**30 if single else 2.0**60), equal(distance, math.inf)
+    )
+    c, d = where(far, 0.0, a), where(far, 0.0, b)
+    across = subtract(multiply(subtract(1.0, c), add(c, 1.0)), square(d))
+    right = where(equal(b, b), copysign(math.pi / 2, b), b)
+    return ComplexArray(real, where(far, right, multiply(atan2(multiply(d, 2.0), across), 0.5)))
 
 
 _LINEAR = (
@@ -453,7 +557,7 @@ RULES: dict[str, Rule] = {
     "convert": _convert,
     "cos": _cos,
     "cosh": _cosh,
-    "cumulative": _fold,
+    "cumulative": _cumulative,
     "div": _div,
     "dot_general": _dot,
     "exp": _exp,
@@ -469,7 +573,7 @@ RULES: dict[str, Rule] = {
     "reduce_window": _fold,
     "scatter": _fold,
     "sign": _sign,
-    "sin": _sin,
+    "sin": _turned(_sinh),
     "sinh": _sinh,
     "sqrt": _sqrt,
     "square": _square,

@@ -9,12 +9,13 @@ import numpy as np
 from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.broadcasting import as_array, as_float
+from bringup.api.promotion import Operand
 from bringup.api.spatial import Ints, Padding, PerDim, each_of, extents_of, padding_of, roles_of
 from bringup.graph import Literal
 
 
 def max_pool(
-    x: Array,
+    x: Operand,
     window: PerDim,
     *,
     stride: PerDim | None = None,
@@ -38,7 +39,7 @@ def max_pool(
 
 
 def avg_pool(
-    x: Array,
+    x: Operand,
     window: PerDim,
     *,
     stride: PerDim | None = None,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from bringup.api.apply import apply
 from bringup.api.array import Array
-from bringup.api.axes import axis_of, integer_of
+from bringup.api.axes import axis_of, flag_of, integer_of
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.elementwise import not_equal, subtract
 from bringup.api.manipulation import broadcast_to, concat, reshape
-from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT, dtype_of, literal
+from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT, Operand, dtype_of, literal
 from bringup.dtypes import DType, bool_, u8
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 
 
 def cumulative_sum(
-    x: Array, /, *, axis: int | None = None, dtype: object = None, include_initial: bool = False
+    x: Operand, /, *, axis: int | None = None, dtype: object = None, include_initial: bool = False
 ) -> Array:
     """The sum of each element and those before it along an axis.
 
@@ -30,7 +30,7 @@ def cumulative_sum(
 
 
 def cumulative_prod(
-    x: Array, /, *, axis: int | None = None, dtype: object = None, include_initial: bool = False
+    x: Operand, /, *, axis: int | None = None, dtype: object = None, include_initial: bool = False
 ) -> Array:
     """The product of each element and those before it; else like `cumulative_sum`.
 
@@ -40,7 +40,7 @@ def cumulative_prod(
     return _running("cumulative_prod", "mul", x, axis, dtype, include_initial)
 
 
-def cummax(x: Array, /, *, axis: int = -1, reverse: bool = False) -> Array:
+def cummax(x: Operand, /, *, axis: int = -1, reverse: bool = False) -> Array:
     """The largest of each element and those before it along an axis; NaN from the first NaN on.
 
     reverse: of those behind it instead.
@@ -51,7 +51,7 @@ def cummax(x: Array, /, *, axis: int = -1, reverse: bool = False) -> Array:
     return _extreme("cummax", "max", x, axis, reverse)
 
 
-def cummin(x: Array, /, *, axis: int = -1, reverse: bool = False) -> Array:
+def cummin(x: Operand, /, *, axis: int = -1, reverse: bool = False) -> Array:
     """The smallest of each element and those before it; else like `cummax`.
 
     >>> bu.cummin(bu.asarray([2, 3, 1]), reverse=True).tolist()
@@ -61,7 +61,7 @@ def cummin(x: Array, /, *, axis: int = -1, reverse: bool = False) -> Array:
 
 
 def _running(
-    name: str, kind: str, x: Array, axis: int | None, dtype: object, include_initial: bool
+    name: str, kind: str, x: Operand, axis: int | None, dtype: object, include_initial: bool
 ) -> Array:
     x = as_array(x)
     if axis is None and x.ndim != 1:
@@ -70,10 +70,10 @@ def _running(
             location=user_location(),
             fix="pass axis=",
         )
-    dim = axis_of(name, axis or 0, x.ndim)
+    dim = axis_of(name, 0 if axis is None else axis, x.ndim)
     kinds: dict[str, DType] = {"bool": DEFAULT_INT, "int": DEFAULT_INT, "uint": DEFAULT_UINT}
     x = convert(x, kinds.get(x.dtype.kind, x.dtype) if dtype is None else dtype_of(dtype))
-    if include_initial:
+    if flag_of(name, "include_initial", include_initial):
         lo, hi = [0] * x.ndim, [0] * x.ndim
         lo[dim] = 1
         first = literal(int(kind == "mul"), x.type.with_shape(()))
@@ -82,24 +82,28 @@ def _running(
     return apply("cumulative", (x,), {"kind": kind, "dim": dim})
 
 
-def _extreme(name: str, kind: str, x: Array, axis: int, reverse: bool) -> Array:
+def _extreme(name: str, kind: str, x: Operand, axis: int, reverse: bool) -> Array:
     x = as_array(x)
     if not x.ndim:
         return x
-    attrs = {"kind": kind, "dim": axis_of(name, axis, x.ndim), "reverse": bool(reverse)}
+    attrs = {
+        "kind": kind,
+        "dim": axis_of(name, axis, x.ndim),
+        "reverse": flag_of(name, "reverse", reverse),
+    }
     if x.dtype is bool_:
         return convert(apply("cumulative", (convert(x, u8),), attrs), bool_)
     return apply("cumulative", (x,), attrs)
 
 
 def diff(
-    x: Array,
+    x: Operand,
     /,
     *,
     axis: int = -1,
     n: int = 1,
-    prepend: Array | None = None,
-    append: Array | None = None,
+    prepend: Operand | None = None,
+    append: Operand | None = None,
 ) -> Array:
     """The difference of each element and the one before it along an axis, ``n`` times over.
 

@@ -10,6 +10,7 @@ integer arrays in the default float, and a complex number makes float arrays com
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -92,7 +93,22 @@ def kind_of(scalar: bool | int | float | complex) -> str:
         return "bool"
     if isinstance(scalar, complex):
         return "complex"
+    if not isinstance(scalar, int | float):
+        raise ConversionError(
+            f"a {type(scalar).__name__} is no number",
+            location=user_location(),
+            fix="give a number, or an array",
+        )
     return "int" if isinstance(scalar, int) else "float"
+
+
+def no_array(x: object) -> OpTypeError:
+    """The error for what is neither an array nor a number."""
+    return OpTypeError(
+        f"an array is needed, not {type(x).__name__}",
+        location=user_location(),
+        fix="make one with asarray(…)",
+    )
 
 
 def with_weak(dtype: DType, kind: str) -> DType:
@@ -125,9 +141,11 @@ def common(operands: Sequence[Any]) -> tuple[DType, bool]:
             dtype = x._type.dtype
         elif isinstance(x, np.ndarray | np.generic):
             dtype = dtype_of(x.dtype)
-        else:
+        elif isinstance(x, int | float | complex):
             kinds.append(kind_of(x))
             continue
+        else:
+            raise no_array(x)
         strong = dtype if strong is None else promote(strong, dtype)
     if strong is None:
         return _DEFAULT[max(kinds, key=_RANK.__getitem__)], True
@@ -154,9 +172,10 @@ def literal(value: Any, type_: TensorType) -> Literal:
     Raises ConversionError if the dtype cannot hold it: an integer out of range, a float where
     integers are.
     """
-    # Within one class, equality of the text is equality of the bits, which == is not for 0.0, -0.0
-    # and NaN.
-    key = (type(value), repr(value) if isinstance(value, float | complex) else value, type_)
+    if not isinstance(value, bool | int | float | complex | np.generic):
+        kind_of(value)
+    # Equality of the bits, which == is not for 0.0, -0.0 and NaN.
+    key = (type(value), _bits(value), type_)
     found = _literals.get(key)
     if found is None:
         found = exact_literal(value, type_)
@@ -164,6 +183,14 @@ def literal(value: Any, type_: TensorType) -> Literal:
             _literals.clear()
         _literals[key] = found
     return found
+
+
+def _bits(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.tobytes()
+    if isinstance(value, complex):
+        return struct.pack("2d", value.real, value.imag)
+    return struct.pack("d", value) if isinstance(value, float) else value
 
 
 def check_range(value: int, dtype: DType) -> None:
@@ -180,6 +207,8 @@ def check_range(value: int, dtype: DType) -> None:
 def exact_literal(value: Any, type_: TensorType) -> Literal:
     """`literal` without the memory: for values that change from call to call."""
     dtype = type_.dtype
+    if isinstance(value, np.generic):
+        dtype_of(value.dtype)  # texts and times are no numbers
     if dtype.is_complex:
         return ComplexLiteral.splat(value, type_)
     if isinstance(value, complex):

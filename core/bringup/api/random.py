@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bringup.api.choosing import choice, permutation, shuffle
 from bringup.api.keys import Key, bits, fold_in, key, split
+from bringup.api.names import publish
 from bringup.api.poisson import poisson
 from bringup.api.rejection import beta, dirichlet, gamma
 from bringup.api.samplers import (
@@ -50,3 +51,5 @@ __all__ = [
     "truncated_normal",
     "uniform",
 ]
+
+publish(globals(), "bringup.random")

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from bringup.api.apply import apply
 from bringup.api.array import Array
-from bringup.api.axes import axes_of, axis_of
+from bringup.api.axes import axes_of, axis_of, flag_of, number_of
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.elementwise import as_bool
 from bringup.api.floating import sqrt
 from bringup.api.manipulation import reshape
-from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT, dtype_of
+from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT, Operand, dtype_of
 from bringup.dtypes import DType, bool_, u8
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
@@ -23,7 +23,7 @@ from bringup.graph import user_location
 Axis = int | Sequence[int] | None
 
 
-def sum(x: Array, /, *, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Array:
+def sum(x: Operand, /, *, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Array:
     """The sum: of bools and integers as i64 or u64, of f16 and bf16 accumulated in f32.
 
     >>> bu.sum(bu.asarray([[1, 2], [3, 4]]), axis=0).tolist()
@@ -32,7 +32,9 @@ def sum(x: Array, /, *, axis: Axis = None, dtype: object = None, keepdims: bool 
     return _fold("sum", "add", _wide(x, dtype), axis, keepdims)
 
 
-def prod(x: Array, /, *, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Array:
+def prod(
+    x: Operand, /, *, axis: Axis = None, dtype: object = None, keepdims: bool = False
+) -> Array:
     """The product, in the dtype of `sum`.
 
     >>> bu.prod(bu.asarray([2, 3, 4])).tolist()
@@ -41,7 +43,7 @@ def prod(x: Array, /, *, axis: Axis = None, dtype: object = None, keepdims: bool
     return _fold("prod", "mul", _wide(x, dtype), axis, keepdims)
 
 
-def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def max(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """The largest element; NaN if there is one.  Raises OpTypeError for no elements.
 
     >>> bu.max(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
@@ -51,7 +53,7 @@ def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     return _fold("max", "or" if x.dtype is bool_ else "max", x, axis, keepdims)
 
 
-def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def min(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """The smallest element; NaN if there is one.  Raises OpTypeError for no elements.
 
     >>> bu.min(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
@@ -61,7 +63,7 @@ def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     return _fold("min", "and" if x.dtype is bool_ else "min", x, axis, keepdims)
 
 
-def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def any(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """Whether any element is true, or not zero; false for none.
 
     >>> bu.any(bu.asarray([0, 2])).tolist()
@@ -70,7 +72,7 @@ def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     return _fold("any", "or", as_bool(x), axis, keepdims)
 
 
-def all(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def all(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """Whether all elements are true, or not zero; true for none.
 
     >>> bu.all(bu.asarray([0, 2])).tolist()
@@ -79,7 +81,7 @@ def all(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     return _fold("all", "and", as_bool(x), axis, keepdims)
 
 
-def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def count_nonzero(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """How many elements are not zero, as i64.
 
     >>> bu.count_nonzero(bu.asarray([0, 2, 3])).tolist()
@@ -88,7 +90,7 @@ def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> 
     return _fold("count_nonzero", "add", convert(as_bool(x), DEFAULT_INT), axis, keepdims)
 
 
-def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def mean(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """The mean in a float dtype; integers become the default float first.  NaN for no elements.
 
     >>> bu.mean(bu.asarray([1.0, 2.0])).tolist()
@@ -100,7 +102,7 @@ def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 def var(
-    x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
+    x: Operand, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
 ) -> Array:
     """The mean squared distance from the mean, divided by n - correction.
 
@@ -109,12 +111,12 @@ def var(
     """
     x = as_float(x)
     dims = axes_of("var", axis, x.ndim)
-    attrs = {"dims": dims, "correction": float(correction)}
+    attrs = {"dims": dims, "correction": number_of("var", "correction", correction)}
     return _kept(apply("var", (x,), attrs), x, dims, keepdims)
 
 
 def std(
-    x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
+    x: Operand, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
 ) -> Array:
     """The square root of `var`.
 
@@ -124,7 +126,7 @@ def std(
     return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
 
 
-def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
+def argmax(x: Operand, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
     """The position of the first largest element or the first NaN, as i64; flat for None.
 
     >>> bu.argmax(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
@@ -133,7 +135,7 @@ def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> A
     return _position("argmax", x, axis, keepdims)
 
 
-def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
+def argmin(x: Operand, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
     """The position of the first smallest element or the first NaN, as i64; flat for None.
 
     >>> bu.argmin(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
@@ -142,7 +144,7 @@ def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> A
     return _position("argmin", x, axis, keepdims)
 
 
-def _position(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
+def _position(name: str, x: Operand, axis: int | None, keepdims: bool) -> Array:
     x = as_array(x)
     ordered = convert(x, u8) if x.dtype is bool_ else x
     flat, dim = (
@@ -160,12 +162,12 @@ def _fold(name: str, kind: str, x: Array, axis: Axis, keepdims: bool) -> Array:
 
 
 def _kept(result: Array, x: Array, dims: tuple[int, ...], keepdims: bool) -> Array:
-    if not keepdims:
+    if not flag_of("a reduction", "keepdims", keepdims):
         return result
     return reshape(result, [1 if d in dims else n for d, n in enumerate(x.shape)])
 
 
-def _wide(x: Array, dtype: object) -> Array:
+def _wide(x: Operand, dtype: object) -> Array:
     """`x` in the dtype it is summed in."""
     x = as_array(x)
     if dtype is not None:
@@ -174,7 +176,7 @@ def _wide(x: Array, dtype: object) -> Array:
     return convert(x, kinds.get(x.dtype.kind, x.dtype))
 
 
-def _not_empty(name: str, x: Array, axis: Axis) -> Array:
+def _not_empty(name: str, x: Operand, axis: Axis) -> Array:
     x = as_array(x)
     if 0 in [x.shape[d] for d in axes_of(name, axis, x.ndim)]:
         raise OpTypeError(

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 from bringup.api.apply import apply
 from bringup.api.array import Array
-from bringup.api.axes import axis_of, shape_of
+from bringup.api.axes import axis_of, choice_of, flag_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, as_float
+from bringup.api.promotion import Operand
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 
 
 def resize(
-    x: Array,
+    x: Operand,
     shape: Sequence[int],
     *,
     axis: Sequence[int] | None = None,
@@ -31,9 +32,14 @@ def resize(
     >>> bu.nn.resize(bu.asarray([[1, 2]]), (4,), axis=(1,), method="nearest").tolist()
     [[1, 1, 2, 2]]
     """
+    choice_of("resize", "method", method, ("nearest", "linear", "cubic"))
     x = as_array(x) if method == "nearest" else as_float(x)
     sizes = shape_of("resize", shape)
-    axes = range(x.ndim) if axis is None else [axis_of("resize", a, x.ndim) for a in axis]
+    axes = (
+        range(x.ndim)
+        if axis is None
+        else [axis_of("resize", a, x.ndim) for a in items_of("resize", "axis", axis)]
+    )
     if len(sizes) != len(axes) or len(set(axes)) != len(axes):
         raise OpTypeError(
             f"resize: sizes {sizes} are given for axes {tuple(axes)} of {x.type}",
@@ -42,5 +48,9 @@ def resize(
         )
     table = dict(zip(axes, sizes, strict=True))
     full = tuple(table.get(d, n) for d, n in enumerate(x.shape))
-    attrs = {"shape": full, "method": method, "antialias": bool(antialias)}
+    attrs = {
+        "shape": full,
+        "method": method,
+        "antialias": flag_of("resize", "antialias", antialias),
+    }
     return apply("resize", (x,), attrs)

@@ -1,5 +1,7 @@
 """The distinct elements of an array, in order.
 
+Complex numbers are in the order of their real parts, equal ones in that of their imaginary parts.
+
 How many there are depends on the values: a traced function must say with ``size`` how many to
 keep.  Each NaN is distinct from every other; −0 and +0 are one element, shown as the first of them.
 """
@@ -14,11 +16,12 @@ from bringup.api.apply import apply, apply_all
 from bringup.api.array import Array
 from bringup.api.axes import integer_of
 from bringup.api.broadcasting import as_array, convert
+from bringup.api.complex import imag, real
 from bringup.api.creation import zeros
 from bringup.api.elementwise import equal, minimum, not_equal, subtract
 from bringup.api.gathering import nonzero, take
 from bringup.api.manipulation import concat, reshape
-from bringup.api.promotion import DEFAULT_INT
+from bringup.api.promotion import DEFAULT_INT, Operand
 from bringup.dtypes import i32, i64
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
@@ -48,7 +51,7 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Array
 
 
-def unique_all(x: Array, /, *, size: int | None = None) -> UniqueAll:
+def unique_all(x: Operand, /, *, size: int | None = None) -> UniqueAll:
     """The distinct elements in ascending order, where each occurs first in the flat array, which of
     them stands at each place, and how often each occurs; positions and counts as i64.
 
@@ -63,7 +66,7 @@ def unique_all(x: Array, /, *, size: int | None = None) -> UniqueAll:
     return _unique("unique_all", x, size)
 
 
-def unique_counts(x: Array, /, *, size: int | None = None) -> UniqueCounts:
+def unique_counts(x: Operand, /, *, size: int | None = None) -> UniqueCounts:
     """The distinct elements and how often each occurs; the rest is as in `unique_all`.
 
     >>> bu.unique_counts(bu.asarray([3, 1, 3])).counts.tolist()
@@ -73,7 +76,7 @@ def unique_counts(x: Array, /, *, size: int | None = None) -> UniqueCounts:
     return UniqueCounts(found.values, found.counts)
 
 
-def unique_inverse(x: Array, /, *, size: int | None = None) -> UniqueInverse:
+def unique_inverse(x: Operand, /, *, size: int | None = None) -> UniqueInverse:
     """The distinct elements and which of them stands at each place; as in `unique_all`.
 
     >>> bu.unique_inverse(bu.asarray([3, 1, 3])).inverse_indices.tolist()
@@ -83,7 +86,7 @@ def unique_inverse(x: Array, /, *, size: int | None = None) -> UniqueInverse:
     return UniqueInverse(found.values, found.inverse_indices)
 
 
-def unique_values(x: Array, /, *, size: int | None = None) -> Array:
+def unique_values(x: Operand, /, *, size: int | None = None) -> Array:
     """The distinct elements in ascending order; the rest is as in `unique_all`.
 
     >>> bu.unique_values(bu.asarray([3, 1, 3])).tolist()
@@ -92,14 +95,15 @@ def unique_values(x: Array, /, *, size: int | None = None) -> Array:
     return _unique("unique_values", x, size).values
 
 
-def _unique(name: str, x: Array, size: int | None) -> UniqueAll:
+def _unique(name: str, x: Operand, size: int | None) -> UniqueAll:
     x = as_array(x)
+    size = None if size is None else integer_of(name, "size", size)
     if not x.size and not size:
         none = zeros(0, dtype=DEFAULT_INT, device=x._device)
         return UniqueAll(reshape(x, -1), none, zeros(x.shape, dtype=DEFAULT_INT), none)
     if size is None:
         return _all_of(name, x)
-    count = integer_of(name, "size", size)
+    count = size
     if count < 0 or not x.size:
         raise OpTypeError(
             f"{name}: size {count} of {x.type}",
@@ -138,7 +142,14 @@ def _groups(x: Array) -> tuple[Array, Array, Array, Array]:
     narrow = i32 if total < 2**31 else i64
     type_ = TensorType((total,), narrow)
     places = apply("iota", (), {"type": type_, "dim": 0}, device=x._device)
-    ordered, came = apply_all("sort", (flat, places), {"dim": 0})
+    if flat.dtype.is_complex:
+        # By the imaginary parts, then, as every sort is stable, by the real ones.
+        _, first = apply_all("sort", (imag(flat), places), {"dim": 0})
+        moved = take(flat, first)
+        _, real_first = apply_all("sort", (real(moved), places), {"dim": 0})
+        ordered, came = take(moved, real_first), take(first, real_first)
+    else:
+        ordered, came = apply_all("sort", (flat, places), {"dim": 0})
     differs = not_equal(ordered[1:], ordered[:-1])
     first = concat([equal(places[:1], 0), differs])
     rank = apply("cumulative", (convert(first, narrow),), {"kind": "add", "dim": 0})

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, NamedTuple
 
 from bringup.api.apply import apply, apply_all
 from bringup.api.array import Array
-from bringup.api.axes import axis_of
+from bringup.api.axes import axis_of, choice_of, flag_of, integer_of
 from bringup.api.broadcasting import as_array, as_float, broadcast_shapes, convert, spread
 from bringup.api.creation import eye, tril
 from bringup.api.elementwise import abs, greater, multiply, remainder, sign, where
@@ -74,7 +73,7 @@ def square(name: str, x: Operand) -> Array:
     return x
 
 
-def cholesky(x: Array, /, *, upper: bool = False) -> Array:
+def cholesky(x: Operand, /, *, upper: bool = False) -> Array:
     """The triangular L of ``x = L @ L.mT``, or its transpose if `upper`.
 
     x: symmetric positive definite matrices, of which only the lower triangle is read.  The triangle
@@ -84,10 +83,10 @@ def cholesky(x: Array, /, *, upper: bool = False) -> Array:
     [[2.0, 0.0], [1.0, 3.0]]
     """
     factor = apply("cholesky", (square("cholesky", x),))
-    return matrix_transpose(factor) if upper else factor
+    return matrix_transpose(factor) if flag_of("cholesky", "upper", upper) else factor
 
 
-def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
+def qr(x: Operand, /, *, mode: str = "reduced") -> QRResult:
     """Q with orthonormal columns and upper triangular R of ``x = Q @ R``.
 
     mode: ``reduced``, or ``complete`` for a square Q.
@@ -96,21 +95,19 @@ def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
     >>> bu.round(r).tolist()
     [[-5.0, -3.0], [0.0, -4.0]]
     """
-    if mode not in ("reduced", "complete"):
-        raise OpTypeError(
-            f"qr: mode {mode!r} is none", location=user_location(), fix="use reduced or complete"
-        )
+    choice_of("qr", "mode", mode, ("reduced", "complete"))
     return QRResult(*apply_all("qr", (matrix("qr", x),), {"complete": mode == "complete"}))
 
 
-def lu(x: Array, /) -> LUResult:
+def lu(x: Operand, /) -> LUResult:
     """Row permutation, unit lower triangular L and upper triangular U, with partial pivoting.
 
     >>> p, l, u = bu.linalg.lu(bu.asarray([[1.0, 3.0], [2.0, 4.0]]))
     >>> p.tolist(), l.tolist(), u.tolist()
     ([1, 0], [[1.0, 0.0], [0.5, 1.0]], [[2.0, 4.0], [0.0, 1.0]])
     """
-    packed, order = apply_all("lu", (matrix("lu", x),))
+    x = matrix("lu", x)
+    packed, order = apply_all("lu", (x,))
     k = min(packed.shape[-2:])
     lower = tril(getitem(packed, (..., slice(None, k))), k=-1)
     unit = eye(lower.shape[-2], k, dtype=x.dtype, device=packed._device)
@@ -123,8 +120,8 @@ def _upper_part(x: Array) -> Array:
 
 
 def solve_triangular(
-    a: Array,
-    b: Array,
+    a: Operand,
+    b: Operand,
     /,
     *,
     lower: bool = False,
@@ -141,12 +138,13 @@ def solve_triangular(
     >>> bu.linalg.solve_triangular(a, bu.asarray([4.0, 10.0]), lower=True).tolist()
     [2.0, 2.0]
     """
-    a, b, vector = _system("solve_triangular", a, b, left)
-    attrs = {"left": left, "lower": lower, "transpose": transpose, "unit": unit_diagonal}
+    given = {"left": left, "lower": lower, "transpose": transpose, "unit": unit_diagonal}
+    attrs = {what: flag_of("solve_triangular", what, flag) for what, flag in given.items()}
+    a, b, vector = _system("solve_triangular", a, b, attrs["left"])
     return _without(apply("triangular_solve", _stacks(a, b), attrs), vector, left)
 
 
-def solve(x1: Array, x2: Array, /) -> Array:
+def solve(x1: Operand, x2: Operand, /) -> Array:
     """X of ``x1 @ X = x2``, by elimination with partial pivoting.
 
     x2: a vector, or matrices; leading dimensions broadcast.  A singular matrix gives inf or NaN.
@@ -165,7 +163,7 @@ def solve(x1: Array, x2: Array, /) -> Array:
     return _without(x, vector, left=True)
 
 
-def _system(name: str, a: Array, b: Array, left: bool) -> tuple[Array, Array, bool]:
+def _system(name: str, a: Operand, b: Operand, left: bool) -> tuple[Array, Array, bool]:
     """Both sides in one dtype, vectors as a column or row, and whether the second was one."""
     a, b = square(name, a), as_float(b)
     dtype, _ = common((a, b))
@@ -201,7 +199,7 @@ def _without(x: Array, vector: bool, left: bool) -> Array:
     return reshape(x, x.shape[:-1] if left else (*x.shape[:-2], x.shape[-1]))
 
 
-def inv(x: Array, /) -> Array:
+def inv(x: Operand, /) -> Array:
     """The inverse, by elimination with partial pivoting; inf or NaN for a singular matrix.
 
     >>> bu.linalg.inv(bu.asarray([[0.0, 2.0], [4.0, 0.0]])).tolist()
@@ -211,7 +209,7 @@ def inv(x: Array, /) -> Array:
     return solve(x, eye(x.shape[-1], dtype=x.dtype, device=x._device))
 
 
-def det(x: Array, /) -> Array:
+def det(x: Operand, /) -> Array:
     """The determinant, of the pivots of an elimination.
 
     Its gradient is det(x) times the transposed inverse, so NaN for a singular matrix.
@@ -223,7 +221,7 @@ def det(x: Array, /) -> Array:
     return multiply(signs, prod(pivots, axis=-1))
 
 
-def slogdet(x: Array, /) -> SlogdetResult:
+def slogdet(x: Operand, /) -> SlogdetResult:
     """The sign of the determinant and the logarithm of its magnitude; 0 and −inf if it is 0.
 
     >>> sign, logabsdet = bu.linalg.slogdet(bu.asarray([[0.0, 1.0], [1.0, 0.0]]))
@@ -246,7 +244,7 @@ def _pivots(x: Array) -> tuple[Array, Array]:
     return convert(signs, x.dtype), diagonal(packed) if n else reshape(packed, packed.shape[:-1])
 
 
-def diagonal(x: Array, /, *, offset: int = 0) -> Array:
+def diagonal(x: Operand, /, *, offset: int = 0) -> Array:
     """The elements with as many columns before them as rows, plus `offset`.
 
     >>> bu.linalg.diagonal(bu.asarray([[1, 2], [3, 4]]), offset=1).tolist()
@@ -260,7 +258,7 @@ def diagonal(x: Array, /, *, offset: int = 0) -> Array:
             fix="reshape it to a matrix",
         )
     *stack, m, n = x.shape
-    k = operator.index(offset)
+    k = integer_of("diagonal", "offset", offset)
     start = k if k >= 0 else -k * n
     count = max(0, min(m, n - k) if k >= 0 else min(m + k, n))
     flat = reshape(x, (*stack, m * n))
@@ -269,7 +267,7 @@ def diagonal(x: Array, /, *, offset: int = 0) -> Array:
     return getitem(flat, (..., slice(start, start + (count - 1) * (n + 1) + 1, n + 1)))
 
 
-def trace(x: Array, /, *, offset: int = 0, dtype: object = None) -> Array:
+def trace(x: Operand, /, *, offset: int = 0, dtype: object = None) -> Array:
     """The sum of a diagonal.
 
     >>> bu.linalg.trace(bu.asarray([[1, 2], [3, 4]])).tolist()
@@ -278,13 +276,13 @@ def trace(x: Array, /, *, offset: int = 0, dtype: object = None) -> Array:
     return sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
-def matrix_power(x: Array, n: int, /) -> Array:
+def matrix_power(x: Operand, n: int, /) -> Array:
     """The product of `n` times the matrix; of its inverse for n < 0.
 
     >>> bu.linalg.matrix_power(bu.asarray([[1.0, 1.0], [0.0, 1.0]]), 5).tolist()
     [[1.0, 5.0], [0.0, 1.0]]
     """
-    x, count = square("matrix_power", x), operator.index(n)
+    x, count = square("matrix_power", x), integer_of("matrix_power", "n", n)
     if count < 0:
         x, count = inv(x), -count
     result: Array | None = None
@@ -299,7 +297,7 @@ def matrix_power(x: Array, n: int, /) -> Array:
     return result
 
 
-def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
+def cross(x1: Operand, x2: Operand, /, *, axis: int = -1) -> Array:
     """The vector product of vectors of three elements along an axis, the others broadcast.
 
     >>> bu.linalg.cross(bu.asarray([1, 0, 0]), bu.asarray([0, 1, 0])).tolist()

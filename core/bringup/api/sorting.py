@@ -13,10 +13,20 @@ import numpy as np
 
 from bringup.api.apply import apply, apply_all
 from bringup.api.array import Array
-from bringup.api.axes import axes_of, axis_of, integer_of
+from bringup.api.axes import axes_of, axis_of, choice_of, flag_of, integer_of, items_of, number_of
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.creation import zeros
-from bringup.api.elementwise import equal, isnan, less, logical_and, logical_not, logical_or, where
+from bringup.api.elementwise import (
+    equal,
+    floor,
+    isnan,
+    less,
+    logical_and,
+    logical_not,
+    logical_or,
+    minimum,
+    where,
+)
 from bringup.api.gathering import take
 from bringup.api.manipulation import moveaxis, permute_dims, reshape, stack
 from bringup.api.promotion import DEFAULT_INT, Operand, common
@@ -37,7 +47,7 @@ class TopK(NamedTuple):
     indices: Array
 
 
-def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
+def sort(x: Operand, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
     """The elements in order along an axis.
 
     x: any dtype but complex ones.  stable: every sort is.
@@ -47,20 +57,22 @@ def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool 
     [3, 2, 1]
     """
     x, dim = _line("sort", x, axis)
-    return _sorted((x,), dim, descending)[0]
+    return _sorted((x,), dim, flag_of("sort", "descending", descending))[0]
 
 
-def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
+def argsort(
+    x: Operand, /, *, axis: int = -1, descending: bool = False, stable: bool = True
+) -> Array:
     """The positions of the elements in order along an axis, as i64.
 
     >>> bu.argsort(bu.asarray([3, 1, 2])).tolist()
     [1, 2, 0]
     """
     x, dim = _line("argsort", x, axis)
-    return _ordered(x, dim, descending)[1]
+    return _ordered(x, dim, flag_of("argsort", "descending", descending))[1]
 
 
-def top_k(x: Array, k: int, /, *, axis: int = -1, mode: str = "largest") -> TopK:
+def top_k(x: Operand, k: int, /, *, axis: int = -1, mode: str = "largest") -> TopK:
     """The ``k`` largest elements along an axis in descending order, and their positions as i64.
 
     mode: ``"smallest"`` gives the smallest ones in ascending order.  Of equal elements the first
@@ -79,19 +91,14 @@ def top_k(x: Array, k: int, /, *, axis: int = -1, mode: str = "largest") -> TopK
             location=user_location(),
             fix=f"use 0 <= k <= {x.shape[dim]}",
         )
-    if mode not in ("largest", "smallest"):
-        raise OpTypeError(
-            f"top_k: mode {mode!r} is unknown",
-            location=user_location(),
-            fix='use mode="largest" or mode="smallest"',
-        )
+    choice_of("top_k", "mode", mode, ("largest", "smallest"))
     values, indices = _ordered(x, dim, mode == "largest")
     part = (*(slice(None),) * dim, slice(count))
     return TopK(values[part], indices[part])
 
 
 def searchsorted(
-    x1: Array, x2: Operand, /, *, side: str = "left", sorter: Array | None = None
+    x1: Operand, x2: Operand, /, *, side: str = "left", sorter: Operand | None = None
 ) -> Array:
     """Where the elements of ``x2`` would stand in ``x1``, which is sorted, as i64.
 
@@ -109,12 +116,7 @@ def searchsorted(
             location=user_location(),
             fix="search one line at a time, with vmap for several",
         )
-    if side not in ("left", "right"):
-        raise OpTypeError(
-            f"searchsorted: side {side!r} is unknown",
-            location=user_location(),
-            fix='use side="left" or side="right"',
-        )
+    choice_of("searchsorted", "side", side, ("left", "right"))
     dtype, _ = common([table, wanted])
     table, wanted = convert(table, dtype), convert(wanted, dtype)
     if sorter is not None:
@@ -174,12 +176,12 @@ def isin(x: Operand, test_elements: Operand, /, *, invert: bool = False) -> Arra
     else:
         table = sort(others)
         found = equal(_entries(table, _searched(table, given, "left")), given)
-    return logical_not(found) if invert else found
+    return logical_not(found) if flag_of("isin", "invert", invert) else found
 
 
 def quantile(
-    x: Array,
-    q: float | Sequence[float],
+    x: Operand,
+    q: float | Sequence[float] | Array,
     /,
     *,
     axis: int | Sequence[int] | None = None,
@@ -187,14 +189,28 @@ def quantile(
 ) -> Array:
     """The value below which a share of the elements lies, linear between neighbours.
 
-    q: between 0 and 1; a sequence gives a first axis.  Lines with NaN give NaN.
+    q: between 0 and 1; a sequence or a 1-d array gives a first axis.  In an array shares are data:
+    those that are out of range give NaN.  Lines with NaN give NaN.
     Raises OpTypeError, also for no elements.
 
     >>> bu.quantile(bu.asarray([3.0, 1.0, 2.0, 4.0]), 0.5).tolist()
     2.5
     """
-    shares = np.asarray(q, np.float64)
-    if shares.ndim > 1 or not np.all((shares >= 0) & (shares <= 1)):
+    if isinstance(q, Array):
+        if q.ndim > 1 or not q.dtype.is_float:
+            raise OpTypeError(
+                f"quantile: q is {q.type}, not one share nor a line of them",
+                location=user_location(),
+                fix="give floats of shape () or (n,)",
+            )
+        return _quantiles("quantile", x, q, axis, keepdims)
+    many = isinstance(q, Sequence | np.ndarray) and not isinstance(q, str | bytes)
+    if many and getattr(q, "shape", None) != ():
+        given = [number_of("quantile", "a share", share) for share in items_of("quantile", "q", q)]
+        shares = np.asarray(given, np.float64)
+    else:
+        shares = np.asarray(number_of("quantile", "q", q))
+    if not np.all((shares >= 0) & (shares <= 1)):
         raise OpTypeError(
             f"quantile: q {q!r} is no share",
             location=user_location(),
@@ -204,7 +220,7 @@ def quantile(
 
 
 def median(
-    x: Array, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False
+    x: Operand, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False
 ) -> Array:
     """The middle element, or the mean of the two in the middle.  Lines with NaN give NaN.
 
@@ -216,8 +232,8 @@ def median(
 
 def _quantiles(
     name: str,
-    x: Array,
-    shares: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
+    x: Operand,
+    shares: np.ndarray[tuple[int, ...], np.dtype[np.float64]] | Array,
     axis: int | Sequence[int] | None,
     keepdims: bool,
 ) -> Array:
@@ -235,6 +251,13 @@ def _quantiles(
     line = sort(flat)
     bad = isnan(line[..., -1])
     shape = [1 if d in dims else n for d, n in enumerate(x.shape)]
+    kept = shape if flag_of(name, "keepdims", keepdims) else list(bad.shape)
+    if isinstance(shares, Array):
+        wanted = reshape(convert(shares, x.dtype), (-1,))
+        apart = [reshape(_at_share(line, bad, wanted[n]), kept) for n in range(wanted.shape[0])]
+        if not shares.ndim:
+            return apart[0]
+        return stack(apart) if apart else zeros((0, *kept), dtype=x.dtype, device=x._device)
     found: list[Array] = []
     for share in shares.reshape(-1).tolist():
         place = share * (size - 1)
@@ -243,13 +266,26 @@ def _quantiles(
         if place > low:
             value = value + (line[..., low + 1] - value) * (place - low)
         value = where(bad, float("nan"), value)
-        found.append(reshape(value, shape) if keepdims else value)
+        found.append(reshape(value, kept))
     if shares.ndim == 0:
         return found[0]
-    return stack(found)
+    return stack(found) if found else zeros((0, *kept), dtype=x.dtype, device=x._device)
 
 
-def _line(name: str, x: Array, axis: int) -> tuple[Array, int]:
+def _at_share(line: Array, bad: Array, share: Array) -> Array:
+    """The quantile of sorted lines at a share that is data."""
+    place = share * (line.shape[-1] - 1)
+    low = floor(place)
+    first = convert(low, DEFAULT_INT)
+    below = take(line, first, axis=-1)
+    above = take(line, minimum(first + 1, line.shape[-1] - 1), axis=-1)
+    # An infinite neighbour without a share of it counts nothing.
+    value = where(place > low, below + (above - below) * (place - low), below)
+    inside = logical_and(share >= 0, share <= 1)
+    return where(logical_and(inside, logical_not(bad)), value, float("nan"))
+
+
+def _line(name: str, x: Operand, axis: int) -> tuple[Array, int]:
     x = as_array(x)
     if not x.ndim:
         raise OpTypeError(
@@ -267,7 +303,7 @@ def _sorted(operands: Sequence[Array], dim: int, descending: bool) -> list[Array
     """
     last = operands[0].ndim - 1
     moved = [moveaxis(x, dim, last) for x in operands]
-    made = apply_all("sort", moved, {"dim": last, "descending": bool(descending)})
+    made = apply_all("sort", moved, {"dim": last, "descending": descending})
     return [moveaxis(x, last, dim) for x in made]
 
 

@@ -20,13 +20,13 @@ Padding = str | int | Sequence[int] | Sequence[tuple[int, int]]
 _LAYOUTS = ("NCW", "NWC", "NCHW", "NHWC", "NCDHW", "NDHWC")
 
 
-def roles_of(name: str, x: Array, layout: str | None) -> Ints:
+def roles_of(name: str, x: Array, layout: Any) -> Ints:
     """The dimensions of batch, features, then the spatial ones; features second if no layout."""
     if layout is None:
         if x.ndim < 3:
             raise _wrong(name, f"{x.type} has no spatial dimension", "give it batch, features, …")
         return tuple(range(x.ndim))
-    if layout not in _LAYOUTS or len(layout) != x.ndim:
+    if not isinstance(layout, str) or layout not in _LAYOUTS or len(layout) != x.ndim:
         fits = [each for each in _LAYOUTS if len(each) == x.ndim]
         fix = f"use {' or '.join(fits)}" if fits else "give batch, features, 1 to 3 others"
         raise _wrong(name, f"layout {layout!r} is none of {x.type}", fix)

@@ -10,12 +10,13 @@ import numpy as np
 
 from bringup.api.apply import apply_all
 from bringup.api.array import Array
-from bringup.api.axes import axes_of
+from bringup.api.axes import axes_of, flag_of, number_of
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.elementwise import abs, greater, multiply, not_equal, pow, square, where
 from bringup.api.floating import sqrt
 from bringup.api.linear import matmul, matrix_transpose
 from bringup.api.manipulation import expand_dims, reshape
+from bringup.api.promotion import Operand
 from bringup.api.reductions import max, min, sum
 from bringup.api.solving import matrix
 from bringup.api.solving import square as square_matrix
@@ -39,7 +40,7 @@ class SVDResult(NamedTuple):
     Vh: Array
 
 
-def eigh(x: Array, /) -> EighResult:
+def eigh(x: Operand, /) -> EighResult:
     """Eigenvalues of symmetric matrices in increasing order, and orthonormal eigenvectors.
 
     Only the lower triangle is read.
@@ -51,7 +52,7 @@ def eigh(x: Array, /) -> EighResult:
     return EighResult(*apply_all("eigh", (square_matrix("eigh", x),)))
 
 
-def eigvalsh(x: Array, /) -> Array:
+def eigvalsh(x: Operand, /) -> Array:
     """Eigenvalues of symmetric matrices in increasing order.
 
     >>> bu.linalg.eigvalsh(bu.asarray([[2.0, 0.0], [0.0, 1.0]])).tolist()
@@ -60,7 +61,7 @@ def eigvalsh(x: Array, /) -> Array:
     return eigh(x).eigenvalues
 
 
-def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
+def svd(x: Operand, /, *, full_matrices: bool = True) -> SVDResult:
     """Orthonormal U and Vh and decreasing singular values S of ``x = U * S @ Vh``.
 
     full_matrices: make U and Vh square.
@@ -70,10 +71,12 @@ def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
     [3.0, 2.0]
     """
     x = matrix("svd", x)
-    return SVDResult(*apply_all("svd", (x,), {"complete": full_matrices}))
+    return SVDResult(
+        *apply_all("svd", (x,), {"complete": flag_of("svd", "full_matrices", full_matrices)})
+    )
 
 
-def svdvals(x: Array, /) -> Array:
+def svdvals(x: Operand, /) -> Array:
     """The singular values, decreasing.
 
     >>> bu.round(bu.linalg.svdvals(bu.asarray([[0.0, 2.0], [3.0, 0.0]]))).tolist()
@@ -82,7 +85,7 @@ def svdvals(x: Array, /) -> Array:
     return svd(x, full_matrices=False).S
 
 
-def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
+def matrix_rank(x: Operand, /, *, rtol: float | Array | None = None) -> Array:
     """How many singular values exceed `rtol` times the largest.
 
     rtol: by default the larger size of the matrices times the spacing of numbers at 1.
@@ -111,7 +114,7 @@ def _host_dtype(x: Array) -> Any:
     return {"f64": np.float64, "f32": np.float32}.get(x.dtype.name, np.float16)
 
 
-def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
+def pinv(x: Operand, /, *, rtol: float | Array | None = None) -> Array:
     """The inverse in the sense of Moore and Penrose; singular values up to `rtol` times the largest
     count as 0.
 
@@ -131,7 +134,7 @@ def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
     )
 
 
-def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
+def matrix_norm(x: Operand, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
     """A norm of each matrix.
 
     ord: ``fro`` the root of the sum of squares, ``nuc`` the sum of the singular values, 2 and -2
@@ -165,7 +168,7 @@ def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Arr
 
 
 def vector_norm(
-    x: Array, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: Any = 2
+    x: Operand, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: Any = 2
 ) -> Array:
     """The norm over axes taken as one: ``sum(abs(x) ** ord) ** (1 / ord)``.
 
@@ -178,6 +181,8 @@ def vector_norm(
     x = as_array(x)
     sizes = abs(x if x.dtype.is_float or x.dtype.is_complex else as_float(x))
     dims = axes_of("vector_norm", axis, x.ndim)
+    if not isinstance(ord, int | float):
+        ord = number_of("vector_norm", "ord", ord)
     if ord == math.inf:
         return max(sizes, axis=dims, keepdims=keepdims)
     if ord == -math.inf:

@@ -11,7 +11,7 @@ import numpy as np
 
 from bringup.api.apply import lift, staged
 from bringup.api.array import Array
-from bringup.api.creation import asarray
+from bringup.api.creation import asarray, refuse_masked
 from bringup.api.place import OpenDevice
 from bringup.api.promotion import default_dtype, is_weak, kind_of
 from bringup.dtypes import PART_OF, DType, as_dtype
@@ -47,6 +47,7 @@ def leaf_type(leaf: Any, path: str = "an argument") -> LeafType:
     if type(leaf) in (float, int, bool):
         return type(leaf)
     if isinstance(leaf, np.ndarray | np.generic):
+        refuse_masked(leaf)
         try:
             return TensorType(leaf.shape, as_dtype(leaf.dtype))
         except OpTypeError as error:

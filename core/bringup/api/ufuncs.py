@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bringup.api.array import Array
-from bringup.api.text import STANDARD
+from bringup.api.foreign import standard
 from bringup.errors import ConversionError
 from bringup.graph import user_location
 
@@ -76,7 +76,7 @@ def _seen(x: Any, what: str, fix: str | None) -> Any:
 
 def _instead(name: str, method: str, namespace: Any) -> str | None:
     """What takes a traced array where numpy's function cannot."""
-    ours = _REDUCTIONS.get(name) if method == "reduce" else STANDARD.get(name, name)
+    ours = _REDUCTIONS.get(name) if method == "reduce" else standard(name) or name
     return f"use bringup.{ours}" if ours and callable(getattr(namespace, ours, None)) else None
 
 

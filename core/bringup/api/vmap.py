@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from bringup.api.apply import inline
 from bringup.api.array import Array
 from bringup.api.axes import axis_of, integer_of
+from bringup.api.boundary import guarded
 from bringup.api.creation import asarray
 from bringup.api.manipulation import broadcast_to, expand_dims, moveaxis
 from bringup.api.traced import TracedFunction, argument_name, graph_name, trace_function
@@ -20,10 +21,13 @@ from bringup.records import record
 from bringup.tracing.batching import batch_graph
 from bringup.tracing.pytree import TreeDef, flatten, prefix_leaves, unflatten
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 def vmap(
-    fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None
-) -> Callable[..., Any]:
+    fn: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None
+) -> Callable[P, R]:
     """A function that maps `fn` over an axis of its arguments, all examples at once.
 
     in_axes: the axis of each positional argument that counts examples, None for arguments that are
@@ -52,6 +56,7 @@ def vmap(
             fix="give a function first, then call the result with its arguments",
         )
 
+    @guarded
     @wraps(fn)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, treedef = flatten((args, kwargs))

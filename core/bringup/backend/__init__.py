@@ -72,3 +72,7 @@ __all__ = [
     "load",
     "located",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

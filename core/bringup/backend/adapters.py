@@ -162,9 +162,10 @@ class OpsDevice(_StepsDevice):
 
     A function is called as ``function(*operands, out=result, **attrs)``; operands and result are
     `BufferView`, ``out`` a tuple of them if the op has several results.  All are dense and
-    row-major; shapes and dtypes are in ``view.type``.  The result may not share memory with an
-    operand of another size or offset, but it may be an operand's very view.  Functions are not
-    called for results without elements.  What a function raises reaches the user as a DeviceError
+    row-major; shapes and dtypes are in ``view.type``.  The result shares no memory with an operand,
+    except that `scatter` and `dynamic_update_slice`, if claimed, may be given their first operand
+    as result, to be changed where it stands.  Functions are not called for results without
+    elements.  What a function raises reaches the user as a DeviceError
     with op, types and the user's line; see `current_step` for work that fails later.
 
     >>> class Toy(OpsDevice):                               # doctest: +SKIP
@@ -272,7 +273,8 @@ class SimpleBackend(Backend):
 
     name: the entry point's.
     open: makes the device of an index.
-    capabilities: of every device and target.
+    capabilities: of every device and target, or a function that gives them, for a plugin whose
+    device module imports a driver: such a module is best imported when it is first needed.
     devices: those present, or a function that finds them (or raises `NoHardware`); one device named
     after the backend if omitted.
 
@@ -284,7 +286,7 @@ class SimpleBackend(Backend):
         self,
         name: str,
         open: Callable[[int], Device],
-        capabilities: Capabilities,
+        capabilities: Capabilities | Callable[[], Capabilities],
         devices: Sequence[DeviceInfo] | Callable[[], Sequence[DeviceInfo]] | None = None,
     ) -> None:
         self.name = name
@@ -297,8 +299,8 @@ class SimpleBackend(Backend):
         return self._devices() if callable(self._devices) else self._devices
 
     def capabilities(self, target: str = "") -> Capabilities:
-        """The capabilities given, whatever the target."""
-        return self._capabilities
+        """The capabilities given, or those of the function given, whatever the target."""
+        return self._capabilities() if callable(self._capabilities) else self._capabilities
 
     def open(self, index: int) -> Device:
         """What the function given makes of the index."""

@@ -56,7 +56,16 @@ def _claims_of(name: str) -> tuple[str, ...]:
 
 @record
 class Handshake:
-    """The first thing a plugin says: the inclusive ranges of seam levels and opsets it accepts."""
+    """The first thing a plugin says: the inclusive ranges of seam levels and opsets it accepts.
+
+    Write the numbers that `API_LEVEL` and `OPSET` had when the plugin was written and tested.  The
+    level changes when a method or field of this package changes its meaning or a device has to
+    write a new one; the opset when rows of the op table change.  Core refuses a plugin whose ranges
+    do not hold its own numbers, in one sentence that says which side to upgrade.
+
+    api: least and greatest level.
+    opset: least and greatest opset.
+    """
 
     api: tuple[int, int]
     opset: tuple[int, int]
@@ -66,10 +75,15 @@ class Handshake:
 class Numerics:
     """How results may differ from IEEE arithmetic in the stated dtype.
 
+    The suite widens its bounds by what is declared and by nothing else, so a missing declaration
+    shows as failures of the level ``ops``; one too many only hides faults.
+
     flush_subnormals: subnormal inputs or results may read as 0.
     excess_precision: values inside a kernel may keep more bits than their dtype.
     longest_chain: additions in a row in any accumulation before partial results are combined
-    pairwise; it enters the error bound of sums.
+    pairwise; it enters the error bound of sums and products.  The default says nothing about the
+    order, and then a sum of n terms may be wrong by n roundings: a device that adds up in chunks
+    is proved to more digits if it declares their length.
     """
 
     flush_subnormals: bool = False
@@ -79,7 +93,14 @@ class Numerics:
 
 @record(kw_only=True)
 class Shapes:
-    """Sizes at which the device's code changes path; the suite tests below, at and above each."""
+    """Sizes at which the device's code changes path; the suite tests below, at and above each.
+
+    They change no result and no bound.  A size that is missing here is tested only by luck.
+
+    vector: elements that one instruction computes.
+    block: elements that one group of threads, or one unit of work, computes.
+    extra: any others, such as the tile of a matrix unit or the length of a chunk.
+    """
 
     vector: int = 16
     block: int = 1024
@@ -91,14 +112,23 @@ class Capabilities:
     """The whole declaration of one device.
 
     ops: claims the device runs as calls on whole buffers (``{"add": frozenset({f32})}``,
-    ``"reduce.add"``).
+    ``"reduce.add"``).  Core decomposes what is claimed neither here nor in ``kernels``; the suite
+    lists as unsupported what then still lacks, and a claimed op that fails is a failure.
     kernels: claims allowed inside kernels; empty if the device takes none.  Movement ops dissolve
     into index maps, constants and counters into values: they need no claim there, only a dtype that
-    some claim holds.  `reduce` and `dot_general` count as claims of kernels.
-    alignment: of buffers and arena slots, bytes.
-    asynchronous: work may be pending after a call returns.
-    donation: donated inputs may be overwritten.
-    deterministic: two runs give the same bits.
+    some claim holds.  `reduce` and `dot_general` count as claims of kernels; `gather` and
+    `dynamic_slice` are loads at indices that are data.
+    limits: what one kernel, one array and the device can hold; core cuts programs accordingly and
+    refuses what cannot be cut.
+    numerics: how far from IEEE results may be.
+    shapes: sizes worth testing.
+    alignment: of buffers and arena slots, bytes, a power of two.  Core places every slot of the
+    arena at a multiple of it; what `Device.alloc` returns is the device's own affair.
+    asynchronous: work may be pending after a call returns.  Core then waits before the host reads,
+    and the suite also checks that late errors are told, once, at the next wait.
+    donation: donated inputs may be overwritten, and core gives the memory of an input to an output.
+    deterministic: two runs give the same bits; the suite compares them.  If not, it compares
+    each run with the bounds alone.
     simulated: a model of the hardware, so slow that the suite runs fewer and smaller programs.
     """
 
@@ -108,7 +138,6 @@ class Capabilities:
     numerics: Numerics = field(default_factory=Numerics)
     shapes: Shapes = field(default_factory=Shapes)
     alignment: int = 64
-    memory_spaces: tuple[str, ...] = ("device",)
     asynchronous: bool = False
     donation: bool = True
     deterministic: bool = True

@@ -97,7 +97,7 @@ def select(name: str, among: tuple[Candidate, ...]) -> Candidate:
     """The one candidate of that name.
 
     Raises BackendError for an unknown name, naming the known ones, and for a name that several
-    distributions bring.
+    distributions bring, none of them core's own.
     """
     import difflib
 
@@ -107,11 +107,22 @@ def select(name: str, among: tuple[Candidate, ...]) -> Candidate:
         close = difflib.get_close_matches(name, known, n=3)
         raise BackendError(
             f"no backend is named {name!r}; installed: {', '.join(known) or 'none'}",
-            fix=f"use {' or '.join(map(repr, close))}" if close else f"install a backend {name!r}",
+            fix=f"use {' or '.join(map(repr, close))}"
+            if close
+            else f"install the package that brings it, such as bringup-{name}",
         )
-    if len(named) > 1:
+    only = accepted(named)
+    if only is None:
         raise BackendError(f"backend {name!r} is refused: {clash(named)}", fix=clash_fix(named))
-    return named[0]
+    return only
+
+
+def accepted(named: list[Candidate]) -> Candidate | None:
+    """Of candidates of one name the only one, or the one that comes with core: no other
+    distribution takes that name from it.
+    """
+    own = [c for c in named if c.is_core] or named
+    return own[0] if len(own) == 1 else None
 
 
 def clash(named: list[Candidate]) -> str:
@@ -122,7 +133,10 @@ def clash(named: list[Candidate]) -> str:
 
 def clash_fix(named: list[Candidate]) -> str:
     """What to do about candidates of one name."""
-    return f"uninstall all but one: pip uninstall {' or '.join(c.distribution for c in named)}"
+    others = [c.distribution for c in named if not c.is_core]
+    if len(others) < len(named):
+        return f"its name is taken by bringup's own: pip uninstall {' '.join(others)}"
+    return f"uninstall all but one: pip uninstall {' or '.join(others)}"
 
 
 def missing_requirements(candidate: Candidate) -> tuple[str, ...]:

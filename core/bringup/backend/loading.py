@@ -23,7 +23,7 @@ from bringup.backend.discovery import (
     install,
     missing_requirements,
 )
-from bringup.errors import BackendError
+from bringup.errors import BackendError, BringupError
 from bringup.records import record
 
 _SHOWN_LINES = 5
@@ -216,6 +216,8 @@ def sentence(error: BaseException) -> str:
 
 
 def _fix(candidate: Candidate, error: BaseException) -> str:
+    if isinstance(error, BringupError) and error.fix:
+        return error.fix
     missing = missing_requirements(candidate)
     if isinstance(error, ImportError | OSError) and missing:
         return install(missing)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import cycle
 
 from bringup.backend.placement import Placement, Target, how, is_driven, obstacle, unsupported
-from bringup.graph import Builder, Graph, Instr, Value
+from bringup.graph import Builder, Graph, Instr, Value, has_effects
 from bringup.graph.printer import Numbering, format_instr
 from bringup.records import record
 
@@ -127,6 +127,9 @@ def _choose(graph: Graph, instr: Instr, device: Target, fallback: Target | None)
 def _gather(home: dict[Instr, str], names: tuple[str, ...]) -> Iterator[tuple[str, list[Instr]]]:
     """Runs of instructions of one device, each as long as dependencies allow."""
     pending = list(home)
+    effects = [instr for instr in home if has_effects(instr.op, instr.attrs)]
+    # Effects stay in the order in which they were asked for.
+    before = dict(zip(effects[1:], effects, strict=False))
     done: set[Instr] = set()
     turns = cycle(names)
     while pending:
@@ -135,6 +138,8 @@ def _gather(home: dict[Instr, str], names: tuple[str, ...]) -> Iterator[tuple[st
         waiting: list[Instr] = []
         for instr in pending:
             needs = {v.producer for v in instr.operands if v.producer in home}
+            if instr in before:
+                needs.add(before[instr])
             alone = here == _DRIVEN and bool(run)
             if home[instr] == here and needs <= done and not alone:
                 run.append(instr)

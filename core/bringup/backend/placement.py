@@ -9,7 +9,7 @@ from bringup.backend.adapters_run import step_text
 from bringup.backend.capabilities import Capabilities
 from bringup.dtypes import ALL, DType
 from bringup.errors import UnsupportedError
-from bringup.graph import Graph, Instr
+from bringup.graph import Graph, Instr, has_effects
 from bringup.graph.printer import Numbering, format_instr
 from bringup.graph.verify import subgraphs_of
 from bringup.ops.table import Kind, OpDef
@@ -47,6 +47,9 @@ class Placement:
     def __str__(self) -> str:
         moved = f", {self.bytes_moved} bytes moved" if self.bytes_moved else ""
         return f"{self.node} → {self.device}: {self.reason}{moved}"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
 
 
 def check_placement(graph: Graph, capabilities: Capabilities, device: str = "the device") -> None:
@@ -92,7 +95,8 @@ def is_driven(instr: Instr, capabilities: Capabilities) -> bool:
     """Whether core has to run an instruction for the device, run by run of its sub-graphs."""
     op = instr.op
     assert isinstance(op, OpDef)
-    return op.kind is Kind.CONTROL and not capabilities.runs_op(instr)
+    effects = has_effects(op, instr.attrs)
+    return op.kind is Kind.CONTROL and (effects or not capabilities.runs_op(instr))
 
 
 def can_run(instr: Instr, capabilities: Capabilities) -> bool:

@@ -15,6 +15,7 @@ from bringup.backend.device import Backend
 from bringup.backend.discovery import (
     BackendStatus,
     Candidate,
+    accepted,
     candidates,
     clash,
     clash_fix,
@@ -35,8 +36,9 @@ _loaded: dict[_Key, Outcome] = {}
 
 def load(name: str) -> Backend:
     """The backend of that name, imported and checked on the first call; the same object ever after.
+    Of several distributions that bring it, core's own.
 
-    Raises BackendError for a name that is unknown (with close matches), brought by two
+    Raises BackendError for a name that is unknown (with close matches), brought by two other
     distributions, or whose plugin is broken or incompatible; chained from the plugin's own error.
     """
     candidate = select(name, candidates())
@@ -61,7 +63,7 @@ def list_backends(probe: bool = False) -> list[BackendStatus]:
     for _, group in groupby(candidates(), key=lambda c: c.name):
         named = list(group)
         for candidate in named:
-            if len(named) > 1:
+            if candidate is not accepted(named):
                 rows.append(_duplicate(candidate, named))
                 continue
             outcome = _loaded.get(_key(candidate))

@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.metadata import version as installed_version
 from typing import Annotated
 
 import typer
 
-from bringup.cli.output import line, problem
-from bringup.errors import BringupError
+from bringup.cli import shell
+from bringup.cli.shell import Command, Version, device_names, examples, op_names
 
-app = typer.Typer(
-    help="See devices, ops and compiled programs of bringup.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+#: What ``bringup dump`` shows; source and assembly are long, and shown when asked for.
+LEVELS = ("passes", "program", "kernels", "source", "asm", "cost")
+
+app = shell.application("See devices, ops and compiled programs of bringup.")
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print one JSON object, with the number of its format, and nothing else."
+    ),
+]
 
 
 def run() -> None:
-    """Run the command line; errors of ours end it with status 1 and their text."""
-    try:
-        app()
-    except BringupError as error:
-        problem(str(error))
-        sys.exit(1)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        line(f"bringup {installed_version('bringup')}")
-        raise typer.Exit
-
-
-Version = Annotated[
-    bool,
-    typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
-]
+    """Run the command line."""
+    shell.run(app, "bringup")
 
 
 @app.callback()
@@ -48,7 +31,7 @@ def options(version: Version = False) -> None:
     """See devices, ops and compiled programs of bringup."""
 
 
-@app.command()
+@app.command(cls=Command, epilog=examples("bringup devices", "bringup devices --json"))
 def devices(json: Json = False) -> None:
     """List the devices, or why a backend has none."""
     from bringup.cli import devices as command
@@ -56,7 +39,7 @@ def devices(json: Json = False) -> None:
     command.show(as_json=json)
 
 
-@app.command()
+@app.command(cls=Command, epilog=examples("bringup doctor", "bringup doctor --json"))
 def doctor(json: Json = False) -> None:
     """Say what is installed and what to fix.
 
@@ -67,9 +50,19 @@ def doctor(json: Json = False) -> None:
     raise typer.Exit(command.show(as_json=json))
 
 
-@app.command()
+@app.command(
+    cls=Command,
+    epilog=examples(
+        "bringup ops", "bringup ops softmax", "bringup ops --coverage --backend mydevice"
+    ),
+)
 def ops(
-    name: Annotated[str, typer.Argument(help="Show everything about this op.")] = "",
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="Show everything about this op.", autocompletion=op_names
+        ),
+    ] = "",
     coverage: Annotated[
         bool,
         typer.Option(
@@ -78,7 +71,12 @@ def ops(
         ),
     ] = False,
     backend: Annotated[
-        str, typer.Option(help="The device of --coverage; the default one if left out.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The device of --coverage; the default one if left out.",
+            autocompletion=device_names,
+        ),
     ] = "",
     json: Json = False,
 ) -> None:
@@ -93,29 +91,50 @@ def ops(
         command.show(name, as_json=json)
 
 
-@app.command()
+@app.command(
+    cls=Command,
+    epilog=examples(
+        "bringup dump model.py:loss 'f32[4,8]' 'f32[8]'",
+        "bringup dump model.py:loss 'f32[4,8]' 'f32[8]' --level kernels --level asm",
+        "bringup dump graph.txt --target mydevice",
+    ),
+)
 def dump(
     subject: Annotated[
-        str, typer.Argument(help="file.py:function, module:function, or a file of IR text.")
+        str,
+        typer.Argument(
+            metavar="FUNCTION", help="file.py:function, module:function, or a file of IR text."
+        ),
     ],
     types: Annotated[
-        list[str] | None, typer.Argument(help="Types of the arguments, such as 'f32[4,8]'.")
+        list[str] | None,
+        typer.Argument(
+            metavar="TYPE", help="Types of the arguments, such as 'f32[4,8]', or numbers."
+        ),
     ] = None,
     target: Annotated[
-        str, typer.Option(help="A backend, or backend:architecture; needs no hardware.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="A backend, or backend:architecture; needs no hardware.",
+            autocompletion=device_names,
+        ),
     ] = "",
     level: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="LEVEL",
             help="passes, program, kernels, source, asm or cost; may be repeated.  All but source"
-            " and asm by default."
+            " and asm by default.",
+            autocompletion=shell.one_of(*LEVELS),
         ),
     ] = None,
     json: Json = False,
 ) -> None:
     """Show what a function becomes, pass by pass.
 
-    The graph after each pass, the program, its kernels and their cost.
+    The graph after each pass, the program, its kernels and their cost.  Status 1 if the function
+    is wrong, or the target cannot run it.
     """
     from bringup.cli import dump as command
 

@@ -24,6 +24,8 @@ FACTS = {
     "conformance": "C",
 }
 _NONE, _GAP = "-", "."
+#: How the reason of a fact begins that is so for some of an op's other dtypes or attributes.
+IN_PART = "in part: "
 
 
 def show(backend: str, name: str, *, as_json: bool) -> None:
@@ -33,10 +35,11 @@ def show(backend: str, name: str, *, as_json: bool) -> None:
     """
     facts = [each for each in _suite()(backend) if name in ("", each["op"])]
     if as_json:
-        document(facts)
+        document({"coverage": facts})
         return
     legend = ", ".join(f"{letter} {fact}" for fact, letter in FACTS.items())
-    line(f"{legend}; {_GAP} a gap, explained below; {_NONE} a dtype that the op does not take")
+    line(f"{legend}; a small letter: in part; {_GAP} a gap; both are explained below")
+    line(f"{_NONE} a dtype that the op does not take")
     line()
     _marks(facts)
     line()
@@ -62,7 +65,10 @@ def _marks(facts: Sequence[Facts]) -> None:
 
 
 def _mark(facts: Facts) -> str:
-    return "".join(_GAP if facts[fact] else letter for fact, letter in FACTS.items())
+    def mark(reason: str, letter: str) -> str:
+        return letter.lower() if reason.startswith(IN_PART) else _GAP if reason else letter
+
+    return "".join(mark(facts[fact], letter) for fact, letter in FACTS.items())
 
 
 def _gaps(facts: Sequence[Facts]) -> None:

@@ -13,13 +13,14 @@ def show(*, as_json: bool) -> None:
     """Print the devices of every backend.  Plugins are tried in interpreters of their own."""
     found = list(_devices(list_backends(probe=True)))
     if as_json:
-        document([row for row, _ in found])
+        document({"devices": [row for row, _ in found]})
         return
     if not found:
         line("no backend is installed")
         return
     columns = ("name", "product", "state", "distribution", "version", "reason")
-    table(columns, [[{**row, "product": product}[c] for c in columns] for row, product in found])
+    cells = [[{**row, "product": product}[c] for c in columns] for row, product in found]
+    table(columns, cells, apart=True)
 
 
 def _devices(backends: list[BackendStatus]) -> Iterator[tuple[dict[str, str], str]]:

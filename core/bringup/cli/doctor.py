@@ -46,7 +46,7 @@ def _print(versions: dict[str, str], backends: list[BackendStatus], cache: dict[
     heading("Backends")
     rows = [(s.name, s.state, s.distribution, s.version, s.reason, s.fix) for s in backends]
     if rows:
-        table(("name", "state", "distribution", "version", "reason", "fix"), rows)
+        table(("name", "state", "distribution", "version", "reason", "fix"), rows, apart=True)
     else:
         line("none is installed")
     for status in backends:

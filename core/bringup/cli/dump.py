@@ -18,7 +18,9 @@ from types import ModuleType
 from typing import Any
 
 from bringup.backend.registry import core_backends, load
+from bringup.cli.app import LEVELS
 from bringup.cli.output import document, heading, line
+from bringup.cli.shell import found_wrong, meant
 from bringup.errors import BringupError, UnsupportedError
 from bringup.graph.parser import parse_graph
 from bringup.ops import find
@@ -26,8 +28,6 @@ from bringup.passes.run import dump_folder
 from bringup.runtime.compiler import Compiled, lower_graph
 from bringup.types import TensorType
 
-LEVELS = ("passes", "program", "kernels", "source", "asm", "cost")
-# Source and assembly are long; they are shown when asked for.
 _BY_DEFAULT = ("passes", "program", "kernels", "cost")
 _FIRST_AFTER_PASSES = "90"  # as the compiler numbers the files of a dump
 
@@ -44,7 +44,7 @@ def show(
     wanted = tuple(levels) or _BY_DEFAULT
     unknown = [level for level in wanted if level not in LEVELS]
     if unknown:
-        raise BringupError(f"there is no level {unknown[0]!r}", fix=f"use {', '.join(LEVELS)}")
+        raise BringupError(f"there is no level {unknown[0]!r}", fix=meant(unknown[0], LEVELS))
     target = target or _default_target()
     load(target.partition(":")[0])  # a wrong name is no error of the function
     with TemporaryDirectory() as folder, _dumping_to(folder):
@@ -113,10 +113,10 @@ def _compile(subject: str, types: Sequence[str], target: str) -> Compiled:
     path, colon, name = subject.rpartition(":")
     if not colon:
         return _compile_text(Path(subject), types, target)
-    from bringup.api.jit import Jit, jit
+    from bringup.api.jit import Jitted, jit
 
     function = _function(_module(path), name, path)
-    jitted = function if isinstance(function, Jit) else jit(function)
+    jitted = function if isinstance(function, Jitted) else jit(function)
     arguments = [_argument(text) for text in types]
     try:
         inspect.signature(function).bind(*arguments)
@@ -125,8 +125,10 @@ def _compile(subject: str, types: Sequence[str], target: str) -> Compiled:
             f"{name}{inspect.signature(function)} does not take the types given: {error}",
             fix=f"give one for each argument: bringup dump {subject} 'f32[4,8]' …",
         ) from None
-    compiled: Compiled = jitted.lower(*arguments, target=target)
-    return compiled
+    try:
+        return jitted.lower(*arguments, target=target)
+    except BringupError as error:
+        raise found_wrong(error)  # noqa: B904  (the same object)
 
 
 def _compile_text(path: Path, types: Sequence[str], target: str) -> Compiled:
@@ -138,9 +140,12 @@ def _compile_text(path: Path, types: Sequence[str], target: str) -> Compiled:
         raise BringupError(f"{path} is Python, not a graph", fix=f"name its function: {path}:name")
     if types:
         raise BringupError("a graph in a file has its types already", fix="leave out the types")
-    graph = parse_graph(path.read_text(encoding="utf-8"), find, source=str(path))
     name, _, architecture = target.partition(":")
-    return lower_graph(graph, load(name), architecture)
+    try:
+        graph = parse_graph(path.read_text(encoding="utf-8"), find, source=str(path))
+        return lower_graph(graph, load(name), architecture)
+    except BringupError as error:
+        raise found_wrong(error)  # noqa: B904  (the same object)
 
 
 def _module(path: str) -> ModuleType:

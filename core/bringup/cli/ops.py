@@ -12,6 +12,8 @@ from bringup.cli.output import document, heading, is_terminal, line, table
 from bringup.dtypes import DType
 from bringup.errors import BringupError
 from bringup.graph.printer import format_attr
+from bringup.kernel.ops import KERNEL_OPS
+from bringup.ops.catalogue import MODULE_OF
 from bringup.ops.table import REQUIRED, Accuracy, Attr, OpDef, all_ops, find
 
 _GROUPS: tuple[tuple[str, tuple[DType, ...]], ...] = (
@@ -37,12 +39,12 @@ def show(name: str, *, as_json: bool) -> None:
 
 def row_of(name: str) -> OpDef | None:
     """The op of that name, None for no name.  Raises BringupError for an unknown one."""
-    row = find(name)
+    row = find(name) or KERNEL_OPS.get(name)
     if row is None and name:
-        close = difflib.get_close_matches(name, [op.name for op in all_ops()], n=3)
+        close = difflib.get_close_matches(name, [*MODULE_OF, *KERNEL_OPS], n=3)
         raise BringupError(
             f"no op is named {name!r}",
-            fix=f"try one of: {', '.join(close)}" if close else "list them: bringup ops",
+            fix=f"did you mean {' or '.join(close)}?" if close else "list them: bringup ops",
         )
     return row
 
@@ -50,7 +52,7 @@ def row_of(name: str) -> OpDef | None:
 def _all(as_json: bool) -> None:
     rows = all_ops()
     if as_json:
-        document([facts(op) for op in rows])
+        document({"ops": [facts(op) for op in rows]})
         return
     cells = [(op.name, op.kind.value, _tier(op), _dtypes(op), _sentence(op.doc)) for op in rows]
     if not is_terminal():
@@ -68,6 +70,7 @@ def _one(op: OpDef) -> None:
     line()
     facts: list[tuple[str, str]] = [
         ("kind", op.kind.value),
+        ("stands in", "the bodies of kernels alone" if op.name in KERNEL_OPS else ""),
         ("operands", "one or more" if op.arity is None else str(op.arity)),
         ("tier", _tier(op)),
         ("dtypes", _dtypes(op)),

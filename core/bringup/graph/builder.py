@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
 import numpy as np
 
 from bringup.errors import GraphError, Location, OpTypeError
-from bringup.graph.ir import Graph, Instr, Operation, Value, attrs_key
+from bringup.graph.ir import Graph, Instr, Operation, Value, attrs_key, has_effects
 from bringup.types import TensorType
 
 #: Folders of what calls us on the user's behalf: this package, and numpy.
-_NOT_USERS = (
+NOT_USERS = (
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
     os.path.dirname(os.path.abspath(np.__file__)) + os.sep,
 )
@@ -26,7 +26,7 @@ _active = threading.local()
 def user_location() -> Location | None:
     """The innermost frame of neither the SDK nor numpy: the line an error should point at."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_NOT_USERS):
+    while frame is not None and frame.f_code.co_filename.startswith(NOT_USERS):
         frame = frame.f_back
     if frame is None:
         return None
@@ -92,22 +92,43 @@ class Builder:
         the user's line and the instruction's text.
         """
         operands = tuple(operands)
-        location = user_location() if self._located else self.location
         try:
             bound = op.bind(attrs)
             types = op.result_types(tuple(v.type for v in operands), bound)
         except OpTypeError as error:
-            raise self._explain(error, op, operands, attrs, location) from None
+            raise self._explain(error, op, operands, attrs, self._here()) from None
+        return self.emit_bound(op, operands, bound, types)
+
+    def emit_bound(
+        self,
+        op: Operation,
+        operands: tuple[Value, ...],
+        attrs: Mapping[str, Any],
+        types: tuple[TensorType, ...],
+    ) -> tuple[Value, ...]:
+        """`emit` with attributes that the op has bound and the types that it infers of them."""
         if self._seen is not None:
-            key = (op.name, operands, attrs_key(bound))
+            key: object = (op.name, operands, attrs_key(attrs))
+            if has_effects(op, attrs):
+                key = object()
             found = self._seen.get(key)
             if found is not None:
                 return found.results
-        instr = Instr(op, operands, bound, types, location)
+        instr = Instr(op, operands, attrs, types, self._here())
         self._instrs.append(instr)
         if self._seen is not None:
             self._seen[key] = instr
         return instr.results
+
+    def emit_again(self, instr: Instr, operands: tuple[Value, ...]) -> tuple[Value, ...]:
+        """`emit` for an instruction of another graph, with what stands for its operands here."""
+        if any(a.type is not b.type for a, b in zip(operands, instr.operands, strict=True)):
+            return self.emit(instr.op, operands, instr.attrs)
+        types = tuple(v.type for v in instr.results)
+        return self.emit_bound(instr.op, operands, instr.attrs, types)
+
+    def _here(self) -> Location | None:
+        return user_location() if self._located else self.location
 
     def build(self, outputs: Iterable[Value], name: str = "main") -> Graph:
         """The finished graph.  The builder may go on: graphs share nothing that changes."""
@@ -125,10 +146,7 @@ class Builder:
 
         numbering = Numbering(self._inputs, self._instrs)
         notes = list(error.notes)
-        for i, operand in enumerate(operands):
-            made = operand.producer
-            if made is not None and made.location is not None:
-                notes.append(f"operand {i} was made at {made.location} by {made.op.name}")
+        notes += origins(operands, lambda value: value.producer, error.location or location)
         return OpTypeError(
             error.what,
             location=error.location or location,
@@ -136,6 +154,33 @@ class Builder:
             fix=error.fix,
             notes=tuple(notes),
         )
+
+
+#: Ops by which functions make operands fit before their own.
+_FITTING = frozenset({"convert", "broadcast_in_dim", "reshape", "transpose"})
+
+
+def origins(
+    operands: Iterable[Any], producer: Callable[[Any], Any], place: Location | None
+) -> Iterator[str]:
+    """Where operands of a wrong instruction were made, a note each.
+
+    producer: what made a value, with ``op``, ``operands`` and ``location``, or None.
+    place: the line of the instruction; what made an operand fit on that line is looked through.
+    """
+    for i, operand in enumerate(operands):
+        source, made = operand, producer(operand)
+        while made is not None and made.location == place is not None:
+            if made.op.name not in _FITTING or not made.operands:
+                break
+            source = made.operands[0]
+            made = producer(source)
+        same = source.type is operand.type
+        before = "" if same else f", {source.type} before it was made to fit,"
+        if made is not None and made.location is not None:
+            yield f"operand {i}{before} was made at {made.location} by {made.op.name}"
+        elif before:
+            yield f"operand {i} was {source.type} before it was made to fit"
 
 
 Rewrite = Callable[[Instr, tuple[Value, ...]], "Sequence[Value] | None"]
@@ -165,7 +210,7 @@ def replay(
             target.location = instr.location or outer
             results = rewrite(instr, operands) if rewrite is not None else None
             if results is None:
-                results = target.emit(instr.op, operands, instr.attrs)
+                results = target.emit_again(instr, operands)
             table.update(zip(instr.results, results, strict=True))
         target.location = outer
     return tuple(table[v] for v in graph.outputs)

@@ -215,6 +215,12 @@ class Graph:
 
         return print_graph(self)
 
+    def __repr__(self) -> str:
+        takes, gives = (", ".join(str(v.type) for v in vs) for vs in (self.inputs, self.outputs))
+        gives = gives if len(self.outputs) == 1 else f"({gives})"
+        count = len(self.instrs)
+        return f"<Graph {self.name}: ({takes}) -> {gives}, {count} instruction{'s' * (count != 1)}>"
+
     def users(self) -> dict[Value, list[Instr]]:
         """Every value's reading instructions, in order; a graph output counts as no user."""
         table: dict[Value, list[Instr]] = {v: [] for v in self.inputs}
@@ -224,6 +230,25 @@ class Graph:
             for result in instr.results:
                 table.setdefault(result, [])
         return table
+
+
+def has_effects(op: Operation, attrs: Mapping[str, Any]) -> bool:
+    """Whether an instruction does more than give results, itself or in a sub-graph: it is neither
+    dropped where nobody reads these, nor merged with an equal one.
+    """
+    if getattr(op, "effects", False):
+        return True
+    return any(
+        has_effects(instr.op, instr.attrs) for value in attrs.values() for instr in _inside(value)
+    )
+
+
+def _inside(value: Any) -> Iterator[Instr]:
+    if isinstance(value, Graph):
+        yield from value.instrs
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _inside(item)
 
 
 def attr_key(value: Any) -> Any:

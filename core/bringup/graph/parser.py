@@ -73,7 +73,10 @@ def parse_graph(text: str, resolve: Resolve, *, source: str | None = None) -> Gr
     Raises ParseError naming line and column.
     """
     scanner = _Scanner(text)
-    graph = _Parser(scanner, resolve, source).graph()
+    try:
+        graph = _Parser(scanner, resolve, source).graph()
+    except RecursionError:
+        scanner.fail("brackets inside one another, too many levels deep", scanner.pos)
     scanner.skip()
     if scanner.pos < len(text):
         scanner.fail("text after the end of the graph", scanner.pos)

@@ -158,6 +158,11 @@ class Kernel:
         """Numbers of the buffers that the kernel writes."""
         return tuple(i for i, b in enumerate(self.buffers) if b.role == "out")
 
+    def __repr__(self) -> str:
+        grid = "×".join(str(axis.size) for axis in self.grid) or "1"
+        ops = f" of {', '.join(self.source)}" if self.source else ""
+        return f"<kernel {self.name}{ops}: grid {grid}, {len(self.buffers)} buffers>"
+
     def __str__(self) -> str:
         from bringup.kernel.printer import print_kernel  # the printer stands on this module
 

@@ -98,6 +98,11 @@ def fuse(
         forget()
 
 
+def _is_made_free(value: Value) -> bool:
+    """Whether a value costs nothing wherever it is read; see `_Fusion._is_free`."""
+    return value.producer is not None and _Fusion._is_free(value.producer)
+
+
 class _Fusion:
     def __init__(
         self, graph: Graph, limits: Limits, fuses: Callable[[Instr], bool], depth: bool
@@ -414,13 +419,14 @@ class _Fusion:
 
     def _join(self, a: _Cluster, b: _Cluster, extra: set[Instr]) -> bool:
         """Make ``b`` part of ``a`` if they are one kernel, also together with ``extra``."""
-        region = Region(a.region.members | b.region.members, a.region.outputs + b.region.outputs)
         reads = {*a.reads, *b.reads}.difference(*(m.results for m in extra))
+        reads |= {v for m in extra for v in m.operands if not _is_made_free(v)}
         # A look at the counts first: full kernels meet every other sibling before they are done.
-        if len(reads) + len(region.outputs) > self.limits.buffers:
+        if len(reads) + len(a.region.outputs) + len(b.region.outputs) > self.limits.buffers:
             return False
         if a.weight + b.weight > _MAX_WEIGHT:
             return False
+        region = Region(a.region.members | b.region.members, a.region.outputs + b.region.outputs)
         try:
             shape = shape_region(
                 Region(region.members | extra, region.outputs), self.order, self.limits

@@ -45,7 +45,10 @@ def parse_expr(text: str) -> Expr:
     '4*a0[8] + (a1[6] + 1)//2 + -3'
     """
     reader = _ExprReader(text)
-    found = reader.expr()
+    try:
+        found = reader.expr()
+    except RecursionError:
+        reader.fail("brackets inside one another, too many levels deep")
     if reader.pos < len(text):
         reader.fail("text after the expression")
     return found

@@ -28,7 +28,9 @@ class SplitFold:
 
     partial: folds one chunk at each point of a grid (chunk, …), with all that is stored on the way,
     and stores the registers; its last buffers are the partial results.
-    clips: its chunked axis stops early in the last chunk.
+    clips: by the inner axis that runs over a chunk, how many elements are left from the start of
+    the chunk at this grid point.  The loop takes ``min(axis.size, clip)`` steps: in every chunk but
+    the last the clip is larger than the axis.
     final: folds the partial results, then goes on as the original; the partial results are its last
     buffers too.
     """

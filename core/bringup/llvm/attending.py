@@ -3,7 +3,7 @@ powers so far; the scores of a block of keys live in cache alone.
 
 The keys are first turned, block by block, so that one vector holds neighbouring keys; for no more
 queries than a tile has that does not pay, and vectors go along the depth.  A tile of queries times
-four vectors of keys, and of queries times four vectors of values, stays in registers.
+a few vectors of keys, and of queries times a few vectors of values, stays in registers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from bringup.llvm.text import Builder, Module, Type, Val, const, const_vector, v
 from bringup.program.program import OpStep
 from bringup.records import record
 
-#: Vectors of keys in a block, and of values in a register tile.
-_COLUMNS = 4
+#: Vectors of keys in a block.
+_BLOCK = 4
+#: Bytes of a cache line.
+_LINE = 64
 #: Tiles of queries that go along the keys together.
 _TILES = 8
 
@@ -32,11 +34,15 @@ _Fold = Callable[[Builder, Val, Val], Val]
 
 @record
 class _Form:
-    """How one step runs.  lanes: of a vector.  rows: queries in a register tile."""
+    """How one step runs.
+
+    lanes: of a vector.  rows, columns: queries, and vectors of keys or values, in a register tile.
+    """
 
     sizes: AttentionSizes
     lanes: int
     rows: int
+    columns: int
 
     @property
     def few(self) -> bool:
@@ -46,7 +52,7 @@ class _Form:
     @property
     def block(self) -> int:
         """Keys of a block."""
-        return self.lanes * _COLUMNS
+        return self.lanes * _BLOCK
 
     @property
     def blocks(self) -> int:
@@ -116,8 +122,9 @@ def emit_attention(module: Module, step: OpStep, name: str, target: LoopTarget) 
 
 def _form_of(step: OpStep, target: LoopTarget) -> _Form:
     sizes = AttentionSizes.of(step)
-    rows = min(sizes.queries, max(1, target.registers * 3 // 4 // _COLUMNS))
-    return _Form(sizes, target.vector_bits // sizes.wide.bits, rows)
+    columns = 4 if target.registers >= 32 else 2
+    rows = min(sizes.queries, max(1, target.registers * 3 // 4 // columns))
+    return _Form(sizes, target.vector_bits // sizes.wide.bits, rows, columns)
 
 
 def _emit_zeros(module: Module, step: OpStep, name: str, form: _Form) -> NativeKernel:
@@ -141,11 +148,10 @@ def _emit_turned(module: Module, step: OpStep, name: str, form: _Form) -> Native
         start = b.mul(key, const(ir.i64, form.sizes.depth))
         target = b.mul(unit, const(ir.i64, form.sizes.depth * form.block))
         left = b.sub(const(ir.i64, form.sizes.keys), first)
+        bounds = _below(b, left, form.block, form.lanes)
         steps = const_vector(ir.i64, [n * form.sizes.depth for n in range(form.lanes)])
         with b.loop(const(ir.i64, 0), const(ir.i64, form.sizes.depth)) as loop:
-            for column in range(_COLUMNS):
-                skipped = column * form.lanes
-                mask = _below(b, b.sub(left, const(ir.i64, skipped)), form.lanes)
+            for skipped, mask in zip(range(0, form.block, form.lanes), bounds, strict=True):
                 here = b.add(b.add(start, loop.index), const(ir.i64, skipped * form.sizes.depth))
                 places = b.add(b.splat(here, form.lanes), steps)
                 addresses = b.gep(phase.operands[1], places, element, flags="")
@@ -169,7 +175,7 @@ class _Main:
             form.rows * form.block * size,
             slots * size,
             slots * size,
-            form.rows * size,
+            -(-form.rows // form.lanes) * form.lanes * size,
         )
 
     def run(self) -> NativeKernel:
@@ -238,10 +244,17 @@ class _Main:
         row, key = self._row(tile), b.mul(block, const(ir.i64, form.block))
 
         def run() -> None:
+            self._fetch_bias(row, key)
             (self._score_few if form.few else self._score)(row, block)
             slot = b.mul(tile, const(ir.i64, form.rows))
+            # Three loops: within each, a machine works on several rows at a time.
             with b.loop(const(ir.i64, 0), const(ir.i64, form.rows)) as rows:
-                self._weigh(b.add(row, rows.index), rows.index, b.add(slot, rows.index), key)
+                self._level(b.add(row, rows.index), rows.index, b.add(slot, rows.index), key)
+            for n in range(0, form.rows, form.lanes):
+                factors = form.get(b, self.factors, const(ir.i64, n), form.lanes)
+                form.put(b, MATH["exp"](b, factors), self.factors, const(ir.i64, n))
+            with b.loop(const(ir.i64, 0), const(ir.i64, form.rows)) as rows:
+                self._powers(rows.index, b.add(slot, rows.index))
             self._collect(slot, key)
 
         if not form.sizes.causal:
@@ -256,28 +269,36 @@ class _Main:
     def _score(self, row: Val, block: Val) -> None:
         """Products of a tile of queries with a block of keys."""
         b, form = self.b, self.form
-        width = const(ir.i64, form.block)
         start = b.add(b.mul(self.member, const(ir.i64, form.blocks)), block)
         start = b.mul(start, const(ir.i64, form.sizes.depth * form.block))
         query = b.add(b.mul(self.member, const(ir.i64, form.sizes.queries)), row)
         query = b.mul(query, const(ir.i64, form.sizes.depth))
-        zeros = [ir.zero(form.vector)] * (form.rows * _COLUMNS)
+        width = form.columns * form.lanes
+        with b.loop(const(ir.i64, 0), const(ir.i64, form.block), width) as loop:
+            self._products(query, b.add(start, loop.index), loop.index)
+
+    def _products(self, query: Val, start: Val, column: Val) -> None:
+        """Products of a tile of queries with the keys of a register tile."""
+        b, form = self.b, self.form
+        zeros = [ir.zero(form.vector)] * (form.rows * form.columns)
         with b.loop(const(ir.i64, 0), const(ir.i64, form.sizes.depth), carried=zeros) as loop:
-            here = b.add(start, b.mul(loop.index, width))
+            here = b.add(start, b.mul(loop.index, const(ir.i64, form.block)))
             keys = [
                 form.get(b, self.phase.shared, b.add(here, const(ir.i64, n)), form.lanes)
-                for n in range(0, form.block, form.lanes)
+                for n in range(0, form.columns * form.lanes, form.lanes)
             ]
             after: list[Val] = []
             for r in range(form.rows):
                 place = b.add(b.add(query, const(ir.i64, r * form.sizes.depth)), loop.index)
                 factor = form.spread_one(b, self.phase.operands[0], place)
                 after += [
-                    b.fma(factor, k, loop.carried[r * _COLUMNS + n]) for n, k in enumerate(keys)
+                    b.fma(factor, k, loop.carried[r * form.columns + n]) for n, k in enumerate(keys)
                 ]
             loop.next(*after)
-        for n, total in enumerate(loop.carried):
-            form.put(b, total, self.scores, const(ir.i64, n * form.lanes))
+        for number, total in enumerate(loop.carried):
+            r, n = divmod(number, form.columns)
+            at = b.add(column, const(ir.i64, r * form.block + n * form.lanes))
+            form.put(b, total, self.scores, at)
 
     def _score_few(self, row: Val, block: Val) -> None:
         """The same, key by key; what lies beyond the last key is never looked at."""
@@ -316,35 +337,50 @@ class _Main:
             sums = step(sums, const(ir.i64, whole), _edge(whole, form.sizes.depth, form.lanes))
         return sums
 
-    def _weigh(self, row: Val, at: Val, slot: Val, key: Val) -> None:
-        """The scores of one query become powers; its sums so far are told by how much to shrink."""
+    def _level(self, row: Val, at: Val, slot: Val, key: Val) -> None:
+        """Scale and mask the scores of one query, and find the greatest so far.  The logarithm of
+        what the query's sums are to shrink by goes to ``factors``.
+        """
         b, form = self.b, self.form
         place = b.mul(at, const(ir.i64, form.block))
         bound = const(ir.i64, form.sizes.keys)
         if form.sizes.causal:
             past = b.add(row, const(ir.i64, form.sizes.keys - form.sizes.queries + 1))
             bound = b.intrinsic("llvm.smin", ir.i64, (bound, past))
-        left = b.sub(bound, key)
+        bounds = _below(b, b.sub(bound, key), form.block, form.lanes)
         scores: list[Val] = []
-        for n in range(0, form.block, form.lanes):
-            seen = _below(b, b.sub(left, const(ir.i64, n)), form.lanes)
+        for n, seen in zip(range(0, form.block, form.lanes), bounds, strict=True):
             score = form.get(b, self.scores, b.add(place, const(ir.i64, n)), form.lanes)
             score = b.fmul(score, const(form.vector, form.sizes.scale))
             if form.sizes.bias is not None:
                 score = b.fadd(score, self._bias(row, b.add(key, const(ir.i64, n)), seen))
             scores.append(b.select(seen, score, const(form.vector, -math.inf)))
+            form.put(b, scores[-1], self.scores, b.add(place, const(ir.i64, n)))
         before = form.get(b, self.tops, slot, 1)
         top = _greater(b, before, _across(b, scores, _greater))
-        lowest = b.fcmp("oeq", top, const(form.number, -math.inf))
-        level = b.select(lowest, ir.zero(form.number), top)  # −inf − −inf would be NaN
-        powers = [MATH["exp"](b, b.fsub(s, b.splat(level, form.lanes))) for s in scores]
-        for n, power in enumerate(powers):
-            form.put(b, power, self.scores, b.add(place, const(ir.i64, n * form.lanes)))
-        factor = MATH["exp"](b, b.fsub(before, level))
-        total = b.fma(form.get(b, self.totals, slot, 1), factor, _across(b, powers, _sum))
         form.put(b, top, self.tops, slot)
+        form.put(b, b.fsub(before, self._finite(top)), self.factors, at)
+
+    def _finite(self, top: Val) -> Val:
+        """A greatest score to subtract: −inf − −inf would be NaN."""
+        b, form = self.b, self.form
+        lowest = b.fcmp("oeq", top, const(form.number, -math.inf))
+        return b.select(lowest, ir.zero(form.number), top)
+
+    def _powers(self, at: Val, slot: Val) -> None:
+        """The scores of one query become powers, and are added to the sum of those so far."""
+        b, form = self.b, self.form
+        place = b.mul(at, const(ir.i64, form.block))
+        level = b.splat(self._finite(form.get(b, self.tops, slot, 1)), form.lanes)
+        powers: list[Val] = []
+        for n in range(0, form.block, form.lanes):
+            here = b.add(place, const(ir.i64, n))
+            score = form.get(b, self.scores, here, form.lanes)
+            powers.append(MATH["exp"](b, b.fsub(score, level)))
+            form.put(b, powers[-1], self.scores, here)
+        factor = form.get(b, self.factors, at, 1)
+        total = b.fma(form.get(b, self.totals, slot, 1), factor, _across(b, powers, _sum))
         form.put(b, total, self.totals, slot)
-        form.put(b, factor, self.factors, at)
 
     def _bias(self, row: Val, key: Val, seen: Val) -> Val:
         b, form = self.b, self.form
@@ -356,18 +392,33 @@ class _Main:
             return form.spread_one(b, self.phase.operands[3], place)
         return form.load(b, self.phase.operands[3], b.add(place, key), seen)
 
+    def _fetch_bias(self, row: Val, key: Val) -> None:
+        """Ask for the bias of a tile before its products: each of its rows is elsewhere in memory,
+        and what waits for one is too long for a machine to look ahead to the next.
+        """
+        b, form = self.b, self.form
+        if form.sizes.bias is None or 1 in form.sizes.bias[-2:]:
+            return
+        element = memory_type(form.sizes.dtype)
+        with b.loop(const(ir.i64, 0), const(ir.i64, form.rows)) as rows:
+            place = b.mul(b.add(row, rows.index), const(ir.i64, form.sizes.bias[-1]))
+            place = b.add(b.add(self.bias, place), key)
+            for n in range(0, form.block, _LINE // form.sizes.dtype.itemsize):
+                here = b.add(place, const(ir.i64, n))
+                b.prefetch(b.gep(self.phase.operands[3], here, element, flags=""))
+
     # -- values ------------------------------------------------------------------------------------
 
     def _collect(self, slot: Val, key: Val) -> None:
         """Add the values of a block of keys, weighed, to the sums of a tile of queries."""
         b, form = self.b, self.form
-        width = form.lanes * _COLUMNS
+        width = form.lanes * form.columns
         whole = form.sizes.values // width * width
         left = b.sub(const(ir.i64, form.sizes.keys), key)
         count = b.intrinsic("llvm.smin", ir.i64, (left, const(ir.i64, form.block)))
         if whole:
             with b.loop(const(ir.i64, 0), const(ir.i64, whole), width) as columns:
-                self._columns(slot, key, count, columns.index, [None] * _COLUMNS)
+                self._columns(slot, key, count, columns.index, [None] * form.columns)
         if whole < form.sizes.values:
             rest = form.sizes.values - whole
             masks = [_edge(n, rest, form.lanes) for n in range(0, rest, form.lanes)]
@@ -476,9 +527,10 @@ def _parts(b: Builder, unit: Val, count: int) -> tuple[Val, Val]:
     return b.binary("udiv", unit, size), b.binary("urem", unit, size)
 
 
-def _below(b: Builder, left: Val, lanes: int) -> Val:
-    """Lanes below ``left``, which may be negative."""
-    clamped = b.intrinsic("llvm.smin", ir.i64, (left, const(ir.i64, lanes)))
+def _below(b: Builder, left: Val, count: int, lanes: int) -> list[Val]:
+    """Of each vector of ``count`` elements the lanes below ``left``, which may be negative."""
+    clamped = b.intrinsic("llvm.smin", ir.i64, (left, const(ir.i64, count)))
     clamped = b.intrinsic("llvm.smax", ir.i64, (clamped, const(ir.i64, 0)))
-    count = b.splat(b.trunc(clamped, ir.i32), lanes)
-    return b.icmp("slt", const_vector(ir.i32, list(range(lanes))), count)
+    stop = b.splat(b.trunc(clamped, ir.i32), lanes)
+    places = [const_vector(ir.i32, range(n, n + lanes)) for n in range(0, count, lanes)]
+    return [b.icmp("slt", each, stop) for each in places]

@@ -27,7 +27,7 @@ _LEAST_DEPTH = 16
 _NEAR_BYTES = 3 << 18
 #: What packing an element costs, in turns of the innermost loop's two products, more where a block
 #: does not stay in a core's cache; and what starting a unit does.
-_PACK = 0.4
+_PACK = 1.0
 _PACK_FAR = 1.0
 _START = 2000
 _MOST_ROWS = 14
@@ -66,12 +66,13 @@ class Cut:
 
 @record
 class Blocking:
-    """rows, columns: of a unit, whole tiles."""
+    """rows, columns: of a unit, whole tiles.  band: rows that are packed at a time, whole tiles."""
 
     tile: TileShape
     cut: Cut
     rows: int
     columns: int
+    band: int
 
 
 def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
@@ -142,20 +143,37 @@ def _parts(tiles: int) -> Iterator[int]:
         last = count
 
 
+def _band(rows: int, tile: TileShape, cut: Cut, bytes_each: int, cache_bytes: int) -> int:
+    """How many of a unit's rows stay in a core's cache while columns stream through, in equal parts
+    of whole tiles.  Columns are packed once for all of them where the inner axes are cut.
+    """
+    tiles = rows // tile.rows
+    if cut.blocks == 1:
+        return rows
+    most = cache_bytes // (2 * bytes_each * cut.depth) - 2 * tile.columns
+    parts = -(-tiles // max(1, most // tile.rows))
+    return -(-tiles // parts) * tile.rows
+
+
 def _fits(unit: Blocking, bytes_each: int, cache_bytes: int) -> bool:
-    """Whether the rows of a block stay in a core's cache while its columns stream through."""
-    rows, columns = unit.rows * unit.cut.depth, unit.columns * unit.cut.depth
+    """Whether a band stays in a core's cache while columns stream through, and all of the unit in
+    what the core may fill of the next cache.
+    """
+    band, columns = unit.band * unit.cut.depth, unit.columns * unit.cut.depth
     sums = unit.rows * unit.columns if unit.cut.blocks > 1 else 0
-    near = rows + 2 * unit.tile.columns * unit.cut.depth
-    total = rows + columns + sums
+    near = band + 2 * unit.tile.columns * unit.cut.depth
+    total = band + columns + sums
     return 2 * near * bytes_each <= cache_bytes and total * bytes_each <= _SHARED * cache_bytes
 
 
-def _packing(unit: Blocking, bytes_each: int, target: LoopTarget) -> float:
-    """What packing a unit costs for each inner index."""
-    edges = unit.rows + unit.columns
-    stays = 2 * edges * unit.cut.depth * bytes_each <= target.cache_bytes
-    return edges * _PACK + (0 if stays else unit.columns * _PACK_FAR)
+def _packing(unit: Blocking, down: int, bytes_each: int, target: LoopTarget) -> float:
+    """What packing a unit costs for each inner index.  down: units below one another."""
+    stays = 2 * (unit.band + unit.columns) * unit.cut.depth * bytes_each <= target.cache_bytes
+    far = 0 if stays else unit.columns * _PACK_FAR
+    if unit.cut.blocks == 1:
+        # Packed columns serve the units below one another, and rows all others if there is one.
+        return ((unit.rows if down > 1 else 0) + unit.columns / down) * _PACK + far
+    return (unit.rows + unit.columns) * _PACK + far
 
 
 @cache
@@ -171,11 +189,12 @@ def _units(
     best: tuple[float, Blocking] | None = None
     for i in _parts(down):
         for j in _parts(across):
-            unit = Blocking(tile, cut, i * tile.rows, j * tile.columns)
+            band = _band(i * tile.rows, tile, cut, bytes_each, target.cache_bytes)
+            unit = Blocking(tile, cut, i * tile.rows, j * tile.columns, band)
             if not _fits(unit, bytes_each, target.cache_bytes) and i + j > 2:
                 continue
             products = unit.rows * unit.columns / tile.lanes / 2
-            cost = (products + _packing(unit, bytes_each, target)) * inner + _START
+            cost = (products + _packing(unit, -(-down // i), bytes_each, target)) * inner + _START
             units = members * -(-down // i) * -(-across // j)
             rounds = math.ceil(units / target.threads)
             # A thread that comes late costs less where there is more to share.

@@ -61,9 +61,10 @@ class Dense:
         by = number(stride) if isinstance(stride, int) else stride
         return element(b, base, self.type, by, row, column)
 
-    def _function(
+    def function(
         self, name: str, params: Sequence[Param], fill: Callable[[Builder, list[Val]], None]
     ) -> Callee:
+        """A function of the module for this type, which `fill` emits once, all but its end."""
         full = f"bringup.{name}.{self._suffix}"
         found = self.module.functions.get(full)
         if found is None:
@@ -82,7 +83,7 @@ class Dense:
         params: list[Param] = [("c", ir.ptr), ("ldc", ir.i64), ("a", ir.ptr), ("ar", ir.i64)]
         params += [("ac", ir.i64), ("x", ir.ptr), ("ldx", ir.i64)]
         params += [("m", ir.i64), ("n", ir.i64), ("k", ir.i64)]
-        b.call(self._function("update", params, self._fill_update), [*c, *a, *x, *sizes])
+        b.call(self.function("update", params, self._fill_update), [*c, *a, *x, *sizes])
 
     def _fill_update(self, b: Builder, args: list[Val]) -> None:
         n = args[8]
@@ -159,7 +160,7 @@ class Dense:
     def divide(self, b: Builder, row: Val, divisor: Val, n: Val) -> None:
         """Emit the division of a row by a number."""
         params: list[Param] = [("row", ir.ptr), ("by", self.type), ("n", ir.i64)]
-        b.call(self._function("divide", params, self._fill_divide), [row, divisor, n])
+        b.call(self.function("divide", params, self._fill_divide), [row, divisor, n])
 
     def _fill_divide(self, b: Builder, args: list[Val]) -> None:
         row, divisor, n = args
@@ -174,7 +175,7 @@ class Dense:
     def swap(self, b: Builder, one: Val, other: Val, n: Val) -> None:
         """Emit the exchange of two rows."""
         params: list[Param] = [("one", ir.ptr), ("other", ir.ptr), ("n", ir.i64)]
-        b.call(self._function("swap", params, self._fill_swap), [one, other, n])
+        b.call(self.function("swap", params, self._fill_swap), [one, other, n])
 
     def _fill_swap(self, b: Builder, args: list[Val]) -> None:
         def body(j: Val, mask: Val) -> None:
@@ -195,7 +196,7 @@ class Dense:
         params += [("n", ir.i64), ("m", ir.i64)]
         name = "substitute.unit" if unit else "substitute"
         fill = self._fill_substitute_unit if unit else self._fill_substitute
-        b.call(self._function(name, params, fill), [*t, *x, n, m])
+        b.call(self.function(name, params, fill), [*t, *x, n, m])
 
     def _fill_substitute_unit(self, b: Builder, args: list[Val]) -> None:
         self._solve(b, args, unit=True)

@@ -123,6 +123,7 @@ OP_EMITTERS: Later[StepEmitter] = Later(
     {
         **_of("attending", "attention"),
         **_of("cumulative", "cumulative"),
+        **_of("diagonalising", "eigh", "svd"),
         **_of("factoring", "cholesky", "lu", "triangular_solve"),
         **_of("reflecting", "qr"),
         **_of("scattering", "scatter", "dynamic_update_slice"),

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 _MAGIC = b"bringup object 2\n"
 _SHARDS = 256
+_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class ObjectCache:
@@ -18,6 +24,10 @@ class ObjectCache:
     Files appear by rename, so readers never see half of one, and carry a checksum with their key,
     so what a crash, a full disk or a clumsy copy left behind reads as absent.  A directory that
     cannot be written makes a cache that stays empty.
+
+    Objects are machine code that this process will run, so nobody else may be able to plant one:
+    every level is made for its user alone, and a directory or file that is another user's or that
+    others can write reads as absent.
 
     directory: made on first use.  limit: bytes of all files, about; the least recently used go
     first.
@@ -35,23 +45,41 @@ class ObjectCache:
         """The object of a key, or None; a damaged file is removed."""
         path = self._path(key)
         try:
-            data = path.read_bytes()
+            data = self._read(path)
         except OSError:
             return None
         start = len(_MAGIC) + 32
         if data[:start] != _MAGIC + _digest(key, data[start:]):
             _remove(path)
             return None
-        # Removed meanwhile, or not ours: its age does not matter then.
+        # Removed meanwhile: its age does not matter then.
         with suppress(OSError):
             os.utime(path)
         return data[start:]
+
+    def _read(self, path: Path) -> bytes:
+        """The bytes of a file; OSError if it, its shard or the directory is not this user's alone.
+
+        Each name is looked up in the directory that was checked before it, so that no other can be
+        put in its place between the check and the reading.
+        """
+        folder = None
+        with ExitStack() as opened:
+            for name in (self.directory, path.parent.name):
+                folder = os.open(name, _FOLDER, dir_fd=folder)
+                opened.callback(os.close, folder)
+                _require_private(os.fstat(folder), stat.S_ISDIR)
+            # Opening a FIFO would wait for a writer.
+            with open(os.open(path.name, _FILE, dir_fd=folder), "rb") as file:
+                _require_private(os.fstat(file.fileno()), stat.S_ISREG)
+                return file.read()
 
     def put(self, key: str, data: bytes) -> None:
         """Keep an object; quietly does nothing where files cannot be written."""
         path = self._path(key)
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (self.directory, path.parent):
+                _make_private(folder)
             handle, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
         except OSError:
             return
@@ -70,12 +98,35 @@ class ObjectCache:
         with os.scandir(newest.parent) as entries:
             stats = [(e.path, e.stat()) for e in entries if e.is_file(follow_symlinks=False)]
         size = sum(s.st_size for _, s in stats)
-        for path, stat in sorted(stats, key=lambda item: item[1].st_mtime_ns):
+        for path, status in sorted(stats, key=lambda item: item[1].st_mtime_ns):
             if size <= self.limit // _SHARDS:
                 return
             if path != str(newest):
                 _remove(Path(path))
-                size -= stat.st_size
+                size -= status.st_size
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder and what is missing above it for this user alone.
+
+    One that is there already loses the rights of others to write; what they wrote into it before
+    belongs to them, so it is not read.  Raises OSError if the folder is another user's.
+    """
+    # ``parents=True`` would leave the rights of all but the last level to the process's umask.
+    for level in (*reversed(folder.parents), folder):
+        if not level.is_dir():
+            level.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid == os.geteuid() and found.st_mode & _BY_OTHERS:
+        folder.chmod(0o700)
+    _require_private(folder.lstat(), stat.S_ISDIR)
+
+
+def _require_private(found: os.stat_result, kind: Callable[[int], bool]) -> None:
+    """Raise PermissionError for what is not of a kind, another user's, or writable by others."""
+    private = found.st_uid == os.geteuid() and not found.st_mode & _BY_OTHERS
+    if not (kind(found.st_mode) and private):
+        raise PermissionError(errno.EPERM, "not this user's alone")
 
 
 def _digest(key: str, data: bytes) -> bytes:

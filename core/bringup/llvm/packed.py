@@ -1,9 +1,10 @@
 """Contractions by packed panels: blocks that stay in a core's cache, tiles that stay in registers.
 
-A unit is a block of rows by a block of columns.  For each block of inner indices it packs the rows
-and the columns it needs (`bringup.llvm.packing`) and runs the micro-kernel on every tile
-(`bringup.llvm.microkernel`); sums wait in scratch for the last block of inner indices, and what the
-kernel does with a sum follows at once on each finished tile, out of the nearest cache.
+A unit is a block of rows by a block of columns.  For each block of inner indices it packs the
+columns it needs (`bringup.llvm.packing`), then the rows, a band that stays in a core's cache at a
+time, and runs the micro-kernel on every tile (`bringup.llvm.microkernel`); sums wait in scratch for
+the last block of inner indices, and what the kernel does with a sum follows at once on each
+finished tile, out of the nearest cache.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class _Emitter:
         sums = plan.rows * plan.columns if plan.cut.blocks > 1 else tile.rows * tile.columns
         # Squares and vectors are stored whole and may reach beyond the end.
         spare = tile.lanes * max(tile.rows, tile.columns)
-        counts = [depth * plan.rows + spare, depth * plan.columns + spare, sums + tile.lanes]
+        counts = [depth * plan.band + spare, depth * plan.columns + spare, sums + tile.lanes]
         sizes = [-(-n * each // _ALIGNMENT) * _ALIGNMENT for n in counts]
         buffers = len(self.contraction.kernel.buffers)
         scratch = b.load(ir.ptr, b.gep(self.buffers, buffers, ir.ptr), 8)
@@ -113,21 +114,25 @@ class _Emitter:
         self.column = b.mul(across, number(plan.columns))
         self.height = smaller(b, number(plan.rows), b.sub(number(self.rows), self.row))
         self.width = smaller(b, number(plan.columns), b.sub(number(self.columns), self.column))
-        band = b.add(b.mul(self.batch, number(parts[0])), down)
+        unit_rows = b.add(b.mul(self.batch, number(parts[0])), down)
         if plan.cut.blocks > 1:
             with b.loop(number(0), number(plan.cut.blocks)) as loop:
                 start, depth = self._depth(loop.index)
                 self._pack_columns(start, depth)
-                self._pack_rows(start, depth)
-                self._tiles(loop.index, depth)
-            return strip, band
+                row, height = self.row, self.height
+                with b.loop(number(0), height, plan.band) as bands:
+                    self.row = b.add(row, bands.index)
+                    self.height = smaller(b, number(plan.band), b.sub(height, bands.index))
+                    self._pack_rows(start, depth)
+                    self._tiles(loop.index, depth, bands.index)
+            return strip, unit_rows
         depth = number(plan.cut.depth)
         with b.if_then(b.icmp("ne", strip, held[0])):
             self._pack_columns(number(0), depth)
-        with b.if_then(b.icmp("ne", band, held[1])):
+        with b.if_then(b.icmp("ne", unit_rows, held[1])):
             self._pack_rows(number(0), depth)
-        self._tiles(number(0), depth)
-        return strip, band
+        self._tiles(number(0), depth, number(0))
+        return strip, unit_rows
 
     def _depth(self, block: Val) -> tuple[Val, Val]:
         """The first inner index of a block, and how many it has."""
@@ -147,8 +152,10 @@ class _Emitter:
         args = [self.buffers, self.left, self.batch, self.row, self.height, start, depth]
         self.b.call(self.pack_rows, args)
 
-    def _tiles(self, block: Val, depth: Val) -> None:
-        """Emit the loops over the tiles of a block of inner indices."""
+    def _tiles(self, block: Val, depth: Val, skipped: Val) -> None:
+        """Emit the loops over the tiles of a band in a block of inner indices.  skipped: rows of
+        the unit before the band.
+        """
         b, tile, cut = self.b, self.plan.tile, self.plan.cut
         first = b.icmp("eq", block, number(0))
         with b.loop(number(0), self.width, tile.columns) as across:
@@ -157,8 +164,8 @@ class _Emitter:
                 left = b.gep(self.left, b.mul(down.index, depth), self.element)
                 sums = self.sums
                 if cut.blocks > 1:
-                    place = b.add(b.mul(across.index, number(self.plan.rows)),
-                                  b.mul(down.index, number(tile.columns)))  # fmt: skip
+                    row = b.mul(b.add(skipped, down.index), number(tile.columns))
+                    place = b.add(b.mul(across.index, number(self.plan.rows)), row)
                     sums = b.gep(sums, place, self.element)
                 if cut.blocks == 1:
                     self._prefetch(down.index, across.index)

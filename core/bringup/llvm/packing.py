@@ -286,17 +286,40 @@ class Packing:
         runs(b, self.panel.axes, start, count, (self.width, self.lanes), run)
 
     def _put(self, value: Val, address: Val, mask: Val | None) -> None:
-        align = self.element.bits // 8
+        b, align = self.b, self.element.bits // 8
         if mask is None:
-            self.b.store(value, address, align)
+            b.store(value, address, align)
+        elif self.lanes * self.element.bits >= _FREE_MASKS:
+            b.masked_store(value, address, mask, align)
+        elif mask.is_constant:
+            self._put_narrow(value, address, align)
         else:
-            self.b.masked_store(value, address, mask, align)
+            # A masked store takes many instructions here, and nobody else writes to the panel.
+            # The load is volatile, or LLVM makes a masked store of the three.
+            before = b.load(value.type, address, align, volatile=True)
+            b.store(b.select(mask, value, before), address, align)
+
+    def _put_narrow(self, value: Val, address: Val, align: int) -> None:
+        """Store the row of a panel narrower than a vector in parts of powers of two."""
+        b, done, size = self.b, 0, self.lanes // 2
+        while size:
+            if self.width & size:
+                places = list(range(done, done + size))
+                part = (
+                    b.shufflevector(value, None, places)
+                    if size > 1
+                    else b.extractelement(value, done)
+                )
+                b.store(part, b.gep(address, done, self.element), align)
+                done += size
+            size //= 2
 
     # -- vectors along the inner axis --------------------------------------------------------------
 
     def _turned(self) -> None:
         def columns(to: Val, first: Val, _count: Val) -> None:
-            for offset in range(0, self.width, self.lanes):
+            # Backwards, since what the last square writes beyond the panel's width is in the first.
+            for offset in reversed(range(0, self.width, self.lanes)):
                 self._square_column(to, first, offset)
 
         self._panels(columns)

@@ -19,7 +19,7 @@ _ZERO, _ONE = number(0), number(1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class Block:
     """Reflections ``first`` … ``end`` − 1 of m rows.
 
     v: the vectors as columns of a matrix for all blocks.  t: T of this block, BLOCK wide.
@@ -33,7 +33,7 @@ class _Block:
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class Room:
     """Scratch memory: products of a block with a matrix, before and after T; scales."""
 
     before: Rows
@@ -52,24 +52,26 @@ def emit_qr(module: Module, step: OpStep, name: str, target: LoopTarget) -> Nati
         m * ld, m * ldv, m * ldq, blocks * BLOCK * BLOCK, BLOCK * wide, BLOCK * wide, k
     )
     a, v, q = ((memory[i], number(by)) for i, by in enumerate((ld, ldv, ldq)))
-    room = _Room((memory[4], number(wide)), (memory[5], number(wide)), memory[6])
+    room = Room((memory[4], number(wide)), (memory[5], number(wide)), memory[6])
     with at.each():
         b = at.b
 
-        def block(first: Val) -> _Block:
+        def block(first: Val) -> Block:
             end = smaller(b, b.add(first, number(BLOCK)), number(k))
             t = b.gep(memory[3], b.mul(first, number(BLOCK)), at.type)
-            return _Block(m, first, end, v, (t, number(BLOCK)))
+            return Block(m, first, end, v, (t, number(BLOCK)))
 
         at.copy_in(at.operand(0), (n, 1), a, m, n)
         with b.loop(_ZERO, number(k), BLOCK) as loop:
             _factor_block(at, a, block(loop.index), room, n)
         at.copy_out(a, at.result(1), (n, 1), size, n, lambda i, j, x: _upper(at, i, j, x))
-        at.nested(number(m), number(size), lambda i, j: at.put(q, i, j, _unit(at, i, j)))
+        unit_matrix(at, q, m, size)
         with b.loop(_ZERO, number(blocks)) as loop:
             number_ = b.sub(number(blocks - 1), loop.index)
             found = block(b.mul(number_, number(BLOCK)))
-            _apply(at, found, at.part(q, found.first, _ZERO), number(size), room, turned=False)
+            # Left of the block its rows are still zeros.
+            rest = b.sub(number(size), found.first)
+            apply_block(at, found, at.part(q, found.first, found.first), rest, room, turned=False)
         at.copy_out(q, at.result(0), (size, 1), m, size)
     return at.done(2 * m * n * k)
 
@@ -78,20 +80,26 @@ def _upper(at: Matrices, i: Val, j: Val, x: Val) -> Val:
     return at.b.select(at.b.icmp("sgt", i, j), at.real(0.0), x)
 
 
-def _unit(at: Matrices, i: Val, j: Val) -> Val:
-    return at.b.select(at.b.icmp("eq", i, j), at.real(1.0), at.real(0.0))
+def unit_matrix(at: Matrices, a: Rows, m: int, n: int) -> None:
+    """Ones on the diagonal, zeros elsewhere."""
+    b = at.b
+
+    def put(i: Val, j: Val) -> None:
+        at.put(a, i, j, b.select(b.icmp("eq", i, j), at.real(1.0), at.real(0.0)))
+
+    at.nested(number(m), number(n), put)
 
 
-def _factor_block(at: Matrices, a: Rows, block: _Block, room: _Room, n: int) -> None:
+def _factor_block(at: Matrices, a: Rows, block: Block, room: Room, n: int) -> None:
     b = at.b
     with b.loop(block.first, block.end) as columns:
         _reflect(at, a, columns.index, block, room)
-    _triangle(at, block, room)
+    make_triangle(at, block, room)
     rest = b.sub(number(n), block.end)
-    _apply(at, block, at.part(a, block.first, block.end), rest, room, turned=True)
+    apply_block(at, block, at.part(a, block.first, block.end), rest, room, turned=True)
 
 
-def _reflect(at: Matrices, a: Rows, j: Val, block: _Block, room: _Room) -> None:
+def _reflect(at: Matrices, a: Rows, j: Val, block: Block, room: Room) -> None:
     """One column: its vector and scale, and what they do to the other columns of the block."""
     b, m, v = at.b, number(block.m), block.v
     after = b.add(j, _ONE)
@@ -133,7 +141,7 @@ def _largest(at: Matrices, a: Rows, j: Val, first: Val, end: Val) -> Val:
     return at.total(at.real(0.0), first, end, larger)
 
 
-def _reflect_rest(at: Matrices, a: Rows, j: Val, scale: Val, block: _Block, room: _Room) -> None:
+def _reflect_rest(at: Matrices, a: Rows, j: Val, scale: Val, block: Block, room: Room) -> None:
     b, after = at.b, at.b.add(j, _ONE)
     count, length = b.sub(block.end, after), b.sub(number(block.m), j)
     row, rest = room.before, at.part(a, j, after)
@@ -147,7 +155,7 @@ def _reflect_rest(at: Matrices, a: Rows, j: Val, scale: Val, block: _Block, room
     at.dense.update(b, rest, (own, block.v[1], _ONE), row, (length, count, _ONE))
 
 
-def _triangle(at: Matrices, block: _Block, room: _Room) -> None:
+def make_triangle(at: Matrices, block: Block, room: Room) -> None:
     """T: its diagonal the scales, column j above it −scale T (Vᵀ v)."""
     b, t, gram = at.b, block.t, room.before
     count, length = b.sub(block.end, block.first), b.sub(number(block.m), block.first)
@@ -170,8 +178,8 @@ def _triangle(at: Matrices, block: _Block, room: _Room) -> None:
         at.put(t, j, j, scale)
 
 
-def _apply(
-    at: Matrices, block: _Block, x: Rows, columns: Val, room: _Room, *, turned: bool
+def apply_block(
+    at: Matrices, block: Block, x: Rows, columns: Val, room: Room, *, turned: bool
 ) -> None:
     """X −= V T Vᵀ X, of T transposed if ``turned``; X begins at the block's first row."""
     b, t = at.b, block.t

@@ -74,6 +74,8 @@ class SimtBody(BodyEmitter):
         wide_tiles: Mapping[int, int] | None = None,
     ) -> None:
         """copied: the axes that tell copies apart."""
+        #: Whether every member of a group loads, so that later stages may use what was loaded.
+        self.loads_for_all = True
         axis, self.lanes = lane
         lane_axis = axis if self.lanes > 1 else None
         super().__init__(b, stage.body, pointers, stage.axes, lane_axis, (COPY,), wide_tiles)
@@ -214,7 +216,9 @@ class SimtBody(BodyEmitter):
         key = (buffer, instr.attrs["index"], instr.attrs["mask"], position, self.lanes)
         found = self.kept.loads.get(key)
         if found is None:
-            found = self.kept.loads[key] = self._fetch(instr, position, frame)
+            found = self._fetch(instr, position, frame)
+            if self.loads_for_all:
+                self.kept.loads[key] = found
         return found
 
     def fetch(self, instr: Instr, frame: Frame) -> list[Val]:

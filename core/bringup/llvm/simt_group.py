@@ -184,8 +184,10 @@ class GroupEmitter:
         if self.grouping.members > 1:
             first = b.icmp("eq", self.member, self.frame.number(0))
         storing = Copy(point.bases, _both(self, point.alive, first), first)
-        # What is folded is wanted by all members, so all of them load.
+        # What is folded is wanted by all members.  What is only stored is loaded by the one that
+        # stores it, because the store may be to the same memory; so it is no use to later stages.
         loading = Copy(point.bases, point.alive) if stage.folds else storing
+        body.loads_for_all = bool(stage.folds) or first is None
         frame = body.emit(range(1), [loading])
         made = self._values(stage, body, frame, [None])
         body.copies = [storing]

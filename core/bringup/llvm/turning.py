@@ -20,6 +20,11 @@ _BLOCKS = range(0, _LANES, _EACH)
 def turn(module: Module, element: Type, lanes: int, count: int) -> Callee:
     """``void (ptr square, ptr to, i64 apart)``: the columns of ``lanes`` vectors, of each the first
     ``count`` elements, ``apart`` elements from one to the next.  The square is spoilt.
+
+    With fewer than sixteen lanes columns are written whole and in rising order, so that the next
+    one overwrites what is beyond ``count``: a masked store is some twenty times as dear as another
+    where masks are no registers of their own.  The last one changes up to ``lanes - count``
+    elements behind it.
     """
     name = f"bringup.turn.{element.code}.{lanes}.{count}"
     found = module.functions.get(name)
@@ -37,7 +42,7 @@ class _Turn:
         self.element = element
         self.lanes = lanes
         self.keep = None
-        if count < lanes:
+        if count < lanes == _LANES:  # the blocks' columns are written out of order
             self.keep = const_vector(ir.i1, [n < count for n in range(lanes)])
 
     def fill(self, square: Val, to: Val, apart: Val) -> None:

@@ -43,7 +43,11 @@ def angles(low: Array, high: Array, cross: Array) -> tuple[Array, Array]:
     """Cosine and sine that make ``cross`` vanish, of at most an eighth of a turn."""
     nothing = cross == 0
     tau = (high - low) / np.where(nothing, 1, 2 * cross)
-    tangent = np.where(tau < 0, -1, 1) / (np.abs(tau) + np.hypot(1, tau))
+    size = np.abs(tau)
+    # Past the square root of the range, 1 / 2|tau| is the tangent.
+    huge = size > 1e18
+    root = np.where(huge, size, np.sqrt(1 + np.where(huge, 1, size) ** 2))
+    tangent = np.where(tau < 0, -1, 1) / (size + root)
     tangent = np.where(nothing, 0, tangent)
     cosine = 1 / np.sqrt(1 + tangent**2)
     return cosine, tangent * cosine
@@ -83,7 +87,12 @@ def shifted(x: Value, by: int, dim: int = -1) -> Value:
 
 
 def weights(sizes: Value, cross: Value, counter: Value) -> tuple[Value, Value]:
-    """What a round makes of element i: ``own[i] x[i] + other[i] x[the one it meets]``.
+    """What a round makes of element i: ``met + own[i] (x[i] - half[i] met)``, of the one it meets.
+
+    The sine and the tangent of half the angle.  A rounded cosine would stand for a rotation that
+    changes lengths by the same share of a roundoff whenever the angle is small, and rounds of them
+    add up; what is added here to the exchanged element is as small as the angle.
+    (H. Rutishauser, The Jacobi method for real symmetric matrices, 1966.)
 
     sizes: what `angles` takes of each, as low or high.  cross: of each and the next one.
     """
@@ -96,11 +105,15 @@ def weights(sizes: Value, cross: Value, counter: Value) -> tuple[Value, Value]:
     alone = rows.or_(rows.and_(first, last), rows.and_(build.not_(first), start))
     own = rows.select(first, sine, rows.neg(sine))
     one, zero = build.ones_like(own), build.zeros_like(own)
-    return rows.select(alone, one, own), rows.select(alone, zero, cosine)
+    half = rows.div(own, rows.add(one, cosine))
+    return rows.select(alone, one, own), rows.select(alone, zero, half)
 
 
-def vanished(x: Value, counter: Value) -> Value:
-    """A symmetric matrix after its round, with the zeros that were to be, which rounding missed."""
+def vanished(x: Value, own: Value, counter: Value) -> Value:
+    """A symmetric matrix after its round, with the zeros that were to be, which rounding missed.
+
+    own: of `weights`; 0 where a pair was exchanged and not rotated.
+    """
     rank = len(x.shape)
     places = x.type.with_dtype(i32)
     row, col = (rows.iota(type=places, dim=rank - d) for d in (2, 1))
@@ -108,15 +121,17 @@ def vanished(x: Value, counter: Value) -> Value:
     one = like(row, 1)
     even = build.compare("eq", rows.and_(rows.add(rows.min(row, col), step), one), like(row, 0))
     next_ = build.compare("eq", rows.abs(rows.sub(row, col)), one)
-    return rows.select(rows.and_(next_, even), build.zeros_like(x), x)
+    zero = build.zeros_like(x)
+    rotated_ = build.compare("ne", la.along(own, x.shape, -2), zero)
+    return rows.select(rows.and_(rows.and_(next_, even), rotated_), zero, x)
 
 
 def turned(x: Value, by: tuple[Value, Value], counter: Value, dim: int) -> Value:
     """The pairs of a round along a dimension, −2 or −1, rotated and exchanged."""
-    own, other = (la.along(v, x.shape, dim) for v in by)
+    own, half = (la.along(v, x.shape, dim) for v in by)
     first = la.along(_first(by[0].shape, counter), x.shape, dim)
     met = rows.select(first, shifted(x, 1, dim), shifted(x, -1, dim))
-    return rows.add(rows.mul(own, x), rows.mul(other, met))
+    return rows.add(met, rows.mul(own, rows.sub(x, rows.mul(half, met))))
 
 
 def sweeps(rounds: int, step: Callable[..., Values], state: Values, *, every: int) -> Values:
@@ -229,9 +244,18 @@ def over_gaps(x: Value, w: Value) -> Value:
 
 
 def over(x: Value, y: Value) -> Value:
-    """X / y, but 0 for x = 0."""
-    zero = build.zeros_like(x)
-    return rows.select(build.compare("eq", x, zero), zero, rows.div(x, y))
+    """X / y, but 0 / 0 = 0.
+
+    It must be linear in x by its instructions too, and not by its values alone: forward mode
+    differentiates vjps by their cotangents, at cotangents of zero.  So no choice looks at x.
+    """
+    nothing = build.compare("eq", y, build.zeros_like(y))
+    quotient = rows.div(x, rows.select(nothing, build.ones_like(y), y))
+    # Three products by the largest number overflow for each x but 0, the least subnormal among
+    # them.
+    largest = like(x, float(np.finfo(x.dtype.numpy).max))
+    infinite = rows.mul(rows.mul(rows.mul(x, largest), largest), largest)
+    return rows.select(nothing, infinite, quotient)
 
 
 def as_diagonal(v: Value) -> Value:

@@ -8,6 +8,7 @@ import numpy as np
 
 from bringup.dtypes import NUMERIC
 from bringup.graph import Value
+from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._composite import composite
 from bringup.ops._erf import erf_decompose
@@ -27,7 +28,7 @@ Cotangents = tuple[Value | None, ...]
 
 @via_wider
 def _logistic_reference(x: Array) -> Array:
-    small = np.exp(-np.abs(x))
+    small = elementary.exp(-np.abs(x))
     return np.asarray(np.where(x < 0, small, x.dtype.type(1)) / (1 + small))
 
 
@@ -100,12 +101,6 @@ relu = composite(
 )
 
 
-def _erf_array(x: Array) -> Array:
-    # The host has no erf wider than f64's, which is right to less than 1 ULP.
-    narrow = np.asarray(x, np.float64)
-    return np.asarray(np.frompyfunc(math.erf, 1, 1)(narrow), np.float64).astype(x.dtype)
-
-
 def _erf_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
     bell = rows.exp(rows.neg(rows.mul(x, x)))
     return (rows.mul(ct, rows.mul(like(x, 2.0 / math.sqrt(math.pi)), bell)),)
@@ -114,7 +109,7 @@ def _erf_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
 erf = composite(
     "erf",
     doc="The error function. erf(±0) is ±0, erf(±inf) is ±1, NaN gives NaN.",
-    reference=via_wider(_erf_array),
+    reference=via_wider(elementary.erf),
     vjp=_erf_vjp,
     special=(
         Special(("0.0",), "0.0"),
@@ -135,9 +130,11 @@ _SQRT_TWO_OVER_PI = math.sqrt(2.0 / math.pi)
 @via_wider
 def _gelu_reference(x: Array, *, approximate: str) -> Array:
     if approximate == "tanh":
-        inner = np.tanh(x.dtype.type(_SQRT_TWO_OVER_PI) * (x + x.dtype.type(0.044715) * x * x * x))
+        inner = elementary.tanh(
+            x.dtype.type(_SQRT_TWO_OVER_PI) * (x + x.dtype.type(0.044715) * x * x * x)
+        )
     else:
-        inner = _erf_array(x * x.dtype.type(math.sqrt(0.5)))
+        inner = elementary.erf(x * x.dtype.type(math.sqrt(0.5)))
     return np.asarray(x * ((1 + inner) / 2))
 
 

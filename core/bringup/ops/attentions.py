@@ -10,6 +10,7 @@ import numpy as np
 from bringup.dtypes import FLOATS, Precision, i64
 from bringup.errors import OpTypeError
 from bringup.graph import Value
+from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._checks import listed, one_of, precision_attr, precision_column
 from bringup.ops._numeric import Array, via_wider
@@ -77,7 +78,7 @@ def _reference(
         seen = np.arange(m) <= np.arange(n)[:, None] + (m - n)
         scores = np.where(seen, scores, scores.dtype.type(-np.inf))
     top = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
-    powers = np.exp(scores - top)
+    powers = elementary.exp(scores - top)
     return np.asarray(np.matmul(powers / np.sum(powers, axis=-1, keepdims=True), value))
 
 

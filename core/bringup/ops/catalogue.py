@@ -28,6 +28,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "shr",
         "xor",
     ),
+    "calls": ("after", "call"),
     "choice": (
         "compare",
         "convert",
@@ -90,6 +91,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     ),
     "power": ("pow",),
     "prefixes": ("cumulative",),
+    "prints": ("print",),
     "random_bits": (
         "philox4x32",
         "threefry2x32",

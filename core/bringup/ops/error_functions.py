@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from bringup.graph import Value
+from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._composite import composite
 from bringup.ops._erf import P, Q, erf_near
@@ -105,12 +105,6 @@ _FAR_TAIL = (
 _ROOT_PI = math.sqrt(math.pi)
 
 
-def _erfc_array(x: Array) -> Array:
-    # The host has no erfc wider than f64's, which is right to less than 2 ULP.
-    narrow = np.asarray(x, np.float64)
-    return np.asarray(np.frompyfunc(math.erfc, 1, 1)(narrow), np.float64).astype(x.dtype)
-
-
 def _bell(x: Value) -> Value:
     """``exp(−x²)``: the square of the upper half of x is exact, and the rest is small."""
     upper = upper_half(x)
@@ -145,7 +139,7 @@ erfc = composite(
         "The complementary error function 1 − erf(x), accurate in its tail. erfc(inf) is +0, "
         "erfc(−inf) is 2, NaN gives NaN."
     ),
-    reference=via_wider(_erfc_array),
+    reference=via_wider(elementary.erfc),
     vjp=_erfc_vjp,
     special=(
         Special(("0.0",), "1"),
@@ -163,30 +157,27 @@ erfc = composite(
 )
 
 
-def _quantile(
-    x: Array,
-    log: Callable[[Array], Array],
-    evaluate: Callable[[Array, tuple[float, ...]], Array],
-) -> Array:
-    """AS 241 at (1 + x)/2, divided by sqrt(2), by the host."""
+@via_wider
+def _erfinv_reference(x: Array) -> Array:
+    """AS 241 at (1 + x)/2, divided by sqrt(2), and one step towards the root of erf."""
+
+    def evaluate(at: Array, terms: tuple[float, ...]) -> Array:
+        return np.asarray(np.polyval(np.array(terms, x.dtype), at))
+
     half = x / 2
     central = x.dtype.type("0.180625") - half * half
     near = half * evaluate(central, _CENTRE[0]) / evaluate(central, _CENTRE[1])
-    root = np.sqrt(-log((1 - np.abs(x)) / 2))
+    root = np.sqrt(-elementary.log((1 - np.abs(x)) / 2))
     tail, far = root - x.dtype.type("1.6"), root - 5
     value = evaluate(tail, _TAIL[0]) / evaluate(tail, _TAIL[1])
     value = np.where(root <= 5, value, evaluate(far, _FAR_TAIL[0]) / evaluate(far, _FAR_TAIL[1]))
     value = np.where(np.isinf(root), root, value)
     value = np.where(np.abs(half) <= 0.425, near, np.copysign(value, x))
-    return np.asarray(value / np.sqrt(x.dtype.type(2)))
-
-
-@via_wider
-def _erfinv_reference(x: Array) -> Array:
-    def evaluate(at: Array, terms: tuple[float, ...]) -> Array:
-        return np.asarray(np.polyval(np.array(terms, x.dtype), at))
-
-    return _quantile(x, np.log, evaluate)
+    start = value / np.sqrt(x.dtype.type(2))
+    inside = (np.abs(x) < 1) & (x != 0)
+    half = x.dtype.type(0.5)
+    better = elementary.erfinv(np.where(inside, x, half), np.where(inside, start, half))
+    return np.where(inside, better, start)
 
 
 def _erfinv_vjp(ct: Value, result: Value, x: Value) -> Cotangents:

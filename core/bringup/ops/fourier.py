@@ -12,6 +12,7 @@ import numpy as np
 from bringup.dtypes import FLOATS, DType
 from bringup.errors import OpTypeError
 from bringup.graph import Value
+from bringup.ops import _elementary as elementary
 from bringup.ops import _matrices as la
 from bringup.ops import build
 from bringup.ops._checks import one_of, same_types
@@ -61,10 +62,10 @@ def _residual(
     if operands[0].size == 0:
         return []
     unit, rounding, least = la.units(dtype)
-    growth = (4 * np.log2(n) + 8) * unit + 2 * rounding if n > 1 else 0.0
-    size = np.hypot(*(np.linalg.norm(x, axis=-1) for x in references))
+    growth = (4 * math.log2(n) + 8) * unit + 2 * rounding if n > 1 else 0.0
+    size = elementary.hypot(*(np.linalg.norm(x, axis=-1) for x in references))
     off = [x - y for x, y in zip(results, references, strict=True)]
-    error = np.hypot(*(np.linalg.norm(x, axis=-1) for x in off))
+    error = elementary.hypot(*(np.linalg.norm(x, axis=-1) for x in off))
     finite = np.isfinite(references[0]).all(axis=-1) & np.isfinite(references[1]).all(axis=-1)
     allowed = growth * size + 4 * n * least
     return [("the transform", error, np.where(finite, allowed, np.inf))]

@@ -6,6 +6,7 @@ import numpy as np
 
 from bringup.dtypes import NUMERIC
 from bringup.graph import Value
+from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._composite import composite
 from bringup.ops._numeric import Array, exactly, total_max, total_min, via_wider
@@ -186,7 +187,7 @@ log1p = composite(
         "log(1 + x), accurate near 0. ±0 gives ±0, −1 gives −inf, inf gives inf; "
         "x < −1 and NaN give NaN."
     ),
-    reference=via_wider(np.log1p),
+    reference=via_wider(elementary.log1p),
     vjp=_log1p_vjp,
     special=(
         Special(("0.0",), "0.0"),
@@ -223,7 +224,7 @@ def _expm1_decompose(x: Value) -> Value:
 expm1 = composite(
     "expm1",
     doc="e^x − 1, accurate near 0. ±0 gives ±0, −inf gives −1, inf gives inf, NaN gives NaN.",
-    reference=via_wider(np.expm1),
+    reference=via_wider(elementary.expm1),
     vjp=_expm1_vjp,
     special=(
         Special(("0.0",), "0.0"),

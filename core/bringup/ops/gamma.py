@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from bringup.graph import Value
+from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._composite import composite
 from bringup.ops._numeric import Array, via_wider
@@ -155,10 +156,10 @@ def _host_positive(x: Array) -> Array:
     curve = np.polyval(np.array(LGAMMA_64[::-1], x.dtype), s + kind(0.5))
     near = s * kind("0.422784335098467139393487909918") + s * s * curve
     factor = np.where(x < 0.5, x * (1 + x), np.where(x < 1.5, x, product))
-    small = near + np.where(x < 1.5, -np.log(factor), np.log(factor))
+    small = near + np.where(x < 1.5, -elementary.log(factor), elementary.log(factor))
     series = np.polyval(np.array(STIRLING_64[::-1], x.dtype), 1 / (x * x)) / x
     left_over = kind("0.418938533204672741780329736406")
-    large = (x - kind(0.5)) * (np.log(x) - 1) + left_over + series
+    large = (x - kind(0.5)) * (elementary.log(x) - 1) + left_over + series
     return np.asarray(np.where(x < 8, small, large))
 
 
@@ -167,8 +168,10 @@ def _lgamma_reference(x: Array) -> Array:
     kind, size = x.dtype.type, np.abs(x)
     pi = kind("3.141592653589793238462643383280")
     positive = _host_positive(size)
-    sine = np.sin(pi * (x - np.rint(x)))
-    result = np.where(x < -kind(2.0**-80), np.log(pi / np.abs(x * sine)) - positive, positive)
+    sine = elementary.sin(pi * (x - np.rint(x)))
+    result = np.where(
+        x < -kind(2.0**-80), elementary.log(pi / np.abs(x * sine)) - positive, positive
+    )
     return np.asarray(np.where(np.isinf(positive), kind(np.inf), result))
 
 
@@ -242,10 +245,10 @@ def _digamma_reference(x: Array) -> Array:
     numbers = [(1, 12), (-1, 120), (1, 252), (-1, 240), (1, 132), (-691, 32760), (1, 12)]
     terms = [kind(a) / kind(b) for a, b in [*numbers, (-3617, 8160), (43867, 14364)]]
     series = square * np.polyval(np.array(terms[::-1], x.dtype), square)
-    result = np.log(y) - 1 / (2 * y) - series - total
+    result = elementary.log(y) - 1 / (2 * y) - series - total
     off = x - np.rint(x)
     pi = kind("3.141592653589793238462643383280")
-    reflected = np.where(off == 0, kind(np.nan), result - pi / np.tan(pi * off))
+    reflected = np.where(off == 0, kind(np.nan), result - pi / elementary.tan(pi * off))
     return np.asarray(np.where(left, reflected, result))
 
 

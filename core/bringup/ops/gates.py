@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bringup.graph import Value
+from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._composite import composite
 from bringup.ops._numeric import Array, via_wider
@@ -16,7 +17,7 @@ Cotangents = tuple[Value | None, ...]
 
 @via_wider
 def _silu_reference(x: Array) -> Array:
-    small = np.exp(-np.abs(x))
+    small = elementary.exp(-np.abs(x))
     return np.asarray(x * (np.where(x < 0, small, x.dtype.type(1)) / (1 + small)))
 
 
@@ -58,7 +59,7 @@ silu = composite(
 
 @via_wider
 def _softplus_reference(x: Array) -> Array:
-    return np.asarray(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
+    return np.asarray(np.maximum(x, 0) + elementary.log1p(elementary.exp(-np.abs(x))))
 
 
 def _softplus_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
@@ -93,7 +94,7 @@ softplus = composite(
 
 @via_wider
 def _log_sigmoid_reference(x: Array) -> Array:
-    return np.asarray(-(np.maximum(-x, 0) + np.log1p(np.exp(-np.abs(x)))))
+    return np.asarray(-(np.maximum(-x, 0) + elementary.log1p(elementary.exp(-np.abs(x)))))
 
 
 def _log_sigmoid_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
@@ -126,7 +127,11 @@ log_sigmoid = composite(
 
 @via_wider
 def _logaddexp_reference(x: Array, y: Array) -> Array:
-    return np.asarray(np.logaddexp(x, y))
+    return np.where(
+        x == y,
+        x + elementary.log(x.dtype.type(2)),
+        np.maximum(x, y) + elementary.log1p(elementary.exp(-np.abs(x - y))),
+    )
 
 
 def _apart(x: Value, y: Value) -> Value:

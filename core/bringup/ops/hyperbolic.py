@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from bringup.graph import Value
+from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._composite import composite
 from bringup.ops._numeric import via_wider
@@ -100,7 +99,7 @@ def _sinh_decompose(x: Value) -> Value:
 sinh = composite(
     "sinh",
     doc="The hyperbolic sine. sinh(±0) is ±0, sinh(±inf) is ±inf, NaN gives NaN.",
-    reference=via_wider(np.sinh),
+    reference=via_wider(elementary.sinh),
     vjp=_sinh_vjp,
     special=(
         Special(("0.0",), "0.0"),
@@ -130,7 +129,7 @@ def _cosh_decompose(x: Value) -> Value:
 cosh = composite(
     "cosh",
     doc="The hyperbolic cosine. cosh(±0) is 1, cosh(±inf) is inf, NaN gives NaN.",
-    reference=via_wider(np.cosh),
+    reference=via_wider(elementary.cosh),
     vjp=_cosh_vjp,
     special=(
         Special(("0.0",), "1"),
@@ -178,7 +177,7 @@ def _asinh_decompose(x: Value) -> Value:
 asinh = composite(
     "asinh",
     doc="The inverse hyperbolic sine. asinh(±0) is ±0, asinh(±inf) is ±inf, NaN gives NaN.",
-    reference=via_wider(np.arcsinh),
+    reference=via_wider(elementary.asinh),
     vjp=_asinh_vjp,
     special=(
         Special(("0.0",), "0.0"),
@@ -212,7 +211,7 @@ def _acosh_decompose(x: Value) -> Value:
 acosh = composite(
     "acosh",
     doc="The inverse hyperbolic cosine. acosh(1) is +0, acosh(inf) is inf; x < 1 and NaN give NaN.",
-    reference=via_wider(np.arccosh),
+    reference=via_wider(elementary.acosh),
     vjp=_acosh_vjp,
     domain=Domain(((1.0, 1e30),)),
     special=(
@@ -251,7 +250,7 @@ def _atanh_decompose(x: Value) -> Value:
 atanh = composite(
     "atanh",
     doc="The inverse hyperbolic tangent. atanh(±0) is ±0, atanh(±1) is ±inf; |x| > 1 gives NaN.",
-    reference=via_wider(np.arctanh),
+    reference=via_wider(elementary.atanh),
     vjp=_atanh_vjp,
     domain=Domain(((-1.0, 1.0),)),
     special=(

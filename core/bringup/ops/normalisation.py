@@ -10,6 +10,7 @@ import numpy as np
 from bringup.dtypes import FLOATS
 from bringup.errors import OpTypeError
 from bringup.graph import Value
+from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._checks import dims_of, ints, listed, one_of, without
 from bringup.ops._numeric import Array, via_wider
@@ -180,7 +181,7 @@ def _shifted_array(x: Array, dims: Dims) -> Array:
 
 @via_wider
 def _softmax_reference(x: Array, *, dims: Dims) -> Array:
-    powers = np.exp(_shifted_array(x, dims))
+    powers = elementary.exp(_shifted_array(x, dims))
     return np.asarray(powers / np.sum(powers, axis=dims, keepdims=True))
 
 
@@ -232,7 +233,9 @@ softmax = define(
 @via_wider
 def _log_softmax_reference(x: Array, *, dims: Dims) -> Array:
     shifted = _shifted_array(x, dims)
-    return np.asarray(shifted - np.log(np.sum(np.exp(shifted), axis=dims, keepdims=True)))
+    return np.asarray(
+        shifted - elementary.log(np.sum(elementary.exp(shifted), axis=dims, keepdims=True))
+    )
 
 
 @_gradient_in_f32

@@ -8,6 +8,7 @@ import numpy as np
 
 from bringup.dtypes import NUMERIC
 from bringup.graph import Value
+from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._checks import elementwise
 from bringup.ops._numeric import Array, is_float, via_wider
@@ -26,15 +27,7 @@ from bringup.ops.table import Kind, OpDef, Special, Trait, define, within
 Cotangents = tuple[Value | None, ...]
 
 
-@via_wider
-def _float_power(x: Array, y: Array) -> Array:
-    # numpy takes short cuts such as sqrt for y = 0.5, which has other signs at −0 and −inf.
-    edge = (x == 0) | np.isinf(x)
-    result = np.power(np.where(edge, np.abs(x), x), y)
-    odd = np.abs(np.fmod(y, 2)) == 1
-    result = np.where(edge & odd, np.copysign(result, x), result)
-    one = (y == 0) | (x == 1) | ((x == -1) & np.isinf(y))
-    return np.where(one, x.dtype.type(1), result)
+_float_power = via_wider(elementary.power)
 
 
 def _integer_power(x: Array, y: Array) -> Array:

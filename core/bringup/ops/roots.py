@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from bringup.graph import Value
+from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._composite import composite
-from bringup.ops._numeric import Array, via_wider
+from bringup.ops._numeric import via_wider
 from bringup.ops._pairs import copy_sign, format_of, two_product
 from bringup.ops.build import compare, in_f32, like, rows
 from bringup.ops.table import Special, Trait, within
@@ -17,11 +18,6 @@ Cotangents = tuple[Value | None, ...]
 # By width: from where on squares are scaled, how, and back; all powers of 2.
 _LARGE = {32: (2.0**62, 2.0**-66, 2.0**66), 64: (2.0**510, 2.0**-520, 2.0**520)}
 _SMALL = {32: (2.0**-40, 2.0**100, 2.0**-100), 64: (2.0**-400, 2.0**700, 2.0**-700)}
-
-
-@via_wider
-def _hypot_reference(x: Array, y: Array) -> Array:
-    return np.asarray(np.hypot(x, y))
 
 
 def _hypot_vjp(ct: Value, result: Value, x: Value, y: Value) -> Cotangents:
@@ -54,7 +50,7 @@ hypot = composite(
         "sqrt(x² + y²) without overflow on the way. An infinite operand gives inf, even beside "
         "NaN; else NaN gives NaN. The gradient at the origin is 0."
     ),
-    reference=_hypot_reference,
+    reference=via_wider(elementary.hypot),
     vjp=_hypot_vjp,
     special=(
         Special(("3", "-4"), "5"),
@@ -133,7 +129,7 @@ def _cbrt_decompose(x: Value) -> Value:
 cbrt = composite(
     "cbrt",
     doc="The real cube root. cbrt(±0) is ±0, cbrt(±inf) is ±inf, NaN gives NaN.",
-    reference=via_wider(np.cbrt),
+    reference=via_wider(elementary.cbrt),
     vjp=_cbrt_vjp,
     special=(
         Special(("0.0",), "0.0"),

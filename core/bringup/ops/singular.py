@@ -22,6 +22,7 @@ from bringup.ops.table import (
     Attrs,
     Kind,
     OpDef,
+    Pruned,
     Special,
     Trait,
     Types,
@@ -37,6 +38,8 @@ def _infer_svd(operands: Types, attrs: Attrs) -> Types:
     a = la.matrix_of("svd", operands[0])
     *stack, m, n = a.shape
     k = min(m, n)
+    if not attrs["vectors"]:
+        return (a.with_shape((*stack, k)),)
     rows_, columns = (m, n) if attrs["complete"] else (k, k)
     sizes = ((m, rows_), (k,), (columns, n))
     first, second, third = (a.with_shape((*stack, *size)) for size in sizes)
@@ -44,7 +47,9 @@ def _infer_svd(operands: Types, attrs: Attrs) -> Types:
 
 
 @la.stacked
-def _svd_reference(a: Array, *, complete: bool) -> tuple[Array, Array, Array]:
+def _svd_reference(
+    a: Array, *, complete: bool, vectors: bool
+) -> tuple[Array, Array, Array] | Array:
     m, n = a.shape[-2:]
     a, bad = jacobi.finite(a)
     if m < n:
@@ -53,7 +58,8 @@ def _svd_reference(a: Array, *, complete: bool) -> tuple[Array, Array, Array]:
     else:
         u, s, vt = _tall_svd(a, complete)
     nan = bad[..., None, None]
-    return np.where(nan, np.nan, u), np.where(bad[..., None], np.nan, s), np.where(nan, np.nan, vt)
+    s = np.where(bad[..., None], np.nan, s)
+    return (np.where(nan, np.nan, u), s, np.where(nan, np.nan, vt)) if vectors else s
 
 
 def _qr(a: Array, complete: bool) -> tuple[Array, Array]:
@@ -103,49 +109,60 @@ def _svd_residual(
     operands: Sequence[Array],
     results: Sequence[Array],
     references: Sequence[Array],
-    _attrs: Attrs,
+    attrs: Attrs,
     dtype: DType,
 ) -> list[la.Judged]:
     """As for eigh: A = U S Vᵀ with orthonormal U and V, and singular values in order."""
-    (a,), (u, s, vt) = operands, results
+    (a,) = operands
     if not a.size:
         return []
+    place = 1 if attrs["vectors"] else 0
+    s = results[place]
     k = s.shape[-1]
     unit, rounding, least = la.units(dtype)
     size = max(a.shape[-2:])
-    growth = 1.01 * (20 * size + 60) * unit + (2 * size**0.5 + 3) * rounding
+    growth = 1.01 * (16 * size**0.5 + 24) * unit + (2 * size**0.5 + 3) * rounding
     norm = np.sqrt((a**2).sum(axis=(-2, -1), keepdims=True)) + size * least / unit
-    error = np.abs(la.product(u[..., :k] * s[..., None, :], vt[..., :k, :]) - a)
-    left, right = jacobi.orthogonality(u), jacobi.orthogonality(la.t(vt))
     fall = np.maximum(np.concatenate([s[..., 1:], 0 * s[..., :1]], -1) - s, 0)[..., None]
-    known = np.abs(s - references[1])[..., None]
-    return [
-        la.judged("A = U S V^T", error, growth * norm + 0 * error, *references),
-        la.judged("orthogonal U", left, growth + 0 * left, *references),
-        la.judged("orthogonal V", right, growth + 0 * right, *references),
+    known = np.abs(s - references[place])[..., None]
+    found = [
         la.judged("decreasing S", fall, 0 * fall, *references),
         la.judged("S", known, growth * norm + 0 * known, *references),
     ]
+    if attrs["vectors"]:
+        u, _, vt = results
+        error = np.abs(la.product(u[..., :k] * s[..., None, :], vt[..., :k, :]) - a)
+        left, right = jacobi.orthogonality(u), jacobi.orthogonality(la.t(vt))
+        found += [
+            la.judged("A = U S V^T", error, growth * norm + 0 * error, *references),
+            la.judged("orthogonal U", left, growth + 0 * left, *references),
+            la.judged("orthogonal V", right, growth + 0 * right, *references),
+        ]
+    return found
 
 
 @la.in_work
-def _svd_decompose(a: Value, *, complete: bool) -> tuple[Value, ...]:
+def _svd_decompose(a: Value, *, complete: bool, vectors: bool) -> tuple[Value, ...]:
     m, n = a.shape[-2:]
     k, stack = min(m, n), range(len(a.shape) - 2)
     if 0 in a.shape:
         sizes = (m, n) if complete else (k, k)
         u, vt = (la.eye((*a.shape[:-2], *each), a.dtype) for each in ((m, sizes[0]), (sizes[1], n)))
-        return u, build.splat(0, a.type.with_shape((*a.shape[:-2], k))), vt
+        s = build.splat(0, a.type.with_shape((*a.shape[:-2], k)))
+        return (u, s, vt) if vectors else (s,)
     x, scale, bad = jacobi.prepared(a)
-    u, s, vt = _tall_values(la.t_(x) if m < n else x, complete)
-    if m < n:
-        u, vt = la.t_(vt), la.t_(u)
-    s = rows.mul(s, build.broadcast_to(scale, s.shape, stack))
-    return jacobi.or_nan(u, bad), jacobi.or_nan(s, bad), jacobi.or_nan(vt, bad)
+    s, *both = _tall_values(la.t_(x) if m < n else x, complete, vectors)
+    s = jacobi.or_nan(rows.mul(s, build.broadcast_to(scale, s.shape, stack)), bad)
+    if not vectors:
+        return (s,)
+    u, vt = map(la.t_, reversed(both)) if m < n else both
+    return jacobi.or_nan(u, bad), s, jacobi.or_nan(vt, bad)
 
 
-def _tall_values(a: Value, complete: bool) -> tuple[Value, Value, Value]:
-    """One-sided Jacobi on the columns of Rᵀ (Z. Drmač and K. Veselić, 2008): A = Q R, so with
+def _tall_values(a: Value, complete: bool, vectors: bool) -> tuple[Value, ...]:
+    """The values, then U and Vᵀ if they are wanted.
+
+    One-sided Jacobi on the columns of Rᵀ (Z. Drmač and K. Veselić, 2008): A = Q R, so with
     Rᵀ J = W, A = (Q J) Wᵀ.  W's columns, made exactly orthonormal by a QR of their own, are V.
     """
     n, rank = a.shape[-1], len(a.shape)
@@ -153,30 +170,34 @@ def _tall_values(a: Value, complete: bool) -> tuple[Value, Value, Value]:
     x = la.t_(build.slice_dim(r, rank - 2, 0, n))
     noise, floor = _NOISE * jacobi.unit(a), jacobi.unit(a) ** 2 / 64
 
-    def step(counter: Value, x: Value, v: Value) -> tuple[Value, ...]:
+    def step(counter: Value, x: Value, *made: Value) -> tuple[Value, ...]:
         sizes = build.sum_(rows.mul(x, x), (rank - 2,))
         cross = build.sum_(rows.mul(x, jacobi.shifted(x, 1)), (rank - 2,))
         means = rows.sqrt(rows.mul(sizes, jacobi.shifted(sizes, 1)))
         limit = rows.add(rows.mul(means, like(means, noise)), like(means, floor))
-        left = la.any_of(build.compare("gt", rows.abs(cross), limit), rank - 1)
-        by = jacobi.weights(sizes, cross, counter)
-        return jacobi.turned(x, by, counter, -1), jacobi.turned(v, by, counter, -1), left
+        large = build.compare("gt", rows.abs(cross), limit)
+        left = la.any_of(large, rank - 1)
+        by = jacobi.weights(sizes, rows.select(large, cross, build.zeros_like(cross)), counter)
+        return *(jacobi.turned(v, by, counter, -1) for v in (x, *made)), left
 
-    x, v = jacobi.sweeps(n, step, (x, la.eye(x.shape, x.dtype)), every=n)
+    first = (la.eye(x.shape, x.dtype),) if vectors else ()
+    x, *made = jacobi.sweeps(n, step, (x, *first), every=n)
     norms = rows.sqrt(build.sum_(rows.mul(x, x), (rank - 2,)))
     order = jacobi.ordering(rows.neg(norms))
     row = build.reshape(norms, (*norms.shape[:-1], 1, n))
     norms = build.reshape(la.matmul(row, order), norms.shape)
+    if not vectors:
+        return (norms,)
     w, r = _factors(la.matmul(x, order), False)
     diagonal = jacobi.diagonal_of(r)
     down = build.compare("lt", diagonal, build.zeros_like(diagonal))
     signs = rows.select(down, like(diagonal, -1.0), build.ones_like(diagonal))
     w = rows.mul(w, la.along(signs, w.shape, -1))
-    left = la.matmul(build.slice_dim(q, rank - 1, 0, n), la.matmul(v, order))
+    left = la.matmul(build.slice_dim(q, rank - 1, 0, n), la.matmul(made[0], order))
     if q.shape[-1] > n:
         rest = build.slice_dim(q, rank - 1, n, q.shape[-1])
         left = rows.concatenate(left, rest, dim=rank - 1)
-    return left, norms, la.t_(w)
+    return norms, left, la.t_(w)
 
 
 def _factors(a: Value, complete: bool) -> tuple[Value, Value]:
@@ -184,11 +205,30 @@ def _factors(a: Value, complete: bool) -> tuple[Value, Value]:
     return found[0], found[1]
 
 
+def _svd_residuals(a: Value, *, complete: bool, vectors: bool) -> tuple[Value, ...]:
+    """Vectors too, which the vjp reads."""
+    results: Any = rows.svd(a, complete=complete and vectors)
+    u, s, vt = results
+    return (u, s, vt) if vectors else (s, u, vt)
+
+
+def _prune_svd(live: frozenset[int], operands: tuple[Value, ...], attrs: Attrs) -> Pruned | None:
+    if live != {1} or not attrs["vectors"]:
+        return None
+    return Pruned(operands, {"complete": False, "vectors": False}, (1,))
+
+
 @la.gradient_in_work
 def _svd_vjp(
-    cts: tuple[Value, ...], results: tuple[Value, ...], a: Value, *, complete: bool
+    cts: tuple[Value, ...],
+    results: tuple[Value, ...],
+    a: Value,
+    *,
+    complete: bool,
+    vectors: bool,
 ) -> Cotangents:
     """J. Townsend, Differentiating the singular value decomposition (2016)."""
+    assert vectors, "what is differentiated keeps its vectors"
     m, n = a.shape[-2:]
     if complete and m != n:
         raise UnsupportedError(
@@ -244,6 +284,7 @@ svd = define(
                 "for m × n: U is m × m and Vᵀ n × n, rather than m × k and k × n of the smaller k",
                 default=False,
             ),
+            Attr("vectors", "bool", "False: the singular values alone", default=True),
         ),
         infer=_infer_svd,
         reference=_svd_reference,
@@ -256,6 +297,8 @@ svd = define(
         traits=frozenset({Trait.EXPENSIVE}),
         accuracy=Accuracy(residual=_svd_residual),
         decompose=_svd_decompose,
+        residuals=_svd_residuals,
+        prune=_prune_svd,
         batch=shifting("svd"),
     )
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bringup.errors import OpTypeError
-from bringup.graph import Builder, Graph, Value, replay
+from bringup.graph import Builder, Graph, Value, has_effects, replay
 from bringup.ops._numeric import Array
 from bringup.ops.table import Attrs, OpDef, Types
 from bringup.records import record
@@ -80,7 +80,7 @@ def restricted(graph: Graph, inputs: Iterable[int], outputs: Iterable[int]) -> G
     kept = tuple(graph.outputs[i] for i in outputs)
     live, instrs = set(kept), []
     for instr in reversed(graph.instrs):
-        if not live.isdisjoint(instr.results):
+        if not live.isdisjoint(instr.results) or has_effects(instr.op, instr.attrs):
             live.update(instr.operands)
             instrs.append(instr)
     taken = [graph.inputs[i] for i in inputs]

@@ -63,6 +63,7 @@ class Trait(Enum):
     EVEN = "even"  # f(-x) = f(x) on floats
     POINTWISE = "pointwise"  # a composite whose element i comes from elements i: may join a kernel
     EXPENSIVE = "expensive"  # worth keeping rather than computing twice inside a kernel
+    EFFECT = "effect"  # does more than give results: never dropped, merged or moved past another
     IN_PLACE = "in place"  # on whole buffers the result may take the memory of operand 0
 
 
@@ -211,7 +212,7 @@ class OpDef:
     see `Derive`.
     residuals: ``residuals(*operands, **attrs)`` emits the op with more results, after its own, that
     its vjp reads.
-    prune: see `Prune`; for rows with sub-graphs, some of whose results may be dead.
+    prune: see `Prune`; for rows that save work where some of their results are dead.
     dtypes: dtypes of the leading operand (of the result for sources).
     domain, special: what strategies draw.
     traits, accuracy: see there; `accuracy_for` gives that of one instruction, which may depend on
@@ -320,6 +321,11 @@ class OpDef:
         if self.variant is None:
             return self.accuracy
         return self.variant_accuracy.get(attrs[self.variant], self.accuracy)
+
+    @property
+    def effects(self) -> bool:
+        """Whether it does more than give results."""
+        return Trait.EFFECT in self.traits
 
     @property
     def holds_graphs(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bringup.graph import Value
+from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._composite import composite
 from bringup.ops._numeric import via_wider
@@ -96,7 +97,7 @@ tan = composite(
         "The tangent of x in radians, for every finite x. tan(±0) is ±0; ±inf and NaN give NaN. "
         "Decomposed, the last binade of the dtype is right to an absolute error only, as cos is."
     ),
-    reference=via_wider(np.tan),
+    reference=via_wider(elementary.tan),
     vjp=_tan_vjp,
     domain=Domain(((-1.7e38, 1.7e38),)),
     special=(
@@ -134,7 +135,7 @@ def _atan_decompose(x: Value) -> Value:
 atan = composite(
     "atan",
     doc="The inverse tangent, in [−π/2, π/2]. atan(±0) is ±0, atan(±inf) is ±π/2, NaN gives NaN.",
-    reference=via_wider(np.arctan),
+    reference=via_wider(elementary.atan),
     vjp=_atan_vjp,
     special=(
         Special(("0.0",), "0.0"),
@@ -225,7 +226,7 @@ atan2 = composite(
         "in C99's Annex F: the sign of y is that of the result, also of zeros, and x = −0 lies to "
         "the left. NaN gives NaN. The gradient at the origin is 0."
     ),
-    reference=via_wider(np.arctan2),
+    reference=via_wider(elementary.atan2),
     vjp=_atan2_vjp,
     special=_atan2_cells(),
     traits=frozenset({Trait.EXPENSIVE}),
@@ -278,7 +279,7 @@ def _acos_decompose(x: Value) -> Value:
 asin = composite(
     "asin",
     doc="The inverse sine, in [−π/2, π/2]. asin(±0) is ±0; |x| > 1 and NaN give NaN.",
-    reference=via_wider(np.arcsin),
+    reference=via_wider(elementary.asin),
     vjp=_asin_vjp,
     domain=Domain(((-1.0, 1.0),)),
     special=(
@@ -301,7 +302,7 @@ asin = composite(
 acos = composite(
     "acos",
     doc="The inverse cosine, in [0, π]. acos(1) is +0; |x| > 1 and NaN give NaN.",
-    reference=via_wider(np.arccos),
+    reference=via_wider(elementary.acos),
     vjp=_acos_vjp,
     domain=Domain(((-1.0, 1.0),)),
     special=(

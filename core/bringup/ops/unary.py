@@ -6,6 +6,7 @@ import numpy as np
 
 from bringup.dtypes import FLOATS, NUMERIC
 from bringup.graph import Value
+from bringup.ops import _elementary as elementary
 from bringup.ops import build
 from bringup.ops._checks import elementwise
 from bringup.ops._numeric import Array, exactly, is_float, sign_bit, unsigned, via_wider
@@ -176,7 +177,7 @@ exp = define(
             "overflow gives inf and results below the normal range are subnormal, not 0."
         ),
         infer=elementwise("exp"),
-        reference=via_wider(np.exp),
+        reference=via_wider(elementary.exp),
         vjp=_exp_vjp,
         dtypes=FLOATS,
         special=(
@@ -210,7 +211,7 @@ log = define(
             "x < 0, −inf and NaN give NaN; subnormal x are as any other."
         ),
         infer=elementwise("log"),
-        reference=via_wider(np.log),
+        reference=via_wider(elementary.log),
         vjp=_log_vjp,
         dtypes=FLOATS,
         special=(
@@ -278,7 +279,7 @@ sin = define(
             "sin(±0) is ±0; ±inf and NaN give NaN."
         ),
         infer=elementwise("sin"),
-        reference=via_wider(np.sin),
+        reference=via_wider(elementary.sin),
         vjp=_sin_vjp,
         dtypes=FLOATS,
         special=(
@@ -327,7 +328,7 @@ cos = define(
             "Decomposed, the last binade of the dtype is right to an absolute error only."
         ),
         infer=elementwise("cos"),
-        reference=via_wider(np.cos),
+        reference=via_wider(elementary.cos),
         vjp=_cos_vjp,
         dtypes=FLOATS,
         domain=Domain(((-1.7e38, 1.7e38),)),
@@ -376,7 +377,7 @@ tanh = define(
         kind=Kind.ELEMENTWISE,
         doc="The hyperbolic tangent. tanh(±0) is ±0, tanh(±inf) is ±1, NaN gives NaN.",
         infer=elementwise("tanh"),
-        reference=via_wider(np.tanh),
+        reference=via_wider(elementary.tanh),
         vjp=_tanh_vjp,
         dtypes=FLOATS,
         special=(

@@ -7,7 +7,7 @@ from bringup.passes.base import Available, Pass, deep
 from bringup.passes.rewrite import Rules, apply_rules
 from bringup.passes.rules import logic, movement, traits
 
-CANONICAL: Rules = (traits.COMMUTE, *logic.CANONICAL, *movement.CANONICAL)
+CANONICAL = Rules(traits.COMMUTE, *logic.CANONICAL, *movement.CANONICAL)
 
 
 def canonicalise(available: Available) -> Pass:

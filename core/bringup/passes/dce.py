@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bringup.graph import Graph, Instr, Value, rebuild
+from bringup.graph import Graph, Instr, Value, has_effects, rebuild
 from bringup.passes.base import Available, Pass, as_results, deep, opdef
 
 
 def eliminate(graph: Graph) -> Graph:
-    """Keep the instructions that outputs depend on, and every input.
-
-    No op has effects, so this is all there is.  The result shares instructions with `graph`.
+    """Keep the instructions that outputs depend on or that have effects, and every input.
+    The result shares instructions with `graph`.
     """
     live = set(graph.outputs)
     kept = []
     for instr in reversed(graph.instrs):
-        if not live.isdisjoint(instr.results):
+        if not live.isdisjoint(instr.results) or has_effects(instr.op, instr.attrs):
             live.update(instr.operands)
             kept.append(instr)
     if len(kept) == len(graph):
@@ -42,7 +41,7 @@ def _pruned(graph: Graph) -> Graph:
     def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
         nonlocal changed
         prune = opdef(instr).prune
-        if prune is None:
+        if prune is None or has_effects(instr.op, instr.attrs):
             return None
         read = frozenset(i for i, v in enumerate(instr.results) if v in live)
         found = prune(read, operands, instr.attrs)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bringup.errors import GraphError, UnsupportedError
-from bringup.graph import Builder, Graph, Instr, Value, attrs_key, rebuild, replay
+from bringup.graph import Builder, Graph, Instr, Value, attrs_key, has_effects, rebuild, replay
 from bringup.graph.printer import Numbering, format_call
 from bringup.graph.verify import LevelSpec
 from bringup.ops.table import OpDef
@@ -36,14 +36,19 @@ class _Decomposer:
         self._open: list[Instr] = []
 
     def run(self, graph: Graph) -> Graph:
-        if all(map(self._available, graph.instrs)):
+        if all(map(self._stays, graph.instrs)):
             return graph
         return rebuild(graph, self._rewrite)
 
     def _rewrite(self, instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
-        if self._available(instr):
+        if self._stays(instr):
             return None
         return replay(self._expansion(instr), arguments=operands)
+
+    def _stays(self, instr: Instr) -> bool:
+        # Core has to run loops that hold effects, and a scan becomes one of those.
+        held = opdef(instr).decompose is not None and has_effects(instr.op, instr.attrs)
+        return self._available(instr) and not held
 
     def _expansion(self, instr: Instr) -> Graph:
         types = tuple(v.type for v in instr.operands)

@@ -7,7 +7,7 @@ rewritten when a rule sees them, so one replay reaches the fixpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bringup.errors import GraphError
@@ -63,10 +63,26 @@ class Family:
         return self._made[op]
 
 
-Rules = Sequence[Rule | Family]
+class Rules:
+    """Rules and families in the order in which they are tried, looked up by op."""
+
+    def __init__(self, *each: Rule | Family) -> None:
+        self._each = each
+        self._found: dict[Operation, tuple[Rule, ...]] = {}
+
+    def __iter__(self) -> Iterator[Rule | Family]:
+        return iter(self._each)
+
+    def of(self, op: Operation) -> tuple[Rule, ...]:
+        """The rules that look at an op."""
+        found = self._found.get(op)
+        if found is None:
+            made = (each.rule_of(op) for each in self._each if isinstance(op, OpDef))
+            found = self._found[op] = tuple(one for one in made if one is not None)
+        return found
 
 
-def all_rules(rules: Rules) -> tuple[Rule, ...]:
+def all_rules(rules: Iterable[Rule | Family]) -> tuple[Rule, ...]:
     """The rules in order, every family with its rules for the whole table."""
     found: list[Rule] = []
     for each in rules:
@@ -76,13 +92,6 @@ def all_rules(rules: Rules) -> tuple[Rule, ...]:
             made = map(each.rule_of, all_ops())
             found += [one for one in made if one is not None]
     return tuple(found)
-
-
-def _rules_of(op: Operation, rules: Rules) -> tuple[Rule, ...]:
-    if not isinstance(op, OpDef):
-        return ()
-    found = (each.rule_of(op) for each in rules)
-    return tuple(one for one in found if one is not None)
 
 
 def rule(*ops: str) -> Callable[[Body], Rule]:
@@ -116,8 +125,7 @@ class RewritingBuilder(Builder):
         fold: bool = False,
     ) -> None:
         super().__init__(dedupe=dedupe)
-        self._rules = rules
-        self._rules_of: dict[str, tuple[Rule, ...]] = {}
+        self._rules_of = rules.of
         self._available = available
         self._fold = fold
         self._depth = 0
@@ -129,15 +137,19 @@ class RewritingBuilder(Builder):
         self.positions[value] = len(self.positions)
         return value
 
-    def emit(
-        self, op: Operation, operands: Sequence[Value], attrs: Mapping[str, Any]
+    def emit_bound(
+        self,
+        op: Operation,
+        operands: tuple[Value, ...],
+        attrs: Mapping[str, Any],
+        types: tuple[TensorType, ...],
     ) -> tuple[Value, ...]:
         """Append one instruction, or what the rules make of it, and return its results."""
         if self._depth < MAX_DEPTH:
-            found = self._rewrite(op, operands, attrs)
+            found = self._rewrite(op, operands, attrs, types)
             if found is not None:
                 return found
-        results = super().emit(op, operands, attrs)
+        results = super().emit_bound(op, operands, attrs, types)
         if self._depth and not self._available(_producer(results)):
             raise _Unavailable
         for value in results:
@@ -145,23 +157,20 @@ class RewritingBuilder(Builder):
         return results
 
     def _rewrite(
-        self, op: Operation, operands: Sequence[Value], attrs: Mapping[str, Any]
+        self,
+        op: Operation,
+        operands: tuple[Value, ...],
+        attrs: Mapping[str, Any],
+        types: tuple[TensorType, ...],
     ) -> tuple[Value, ...] | None:
-        rules = self._rules_of.get(op.name)
-        if rules is None:
-            rules = self._rules_of[op.name] = _rules_of(op, self._rules)
-        if not rules and not self._fold:
-            return None
-        bound = op.bind(attrs)
         if self._fold:
-            found = self._attempt(lambda: _constants(fold_call(op, operands, bound)))
+            found = self._attempt(lambda: _constants(fold_call(op, operands, attrs)))
             if found is not None:
                 return found
-        for each in rules:
-            found = self._attempt(lambda body=each.body: body(*operands, **bound))  # type: ignore[misc]
+        for each in self._rules_of(op):
+            found = self._attempt(lambda body=each.body: body(*operands, **attrs))  # type: ignore[misc]
             if found is not None:
-                wanted = op.result_types(tuple(v.type for v in operands), bound)
-                _compare_types(each, op, found, wanted)
+                _compare_types(each, op, found, types)
                 return found
         return None
 

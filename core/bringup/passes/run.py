@@ -111,7 +111,8 @@ def _verify(each: Pass, before: Graph, after: Graph, levels: list[LevelSpec]) ->
 def dump_folder(dump: Path, graph: Graph, name: str) -> Path:
     """The folder of one graph's dumps, made if missing: its name, and a key of what it computes."""
     key = hashlib.sha256(print_graph(graph).encode()).hexdigest()[:12]
-    folder = dump / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}-{key}"
+    # File systems take 255 bytes; the key tells names apart that begin alike.
+    folder = dump / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)[:80]}-{key}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

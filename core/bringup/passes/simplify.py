@@ -12,7 +12,8 @@ from bringup.passes.canonicalise import CANONICAL
 from bringup.passes.rewrite import Rules, apply_rules
 from bringup.passes.rules import arithmetic, control, logic, movement, reduction, traits
 
-SIMPLIFY: Rules = (
+SIMPLIFY = Rules(
+    *CANONICAL,
     *traits.RULES,
     *arithmetic.RULES,
     *logic.RULES,
@@ -26,8 +27,7 @@ def simplify(available: Available) -> Pass:
     """Make the pass; a replacement stands only if the device has every op of it."""
 
     def run(graph: Graph) -> Graph:
-        rules = (*CANONICAL, *SIMPLIFY)
-        return apply_rules(graph, rules, available, dedupe=True, fold=True)
+        return apply_rules(graph, SIMPLIFY, available, dedupe=True, fold=True)
 
     return Pass(
         "simplify", "instructions some rule makes cheaper -> what it makes of them", deep(run)

@@ -92,7 +92,8 @@ def _repeated(costs: Sequence[Cost], times: Sequence[int]) -> Cost:
 
 def sum_costs(costs: Iterable[Cost]) -> Cost:
     """The cost of programs run one after the other, each with an arena of its own."""
-    return Cost(*map(sum, zip(*map(_fields, costs), strict=True)))
+    nothing = (0,) * len(_fields(Cost(0, 0, 0, 0, 0)))
+    return Cost(*map(sum, zip(nothing, *map(_fields, costs), strict=True)))
 
 
 def _fields(cost: Cost) -> tuple[int, ...]:

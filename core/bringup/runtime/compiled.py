@@ -52,6 +52,19 @@ class Compiled:
         self._lowered: Lowered | None = None
         self._placement = placement
 
+    def __repr__(self) -> str:
+        return f"<compiled {self.graph.name}: {_counted(len(self.kernels), 'kernel')}>"
+
+    def __str__(self) -> str:
+        """What it costs, and its kernels, a line each."""
+        cost = self.cost()
+        head = (
+            f"{self.graph.name}: {_counted(cost.kernels, 'launch')},"
+            f" reads {cost.bytes_read:,} bytes, writes {cost.bytes_written:,},"
+            f" {_counted(cost.flops, 'flop')}, {cost.arena_bytes:,} bytes of scratch"
+        )
+        return "\n".join([head, *(f"  {kernel!r}" for kernel in self.kernels)])
+
     @property
     def program(self) -> Program:
         """The one program.  Raises UnsupportedError where two devices share the graph, or core runs
@@ -102,6 +115,11 @@ class Compiled:
         return self._lowered
 
 
+def _counted(count: int, noun: str) -> str:
+    plural = "es" if noun.endswith("ch") else "s"
+    return f"{count:,} {noun}{'' if count == 1 else plural}"
+
+
 @record(eq=False)
 class Part:
     """A part of a graph that was compiled for itself.
@@ -147,7 +165,9 @@ class CompiledParts(Compiled):
     def _cost_as(self, loop: Instr | None) -> Cost:
         """The cost as this instruction, which may know more of itself than the graph here."""
         costs = [_part_cost(part) for part in self._parts]
-        return sum_costs(costs) if loop is None else loop_cost(loop, costs)
+        if loop is None or not costs:  # what core prints costs nothing
+            return sum_costs(costs)
+        return loop_cost(loop, costs)
 
     def _places(self) -> Sequence[Placement]:
         rows = [*self._report]

@@ -30,10 +30,12 @@ from bringup.program.program import Program
 from bringup.program.verify import verify_program
 from bringup.records import record
 from bringup.runtime import debug, timeline
+from bringup.runtime.collection import PAUSED
 from bringup.runtime.compiled import Compiled, CompiledParts, Part
 from bringup.runtime.devices import OpenDevice
 from bringup.runtime.mixed import MixedExecutable
 from bringup.runtime.programs import fused_program, materialize_outputs, materialized, prepared
+from bringup.tracing.context import nested
 
 _CACHE_SIZE = 4096
 
@@ -73,18 +75,35 @@ def compile_graph(
     Raises UnsupportedError when the device lacks something and nothing may take its place,
     CompileError.
     """
-    if fallback is device:
-        fallback = None
+    try:
+        return _cached(graph, device, donated, options, None if fallback is device else fallback)
+    except RecursionError:
+        raise nested(graph.name) from None
+
+
+def _cached(
+    graph: Graph,
+    device: OpenDevice,
+    donated: frozenset[int],
+    options: Options,
+    fallback: OpenDevice | None,
+) -> Compiled:
     key = (graph.key, device, donated, options, fallback)
     with _lock:
         found = _cache.get(key)
         if found is not None:
             _cache.move_to_end(key)
             return found
-    if fallback is None:
-        made = _compile(graph, device, donated, options)
-    else:
-        made = _compile_mixed(graph, device, fallback, donated, options)
+    # What is timed inside belongs to this program.
+    with (
+        timeline.span(f"compile {graph.name}", "compile", device=device.name),
+        debug.progress(graph.name) as count,
+        PAUSED,
+    ):
+        if fallback is None:
+            made = _compile(graph, device, donated, options, count)
+        else:
+            made = _compile_mixed(graph, device, fallback, donated, options)
     with _lock:
         _cache[key] = made
         while len(_cache) > _CACHE_SIZE:
@@ -179,7 +198,11 @@ def _check(check: int, graph: Graph, launches: Sequence[Launch], program: Progra
 
 
 def _compile(
-    graph: Graph, device: OpenDevice, donated: frozenset[int], options: Options
+    graph: Graph,
+    device: OpenDevice,
+    donated: frozenset[int],
+    options: Options,
+    count: Callable[[int], None] = lambda _kernels: None,
 ) -> Compiled:
     debug.listen()
     start = time.perf_counter()
@@ -188,6 +211,7 @@ def _compile(
     if _drives(optimized, capabilities):
         return _compile_parts(graph, optimized, device, None, options)
     program = _program_of(graph, optimized, context, capabilities, backend, options, donated)
+    count(len(program.steps))
     with timeline.span("backend compile", "compile", program=program.name):
         executable = _executable(device, program)
     milliseconds = (time.perf_counter() - start) * 1e3

@@ -30,7 +30,8 @@ from bringup.runtime import timeline
 
 @record(eq=False, weakref=True)
 class OpenDevice:
-    """A device in use.  There is one object per (backend, index) and process; compare with ``is``.
+    """A device in use.  There is one object per (backend, index) and process; compare with ``is``,
+    or with ``==``, which its name equals too.
 
     backend_name: the plugin's.
     index: as in `DeviceInfo`.
@@ -52,6 +53,12 @@ class OpenDevice:
     def capabilities(self) -> Capabilities:
         """What it can do."""
         return self.device.capabilities
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, str) and other == self.name)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __str__(self) -> str:
         return self.name

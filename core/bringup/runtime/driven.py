@@ -7,11 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Executable, Handle
 from bringup.backend.partition import partition
 from bringup.dtypes import bool_, i32
 from bringup.graph import Graph, Instr
+from bringup.ops.prints import show
 from bringup.ops.subgraphs import chosen
 from bringup.records import record
 from bringup.runtime import transfer
@@ -54,6 +57,8 @@ def lone(graph: Graph) -> Instr | None:
 
 def parts_of(instr: Instr) -> Iterator[Graph]:
     """The sub-graphs that are compiled, in the order of their attributes."""
+    if instr.op.name == "print":
+        return
     if instr.op.name == "case":
         yield from instr.attrs["branches"]
     else:
@@ -83,8 +88,10 @@ class DrivenExecutable:
         self._device = device
         self._places = [graph.inputs.index(v) for v in instr.operands]
         self._wanted = [(v.index, v.type) for v in graph.outputs]
-        self._run = self._case if instr.op.name == "case" else self._while
-        self._changed = () if instr.op.name == "case" else _changed(instr)
+        self._instr = instr
+        runs = {"case": self._case, "while": self._while, "print": self._print}
+        self._run = runs[instr.op.name]
+        self._changed = _changed(instr) if instr.op.name == "while" else ()
         self._parts = [(compile_part(part), len(part.outputs)) for part in parts_of(instr)]
 
     def __call__(self, inputs: Sequence[Handle]) -> list[Handle]:
@@ -111,6 +118,12 @@ class DrivenExecutable:
     def _case(self, operands: list[Any]) -> list[Any]:
         number = int(self._look(operands[0], i32[()]))
         return self._part(chosen(number, len(self._parts)), operands[1:])
+
+    def _print(self, operands: list[Any]) -> list[Any]:
+        pairs = zip(operands, self._instr.operands, strict=True)
+        arrays = [transfer.download(self._device.device, x, v.type) for x, v in pairs]
+        show(arrays, **self._instr.attrs)
+        return [transfer.upload(self._device.device, np.asarray(False))]
 
     def _part(self, number: int, buffers: Sequence[Any]) -> list[Any]:
         executable, count = self._parts[number]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from bringup.dtypes import accumulator
 from bringup.errors import OpTypeError, UnsupportedError
-from bringup.graph import Builder, Graph, Instr, Value, rebuild, replay
-from bringup.ops.build import convert, zeros_like
+from bringup.graph import Builder, Graph, Instr, Value, has_effects, rebuild, replay
+from bringup.graph.verify import subgraphs_of
+from bringup.ops.build import convert, splat, zeros_like
 from bringup.ops.subgraphs import restricted
 from bringup.ops.table import Kind, OpDef, lookup
+
+if TYPE_CHECKING:
+    from bringup.ops.calls import Rule  # its rows are needed by few programs
 
 
 def vjp_graph(graph: Graph, wrt: Sequence[int], of: Sequence[int] | None = None) -> Graph:
@@ -33,7 +38,7 @@ def vjp_graph(graph: Graph, wrt: Sequence[int], of: Sequence[int] | None = None)
         for instr in graph.instrs:
             builder.location = instr.location
             operands = tuple([table[v] for v in instr.operands])
-            results = builder.emit(instr.op, operands, instr.attrs)
+            results = builder.emit_again(instr, operands)
             table.update(zip(instr.results, results, strict=True))
         sweep = _Sweep(builder, table)
         for i, seed in zip(of, seeds, strict=True):
@@ -58,6 +63,7 @@ def jvp_graph(graph: Graph, wrt: Sequence[int], of: Sequence[int] | None = None)
     cotangents themselves no longer matter, and what reads them goes.
     """
     of = range(len(graph.outputs)) if of is None else of
+    _require_forward(graph, wrt, of)
     inputs, outputs = len(graph.inputs), len(graph.outputs)
     pulled = vjp_graph(graph, wrt, of)
     seeds = range(inputs, inputs + len(of))
@@ -122,7 +128,7 @@ class _Sweep:
         results = tuple(self._table[v] for v in instr.results)
         operands = [self._table[v] for v in instr.operands]
         single = len(results) == 1
-        inner = {"derive": vjp_graph} if op.holds_graphs else {}
+        inner = {"derive": _derived} if op.holds_graphs else {}
         pulled = op.vjp(
             given[0] if single else given,
             results[0] if single else results,
@@ -133,6 +139,55 @@ class _Sweep:
         for operand, cotangent in zip(instr.operands, pulled, strict=True):
             if cotangent is not None and operand in active:
                 self.add(operand, cotangent)
+
+
+def _require_forward(graph: Graph, wrt: Sequence[int], of: Sequence[int]) -> None:
+    """Raise UnsupportedError where tangents pass a rule of the user's that is for reverse mode."""
+    active, live = _active(graph, wrt), {graph.outputs[i] for i in of}
+    for instr in reversed(graph.instrs):
+        if live.isdisjoint(instr.results):
+            continue
+        live.update(instr.operands)
+        rule = None if active.isdisjoint(instr.results) else _reverse_alone(instr)
+        if rule is not None:
+            raise UnsupportedError(
+                f"forward mode passes through {rule.name}, whose rule is for reverse mode alone",
+                location=instr.location,
+                fix="give it a rule by custom_jvp, which serves both modes, or use reverse mode",
+            )
+
+
+def _reverse_alone(instr: Instr) -> Rule | None:
+    """The rule of a call, here or inside, through which no tangent may pass."""
+    rule: Rule | None = instr.attrs.get("rule") if instr.op.name == "call" else None
+    if rule is not None and not rule.forward:
+        return rule
+    inner = (i for graph in subgraphs_of(instr) for i in graph.instrs)
+    return next(filter(None, map(_reverse_alone, inner)), None)
+
+
+def _derived(graph: Graph, wrt: Sequence[int], of: Sequence[int] | None = None) -> Graph:
+    """`vjp_graph` of a body that runs once more for it: its effects were had."""
+    return vjp_graph(_without_effects(graph), wrt, of)
+
+
+def _without_effects(graph: Graph) -> Graph:
+    def inside(value: Any) -> Any:
+        if isinstance(value, Graph):
+            return _without_effects(value)
+        return tuple(map(inside, value)) if isinstance(value, tuple) else value
+
+    def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        op = instr.op
+        assert isinstance(op, OpDef)
+        if op.effects:
+            return [splat(False, v.type) for v in instr.results]
+        attrs = {name: inside(value) for name, value in instr.attrs.items()}
+        results = op(*operands, **attrs)
+        return results if isinstance(results, tuple) else (results,)
+
+    effects = any(has_effects(instr.op, instr.attrs) for instr in graph.instrs)
+    return rebuild(graph, rewrite) if effects else graph
 
 
 def _require_floats(what: str, values: Sequence[Value], positions: Sequence[int]) -> None:

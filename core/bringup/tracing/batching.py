@@ -46,7 +46,7 @@ def batched_replay(
         if any(flags):
             results = _emit(instr, builder, operands, flags, size)
         else:
-            results = builder.emit(instr.op, operands, instr.attrs)
+            results = builder.emit_again(instr, operands)
         for old, new in zip(instr.results, results, strict=True):
             assert new.shape in (old.shape, (size, *old.shape)), f"{instr.op.name}: {new.type}"
             table[old] = new

@@ -12,17 +12,22 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
-from bringup.errors import Location, TraceError
+from bringup.errors import Location, TraceError, UnsupportedError
 from bringup.graph import Builder, Graph, Instr, Value, user_location
 from bringup.types import TensorType
 
 
 class _Stack(threading.local):
+    """The open traces, and the most of them since the outermost was opened."""
+
     def __init__(self) -> None:
         self.traces: list[Trace] = []
+        self.deepest = 0
 
 
 _open = _Stack()
+#: A function that recurses too deeply inside fewer traces is at fault itself.
+_NESTED = 8
 
 
 def current() -> Trace | None:
@@ -53,6 +58,7 @@ class Trace:
 
     def __enter__(self) -> Trace:
         _open.traces.append(self)
+        _open.deepest = max(_open.deepest, len(_open.traces))
         return self
 
     def __exit__(
@@ -64,6 +70,10 @@ class Trace:
         closed = _open.traces.pop()
         assert closed is self
         self.closed = True
+        if not _open.traces:
+            deepest, _open.deepest = _open.deepest, 0
+            if isinstance(error, RecursionError) and deepest > _NESTED:
+                raise nested(self.name) from None
 
     @property
     def is_open(self) -> bool:
@@ -100,6 +110,15 @@ class Trace:
         return Graph([v for v, _ in used], instrs, [value], self.name), [known for _, known in used]
 
 
+def nested(name: str) -> UnsupportedError:
+    """The error for loops and branches whose nesting exhausts Python's stack."""
+    return UnsupportedError(
+        f"{name}: loops and branches hold one another too many levels deep",
+        location=user_location(),
+        fix="write the levels as one loop or one switch, or raise sys.setrecursionlimit",
+    )
+
+
 class Traced:
     """What an array of an open trace stands for.
 
@@ -125,11 +144,14 @@ class Traced:
 
 
 def made_at(value: Value) -> str:
-    """Where a value came from: ``made at file:line (function) by add`` or ``input 0``."""
+    """Where a value came from: ``made at file:line (function)`` or ``input 0``.
+
+    An op is named only where no line is known: users know their line, not the names of the IR.
+    """
     if value.producer is None:
         return f"input {value.index}"
     place: Location | None = value.producer.location
-    return f"made {f'at {place} ' if place is not None else ''}by {value.producer.op.name}"
+    return f"made by {value.producer.op.name}" if place is None else f"made at {place}"
 
 
 def _ancestors(value: Value) -> set[Value]:

@@ -3,6 +3,14 @@
 A `Node` is a value that is not computed yet.  `collect` gathers everything some nodes need and
 names its structure by a key that costs no graph; `Batch.graph` builds the graph when that key is
 new.  Nothing here recurses: an expression may be as deep as memory allows.
+
+Three rules keep the programs of a Python loop few and small, however long it runs:
+
+* `collect` computes nothing that would have to be computed again: what is still waiting and reads
+  an intermediate that nobody holds is computed with it.
+* A node waits for at most `MAX_PENDING` operations: one more makes it `overdue`.
+* An operation that was overdue once is so again with fewer, so that the iterations of a loop are
+  cut at the same place and their program is found in the cache.
 """
 
 from __future__ import annotations
@@ -13,12 +21,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bringup.errors import Location, OpTypeError
-from bringup.graph import Builder, Graph, Literal, Operation, Value, attrs_key, user_location
-from bringup.ops.table import OpDef, lookup
+from bringup.graph import (
+    Builder,
+    Graph,
+    Literal,
+    Operation,
+    Value,
+    attrs_key,
+    origins,
+    user_location,
+)
+from bringup.ops.table import Kind, OpDef, lookup
 from bringup.types import TensorType
 
-#: How many instructions may wait before they are run although nobody looked.
-MAX_PENDING = 2000
+#: For how many operations a value may wait before they are run although nobody looked.
+MAX_PENDING = 128
+#: How many have to wait at an operation where a chain was cut before, to cut there again.
+REPEATED_PENDING = 32
+#: How many operations may join those that are asked for because they share an intermediate.
+MAX_JOINED = 512
 
 _MEMO_LIMIT = 1 << 16
 _serials = itertools.count(1)
@@ -65,6 +86,7 @@ class Node:
     buffer: None until it is run; then the operands are let go.
     array: a weak reference to the array that shows it.
     siblings: all results of the operation, if it has several.
+    readers: references to the nodes that read this one while it waits.
     oldest, weight: see `bound`.
     """
 
@@ -77,6 +99,7 @@ class Node:
         "location",
         "oldest",
         "operands",
+        "readers",
         "serial",
         "siblings",
         "type",
@@ -94,12 +117,19 @@ class Node:
         self.buffer: Any = None
         self.array: weakref.ref[Any] | None = None
         self.siblings: tuple[weakref.ref[Node], ...] = ()
+        self.readers: list[weakref.ref[Node]] = []
         self.serial = self.oldest = next(_serials)
         self.weight = 1
         for operand in operands:
             if type(operand) is Node and operand.buffer is None:
                 self.weight += operand.weight
                 self.oldest = min(self.oldest, operand.oldest)
+                operand._read_by(self)
+
+    @property
+    def op(self) -> Operation:
+        """What the operation is."""
+        return self.call.op
 
     @property
     def bound(self) -> int:
@@ -114,7 +144,20 @@ class Node:
         """Turn into a leaf."""
         self.buffer = buffer
         self.operands = ()
+        self.readers = []
         self.weight = 1
+
+    @property
+    def held(self) -> bool:
+        """Whether the array that shows it is alive."""
+        return self.array is not None and self.array() is not None
+
+    def _read_by(self, reader: Node) -> None:
+        readers = self.readers
+        size = len(readers)
+        if size >= 16 and not size & (size - 1):  # those that died go, each time the list doubles
+            self.readers = readers = [r for r in readers if r() is not None]
+        readers.append(weakref.ref(reader))
 
 
 Source = Leaf | Scalar | Node
@@ -172,11 +215,7 @@ def _check(
     try:
         results = builder.emit(op, values, filled(op, tuple([o.type for o in operands]), attrs))
     except OpTypeError as error:
-        made = [
-            f"operand {i} was made at {o.location} by {o.call.op.name}"
-            for i, o in enumerate(operands)
-            if isinstance(o, Node) and o.location is not None
-        ]
+        made = origins(operands, lambda o: o if isinstance(o, Node) else None, location)
         raise OpTypeError(
             error.what,
             location=error.location,
@@ -196,15 +235,17 @@ class Batch:
     inputs: the existing values read.
     scalars: the constants read, one entry per use.
     outputs: the values to compute.
+    joined: whether more is computed than was asked for.
     structure: hashable; equal for batches that differ in nothing but the values of inputs and
     scalars.
     """
 
-    __slots__ = ("_number", "inputs", "nodes", "outputs", "scalars", "structure")
+    __slots__ = ("_number", "inputs", "joined", "nodes", "outputs", "scalars", "structure")
 
-    def __init__(self, nodes: list[Node], number: dict[int, int]) -> None:
+    def __init__(self, nodes: list[Node], number: dict[int, int], joined: bool) -> None:
         self.nodes = nodes
         self._number = number
+        self.joined = joined
         self.inputs: list[Leaf | Node] = []
         self.scalars: list[Scalar] = []
         self.outputs: list[Node] = []
@@ -219,22 +260,24 @@ class Batch:
         """The values of the scalars."""
         return tuple([s.literal for s in self.scalars])
 
-    def graph(self, *, scalars_as_inputs: bool = False) -> Graph:
+    def graph(self, varying: Sequence[int] = ()) -> Graph:
         """The batch as a graph.
 
-        scalars_as_inputs: take every scalar as a further 0-d input, after the others, instead of a
-        constant.
+        varying: positions of scalars to take as further 0-d inputs, after the others, instead of as
+        constants.
         """
         builder = Builder()
         inputs = {id(leaf): builder.input(leaf.type) for leaf in self.inputs}
         made: dict[Literal, Value] = {}
-        spare = iter([builder.input(_element(s.type)) for s in self.scalars if scalars_as_inputs])
+        given = {n: builder.input(self.scalars[n].type.with_shape(())) for n in varying}
+        uses = itertools.count()
         results: list[tuple[Value, ...]] = []
 
         def value(operand: Source) -> Value:
             if isinstance(operand, Scalar):
-                if scalars_as_inputs:
-                    return _spread(builder, next(spare), operand.type)
+                element = given.get(next(uses))
+                if element is not None:
+                    return _spread(builder, element, operand.type)
                 if operand.literal not in made:
                     (made[operand.literal],) = builder.emit(
                         lookup("constant"), (), {"value": operand.literal}
@@ -253,10 +296,6 @@ class Batch:
             results.append(builder.emit(node.call.op, operands, node.call.attrs))
         places = map(self.place, self.outputs)
         return builder.build([results[position][index] for position, index in places], "deferred")
-
-
-def _element(type_: TensorType) -> TensorType:
-    return type_.with_shape(())
 
 
 def _spread(builder: Builder, value: Value, type_: TensorType) -> Value:
@@ -283,14 +322,80 @@ def count(root: Node, limit: int) -> int:
     return len(seen)
 
 
-def collect(roots: Iterable[Node]) -> Batch:
+#: Where chains were cut: operations by their call and line.
+_cuts: dict[tuple[int, Location | None], Call] = {}
+
+
+def overdue(node: Node) -> bool:
+    """Whether a node that was just recorded waits for so much that it is time to compute."""
+    if node.bound <= REPEATED_PENDING:
+        return False
+    site = (id(node.call), node.location)
+    limit = REPEATED_PENDING if site in _cuts else MAX_PENDING
+    if node.bound <= limit:
+        return False
+    # The bound is high; what is counted replaces it.
+    node.weight = count(node, MAX_PENDING)
+    if node.weight <= limit:
+        return False
+    if len(_cuts) >= _MEMO_LIMIT:
+        _cuts.clear()
+    _cuts[site] = node.call  # held, so that no other call takes its id
+    return True
+
+
+def forget_cuts() -> None:
+    """Forget where chains were cut."""
+    _cuts.clear()
+
+
+def groups(node: Node) -> list[list[Node]]:
+    """What to compute for a node that is overdue: its waiting operands in order, in groups of as
+    many operations as may wait together.
+
+    Not the node itself: one that reads thousands of values is no program of thousands then.  Nor
+    what is only another view of a value that exists.
+    """
+    found: list[list[Node]] = []
+    total = MAX_PENDING
+    for operand in dict.fromkeys(node.operands):
+        if type(operand) is Node and operand.buffer is None:
+            size = count(operand, MAX_PENDING)
+            if size == 1 and getattr(operand.call.op, "kind", None) is Kind.MOVEMENT:
+                continue
+            if total + size > MAX_PENDING:
+                found.append([])
+                total = 0
+            found[-1].append(operand)
+            total += size
+    return found
+
+
+def collect(roots: Iterable[Node], *, joined: bool = True) -> Batch:
     """Everything the roots wait for.
 
     Besides the roots, every value met on the way whose array is still alive becomes an output, so
     that nothing is computed twice.
+    joined: also what else waits for a value met on the way that no array shows, again lest it be
+    computed twice; if that is too much, the value itself becomes an output.
     """
+    roots = list(roots)
+    asked = len(roots)
     nodes, number = _order(roots)
-    batch = Batch(nodes, number)
+    shared: list[Node] = []
+    if joined:
+        limit = len(nodes) + MAX_JOINED
+        while True:
+            waiting, read = _waiting(nodes, number, roots)
+            if not waiting:
+                break
+            larger = _order([*roots, *waiting])
+            if len(larger[0]) > limit:
+                shared = read
+                break
+            roots += waiting
+            nodes, number = larger
+    batch = Batch(nodes, number, len(roots) > asked)
     codes: dict[int, int] = {}
     rows: list[Any] = []
     for node in nodes:
@@ -310,10 +415,52 @@ def collect(roots: Iterable[Node]) -> Batch:
                     code = codes[id(operand)] = ~len(batch.inputs)
                     batch.inputs.append(operand)
                 rows.append(code)
-    batch.outputs = _wanted(nodes, roots)
+    batch.outputs = _wanted(nodes, [*roots, *shared])
     places = tuple([batch.place(n) for n in batch.outputs])
     batch.structure = (tuple(rows), tuple([leaf.type for leaf in batch.inputs]), places)
     return batch
+
+
+def _waiting(
+    nodes: Sequence[Node], number: Mapping[int, int], roots: Sequence[Node]
+) -> tuple[list[Node], list[Node]]:
+    """Values with an array that wait for a value in a batch which is no output of it, in the order
+    in which they were recorded; and the values they wait for.
+    """
+    outputs = {id(root) for root in roots}
+    found: dict[int, Node] = {}
+    read: list[Node] = []
+    seen: set[int] = set()
+    for node in nodes:
+        for result in _results(node):
+            if id(result) in outputs or result.held:
+                continue
+            stack = _readers(result, number)
+            if stack:
+                read.append(result)
+            while stack:
+                reader = stack.pop()
+                if id(reader) in seen:
+                    continue
+                seen.add(id(reader))
+                if reader.held:
+                    found[id(reader)] = reader
+                else:
+                    stack += _readers(reader, number)
+    return sorted(found.values(), key=lambda n: n.serial), read
+
+
+def _readers(node: Node, number: Mapping[int, int]) -> list[Node]:
+    """The waiting nodes outside a batch that read a node, with the other results of theirs."""
+    alive = [reader for r in node.readers if (reader := r()) is not None and reader.buffer is None]
+    return [n for r in alive if _identity(r) not in number for n in _results(r)]
+
+
+def _results(node: Node) -> list[Node]:
+    """The results of a node's operation that something holds."""
+    if not node.siblings:
+        return [node]
+    return [result for s in node.siblings if (result := s()) is not None]
 
 
 def _order(roots: Iterable[Node]) -> tuple[list[Node], dict[int, int]]:
@@ -343,7 +490,7 @@ def _order(roots: Iterable[Node]) -> tuple[list[Node], dict[int, int]]:
 def _wanted(nodes: Sequence[Node], roots: Iterable[Node]) -> list[Node]:
     wanted = {id(root): root for root in roots if root.buffer is None}
     for node in nodes:
-        for result in [node] if not node.siblings else [s() for s in node.siblings]:
-            if result is not None and result.array is not None and result.array() is not None:
+        for result in _results(node):
+            if result.held:
                 wanted[id(result)] = result
     return list(wanted.values())

@@ -10,12 +10,14 @@ import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from bringup.dtypes import DType
 from bringup.errors import ConversionError
-from bringup.graph import attr_key
+from bringup.graph import attr_key, user_location
 from bringup.records import record
+
+T = TypeVar("T")
 
 #: ``split(container) -> (children, their path steps, what else identifies the container)``
 Split = Callable[[Any], "tuple[Sequence[Any], Sequence[str], Hashable]"]
@@ -100,6 +102,9 @@ class Static:
         return repr(self.value)
 
 
+#: Levels of a container.  Comparing definitions takes Python four calls a level, of a thousand.
+MAX_DEPTH = 200
+
 LEAF = TreeDef(None, None, (), (), 1)
 _EMPTY = TreeDef(type(None), None, (), (), 0)
 
@@ -109,12 +114,13 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
 
     Dicts are taken in the order of their sorted keys where those sort, so that equal dicts are
     equal trees.
+    Raises ConversionError for containers nested deeper than `MAX_DEPTH`, or in themselves.
 
     >>> flatten({"w": 1, "b": (2, None)})
     ([2, 1], {'b': (*, None), 'w': *})
     """
     leaves: list[Any] = []
-    return leaves, _flatten(tree, leaves)
+    return leaves, _flatten(tree, leaves, MAX_DEPTH)
 
 
 def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
@@ -131,7 +137,7 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
     return _unflatten(treedef, iter(leaves))
 
 
-def tree_map(fn: Callable[..., Any], tree: Any, *rest: Any) -> Any:
+def tree_map(fn: Callable[..., Any], tree: T, *rest: Any) -> T:
     """`tree` with ``fn(leaf, *leaves of the rest at the same place)`` in place of each leaf.
 
     Raises ConversionError if the trees are not alike.
@@ -148,7 +154,8 @@ def tree_map(fn: Callable[..., Any], tree: Any, *rest: Any) -> Any:
                 f"trees differ: {treedef} and {definition}", fix="give trees of the same containers"
             )
         columns.append(others)
-    return _unflatten(treedef, iter([fn(*row) for row in zip(*columns, strict=True)]))
+    result: T = _unflatten(treedef, iter([fn(*row) for row in zip(*columns, strict=True)]))
+    return result
 
 
 def prefix_leaves(prefix: Any, treedef: TreeDef, path: str) -> list[Any]:
@@ -202,7 +209,13 @@ def register_view(kind: type, view: View) -> None:
         del _LEAVES[met]
 
 
-def _flatten(tree: Any, leaves: list[Any]) -> TreeDef:
+def _flatten(tree: Any, leaves: list[Any], depth: int) -> TreeDef:
+    if not depth:
+        raise ConversionError(
+            f"a container is nested more than {MAX_DEPTH} levels deep, or holds itself",
+            location=user_location(),
+            fix="use containers of fewer levels, none of them a part of itself",
+        )
     if tree is None:
         return _EMPTY
     kind = type(tree)
@@ -214,12 +227,12 @@ def _flatten(tree: Any, leaves: list[Any]) -> TreeDef:
             view = _view_of(kind)
             seen = tree if view is None else view(tree)
             if seen is not tree:
-                return _flatten(seen, leaves)
+                return _flatten(seen, leaves, depth - 1)
             leaves.append(tree)
             return LEAF
     children, steps, rest = container[0](tree)
     before = len(leaves)
-    definitions = tuple([_flatten(child, leaves) for child in children])
+    definitions = tuple([_flatten(child, leaves, depth - 1) for child in children])
     return TreeDef(kind, rest, definitions, tuple(steps), len(leaves) - before)
 
 

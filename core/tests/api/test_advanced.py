@@ -43,6 +43,10 @@ KEYS: list[Any] = [
     (..., X[0, 0] > 2),
     (np.array([True, False, True]), ..., [0, 2]),
     np.zeros((3, 4, 5), bool),
+    # An ellipsis that stands for no dimension parts indices all the same.
+    (slice(None, None, -2), [[0, 1], [2, 3]], ..., 0),
+    (slice(None), ..., [0, 1], [2, 3]),
+    ([0, 1], ..., [2, 3], 0),
 ]
 
 
@@ -165,7 +169,6 @@ def test_a_mask_under_jit_needs_a_size() -> None:
         (([0], [0], [0], [0]), "4 indices for i64[3,4,5], which has rank 3"),
         (([0, 1], [0, 1, 2]), "index arrays of i64[3,4,5] do not broadcast to one shape: (2,), (3"),
         (np.ones((3, 3), bool), "a mask of shape (3, 3) does not fit i64[3,4,5], whose"),
-        (True, "i64[3,4,5] is indexed by a boolean mask without dimensions"),
         (np.array([0.5]), "array([0.5]) does not index an array"),
         (([0], "a"), "'a' does not index an array"),
     ],
@@ -252,3 +255,63 @@ def test_gradients() -> None:
     m = bu.asarray([[1.0, 2.0], [3.0, 4.0]])
     by_m = bu.grad(lambda m: bu.sum(bu.take_along_axis(m, lines) ** 2))(m)
     assert by_m.tolist() == [[2.0, 0.0], [0.0, 8.0]]
+
+
+NARROW = [np.int8, np.int16, np.uint8, np.uint16, np.int32, np.uint32, np.uint64]
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["known", "data"])
+@pytest.mark.parametrize("dtype", NARROW)
+def test_an_index_dtype_need_not_hold_the_size_it_indexes(dtype: Any, held: bool) -> None:
+    size = 300 if np.iinfo(dtype).bits == 8 else 70000
+    x = np.arange(size, dtype=np.float32)
+    signs = [-3, -1] if np.iinfo(dtype).min < 0 else []
+    index = np.array([0, 5, 127, *signs], dtype)
+    given: Any = index if held else bu.asarray(index)
+    ours = bu.asarray(x)
+    np.testing.assert_array_equal(np.asarray(ours[given]), x[index])
+    np.testing.assert_array_equal(np.asarray(bu.take(ours, given)), x[index])
+    np.testing.assert_array_equal(np.asarray(bu.take_along_axis(ours, given)), x[index])
+    np.testing.assert_array_equal(np.asarray(bu.jit(lambda v: v[given])(ours)), x[index])
+    changed = x.copy()
+    changed[index] = -1
+    np.testing.assert_array_equal(np.asarray(ours.at[given].set(-1)), changed)
+    np.testing.assert_array_equal(np.asarray(bu.put_along_axis(ours, given, -1)), changed)
+    np.add.at(changed, index, 7)
+    np.testing.assert_array_equal(np.asarray(ours.at[given].set(-1).at[given].add(7)), changed)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_a_start_known_here_is_not_cut_to_the_dtype_of_the_others(dtype: Any) -> None:
+    x = bu.asarray(np.arange(300 * 300).reshape(300, 300))
+    first = bu.asarray(dtype(3))
+    assert bu.dynamic_slice(x, [first, 290], (1, 1)).tolist() == [[3 * 300 + 290]]
+    assert bu.dynamic_slice(x, [first, bu.asarray(290)], (1, 1)).tolist() == [[3 * 300 + 290]]
+    huge = bu.asarray(np.uint64(2**63 + 1))
+    assert bu.dynamic_slice(x, [huge, first], (1, 1)).tolist() == [[299 * 300 + 3]]
+
+
+SCALAR_MASKS: list[Any] = [
+    True, False, np.True_, np.array(False), (True, 1), (1, False), (..., True), (..., True, 0),
+    (0, ..., True), (True, True), (True, [0, 2]), ([0, 2], True), (slice(1), True),
+    (None, True, slice(1)), (MASK, True), (slice(None), True, [0, 2]), (..., [0, 2], True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", SCALAR_MASKS, ids=str)
+def test_masks_of_no_dimensions_are_numpys(key: Any) -> None:
+    x = bu.asarray(X)
+    found = x[key]
+    assert found.shape == X[key].shape
+    np.testing.assert_array_equal(np.asarray(found), X[key])
+    values = 100 + np.arange(X[key].size).reshape(X[key].shape)
+    expected = X.copy()
+    expected[key] = values
+    np.testing.assert_array_equal(np.asarray(x.at[key].set(values)), expected)
+
+
+def test_a_traced_mask_of_no_dimensions_updates() -> None:
+    f = bu.jit(lambda x, m: x.at[m].set(7))
+    assert f(bu.arange(3), bu.asarray(True)).tolist() == [7, 7, 7]
+    assert f(bu.arange(3), bu.asarray(False)).tolist() == [0, 1, 2]
+    assert bu.asarray(5)[bu.asarray(True)].tolist() == [5]

@@ -74,7 +74,7 @@ def test_a_deep_expression_neither_recurses_nor_piles_up(reference: Any) -> None
     x = bu.asarray(0.0)
     for _ in range(3 * MAX_PENDING):
         x = x + 1
-    assert reference.compiled == 1
+    assert reference.compiled == 2  # up to the first cut, and from one cut to the next
     assert x.item() == 3 * MAX_PENDING
     with_diamonds = bu.asarray(1.0)
     for _ in range(200):
@@ -194,14 +194,12 @@ def test_containers_protocols() -> None:
     assert 3 in x
     assert 5 not in x
     for misuse in (len, list):
-        with pytest.raises(ConversionError, match="is 0-d"):
+        with pytest.raises(OpTypeError, match="is 0-d"):
             misuse(bu.asarray(1))
 
 
-def test_identity_and_hash() -> None:
+def test_identity() -> None:
     x, y = bu.asarray([1]), bu.asarray([1])
-    assert len({x, y, x}) == 2
-    assert hash(x) == hash(x)
     assert (x == None) is False  # noqa: E711
     assert (x == y).tolist() == [True]
 

@@ -327,3 +327,42 @@ def test_real_arrays_meet_complex_scalars() -> None:
     close(bu.where(bu.asarray(X) > 0, 1j, bu.asarray(X)), np.where(X > 0, 1j, X))
     with pytest.raises(ConversionError, match="is complex and does not become i64"):
         bu.full(3, 1j, dtype=bu.int64)
+
+
+def test_making_them_of_real_numbers_of_the_host() -> None:
+    for given in ([1.0, 2.0], [], np.float32([1.5, -0.0]), np.arange(3), [True], np.float64(2)):
+        for dtype in (np.complex64, np.complex128):
+            close(bu.asarray(given, dtype=dtype), np.asarray(given).astype(dtype))
+            close(bu.array(given, dtype=dtype), np.asarray(given).astype(dtype))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"include_initial": True}, {"dtype": bu.complex64}], ids=str
+)
+def test_running_products(options: Any) -> None:
+    for axis in (0, 1):
+        found = np.asarray(bu.cumulative_prod(bu.asarray(Z), axis=axis, **options))
+        wanted = np.cumprod(Z, axis=axis)
+        if options.get("include_initial"):
+            wanted = np.concatenate([np.ones_like(wanted.take([0], axis)), wanted], axis)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6 if "dtype" in options else 1e-13)
+    assert bu.cumulative_prod(bu.asarray([1j] * 5)).tolist() == [1j, -1, -1j, 1, 1j]
+
+
+def test_distinct_elements() -> None:
+    z = np.array([[1 + 2j, 1 - 2j, 0], [1 + 2j, -0.0, 3j], [1, 1 - 2j, 1]])
+    values, first, inverse, counts = bu.unique_all(bu.asarray(z))
+    wanted = np.unique(z.ravel(), return_index=True, return_inverse=True, return_counts=True)
+    np.testing.assert_array_equal(np.asarray(values), wanted[0])
+    assert first.tolist() == wanted[1].tolist()
+    np.testing.assert_array_equal(z, np.asarray(values)[np.asarray(inverse)])
+    assert counts.tolist() == wanted[3].tolist()
+    limited = bu.jit(lambda v: bu.unique_values(v, size=3))(bu.asarray(z))
+    np.testing.assert_array_equal(np.asarray(limited), wanted[0][:3])
+    assert bu.unique_counts(bu.asarray([np.nan + 0j, np.nan])).counts.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "pow", "equal"])
+def test_functions_of_two_scalars(name: str) -> None:
+    for a, b in ((2j, 3), (3, 2j), (2j, True), (1 + 1j, 2j)):
+        close(getattr(bu, name)(a, b), np.asarray(getattr(np, name)(a, b)))

@@ -11,7 +11,7 @@ import pytest
 import bringup as bu
 from bringup import float32 as f32
 from bringup import float64 as f64
-from bringup.errors import UnsupportedError
+from bringup.errors import OpTypeError, UnsupportedError
 from bringup.passes.dce import eliminate_inside
 
 Wrap = Callable[[Any], Any]
@@ -193,6 +193,10 @@ def test_what_python_knows_decides_at_once() -> None:
     text = str(bu.trace(lambda x: bu.switch(-4, [bu.exp, bu.log], x), f32[3]))
     assert "log" in text
     assert "case" not in text
+    two, three = (lambda: bu.ones(2)), (lambda: bu.ones(3))
+    assert bu.cond(True, two, three).shape == bu.switch(0, [two, three]).shape == (2,)
+    with pytest.raises(OpTypeError, match="the result is"):
+        bu.cond(bu.asarray(True), two, three)
 
 
 # ---- gradients
@@ -361,3 +365,25 @@ def test_a_carry_that_stays_is_the_array_itself() -> None:
     assert a is x
     assert bu.while_loop(lambda s: bu.sum(s[1]) < 9, lambda s: (s[0], s[1] * 2), (x, x))[0] is x
     assert bu.scan(lambda c, _: (c, None), x, None, length=2)[0] is x
+
+
+def test_branches_nested_beyond_the_stack_are_refused() -> None:
+    def nested(levels: int) -> Any:
+        if not levels:
+            return lambda x: x + 1
+        inner = nested(levels - 1)
+        return lambda x: bu.cond(bu.sum(x) > levels, inner, lambda y: y * 2, x)
+
+    assert bu.jit(nested(10))(bu.ones(2)).tolist() == [2.0, 2.0]
+    for levels in (120, 400):
+        with pytest.raises(UnsupportedError, match="too many levels deep"):
+            bu.jit(nested(levels))(bu.ones(2))
+    assert bu.jit(nested(3))(bu.ones(2)).tolist() == [2.0, 2.0]
+
+
+def test_a_function_that_calls_itself_without_end_is_at_fault_itself() -> None:
+    def endless(x: bu.Array) -> bu.Array:
+        return endless(x + 1)
+
+    with pytest.raises(RecursionError):
+        bu.jit(endless)(bu.ones(2))

@@ -132,7 +132,7 @@ def test_transforms_map() -> None:
     ("call", "said"),
     [
         (lambda x: bu.fft.fft(x, n=0), "fft: 0 elements"),
-        (lambda x: bu.fft.fft(x, norm="max"), "norm 'max' is none"),
+        (lambda x: bu.fft.fft(x, norm="max"), "norm 'max' is unknown"),
         (lambda x: bu.fft.fft(x, axis=2), "axis 2 is out of range"),
         (lambda x: bu.fft.rfft(x + 1j), "takes real numbers"),
         (lambda x: bu.fft.fftn(x, s=(1, 2), axes=(0,)), "1 axes and 2 lengths"),

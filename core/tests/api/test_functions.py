@@ -353,7 +353,7 @@ def test_constants_and_inspection() -> None:
 @pytest.mark.parametrize(
     ("module", "name", "fix"),
     [
-        ("linalg", "norm", r"use bringup.linalg.matrix_norm or bringup.linalg.vector_norm"),
+        ("linalg", "norm", "use bringup.linalg.vector_norm"),
         ("linalg", "lstsq", r"use bringup.linalg.pinv\(a\) @ b"),
         ("random", "uniforms", "use bringup.random.uniform"),
         ("optim", "Adam", "use bringup.optim.adam"),

@@ -71,7 +71,6 @@ def test_arrays_of_one_integer_index() -> None:
         ((..., ...), "more than one '...' for i64[3,4]"),
         (1.0, "1.0 does not index an array"),
         ("a", "'a' does not index an array"),
-        (True, "i64[3,4] is indexed by a boolean mask"),
     ],
     ids=repr,
 )

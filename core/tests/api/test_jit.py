@@ -178,7 +178,7 @@ def test_python_cannot_branch_on_what_is_not_known() -> None:
     text = str(caught.value)
     assert "the truth of a bool[] value is needed while 'f' is traced" in text
     assert "the value was made at" in text
-    assert "by compare" in text
+    assert "compare" not in text
     assert "fix: use where, cond or while_loop, or make the argument static" in text
     assert caught.value.location is not None
     assert caught.value.location.file == __file__

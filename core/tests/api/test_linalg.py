@@ -179,9 +179,9 @@ def test_vector_products(axis: int) -> None:
 
 
 GRADIENTS = {
-    "cholesky": lambda x: bu.linalg.cholesky(x @ x.mT + bu.eye(4)),
+    "cholesky": lambda x: bu.linalg.cholesky(x @ x.mT + bu.eye(len(x))),
     "qr": lambda x: bu.linalg.qr(x).Q + 2 * bu.linalg.qr(x).R,
-    "solve": lambda x: bu.linalg.solve(x, bu.asarray(drawn((4, 2), 9))),
+    "solve": lambda x: bu.linalg.solve(x, bu.asarray(drawn((4, 2), 9)[: len(x)], dtype=x.dtype)),
     "inv": bu.linalg.inv,
     "det": bu.linalg.det,
     "slogdet": lambda x: bu.linalg.slogdet(x).logabsdet,
@@ -191,6 +191,10 @@ GRADIENTS = {
     "svd": lambda x: bu.linalg.svd(x).U * bu.linalg.svd(x).S @ bu.linalg.svd(x).Vh * 2,
     "pinv": bu.linalg.pinv,
     "nuc": lambda x: bu.linalg.matrix_norm(x, ord="nuc"),
+    "norm 2": lambda x: bu.linalg.matrix_norm(x, ord=2),
+    "lu": lambda x: bu.linalg.lu(x)[1],
+    "triangular": lambda x: bu.linalg.solve_triangular(x, x.mT @ x, lower=True),
+    "quantile": lambda x: bu.quantile(x, [0.3, 0.5], axis=0),
 }
 
 
@@ -208,6 +212,60 @@ def test_gradients(name: str) -> None:
     ends = [float(loss(bu.asarray(x + sign * step * direction))) for sign in (1, -1)]
     wanted = (ends[0] - ends[1]) / (2 * step)
     assert abs((found * direction).sum() - wanted) <= 1e-6 * (1 + np.abs(found).sum())
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize(("compiled", "dtype"), [(False, "float64"), (True, "float32")])
+def test_forward_mode_and_second_derivatives(name: str, compiled: bool, dtype: str) -> None:
+    """The jvp, the jvp of the gradient and the product with the Hessian, against differences of
+    the function and of its gradient in f64.
+    """
+    function, eps, step = GRADIENTS[name], float(np.finfo(dtype).eps), 1e-5
+    x, direction = drawn((3, 3), 5) + 2 * np.eye(3), drawn((3, 3), 6)
+    weights = drawn(function(bu.asarray(x)).shape, 7)
+
+    def loss(x: Any) -> Any:
+        return bu.sum(function(x) * bu.asarray(weights, dtype=x.dtype))
+
+    def difference(f: Any) -> Any:
+        ends = [np.asarray(f(bu.asarray(x + sign * step * direction))) for sign in (1, -1)]
+        return (ends[0] - ends[1]) / (2 * step)
+
+    slope, curve = difference(function), difference(bu.grad(loss))
+    maybe = bu.jit if compiled else lambda f: f
+    at, along = bu.asarray(x, dtype=dtype), bu.asarray(direction, dtype=dtype)
+    # Differences err by about 1e-9; rounding by a few hundred roundoffs of these matrices.
+    bound = 1e-7 + 500 * eps
+    pushed = maybe(lambda x, t: bu.jvp(function, (x,), (t,))[1])(at, along)
+    close(pushed, slope, bound)
+    twice = maybe(lambda x, t: bu.jvp(bu.grad(loss), (x,), (t,))[1])(at, along)
+    close(twice, curve, bound)
+    square = np.asarray(maybe(bu.hessian(loss))(at)).reshape(9, 9)
+    close((square @ direction.reshape(9)).reshape(3, 3), curve, bound)
+
+
+def test_second_derivatives_where_cotangents_are_zero() -> None:
+    """Eigenvectors of a diagonal matrix: the cotangent between them is 0, its derivative is not."""
+    x = np.diag([1.0, 2.0, 4.0])
+
+    def corner(x: Any) -> Any:
+        return bu.linalg.eigh(x).eigenvectors[0, 0] ** 2
+
+    # v00² = 1 − (x10 / 1)² − (x20 / 3)² + … : by the lower triangle alone.
+    wanted = np.zeros((3, 3))
+    wanted[1, 0], wanted[2, 0] = -2.0, -2.0 / 9
+    along = np.tril(np.ones((3, 3)))
+    for mode in (bu.jacfwd, bu.jacrev):
+        second = np.asarray(mode(bu.grad(corner))(bu.asarray(x))).reshape(9, 9)
+        close((second @ along.reshape(9)).reshape(3, 3), wanted)
+
+
+def test_equal_eigenvalues_in_forward_mode() -> None:
+    ones, along = bu.eye(3), bu.asarray([[1.0, 2.0, 3.0], [2.0, 5.0, 6.0], [3.0, 6.0, 9.0]])
+    _, moved = bu.jvp(lambda x: bu.sum(bu.linalg.eigvalsh(x)), (ones,), (along,))
+    assert moved.item() == 15.0
+    _, moved = bu.jvp(lambda x: bu.linalg.eigh(x).eigenvectors, (ones,), (along,))
+    assert not np.isfinite(np.asarray(moved)).all()
 
 
 def test_equal_eigenvalues_have_gradients_of_their_own() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.errors import OpTypeError
+from bringup.errors import ArrayIndexError, OpTypeError
 
 Array = np.ndarray[Any, Any]
 nn = bu.nn
@@ -166,11 +166,11 @@ def test_norms_by_feature() -> None:
     close(bu.moveaxis(last, -1, 1), affine(grouped))
     close(nn.rms_norm(a, axis=(1, 3)), x / np.sqrt((x**2).mean((1, 3), keepdims=True) + 1e-5))
     mean, var = numbers(4, seed=3), np.abs(numbers(4, seed=4))
-    y, moved, spread = nn.batch_norm_train(a, bu.asarray(mean), bu.asarray(var), g, b)
+    y, moved, spread = nn.batch_norm_train(a, g, b, mean=bu.asarray(mean), var=bu.asarray(var))
     close(y, affine(normal(x, (0, 2, 3))))
     close(moved, 0.9 * mean + 0.1 * x.mean((0, 2, 3)))
     close(spread, 0.9 * var + 0.1 * x.var((0, 2, 3), ddof=1))
-    found = nn.batch_norm(a, bu.asarray(mean), bu.asarray(var), g, b)
+    found = nn.batch_norm(a, g, b, mean=bu.asarray(mean), var=bu.asarray(var))
     scaled = (x - mean.reshape(column)) / np.sqrt(var.reshape(column) + 1e-5)
     close(found, affine(scaled))
 
@@ -202,7 +202,7 @@ def test_attention() -> None:
 def test_cross_entropy() -> None:
     x, labels = numbers(5, 3), np.array([0, 2, 1, 2, 7])
     logs = x - np.log(np.exp(x).sum(axis=1, keepdims=True))
-    wanted = [-logs[i, n] if n < 3 else 0.0 for i, n in enumerate(labels)]
+    wanted = [-logs[i, n] if n < 3 else np.nan for i, n in enumerate(labels)]
     close(nn.cross_entropy(bu.asarray(x), bu.asarray(labels)), wanted)
     close(nn.cross_entropy(bu.asarray(x.T), bu.asarray(labels), axis=0), wanted)
     sure = nn.cross_entropy(bu.asarray([[np.inf * -1, 0.0]]), bu.asarray([1]))
@@ -239,7 +239,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "sizes": (lambda: nn.resize(ONE, (2,)), "one size for each axis"),
     "method": (lambda: nn.resize(ONE, (1, 1, 2), method="best"), "nearest, linear, cubic"),
     "gain": (lambda: nn.group_norm(ONE, 1, bu.ones(3)), "give it shape (1,)"),
-    "features": (lambda: nn.batch_norm(ONE, bu.ones(4), bu.ones(1)), "give it shape (1,)"),
+    "features": (lambda: nn.batch_norm(ONE, mean=bu.ones(4), var=bu.ones(1)), "give it shape (1,)"),
 }
 
 
@@ -251,3 +251,31 @@ def test_wrong_arguments_are_explained(name: str) -> None:
     assert fix in str(caught.value)
     assert caught.value.location is not None
     assert caught.value.location.file == __file__
+
+
+def test_labels_out_of_range_are_never_a_loss_of_zero() -> None:
+    scores = numbers(2, 300)
+    for labels in (np.array([0, 300]), np.array([-1, 0])):
+        with pytest.raises(ArrayIndexError, match="out of range for 300 classes") as caught:
+            nn.cross_entropy(bu.asarray(scores), labels)
+        assert caught.value.location is not None
+        with pytest.raises(ArrayIndexError, match="out of range for 300 classes"):
+            nn.one_hot(labels, 300)
+        given = bu.asarray(labels)
+        for f in (nn.cross_entropy, bu.jit(nn.cross_entropy)):
+            found = np.isnan(np.asarray(f(bu.asarray(scores), given)))
+            assert found.tolist() == [not 0 <= n < 300 for n in labels]
+        hot = np.asarray(nn.one_hot(given, 300))
+        assert hot.sum(axis=1).tolist() == [0 <= n < 300 for n in labels]
+    # The number of classes need not fit the dtype of the labels.
+    narrow = nn.cross_entropy(bu.asarray(scores), bu.asarray(np.array([3, 127], np.int8)))
+    powers = np.exp(scores - scores.max(1, keepdims=True))
+    wanted = -np.log(powers / powers.sum(1, keepdims=True))[[0, 1], [3, 127]]
+    close(narrow, wanted)
+
+
+def test_normalisation_in_training_takes_its_averages_by_name() -> None:
+    with pytest.raises(TypeError, match="missing a required argument: 'mean'"):
+        nn.batch_norm_train(ONE, bu.ones(1), bu.ones(1))
+    with pytest.raises(TypeError, match="positional"):
+        nn.batch_norm(ONE, *(bu.ones(1),) * 4)

@@ -213,7 +213,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones(install: Install) -> No
         load("godness")
     with pytest.raises(BackendError, match="fix: use 'goodness'"):
         load("godness")
-    with pytest.raises(BackendError, match="fix: install a backend 'xyzzy'"):
+    with pytest.raises(BackendError, match=r"fix: install the package .* bringup-xyzzy"):
         load("xyzzy")
 
 
@@ -230,6 +230,18 @@ def test_two_distributions_with_one_name_are_both_refused(install: Install) -> N
         ("vendor-b", "duplicate"),
     ]
     assert not [m for m in sys.modules if m.startswith("plugin_")]
+
+
+def test_no_other_distribution_takes_a_name_from_core(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bringup.backend.discovery.CORE_DISTRIBUTION", "core-dist")
+    install("good", distribution="core-dist")
+    install("good", "raise ZeroDivisionError", distribution="a-vendor")
+    assert load("good").name == "good"
+    rows = {row.distribution: row for row in list_backends(probe=True) if row.name == "good"}
+    assert (rows["core-dist"].state, rows["a-vendor"].state) == ("ready", "duplicate")
+    assert rows["a-vendor"].fix.endswith("pip uninstall a-vendor")
 
 
 def test_one_distribution_found_twice_on_the_path_counts_once(install: Install) -> None:

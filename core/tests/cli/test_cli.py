@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from bringup.cli.app import app, run
+from bringup.cli.output import table
+from bringup.config import VARIABLES
 
 Install = Callable[..., Path]
 
@@ -44,15 +49,18 @@ def zoo(install: Install, healthy: str) -> Install:
     return install
 
 
-def rows(result: Result) -> dict[str, Any]:
-    return {row["name"]: row for row in json.loads(result.stdout)}
+def rows(result: Result, of: str) -> dict[str, Any]:
+    found = json.loads(result.stdout)
+    assert list(found) == ["format", of]
+    assert found["format"] == 1
+    return {row["name"]: row for row in found[of]}
 
 
 @pytest.mark.usefixtures("zoo")
 def test_devices_as_json() -> None:
     result = bringup("devices", "--json")
     assert result.exit_code == 0
-    found = rows(result)
+    found = rows(result, "devices")
     assert all(list(row) == KEYS for row in found.values())
     assert found["good"] == {
         "name": "good",
@@ -65,7 +73,7 @@ def test_devices_as_json() -> None:
     assert found["good:1"]["backend"] == "good"
     assert found["bad"]["state"] == "broken"
     assert found["bad"]["reason"] == "ModuleNotFoundError: No module named 'nobody_has_it'"
-    twice = [row for row in json.loads(result.stdout) if row["name"] == "both"]
+    twice = [row for row in json.loads(result.stdout)["devices"] if row["name"] == "both"]
     assert [(r["distribution"], r["state"]) for r in twice] == [
         ("vendor-a", "duplicate"),
         ("vendor-b", "duplicate"),
@@ -154,7 +162,7 @@ def test_doctor_as_json(install: Install) -> None:
     [good] = [row for row in report["backends"] if row["name"] == "good"]
     assert (good["state"], good["fix"]) == ("ready", "")
     assert good["devices"] == [{"index": 0, "product": "Good One", "details": []}]
-    assert set(report["variables"]) == {f"BRINGUP_{v}" for v in ("DUMP", "CHECK", "DEBUG", "TRACE")}
+    assert set(report["variables"]) == {variable.name for variable in VARIABLES}
     assert Path(report["cache"]["path"]).is_absolute()
     faults = {"broken", "incompatible", "duplicate"} & {row["state"] for row in report["backends"]}
     assert result.exit_code == (1 if faults else 0)
@@ -165,7 +173,7 @@ def test_the_op_table() -> None:
     assert lines[0].split() == ["NAME", "KIND", "TIER", "DTYPES", "MEANING"]
     [exp] = [line for line in lines if line.startswith("exp ")]
     assert exp.split()[:4] == ["exp", "elementwise", "0", "floats"]
-    facts = rows(bringup("ops", "--json"))
+    facts = rows(bringup("ops", "--json"), "ops")
     assert len(facts) == len(lines) - 1
     assert facts["add"]["tier0_claims"] == ["add"]
     assert facts["reduce"]["tier0_claims"] == ["reduce.add", "reduce.max"]
@@ -193,6 +201,7 @@ class Suite:
                 {"op": "exp", "dtype": "f32", **there},
                 {"op": "exp", "dtype": "f64", **there, "device": f"{backend} has no f64"},
                 {"op": "iota", "dtype": "i8", **there, "gradient": "integers have none"},
+                {"op": "convert", "dtype": "f32", **there, "device": "in part: it has no f8e5m2"},
             ]
 
         return coverage
@@ -207,36 +216,165 @@ def test_what_is_covered_and_why_the_rest_is_not(monkeypatch: pytest.MonkeyPatch
     assert dict(zip(columns, marks["exp"], strict=True))["f64"] == "R.GC"
     assert dict(zip(columns, marks["exp"], strict=True))["i8"] == "-"
     assert dict(zip(columns, marks["iota"], strict=True))["i8"] == "RD.C"
+    assert dict(zip(columns, marks["convert"], strict=True))["f32"] == "RdGC"
     gaps = [line.split("  ") for line in lines[lines.index("Gaps") + 2 :]]
     assert [[word.strip() for word in gap if word] for gap in gaps] == [
         ["device", "small has no f64", "exp (f64)"],
         ["gradient", "integers have none", "iota (i8)"],
+        ["device", "in part: it has no f8e5m2", "convert (f32)"],
     ]
     facts = json.loads(bringup("ops", "iota", "--coverage", "--json").stdout)
-    assert [each["dtype"] for each in facts] == ["i8"]
+    assert [each["dtype"] for each in facts["coverage"]] == ["i8"]
 
 
 def test_without_a_suite_nothing_is_known(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("bringup.cli.coverage.entry_points", lambda group: [])
-    assert fails("ops", "--coverage", monkeypatch=monkeypatch) == 1
+    assert fails("ops", "--coverage", monkeypatch=monkeypatch) == 2
     assert "no suite is installed" in capsys.readouterr().err
 
 
 def test_an_unknown_op_fails_with_close_names(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert fails("ops", "transposed", monkeypatch=monkeypatch) == 1
+    assert fails("ops", "transposed", monkeypatch=monkeypatch) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert "error: no op is named 'transposed'" in err
-    assert "fix: try one of: transpose" in err
+    assert "fix: did you mean transpose" in err
 
 
-def test_a_wrong_command_fails_as_commands_do() -> None:
-    assert bringup("nothing").exit_code == 2
-    assert bringup("devices", "--nothing").exit_code == 2
+#: Wrong uses, what is said of them, and the fix.
+WRONG = [
+    (["devcies"], "no such command 'devcies'", "did you mean 'devices'?"),
+    (["nothing"], "no such command 'nothing'", "`bringup --help` tells what there is"),
+    (["devices", "--jsom"], "no such option: --jsom", "did you mean --json?"),
+    (["devices", "extra"], "got unexpected extra argument", "`bringup devices --help`"),
+    (["dump"], "missing argument 'FUNCTION'", "`bringup dump --help`"),
+    (["ops", "sofmax"], "no op is named 'sofmax'", "did you mean softmax"),
+    (["dump", "nowhere.py:f"], "there is no file nowhere.py", "name file.py:function"),
+    (["dump", "json:dumps", "f32"], "not a tensor type: 'f32'", "write it like f32[4,8]"),
+    (["dump", "a.ir", "--level", "kernel"], "there is no level 'kernel'", "did you mean kernels"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "what", "fix"), WRONG, ids=[" ".join(a) for a, *_ in WRONG])
+def test_wrong_uses_are_told_alike(
+    arguments: list[str],
+    what: str,
+    fix: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With `--json` too: then the error is one object on standard output."""
+    assert fails(*arguments, monkeypatch=monkeypatch) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: {what}")
+    assert f"\n  fix: {fix}" in err
+    assert fails(*arguments, "--json", monkeypatch=monkeypatch) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["what"].startswith(what)
+    assert error["fix"].startswith(fix)
+
+
+def test_without_a_command_there_is_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fails(monkeypatch=monkeypatch) == 2
+    assert "Commands:" in capsys.readouterr().err
+
+
+def test_a_wrong_function_is_a_finding_and_not_a_wrong_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wrong_function.py"
+    file.write_text("def f(x):\n    return x @ x\n")
+    assert fails("dump", f"{file}:f", "f32[2,3]", monkeypatch=monkeypatch) == 1
+    assert "error: matmul: contracted sizes" in capsys.readouterr().err
+
+
+def test_kernel_ops_are_told_too() -> None:
+    result = bringup("ops", "load")
+    assert result.exit_code == 0
+    assert "the bodies of kernels alone" in result.stdout
+
+
+def complete(words: str) -> list[str]:
+    environment = {
+        **os.environ,
+        "_BRINGUP_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    code = "import sys; sys.argv = ['bringup']; from bringup.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    return done.stdout.split()
+
+
+def test_shells_complete_commands_ops_levels_and_devices() -> None:
+    assert complete("bringup de") == ["devices"]
+    assert complete("bringup ops log_s") == ["log_sigmoid", "log_softmax"]
+    assert complete("bringup dump x --level ker") == ["kernels"]
+    assert "cpu" in complete("bringup dump x --target c")
+
+
+@pytest.mark.parametrize("module", ["bringup", "bringup_conformance"])
+def test_both_commands_run_as_modules(module: str) -> None:
+    for option in ("--version", "-V"):
+        done = subprocess.run(
+            [sys.executable, "-m", module, option], capture_output=True, text=True, check=True
+        )
+        assert re.fullmatch(r"bringup 0\.\d+\.\d+\n", done.stdout)
+
+
+def test_texts_of_plugins_do_not_control_the_terminal(install: Install, healthy: str) -> None:
+    install("good", healthy.replace("Good One", "\\x1b[31mred\\x07\\nnext"))
+    result = bringup("devices")
+    assert result.exit_code == 0
+    assert "\x1b" not in result.stdout
+    assert "\x07" not in result.stdout
+    assert "\\x1b[31mred\\x07 next" in result.stdout
+
+
+def test_names_are_not_folded_in_a_narrow_window() -> None:
+    with StringIO() as file:
+        console = Console(file=file, force_terminal=True, width=40)
+        row = ("a-device-of-a-long-name:1", "a product with a long name", "ready")
+        table(("name", "product", "state"), [row], console)
+        assert "a-device-of-a-long-name:1" in file.getvalue()
+
+
+def shown(width: int) -> list[str]:
+    with StringIO() as file:
+        console = Console(file=file, force_terminal=True, color_system=None, width=width)
+        rows = [
+            ("fine:1", "a product with a long name", "ready", "bringup-template", ""),
+            ("bad", "", "no hardware", "bringup-bad", "libdriver.so.1 is not there"),
+        ]
+        columns = ("name", "product", "state", "distribution", "reason")
+        table(columns, rows, console, apart=True)
+        return [line.rstrip() for line in file.getvalue().splitlines()]
+
+
+def test_rows_stand_apart_where_a_window_is_too_narrow_for_their_words() -> None:
+    assert shown(60) == [
+        "fine:1",
+        "  product       a product with a long name",
+        "  state         ready",
+        "  distribution  bringup-template",
+        "",
+        "bad",
+        "  state         no hardware",
+        "  distribution  bringup-bad",
+        "  reason        libdriver.so.1 is not there",
+    ]
+    text = shown(80)
+    assert text[0].split() == ["name", "product", "state", "distribution", "reason"]
+    assert {"no hardware", "bringup-bad"} <= {w.strip() for line in text for w in line.split("  ")}
 
 
 def test_the_version() -> None:

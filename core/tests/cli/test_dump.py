@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import bringup as bu
 from bringup.cli.app import app
 from bringup.errors import BringupError
 
@@ -90,7 +91,7 @@ def test_chosen_levels_as_json() -> None:
     arguments = ["f32[4]", "2.5", "--level", "asm", "--level", "cost", "--json"]
     result = dump("model_of_test.py:forward", *arguments)
     found = json.loads(result.stdout)
-    assert list(found) == ["asm", "cost"]
+    assert list(found) == ["format", "asm", "cost"]
     assert found["asm"] == "nop"
     assert found["cost"]["kernels"] == 1
 
@@ -132,3 +133,24 @@ def test_branches_that_core_chooses_are_programs_of_their_own() -> None:
     assert "case(%0, %1)" in found["passes"]["00-input"]
     assert found["program"].count("program ") == 2
     assert found["cost"]["kernels"] == 1, "of one branch"
+
+
+def test_what_is_lowered_prints_itself() -> None:
+    lowered = bu.jit(lambda x: bu.nn.softmax(x @ x)).lower(bu.float32[8, 8])
+    assert repr(lowered) == "<compiled lambda: 2 kernels>"
+    head, *kernels = str(lowered).splitlines()
+    assert head.startswith("lambda: 2 launches, reads 512 bytes, writes 512, ")
+    assert kernels[0] == "  <kernel k0_dot_general of dot_general: grid 8×8, 2 buffers>"
+    assert [repr(k) for k in lowered.kernels] == [line.strip() for line in kernels]
+    shown = repr(lowered.placement())
+    assert "dot_general(%0, %0)" in shown
+    assert " → " in shown
+    assert " object at 0x" not in shown + repr(lowered.kernels)
+
+
+def test_brackets_beyond_pythons_stack_are_a_wrong_file() -> None:
+    line = f"  %9: f32[4] = add(%0, %0) {{x={'(' * 3000}\n"
+    Path("deep.ir").write_text(IR.replace("  return", f"{line}  return"))
+    result = dump("deep.ir")
+    assert isinstance(result.exception, BringupError)
+    assert "brackets inside one another" in str(result.exception)

@@ -9,6 +9,7 @@ import linecache
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -64,6 +65,16 @@ def an_array_of_numpy_of_another_shape() -> None:
 
 
 @mistake
+def a_comparison_of_shapes_that_do_not_broadcast() -> None:
+    _ = ones(3) > ones(4)  # here
+
+
+@mistake
+def bits_of_shapes_that_do_not_broadcast() -> None:
+    bu.jit(lambda x, y: bu.bitwise_left_shift(x, y))(ones(3), ones(4))  # here
+
+
+@mistake
 def dtypes_that_do_not_meet() -> None:
     ones(2, dtype=bu.uint64) + ones(2, dtype=bu.int8)  # here
 
@@ -86,6 +97,11 @@ def a_product_of_matrices_that_do_not_fit() -> None:
 @mistake
 def an_axis_out_of_range() -> None:
     bu.sum(ones(4, 8), axis=2)  # here
+
+
+@mistake
+def an_axis_of_a_scalar() -> None:
+    bu.nn.softmax(ones(), axis=-1)  # here
 
 
 @mistake
@@ -301,6 +317,16 @@ def the_gradient_of_a_vector() -> None:
 @mistake
 def the_gradient_by_integers() -> None:
     bu.grad(lambda x: bu.sum(x * 1.5))(ones(3, dtype=bu.int32))  # here
+
+
+@mistake
+def the_gradient_by_a_field_that_is_a_number_of_something() -> None:
+    @dataclass
+    class Layer:
+        w: bu.Array
+        heads: int
+
+    bu.grad(lambda layer: bu.sum(layer.w * layer.heads))(Layer(ones(3), 2))  # here
 
 
 # ---- vmap

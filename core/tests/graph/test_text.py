@@ -61,6 +61,16 @@ def test_golden_text_round_trips(text: str, parse: Parse) -> None:
     assert parse(text).key == graph.key
 
 
+def test_a_graph_is_told_in_one_line(parse: Parse) -> None:
+    assert repr(parse(GOLDEN)) == (
+        "<Graph main: (f32[4], f32[4]) -> (f32[4], f32[4]), 4 instructions>"
+    )
+    assert repr(parse("graph f(%0: i32[]) {\n  %1: i32[] = add(%0, %0)\n  return %1\n}")) == (
+        "<Graph f: (i32[]) -> i32[], 1 instruction>"
+    )
+    assert repr(parse("graph a() {\n  return\n}")) == "<Graph a: () -> (), 0 instructions>"
+
+
 def test_white_space_comments_and_names_are_free(parse: Parse) -> None:
     free = (
         "# made by hand\ngraph main(%x:f32[4],%y :f32[ 4 ]){%sum:f32[4]=add(%x,%y)# c\nreturn %sum}"
@@ -243,6 +253,11 @@ def test_text_after_the_graph_is_an_error(parse: Parse) -> None:
         parse("graph main() {\n  return\n}\ngraph")
     with pytest.raises(ParseError, match="line 1, column 1: expected 'graph'"):
         parse("graphs() {\n  return\n}")
+
+
+def test_brackets_beyond_pythons_stack_are_an_error(parse: Parse) -> None:
+    with pytest.raises(ParseError, match=r"line 2, column \d+: brackets inside one another"):
+        parse(BODY.format(f"%1: f32[4] = tag(%0) {{note={'(' * 3000}"))
 
 
 def test_a_truncated_text_is_an_error_wherever_it_ends(parse: Parse) -> None:

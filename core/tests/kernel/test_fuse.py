@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from growing import LIMITS, graphs, grown, launches
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from bringup.dtypes import f32
 from bringup.graph import Builder, Graph, Instr
+from bringup.kernel import fuse
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.kernel.limits import Limits
@@ -172,3 +174,22 @@ def test_many_readers_of_one_array_are_fused_in_one_pass(monkeypatch: pytest.Mon
     made = launches(builder.build(outputs), Limits(), depth=True)
     assert len(made) <= -(-readers // (Limits().buffers - 1))
     assert len(tried) <= 3 * readers
+
+
+def test_full_kernels_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = 0
+    shape = fuse.shape_region
+
+    def counted(*arguments: Any) -> Shape:
+        nonlocal tried
+        tried += 1
+        return shape(*arguments)
+
+    monkeypatch.setattr(fuse, "shape_region", counted)
+    count = 300
+    with Builder() as b:
+        shared = rows.sin(b.input(f32[1000]))
+        graph = b.build([rows.add(shared, splat(i, f32[1000])) for i in range(count)])
+    made = launches(graph, Limits(), depth=True)
+    assert len(made) <= count // (Limits().buffers - 2) + 1
+    assert tried < 5 * count

@@ -106,6 +106,7 @@ def test_the_name_alone_stands_on_the_first_line() -> None:
         ("  stage 1 over ()", "  stage 2 over ()", "line 13: expected stage 1 over its axes"),
         ("    fold.add f32", "    fold.add f99", "line 12: expected fold.kind dtype"),
         ("    store b2[a1[3]]", "    store b2[a1]", "line 11: "),
+        (" if 0 <= a0[2]", f" if 0 <= {'(' * 3000}", "line 17: brackets inside one another"),
         ("      return %0, %0", "      return %7", "line 9, column 14: %7"),
         (
             "      %0: f32[] = load()",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bringup.ops import _elementary as elementary
 
 Array = NDArray[Any]
 
@@ -33,32 +34,8 @@ def ulp_error(got: Array, reference: Array) -> Array:
     return np.asarray(error)
 
 
-def erf(x: Array) -> Array:
-    """The error function in the precision of ``x``; a series whose terms are all positive."""
-    size = np.minimum(np.abs(x), 7)
-    square = size * size
-    term = size.copy()
-    total = term.copy()
-    for k in range(1, 200):
-        term = term * (2 * square / (2 * k + 1))
-        total += term
-    two_over_root_pi = 2 / np.sqrt(_pi(x.dtype))
-    return np.asarray(np.copysign(two_over_root_pi * np.exp(-square) * total, x))
-
-
-def _pi(dtype: np.dtype[Any]) -> Any:
-    # The rest of pi after its first 53 bits, for dtypes that can hold it.
-    return dtype.type(math.pi) + dtype.type(1.2246467991473532e-16)
-
-
-def _erf(x: Array) -> Array:
-    if x.dtype == np.float64:
-        return np.fromiter(map(math.erf, x.tolist()), np.float64, x.size)
-    return erf(x)
-
-
 def _logistic(x: Array) -> Array:
-    e = np.exp(-np.abs(x))
+    e = elementary.exp(-np.abs(x))
     return np.asarray(np.where(x < 0, e, 1) / (1 + e))
 
 
@@ -66,20 +43,20 @@ def _logistic(x: Array) -> Array:
 BINARY = {"atan2", "pow"}
 
 REFERENCE: dict[str, Callable[..., Array]] = {
-    "atan": np.arctan,
-    "atan2": np.arctan2,
-    "cos": np.cos,
-    "erf": _erf,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "expm1": np.expm1,
+    "atan": elementary.atan,
+    "atan2": elementary.atan2,
+    "cos": elementary.cos,
+    "erf": elementary.erf,
+    "exp": elementary.exp,
+    "exp2": lambda x: elementary.power(np.full_like(x, 2), x),
+    "expm1": elementary.expm1,
     "floor": np.floor,
-    "log": np.log,
-    "log1p": np.log1p,
+    "log": elementary.log,
+    "log1p": elementary.log1p,
     "logistic": _logistic,
-    "pow": np.power,
-    "sin": np.sin,
+    "pow": elementary.power,
+    "sin": elementary.sin,
     "sqrt": np.sqrt,
-    "tan": np.tan,
-    "tanh": np.tanh,
+    "tan": elementary.tan,
+    "tanh": elementary.tanh,
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bringup.errors import CompileError
-from bringup.llvm.host.elf import undefined_symbols
+from bringup.llvm.host.elf import symbols_of
 from bringup.llvm.host.engine import Code, Engine, engine
 from bringup.llvm.objects import ObjectCache
 
@@ -126,8 +126,78 @@ def test_library_functions_are_found() -> None:
     assert call(engine().compile_native(text, ("f",)), -4) == 4
 
 
-def test_undefined_symbols_of_other_formats_are_unknown() -> None:
-    assert undefined_symbols(b"MZ....") == frozenset()
+def test_the_names_of_an_object() -> None:
+    text = (
+        "declare i64 @labs(i64)\n"
+        "define i64 @f(i64 %x) {\n %y = call i64 @labs(i64 %x)\n ret i64 %y\n}"
+    )
+    code = engine().compile_native(text, ("f",))
+    symbols = symbols_of(code.object)
+    assert symbols.undefined == {"labs"}
+    assert len([name for name in symbols.defined if name.startswith("f.")]) == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"MZ....", b"\x7fELF\x02\x01" + bytes(100), b"garbage" * 99])
+def test_garbage_with_a_right_checksum_is_compiled_again(tmp_path: Path, body: bytes) -> None:
+    objects = ObjectCache(tmp_path)
+    objects.put(Engine(objects).key(adder(7), ("f",), 2), body)
+    made = Engine(objects)
+    assert call(made.compile_native(adder(7), ("f",)), 1) == 8
+    assert made.compiled == 1
+    again = Engine(objects)
+    assert call(again.compile_native(adder(7), ("f",)), 1) == 8
+    assert again.compiled == 0
+
+
+def test_an_object_of_other_functions_is_compiled_again(tmp_path: Path) -> None:
+    objects = ObjectCache(tmp_path)
+    engine_ = Engine(objects)
+    other = engine_.compile_native(adder(1), ("f",)).object
+    objects.put(engine_.key(adder(2), ("f",), 2), other)
+    assert call(engine_.compile_native(adder(2), ("f",)), 1) == 3
+
+
+def test_no_damage_to_the_tables_of_an_object_ends_the_process(
+    python: Callable[..., object],
+) -> None:
+    """What passes the check is loaded in a child, whose death would be seen."""
+    python(f"""
+import os, random, struct
+from bringup.llvm.host.elf import symbols_of
+from bringup.llvm.host.engine import engine
+from bringup.llvm.host.engine import llvm
+
+good = engine().compile_native({adder(5)!r}, ("f",)).object
+table, = struct.unpack_from("<Q", good, 40)
+stride, rows = struct.unpack_from("<HH", good, 58)
+places = [*range(64), *range(table, table + stride * rows)]
+for row in range(rows):
+    _, kind, _, _, offset, size = struct.unpack_from("<IIQQQQ", good, table + row * stride)
+    if kind in (2, 3, 4):
+        places += range(offset, offset + size)
+draw = random.Random(0)
+loaded = 0
+for trial in range(600):
+    data = bytearray(good)
+    for _ in range(draw.choice((1, 1, 2, 3))):
+        data[draw.choice(places)] = draw.choice((0, 1, 2, 127, 128, 255, draw.randrange(256)))
+    try:
+        names = symbols_of(bytes(data))
+    except ValueError:
+        continue
+    if any(llvm.address_of_symbol(name) is None for name in names.undefined):
+        continue
+    loaded += 1
+    child = os.fork()
+    if not child:
+        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+        loader = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        loader.add_object_file(llvm.ObjectFileRef.from_data(bytes(data)))
+        loader.finalize_object()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, trial
+assert loaded > 100
+""")
 
 
 def test_threads_may_compile_at_once(tmp_path: Path) -> None:

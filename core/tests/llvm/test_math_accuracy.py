@@ -11,6 +11,7 @@ from accuracy import BINARY, REFERENCE, ulp_error
 from jit_helper import Array, Elementwise, elementwise
 
 from bringup.llvm.math import MATH
+from bringup.llvm.text import const
 
 UNARY = sorted(set(MATH) - BINARY)
 # Largest errors allowed, in ULPs; what was measured over all 2^32 floats is a little less.
@@ -175,6 +176,28 @@ def test_pow_f32() -> None:
 def test_pow_f64() -> None:
     error, what = worst("pow", *_power_operands(np.float64, 60_000), wide=np.longdouble, lanes=8)
     assert error <= LIMIT_64["pow"], what
+
+
+@needs_extended
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("exponent", "roundings"), [(0.5, 1), (-0.5, 2), (1.5, 2), (-1.5, 3)])
+def test_pow_of_constant_halves(exponent: float, roundings: int, dtype: Any) -> None:
+    """By a square root: each rounding is off by an ULP of the result at most, the last by half."""
+    bits = np.dtype(f"u{np.dtype(dtype).itemsize}").type
+    step = 4093 << (0 if dtype is np.float32 else 34)
+    patterns = np.arange(0, np.iinfo(bits).max, step, dtype=bits)
+    special = np.array([0.0, 1.0, np.inf, np.nan, np.finfo(dtype).tiny, 4.0], dtype)
+    x = np.concatenate([patterns.view(dtype), special, -special, _near(_edges(dtype), dtype, 20)])
+    power = elementwise(lambda b, x: MATH["pow"](b, x, const(x.type, exponent)), dtype, 4)
+    assert "llvm.sqrt" in str(power.module)
+    got, general = power(x), compiled("pow", np.dtype(dtype).name, 4)(x, np.full_like(x, exponent))
+    end = np.isnan(general) | np.isinf(general) | (general == 0)
+    np.testing.assert_array_equal(got[end], general[end])
+    np.testing.assert_array_equal(np.signbit(got)[end & (got == 0)], False)
+    with np.errstate(all="ignore"):
+        wide = x[~end].astype(np.longdouble)
+        error = ulp_error(got[~end], REFERENCE["pow"](wide, np.longdouble(exponent)))
+    assert error.max() <= roundings - 0.5
 
 
 def _angle_operands(dtype: Any, n: int) -> tuple[Array, Array]:

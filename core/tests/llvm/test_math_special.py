@@ -64,6 +64,19 @@ def test_exact_values_and_nan(name: str, dtype: Any) -> None:
     assert same_bits(got, want), (x, got, want)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", sorted(EXACT))
+def test_any_nan_gives_nan(name: str, dtype: Any) -> None:
+    """The low bits of a NaN are like those of a number that was rounded to an integer."""
+    width = np.dtype(dtype).itemsize * 8
+    unsigned = np.dtype(f"u{width // 8}").type
+    infinity = np.array(INF, dtype).view(unsigned)
+    low, sign = np.arange(1, 1024).astype(unsigned), unsigned(1) << unsigned(width - 1)
+    x = np.concatenate([infinity | low, infinity | low | sign]).view(dtype)
+    assert np.isnan(x).all()
+    assert np.isnan(elementwise(MATH[name], dtype, 4)(x)).all()
+
+
 def test_every_unary_function_has_exact_values() -> None:
     assert set(EXACT) == set(MATH) - BINARY
 

@@ -88,6 +88,80 @@ def test_a_failed_write_leaves_nothing_behind(
     assert not [p for p in cache.directory.rglob("*") if p.is_file()]
 
 
+@pytest.fixture
+def planted(cache: ObjectCache) -> Path:
+    """The file of an object that was kept."""
+    cache.put(KEY, b"code")
+    return the_file(cache)
+
+
+def test_every_level_is_made_for_its_user_alone(tmp_path: Path) -> None:
+    cache = ObjectCache(tmp_path / "home" / "cache" / "objects")
+    before = os.umask(0)
+    try:
+        cache.put(KEY, b"code")
+    finally:
+        os.umask(before)
+    path = the_file(cache)
+    assert path.stat().st_mode & 0o777 == 0o600
+    for folder in path.relative_to(tmp_path).parents[:-1]:
+        assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700, folder
+
+
+@pytest.mark.parametrize("level", ["file", "shard", "directory"])
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
+def test_what_others_can_write_is_not_read(
+    cache: ObjectCache, planted: Path, level: str, mode: int
+) -> None:
+    place = {"file": planted, "shard": planted.parent, "directory": cache.directory}[level]
+    place.chmod(mode)
+    assert cache.get(KEY) is None
+
+
+@pytest.mark.parametrize("level", ["file", "shard", "directory"])
+def test_what_is_of_another_user_is_not_read(
+    cache: ObjectCache, planted: Path, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {"file": planted, "shard": planted.parent, "directory": cache.directory}[level]
+    theirs = place.stat().st_ino
+    fstat = os.fstat
+
+    def of_another(handle: int) -> os.stat_result:
+        found = fstat(handle)
+        if found.st_ino != theirs:
+            return found
+        return os.stat_result((*found[:4], found.st_uid + 1, *found[5:]))
+
+    assert cache.get(KEY) == b"code"
+    monkeypatch.setattr(os, "fstat", of_another)
+    assert cache.get(KEY) is None
+
+
+def test_a_folder_that_others_could_write_is_closed_before_it_is_used(
+    cache: ObjectCache, planted: Path
+) -> None:
+    cache.directory.chmod(0o777)
+    planted.parent.chmod(0o775)
+    cache.put(KEY, b"code")
+    assert cache.get(KEY) == b"code"
+    assert cache.directory.stat().st_mode & 0o777 == 0o700
+    assert planted.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_links_are_not_followed(cache: ObjectCache, planted: Path, tmp_path: Path) -> None:
+    elsewhere = planted.rename(tmp_path / "elsewhere.o")
+    planted.symlink_to(elsewhere)
+    assert cache.get(KEY) is None
+
+
+def test_a_fifo_in_the_place_of_a_file_is_no_object(planted: Path, cache: ObjectCache) -> None:
+    planted.unlink()
+    os.mkfifo(planted)
+    assert cache.get(KEY) is None
+    cache.put(KEY, b"code")
+    assert cache.get(KEY) == b"code"
+
+
 def test_processes_share_it(cache: ObjectCache, python: Callable[..., object]) -> None:
     code = f"""
 import os

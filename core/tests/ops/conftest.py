@@ -425,12 +425,20 @@ def _scan(_row: OpDef, dtype: DType) -> Cases:
             yield (dtype[3], dtype[length, 3]), attrs
 
 
+def _call(_row: OpDef, dtype: DType) -> Cases:
+    with Builder() as b:
+        x, y = b.input(dtype[3]), b.input(dtype[3])
+        body = b.build([y, x])
+    yield (dtype[3], dtype[3]), {"body": body}
+
+
 CASES: dict[str, Callable[[OpDef, DType], Cases]] = {
     "select": _select,
     "convert": _convert,
     "bitcast": _convert,
     "concatenate": _concatenate,
     "scan": _scan,
+    "call": _call,
     "reduce": _reduce,
     "cumulative": _cumulative,
     "sort": _sort,

@@ -383,12 +383,6 @@ def test_functions_are_rounded_from_a_wider_one(kit, float_function: OpDef, dtyp
         assert kit.ulps(actual, wide, dtype).max() <= 0.5
 
 
-def test_erf_is_the_hosts(kit) -> None:
-    x = np.linspace(-6, 6, 500)
-    wanted = [math.erf(v) for v in x]
-    assert lookup("erf").reference(x).tolist() == wanted
-
-
 def test_references_raise_no_warnings(kit, float_function: OpDef) -> None:
     for dtype in (d for d in (f16, bf16, f32, i8, u64) if d in float_function.dtypes):
         for types, attrs in kit.cases(float_function, dtype):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -51,14 +52,12 @@ def sites(row: OpDef) -> Sites:
             yield ((2, n),) * 2, {}
         yield ((3, 2, 12),) * 2, {}
         yield ((0, 4),) * 2, {}
-    elif row.name in ("lu", "qr", "svd"):
-        flags = [a.name for a in row.attrs]
-        for shape in (*SIZES, *OBLONG, *LOOPING):
-            for flag in (False, True) if flags else (False,):
-                yield (shape,), dict.fromkeys(flags, flag)
     else:
-        for shape in (*SIZES, *LOOPING):
-            yield (shape,), {}
+        flags = [a.name for a in row.attrs]
+        oblong = OBLONG if row.name in ("lu", "qr", "svd") else ()
+        for shape in (*SIZES, *oblong, *LOOPING):
+            for chosen in product((True, False), repeat=len(flags)):
+                yield (shape,), dict(zip(flags, chosen, strict=True))
 
 
 def drawn(row: OpDef, shapes: Shapes, dtype: DType, seed: int) -> list[Array]:
@@ -113,6 +112,23 @@ def test_the_reference_and_its_decomposition_are_good(residual_row: OpDef, dtype
         assert_good(graph, arrays, evaluate(graph, arrays), dtype)
         whole = decompose(lambda instr: instr.op.kind.value != "composite").run(graph)
         assert_good(graph, arrays, evaluate(whole, arrays), dtype)
+
+
+@pytest.mark.parametrize("values", ["normal", "equal"])
+@pytest.mark.parametrize("dtype", [f32, f64], ids=str)
+@pytest.mark.parametrize("name", ["eigh", "svd"])
+def test_errors_of_rotations_do_not_add_up(name: str, dtype: DType, values: str) -> None:
+    """A loss with each rotation would grow with n; equal values would take rotations for ever."""
+    row, n = lookup(name), 64
+    rng = np.random.default_rng(n)
+    a = rng.normal(size=(n, n))
+    if values == "equal":
+        q, p = (np.linalg.qr(rng.normal(size=(n, n)))[0] for _ in range(2))
+        a = (q * np.repeat([3.0, 2.0, 1.0, -4.0], n // 4)) @ (q if name == "eigh" else p).T
+    array = (a + a.T if name == "eigh" else a).astype(dtype.numpy)
+    graph = instruction(row, [array], {}, dtype)
+    whole = decompose(lambda instr: instr.op.kind.value != "composite").run(graph)
+    assert_good(graph, [array], evaluate(whole, [array]), dtype)
 
 
 def test_decompositions_do_not_grow_with_the_size(residual_row: OpDef) -> None:

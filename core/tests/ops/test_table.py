@@ -212,18 +212,41 @@ def test_missing_and_unknown_attributes() -> None:
 
 
 def test_attr_kinds_are_known(any_row: OpDef) -> None:
-    known = {"int", "bool", "float", "str", "ints", "dtype", "type", "literal", "graph", "dims"}
+    known = {
+        "int",
+        "bool",
+        "float",
+        "str",
+        "ints",
+        "dtype",
+        "type",
+        "literal",
+        "graph",
+        "dims",
+        "rule",
+    }
     assert {attr.kind for attr in any_row.attrs} <= known
     assert all(isinstance(attr, Attr) for attr in any_row.attrs)
 
 
 def test_the_catalogue_tells_where_every_row_is_defined() -> None:
-    shown = "import sys; from bringup.ops.table import _TABLE as t; print(*t, sep=',')"
+    """Each topic is imported in a child of an interpreter that has defined no row yet."""
+    code = f"""
+import importlib, os, sys
+from bringup.ops.table import _TABLE
+assert not _TABLE
+for topic in {sorted(TOPICS)!r}:
+    if not os.fork():
+        importlib.import_module(f"bringup.ops.{{topic}}")
+        print(topic, *_TABLE)
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.wait()[1] == 0, topic
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lines = [line.split() for line in done.stdout.splitlines()]
+    defined = {topic: set(names) for topic, *names in lines}
+    assert set(defined) == set(TOPICS)
     for topic, names in TOPICS.items():
-        code = f"import bringup.ops.{topic}; {shown}"
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        )
-        defined = done.stdout.strip().split(",")
-        assert set(names) == {n for n in defined if MODULE_OF[n] == topic}
+        assert set(names) == {n for n in defined[topic] if MODULE_OF[n] == topic}
         assert topic not in MODULE_OF, "a module would hide the row of its name"

@@ -142,6 +142,6 @@ def test_only_elementwise_composites_are_pointwise() -> None:
 def test_every_trait_with_a_law_is_claimed_somewhere() -> None:
     claimed = {trait for _, trait in CLAIMS}
     assert claimed == set(LAWS)
-    # Those two are no laws of values.
-    assert set(Trait) == claimed | {Trait.EXPENSIVE, Trait.IN_PLACE}
+    # These are no laws of values.
+    assert set(Trait) == claimed | {Trait.EXPENSIVE, Trait.IN_PLACE, Trait.EFFECT}
     assert bool_ in lookup("and").dtypes

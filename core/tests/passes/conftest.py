@@ -93,6 +93,9 @@ def _caller(op: OpDef, default: TensorType) -> Callable[..., Any]:
 
 def _values(op: str, operands: tuple[Any, ...], default: TensorType) -> list[Value]:
     """Numbers become constants: bool if they are True or False, else like the other operands."""
+    if op == "dynamic_slice":
+        starts = [_splat(n, BY_NAME["i32"][()]) for n in operands[1:]]
+        operands = (operands[0], *starts)
     if op == "case" and isinstance(operands[0], int):
         operands = (_splat(operands[0], BY_NAME["i32"][()]), *operands[1:])
     like = next((v.type for v in operands if isinstance(v, Value)), default)

@@ -91,6 +91,12 @@ def test_a_dump_folder_is_safe_for_the_file_system(parse: Parse, tmp_path: Path)
     assert names == ["_lambda_.._x", "mine"]
 
 
+def test_a_graph_of_a_long_name_is_dumped(parse: Parse, tmp_path: Path) -> None:
+    run_pipeline(parse(TEXT), [], context=PassContext(dump=tmp_path, name="name" * 1000))
+    (folder,) = tmp_path.iterdir()
+    assert folder.name.startswith("namename")
+
+
 def test_timings_and_the_log(parse: Parse, caplog: pytest.LogCaptureFixture) -> None:
     times: list[tuple[str, float]] = []
     context = PassContext(record=lambda name, seconds: times.append((name, seconds)))

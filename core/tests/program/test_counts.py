@@ -440,3 +440,19 @@ def test_two_outputs_never_share_one_donated_input() -> None:
     assert len(made.program.aliases) == 1
     both = lower(lambda x, y: (x + y, x * y), f32[N], f32[N], donated=[0, 1])
     assert sorted(i for _, i in both.program.aliases) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin",
+     "acos", "atan", "asinh", "acosh", "atanh"],
+)  # fmt: skip
+def test_a_complex_function_is_one_kernel(name: str) -> None:
+    part = f32[R, C]
+    fn = getattr(bu, name)
+    cost = lower(lambda a, b: tuple(parts(fn(bu.complex(a, b)))), part, part).cost()
+    assert cost.kernels == 1
+
+
+def parts(z: Any) -> tuple[Any, Any]:
+    return bu.real(z), bu.imag(z)

@@ -62,9 +62,13 @@ CASES: dict[str, Case] = {
     "norm of groups": (lambda x, g, b: nn.group_norm(x, 2, g, b), (X, C, C), 1),
     "norm of features": (nn.instance_norm, (X, C, C), 1),
     "norm by root": (nn.rms_norm, (f32[32, 64], f32[64]), 1),
-    "norm after training": (nn.batch_norm, (X, C, C, C, C), 1),
+    "norm after training": (
+        lambda x, m, v, g, b: nn.batch_norm(x, g, b, mean=m, var=v), (X, C, C, C, C), 1
+    ),
     # A row for each feature, then everything once more.
-    "norm in training": (nn.batch_norm_train, (X, C, C, C, C), 2),
+    "norm in training": (
+        lambda x, m, v, g, b: nn.batch_norm_train(x, g, b, mean=m, var=v), (X, C, C, C, C), 2
+    ),
     "norm of groups, gradient": (
         squared(lambda x, g, b: nn.group_norm(x, 2, g, b)), (X, C, C), 2
     ),

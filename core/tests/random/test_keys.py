@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.errors import ConversionError, OpTypeError
+from bringup.errors import ArrayIndexError, ConversionError, OpTypeError
 
 IMPLS = ("threefry2x32", "philox4x32")
 
@@ -70,6 +70,55 @@ def test_fold_in_takes_ints_and_arrays() -> None:
     assert words(bu.jit(bu.random.fold_in)(key, bu.asarray(10, dtype=bu.uint32))) == wanted
     assert words(bu.jit(lambda k: bu.random.fold_in(k, 10))(key)) == wanted
     assert words(bu.random.fold_in(key, 10 + 2**32)) != wanted
+
+
+SEEDS = (0, 1, 42, 2**32 - 1, 2**63 + 5, -1, -(2**63))
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_keys_made_on_the_host_have_the_bits_of_those_made_by_programs(impl: str) -> None:
+    split = bu.jit(lambda k: bu.random.split(k, (2, 3)))
+    fold = {data: bu.jit(lambda k, d=data: bu.random.fold_in(k, d)) for data in (0, 7, 2**40 + 3)}
+    for seed in SEEDS:
+        key = bu.random.key(seed, impl=impl)
+        assert words(bu.random.split(key, (2, 3))) == words(split(key))
+        assert words(bu.random.split(key, 6)[4]) == words(split(key)[1, 1])
+        for data, made in fold.items():
+            assert words(bu.random.fold_in(key, data)) == words(made(key))
+            assert words(bu.random.fold_in(key, data)) == words(
+                bu.random.fold_in(key, bu.asarray(data))
+            )
+
+
+def test_a_chain_of_splits_has_the_bits_of_one_program() -> None:
+    def last(key: bu.random.Key) -> bu.Array:
+        for _ in range(20):
+            key, sub = bu.random.split(key)
+        return sub.data
+
+    key = bu.random.key(5)
+    assert last(key).tolist() == bu.jit(last)(key).tolist()
+
+
+def test_keys_on_the_host_stay_in_step_with_their_arrays() -> None:
+    keys = bu.random.split(bu.random.key(9), (3, 2))
+    for index in (0, -1, (1, 0), (slice(1), 1), (..., 0), slice(None, None, -1), (None, 2)):
+        picked = keys[index]
+        last = index if isinstance(index, tuple) else (index,)
+        assert (
+            words(picked)
+            == keys.data[(*last, slice(None)) if ... in last else (*last, ...)].tolist()
+        )
+        if not picked.shape:
+            assert words(bu.random.split(picked)) == words(
+                bu.random.split(bu.random.Key(bu.asarray(np.asarray(picked.data))))
+            )
+    moved = bu.tree.tree_map(lambda data: data + 1, keys[0, 0])
+    assert words(bu.random.split(moved)) != words(bu.random.split(keys[0, 0]))
+    with pytest.raises(ArrayIndexError):
+        keys[3]
+    with pytest.raises(OpTypeError, match="one key cannot be indexed"):
+        keys[0, 0][0]
 
 
 def test_keys_are_values() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import bringup as bu
 from bringup.api import quantiles
+from bringup.ops import _elementary as elementary
 
 Array = np.ndarray[Any, Any]
 KINDS = [np.float32, np.float64]
@@ -30,7 +31,10 @@ def test_logarithm(kind: Any) -> None:
     x = np.exp(RNG.uniform(-80, 80, N)).astype(kind)
     near = (1 + RNG.uniform(-0.3, 0.4, N)).astype(kind)
     for values in (x, near, np.array([np.finfo(kind).tiny, np.finfo(kind).max, 0.5, 2], kind)):
-        assert ulps(quantiles.log(bu.asarray(values)), np.log(values.astype(np.longdouble))) <= 1
+        assert (
+            ulps(quantiles.log(bu.asarray(values)), elementary.log(values.astype(np.longdouble)))
+            <= 1
+        )
     assert np.asarray(quantiles.log(bu.asarray(np.ones(1, kind)))).tolist() == [0.0]
 
 
@@ -40,7 +44,7 @@ def test_logarithm_next_to_one(kind: Any) -> None:
     below = (1 - above.astype(np.longdouble)).astype(kind)
     keep = below > 0
     above, below = above[keep], below[keep]
-    wanted = np.log1p(-above.astype(np.longdouble))
+    wanted = elementary.log1p(-above.astype(np.longdouble))
     # Where 1 - above is rounded, its own digits count.
     near = above < 0.4
     got = np.asarray(quantiles.log(bu.asarray(below), bu.asarray(above)))
@@ -51,7 +55,7 @@ def test_logarithm_next_to_one(kind: Any) -> None:
 def test_exponential(kind: Any) -> None:
     top = math.log(float(np.finfo(kind).max))
     x = RNG.uniform(-0.98 * top, top, N).astype(kind)
-    assert ulps(quantiles.exp(bu.asarray(x)), np.exp(x.astype(np.longdouble))) <= 1
+    assert ulps(quantiles.exp(bu.asarray(x)), elementary.exp(x.astype(np.longdouble))) <= 1
     ends = np.array([-np.inf, -1e30, -2.5 * top, 0.0, -0.0, 1.1 * top, np.inf, np.nan], kind)
     got = np.asarray(quantiles.exp(bu.asarray(ends)))
     assert got[:-1].tolist() == [0, 0, 0, 1, 1, np.inf, np.inf]

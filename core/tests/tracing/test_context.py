@@ -68,4 +68,4 @@ def test_a_leaked_value_is_told_where_it_was_made() -> None:
     text = str(caught.value)
     assert "an array of type f32[2] was used outside the traced function" in text
     assert "test_context.py" in text
-    assert "by exp while 'f' was traced" in text
+    assert " while 'f' was traced" in text

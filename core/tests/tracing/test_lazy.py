@@ -11,7 +11,20 @@ from bringup.errors import OpTypeError
 from bringup.graph import Literal
 from bringup.ops import lookup
 from bringup.ops.evaluate import evaluate
-from bringup.tracing.lazy import Leaf, Node, Scalar, Source, collect, count, record
+from bringup.tracing.lazy import (
+    MAX_JOINED,
+    MAX_PENDING,
+    REPEATED_PENDING,
+    Leaf,
+    Node,
+    Scalar,
+    Source,
+    collect,
+    count,
+    groups,
+    overdue,
+    record,
+)
 
 
 class Shown:
@@ -84,6 +97,102 @@ def test_values_alive_on_the_way_become_outputs() -> None:
     assert collect([b]).outputs == [b]
 
 
+def show(node: Node) -> Shown:
+    shown = Shown()
+    node.array = weakref.ref(shown)
+    return shown
+
+
+def test_what_waits_for_an_intermediate_that_nobody_holds_is_computed_with_it() -> None:
+    intermediate = op("exp", leaf(2))
+    asked, waiting = op("neg", intermediate), op("abs", op("floor", intermediate))
+    held = show(waiting)
+    batch = collect([asked])
+    assert batch.joined
+    assert batch.outputs == [asked, waiting]
+    assert [n.call.op.name for n in batch.nodes] == ["exp", "neg", "floor", "abs"]
+    assert collect([asked], joined=False).outputs == [asked]
+    del held
+    assert collect([asked]).outputs == [asked], "nobody would compute it again"
+
+
+def test_what_reads_a_value_that_is_held_waits() -> None:
+    kept = op("exp", leaf(2))
+    asked, waiting = op("neg", kept), op("abs", kept)
+    held = [show(kept), show(waiting)]
+    batch = collect([asked])
+    assert not batch.joined
+    assert batch.outputs == [asked, kept]
+    assert len(held) == 2
+
+
+def test_joining_goes_on_with_what_joined() -> None:
+    first, second = op("exp", leaf(2)), op("log", leaf(2))
+    middle, last = op("add", first, second), op("neg", second)
+    held = [show(middle), show(last)]
+    assert collect([op("neg", first)]).outputs[1:] == [middle, last]
+    assert len(held) == 2
+
+
+def test_too_much_to_join_makes_the_intermediate_an_output() -> None:
+    intermediate = op("exp", leaf(2))
+    asked = op("neg", intermediate)
+    waiting = [op("add", intermediate, leaf(2)) for _ in range(MAX_JOINED + 1)]
+    held = [show(node) for node in waiting]
+    batch = collect([asked])
+    assert batch.outputs == [asked, intermediate]
+    assert not batch.joined
+    assert len(batch.nodes) == 2
+    del held[0]
+    assert len(collect([asked]).outputs) == MAX_JOINED + 1
+
+
+def test_readers_that_died_are_forgotten() -> None:
+    node = op("exp", leaf(2))
+    for _ in range(1000):
+        op("neg", node)
+    assert len(node.readers) <= 16
+    alive = [op("neg", node) for _ in range(40)]
+    assert len([r for r in node.readers if r() is not None]) == len(alive)
+
+
+def test_a_chain_is_cut_at_a_bound_and_then_at_the_same_place() -> None:
+    node: Source = leaf(3)
+    for number in range(1, MAX_PENDING + 1):
+        node = op("neg", node)
+        assert not overdue(node), number
+    last = op("neg", node)
+    assert overdue(last)
+    assert groups(last) == [[node]]
+    assert isinstance(node, Node)
+    node.resolve("buffer")
+    last.weight = 1
+    for _ in range(REPEATED_PENDING - 1):
+        last = op("neg", last)
+        assert not overdue(last)
+    assert overdue(op("neg", last))
+
+
+def test_shared_operands_count_once() -> None:
+    node: Source = leaf(5)
+    for _ in range(MAX_PENDING - 1):
+        node = op("add", node, node)
+    assert isinstance(node, Node)
+    assert not overdue(node)
+
+
+def test_operands_of_one_that_reads_many_are_computed_in_groups() -> None:
+    parts = [op("exp", op("neg", leaf(2))) for _ in range(MAX_PENDING)]
+    views = [op("reshape", leaf(1, 2), shape=(2,)) for _ in range(10)]
+    many = op("concatenate", *parts, *views, dim=0)
+    assert overdue(many)
+    found = groups(many)
+    assert [len(group) for group in found] == [MAX_PENDING // 2, MAX_PENDING // 2]
+    assert [node for group in found for node in group] == parts, "views of what exists wait"
+    structures = {collect(group).structure for group in found}
+    assert len(structures) == 1
+
+
 def test_the_graph_computes_what_was_recorded() -> None:
     x, y = leaf(2), leaf(2)
     total = op("add", op("mul", x, scalar(3, 2)), op("mul", y, scalar(3, 2)))
@@ -93,7 +202,7 @@ def test_the_graph_computes_what_was_recorded() -> None:
     results = evaluate(graph, inputs)
     assert [r.tolist() for r in results] == [99.0, [33.0, 66.0]]
     assert sum(i.op.name == "constant" for i in graph.instrs) == 1
-    general = batch.graph(scalars_as_inputs=True)
+    general = batch.graph(range(len(batch.scalars)))
     assert not any(i.op.name == "constant" for i in general.instrs)
     more = evaluate(general, [*inputs, np.float32(2), np.float32(0)])
     assert [r.tolist() for r in more] == [6.0, [2.0, 4.0]]

@@ -7,7 +7,16 @@ from typing import Any, NamedTuple
 import pytest
 
 from bringup.errors import ConversionError
-from bringup.tracing.pytree import LEAF, Static, TreeDef, flatten, register, tree_map, unflatten
+from bringup.tracing.pytree import (
+    LEAF,
+    MAX_DEPTH,
+    Static,
+    TreeDef,
+    flatten,
+    register,
+    tree_map,
+    unflatten,
+)
 
 
 class Pair(NamedTuple):
@@ -167,3 +176,25 @@ def test_a_class_met_as_a_leaf_may_become_a_container() -> None:
         lambda _, c: Couple(*c),
     )
     assert flatten(Couple(1, 2))[0] == [1, 2]
+
+
+def test_what_is_nested_too_deeply_is_refused() -> None:
+    def nested(levels: int) -> list[Any]:
+        tree: list[Any] = [1]
+        for _ in range(levels - 1):
+            tree = [tree]
+        return tree
+
+    for levels in (100, MAX_DEPTH - 1):
+        (leaf,), treedef = flatten(nested(levels))
+        assert leaf == 1
+        assert treedef == flatten(nested(levels))[1]
+        assert hash(treedef) == hash(flatten(nested(levels))[1])
+        assert repr(treedef).count("[") == levels
+    for levels in (MAX_DEPTH, 3000):
+        with pytest.raises(ConversionError, match="more than 200 levels deep"):
+            flatten(nested(levels))
+    itself: list[Any] = [1.0]
+    itself.append(itself)
+    with pytest.raises(ConversionError, match="or holds itself"):
+        tree_map(lambda v: v, itself)

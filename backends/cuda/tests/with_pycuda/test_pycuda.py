@@ -197,7 +197,7 @@ def test_devices_are_listed_with_what_is_missing(
         env={**os.environ, variable: value}, capture_output=True, text=True, check=True,
         timeout=120,
     )  # fmt: skip
-    found = {row["name"]: row for row in json.loads(done.stdout)}
+    found = {row["name"]: row for row in json.loads(done.stdout)["devices"]}
     assert found["cuda"]["state"] == state
     assert reason in found["cuda"]["reason"]
 

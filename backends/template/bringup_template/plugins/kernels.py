@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bringup.backend import Backend, Handshake, hookimpl
-from bringup_template.kernels_device import KernelsTemplate
 from bringup_template.plugins.common import HANDSHAKE, KernelsBackend
 
 
@@ -15,5 +14,5 @@ def bringup_handshake() -> Handshake:
 
 @hookimpl
 def bringup_backend() -> Backend:
-    """Touches no device."""
-    return KernelsBackend("template-kernels", KernelsTemplate)
+    """Touches no device, and imports no driver."""
+    return KernelsBackend("template-kernels", "bringup_template.kernels_device:KernelsTemplate")

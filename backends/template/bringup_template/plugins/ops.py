@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bringup.backend import Backend, Handshake, hookimpl
-from bringup_template.ops_device import OpsTemplate
 from bringup_template.plugins.common import HANDSHAKE, TemplateBackend
 
 
@@ -15,5 +14,5 @@ def bringup_handshake() -> Handshake:
 
 @hookimpl
 def bringup_backend() -> Backend:
-    """Touches no device."""
-    return TemplateBackend("template-ops", OpsTemplate)
+    """Touches no device, and imports no driver."""
+    return TemplateBackend("template-ops", "bringup_template.ops_device:OpsTemplate")

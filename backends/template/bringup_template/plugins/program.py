@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bringup.backend import Backend, Handshake, hookimpl
 from bringup_template.plugins.common import HANDSHAKE, KernelsBackend
-from bringup_template.program_device import ProgramTemplate
 
 
 @hookimpl
@@ -15,5 +14,5 @@ def bringup_handshake() -> Handshake:
 
 @hookimpl
 def bringup_backend() -> Backend:
-    """Touches no device."""
-    return KernelsBackend("template-program", ProgramTemplate)
+    """Touches no device, and imports no driver."""
+    return KernelsBackend("template-program", "bringup_template.program_device:ProgramTemplate")

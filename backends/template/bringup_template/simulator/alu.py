@@ -155,8 +155,9 @@ def _precise(function: Callable[..., Any]) -> Callable[..., Vector]:
 
 
 def _rounded(a: Vector, target: np.dtype[Any]) -> Vector:
-    """Round once; the way ml_dtypes takes to bf16, through f32, rounds twice."""
-    if target != DTYPES["bf16"] or a.dtype.itemsize < 4 or a.dtype == np.float32:
+    """Round once; the way ml_dtypes takes to its types, through f32, rounds twice."""
+    through_f32 = target in (DTYPES["bf16"], *(DTYPES[name] for name in _STORAGE_ONLY))
+    if not through_f32 or a.dtype.itemsize < 4 or a.dtype == np.float32:
         return a.astype(target)
     if a.dtype.kind in "iu" and a.dtype.itemsize == 8:
         # f64 cannot hold all 64 bits: one bit says whether any of the low twelve is set.

@@ -19,7 +19,7 @@ from bringup_conformance.reporting.html.markup import Child, Markup, join, tag
 from bringup_conformance.reporting.roots import Root, graph_of, kernel_ops, undone
 
 #: Failures that are shown whole, and those of them that are open at first; the others are named.
-MOST_WHOLE, MOST_OPEN = 40, 3
+MOST_WHOLE, MOST_OPEN = 40, 1
 # Of each cause, before the reader asks for more.
 _AT_ONCE = 4
 # Elements whose errors make a histogram.
@@ -79,6 +79,8 @@ def _failure(n: int, failure: Plain, file: str | None, opened: bool) -> Markup:
         tag("span", what["kind"], class_="chip"),
         " ",
         tag("span", what["what"].split("\n", maxsplit=1)[0][:300], class_="what"),
+        " ",
+        tag("a", "#", href=f"#failure-{n}", class_="permalink", title="A link to this failure"),
     )
     words = (
         _facts(failure, graph),
@@ -128,17 +130,19 @@ def _mismatches(found: Sequence[Mapping[str, Any]]) -> Markup | None:
     if not found:
         return None
     exact = all(m["low"] == m["high"] for m in found)
+    operands = any(m.get("operands") for m in found)
     rows = (
         tag(
             "tr",
             tag("th", f"{m['output']}[{', '.join(map(str, m['index']))}]", scope="row"),
             tag("td", m["actual"], class_="number bad"),
             tag("td", m["expected"], class_="number"),
+            tag("td", ", ".join(m.get("operands", ()))) if operands else None,
             None if exact else tag("td", f"{m['low']} … {m['high']}", class_="number"),
         )
         for m in found
     )
-    names = ("is", "not") if exact else ("is", "not", "allowed")
+    names = ["is", "not"] + ["of"] * operands + ["allowed"] * (not exact)
     titles = (("output", None), *((name, "number") for name in names))
     heads = (tag("th", name, scope="col", class_=look) for name, look in titles)
     head = tag("thead", tag("tr", heads))
@@ -170,8 +174,9 @@ def _data(case: Plain) -> Markup | None:
 def _commands(file: str | None, verbs: Sequence[str]) -> Markup | None:
     if not file:
         return None
-    lines = "\n".join(f"conformance {verb} {shlex.quote(PurePath(file).name)}" for verb in verbs)
-    return join((tag("h4", "In the report's folder"), code(lines, class_="command")))
+    name = shlex.quote(PurePath(file).name)
+    lines = (code(f"conformance {verb} {name}", class_="command") for verb in verbs)
+    return join((tag("h4", "In the report's folder"), lines))
 
 
 def _cut(text: str) -> str:
@@ -230,6 +235,6 @@ def _guilty(failure: Plain) -> Markup | None:
         text = cause.get(key, "")
         if text and text not in seen:
             seen.add(text)
-            blocks.append(_block(title, code(_cut(text))))
+            blocks.append(tag("details", tag("summary", title), code(_cut(text))))
     title = f"Guilty: {cause['kind']} {cause['name']}".strip()
     return tag("details", tag("summary", title), blocks, open=True)

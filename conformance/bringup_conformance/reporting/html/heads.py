@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,7 +42,10 @@ def head(document: Document) -> Markup:
         ("run", views.scope(whole)),
         ("unsupported", f"{whole['unsupported']:,}"),
         *views.costs(whole),
+        ("date", whole.get("date", "")),
+        ("command", shlex.join(whole.get("command", ()))),
         ("suite", whole["suite"]),
+        ("notes", "; ".join(whole.get("notes", ()))),
     ]
     return tag(
         "header",
@@ -142,6 +146,7 @@ def environment(document: Document) -> Markup | None:
         return None
     names = ("suite", "python", "numpy", "platform", "product")
     facts = [(name, str(env.get(name, ""))) for name in names]
+    facts += [(str(key), str(value)) for key, value in env.get("plugin", {}).items()]
     facts += [(str(key), str(value)) for key, value in env.get("details", {}).items()]
     declared = {k: v for k, v in env.get("capabilities", {}).items() if k not in _SHOWN}
     text = json.dumps(declared, indent=2, ensure_ascii=False)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import TypeAlias
 
+from bringup_conformance.reporting.plain import visible
+
 #: Elements that have no end tag in HTML.
 _EMPTY = frozenset({"meta", "br", "hr"})
 
@@ -45,7 +47,7 @@ def _child(child: Child) -> str:
     if isinstance(child, Markup):
         return child
     if isinstance(child, str | int):
-        return escape(str(child))
+        return escape(visible(str(child)))
     return join(child)
 
 
@@ -56,4 +58,4 @@ def _attribute(key: str, value: str | float | bool | None) -> str:
     if value is True:
         return f" {name}"
     text = f"{value:.5g}" if isinstance(value, float) else str(value)
-    return f' {name}="{escape(text)}"'
+    return f' {name}="{escape(visible(text))}"'

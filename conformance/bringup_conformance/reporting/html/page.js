@@ -39,6 +39,46 @@ for (const table of document.querySelectorAll(".matrix")) {
   });
 }
 
+// Rows of ops by name and dtype, and those that fail; tables without any row go too.
+const matrices = document.querySelector(".matrices");
+if (matrices) {
+  const form = document.createElement("form");
+  form.className = "filter";
+  form.setAttribute("role", "search");
+  form.innerHTML = '<label>Ops <input type="search" placeholder="name, or name and dtype: exp f16"></label>' +
+    '<label><input type="checkbox"> only with failures</label><span aria-live="polite"></span>';
+  const [text, failing] = form.querySelectorAll("input"), count = form.querySelector("span");
+  const rows = [...matrices.querySelectorAll("tbody tr")];
+  const filter = () => {
+    const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let left = 0;
+    for (const row of rows) {
+      const told = [...row.querySelectorAll("td.cell:not(.absent)")].map((cell) => cell.title);
+      const here = row.cells[0].textContent.toLowerCase();
+      const named = (words[0] === undefined || here.includes(words[0])) &&
+        words.slice(1).every((word) => told.some((each) => each.startsWith(`${here} ${word}`)));
+      row.hidden = !named || (failing.checked && !row.querySelector(".cell.fail"));
+      left += !row.hidden;
+    }
+    for (const each of matrices.children) each.hidden = !each.querySelector("tbody tr:not([hidden])");
+    count.textContent = left === rows.length ? "" : `${left} of ${rows.length}`;
+  };
+  form.addEventListener("input", filter);
+  form.addEventListener("submit", (e) => e.preventDefault());
+  matrices.before(form);
+}
+
+// n and p go to the next and the previous failure.
+const failures = [...document.querySelectorAll("details.failure")];
+let current = -1;
+addEventListener("keydown", (e) => {
+  const step = { n: 1, p: -1 }[e.key];
+  if (!step || !failures.length || e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input")) return;
+  current = Math.min(Math.max(current + step, 0), failures.length - 1);
+  location.hash = failures[current].id;
+  failures[current].querySelector("summary").focus();
+});
+
 if (navigator.clipboard) {
   for (const block of document.querySelectorAll("pre.command")) {
     const text = block.textContent, button = document.createElement("button");

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
+from bringup.ops.table import find
 from bringup_conformance.reporting import views
 from bringup_conformance.reporting.documents import Document
 from bringup_conformance.reporting.html.heads import scrolled
@@ -12,14 +13,21 @@ from bringup_conformance.reporting.html.markup import Markup, join, tag
 from bringup_conformance.reporting.views import Cell, Row
 from bringup_conformance.rules import by_id
 
-_SIGNS = {"ok": "✓", "FAIL": "✗", "no": "–", "": ""}
-_LOOKS = {"ok": "ok", "FAIL": "fail", "no": "no", "": "none"}
+_SIGNS = {"ok": "✓", "FAIL": "✗", "no": "–", "": "", "absent": ""}
+_LOOKS = {"ok": "ok", "FAIL": "fail", "no": "no", "": "none", "absent": "absent"}
 _LEGEND = (
     ("ok", "passes"),
     ("FAIL", "fails"),
     ("no", "unsupported"),
     ("", "not tested"),
+    ("absent", "no dtype of the op"),
 )
+_COUNTS = {
+    "passed": "Cases and checks that passed",
+    "failed": "Cases and checks that failed",
+    "of bound": "The worst error as a share of what is allowed",
+    "ULP": "The worst error in units in the last place of the result's dtype",
+}
 
 
 def matrix(document: Document) -> Markup:
@@ -43,7 +51,7 @@ def matrix(document: Document) -> Markup:
     names = views.columns(row for _, rows in kinds for row in rows)
     found = [_kind(kind, rows, names, first) for kind, rows in kinds]
     facts = tag("p", class_="cell-facts", id="cell-facts", aria_live="polite")
-    return join((legend, hint, found, facts))
+    return join((legend, hint, tag("div", found, class_="matrices"), facts))
 
 
 def _first_failures(document: Document) -> dict[tuple[str, str], int]:
@@ -59,8 +67,10 @@ def _kind(
 ) -> Markup:
     corner = tag("th", "area" if kind == views.CONTRACT else "op", scope="col")
     heads = (tag("th", tag("span", name or "any"), scope="col", class_="dtype") for name in names)
-    titles = ("passed", "failed", "of bound", "ULP")
-    counts = (tag("th", name, scope="col", class_="number") for name in titles)
+    counts = (
+        tag("th", name, scope="col", class_="number", title=meaning)
+        for name, meaning in _COUNTS.items()
+    )
     body = (_row(row, names, first) for row in rows)
     bad = sum(row.total.failed > 0 for row in rows)
     caption = f"{kind}: {len(rows)}" + (f", {bad} with failures" if bad else "")
@@ -89,14 +99,17 @@ def _row(row: Row, names: Sequence[str], first: Mapping[tuple[str, str], int]) -
 
 def _cell(row: Row, name: str, failure: int | None) -> Markup:
     cell = row.cells.get(name, Cell())
-    sign = _SIGNS[cell.state]
+    op = find(row.op)
+    taken = op is None or not name or name in {dtype.name for dtype in op.dtypes}
+    state = cell.state or ("" if taken else "absent")
+    sign = _SIGNS[state]
     link = failure is not None and cell.state == "FAIL"
     part = f"--part:{100 * min(cell.tally.ratio, 1):.0f}%" if cell.tally.ratio else None
     return tag(
         "td",
         tag("a", sign, href=f"#failure-{failure}", tabindex=-1) if link else sign,
-        class_=f"cell {_LOOKS[cell.state]}",
-        title=_told(row.op, name, cell),
+        class_=f"cell {_LOOKS[state]}",
+        title=_told(row.op, name, cell) if taken else f"{row.op} takes no {name}",
         style=part,
     )
 

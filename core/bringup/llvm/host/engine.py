@@ -14,8 +14,10 @@ from pathlib import Path
 import llvmlite.binding as llvm
 from platformdirs import user_cache_dir
 
+from bringup import config
 from bringup.errors import CompileError
-from bringup.llvm.host.elf import undefined_symbols
+from bringup.llvm.host.elf import symbols_of
+from bringup.llvm.host.machine import host_cpu, host_features, require_runnable
 from bringup.llvm.objects import ObjectCache
 from bringup.records import record
 from bringup.version import VERSION
@@ -97,13 +99,14 @@ class _Segment:
 class Engine:
     """Compiles for the host and loads; safe to call from several threads.
 
-    objects: the cache on disk, or None for none.  level: of LLVM's code generator, 0 to 3.
+    objects: the cache on disk, or None for none.  level: of LLVM's code generator, 0 to 3; None for
+    what ``BRINGUP_OPT`` says.
     """
 
-    def __init__(self, objects: ObjectCache | None, level: int = 2) -> None:
+    def __init__(self, objects: ObjectCache | None, level: int | None = None) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        self.level = level
+        self.level = config.level("BRINGUP_OPT") if level is None else level
         self.objects = objects
         #: Objects compiled by this engine, not counting those found on disk.
         self.compiled = 0
@@ -123,7 +126,11 @@ class Engine:
         )
 
     def warm_up(self) -> None:
-        """Let LLVM set itself up on another thread, while the first program is still in Python."""
+        """Let LLVM set itself up on another thread, while the first program is still in Python.
+
+        Raises UnsupportedError if ``BRINGUP_CPU`` names a CPU whose code cannot run here.
+        """
+        require_runnable()
         self._warming = threading.Thread(target=self._compile_first, name="bringup-warm-up")
         self._warming.start()
 
@@ -150,8 +157,9 @@ class Engine:
 
         exports: the functions whose addresses are wanted.  They are renamed on the way, so equal
         names in different texts do not clash.  level: instead of the engine's.
-        Raises CompileError with LLVM's message and the text.
+        Raises CompileError with LLVM's message and the text, UnsupportedError as `warm_up`.
         """
+        require_runnable()
         level = self.level if level is None else level
         warming = self._warming
         if warming is not None:
@@ -165,11 +173,14 @@ class Engine:
             if found is not None:
                 return found
             data = None if self.objects is None else self.objects.get(key)
-            if data is None:
+            needed = None if data is None else _undefined(data, key, exports)
+            if data is None or needed is None:
                 data = self._compile(_text(text), key, exports, level)
+                needed = _undefined(data, key, exports)
+                assert needed is not None
                 if self.objects is not None:
                     self.objects.put(key, data)
-            code = self._load(key, data, exports, text)
+            code = self._load(key, data, exports, needed, text)
             self._loaded[key] = code
             return code
 
@@ -202,8 +213,16 @@ class Engine:
         self.compiled += 1
         return data
 
-    def _load(self, key: str, data: bytes, exports: Sequence[str], text: str | Deferred) -> Code:
-        unknown = [n for n in undefined_symbols(data) if llvm.address_of_symbol(n) is None]
+    def _load(
+        self,
+        key: str,
+        data: bytes,
+        exports: Sequence[str],
+        needed: frozenset[str],
+        text: str | Deferred,
+    ) -> Code:
+        # LLVM's loader ends the process over a missing symbol.
+        unknown = [n for n in needed if llvm.address_of_symbol(n) is None]
         if unknown:
             names = ", ".join(sorted(unknown))
             raise CompileError(
@@ -212,6 +231,20 @@ class Engine:
         if self._segment is None or len(self._segment.loaded) >= _SEGMENT:
             self._segment = _Segment(self._new_machine(self.level), self._dead)
         return Code(self._segment.load(key, data, exports), self._segment, data)
+
+
+def _undefined(data: bytes, key: str, exports: Sequence[str]) -> frozenset[str] | None:
+    """Names that an object needs from outside, unknown where objects are no ELF files; None for one
+    that LLVM's loader must not be given.
+    """
+    if llvm.get_object_format() != "ELF":
+        return frozenset()
+    try:
+        symbols = symbols_of(data)
+    except ValueError:
+        return None
+    wanted = {_unique(name, key) for name in exports}
+    return symbols.undefined if symbols.defined >= wanted else None
 
 
 def _text(text: str | Deferred) -> str:
@@ -253,18 +286,6 @@ def _rename(module: llvm.ModuleRef, key: str, exports: Sequence[str]) -> None:
 
 def _unique(name: str, key: str) -> str:
     return f"{name}.{key[:24]}"
-
-
-@cache
-def host_cpu() -> str:
-    """LLVM's name of this CPU."""
-    return str(llvm.get_host_cpu_name())
-
-
-@cache
-def host_features() -> str:
-    """The host's instruction-set extensions in LLVM's form: ``+avx2,-sse4a``."""
-    return str(llvm.get_host_cpu_features().flatten())
 
 
 @cache

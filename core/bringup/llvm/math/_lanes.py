@@ -125,9 +125,11 @@ class Lanes:
             total = self.fma(total, x, self.c(c))
         return total
 
-    def round(self, x: Val, scale: float) -> tuple[Val, Val]:
-        """The integer n nearest to ``x * scale``: as a float, and as bits whose low end is n."""
-        shifter = self.c(self.format.shifter)
+    def round(self, x: Val, scale: float, more: int = 0) -> tuple[Val, Val]:
+        """The integer n nearest to ``x * scale``: as a float, and as bits whose low end is
+        ``n + more``, for an even number that is small beside the shifter.
+        """
+        shifter = self.c(self.format.shifter + more)
         shifted = self.fma(x, self.c(scale), shifter)
         return self.sub(shifted, shifter), self.bits(shifted)
 

@@ -48,19 +48,23 @@ _EXP2_64 = (
     4.4339929391038326e-10,
 )
 
-# Below these, results (or 2^n on the way to them) may be subnormal.
-_SUBNORMAL_FROM = (-86.5, -707.5)
-_SUBNORMAL_FROM_2 = (-125.0, -1021.0)
-# Scaling goes through 2^(n + 64) where results may be subnormal, so that only the last
+# Above this the result of the f32 function is normal.
+_SUBNORMAL_FROM = -86.5
+# Exponents go through 2^∓64 where results may be subnormal or overflow, so that only the last
 # multiplication rounds.
 _LIFT = 64
 
 
 def reduce_exp(m: Lanes, x: Val) -> tuple[Val, Val, Val]:
     """``x = n ln2 + r``: (n, bits with n at the low end, r)."""
-    high, low = _LN2_32 if m.is_f32 else _LN2_64
     n, n_bits = m.round(x, _LOG2_E)
-    return n, n_bits, m.fma(n, m.c(-low), m.fma(n, m.c(-high), x))
+    return n, n_bits, _remainder(m, x, n)
+
+
+def _remainder(m: Lanes, x: Val, n: Val) -> Val:
+    """``x - n ln2``."""
+    high, low = _LN2_32 if m.is_f32 else _LN2_64
+    return m.fma(n, m.c(-low), m.fma(n, m.c(-high), x))
 
 
 def _reduce_exactly(m: Lanes, x: Val) -> tuple[Val, Val, Val]:
@@ -72,13 +76,14 @@ def _reduce_exactly(m: Lanes, x: Val) -> tuple[Val, Val, Val]:
     return n, r, m.fma(n, m.c(-low), m.sub(exact, r))
 
 
-def scale(m: Lanes, p: Val, n_bits: Val, subnormal: Val) -> Val:
-    """``p * 2**n`` below overflow for p in [1/2, 2), rounded once where ``subnormal`` holds."""
-    b, mantissa = m.b, m.i(m.format.mantissa)
-    lift = b.select(subnormal, m.i(_LIFT << m.format.mantissa), m.i(0))
-    exponent = b.add(b.shl(n_bits, mantissa), lift)
-    lifted = m.from_bits(b.add(m.bits(p), exponent))
-    return m.select(subnormal, m.mul(lifted, m.c(2.0**-_LIFT)), lifted)
+def _times_two_to(m: Lanes, p: Val, n: Val) -> Val:
+    """``p * 2**k`` rounded once, be it subnormal or infinite, where ``n`` has ``k`` and twice the
+    bias at the low end.  p: normal, within [1/2, 2]; NaN stays, whatever ``n`` is then.
+    """
+    b, mantissa = m.b, m.format.mantissa
+    half = b.and_(b.shl(n, m.i(mantissa - 1)), m.i(-1 << mantissa))
+    rest = b.sub(b.shl(n, m.i(mantissa)), half)
+    return m.mul(m.mul(p, m.from_bits(half)), m.from_bits(rest))
 
 
 def exp_tail(m: Lanes, r: Val) -> Val:
@@ -102,17 +107,15 @@ def _one_plus(m: Lanes, r: Val) -> Val:
 def exp(b: Builder, x: Val) -> Val:
     """e^x; subnormal results included; overflow gives infinity, -inf gives 0."""
     m = Lanes(b, x.type)
-    y = m.at_least(x, -104.0 if m.is_f32 else -746.0)
-    _, n_bits, r = reduce_exp(m, y)
-    subnormal = m.test("olt", y, m.pick(*_SUBNORMAL_FROM))
-    result = scale(m, _one_plus(m, r), n_bits, subnormal)
-    largest = m.pick(float.fromhex("0x1.62e42ep6"), float.fromhex("0x1.62e42fefa39efp9"))
-    # x + inf is inf above the largest argument, and quiet NaN for NaN.
-    return m.select(m.test("ugt", x, largest), m.add(x, m.c(math.inf)), result)
+    # At the lower end both powers of two are 0: products that underflow cost machines many cycles,
+    # and -infinity is what masked scores are.
+    y = m.at_most(m.at_least(x, -176.0 if m.is_f32 else -1418.0), 89.0 if m.is_f32 else 710.0)
+    n, n_bits = m.round(y, _LOG2_E, 2 * m.format.bias)
+    return _times_two_to(m, _one_plus(m, _remainder(m, y, n)), n_bits)
 
 
 def exp_by_branch(b: Builder, x: Val) -> Val:
-    """The bits of `exp`, in half the instructions where no result is subnormal or infinite: for
+    """The bits of `exp`, in fewer instructions where no result is subnormal or infinite: for
     machines whose lanes are registers of their own, where a test of each takes one instruction
     and choosing among results takes several.
     """
@@ -120,7 +123,7 @@ def exp_by_branch(b: Builder, x: Val) -> Val:
     if not m.is_f32:
         return exp(b, x)
     sizes = [b.fabs(b.extractelement(x, i)) for i in range(x.type.lanes)]
-    tests = [b.fcmp("ole", size, const(size.type, -_SUBNORMAL_FROM[0])) for size in sizes]
+    tests = [b.fcmp("ole", size, const(size.type, -_SUBNORMAL_FROM)) for size in sizes]
     every = reduce(b.and_, tests)
     return b.cond(every, lambda: exp_in_range(m, x), lambda: exp(b, x), likely=True)[0]
 
@@ -128,12 +131,9 @@ def exp_by_branch(b: Builder, x: Val) -> Val:
 def exp2(b: Builder, x: Val) -> Val:
     """2^x; exact for integers, subnormal results included."""
     m = Lanes(b, x.type)
-    y = m.at_least(x, -151.0 if m.is_f32 else -1076.0)
-    n, n_bits = m.round(y, 1.0)
-    subnormal = m.test("olt", y, m.pick(*_SUBNORMAL_FROM_2))
-    result = scale(m, _two_to(m, m.sub(y, n)), n_bits, subnormal)
-    over = m.test("uge", x, m.pick(128.0, 1024.0))
-    return m.select(over, m.add(x, m.c(math.inf)), result)
+    y = m.at_most(m.at_least(x, -254.0 if m.is_f32 else -2046.0), 129.0 if m.is_f32 else 1025.0)
+    n, n_bits = m.round(y, 1.0, 2 * m.format.bias)
+    return _times_two_to(m, _two_to(m, m.sub(y, n)), n_bits)
 
 
 def _two_to(m: Lanes, r: Val) -> Val:

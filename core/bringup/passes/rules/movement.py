@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from bringup.graph import Instr, Value
 from bringup.ops.build import reshape, rows, transpose
+from bringup.passes.base import literal_of
 from bringup.passes.rewrite import Rule, made_by, rule
 
 Ints = tuple[int, ...]
@@ -133,6 +134,19 @@ def transpose_broadcast(x: Value, *, permutation: Ints) -> Value | None:
     return rows.broadcast_in_dim(made.operands[0], shape=shape, dims=dims)
 
 
+@rule("dynamic_slice")
+def dynamic_slice_known(x: Value, *starts: Value, sizes: Ints) -> Value | None:
+    """dynamic_slice(x, 2, sizes=(3,)) -> slice(x, start=(1,), limit=(4,))"""
+    ranges = []
+    for start, n, size in zip(starts, x.shape, sizes, strict=True):
+        known = literal_of(start)
+        if known is None:
+            return None
+        first = min(max(int(known.scalar), 0), n - size)
+        ranges.append((first, first + size, 1))
+    return _slice(x, ranges)
+
+
 @rule("slice")
 def slice_nothing(x: Value, *, start: Ints, limit: Ints, stride: Ints) -> Value | None:
     """slice(x, start=(0,), limit=(4,)) -> x"""
@@ -223,6 +237,7 @@ CANONICAL: tuple[Rule, ...] = (
     reshape_broadcast,
     transpose_broadcast,
     slice_nothing,
+    dynamic_slice_known,
     slice_twice,
     pad_nothing,
     concatenate_one,

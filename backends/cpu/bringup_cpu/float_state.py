@@ -1,0 +1,55 @@
+"""The control register of the floating point unit: kernels see the default, whatever the host set.
+
+A host may flush subnormals or round another way: libraries built with fast-math set that on the
+thread that loads them, and threads inherit it.  A register that holds the default is only read.
+"""
+
+from __future__ import annotations
+
+import platform
+
+from bringup.llvm.text import Builder, Val, array, const, i32, i64, ptr, void
+
+_X86, _ARM = ("x86_64", "AMD64"), ("aarch64", "arm64")
+#: MXCSR: every exception masked, to nearest, subnormals kept; and without the six sticky flags.
+_MXCSR, _MXCSR_MASK = 0x1F80, 0xFFC0
+#: FPCR: traps, subnormals of f16, rounding, subnormals, the default NaN; 0 is the default of each.
+_FPCR_MASK = 0x9F00 | 1 << 19 | 3 << 22 | 1 << 24 | 1 << 25
+
+
+class FloatState:
+    """Emits, at the place of its making, code that sets the default; `restore` undoes it.
+
+    changed: whether the host's was another one; None where the processor is not known.
+    """
+
+    def __init__(self, b: Builder) -> None:
+        self.changed: Val | None = None
+        if platform.machine() in _X86:
+            self.memory = b.alloca(array(i32, 2), align=8)
+            b.intrinsic("llvm.x86.sse.stmxcsr", void, (self.memory,), ())
+            self.before = b.load(i32, self.memory, 4)
+            bits = b.and_(self.before, const(i32, _MXCSR_MASK))
+            self.changed = b.icmp("ne", bits, const(i32, _MXCSR))
+        elif platform.machine() in _ARM:
+            self.before = b.intrinsic("llvm.aarch64.get.fpcr", i64, (), ())
+            bits = b.and_(self.before, const(i64, _FPCR_MASK))
+            self.changed = b.icmp("ne", bits, const(i64, 0))
+        if self.changed is not None:
+            with b.if_then(self.changed, likely=False):
+                self._set(b, const(self.before.type, _MXCSR if self.before.type is i32 else 0))
+
+    def restore(self, b: Builder) -> None:
+        """Set what the host had set."""
+        if self.changed is not None:
+            with b.if_then(self.changed, likely=False):
+                self._set(b, self.before)
+
+    def _set(self, b: Builder, value: Val) -> None:
+        if value.type is i64:
+            b.intrinsic("llvm.aarch64.set.fpcr", void, (value,), ())
+            return
+        other = b.gep(self.memory, 1, i32)
+        assert other.type is ptr
+        b.store(value, other, 4)
+        b.intrinsic("llvm.x86.sse.ldmxcsr", void, (other,), ())

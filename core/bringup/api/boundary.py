@@ -1,0 +1,230 @@
+"""The boundary between a user's code and ours: what an error that crosses it shows.
+
+A traceback keeps the frames of the user's code; ``BRINGUP_TRACEBACK=full`` keeps ours as well.  An
+error that is a defect of ours keeps all frames.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from functools import update_wrapper
+from types import FunctionType
+from typing import Any, TypeVar
+
+from bringup import config
+from bringup.errors import BringupError, OpTypeError
+from bringup.graph import NOT_USERS, user_location
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
+
+#: Guarded functions of public modules by what they call, so that aliases stay one function.
+_PUBLISHED: dict[Any, Any] = {}
+_MARK = "__bringup_boundary__"
+
+
+def guarded(fn: F, called: str = "", module: str = "") -> F:
+    """`fn`, with errors that show the user's frames alone and explain arguments it does not take.
+
+    called: how an error of an instruction calls the function, by default as the IR does.
+    module: where users find it under its name, so that pickles do too.
+    The result has the signature, the name and the globals of `fn`.
+    """
+    if getattr(fn, _MARK, None) == id(fn) or fn in _PUBLISHED:
+        found: F = _PUBLISHED.get(fn, fn)
+        return found
+    made = _boundary(fn, called, _explained, _users)
+    # The globals of `fn`, by which tools tell where a function is defined.
+    own: Any = FunctionType(made.__code__, fn.__globals__, made.__name__, None, made.__closure__)
+    update_wrapper(own, fn)
+    setattr(own, _MARK, id(own))  # of its own, because `functools.wraps` copies attributes
+    if module:
+        own.__module__ = module
+        _PUBLISHED[fn] = own
+    result: F = own
+    return result
+
+
+def guarded_methods(cls: C) -> C:
+    """A class whose own methods, and the properties that raise, are `guarded`; a decorator.
+
+    Methods that another function made, as operators are, see to their errors themselves.
+    """
+    for name, value in list(vars(cls).items()):
+        if name == "__init__" or (name.startswith("_") and not name.endswith("__")):
+            continue
+        if isinstance(value, FunctionType) and value.__name__ == name:
+            setattr(cls, name, guarded(value))
+        elif isinstance(value, property) and "Raises" in (value.__doc__ or ""):
+            assert value.fget is not None
+            setattr(cls, name, property(guarded(value.fget), doc=value.__doc__))
+    return cls
+
+
+def _boundary(
+    fn: Callable[..., Any],
+    called: str,
+    explained: Callable[..., Exception],
+    users: Callable[..., Any],
+) -> FunctionType:
+    """explained, users: the functions below, which the globals of `fn` do not have."""
+
+    def boundary(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001  (raised again)
+            shown = explained(error, fn, called, args, kwargs)
+            try:
+                raise shown
+            except Exception:
+                # This frame is entered a second time; a bare raise adds no third.
+                assert shown.__traceback__ is not None
+                shown.__traceback__ = shown.__traceback__.tb_next
+                shown.__traceback__ = users(shown, fn, args)
+                raise
+            finally:
+                # The error's traceback holds this frame, which must not hold the error in turn: a
+                # cycle would keep the memory of arguments until it is searched for.
+                del shown
+
+    return boundary  # type: ignore[return-value]
+
+
+def hide(error: Exception, called: str) -> None:
+    """Take our frames out of the traceback of an error that is about to be raised again.
+
+    called: what the user calls the instruction at fault.
+    """
+    _rename(error, called)
+    error.__traceback__ = _users(error)
+
+
+def _rename(error: Exception, called: str) -> None:
+    if not isinstance(error, BringupError):
+        return
+    op, colon, rest = error.what.partition(": ")
+    if colon and (op == error.op or (error.instruction or "").startswith(f"{op}(")):
+        error.what, error.op = f"{called}: {rest}", None
+
+
+def _users(error: BaseException, *callables: Any) -> Any:
+    """The traceback of an error without our frames, unless they are wanted or needed.
+
+    callables: what the user gave us to call, and sequences of it.
+    """
+    entries = []
+    entry = error.__traceback__
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    if config.text("BRINGUP_TRACEBACK") == "full" or not entries:
+        return error.__traceback__
+    innermost = entries[-1].tb_frame.f_code.co_filename
+    if innermost.startswith(NOT_USERS) and not isinstance(error, BringupError):
+        # A defect of ours, unless a function of the user was called with other arguments.
+        names = [re.escape(name) for name in _names(callables)]
+        if not re.match(rf"({'|'.join(names)})\(\) (takes|got|missing) ", str(error)):
+            return error.__traceback__
+    kept = [e for e in entries if not e.tb_frame.f_code.co_filename.startswith(NOT_USERS)]
+    following = None
+    for entry in reversed(kept):
+        entry.tb_next, following = following, entry
+    for cause in (error.__cause__, error.__context__):
+        if cause is not None and cause.__traceback__ is not None:
+            cause.__traceback__ = _users(cause)
+    return following
+
+
+def _names(callables: Any) -> Iterator[str]:
+    for each in callables:
+        if isinstance(each, list | tuple):
+            yield from _names(each)
+        elif callable(each):
+            inner = inspect.unwrap(each)
+            if not inspect.getmodule(inner) or hasattr(inner, "__qualname__"):
+                yield inner.__qualname__
+
+
+def _explained(
+    error: Exception,
+    fn: Callable[..., Any],
+    called: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Exception:
+    """The error itself, or ours for arguments that `fn` does not take."""
+    if called:
+        _rename(error, called)
+    entry = error.__traceback__
+    if type(error) is not TypeError or entry is None or entry.tb_next is not None:
+        return error
+    try:
+        signature = inspect.signature(fn)
+        signature.bind(*args, **kwargs)
+    except TypeError as refused:
+        name = fn.__name__
+        shown = f"{name}({_shown(signature)})"
+        explained = OpTypeError(
+            f"{name}: {refused}",
+            location=user_location(),
+            notes=(f"it is {shown}",),
+            fix=_fix(name, signature, args, kwargs),
+        )
+        explained.__suppress_context__ = True
+        return explained
+    return error
+
+
+def _shown(signature: inspect.Signature) -> str:
+    """The parameters without their annotations."""
+    bare = [
+        p.replace(annotation=p.empty) for p in signature.parameters.values() if p.name != "self"
+    ]
+    return str(inspect.Signature(bare))[1:-1]
+
+
+def _fix(
+    name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> str:
+    from bringup.api.foreign import PARAMETERS
+
+    parameters = signature.parameters
+    by_position = [p for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
+    named = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
+    for given in kwargs:
+        if given not in parameters:
+            close = [n for n in PARAMETERS.get(given, ()) if n in parameters]
+            close = close or difflib.get_close_matches(given, parameters, n=1)
+            if not close:
+                return f"leave out {given}=, which it does not have"
+            if parameters[close[0]] in by_position:
+                return f"give it by position, as {close[0]}, not by name"
+            return f"write {close[0]}= instead of {given}="
+        if parameters[given] in by_position:
+            return f"give {given} by position, not by name"
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    places = [p.name for p in parameters.values() if p.kind in kinds]
+    extra = args[len(places) :]
+    if not extra:
+        needed = [p.name for p in parameters.values() if p.default is p.empty and p.name != "self"]
+        return f"give it {', '.join(needed)}"
+    if places[-1:] in (["shape"], ["axes"], ["repetitions"]) and _are_ints(extra):
+        whole = [*places[:-1], repr(args[len(places) - 1 :])]
+        return f"give {places[-1]} as one tuple: {name}({', '.join(whole)})"
+    if len(extra) <= len(named):
+        rest = [f"{n}={_literal(x)}" for n, x in zip(named, extra, strict=False)]
+        return f"name what comes after: {name}({', '.join([*places, *rest])})"
+    return f"give it {len(places)} at most"
+
+
+def _are_ints(values: tuple[Any, ...]) -> bool:
+    return all(type(x) is int for x in values)
+
+
+def _literal(value: Any) -> str:
+    """A short value as it is written, else an ellipsis."""
+    plain = isinstance(value, bool | int | float | str | tuple | None)
+    return repr(value) if plain and len(repr(value)) < 20 else "…"

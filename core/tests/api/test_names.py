@@ -1,0 +1,243 @@
+"""Public namespaces: what they list, and what they say of names and arguments they do not have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bringup as bu
+from bringup.api import foreign
+from bringup.errors import BringupError, MissingAttributeError, OpTypeError
+
+SPACES = (
+    "",
+    "nn",
+    "nn.init",
+    "linalg",
+    "fft",
+    "random",
+    "optim",
+    "special",
+    "tree",
+    "debug",
+    "backend",
+)
+
+
+def space(path: str) -> ModuleType:
+    module = bu
+    for part in path.split(".") if path else ():
+        module = getattr(module, part)
+    return module
+
+
+def exists(name: str) -> bool:
+    holder: Any = bu
+    for part in name.split(".")[1:]:
+        if part not in dir(holder):
+            return False
+        holder = getattr(holder, part)
+    return True
+
+
+@pytest.mark.parametrize("path", SPACES)
+def test_dir_lists_the_public_names(path: str) -> None:
+    module = space(path)
+    names = module.__all__
+    assert sorted(dir(module)) == sorted(names)
+    assert len(set(names)) == len(names)
+    assert [name for name in names if not hasattr(module, name)] == []
+    modules = [name for name in names if isinstance(getattr(module, name), ModuleType)]
+    assert set(modules) <= {*SPACES, "errors", "init"}
+    hidden = [name for name in names if name.startswith("_") and not name.endswith("__")]
+    assert hidden == []
+
+
+def test_dir_has_what_is_imported_late(python: Callable[..., Any]) -> None:
+    found = python("import bringup as bu; print(dir(bu), dir(bu.nn))").stdout
+    assert {"'fft'", "'sort'", "'scan'", "'init'"} <= set(re.findall(r"'\w+'", found))
+
+
+def test_answers_name_what_exists() -> None:
+    for row in foreign.table():
+        text = row.answer or row.why
+        for name in re.findall(r"bringup(?:\.\w+)+", text):
+            if name not in ("bringup.Array",):
+                assert exists(name), (row.name, name)
+
+
+def test_answers_are_looked_for_where_nothing_else_is() -> None:
+    taken = [
+        (row.space, row.name)
+        for row in foreign.table()
+        if row.space not in ("Array", "at") and row.name in dir(space(row.space))
+    ]
+    assert taken == []
+    assert [
+        row.name for row in foreign.table() if row.space == "Array" and hasattr(bu.Array, row.name)
+    ] == []
+
+
+def test_brackets_of_answers_close() -> None:
+    for row in foreign.table():
+        for opening, closing in ("()", "[]"):
+            text = row.answer or row.why
+            assert text.count(opening) == text.count(closing), text
+
+
+#: Names that users of other libraries write, and what the answer has to say.
+ASKED = {
+    "gather": "bringup.take",
+    "image": "bringup.nn.resize",
+    "cross": "bringup.linalg.cross",
+    "shape": "x.shape",
+    "fmax": "bringup.maximum",
+    "exp2": r"2.0 \*\* x",
+    "nn.elu": "bringup.expm1",
+    "nn.celu": "bringup.expm1",
+    "nn.relu6": "bringup.clip",
+    "nn.selu": "bringup.expm1",
+    "nn.glu": "bringup.nn.sigmoid",
+    "nn.identity": "x itself",
+    "nn.swish": "bringup.nn.silu",
+    "sinc": "bringup.sin",
+    "amin": "bringup.min",
+    "linear_transpose": "bringup.vjp",
+    "device_put": "x.to",
+    "polygamma": "there is",
+    "apply_along_axis": "bringup.vmap",
+    "linalg.eig": "symmetric",
+    "map": "bringup.scan",
+    "PRNGKey": "bringup.random.key",
+    "random.PRNGKey": "bringup.random.key",
+    "dot_product_attention": "bringup.nn.attention",
+    "initializers": "bringup.nn.init",
+    "diagonal": "bringup.linalg.diagonal",
+    "population_count": "bringup.bitwise_count",
+    "clz": "bringup.count_leading_zeros",
+    "clamp": "bringup.clip",
+    "tree_map": "bringup.tree.tree_map",
+    "tree.map": "bringup.tree.tree_map",
+    "tree.leaves": "bringup.tree.flatten",
+    "conv_general_dilated": "bringup.nn.conv",
+    "block_until_ready": "numpy.asarray",
+    "ndim": "x.ndim",
+    "size": "x.size",
+    "mod": "bringup.remainder",
+    "sigmoid": "bringup.nn.sigmoid",
+    "softmax": "bringup.nn.softmax",
+    "logsumexp": "bringup.nn.logsumexp",
+    "save": "numpy.savez",
+    "time": "waits",
+    "profiler": "BRINGUP_TRACE",
+    "argmx": "bringup.argmax",
+}
+#: Names of numpy, JAX and PyTorch that are missing here; each gets an answer of its own.
+MISSING = """
+    callback associative_scan bitcast_convert_type linalg.expm special.gammainc special.i0
+    special.i1 special.ndtri
+    special.zeta eval_shape disable_jit split pad allclose isclose array_equal concatenate
+    hstack vstack dot inner diag cumsum cumprod transpose swapaxes ravel histogram bincount
+    interp nan_to_num nansum nanmean nanmax percentile average cov corrcoef digitize trapezoid
+    gradient kron fmod divmod heaviside ptp rot90 unravel_index tril_indices triu_indices
+    atleast_1d atleast_2d vander polyfit polyval lexsort piecewise select convolve unique
+    argwhere linalg.norm linalg.lstsq linalg.multi_dot linalg.cond fft.fft2 fft.ifft2 fft.rfft2
+    nn.leaky_relu nn.hard_sigmoid nn.hard_tanh nn.mish nn.standardize special.expit
+    special.logit special.xlogy special.entr special.betaln special.ndtr special.log_ndtr
+    special.gammaln special.logsumexp random.multivariate_normal random.rademacher random.cauchy
+    random.logistic random.t random.chisquare random.geometric random.binomial rem
+    dynamic_slice_in_dim dynamic_index_in_dim cumlogsumexp reduce_window tree.structure
+    tree.map_with_path device_get segment_sum ravel_pytree vectorize linearize make_jaxpr
+    optim.rmsprop optim.lion optim.adagrad optim.chain synchronize export
+"""
+
+
+@pytest.mark.parametrize("name", [*ASKED, *MISSING.split()])
+def test_foreign_names_get_an_answer(name: str) -> None:
+    path, _, last = name.rpartition(".")
+    with pytest.raises(MissingAttributeError) as caught:
+        getattr(space(path), last)
+    fix = caught.value.fix or ""
+    assert re.search(ASKED.get(name, "."), fix), fix
+    assert "names are those of" not in fix
+    if name in MISSING.split():
+        assert any(row.name == last and row.fix == fix for row in foreign.table()), fix
+
+
+X = np.ones((2, 3), np.float32)
+ARGUMENTS: dict[str, tuple[Callable[[], Any], str, str]] = {
+    "an axis by position": (lambda: bu.sum(bu.asarray(X), 0), "sum: too many", r"sum\(x, axis=0\)"),
+    "a dtype by position": (
+        lambda: bu.zeros((2,), bu.float32),
+        "zeros: too many",
+        r"zeros\(shape, dtype=…\)",
+    ),
+    "a shape in parts": (
+        lambda: bu.reshape(bu.asarray(X), 3, 2),
+        "reshape: too many",
+        r"reshape\(x, \(3, 2\)\)",
+    ),
+    "a name of numpy": (lambda: bu.clip(bu.asarray(X), a_min=0), "'a_min'", "write min= "),
+    "a name of jax": (
+        lambda: bu.random.uniform(bu.random.key(0), minval=2),
+        "'minval'",
+        "write low= ",
+    ),
+    "a name of torch": (lambda: bu.mean(bu.asarray(X), dim=1), "'dim'", "write axis= "),
+    "corrections": (lambda: bu.std(bu.asarray(X), ddof=1), "'ddof'", "write correction= "),
+    "a misspelt name": (lambda: bu.sum(bu.asarray(X), axes=1), "'axes'", "write axis= "),
+    "a name that is nothing": (lambda: bu.sum(bu.asarray(X), out=1), "'out'", "leave out out="),
+    "a name of what has none": (lambda: bu.sum(x=bu.asarray(X)), "positional", "by position"),
+    "too few": (lambda: bu.where(bu.asarray(X) > 0), "missing", "give it condition, x1, x2"),
+    "a list to add": (lambda: bu.asarray(X) + [1.0], "add: .* not list", "asarray"),  # noqa: RUF005
+    "a list to multiply": (lambda: bu.asarray(X) @ [1.0], "matmul: .* not list", "asarray"),
+    "a list to take from": (lambda: [1.0] - bu.asarray(X), "subtract: .* not list", "asarray"),
+    "an update there is not": (lambda: bu.asarray(X).at[0].divide(2.0), "'divide'", "multiply"),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_wrong_arguments_are_explained(name: str) -> None:
+    call, what, fix = ARGUMENTS[name]
+    with pytest.raises(BringupError, match=what) as caught:
+        call()
+    assert re.search(fix, caught.value.fix or ""), caught.value.fix
+    assert caught.value.location is not None
+    assert caught.value.location.file == __file__
+
+
+def test_operands_that_python_answers_for() -> None:
+    n = bu.asarray(2)
+    assert [0] * n == [0, 0]
+    assert n * "ab" == "abab"
+    assert (bu.asarray(X) == None) is False  # noqa: E711
+    rows = [1]
+    rows += bu.asarray([2, 3])
+    assert len(rows) == 3
+
+
+def test_a_type_error_of_the_users_own_stays_what_it_is() -> None:
+    def wrong(x: bu.Array) -> Any:
+        return len(3)  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError, match="has no len") as caught:
+        bu.jit(wrong)(bu.asarray(X))
+    assert not isinstance(caught.value, OpTypeError)
+
+
+def test_messages_name_the_types_that_were_given() -> None:
+    single, double = bu.asarray(X), bu.ones((2, 4))
+    with pytest.raises(OpTypeError, match=r"concat: f32\[2,3\] and f64\[2,4\] differ"):
+        bu.concat([single, double])
+    with pytest.raises(OpTypeError, match=r"stack: f32\[2,3\] and f64\[2,4\] differ"):
+        bu.stack([single, double])
+    with pytest.raises(OpTypeError, match=r"^conv: ") as caught:
+        bu.nn.conv(bu.ones((1, 2, 5), dtype=bu.float32), bu.ones((1, 3, 2)))
+    assert "operand 0 was f32[1,2,5] before it was made to fit" in caught.value.notes
+    with pytest.raises(OpTypeError, match=r"^bitwise_and: does not take f32"):
+        single & single
