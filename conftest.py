@@ -81,6 +81,8 @@ def _no_programs_of_other_modules() -> Iterator[None]:
     yield
     importlib.import_module("bringup").clear_caches()
     _keep_what_is_there()
+    # Tests count the plugins that were imported: none stays after the module that installed it.
+    assert not [name for name in sys.modules if name.startswith("plugin_")]
 
 
 @pytest.fixture(scope="session")

@@ -81,4 +81,6 @@ def install(
     # No other test's toy is open in this process.
     monkeypatch.setattr("bringup.backend.registry._loaded", {})
     monkeypatch.setattr("bringup.runtime.devices._open", {})
-    monkeypatch.delitem(sys.modules, "plugin_toy", raising=False)
+    # An entry that is set and taken away is one that monkeypatch takes away again after the test.
+    monkeypatch.setitem(sys.modules, "plugin_toy", None)
+    del sys.modules["plugin_toy"]
