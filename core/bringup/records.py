@@ -75,10 +75,7 @@ def _made(cls: type, eq: bool, repr: bool, kw_only: bool, weakref: bool, keep_ha
         "__slots__": (*own, *_HIDDEN[:1] * keep_hash, *_HIDDEN[1:] * weakref),
         "__match_args__": () if kw_only else tuple(own),
         "__init__": _Init(defaults, kw_only),
-        "__setattr__": _refuse,
-        "__delattr__": _refuse,
-        "__getstate__": _getstate,
-        "__setstate__": _setstate,
+        **{name: vars(_Shared)[name] for name in _SHARED},
         "__dataclass_fields__": _Fields(defaults, kw_only),
     }
     if eq:
@@ -195,7 +192,10 @@ def _comparison(names: tuple[str, ...], keep_hash: bool) -> dict[str, Any]:
             object.__setattr__(self, "_hash", found)
         return found
 
-    return {"__eq__": equal, "__hash__": hashed_once if keep_hash else hashed}
+    hashed = hashed_once if keep_hash else hashed
+    # `help` shows a method by its own name.
+    equal.__name__, hashed.__name__ = "__eq__", "__hash__"
+    return {"__eq__": equal, "__hash__": hashed}
 
 
 def _key_of(names: tuple[str, ...]) -> Callable[[Any], Any]:
@@ -213,21 +213,35 @@ def _repr_of(names: tuple[str, ...]) -> Callable[[Any], str]:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__qualname__}({values})"
 
+    shown.__name__ = "__repr__"
     return shown
 
 
-def _refuse(self: Any, name: str, *_value: object) -> None:
-    raise FrozenInstanceError(f"{type(self).__name__}.{name} cannot change: the record is frozen")
+class _Shared:
+    """The methods that all records have in common."""
+
+    __slots__: tuple[str, ...]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise _frozen(self, name)
+
+    def __delattr__(self, name: str) -> None:
+        raise _frozen(self, name)
+
+    def __getstate__(self) -> list[Any]:
+        return [getattr(self, name) for name in self.__slots__ if name not in _HIDDEN]
+
+    def __setstate__(self, state: list[Any]) -> None:
+        names = (name for name in self.__slots__ if name not in _HIDDEN)
+        for name, value in zip(names, state, strict=True):
+            object.__setattr__(self, name, value)
 
 
-def _getstate(self: Any) -> list[Any]:
-    return [getattr(self, name) for name in self.__slots__ if name not in _HIDDEN]
+_SHARED = ("__setattr__", "__delattr__", "__getstate__", "__setstate__")
 
 
-def _setstate(self: Any, state: list[Any]) -> None:
-    names = (name for name in self.__slots__ if name not in _HIDDEN)
-    for name, value in zip(names, state, strict=True):
-        object.__setattr__(self, name, value)
+def _frozen(of: object, name: str) -> FrozenInstanceError:
+    return FrozenInstanceError(f"{type(of).__name__}.{name} cannot change: the record is frozen")
 
 
 __all__ = ["record"]

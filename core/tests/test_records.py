@@ -113,6 +113,9 @@ def test_tools_see_a_dataclass() -> None:
     match Pair(1):
         case Pair(first, second):
             assert (first, second) == (1, 2)
+    methods = {n: m for n, m in vars(Pair).items() if inspect.isfunction(m)}
+    assert {"__eq__", "__hash__", "__repr__", "__setattr__", "__getstate__"} <= set(methods)
+    assert all(method.__name__ == name for name, method in methods.items())
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,9 @@ def claims(names: Iterable[str], dtypes: Iterable[DType | str]) -> dict[str, fro
 
     names: ops (``"reduce"`` claims every kind) or single claims (``"reduce.add"``); the table of an
     `OpsDevice` will do.
-    dtypes: of every operand and result, so ``bool`` belongs to comparisons.
+    dtypes: of every operand and result, so ``bool`` belongs to comparisons.  `bringup.dtypes.ALL`
+    are those that ops compute with, `bringup.dtypes.STORED` have the floats of 8 bits beside them:
+    claimed with these, an op takes of them what its row does.
     Raises BackendError for a name that no op has.
 
     >>> claims(["exp", "reduce.add"], ["f32"])
