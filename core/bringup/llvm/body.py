@@ -21,6 +21,7 @@ from bringup.llvm.text import Builder, Type, Val, const, const_vector, vec
 from bringup.records import record
 
 Position = tuple[int, ...]
+_PAGE = 4096  # bytes; the smallest of the processors compiled for
 
 
 @record(eq=False)
@@ -354,7 +355,11 @@ class BodyEmitter:
         if mask is not None and mask.type.lanes == 1 and frame.lanes > 1:
             mask = b.splat(mask, frame.lanes)
         if stride == 1:
-            address = b.gep(pointer, self.scalar(expr, position, frame, loaded_at), element)
+            at = self.scalar(expr, position, frame, loaded_at)
+            reached = self._reached(instr, position, frame)
+            if reached is not None:
+                at = b.select(reached, at, const(ir.i64, 0))
+            address = b.gep(pointer, at, element)
             if mask is None:
                 return self._from_memory(b.load(wide, address, align), dtype)
             return self._from_memory(
@@ -402,6 +407,25 @@ class BodyEmitter:
         alive = frame.masks[self._offset(frame.lane, position)]
         return alive if mask is None else self._both(mask, alive, frame)
 
+    def _reached(self, instr: Instr, position: Position, frame: Frame) -> Val | None:
+        """Whether any lane of a masked load is on; None where lanes that are off lie within a page
+        of those that are on.
+
+        A load far off its buffer takes a processor some hundred cycles although no lane is on,
+        because the page may not be there.
+        """
+        page = _PAGE // instr.result.dtype.itemsize
+        loaded = instr.operands
+        far = [
+            bound
+            for bound in instr.attrs["mask"]
+            if not self._varies(bound.expr, frame, loaded) or _excluded(bound) >= page
+        ]
+        if not far:
+            return None
+        inside = self._inside(far, position, frame, loaded)
+        return self.b.reduce("or", inside)
+
     def _from_memory(self, value: Val, dtype: DType) -> Val:
         if dtype.name == "bool":
             return self.b.icmp("ne", value, ir.zero(value.type))
@@ -447,6 +471,12 @@ class BodyEmitter:
         if frame.lane is not None:
             return self._mask(bounds, position, frame, None)
         return self._inside(bounds, position, frame) if bounds else None
+
+
+def _excluded(bound: Bound) -> int:
+    """How many values of its expression a bound keeps out."""
+    below, above = bound.low - bound.expr.first, bound.expr.last + 1 - bound.high
+    return max(below, 0) + max(above, 0)
 
 
 def _fits_i32(expr: Expr) -> bool:
