@@ -12,7 +12,7 @@ from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._checks import dim_of, one_of
-from bringup.ops._numeric import Array, is_float, round_to, total_max, total_min, wider
+from bringup.ops._numeric import Array, is_float, round_to, wider
 from bringup.ops.batching import shifting
 from bringup.ops.build import in_f32, rows
 from bringup.ops.reduction import identity
@@ -22,11 +22,11 @@ from bringup.types import TensorType
 Cotangents = tuple[Value | None, ...]
 
 _KINDS = ("add", "mul", "max", "min")
-_STEPS: dict[str, Callable[[Array, Array], Array]] = {
+_UFUNCS: dict[str, np.ufunc] = {
     "add": np.add,
     "mul": np.multiply,
-    "max": total_max,
-    "min": total_min,
+    "max": np.maximum,
+    "min": np.minimum,
 }
 
 
@@ -54,18 +54,24 @@ def _reference(x: Array, *, kind: str, dim: int, reverse: bool, exclusive: bool)
     x = np.asarray(x)
     work = x.astype(wider(x.dtype)) if is_float(x.dtype) else x
     lines = np.moveaxis(np.flip(work, dim) if reverse else work, dim, 0)
-    made = np.empty_like(lines)
     with np.errstate(all="ignore"):
-        total = np.full(lines.shape[1:], _start(kind, x.dtype), work.dtype)
-        for place, line in enumerate(lines):
-            if exclusive:
-                made[place] = total
-            first = place == 0
-            total = line if first else np.asarray(_STEPS[kind](total, line), work.dtype)
-            if not exclusive:
-                made[place] = total
+        made = _running(kind, lines)
+    if exclusive:
+        start = np.full_like(lines[:1], _start(kind, x.dtype))
+        made = np.concatenate([start, made[:-1]])
     result = np.moveaxis(made, 0, dim)
     return round_to(np.flip(result, dim) if reverse else result, x.dtype)
+
+
+def _running(kind: str, lines: Array) -> Array:
+    """The fold of each line with all before it, from the first on; -0 is less than +0."""
+    made = _UFUNCS[kind].accumulate(lines, axis=0, dtype=lines.dtype)
+    if kind not in ("max", "min") or not is_float(lines.dtype):
+        return made
+    # numpy leaves the sign of a zero to chance: one zero of the better sign decides it.
+    better = (lines == 0) & (np.signbit(lines) == (kind == "min"))
+    signs = np.where(np.logical_or.accumulate(better, axis=0) == (kind == "max"), 1.0, -1.0)
+    return np.where(made == 0, np.copysign(made, signs.astype(lines.dtype)), made)
 
 
 def _shifted(x: Value, dim: int, by: int, start: object) -> Value:
