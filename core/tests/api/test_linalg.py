@@ -214,8 +214,14 @@ def test_gradients(name: str) -> None:
     assert abs((found * direction).sum() - wanted) <= 1e-6 * (1 + np.abs(found).sum())
 
 
-@pytest.mark.parametrize("name", GRADIENTS)
-@pytest.mark.parametrize(("compiled", "dtype"), [(False, "float64"), (True, "float32")])
+@pytest.mark.parametrize(
+    ("name", "compiled", "dtype"),
+    [
+        *((name, True, "float64") for name in GRADIENTS),
+        ("eigh", False, "float64"),
+        ("svd", True, "float32"),
+    ],
+)
 def test_forward_mode_and_second_derivatives(name: str, compiled: bool, dtype: str) -> None:
     """The jvp, the jvp of the gradient and the product with the Hessian, against differences of
     the function and of its gradient in f64.
