@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from planted import declaring, right
@@ -14,7 +16,7 @@ from bringup.graph.verify import verify
 from bringup.ops.table import Kind, all_ops
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported
 from bringup_conformance.execution import levels
-from bringup_conformance.execution.plan import FULL, SIMULATED, Item, Plan
+from bringup_conformance.execution.plan import FULL, SIMULATED, Item, Plan, Unit
 from bringup_conformance.execution.selection import Selection
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.choices import Stream, chance, pick, weighted
@@ -33,6 +35,19 @@ def plan(seed: int = 0, programs: int = 40, **changes: object) -> Plan:
 
 def made(given: Plan, level: str) -> list[Item]:
     return [item for unit in levels.units(given, level) for item in unit.make()]
+
+
+#: What every unit of a level makes of the default plan.
+Default = Callable[[str], list[tuple[Unit, list[Item]]]]
+
+
+@pytest.fixture(scope="module")
+def default() -> Default:
+    return cache(lambda level: [(unit, list(unit.make())) for unit in levels.units(plan(), level)])
+
+
+def cases_of(default: Default, level: str) -> list[Case]:
+    return [item for _, items in default(level) for item in items if isinstance(item, Case)]
 
 
 def text(items: list[Item]) -> list[str]:
@@ -60,16 +75,17 @@ def test_choices_follow_their_weights() -> None:
 
 
 @pytest.mark.parametrize("level", PROGRAM_LEVELS)
-def test_equal_seeds_make_equal_cases(level: str) -> None:
-    first, second = text(made(plan(3), level)), text(made(plan(3), level))
-    assert first == second
+def test_equal_seeds_make_equal_cases(level: str, default: Default) -> None:
+    first = [text(items) for _, items in default(level)]
+    assert first == [text(list(unit.make())) for unit in levels.units(plan(), level)]
     assert len(first) > 20
-    assert first != text(made(plan(4), level))
+    other = [text(list(unit.make())) for unit in levels.units(plan(4), level)[::5]]
+    assert first[::5] != other
 
 
 @pytest.mark.parametrize("level", PROGRAM_LEVELS)
-def test_cases_have_names_of_their_own_and_valid_programs(level: str) -> None:
-    cases = [item for item in made(plan(), level) if isinstance(item, Case)]
+def test_cases_have_names_of_their_own_and_valid_programs(level: str, default: Default) -> None:
+    cases = cases_of(default, level)
     assert len({case.name for case in cases}) == len(cases)
     for case in cases:
         verify(case.graph)
@@ -79,8 +95,8 @@ def test_cases_have_names_of_their_own_and_valid_programs(level: str) -> None:
             assert all(len(recipes) == len(case.graph.inputs) for recipes in case.data)
 
 
-def test_every_op_is_checked_with_every_dtype_it_takes() -> None:
-    cases = [item for item in made(plan(), "ops") if isinstance(item, Case)]
+def test_every_op_is_checked_with_every_dtype_it_takes(default: Default) -> None:
+    cases = cases_of(default, "ops")
     wanted = {(row.name, dtype.name) for row in all_ops() for dtype in row.dtypes}
     assert {(case.op, case.dtype) for case in cases if not case.cells} == wanted
     special = {
@@ -101,11 +117,11 @@ def test_sizes_lie_round_the_boundaries_of_the_device() -> None:
     assert {0, 1, 23, 24, 25, 299, 300, 301} <= set(sizes)
 
 
-def test_folds_cover_first_last_middle_several_and_no_dimensions() -> None:
+def test_folds_cover_first_last_middle_several_and_no_dimensions(default: Default) -> None:
     seen = set()
-    for item in made(plan(), "ops"):
-        if isinstance(item, Case) and item.op == "reduce" and not item.cells:
-            for instr in (i for i in item.graph.instrs if i.op.name == "reduce"):
+    for case in cases_of(default, "ops"):
+        if case.op == "reduce" and not case.cells:
+            for instr in (i for i in case.graph.instrs if i.op.name == "reduce"):
                 rank = instr.operands[0].type.rank
                 seen.add((rank, instr.attrs["dims"]))
     assert {(1, (0,)), (2, (0,)), (2, (1,)), (2, (0, 1)), (3, (1,)), (3, (0, 2)), (0, ())} <= seen
@@ -136,29 +152,29 @@ def test_what_a_device_does_not_declare_is_named_and_not_run() -> None:
 
 
 @pytest.mark.parametrize("level", PROGRAM_LEVELS)
-def test_cases_survive_plain_data(level: str) -> None:
-    for item in made(plan(), level):
-        if isinstance(item, Case):
-            again = case_from_json(case_to_json(item))
-            assert case_to_json(again) == case_to_json(item)
-            assert again.data == item.data
+def test_cases_survive_plain_data(level: str, default: Default) -> None:
+    for case in cases_of(default, level):
+        plain = case_to_json(case)
+        again = case_from_json(plain)
+        assert case_to_json(again) == plain
+        assert again.data == case.data
 
 
 @pytest.mark.parametrize(
     "only", ["exp/f32", "special", "reduction", "f16,ops/add/i8", "exact", "0"]
 )
-def test_a_selection_reaches_all_that_it_admits(only: str) -> None:
+def test_a_selection_reaches_all_that_it_admits(only: str, default: Default) -> None:
     selection, found = Selection(only), 0
     for level in (*PROGRAM_LEVELS, "runtime"):
-        for unit in levels.units(plan(), level):
-            admitted = [item for item in unit.make() if selection.admits(item)]
+        for unit, items in default(level):
+            admitted = [item for item in items if selection.admits(item)]
             found += len(admitted)
             assert selection.reaches(unit) or not admitted
     assert found
 
 
-def test_a_selection_spares_what_it_cannot_want() -> None:
-    units = [u for level in PROGRAM_LEVELS for u in levels.units(plan(), level)]
+def test_a_selection_spares_what_it_cannot_want(default: Default) -> None:
+    units = [unit for level in PROGRAM_LEVELS for unit, _ in default(level)]
     reached = [u for u in units if Selection("ops/exp/f32").reaches(u)]
     assert {(u.level, u.op, u.dtype) for u in reached} == {("ops", "exp", "f32")}
     programs = [u for u in units if Selection("fusion/programs/17").reaches(u)]
