@@ -233,7 +233,7 @@ def a_while(jobs: int) -> int:
     return 4 + int(2.5 * (time.monotonic() - start))
 
 
-@pytest.mark.parametrize("jobs", [0, 1, 2])
+@pytest.mark.parametrize("jobs", [0, 2])
 def test_a_time_budget_that_ends_in_the_middle_leaves_no_whole_run(
     jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -492,7 +492,7 @@ def test_a_hang_has_the_phase_it_is_in_and_is_not_reduced_to_another(
     toys.install(tmp_path / "toy", monkeypatch, marks, after=PHASES)
     report = run(
         "toy", "smoke", only="smoke/sqrt,smoke/exp", jobs=1, timeout=1.0, report=tmp_path,
-        shrink_seconds=16,
+        shrink_seconds=8,
     )  # fmt: skip
     found = {f.document["case"]["op"]: f for f in report.failures}
     assert {op: f.document["problem"]["phase"] for op, f in found.items()} == {
