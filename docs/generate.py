@@ -39,6 +39,7 @@ def pages() -> dict[str, str]:
         "environment.md": environment_page(),
         "api.md": api_page(API, NAMESPACES),
         "backend.md": api_page(BACKEND, ("backend",)),
+        "errors.md": api_page(ERRORS, ("errors",)),
         "names.md": names_page(),
     }
 
@@ -148,6 +149,16 @@ BACKEND = """\
 
 All that a backend needs of core: `from bringup.backend import ...`. What the suite holds a device
 to is in [Rules](rules.md), how a kernel reads in [The kernel form](../explanation/kernels.md).
+
+"""
+
+ERRORS = """\
+# Errors
+
+{note}
+
+Every error of bringup's own is a `BringupError`, and also of the class of Python that fits: an
+`OpTypeError` is a `TypeError`. The message says what is wrong, the line of your code, and the fix.
 
 """
 

@@ -142,3 +142,26 @@ class BackendError(BringupError, RuntimeError):
 
 class DeletedBufferError(BringupError, RuntimeError):
     """An array whose memory was donated to a call and must not be used again."""
+
+
+__all__ = [
+    "ArrayIndexError",
+    "AxisError",
+    "BackendError",
+    "BringupError",
+    "CompileError",
+    "ConversionError",
+    "DeletedBufferError",
+    "DeviceError",
+    "DeviceLostError",
+    "DeviceTimeoutError",
+    "GraphError",
+    "Location",
+    "MissingAttributeError",
+    "NaNError",
+    "OpTypeError",
+    "OutOfMemoryError",
+    "ParseError",
+    "TraceError",
+    "UnsupportedError",
+]

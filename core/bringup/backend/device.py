@@ -113,6 +113,15 @@ class Exchange(Protocol):
 class Device(ABC):
     """An opened device.  Methods raise bringup's `DeviceError` family and leave the device usable.
 
+    Threads: core calls a method, and an `Executable`, on the thread of the user's code that needs
+    it, so several may be called at once; a device guards what they share.  `free` is also called
+    where an array is collected as garbage, which may be inside another call on the same thread:
+    guard with a lock that a thread may take twice.
+    Owners: a handle belongs to core from `alloc`, or from the executable that returned it, until
+    `free`.  Host memory belongs to the caller and is not kept after the method returns.
+    Order: work may be queued and go on after a method returns, if what is called later behaves as
+    if it had ended; `download`, `host_view` and `synchronize` wait and raise its errors.
+
     refcounted_handles: handles are Python objects that give their memory back when the last
     reference goes; core then never calls `free`.
     """
