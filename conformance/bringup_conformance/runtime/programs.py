@@ -16,6 +16,21 @@ from bringup_conformance.runtime.bench import Bench
 
 #: Sizes that no word, vector or alignment divides, and their neighbours.
 ODD = (1, 3, 7, 13, 17, 31, 63, 65, 127, 257)
+#: Bytes at which drivers take another way: in pieces, through pinned memory, by another engine.
+_WAYS = (1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 26)
+
+
+def long_transfers(bench: Bench) -> tuple[int, ...]:
+    """Bytes past each length at which a transfer may take another way; few fit a small device."""
+    if bench.facts.simulated:
+        return tuple(n + 5 for n in _WAYS[:3])
+    room = bench.facts.capabilities.limits.memory_bytes // 8 or _WAYS[3]
+    return tuple(n + 5 for n in _WAYS if n <= room)
+
+
+def pattern(nbytes: int, first: int = 0) -> Array:
+    """Bytes that repeat after a number of them that divides no length of a piece."""
+    return np.resize((np.arange(first, first + 251) % 251).astype(np.uint8), nbytes)
 
 
 @dataclass(frozen=True, slots=True)

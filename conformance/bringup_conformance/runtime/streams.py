@@ -7,13 +7,24 @@ import numpy as np
 import bringup as bu
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.runtime.bench import Bench, Promise
-from bringup_conformance.runtime.programs import long_chain, samples
+from bringup_conformance.runtime.programs import long_chain, long_transfers, samples
 from bringup_conformance.runtime.wrapping import Delaying
 
 
 def _size(bench: Bench) -> int:
     """Elements that keep a queue busy for a while."""
     return bench.count(20_011, 2003)
+
+
+def _sizes(bench: Bench) -> list[int]:
+    """Elements that keep a queue busy; where work is queued, those too at which transfers may take
+    another way.
+    """
+    found = [_size(bench)]
+    if bench.facts.capabilities.asynchronous:
+        lengths = long_transfers(bench)
+        found += [n // bench.dtype.itemsize + 1 for n in lengths if n < 1 << 23]
+    return found
 
 
 def _chained(x: Array, rounds: int) -> Array:
@@ -47,9 +58,13 @@ def _read_after_write(bench: Bench) -> None:
 
 def _write_after_read(bench: Bench) -> None:
     """An upload, a copy and a donated call write what slow work was given to read."""
-    n = _size(bench)
+    for n in _sizes(bench):
+        _written_behind(bench, n, bench.count(40, 8))
+
+
+def _written_behind(bench: Bench, n: int, rounds: int) -> None:
+    """The same for operands of ``n`` elements."""
     type_ = bench.type(n)
-    rounds = bench.count(40, 8)
     slow = bench.lower(lambda a: long_chain(bench, a, rounds), type_)
     take = bench.lower(lambda a: a + a, type_, donate=0)
     x, other = bench.small(n), np.full(n, 99, bench.dtype.numpy)
@@ -76,6 +91,10 @@ def _download_ordered(bench: Bench) -> None:
         x = bench.small(n, seed=round_)
         found = bench.host(slow(bench.array(x)))
         bench.equal(found, _chained(x, rounds), f"a download right behind slow work, no. {round_}")
+    for n in _sizes(bench)[1:]:
+        x = bench.small(n)
+        found = bench.host(slow(bench.array(x)))
+        bench.equal(found, _chained(x, rounds), f"a download of {n} elements behind slow work")
 
 
 def _synchronize_completes(bench: Bench) -> None:

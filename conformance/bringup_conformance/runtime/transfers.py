@@ -10,7 +10,7 @@ import bringup as bu
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.runtime.bench import Bench, Handles, Promise, by_dlpack
-from bringup_conformance.runtime.programs import long_chain
+from bringup_conformance.runtime.programs import long_chain, long_transfers, pattern
 
 #: Elements: none, one, tails, a block and more, more than 256 KiB of any dtype.
 _SIZES = (0, 1, 2, 3, 17, 257, 1025, 8200)
@@ -25,10 +25,10 @@ def _round_trip(bench: Bench) -> None:
             found = bench.host(bench.array(x))
             _same_bytes(bench, found, x, f"{dtype}[{n}] there and back")
             bench.require(found.dtype == x.dtype, f"{x.dtype} came back as {found.dtype}")
-    data = (np.arange(_LARGE) * 31 % 253).astype(np.uint8)
-    with bench.handles() as held:
-        handle = held.put(data)
-        bench.equal(held.bytes(handle, _LARGE), data, f"{_LARGE} bytes there and back")
+    for nbytes in long_transfers(bench):
+        data = pattern(nbytes)
+        with bench.handles() as held:
+            bench.equal(held.bytes(held.put(data), nbytes), data, f"{nbytes} bytes there and back")
     for dtype in {d.itemsize: d for d in bench.facts.dtypes}.values():
         n = _LARGE // dtype.itemsize
         x = Recipe("every").make(bench.type(n, dtype=dtype))
@@ -60,6 +60,13 @@ def _source_reusable(bench: Bench) -> None:
         for handle in kept:
             found = held.get(handle, bench.type(n))
             bench.equal(found, x, "memory whose source was overwritten after the upload")
+    for nbytes in long_transfers(bench):
+        with bench.handles() as held:
+            source, right = pattern(nbytes), pattern(nbytes)
+            handle = held.put(source)
+            source[...] = 255
+            what = f"{nbytes} bytes whose source was overwritten after the upload"
+            bench.equal(held.bytes(handle, nbytes), right, what)
     double = bench.jit(lambda a: a + a)
     for way in ("asarray", "call"):
         source = x.copy()
@@ -141,9 +148,9 @@ def _zero_bytes(bench: Bench) -> None:
 
 def _copy_exact(bench: Bench) -> None:
     """Copies of all lengths, queued behind each other, between memory of different sizes."""
-    with bench.handles() as held:
-        for nbytes in (1, 2, 4, 7, 8, 9, 64, 100, 4096, 4099, 300_001):
-            source_data = (np.arange(nbytes + 5) * 13 % 241).astype(np.uint8)
+    for nbytes in (1, 2, 4, 7, 8, 9, 64, 100, 4096, 4099, *long_transfers(bench)):
+        with bench.handles() as held:
+            source_data = pattern(nbytes + 5)
             target_data = np.full(nbytes + 9, 0x77, np.uint8)
             source, target = held.put(source_data), held.put(target_data)
             bench.device.copy(target, source, nbytes)
@@ -153,6 +160,7 @@ def _copy_exact(bench: Bench) -> None:
             bench.equal(found, right, f"the target of a copy of {nbytes} bytes")
             found = held.bytes(source, source_data.size)
             bench.equal(found, source_data, f"the source of a copy of {nbytes} bytes")
+    with bench.handles() as held:
         _copied_onwards(bench, held)
 
 

@@ -20,6 +20,8 @@ from bringup_conformance.selftest.editing import in_launches, written
 GROUP = "Transfers, streams, synchronisation"
 #: Bytes that a transfer moves at once.
 CHUNK = 256 * 1024
+#: Bytes from which one takes another way.
+LONG = 1024 * 1024
 
 
 def both(*plants: Plant) -> Plant:
@@ -229,6 +231,34 @@ def _copies(kernel: Kernel) -> bool:
     return plain and len(kernel.outputs) == 1
 
 
+def _long(n: int) -> bool:
+    """Whether a transfer is so long that a driver may take another way."""
+    return n >= LONG
+
+
+def long_not_waited_for(device: Any, inner: Any, handle: Handle, out: memoryview) -> None:
+    """A long download goes by another engine, which waits for nothing."""
+    (too_soon(device, inner, handle, out) if _long(len(out)) else inner(handle, out))
+
+
+def long_lazily(device: Any, inner: Any, handle: Handle, data: memoryview) -> None:
+    """A long upload reads the host's memory when its turn comes."""
+    (lazily(device, inner, handle, data) if _long(len(data)) else inner(handle, data))
+
+
+def long_at_once(device: Any, inner: Any, target: Handle, source: Handle, nbytes: int) -> None:
+    """A long copy goes by another engine, which waits for nothing."""
+    if _long(nbytes):
+        copied_at_once(device, inner, target, source, nbytes)
+    else:
+        inner(target, source, nbytes)
+
+
+def pieces_but_the_last(_device: Any, inner: Any, handle: Handle, data: memoryview) -> None:
+    """A long upload goes in pieces of 64 KiB, of which the last, which is no whole one, is lost."""
+    inner(handle, data[: len(data) // 65536 * 65536] if _long(len(data)) else data)
+
+
 # -- nothing ---------------------------------------------------------------------------------------
 
 
@@ -302,5 +332,9 @@ FAULTS: tuple[Fault, ...] = (
     _bytes("TS12b", "empty memory is shared", with_method("alloc", one_empty_block)),
     _bytes("TS12c", "no bytes cannot be moved", with_method("upload", no_empty_transfer)),
     _late("TS15a", "a copy does not wait for queued work", with_method("copy", copied_at_once)),
+    _late("TS16a", "a long download does not wait", with_method("download", long_not_waited_for)),
+    _late("TS17a", "a long upload reads the host late", with_method("upload", long_lazily)),
+    _late("TS18a", "a long copy does not wait", with_method("copy", long_at_once)),
+    _bytes("TS19a", "a long upload loses its end", with_method("upload", pieces_but_the_last)),
     _late("TS13a", "a full queue loses its oldest entry", with_method("submit", overrun)),
 )
