@@ -60,6 +60,12 @@ _COMMANDS = (
         "conformance shrink report/failure-001.json --output smaller.json",
     ),
     (
+        "coverage:coverage",
+        "List lines of a backend's code that no case enters.",
+        "conformance coverage --backend mydevice --fail-under 95",
+        "conformance coverage --backend mydevice --level smoke --report report",
+    ),
+    (
         "verify:verify",
         "Look through a certificate.",
         "conformance verify certificate",

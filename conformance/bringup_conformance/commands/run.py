@@ -75,7 +75,7 @@ def run(
         unclaimed=unclaimed,
         corpus=corpus,
     )
-    with terminal.progress(level, as_json=as_json) as show, _ended_gently():
+    with terminal.progress(level, as_json=as_json) as show, ended_gently():
         found = runner.run_with(backend, level, seed, replace(options, on_progress=show))
     _show(found, options, as_json, verbose)
     if certificate is not None:
@@ -157,7 +157,7 @@ def _part(fraction: str) -> tuple[int, int] | None:
 
 
 @contextmanager
-def _ended_gently() -> Iterator[None]:
+def ended_gently() -> Iterator[None]:
     """The first SIGINT or SIGTERM ends the run with a report, and others do not end the report:
     what limits a command's time often sends two.
     """

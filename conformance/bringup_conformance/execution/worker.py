@@ -19,12 +19,13 @@ from typing import IO, Any, NoReturn
 from bringup.errors import BringupError
 from bringup.graph.parser import parse_graph
 from bringup.ops.table import find
-from bringup_conformance.execution import pulse
+from bringup_conformance.execution import entered, pulse
 from bringup_conformance.execution.hands import GRACE, LOST, LOST_MARK
 from bringup_conformance.execution.here import explain
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.protocol import (
     Answer,
+    Began,
     Call,
     Compile,
     Done,
@@ -53,6 +54,7 @@ from bringup_conformance.reporting.results import Result
 
 def main() -> NoReturn:
     """Serve the process that started this one, until it closes its end."""
+    entered.begin()
     tell, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # native code prints to the descriptor, not to sys.stdout
     sys.stdout = sys.stderr
@@ -78,7 +80,13 @@ def _serve(tell: IO[bytes], replies: IO[bytes]) -> None:
     except BringupError as error:
         send(replies, Refused(type(error).__name__, error.what, error.fix))
         return
-    worker = _Worker(setup, target, lambda message: send(replies, message))
+
+    def reply(message: object) -> None:
+        if not isinstance(message, Began):
+            entered.save()  # this process may be ended at any time
+        send(replies, message)
+
+    worker = _Worker(setup, target, reply)
     worker.begin()
     while True:
         worker.do(receive(tell))

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bringup_conformance.execution import pulse
+from bringup_conformance.execution import entered, pulse
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.generate.choices import Stream
@@ -109,6 +109,7 @@ def _end_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
+    entered.begin()
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     # The last line of the output, whatever a backend prints before it.
     sys.stdout.write(json.dumps(run_here(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))) + "\n")

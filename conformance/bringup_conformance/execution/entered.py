@@ -1,0 +1,133 @@
+"""Line and branch coverage of a backend's code, measured in every process that a run starts.
+
+The library `coverage` measures.  A worker may be killed at any time, so it saves what it has before
+it reports anything.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pkgutil
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+from unittest import mock
+
+import bringup
+from bringup.backend.discovery import candidates, select
+from bringup.errors import BringupError
+
+if TYPE_CHECKING:
+    from coverage import Coverage
+
+# A process that finds this variable is measured; its value is a file of the library's settings.
+_MEASURED = "COVERAGE_PROCESS_START"
+_SETTINGS = """
+[run]
+branch = true
+parallel = true
+data_file = {data}
+patch = _exit
+include = {files}
+disable_warnings = no-data-collected, module-not-measured, module-not-imported
+"""
+
+
+def library() -> ModuleType:
+    """The library.  Raises BringupError if it is not installed."""
+    try:
+        return import_module("coverage")
+    except ImportError:
+        raise BringupError(
+            "the library that measures coverage is not installed",
+            fix='pip install "bringup[coverage]"',
+        ) from None
+
+
+def begin() -> None:
+    """Measure this process if the run that started it is measured."""
+    if _MEASURED in os.environ:
+        library().process_startup()
+
+
+def save() -> None:
+    """Write what this process entered so far, if it is measured."""
+    module = sys.modules.get("coverage")
+    if module is not None and (current := module.Coverage.current()) is not None:
+        current.save()
+
+
+def package_of(backend: str) -> str:
+    """The package of a backend's plugin.  Raises BackendError for a name that no backend has."""
+    entry = select(backend.partition(":")[0], candidates()).entry
+    return entry.module.partition(".")[0]
+
+
+def beneath() -> tuple[str, ...]:
+    """The packages of core that the suite runs without: only backends use them."""
+    import_module("bringup_conformance.execution.worker")  # all that a run needs beside a device
+    names = (f"bringup.{each.name}" for each in pkgutil.iter_modules(bringup.__path__))
+    return tuple(name for name in names if name not in sys.modules and not name.endswith("__"))
+
+
+def modules_of(package: str) -> dict[str, Path]:
+    """The source files of a package, or of a module that is none, by the names of its modules.
+
+    Raises BringupError if it is not installed.
+    """
+    try:
+        spec = importlib.util.find_spec(package)
+    except ImportError:
+        spec = None
+    if spec is None:
+        raise BringupError(f"no package is named {package!r}", fix="name one that can be imported")
+    if spec.submodule_search_locations is None:
+        return {package: Path(spec.origin or "")}
+    found: dict[str, Path] = {}
+    for folder in map(Path, spec.submodule_search_locations):
+        for file in sorted(folder.rglob("*.py")):
+            parts = file.relative_to(folder).with_suffix("").parts
+            found[".".join((package, *parts)).removesuffix(".__init__")] = file
+    return found
+
+
+class Measurement:
+    """What a run entered.  coverage: the library's object, with the data of all processes.
+    lost: sentences of the library about data that it could not use.
+    """
+
+    def __init__(self) -> None:
+        self.coverage: Coverage
+        self.lost: list[str] = []
+
+
+@contextmanager
+def measured(files: Sequence[Path], folder: Path, *, here: bool) -> Iterator[Measurement]:
+    """Measure some files in the processes that are started inside, which find an empty cache.
+
+    folder: for the data, as long as the result is used, which is complete when this ends.
+    here: measure this process as well.
+    """
+    module, found = library(), Measurement()
+    settings = folder / "settings"
+    included = "\n    ".join(map(str, files))
+    settings.write_text(_SETTINGS.format(data=folder / "data", files=included), encoding="utf-8")
+    caches = str(folder / "cache")
+    variables = {_MEASURED: str(settings), "XDG_CACHE_HOME": caches, "LOCALAPPDATA": caches}
+    with mock.patch.dict(os.environ, variables):
+        own = module.Coverage(config_file=str(settings)) if here else None
+        with nullcontext() if own is None else own.collect():
+            yield found
+        if own is not None:
+            own.save()
+    found.coverage = module.Coverage(config_file=str(settings))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found.coverage.combine([str(folder)])
+    found.lost += [str(each.message) for each in said]

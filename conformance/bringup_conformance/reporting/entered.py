@@ -1,0 +1,241 @@
+"""What a measured run entered of a backend's code, and the lines and branches that it did not."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from bringup.cli.output import heading, line, table
+from bringup_conformance.execution.entered import Measurement
+from bringup_conformance.reporting.reports import Report
+
+#: What excuses a line or branch: ``# pragma: no cover - reason``, ``# pragma: no branch - reason``.
+EXCUSE = re.compile(r"#\s*pragma: no (cover|branch)\b(?:\s*-\s*(\w.*))?")
+# Lines that do not count: the excused, stubs, and imports for type checkers.
+_EXCLUDED = (
+    r"#\s*pragma: no cover\s*-\s*\w",
+    r"^\s*(((async )?def .*?)?\)(\s*->.*?)?:\s*)?\.\.\.\s*(#|$)",
+    r"if (typing\.)?TYPE_CHECKING:",
+)
+_PARTIAL = r"#\s*pragma: no branch\s*-\s*\w"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Statements in lines `first` to `last` that nothing entered; or, with `to`, a line that never
+    went on to that one, 0 for the end of its function.  source: of the first line.
+    """
+
+    first: int
+    last: int
+    source: str
+    to: int | None = None
+
+    def __str__(self) -> str:
+        if self.to is not None:
+            return f"{self.first} -> {self.to or 'exit'}"
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+@dataclass(frozen=True, slots=True)
+class Excuse:
+    """A comment that excuses a line or branch; without a reason it excuses nothing."""
+
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What was entered of one file.  lines: statements.  branches: ways that lines may go on."""
+
+    module: str
+    file: str
+    lines: int
+    lines_entered: int
+    branches: int
+    branches_entered: int
+    gaps: tuple[Gap, ...]
+    excuses: tuple[Excuse, ...]
+
+    @property
+    def share(self) -> float:
+        """Percent of lines and branches that were entered."""
+        return _share([self])
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """What a run entered.
+
+    not_imported: modules of the backend's packages that are not counted: no process imported them,
+    and no counted module names them in an import.  They belong to other devices, or to none.
+    notes: sentences about what may be missing.
+    """
+
+    sources: tuple[Source, ...]
+    not_imported: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def share(self) -> float:
+        """Percent of all lines and branches that were entered."""
+        return _share(self.sources)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, with the share of each file and of all."""
+        sources = [{**asdict(each), "share": each.share} for each in self.sources]
+        return {**asdict(self), "share": self.share, "sources": sources}
+
+
+def _share(sources: Sequence[Source]) -> float:
+    total = sum(each.lines + each.branches for each in sources)
+    entered = sum(each.lines_entered + each.branches_entered for each in sources)
+    return 100.0 * entered / total if total else 100.0
+
+
+def entered(
+    found: Measurement,
+    reports: Sequence[Report],
+    modules: Mapping[str, Path],
+    own: Sequence[str],
+    folder: Path | None = None,
+) -> Entered:
+    """What measured runs entered.
+
+    modules: the files that were measured, by module.  own: those of the backend's packages; others
+    are counted as far as they are used.  folder: receives the library's pages.
+    """
+    measured = {str(Path(name).resolve()) for name in found.coverage.get_data().measured_files()}
+    imported = [name for name, file in modules.items() if str(file.resolve()) in measured]
+    counted = _named(imported, modules)
+    for which, patterns in (("exclude", _EXCLUDED), ("partial", (_PARTIAL,))):
+        found.coverage.clear_exclude(which)
+        for each in patterns:
+            found.coverage.exclude(each, which)
+    files = [str(modules[name]) for name in counted]
+    with tempfile.TemporaryDirectory() as name:
+        output = Path(name) / "coverage.json"
+        found.coverage.json_report(files, outfile=str(output))
+        known = json.loads(output.read_text(encoding="utf-8"))["files"]
+    if folder is not None:
+        found.coverage.html_report(files, directory=str(folder))
+    facts = {Path(name).resolve(): each for name, each in known.items()}
+    return Entered(
+        tuple(_source(name, modules[name], facts[modules[name].resolve()]) for name in counted),
+        tuple(name for name in own if name not in counted),
+        tuple(_notes(found, reports)),
+    )
+
+
+def _notes(found: Measurement, reports: Sequence[Report]) -> Iterator[str]:
+    yield from (f"a part of the data is lost: {each}" for each in found.lost)
+    for each in reports:
+        ended = sum(1 for r in each.results if r.problem is not None and r.problem.log)
+        if ended:
+            yield f"{each.backend}: {ended} cases ended their process: what they enter may be lost"
+        if each.failed:
+            yield f"{each.backend}: {each.failed} cases failed: `conformance run` tells more"
+        yield from (f"{each.backend}: the run is not whole: {why}" for why in each.reduced)
+
+
+def _named(imported: Sequence[str], modules: Mapping[str, Path]) -> list[str]:
+    """The modules that are imported, and those that their import statements name and so on: what
+    they would import under other circumstances.
+    """
+    found, left = set[str](), list(imported)
+    while left:
+        name = left.pop()
+        if name in found:
+            continue
+        found.add(name)
+        package = name if modules[name].name == "__init__.py" else name.rpartition(".")[0]
+        for node in ast.walk(ast.parse(modules[name].read_bytes())):
+            if isinstance(node, ast.Import):
+                left += [alias.name for alias in node.names if alias.name in modules]
+            elif isinstance(node, ast.ImportFrom):
+                above = package.split(".")[: len(package.split(".")) + 1 - node.level]
+                base = ".".join([*(above if node.level else ()), *filter(None, [node.module])])
+                names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+                left += [name for name in names if name in modules]
+    return [name for name in modules if name in found]
+
+
+def _source(module: str, file: Path, facts: Mapping[str, Any]) -> Source:
+    text = file.read_text(encoding="utf-8").splitlines()
+    summary = facts["summary"]
+    excuses = (
+        Excuse(number, match[2] or "")
+        for number, each in enumerate(text, 1)
+        if (match := EXCUSE.search(each)) is not None
+    )
+    return Source(
+        module,
+        os.path.relpath(file) if file.is_relative_to(Path.cwd()) else str(file),
+        summary["num_statements"],
+        summary["covered_lines"],
+        summary["num_branches"],
+        summary["covered_branches"],
+        tuple(_gaps(facts, text)),
+        tuple(excuses),
+    )
+
+
+def _gaps(facts: Mapping[str, Any], text: Sequence[str]) -> list[Gap]:
+    missing = set(facts["missing_lines"])
+    found: list[Gap] = []
+    is_open = False
+    for number in sorted([*missing, *facts["executed_lines"]]):
+        if number not in missing:
+            is_open = False
+        elif is_open:
+            found[-1] = replace(found[-1], last=number)
+        else:
+            found.append(Gap(number, number, text[number - 1].strip()))
+            is_open = True
+    for start, to in facts["missing_branches"]:
+        if start not in missing and to not in missing:  # else the lines tell
+            found.append(Gap(start, start, text[start - 1].strip(), max(0, to)))
+    return sorted(found, key=lambda gap: (gap.first, gap.to or 0))
+
+
+def show(found: Entered) -> None:
+    """Print what was not entered, file by file, then the shares."""
+    console = Console()
+    for source in found.sources:
+        bare = [each.line for each in source.excuses if not each.reason]
+        if source.gaps or bare:
+            heading(f"{source.file}  {source.share:.1f} %")
+            table(("line", "source"), [(str(gap), gap.source) for gap in source.gaps], console)
+            for number in bare:
+                line(f"{number}: an excuse without a reason excuses nothing: write `- reason`")
+            line()
+    columns = ("module", "share", "lines", "not entered", "branches", "not entered", "excuses")
+    rows = [
+        (
+            each.module,
+            f"{each.share:.1f} %",
+            str(each.lines),
+            str(each.lines - each.lines_entered),
+            str(each.branches),
+            str(each.branches - each.branches_entered),
+            str(sum(1 for excuse in each.excuses if excuse.reason) or ""),
+        )
+        for each in found.sources
+    ]
+    table(columns, rows, console)
+    line()
+    if found.not_imported:
+        line(f"not imported, not counted: {', '.join(found.not_imported)}")
+    for note in found.notes:
+        line(f"note: {note}")
+    line(f"{found.share:.1f} % of lines and branches were entered")
