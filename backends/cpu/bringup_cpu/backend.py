@@ -35,7 +35,7 @@ class CpuBackend(Backend):
         """One device with the CPU's name, and that of ``BRINGUP_CPU`` if it is set."""
         details = [("architecture", platform.machine())]
         named = config.text("BRINGUP_CPU")
-        if named not in ("", "native"):
+        if named not in ("", "native"):  # pragma: no cover - only with BRINGUP_CPU set
             details.append(("compiled for", named))
         return (DeviceInfo(0, host.product(), tuple(details)),)
 

@@ -33,7 +33,7 @@ class CpuDevice(Device):
         self.memory: Memory = memory()
         # Compiled code refers to the pool by symbol, so it must be there first.
         self.pool = pool()
-        if self.pool.threads > 1:
+        if self.pool.threads > 1:  # pragma: no branch - only one processor
             engine().warm_up()
 
     def alloc(self, nbytes: int) -> Handle:

@@ -193,9 +193,9 @@ def dispatch_code() -> DispatchCode | None:
     """The process's dispatcher code, or None where objects are not laid out as it expects."""
     numpy = ArrayHeader()
     if platform.python_implementation() != "CPython" or not has_gil():
-        return None
+        return None  # pragma: no cover - only other interpreters
     if hasattr(sys, "gettotalrefcount") or not _laid_out(numpy):
-        return None
+        return None  # pragma: no cover - only other interpreters
     return DispatchCode(numpy)
 
 

@@ -92,15 +92,14 @@ class MemoryEmitter:
         self._python_methods()
 
     def _lock(self, b: Emit) -> None:
-        if not self.locked:
-            return
-        word = b.at(self.state, State.LOCK)
-        busy = number(1)
-        with b.while_loop([busy], lambda v: b.icmp("ne", v[0], number(0))) as loop:
-            loop.next(b.atomicrmw("xchg", word, number(1), "acquire"))
+        if self.locked:  # pragma: no cover - only interpreters without a global lock
+            word = b.at(self.state, State.LOCK)
+            busy = number(1)
+            with b.while_loop([busy], lambda v: b.icmp("ne", v[0], number(0))) as loop:
+                loop.next(b.atomicrmw("xchg", word, number(1), "acquire"))
 
     def _unlock(self, b: Emit) -> None:
-        if self.locked:
+        if self.locked:  # pragma: no cover - only interpreters without a global lock
             b.atomic_store(number(0), b.at(self.state, State.LOCK))
 
     def _bin(self, b: Emit, index: Val) -> Val:
@@ -200,7 +199,7 @@ class MemoryEmitter:
         with b.if_then(b.icmp("ne", after, number(0))):
             b.c("munmap", i32, b.at(raw, b.add(before, size)), after)
         region = b.inttoptr(aligned, ptr)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
+        if hasattr(mmap, "MADV_HUGEPAGE"):  # pragma: no branch - only systems without huge pages
             b.c("madvise", i32, region, size, const(i32, mmap.MADV_HUGEPAGE))
         b.ret(region)
 

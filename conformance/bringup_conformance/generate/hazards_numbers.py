@@ -40,8 +40,9 @@ def _itself_compared(hand: Hand) -> Values:
 
 
 def _roots(hand: Hand) -> Values:
+    """Exponents for which a root and products do."""
     x = hand.row()
-    return (rows.pow(x, like(x, 0.5)),)
+    return [rows.pow(x, like(x, power)) for power in (0.5, -0.5, 1.5, -1.5)]
 
 
 def _powers(hand: Hand) -> Values:
@@ -107,6 +108,15 @@ def _products_and_sums(hand: Hand) -> Values:
     x, y, z = hand.row(), hand.row(), hand.row()
     product = rows.mul(x, y)
     return rows.sub(product, rows.mul(y, x)), rows.add(rows.mul(x, z), product)
+
+
+def _one_after_another(hand: Hand) -> Values:
+    """So many of one function in a kernel that a device may call it instead of writing it out."""
+    found = [hand.row()]
+    for row, count in ((rows.sin, 6), (rows.tanh, 34)):
+        for _ in range(count):
+            found.append(row(found[-1]))
+    return found[6], found[-1]
 
 
 def _soft(hand: Hand) -> Values:
@@ -276,6 +286,7 @@ FLOATING = {
     "near-numbers": _near_numbers,
     "products-and-sums": _products_and_sums,
     "rectified": _rectified,
+    "one-after-another": _one_after_another,
     "soft": _soft,
     **_BOTH,
 }

@@ -132,7 +132,7 @@ def attention(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     dtype, w = draw.dtype, draw.vector
     for lead, queries, keys, depth, values, bias, causal in (
         ((2, 2), 5, w + 1, 4, 3, None, False),
-        ((2, 2), w + 1, w + 1, w, w, None, True),
+        ((2, 2), w + 1, w + 1, w, 4 * w, None, True),
         ((3,), 1, 2 * w + 3, 8, w + 1, None, True),
         ((2, 3), 4, 7, 3, 5, (1, 3, 4, 7), False),
         ((1, 2), 3, w, 4, 4, (1, 1, 1, w), True),

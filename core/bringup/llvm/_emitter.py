@@ -47,10 +47,6 @@ class Emitter:
         self._lines.append(f"  {text}")
         self.block.terminated = True
 
-    def comment(self, text: str) -> None:
-        """Append a comment line."""
-        self._lines.append(f"  ; {text}")
-
     def binary(self, op: str, a: Val, b: Val, flags: str = "") -> Val:
         """Any instruction on two operands of one type."""
         t = a.type

@@ -8,10 +8,14 @@ from bringup.llvm._emitter import Emitter
 from bringup.llvm._types import Type, Val, const, i1, i32, i64, poison, ptr, struct_type, vec, void
 
 
+def _tail(align: int, meta: str) -> str:
+    return f", align {align}{meta}" if align else meta
+
+
 class MemoryBuilder(Emitter):
     """Addresses and memory.  ``align`` is in bytes; 0 leaves LLVM's default, the type's own.
 
-    ``meta`` is metadata text appended to the instruction, such as ``Module.alias_scopes`` gives.
+    ``meta`` is metadata text appended to the instruction.
     """
 
     __slots__ = ()
@@ -42,33 +46,15 @@ class MemoryBuilder(Emitter):
         align: int = 0,
         *,
         volatile: bool = False,
-        nontemporal: bool = False,
         meta: str = "",
     ) -> Val:
         """Load a value of ``type``."""
         words = "load volatile" if volatile else "load"
-        tail = self._tail(align, nontemporal, meta)
-        return self.emit(type, f"{words} {type.text}, {address}{tail}")
+        return self.emit(type, f"{words} {type.text}, {address}{_tail(align, meta)}")
 
-    def store(
-        self,
-        value: Val,
-        address: Val,
-        align: int = 0,
-        *,
-        volatile: bool = False,
-        nontemporal: bool = False,
-        meta: str = "",
-    ) -> None:
-        """Store a value.  nontemporal: past the caches; needs natural alignment to take effect."""
-        words = "store volatile" if volatile else "store"
-        self.emit_void(f"{words} {value}, {address}{self._tail(align, nontemporal, meta)}")
-
-    def _tail(self, align: int, nontemporal: bool, meta: str) -> str:
-        text = f", align {align}" if align else ""
-        if nontemporal:
-            text += f", !nontemporal {self.module.metadata('!{i32 1}')}"
-        return text + meta
+    def store(self, value: Val, address: Val, align: int = 0, *, meta: str = "") -> None:
+        """Store a value."""
+        self.emit_void(f"store {value}, {address}{_tail(align, meta)}")
 
     def masked_load(
         self,

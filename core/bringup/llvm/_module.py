@@ -265,21 +265,6 @@ class Module:
         body = ", ".join(["!self", *nodes])
         return f", !llvm.loop {self.metadata(f'!{{{body}}}', distinct=True)}"
 
-    def alias_scopes(self, n: int) -> list[str]:
-        """For ``n`` buffers that do not overlap: what to pass as ``meta`` with each one's accesses.
-
-        >>> Module().alias_scopes(2)[0]
-        ', !alias.scope !3, !noalias !4'
-        """
-        domain = self.metadata("!{!self}", distinct=True)
-        scopes = [self.metadata(f"!{{!self, {domain}}}", distinct=True) for _ in range(n)]
-        made = []
-        for scope in scopes:
-            others = ", ".join(s for s in scopes if s != scope)
-            own, rest = self.metadata(f"!{{{scope}}}"), self.metadata(f"!{{{others}}}")
-            made.append(f", !alias.scope {own}, !noalias {rest}")
-        return made
-
     def __str__(self) -> str:
         parts = []
         if self.data_layout:

@@ -184,13 +184,8 @@ USES: dict[str, Use] = {
     ],
     "alloca": lambda b, t: b.alloca(array(f32, 16), const(i32, 2), 64),
     "gep": lambda b, t: (b.gep(t.base, t.i, f32), b.gep(t.base, 3, f32), b.gep(t.p, t.s, i8, "")),
-    "load": lambda b, t: (
-        b.load(t.x.type, t.base, 4, volatile=True),
-        b.load(f32, t.base, nontemporal=True),
-    ),
-    "store": lambda b, t: b.store(
-        t.x, t.base, 64, nontemporal=True, meta=t.module.alias_scopes(3)[1]
-    ),
+    "load": lambda b, t: (b.load(t.x.type, t.base, 4, volatile=True), b.load(f32, t.base)),
+    "store": lambda b, t: b.store(t.x, t.base, 64),
     "masked_load": lambda b, t: (
         b.masked_load(t.x.type, t.base, t.m),
         b.masked_load(t.x.type, t.base, t.m, t.x, 4),
@@ -227,7 +222,6 @@ USES: dict[str, Use] = {
     "emit": lambda b, t: b.emit(t.x.type, f"freeze {t.x}"),
     "emit_void": lambda b, t: b.emit_void(f"store {t.x}, {t.base}"),
     "terminate": lambda b, t: _control(b, t, lambda a: b.terminate(f"br label %{a.name}")),
-    "comment": lambda b, t: b.comment("why"),
     "binary": lambda b, t: b.binary("or", t.i, t.i, "disjoint"),
     "call": lambda b, t: b.call(
         t.module.declare("sqrtf", f32, [f32]),

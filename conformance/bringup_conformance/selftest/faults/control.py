@@ -9,7 +9,7 @@ from bringup.dtypes import bool_, i32, u8
 from bringup.graph import Graph, Instr, Literal, Value, rebuild, replay
 from bringup.graph.builder import Builder
 from bringup.passes.base import Pass, as_results, deep, opdef
-from bringup.program.program import CaseStep, Program, Step
+from bringup.program.program import CaseStep, Program, ScanStep, Step, WhileStep
 from bringup_conformance.selftest.corpus import Fault, Kind, with_passes, with_programs
 from bringup_conformance.selftest.editing import call, each_step, number
 
@@ -221,6 +221,16 @@ def branches_rotated(step: Step) -> Step:
     return step
 
 
+def start_not_copied(step: Step) -> Step:
+    """A part that a loop changes in place begins as whatever lies in its place."""
+    if not isinstance(step, WhileStep | ScanStep):
+        return step
+    operands = list(step.operands)
+    for place, result in zip(step.updated, step.results[len(step.carried) :], strict=False):
+        operands[place] = result
+    return replace(step, operands=tuple(operands))
+
+
 def _graph_fault(id: str, title: str, rewrite: Rewriting, kind: Kind = "rt") -> Fault:
     run = deep(lambda graph: rebuild(graph, rewrite))
     plant = with_passes(Pass(rewrite.__name__, f"loops -> {rewrite.__name__}", run))
@@ -245,6 +255,7 @@ FAULTS: tuple[Fault, ...] = (
     _graph_fault("CF05", "carried values of one type are swapped", carried_swapped, "plan"),
     _graph_fault("CF05b", "carried values are assigned one by one", carried_in_turn, "plan"),
     _graph_fault("CF08a", "an odd number of trips ends in the other place", other_side),
+    _step_fault("CF09", "what a loop changes is not copied first", start_not_copied, "plan"),
     _graph_fault("CF07", "a scan writes step i at i - 1", row_before),
     _graph_fault("CF07b", "an inner loop goes on with the outer one's counter", outer_counter),
     _graph_fault("CF07c", "a scan runs the other way", other_direction),

@@ -70,7 +70,7 @@ def host_cpu() -> str:
             f"{VARIABLE}={name!r} is no CPU of {llvm.get_default_triple()} that LLVM knows",
             fix=f"set {VARIABLE} to native, {levels or 'or'} or LLVM's name of a CPU, or unset it",
         )
-    return name
+    return name  # pragma: no cover - only with BRINGUP_CPU set
 
 
 @cache
@@ -78,7 +78,7 @@ def host_features() -> str:
     """Instruction-set extensions besides those of `host_cpu`, in LLVM's form: ``+avx2,-sse4a``."""
     if config.text(VARIABLE) in ("", "native"):
         return str(llvm.get_host_cpu_features().flatten())
-    return ""
+    return ""  # pragma: no cover - only with BRINGUP_CPU set
 
 
 @cache
@@ -98,7 +98,7 @@ def require_runnable() -> None:
         )
 
 
-def extensions(cpu: str, names: Iterable[str]) -> list[str]:
+def extensions(cpu: str, names: Iterable[str]) -> list[str]:  # pragma: no cover - for BRINGUP_CPU
     """Which instruction-set extensions, by LLVM's names, a CPU has.
 
     LLVM does not tell, but inlines a function only into one whose CPU has all that it may use.
@@ -123,7 +123,7 @@ def extensions(cpu: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in left]
 
 
-def _known(name: str) -> bool:
+def _known(name: str) -> bool:  # pragma: no cover - only with BRINGUP_CPU set
     done = subprocess.run(
         [sys.executable, "-c", _PROBE, name], capture_output=True, text=True, check=False
     )

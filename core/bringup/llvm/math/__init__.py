@@ -14,39 +14,27 @@ from bringup.llvm.math.convert import (
     bf16_to_f32,
     f8e4m3fn_to_f32,
     f8e5m2_to_f32,
-    f16_to_f32,
     f32_to_bf16,
     f32_to_f8e4m3fn,
     f32_to_f8e5m2,
-    f32_to_f16,
     f64_to_bf16,
     f64_to_f16,
     f64_to_f32_odd,
 )
-from bringup.llvm.text import Builder, Val
+from bringup.llvm.text import Val
 
 __all__ = [
     "MATH",
     "bf16_to_f32",
     "f8e4m3fn_to_f32",
     "f8e5m2_to_f32",
-    "f16_to_f32",
     "f32_to_bf16",
     "f32_to_f8e4m3fn",
     "f32_to_f8e5m2",
-    "f32_to_f16",
     "f64_to_bf16",
     "f64_to_f16",
     "f64_to_f32_odd",
 ]
-
-
-def _floor(b: Builder, x: Val) -> Val:
-    return b.intrinsic("llvm.floor", x.type, (x,))
-
-
-def _sqrt(b: Builder, x: Val) -> Val:
-    return b.intrinsic("llvm.sqrt", x.type, (x,))
 
 
 def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
@@ -56,8 +44,6 @@ def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
 #: The emitter of each operation, by its name in the op table.
 MATH: Later[Callable[..., Val]] = Later(
     {
-        "floor": (__name__, "_floor"),
-        "sqrt": (__name__, "_sqrt"),
         "pow": ("bringup.llvm.math.power", "power"),
         **_of("arctangent", "atan", "atan2"),
         **_of("errorfunction", "erf"),

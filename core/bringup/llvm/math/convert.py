@@ -55,16 +55,6 @@ def f64_to_bf16(b: Builder, x: Val) -> Val:
     return f32_to_bf16(b, f64_to_f32_odd(b, x))
 
 
-def f32_to_f16(b: Builder, x: Val) -> Val:
-    """Round f32 to half, to nearest even; subnormals kept."""
-    return b.fptrunc(x, f16)
-
-
-def f16_to_f32(b: Builder, x: Val) -> Val:
-    """Widen half to f32, exactly."""
-    return b.fpext(x, f32)
-
-
 def f64_to_f16(b: Builder, x: Val) -> Val:
     """Round f64 to half once, to nearest even."""
     return b.fptrunc(f64_to_f32_odd(b, x), f16)
