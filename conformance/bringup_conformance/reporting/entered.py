@@ -113,11 +113,14 @@ def entered(
     """What measured runs entered.
 
     modules: the files that were measured, by module.  own: those of the backend's packages; others
-    are counted as far as they are used.  folder: receives the library's pages.
+    are counted as far as they are imported, in parts of core that its own import.  folder:
+    receives the library's pages.
     """
     measured = {str(Path(name).resolve()) for name in found.coverage.get_data().measured_files()}
     imported = [name for name, file in modules.items() if str(file.resolve()) in measured]
-    counted = _named(imported, modules)
+    # A run opens other devices too, which use parts of core that this backend may not use.
+    used = {_part(name) for name in _named([name for name in imported if name in own], modules)}
+    counted = _named([name for name in imported if _part(name) in used], modules)
     for which, patterns in (("exclude", _EXCLUDED), ("partial", (_PARTIAL,))):
         found.coverage.clear_exclude(which)
         for each in patterns:
@@ -146,6 +149,10 @@ def _notes(found: Measurement, reports: Sequence[Report]) -> Iterator[str]:
         if each.failed:
             yield f"{each.backend}: {each.failed} cases failed: `conformance run` tells more"
         yield from (f"{each.backend}: the run is not whole: {why}" for why in each.reduced)
+
+
+def _part(name: str) -> str:
+    return ".".join(name.split(".")[:2])
 
 
 def _named(imported: Sequence[str], modules: Mapping[str, Path]) -> list[str]:
