@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 Site = tuple[Shape, Shape, Shape, dict[str, Any]]
 
 _INDICES = (i32, i64, u8, i8, u32, i16, u64, u16)
-_READ = ("ramp", "small", "ties", "special", "signed")
+_READ = ("ramp", "small", "ties", "nans", "special", "signed")
 _SUMS = ("small", "signed", "ties", "special", "ramp", "wide")
 _PICKED = {"offset": (), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
 _ROWS = {"offset": (1,), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}

@@ -24,11 +24,11 @@ from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.generate.sizes import LARGE, draw_shape, strata
 
 #: Kinds of data by what an op is sensitive to.
-ANY = ("signed", "wide", "special", "positive", "small", "negative", "ties")
+ANY = ("signed", "wide", "special", "positive", "small", "negative", "ties", "nans")
 SUMS = ("small", "signed", "ramp", "negative", "onehot", "special")
 PRODUCTS = ("units", "positive", "onehot", "special")
-EXTREMES = ("negative", "signed", "ties", "special", "onehot")
-MOVES = ("ramp", "special")
+EXTREMES = ("negative", "signed", "ties", "special", "onehot", "nans")
+MOVES = ("ramp", "nans", "special")
 
 Sites = Iterator[tuple[tuple[tuple[int, ...], ...], dict[str, Any]]]
 
@@ -135,7 +135,9 @@ def _select(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
 def _compare(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for attrs in _variants(row):
         size = pick(draw.choices, draw.sizes(5))
-        yield _instance([draw.dtype[size]] * 2, attrs, ("ties", "special", "signed", "wide"))
+        yield _instance(
+            [draw.dtype[size]] * 2, attrs, ("ties", "special", "nans", "signed", "wide")
+        )
 
 
 def _convert(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -145,7 +147,7 @@ def _convert(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
             yield _instance([draw.dtype[1 << draw.dtype.bits]], {"dtype": target}, ("every",))
         size = pick(draw.choices, draw.sizes(5))
         yield _instance(
-            [draw.dtype[size]], {"dtype": target}, ("signed", "wide", "special", "small", "ramp")
+            [draw.dtype[size]], {"dtype": target}, ("signed", "nans", "wide", "special", "small")
         )
         if target.is_float and draw.dtype.bits >= 32:
             yield _instance([draw.dtype[4 * draw.vector + 1]], {"dtype": target}, ("halfway",))
@@ -154,7 +156,7 @@ def _convert(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
 def _bitcast(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for target in STORED:
         size = pick(draw.choices, draw.sizes(5))
-        yield _instance([draw.dtype[size]], {"dtype": target}, ("signed", "special"))
+        yield _instance([draw.dtype[size]], {"dtype": target}, ("signed", "nans"))
 
 
 def _iota(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -369,7 +371,7 @@ def _position(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
             yield _instance(
                 [draw.dtype[shape]],
                 {"dim": dim, "dtype": dtype},
-                ("ties", "signed", "negative", "special"),
+                ("ties", "signed", "negative", "special", "nans"),
             )
 
 

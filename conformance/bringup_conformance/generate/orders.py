@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 SUMS = ("small", "signed", "ramp", "negative", "onehot", "special")
 FOLDS = {"add": SUMS, "mul": ("units", "positive", "onehot", "special")}
-EXTREMES = ("negative", "signed", "ties", "special", "onehot", "falling")
-KEYS = ("signed", "special", "ties", "ramp", "falling", "constant", "wide")
+EXTREMES = ("negative", "signed", "ties", "special", "onehot", "falling", "nans")
+KEYS = ("signed", "special", "nans", "ties", "ramp", "falling", "constant", "wide")
 #: Elements times the length of the dimension of a running fold in a random program.
 _MOST_FOLDED = 1 << 22
 
@@ -63,7 +63,9 @@ def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     drawn = {"dim": draw.choices.integer(0, 1), "descending": chance(draw.choices, 1, 2)}
     yield _instance([dtype[shape], f32[shape], dtype[shape]], drawn, KEYS)
     yield _instance([i8[shape], dtype[shape], i64[shape]], {**drawn, "num_keys": 2}, ("ties",))
-    yield _instance([dtype[shape], i32[shape]], {**drawn, "num_keys": 2}, ("ties", "special"))
+    yield _instance(
+        [dtype[shape], i32[shape]], {**drawn, "num_keys": 2}, ("ties", "nans", "special")
+    )
 
 
 def cumulative(row: OpDef, draw: Drawing) -> Iterator[Instance]:

@@ -254,6 +254,42 @@ def _special(draw: _Drawing) -> Array:
     return np.where(at < len(texts), values[np.minimum(at, len(texts) - 1)], made)
 
 
+def _nans(draw: _Drawing) -> Array:
+    """NaN of either sign, with every sort of payload, among special values."""
+    made = _special(draw)
+    return _with_nans(draw, made) if draw.dtype.is_float else made
+
+
+def _with_nans(draw: _Drawing, made: Array) -> Array:
+    """A third of the elements replaced by NaN whose payload is the least, all ones, the least or
+    random without the quiet bit, or random.
+    """
+    patterns = nan_patterns(draw.dtype, draw.words("payload"))
+    which = draw.range(0, 3 * len(patterns) - 1, "which")
+    chosen = np.choose(np.minimum(which, len(patterns) - 1), patterns)
+    return np.where(which < len(patterns), chosen.view(made.dtype), made)
+
+
+def nan_patterns(dtype: DType, words: Array) -> list[Array]:
+    """Bit patterns of NaN of both signs for random words: the least payload, all ones, one without
+    the quiet bit, any.  A dtype without payloads has one NaN of each sign.
+
+    >>> from bringup.dtypes import f16
+    >>> [hex(int(p[0])) for p in nan_patterns(f16, np.array([3], np.uint64))]
+    ['0xfc01', '0xffff', '0xfc03', '0xfc03']
+    """
+    form, word = format_of(dtype), np.dtype(f"u{dtype.itemsize}")
+    sign = (words & np.uint64(1)) << np.uint64(dtype.bits - 1)
+    infinite = np.asarray(np.inf).astype(dtype.numpy)
+    top = int(infinite.view(word)) & ((1 << (dtype.bits - 1)) - 1)
+    if np.isnan(infinite):  # no infinity, and one NaN of each sign
+        return [np.asarray(sign | np.uint64(top)).astype(word)]
+    payload = np.uint64((1 << (form.precision - 1)) - 1)
+    low = words & (payload >> np.uint64(1)) | np.uint64(1)
+    payloads = (np.uint64(1), payload, low, words & payload | np.uint64(1))
+    return [np.asarray(sign | np.uint64(top) | each).astype(word) for each in payloads]
+
+
 def _every(draw: _Drawing) -> Array:
     """Every bit pattern of a dtype of up to 16 bits in order, and over again; random ones else."""
     if draw.dtype is bool_ or draw.recipe.interval is not None:
@@ -343,6 +379,7 @@ KINDS: dict[str, Callable[[_Drawing], Array]] = {
     "ties": _ties,
     "onehot": _onehot,
     "special": _special,
+    "nans": _nans,
     "constant": _constant,
     "every": _every,
     "slow": _slow,

@@ -18,10 +18,16 @@ from bringup.ops.table import OpDef, Special
 from bringup.types import TensorType
 from bringup_conformance.cases import Cells
 from bringup_conformance.execution.support import Support
+from bringup_conformance.generate.recipes import nan_patterns
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.oracle.span import Span
 from bringup_conformance.oracle.verdict import Mismatch, Verdict, text_of
 from bringup_conformance.rules.cells import cells_of, rule_of
+
+#: Times that each cell stands at least, so that NaN has every pattern of `nan_patterns` and its own.
+_PATTERNS = 5
+# A factor that makes words of places.
+_SPREAD = 0x9E3779B97F4A7C15
 
 
 def groups(row: OpDef, dtype: DType, numerics: Numerics, vector: int) -> list[Cells]:
@@ -40,7 +46,7 @@ def groups(row: OpDef, dtype: DType, numerics: Numerics, vector: int) -> list[Ce
         else:
             found.append(Cells((cell,), 1, False, (rule_of(row, dtype, cell),)))
     for cells in packed.values():
-        repeats = -(-(2 * vector + 3) // len(cells))
+        repeats = max(_PATTERNS, -(-(2 * vector + 3) // len(cells)))
         rules = tuple(rule_of(row, dtype, cell) for cell in cells)
         found.append(Cells(tuple(cells), repeats, True, rules))
     return found
@@ -108,9 +114,21 @@ def operands(cells: Cells, dtype: DType) -> list[Array]:
         return [special_value(text, dtype) for text in cells.cells[0].operands]
     columns = []
     for position in range(len(cells.cells[0].operands)):
-        column = np.array([special_value(c.operands[position], dtype) for c in cells.cells])
-        columns.append(np.tile(column, cells.repeats))
+        texts = [cell.operands[position] for cell in cells.cells]
+        column = np.tile(np.array([special_value(t, dtype) for t in texts]), cells.repeats)
+        columns.append(_with_payloads(column, texts, dtype) if "nan" in texts else column)
     return columns
+
+
+def _with_payloads(column: Array, texts: Sequence[str], dtype: DType) -> Array:
+    """A column in which every ``nan`` after the first has another bit pattern each time."""
+    again = np.array([text == "nan" for text in texts] * (column.size // len(texts)))
+    again[: len(texts)] = False
+    patterns = nan_patterns(dtype, np.arange(column.size, dtype=np.uint64) * np.uint64(_SPREAD))
+    if len(patterns) == 1:  # without payloads, NaN has the bits that a bitcast gives
+        return column
+    turn = np.arange(column.size) // len(texts) % len(patterns)
+    return np.where(again, np.choose(turn, patterns).view(column.dtype), column)
 
 
 def judge_cells(actual: Array, cells: Cells, dtype: DType, output: int) -> Verdict:
