@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bringup.backend.capabilities import Numerics
-from bringup.dtypes import f8e4m3fn, f16, f32
+from bringup.dtypes import DType, f8e4m3fn, f16, f32, f64, i8, i64, u64
 from bringup.ops.table import lookup
 from bringup_conformance.generate.recipes import Recipe, nan_patterns
 from bringup_conformance.oracle import special
@@ -17,6 +17,9 @@ from bringup_conformance.selftest.killing import How
 #: Faults by the cases that find them.
 FOUND = {
     "ops/max/f32": "SV34a",
+    "ops/compare/i64": "DT30a",
+    "ops/sort/i64": "DT36a",
+    "ops/reduce/i64": "DT34a",
     "ops/convert/f64": "SV31a",
     "ops/argmax/f32": "SV36a",
     "ops/transpose/f32": "SV38a",
@@ -27,7 +30,7 @@ FOUND = {
 def test_faults_are_found_by_the_cases_of_their_rows(only: str) -> None:
     wanted = FOUND[only].split()
     chosen = [fault for fault in faults() if fault.id in wanted]
-    how = How(only.split("/")[0], simulated=False, only=only, shrink_seconds=0)
+    how = How(only.split("/", maxsplit=1)[0], simulated=False, only=only, shrink_seconds=0)
     found = {row.id: row.killed for row in watching.examined(chosen, how, 1)}
     assert found == dict.fromkeys(wanted, True)
 
@@ -43,6 +46,23 @@ def test_nan_has_every_sort_of_payload_and_both_signs() -> None:
     for dtype in (f16, f8e4m3fn):
         for patterns in nan_patterns(dtype, words):
             assert np.isnan(patterns.view(dtype.numpy)).all()
+
+
+@pytest.mark.parametrize("dtype", [i8, i64, u64, f16, f64], ids=lambda d: d.name)
+def test_neighbours_are_at_most_two_steps_apart_at_any_magnitude(dtype: DType) -> None:
+    first, second = (Recipe("near", seed).make(dtype[400]) for seed in (32, 33))
+    words = [a.view(f"u{dtype.itemsize}") for a in (first, second)]
+    steps = np.minimum(words[0] - words[1], words[1] - words[0])
+    assert set(steps.tolist()) == {0, 1, 2}
+    assert not np.array_equal(first, Recipe("near", 48).make(dtype[400]))
+    halves = np.sort(np.abs(first.astype(np.float64)))
+    assert halves[300] > 100 * max(halves[50], 1e-300) or dtype is i8
+
+
+def test_extremes_are_the_ends_of_the_dtype_or_of_the_interval() -> None:
+    assert set(Recipe("extremes").make(i8[50]).tolist()) == {-128, 127}
+    assert set(Recipe("extremes").make(f16[50]).tolist()) == {-65504.0, 65504.0}
+    assert set(Recipe("extremes", interval=(1.0, 9.0)).make(f32[50]).tolist()) == {1.0, 9.0}
 
 
 def test_cells_about_nan_hold_for_every_pattern() -> None:

@@ -19,7 +19,7 @@ from bringup_conformance.generate import derivatives, everyday, hazards, mapped,
 from bringup_conformance.generate.choices import Stream, pick
 from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.programs import draw_program, usable_dtypes
-from bringup_conformance.generate.recipes import LAYOUTS, Recipe
+from bringup_conformance.generate.recipes import LAYOUTS, TOGETHER, Recipe
 from bringup_conformance.oracle import special
 from bringup_conformance.rules.carried import carrying
 from bringup_conformance.rules.cells import cells_of
@@ -214,7 +214,7 @@ def _row_cases(
     together = plan.budget.together
     for first in range(0, len(usable), together):
         group = usable[first : first + together]
-        yield _joint_case(plan, row, dtype, level, f"{place}/{first // together}", group)
+        yield _joint_case(plan, row, dtype, level, f"{place}/{first // together}", group, first)
     if level == "ops":
         yield from _special_cases(plan, row, dtype)
         if dtype is (f32 if f32 in row.dtypes else row.dtypes[0]):
@@ -223,9 +223,17 @@ def _row_cases(
 
 
 def _joint_case(
-    plan: Plan, row: OpDef, dtype: DType, level: str, name: str, group: Sequence[Instance]
+    plan: Plan,
+    row: OpDef,
+    dtype: DType,
+    level: str,
+    name: str,
+    group: Sequence[Instance],
+    first: int,
 ) -> Case:
-    """One program with an instruction and an output for each instance."""
+    """One program with an instruction and an output for each instance.  first: the number of the
+    first of them among all of the row.
+    """
     outputs: list[Value] = []
     with Builder() as builder:
         for instance in group:
@@ -233,7 +241,7 @@ def _joint_case(
             outputs += results if isinstance(results, tuple) else (results,)
     # The reference of what is made of many instructions takes long, and so does its bound.
     sets = plan.budget.data if row.decompose is None else max(2, plan.budget.data // 2)
-    data = tuple(_data(plan, row, group, number) for number in range(sets))
+    data = tuple(_data(plan, row, group, first, number) for number in range(sets))
     return Case(
         name=name,
         level=level,
@@ -248,20 +256,25 @@ def _joint_case(
     )
 
 
-def _data(plan: Plan, row: OpDef, group: Sequence[Instance], number: int) -> tuple[Recipe, ...]:
-    """Recipes of all inputs: the kinds of each instance, turned by the number of the set."""
-    choices = Stream(plan.seed, "data", row.name, number)
-    first, domain = 16 * plan.seed, row.domain
+def _data(
+    plan: Plan, row: OpDef, group: Sequence[Instance], first: int, number: int
+) -> tuple[Recipe, ...]:
+    """Recipes of all inputs: the kinds of each instance, turned by its number and the set's."""
+    choices, domain = Stream(plan.seed, "data", row.name, number), row.domain
     recipes: list[Recipe] = []
-    for which, instance in enumerate(group):
+    for which, instance in enumerate(group, first):
         kinds = instance.kinds or ("ramp",)
         for position in range(len(instance.operands)):
-            turn = plan.seed + number + which + position * (1 + number % 2)
+            turn = plan.seed + number + which
+            if kinds[turn % len(kinds)] not in TOGETHER:
+                turn += position * (1 + number % 2)
             kind = kinds[turn % len(kinds)]
             layout = LAYOUTS[choices.integer(0, 4)] if choices.integer(0, 7) == 7 else "dense"
             interval = domain.intervals[min(position, len(domain.intervals) - 1)]
             nonzero, matrix = position in domain.nonzero, domain.matrix(position)
-            recipes.append(Recipe(kind, first + number, (), layout, interval, nonzero, matrix))
+            # Equal types must not get equal data, and neighbours only differ by their seeds.
+            own = 16 * plan.seed + (number + position) % 16
+            recipes.append(Recipe(kind, own, (), layout, interval, nonzero, matrix))
     return tuple(recipes)
 
 

@@ -35,6 +35,8 @@ TABLES: Sequence[tuple[Mapping[str, Build], Sequence[DType]]] = (
 #: Names of all of them.
 NAMES = tuple(name for table, _ in TABLES for name in table)
 _KINDS = ("small", "signed", "special", "ramp")
+#: More kinds for programs that hold an instruction of some op.
+_SENSITIVE = {"near": {"compare", "max", "min", "clamp", "sort", "select"}}
 
 
 @dataclass(slots=True)
@@ -89,7 +91,9 @@ def _case(
     reason = reason_of(graph, support)
     if reason is not None:
         return Unsupported(place, "fusion", PROGRAMS, dtype.name, reason)
+    ops = {instr.op.name for instr in graph.instrs}
+    kinds = (*_KINDS, *(kind for kind, those in _SENSITIVE.items() if ops & those))
     data = tuple(
-        tuple(Recipe(kind, 16 * seed + i) for i in range(len(graph.inputs))) for kind in _KINDS
+        tuple(Recipe(kind, 16 * seed + i) for i in range(len(graph.inputs))) for kind in kinds
     )
     return Case(place, "fusion", PROGRAMS, dtype.name, graph, data, split=True, tags=("hazard",))

@@ -24,11 +24,15 @@ from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.generate.sizes import LARGE, draw_shape, strata
 
 #: Kinds of data by what an op is sensitive to.
-ANY = ("signed", "wide", "special", "positive", "small", "negative", "ties", "nans")
+ANY = (
+    "signed", "wide", "special", "positive", "near",
+    "small", "nans", "negative", "extremes", "ties",
+)  # fmt: skip
 SUMS = ("small", "signed", "ramp", "negative", "onehot", "special")
 PRODUCTS = ("units", "positive", "onehot", "special")
-EXTREMES = ("negative", "signed", "ties", "special", "onehot", "nans")
+EXTREMES = ("negative", "near", "signed", "ties", "special", "onehot", "nans", "extremes")
 MOVES = ("ramp", "nans", "special")
+_COMPARED = ("ties", "special", "near", "nans", "signed", "extremes")
 
 Sites = Iterator[tuple[tuple[tuple[int, ...], ...], dict[str, Any]]]
 
@@ -135,9 +139,7 @@ def _select(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
 def _compare(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for attrs in _variants(row):
         size = pick(draw.choices, draw.sizes(5))
-        yield _instance(
-            [draw.dtype[size]] * 2, attrs, ("ties", "special", "nans", "signed", "wide")
-        )
+        yield _instance([draw.dtype[size]] * 2, attrs, _COMPARED)
 
 
 def _convert(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -147,7 +149,9 @@ def _convert(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
             yield _instance([draw.dtype[1 << draw.dtype.bits]], {"dtype": target}, ("every",))
         size = pick(draw.choices, draw.sizes(5))
         yield _instance(
-            [draw.dtype[size]], {"dtype": target}, ("signed", "nans", "wide", "special", "small")
+            [draw.dtype[size]],
+            {"dtype": target},
+            ("signed", "nans", "wide", "special", "small", "extremes"),
         )
         if target.is_float and draw.dtype.bits >= 32:
             yield _instance([draw.dtype[4 * draw.vector + 1]], {"dtype": target}, ("halfway",))
@@ -371,7 +375,7 @@ def _position(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
             yield _instance(
                 [draw.dtype[shape]],
                 {"dim": dim, "dtype": dtype},
-                ("ties", "signed", "negative", "special", "nans"),
+                ("ties", "near", "signed", "negative", "special", "nans", "extremes"),
             )
 
 

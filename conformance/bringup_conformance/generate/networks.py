@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PRODUCTS = ("small", "signed", "ramp", "special")
 FOLDS = {"add": ("small", "signed", "ramp", "special")}
-EXTREMES = ("negative", "signed", "ties", "special", "nans")
+EXTREMES = ("negative", "near", "signed", "ties", "special", "nans", "extremes")
 NORMS = ("signed", "ramp", "positive")
 
 

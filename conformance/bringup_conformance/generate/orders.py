@@ -28,8 +28,12 @@ if TYPE_CHECKING:
 
 SUMS = ("small", "signed", "ramp", "negative", "onehot", "special")
 FOLDS = {"add": SUMS, "mul": ("units", "positive", "onehot", "special")}
-EXTREMES = ("negative", "signed", "ties", "special", "onehot", "falling", "nans")
-KEYS = ("signed", "special", "nans", "ties", "ramp", "falling", "constant", "wide")
+EXTREMES = (
+    "negative", "near", "signed", "ties", "special", "onehot", "falling", "nans", "extremes",
+)  # fmt: skip
+KEYS = (
+    "near", "special", "nans", "ties", "ramp", "falling", "constant", "signed", "wide", "extremes",
+)  # fmt: skip
 #: Elements times the length of the dimension of a running fold in a random program.
 _MOST_FOLDED = 1 << 22
 

@@ -22,6 +22,8 @@ from bringup_conformance.oracle.numbers import Array, format_of, nearest
 
 Interval = tuple[float, float]
 
+#: Kinds that show what they are for where all operands of an instruction have them.
+TOGETHER = ("near", "extremes")
 LAYOUTS = ("dense", "column", "reversed", "strided", "offset")
 #: Texts of `bringup.ops.special` that the kind ``special`` sprinkles over an array.
 SPECIAL_FLOATS = (
@@ -290,6 +292,61 @@ def nan_patterns(dtype: DType, words: Array) -> list[Array]:
     return [np.asarray(sign | np.uint64(top) | each).astype(word) for each in payloads]
 
 
+def _near(draw: _Drawing) -> Array:
+    """Neighbours: recipes whose seeds differ in the last four bits make numbers that are equal or
+    at most two steps apart, and so are each four elements in a row; half of the magnitudes are
+    those of the dtype, the others lie below.
+    """
+    if draw.dtype is bool_:
+        return _signed(draw)
+    shared = _Drawing(Recipe("near", draw.recipe.seed >> 4), draw.type)
+    four, bits = draw.count() >> 2, draw.dtype.bits
+    words, steps = shared.words()[four], draw.range(-1, 1, f"step {draw.recipe.seed}")
+    if not draw.dtype.is_float:
+        shifts = np.maximum(shared.range(66 - 2 * bits, 62, "shift")[four], 64 - bits)
+        if draw.dtype.is_signed:
+            return draw.integers((words.view(np.int64) >> shifts) + steps)
+        return draw.integers((words >> shifts.astype(np.uint64)).view(np.int64) + steps)
+    if draw.recipe.interval is not None:
+        return _stepped(draw.floats(shared.uniform(-4.0, 4.0)[four]), steps, draw.recipe.interval)
+    word = np.dtype(f"u{draw.dtype.itemsize}")
+    largest = np.asarray(format_of(draw.dtype).largest).astype(draw.dtype.numpy).view(word)
+    sizes = (words % np.uint64(int(largest) - 1)).astype(np.int64) + 1 + steps
+    signs = (words >> np.uint64(63)).astype(word) << word.type(bits - 1)
+    return np.asarray((sizes.astype(word) | signs).view(draw.dtype.numpy))
+
+
+def _stepped(made: Array, steps: Array, interval: Interval) -> Array:
+    """Floats moved up or down to the next one, in an interval."""
+    beside = np.nextafter(made, np.where(steps < 0, -np.inf, np.inf).astype(made.dtype))
+    return _kept_inside(np.where(steps == 0, made, beside), interval)
+
+
+def _extremes(draw: _Drawing) -> Array:
+    """Nothing but the least and the greatest number."""
+    greatest = draw.range(0, 1) == 1
+    if draw.dtype is bool_:
+        return np.asarray(greatest)
+    if draw.dtype.is_float:
+        largest = format_of(draw.dtype).largest
+        return _up_to_largest(draw, np.where(greatest, largest, -largest))
+    if draw.recipe.interval is not None:
+        return draw.integers(np.where(greatest, -1, 0))
+    info = np.iinfo(draw.dtype.numpy)
+    made = np.where(greatest, draw.dtype.numpy.type(info.max), draw.dtype.numpy.type(info.min))
+    return np.where(made == 0, made.dtype.type(1), made) if draw.recipe.nonzero else made
+
+
+def _up_to_largest(draw: _Drawing, values: Array) -> Array:
+    """Wide numbers that do not overflow, in the recipe's interval."""
+    interval = draw.recipe.interval
+    if interval is None:
+        return nearest(values, draw.dtype)
+    limit = format_of(draw.dtype).largest
+    ends = [max(interval[0], -limit), min(interval[1], limit)]
+    return _kept_inside(nearest(np.clip(values, *ends), draw.dtype), interval)
+
+
 def _every(draw: _Drawing) -> Array:
     """Every bit pattern of a dtype of up to 16 bits in order, and over again; random ones else."""
     if draw.dtype is bool_ or draw.recipe.interval is not None:
@@ -380,6 +437,8 @@ KINDS: dict[str, Callable[[_Drawing], Array]] = {
     "onehot": _onehot,
     "special": _special,
     "nans": _nans,
+    "near": _near,
+    "extremes": _extremes,
     "constant": _constant,
     "every": _every,
     "slow": _slow,

@@ -24,7 +24,7 @@ from bringup_conformance.oracle.span import Span
 from bringup_conformance.oracle.verdict import Mismatch, Verdict, text_of
 from bringup_conformance.rules.cells import cells_of, rule_of
 
-#: Times that each cell stands at least, so that NaN has every pattern of `nan_patterns` and its own.
+#: Times that each cell stands at least: NaN has its own pattern, then those of `nan_patterns`.
 _PATTERNS = 5
 # A factor that makes words of places.
 _SPREAD = 0x9E3779B97F4A7C15

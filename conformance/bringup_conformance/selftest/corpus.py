@@ -26,8 +26,8 @@ Plant = Callable[[Backend], Backend]
 
 #: Modules of `bringup_conformance.selftest.faults`, in the order of the matrix.
 MODULES = (
-    "indexing", "masks", "dtypes", "special", "payloads", "integers", "reductions", "broadcasting",
-    "gathers", "sorting", "convolution", "dots", "denormals", "casts",
+    "indexing", "masks", "dtypes", "special", "payloads", "neighbours", "integers", "reductions",
+    "broadcasting", "gathers", "sorting", "convolution", "dots", "denormals", "casts",
     "fusion", "plans", "passes", "control", "randoms", "transfers", "donation", "caching", "errors",
     "derivatives",
 )  # fmt: skip
