@@ -21,6 +21,8 @@ FOUND = {
     "ops/sort/i64": "DT36a",
     "ops/reduce/i64": "DT34a",
     "ops/convert/f64": "SV31a",
+    "ops/convert/f32": "CA27a CA28a",
+    "fusion/there-and-back/f32": "CA07c",
     "ops/argmax/f32": "SV36a",
     "ops/transpose/f32": "SV38a",
 }

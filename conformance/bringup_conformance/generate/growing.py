@@ -75,7 +75,7 @@ class Growing:
     def recipe(self) -> Recipe:
         """Data of the kind the setting wants."""
         kinds = ("small", "ramp", "ties", "onehot") if self.setting.exact else (
-            "signed", "small", "ramp", "positive", "negative", "ties", "onehot", "wide",
+            "signed", "small", "ramp", "positive", "negative", "ties", "onehot", "wide", "halfway",
         )  # fmt: skip
         layout = weighted(
             self.choices, ((12, "dense"), (1, "column"), (1, "reversed"), (1, "offset"))

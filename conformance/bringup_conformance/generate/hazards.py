@@ -36,7 +36,10 @@ TABLES: Sequence[tuple[Mapping[str, Build], Sequence[DType]]] = (
 NAMES = tuple(name for table, _ in TABLES for name in table)
 _KINDS = ("small", "signed", "special", "ramp")
 #: More kinds for programs that hold an instruction of some op.
-_SENSITIVE = {"near": {"compare", "max", "min", "clamp", "sort", "select"}}
+_SENSITIVE = {
+    "near": {"compare", "max", "min", "clamp", "sort", "select"},
+    "halfway": {"convert"},
+}
 
 
 @dataclass(slots=True)

@@ -81,7 +81,7 @@ def _choices(hand: Hand) -> Values:
 
 
 def _there_and_back(hand: Hand) -> Values:
-    x = hand.row()
+    x = hand.table()
     through: tuple[DType, ...] = (i32, i8, f16, bf16, f32)
     return [convert(rows.convert(x, dtype=d), hand.dtype) for d in through if d is not hand.dtype]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bringup.dtypes import DType, bool_
+from bringup.dtypes import STORED, DType, bool_
 from bringup.ops.special import special_value
 from bringup.ops.structures import STRUCTURES
 from bringup.types import TensorType
@@ -30,6 +30,8 @@ SPECIAL_FLOATS = (
     "nan", "inf", "-inf", "0.0", "-0.0", "SUBNORMAL", "-SUBNORMAL", "TINY", "1", "-1", "0.5", "1e4",
 )  # fmt: skip
 SPECIAL_INTEGERS = ("INT_MIN", "INT_MAX", "0", "1", "-1", "2", "BITS")
+#: Of the floats that anything may be converted to.
+_PRECISIONS = sorted({format_of(dtype).precision for dtype in STORED if dtype.is_float})
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,10 +415,10 @@ def _gap(draw: _Drawing) -> Array:
 def _halfway(draw: _Drawing) -> Array:
     """Numbers in the middle of two of a narrower float, or the least bit beside it."""
     own = format_of(draw.dtype).precision if draw.dtype.is_float else draw.dtype.bits - 1
-    narrow = [p for p in (8, 11, 24) if p + 2 < own] or [max(own - 3, 1)]
+    narrow = [p for p in _PRECISIONS if p + 2 < own] or [max(own - 3, 1)]
     bits = np.array(narrow)[draw.range(0, len(narrow) - 1, "precision")]
     odd = (draw.words("significand").view(np.int64) & ((1 << bits) - 1)) | (1 << (bits - 1))
-    middle, beside = 2 * odd + 1, draw.range(-1, 1, "beside")
+    middle, beside = 2 * odd + 1, np.fmod(draw.range(-1, 2, "beside"), 2)
     if draw.dtype.is_float:
         wide = np.ldexp(middle.astype(np.float64), (draw.range(-8, 8) - bits).astype(np.int32))
         return draw.floats(wide * (1.0 + beside * 2.0 ** (1 - own)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bringup.dtypes import bf16, i32
+from bringup.dtypes import bf16, f8e4m3fn, f8e5m2, i32
 from bringup_conformance.selftest.corpus import Array, Fault, OpCall, op_fault
 
 GROUP = "Casts"
@@ -118,6 +118,36 @@ def by_way_of_words(call: OpCall) -> Array | None:
     return call.reference(x, dtype=i32).astype(np.int64)
 
 
+def away_from_zero(call: OpCall) -> Array | None:
+    """Halves between two f8 become the one further from 0."""
+    (x,) = call.operands
+    if x.dtype not in (np.float32, np.float64) or call.dtype != f8e4m3fn.numpy:
+        return None
+    wide, made = x.astype(np.float64), call.right.astype(np.float64)
+    # A small step outwards decides halves and nothing else.
+    outwards = call.reference((wide * (1 + 2.0**-30)).astype(x.dtype))
+    if x.dtype == np.float32:
+        outwards = call.reference(np.nextafter(x, np.copysign(np.float32(np.inf), x)))
+    return np.where(np.isfinite(made) & (np.abs(wide) > np.abs(made)), outwards, call.right)
+
+
+def by_way_of_half(call: OpCall) -> Array | None:
+    """f32 becomes f8 by way of f16."""
+    (x,) = call.operands
+    if x.dtype != np.float32 or call.dtype != f8e5m2.numpy:
+        return None
+    return call.reference(x.astype(np.float16))
+
+
+def integers_by_half(call: OpCall) -> Array | None:
+    """i32 becomes f8 by way of f16."""
+    (x,) = call.operands
+    if x.dtype != np.int32 or call.dtype != f8e5m2.numpy:
+        return None
+    small = np.abs(x.astype(np.int64)) < 1 << 15
+    return np.where(small, call.reference(np.where(small, x, 0).astype(np.float16)), call.right)
+
+
 FAULTS: tuple[Fault, ...] = (
     op_fault("CA01", GROUP, "floats become the nearest integer", "convert", to_nearest),
     op_fault("CA02", GROUP, "negative floats wrap", "convert", wrapped_negative),
@@ -130,5 +160,8 @@ FAULTS: tuple[Fault, ...] = (
     op_fault("CA23a", GROUP, "even numbers are false", "convert", low_bit),
     op_fault("CA24a", GROUP, "NaN becomes the lowest integer", "convert", nan_to_lowest),
     op_fault("CA26a", GROUP, "floats become i64 by way of i32", "convert", by_way_of_words),
+    op_fault("CA27a", GROUP, "halves between f8 are rounded away", "convert", away_from_zero),
+    op_fault("CA28a", GROUP, "f32 becomes f8 by way of f16", "convert", by_way_of_half),
+    op_fault("CA29a", GROUP, "i32 becomes f8 by way of f16", "convert", integers_by_half),
     op_fault("CA25a", GROUP, "widening forgets the sign", "convert", sign_lost),
 )

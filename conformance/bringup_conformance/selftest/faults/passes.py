@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bringup.dtypes import f32, f64
+from bringup.dtypes import bf16, f32, f64, u32
 from bringup.graph import Graph, Instr, Literal, Value, current_builder, rebuild, replay
 from bringup.graph.builder import Builder
 from bringup.passes.base import Pass, as_results, deep, literal_of, opdef
@@ -164,6 +164,20 @@ def _inner(instr: Instr, operands: Values, lossy: Callable[[Value, Value], bool]
     (start,) = operands[0].producer.operands
     same = start.dtype is instr.result.dtype
     return start if same and lossy(start, operands[0]) else None
+
+
+def rounded_up(instr: Instr, operands: Values) -> Value | None:
+    """``f32 -> bf16 -> f32`` of numbers by adding half of the last place: halves are never even."""
+    if _inner(instr, operands, lambda a, b: a.dtype is f32 and b.dtype is bf16) is None:
+        return None
+    assert operands[0].producer is not None
+    (x,) = operands[0].producer.operands
+    bits = call("bitcast", x, dtype=u32)
+    kept = call("and", call("add", bits, number(1 << 15, bits)), number(0xFFFF0000, bits))
+    finite = call("compare", call("abs", x), number(1e38, x), direction="lt")
+    return call(
+        "select", finite, call("bitcast", kept, dtype=f32), call("convert", *operands, dtype=f32)
+    )
 
 
 def shifted_division(instr: Instr, operands: Values) -> Value | None:
@@ -331,6 +345,7 @@ FAULTS: tuple[Fault, ...] = (
     _rule("FU24b", "(x + c1) + c2 of f32 in f64", in_double),
     _rule("CA07", "float -> int -> float removed", round_trip),
     _rule("CA07b", "widening after narrowing removed", narrow_trip),
+    _rule("CA07c", "f32 -> bf16 -> f32 adds half and cuts", rounded_up),
     _rule("PA01a", "x / c -> x * (1 / c)", by_reciprocal),
     _rule("PA02a", "x / 2**k -> x >> k", shifted_division),
     _rule("PA03a", "x % 2**k -> x & (2**k - 1)", masked_remainder),
