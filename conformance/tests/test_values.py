@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from bringup.backend.capabilities import Numerics
-from bringup.dtypes import DType, f8e4m3fn, f16, f32, f64, i8, i64, u64
+from bringup.dtypes import DType, f8e4m3fn, f16, f32, f64, i8, i32, i64, u8, u64
+from bringup.graph import Builder, Value
 from bringup.ops.table import lookup
+from bringup.passes.base import literal_of
+from bringup_conformance.generate import hazards_numbers
+from bringup_conformance.generate.choices import Stream
+from bringup_conformance.generate.hazards import Hand
 from bringup_conformance.generate.recipes import Recipe, nan_patterns
 from bringup_conformance.oracle import special
 from bringup_conformance.selftest import watching
@@ -23,6 +28,8 @@ FOUND = {
     "ops/convert/f64": "SV31a",
     "ops/convert/f32": "CA27a CA28a",
     "fusion/there-and-back/f32": "CA07c",
+    "fusion/div-then": "IN28a IN29a",
+    "fusion/mul-then/u32": "IN32a IN33a",
     "ops/argmax/f32": "SV36a",
     "ops/transpose/f32": "SV38a",
 }
@@ -48,6 +55,36 @@ def test_nan_has_every_sort_of_payload_and_both_signs() -> None:
     for dtype in (f16, f8e4m3fn):
         for patterns in nan_patterns(dtype, words):
             assert np.isnan(patterns.view(dtype.numpy)).all()
+
+
+def _constant(value: Value) -> int:
+    """The element of a constant of equal ones."""
+    made = value.producer
+    assert made is not None
+    literal = literal_of(value)
+    return int(literal.scalar) if literal is not None else _constant(made.operands[0])
+
+
+@pytest.mark.parametrize("dtype", [i32, u8])
+def test_integers_meet_every_pair_of_ops_by_constants(dtype: DType) -> None:
+    found: dict[str, set[int]] = {}
+    for name, build in {**hazards_numbers.SIGNED, **hazards_numbers.UNSIGNED}.items():
+        with Builder() as builder:
+            outputs = build(Hand(builder, dtype, 4, 64, Stream(0, name)))
+        for value in outputs:
+            second = value.producer
+            assert second is not None
+            first = second.operands[0].producer
+            if first is None:
+                continue
+            assert name == f"{first.op.name}-then"
+            numbers = [_constant(instr.operands[1]) for instr in (first, second)]
+            assert all(numbers)
+            found.setdefault(f"{first.op.name} {second.op.name}", set()).add(numbers[0])
+    assert len(found) == 36
+    assert all(len(constants) > 1 for constants in found.values())
+    by_division = set().union(*(c for pair, c in found.items() if pair.startswith("div")))
+    assert by_division >= {c for c in (2, 3, 5, 7, 10, 641) if c < 256 or dtype is i32}
 
 
 @pytest.mark.parametrize("dtype", [i8, i64, u64, f16, f64], ids=lambda d: d.name)

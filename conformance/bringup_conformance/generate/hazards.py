@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from bringup.backend.capabilities import Shapes
-from bringup.dtypes import DType, bf16, f16, f32, f64, i8, i32, i64, u32
+from bringup.dtypes import DType, bf16, f16, f32, f64, i8, i32, i64, u8, u32, u64
 from bringup.graph import Builder, Value
 from bringup.types import TensorType
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported
 from bringup_conformance.execution.support import Support, reason_of
 from bringup_conformance.generate import hazards_control, hazards_numbers, hazards_shapes
+from bringup_conformance.generate.choices import Choices, Stream
 from bringup_conformance.generate.recipes import Recipe
 
 Build = Callable[[Any], Sequence[Value]]
@@ -27,6 +28,8 @@ TABLES: Sequence[tuple[Mapping[str, Build], Sequence[DType]]] = (
     (hazards_numbers.FLOATING, FLOATS),
     (hazards_numbers.NARROW, (f16, bf16, f32)),
     (hazards_numbers.INTEGER, (i32, i8, i64)),
+    (hazards_numbers.SIGNED, (i32, u64, u32, u8)),
+    (hazards_numbers.UNSIGNED, (u32, i64, i32, i8)),
     (hazards_numbers.WORDS, (u32,)),
     (hazards_shapes.PROGRAMS, NUMBERS),
     (hazards_control.PROGRAMS, NUMBERS),
@@ -46,13 +49,14 @@ _SENSITIVE = {
 class Hand:
     """What a program is made of.
 
-    w: the device's vector.  block: its block.
+    w: the device's vector.  block: its block.  choices: of constants.
     """
 
     builder: Builder
     dtype: DType
     w: int
     block: int
+    choices: Choices
 
     def new(self, *shape: int, dtype: DType | None = None) -> Value:
         """A new input."""
@@ -88,8 +92,9 @@ def _case(
     support: Support, shapes: Shapes, name: str, build: Build, dtype: DType, seed: int
 ) -> Case | Unsupported:
     place = f"fusion/{PROGRAMS}/{dtype.name}/{name}"
+    w, block = max(shapes.vector, 4), min(shapes.block, 1024)
     with Builder() as builder:
-        outputs = build(Hand(builder, dtype, max(shapes.vector, 4), min(shapes.block, 1024)))
+        outputs = build(Hand(builder, dtype, w, block, Stream(seed, name, dtype.name)))
     graph = builder.build(outputs, name.replace("-", "_"))
     reason = reason_of(graph, support)
     if reason is not None:

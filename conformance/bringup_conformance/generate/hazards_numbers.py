@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bringup.dtypes import DType, bf16, f16, f32, i8, i32, i64
 from bringup.graph import Value
 from bringup.ops.build import broadcast_to, convert, like, reduce, rows, splat, sum_, transpose
+from bringup.ops.table import lookup
 from bringup.passes.base import as_results
 
 if TYPE_CHECKING:
@@ -177,6 +178,45 @@ def _shifted_out(hand: Hand) -> Values:
     )
 
 
+_SHIFTS = ("shl", "shr")
+
+
+def _by(op: str, x: Value, c: int) -> Value:
+    """An integer and a constant, which is a distance for shifts."""
+    if op in _SHIFTS:
+        kind = {"kind": "arithmetic" if c % 2 else "logical"} if op == "shr" else {}
+        found: Value = lookup(op)(x, like(x, c % x.dtype.bits or 1), **kind)
+        return found
+    return as_results(lookup(op)(x, like(x, c)))[0]
+
+
+_BY_CONSTANTS = ("div", "rem", "shl", "mul", "and", "shr")
+
+
+def _then(first: str) -> Callable[[Hand], Values]:
+    """An op by constants; then each op by the same, by another and by a divisor of it; powers of
+    two meet shifts by their exponents.
+    """
+
+    def build(hand: Hand) -> Values:
+        x, bits = hand.table(), hand.dtype.bits - hand.dtype.is_signed
+        start, once, found = hand.choices.integer(0, 6), {}, []
+        for number, second in enumerate(_BY_CONSTANTS, start):
+            k = hand.choices.integer(2, bits - 1)
+            fitting = [c for c in (2, 7, 641, 10, 3, 1 << k, 5) if c < 1 << bits]
+            c, d = (fitting[n % len(fitting)] for n in (number, number + 1))
+            pairs = [(c, c), (d, c), (c * d, c)]
+            if (first in _SHIFTS) != (second in _SHIFTS):
+                pairs.append((k, 1 << k) if first in _SHIFTS else (1 << k, k))
+            for a, b in dict.fromkeys(pairs):
+                if a < 1 << bits:
+                    once[a] = _by(first, x, a)
+                    found.append(_by(second, once[a], b))
+        return *once.values(), *found
+
+    return build
+
+
 # -- both ------------------------------------------------------------------------------------------
 
 
@@ -298,6 +338,8 @@ INTEGER = {
     "wrapping": _wrapping,
     "shifted-out": _shifted_out,
 }
+SIGNED = {f"{name}-then": _then(name) for name in _BY_CONSTANTS[::2]}
+UNSIGNED = {f"{name}-then": _then(name) for name in _BY_CONSTANTS[1::2]}
 WORDS = {
     "words-of-threefry": _words("threefry2x32", 2),
     "words-of-philox": _words("philox4x32", 4),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from bringup_conformance.selftest.corpus import Array, Fault, OpCall, op_fault
+from bringup.graph import Instr, Value
+from bringup_conformance.selftest.corpus import Array, Fault, OpCall, op_fault, with_passes
+from bringup_conformance.selftest.editing import call, is_made_by, number
+from bringup_conformance.selftest.faults.passes import Rule, Values, ruled, splat_of
 
 GROUP = "Integer overflow, division, shifts"
 
@@ -104,6 +107,84 @@ def low_product(call: OpCall) -> Array | None:
     return a * b
 
 
+def short_magic(call: OpCall) -> Array | None:
+    """Unsigned numbers are divided by a constant with a factor of as many bits as theirs, where one
+    more is needed.
+    """
+    a, b = call.operands
+    if call.dtype.kind != "u" or not 0 < b.size < 1 << 12 or b.min() != b.max():
+        return None
+    c, bits = int(b.flat[0]), 8 * call.dtype.itemsize
+    if c & (c - 1) == 0:
+        return None
+    shift = bits - 1 + (c - 1).bit_length()
+    return np.asarray((a.astype(object) * ((1 << shift) // c + 1)) >> shift).astype(call.dtype)
+
+
+def _made_by(
+    instr: Instr, operands: Values, second: str, first: str
+) -> tuple[Value, int, int] | None:
+    """x, c1 and c2 of ``second(first(x, c1), c2)`` on integers."""
+    if instr.op.name != second or not operands[0].dtype.is_integer:
+        return None
+    if not is_made_by(operands[0], first):
+        return None
+    made = operands[0].producer
+    assert made is not None
+    inner, outer = splat_of(made.operands[1]), splat_of(operands[1])
+    return None if inner is None or outer is None else (made.operands[0], int(inner), int(outer))
+
+
+def quotient_times(instr: Instr, operands: Values) -> Value | None:
+    """``(x / c) * c -> x``."""
+    found = _made_by(instr, operands, "mul", "div")
+    return found[0] if found and found[1] == found[2] else None
+
+
+def shifted_back(instr: Instr, operands: Values) -> Value | None:
+    """``(x >> k) << k -> x``."""
+    found = _made_by(instr, operands, "shl", "shr")
+    return found[0] if found and found[1] == found[2] else None
+
+
+def last_remainder(instr: Instr, operands: Values) -> Value | None:
+    """``(x % c1) % c2 -> x % c2``."""
+    found = _made_by(instr, operands, "rem", "rem")
+    return call("rem", found[0], operands[1]) if found else None
+
+
+def multiple(instr: Instr, operands: Values) -> Value | None:
+    """``(x * c1) % c2 -> 0`` where c2 divides c1."""
+    found = _made_by(instr, operands, "rem", "mul")
+    divides = found is not None and found[2] > 0 and found[1] % found[2] == 0
+    return number(0, operands[0]) if divides else None
+
+
+def cancelled(instr: Instr, operands: Values) -> Value | None:
+    """``(x * c1) / c2 -> x * (c1 / c2)`` where c2 divides c1 and is not c1."""
+    found = _made_by(instr, operands, "div", "mul")
+    if found is None or found[2] < 2 or found[1] == found[2] or found[1] % found[2]:
+        return None
+    return call("mul", found[0], number(found[1] // found[2], operands[1]))
+
+
+def shift_undone(instr: Instr, operands: Values) -> Value | None:
+    """``(x << k) / 2**k -> x``."""
+    found = _made_by(instr, operands, "div", "shl")
+    return found[0] if found and found[2] == 1 << found[1] else None
+
+
+def masked_quotient(instr: Instr, operands: Values) -> Value | None:
+    """``(x & c) / c -> x & 1``."""
+    found = _made_by(instr, operands, "div", "and")
+    same = found is not None and found[1] == found[2]
+    return call("and", found[0], number(1, operands[1])) if found and same else None
+
+
+def _rule(id: str, title: str, rule: Rule) -> Fault:
+    return Fault(id, GROUP, "pass", title, with_passes(ruled(rule.__name__, rule)), depth=3)
+
+
 FAULTS: tuple[Fault, ...] = (
     op_fault("IN03", GROUP, "the remainder has the other sign", "rem", sign_of_dividend),
     op_fault("IN05", GROUP, "x / 0 is 65,536", ("div", "rem"), odd_quotient),
@@ -115,5 +196,13 @@ FAULTS: tuple[Fault, ...] = (
     op_fault("IN24a", GROUP, "popcount of 64 bits counts 32", "popcount", low_population),
     op_fault("IN25a", GROUP, "clz(0) is one less", "clz", zeros_of_zero),
     op_fault("IN26a", GROUP, "quotients round the other way", "div", floored_quotient),
+    op_fault("IN28a", GROUP, "x / c by a factor that is too short", "div", short_magic),
+    _rule("IN29a", "(x / c) * c -> x", quotient_times),
+    _rule("IN30a", "(x >> k) << k -> x", shifted_back),
+    _rule("IN31a", "(x % c1) % c2 -> x % c2", last_remainder),
+    _rule("IN32a", "(x * c1) % c2 -> 0", multiple),
+    _rule("IN33a", "(x * c1) / c2 -> x * (c1 / c2)", cancelled),
+    _rule("IN34a", "(x << k) / 2**k -> x", shift_undone),
+    _rule("IN35a", "(x & c) / c -> x & 1", masked_quotient),
     op_fault("IN27a", GROUP, "u64 products are of low halves", "mul", low_product),
 )

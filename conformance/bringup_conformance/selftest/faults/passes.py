@@ -29,10 +29,10 @@ def ruled(name: str, rule: Rule) -> Pass:
     return Pass(name, f"anything -> {name}", deep(lambda graph: rebuild(graph, rewrite)))
 
 
-def _splat(value: Value) -> float | None:
+def splat_of(value: Value) -> float | None:
     """The element of a constant of equal ones, through a broadcast."""
     if is_made_by(value, "broadcast_in_dim") and value.producer is not None:
-        return _splat(value.producer.operands[0])
+        return splat_of(value.producer.operands[0])
     literal = literal_of(value)
     return float(literal.scalar) if literal is not None and literal.is_splat else None
 
@@ -44,7 +44,7 @@ def _float(value: Value) -> bool:
 def times_zero(instr: Instr, operands: Values) -> Value | None:
     """``x * 0 -> 0`` (pytorch#186281, tensorflow#119428)."""
     if instr.op.name == "mul" and _float(operands[0]):
-        return next((y for y in operands if _splat(y) == 0), None)
+        return next((y for y in operands if splat_of(y) == 0), None)
     return None
 
 
@@ -52,7 +52,7 @@ def plus_zero(instr: Instr, operands: Values) -> Value | None:
     """``x + 0.0 -> x``, and ``x - (-0.0) -> x``."""
     x, *rest = operands or (None,)
     if instr.op.name in ("add", "sub") and x is not None and _float(x):
-        zero = _splat(rest[0])
+        zero = splat_of(rest[0])
         if zero == 0 and np.signbit(zero) == (instr.op.name == "sub"):
             return x
     return None
@@ -82,7 +82,7 @@ def equals_itself(instr: Instr, operands: Values) -> Value | None:
 
 def root_for_power(instr: Instr, operands: Values) -> Value | None:
     """``pow(x, 0.5) -> sqrt(x)``, wrong at -inf and -0."""
-    if instr.op.name == "pow" and _splat(operands[1]) == 0.5:
+    if instr.op.name == "pow" and splat_of(operands[1]) == 0.5:
         return call("sqrt", operands[0])
     return None
 
@@ -96,7 +96,7 @@ def power_by_logarithm(instr: Instr, operands: Values) -> Value | None:
 
 def by_reciprocal(instr: Instr, operands: Values) -> Value | None:
     """``x / c -> x * (1 / c)``, rounded twice."""
-    divisor = _splat(operands[1]) if instr.op.name == "div" and _float(operands[0]) else None
+    divisor = splat_of(operands[1]) if instr.op.name == "div" and _float(operands[0]) else None
     if divisor is None or divisor == 0:
         return None
     with np.errstate(all="ignore"):
@@ -182,7 +182,7 @@ def rounded_up(instr: Instr, operands: Values) -> Value | None:
 
 def shifted_division(instr: Instr, operands: Values) -> Value | None:
     """``x / 2**k -> x >> k`` for negative numbers too."""
-    divisor = _splat(operands[1]) if instr.op.name == "div" else None
+    divisor = splat_of(operands[1]) if instr.op.name == "div" else None
     if divisor is None or operands[0].dtype.kind != "int":
         return None
     power = int(divisor).bit_length() - 1
@@ -193,7 +193,7 @@ def shifted_division(instr: Instr, operands: Values) -> Value | None:
 
 def masked_remainder(instr: Instr, operands: Values) -> Value | None:
     """``x % 2**k -> x & (2**k - 1)`` for negative numbers too."""
-    divisor = _splat(operands[1]) if instr.op.name == "rem" else None
+    divisor = splat_of(operands[1]) if instr.op.name == "rem" else None
     if divisor is None or operands[0].dtype.kind != "int" or divisor < 2:
         return None
     if int(divisor) & (int(divisor) - 1):
@@ -248,8 +248,8 @@ def scaled_back(instr: Instr, operands: Values) -> Value | None:
         return None
     made = operands[0].producer
     assert made is not None
-    factor = _splat(operands[1])
-    return made.operands[0] if factor is not None and factor == _splat(made.operands[1]) else None
+    factor = splat_of(operands[1])
+    return made.operands[0] if factor is not None and factor == splat_of(made.operands[1]) else None
 
 
 def merged(same: Callable[[Instr], object]) -> Callable[[Graph], Graph]:
