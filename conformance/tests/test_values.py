@@ -27,6 +27,8 @@ FOUND = {
     "ops/reduce/i64": "DT34a",
     "ops/convert/f64": "SV31a",
     "ops/convert/f32": "CA27a CA28a",
+    "ops/pow/f64": "SV41a SV42a",
+    "ops/reduce/f16": "RD30a",
     "fusion/there-and-back/f32": "CA07c",
     "fusion/div-then": "IN28a IN29a",
     "fusion/mul-then/u32": "IN32a IN33a",
@@ -102,6 +104,15 @@ def test_extremes_are_the_ends_of_the_dtype_or_of_the_interval() -> None:
     assert set(Recipe("extremes").make(i8[50]).tolist()) == {-128, 127}
     assert set(Recipe("extremes").make(f16[50]).tolist()) == {-65504.0, 65504.0}
     assert set(Recipe("extremes", interval=(1.0, 9.0)).make(f32[50]).tolist()) == {1.0, 9.0}
+
+
+def test_large_numbers_overflow_in_sums_but_not_alone() -> None:
+    for dtype in (f16, f64, i32):
+        made = Recipe("large", 1).make(dtype[64]).astype(np.longdouble)
+        largest = float(np.abs(Recipe("extremes").make(dtype[9]).astype(np.longdouble)).max())
+        assert np.isfinite(made).all()
+        assert largest / 256 < np.median(np.abs(made)) < largest
+        assert np.abs(np.add.accumulate(made)).max() > largest or dtype is i32
 
 
 def test_cells_about_nan_hold_for_every_pattern() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bringup.backend.capabilities import Shapes
-from bringup.dtypes import STORED, DType, bool_, f32, i32, i64, u8, u32
+from bringup.dtypes import STORED, DType, bool_, f32, f64, i32, i64, u8, u32
 from bringup.errors import OpTypeError
 from bringup.graph import Builder, Literal
 from bringup.ops.table import OpDef
@@ -26,9 +26,9 @@ from bringup_conformance.generate.sizes import LARGE, draw_shape, strata
 #: Kinds of data by what an op is sensitive to.
 ANY = (
     "signed", "wide", "special", "positive", "near",
-    "small", "nans", "negative", "extremes", "ties",
+    "small", "nans", "negative", "extremes", "ties", "large",
 )  # fmt: skip
-SUMS = ("small", "signed", "ramp", "negative", "onehot", "special")
+SUMS = ("small", "signed", "large", "ramp", "negative", "onehot", "special")
 PRODUCTS = ("units", "positive", "onehot", "special")
 EXTREMES = ("negative", "near", "signed", "ties", "special", "onehot", "nans", "extremes")
 MOVES = ("ramp", "nans", "special")
@@ -120,7 +120,7 @@ def _same_types(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     if draw.few:
         return
     yield _instance([draw.dtype[3, draw.vector + 1]] * row.arity, _variants(row)[0], ANY)
-    if draw.dtype is f32 or draw.dtype is row.dtypes[0]:
+    if draw.dtype in (f32, f64) or draw.dtype is row.dtypes[0]:
         yield _instance([draw.dtype[LARGE[2]]] * row.arity, _variants(row)[0], ANY)
 
 
@@ -355,7 +355,9 @@ def _rows(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         ((draw.shapes.block + 1,), (0,)),
     ):
         yield _instance(
-            [draw.dtype[shape]], {"dims": dims}, ("signed", "ramp", "negative", "ties", "special")
+            [draw.dtype[shape]],
+            {"dims": dims},
+            ("signed", "large", "ramp", "negative", "ties", "special"),
         )
     rank = draw.choices.integer(2, 4)
     yield _instance([draw.dtype[draw.shape(rank)]], {"dims": draw.some(rank)}, ("signed", "ramp"))
@@ -365,7 +367,7 @@ def _layer_norm(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for shape, dims in (((5, 2 * draw.vector + 1), (1,)), ((4, 33), (0,)), ((2, 3, 5), (1, 2))):
         row = draw.dtype[tuple(shape[d] for d in dims)]
         yield _instance(
-            [draw.dtype[shape], row, row], {"dims": dims}, ("signed", "ramp", "positive")
+            [draw.dtype[shape], row, row], {"dims": dims}, ("signed", "large", "ramp", "positive")
         )
 
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from bringup_conformance.generate.instances import Drawing
 
 PRODUCTS = ("small", "signed", "ramp", "special")
-FOLDS = {"add": ("small", "signed", "ramp", "special")}
+FOLDS = {"add": ("small", "signed", "large", "ramp", "special")}
 EXTREMES = ("negative", "near", "signed", "ties", "special", "nans", "extremes")
-NORMS = ("signed", "ramp", "positive")
+NORMS = ("signed", "ramp", "positive", "large")
 
 
 def _instance(types: list[Any], attrs: dict[str, Any], kinds: tuple[str, ...]) -> Instance:

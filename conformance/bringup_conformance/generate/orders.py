@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bringup_conformance.generate.growing import Growing
     from bringup_conformance.generate.instances import Drawing
 
-SUMS = ("small", "signed", "ramp", "negative", "onehot", "special")
+SUMS = ("small", "signed", "large", "ramp", "negative", "onehot", "special")
 FOLDS = {"add": SUMS, "mul": ("units", "positive", "onehot", "special")}
 EXTREMES = (
     "negative", "near", "signed", "ties", "special", "onehot", "falling", "nans", "extremes",

@@ -339,6 +339,19 @@ def _extremes(draw: _Drawing) -> Array:
     return np.where(made == 0, made.dtype.type(1), made) if draw.recipe.nonzero else made
 
 
+def _large(draw: _Drawing) -> Array:
+    """The largest number over n, of both signs, n being up to four times the number of elements:
+    sums of them overflow half-way, though the end need not.
+    """
+    signs = draw.signs()
+    doublings = draw.range(0, max(draw.type.size, 1).bit_length(), "doublings")
+    if draw.dtype.is_float:
+        parts = np.ldexp(draw.uniform(1.0, 2.0), doublings.astype(np.int32))
+        return _up_to_largest(draw, signs * (format_of(draw.dtype).largest / parts))
+    largest = 1 if draw.dtype is bool_ else min(int(np.iinfo(draw.dtype.numpy).max), 2**63 - 1)
+    return draw.integers(signs * (largest >> np.minimum(doublings, 62)))
+
+
 def _up_to_largest(draw: _Drawing, values: Array) -> Array:
     """Wide numbers that do not overflow, in the recipe's interval."""
     interval = draw.recipe.interval
@@ -441,6 +454,7 @@ KINDS: dict[str, Callable[[_Drawing], Array]] = {
     "nans": _nans,
     "near": _near,
     "extremes": _extremes,
+    "large": _large,
     "constant": _constant,
     "every": _every,
     "slow": _slow,

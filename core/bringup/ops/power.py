@@ -176,6 +176,25 @@ def _pow_decompose(x: Value, y: Value) -> Value:
     return _float_decompose(x, y) if x.dtype.is_float else _integer_decompose(x, y)
 
 
+#: Exponents round the last odd number of each dtype, and past those of counters of 24 to 64 bits,
+#: with the power of −1 and the dtypes that hold them.
+_PARITIES = (
+    ("2047", "-1", ("f16",)),
+    ("2048", "1", ("f16",)),
+    ("255", "-1", ("bf16",)),
+    ("256", "1", ("bf16",)),
+    ("16777215", "-1", ("f32", "f64")),
+    ("16777217", "-1", ("f64",)),
+    ("16777216", "1", ("bf16", "f32", "f64")),
+    ("2147483647", "-1", ("f64",)),
+    ("2147483648", "1", ("bf16", "f32", "f64")),
+    ("2147483649", "-1", ("f64",)),
+    ("4294967297", "-1", ("f64",)),
+    ("9007199254740991", "-1", ("f64",)),
+    ("9007199254740992", "1", ("bf16", "f32", "f64")),
+    ("18446744073709551616", "1", ("bf16", "f32", "f64")),
+)
+
 pow_ = define(
     OpDef(
         name="pow",
@@ -223,6 +242,11 @@ pow_ = define(
             Special(("2", "nan"), "nan"),
             Special(("MAX", "2"), "inf"),
             Special(("-MAX", "3"), "-inf"),
+            *(Special(("-1", y), sign, kinds) for y, sign, kinds in _PARITIES),
+            *(
+                Special(("-0.0", y), sign.replace("1", "0.0"), kinds)
+                for y, sign, kinds in _PARITIES
+            ),
             Special(("0", "0"), "1", ("int", "uint")),
             Special(("2", "BITS"), "0", ("int", "uint")),
             Special(("-2", "3"), "-8", ("int",)),

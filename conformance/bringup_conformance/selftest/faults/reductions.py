@@ -158,7 +158,46 @@ def seam_lost(call: OpCall) -> Array | None:
     return call.reference(np.delete(x, _BLOCK, axis=dims[0]))
 
 
+def _partial_overflow(x: Array, dims: tuple[int, ...]) -> Array:
+    """Where a sum that is taken in order leaves the range of f16 on its way."""
+    kept = [d for d in range(x.ndim) if d not in dims]
+    line = np.transpose(x, (*kept, *dims)).reshape([x.shape[d] for d in kept] + [-1])
+    return np.asarray((np.abs(np.cumsum(line.astype(np.float64), axis=-1)) > 65504).any(axis=-1))
+
+
+def half_way_overflow(call: OpCall) -> Array | None:
+    """Sums of f16 are infinite if a sum on the way is."""
+    (x,) = call.operands
+    if call.dtype != np.float16 or call.attrs["kind"] != "add" or not x.size:
+        return None
+    lost = _partial_overflow(x, call.attrs["dims"]) & np.isfinite(call.right)
+    return np.where(lost, np.float16(np.inf), call.right)
+
+
+def sum_before_quotient(call: OpCall) -> Array | None:
+    """The mean of f16 is infinite if the sum is."""
+    (x,) = call.operands
+    if call.dtype != np.float16 or not x.size:
+        return None
+    total = x.astype(np.float64).sum(axis=call.attrs["dims"])
+    return np.where(
+        np.isfinite(call.right) & (np.abs(total) > 65519), np.float16(np.inf), call.right
+    )
+
+
+def overflowing_squares(call: OpCall) -> Array | None:
+    """A norm of f16 is 0 if the square of an element is infinite."""
+    x = call.operands[0]
+    if call.dtype != np.float16 or not x.size:
+        return None
+    lost = (np.abs(x) > 256).any(axis=call.attrs["dims"], keepdims=True) & np.isfinite(call.right)
+    return np.where(lost, np.float16(0), call.right)
+
+
 FAULTS: tuple[Fault, ...] = (
+    op_fault("RD30a", GROUP, "f16 sums overflow half-way", "reduce", half_way_overflow),
+    op_fault("RD31a", GROUP, "f16 means overflow with the sum", "mean", sum_before_quotient),
+    op_fault("RD32a", GROUP, "f16 norms overflow with a square", "rms_norm", overflowing_squares),
     op_fault("RD01", GROUP, "sums start at 1", "reduce", from_one),
     op_fault("RD07", GROUP, "16-bit floats are summed in 16 bits", "reduce", narrow_sum),
     op_fault("RD09", GROUP, "variance as a difference", "var", difference_of_squares),

@@ -143,7 +143,37 @@ def zero_product(call: OpCall) -> Array | None:
     return np.where((a == 0) | (b == 0), _zero(call), call.right)
 
 
+def _opposite_power(call: OpCall, wrong: Array) -> Array:
+    return np.where(wrong & np.signbit(call.operands[0]), -call.right, call.right)
+
+
+def saturated_parity(call: OpCall) -> Array | None:
+    """Whether an exponent is odd is read from an i32, and so is that of one that does not fit."""
+    y = call.operands[1]
+    return _opposite_power(call, np.isfinite(y) & (y >= 2.0**31)) if _is_float(y) else None
+
+
+def long_parity(call: OpCall) -> Array | None:
+    """Whether an exponent is odd is read from an i64."""
+    y = call.operands[1]
+    if y.dtype != np.float64:
+        return None
+    return _opposite_power(call, np.isfinite(y) & (y >= 2.0**63))
+
+
+def single_parity(call: OpCall) -> Array | None:
+    """Whether the exponent of a double is odd is read from a single."""
+    y = call.operands[1]
+    if y.dtype != np.float64:
+        return None
+    whole = np.isfinite(y) & (np.abs(y) > 2.0**24) & (np.fmod(y, 2) != 0) & (y == np.floor(y))
+    return _opposite_power(call, whole)
+
+
 FAULTS: tuple[Fault, ...] = (
+    op_fault("SV40a", GROUP, "exponents from 2**31 on are odd", "pow", saturated_parity),
+    op_fault("SV41a", GROUP, "exponents from 2**63 on are odd", "pow", long_parity),
+    op_fault("SV42a", GROUP, "odd exponents past 2**24 are even", "pow", single_parity),
     op_fault("SV03", GROUP, "minima ignore NaN", "reduce", empty_min),
     op_fault("SV03b", GROUP, "extremes keep NaN only where it is first", "reduce", first_nan),
     op_fault("SV04", GROUP, "sqrt(-0) = +0", "sqrt", positive_root),
