@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import prod
 from typing import Any
 
 from bringup.backend import BufferView, Capabilities, Numerics, OpsDevice, claims, current_step
 from bringup.dtypes import STORED, as_dtype
-from bringup.ops.reduction import identity
+from bringup.ops.reduction import start_of
 from bringup_template.driver import Chip, reported
 from bringup_template.simulator import Accelerator, Operand
 from bringup_template.simulator.library import Array, alu, convert, fold, pad, pick, ramp, spread
 
 
 def _fold(kind: str, x: Array, *, dims: tuple[int, ...]) -> Array:
-    return fold(kind, x, dims, identity(kind, as_dtype(x.dtype)))
+    return fold(kind, x, dims, start_of(kind, as_dtype(x.dtype), prod(x.shape[d] for d in dims)))
 
 
 _ALIKE = ("floor", "exp", "log", "sqrt", "sin", "add", "mul", "div", "max", "and", "or", "xor")

@@ -7,12 +7,13 @@ stage; in a kernel without loops, along the longest grid axis.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from math import prod
 
 from bringup.errors import UnsupportedError
 from bringup.graph import Instr
 from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.kernel.index import Axis, Bound, Div, Dyn, Expr, Mod
-from bringup.ops.reduction import identity
+from bringup.ops.reduction import start_of
 from bringup_template.simulator import Affine, Assembler, Image, Range, Reg
 
 
@@ -45,7 +46,8 @@ class _Renderer:
 
     def stage(self, stage: Stage, registers: list[Reg]) -> list[Reg]:
         asm = self.asm
-        totals = [asm.const(identity(f.kind, f.dtype), f.dtype.name) for f in stage.folds]
+        count = prod(axis.size for axis in stage.axes)
+        totals = [asm.const(start_of(f.kind, f.dtype, count), f.dtype.name) for f in stage.folds]
         spread = max(stage.axes, key=lambda a: a.size, default=None)
         with ExitStack() as nest:
             for axis in stage.axes:

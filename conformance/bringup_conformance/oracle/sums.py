@@ -46,6 +46,7 @@ class Terms:
     anything.
     up, down: a term is +inf or −inf.  maybe: a term's span reaches an infinity it need not have.
     one_sign: no two finite terms have opposite signs.
+    minus: every term is −0; None where the sign of a sum of zeros is free.
     """
 
     low: Array
@@ -59,6 +60,7 @@ class Terms:
     down: Array
     maybe: Array
     one_sign: Array
+    minus: Array | None = None
 
 
 def reduce_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
@@ -105,6 +107,7 @@ def _terms(x: Span, dims: tuple[int, ...]) -> Terms:
         down=(high == -np.inf).any(axis=-1),
         maybe=np.asarray((np.isinf(low) ^ np.isinf(high)).any(axis=-1)),
         one_sign=np.asarray((wide_low >= 0).all(axis=-1) | (wide_high <= 0).all(axis=-1)),
+        minus=np.asarray(((low == 0) & np.signbit(low)).all(axis=-1)),
     )
 
 
@@ -132,7 +135,7 @@ def bounded(
         exact = is_exact(terms, form, numerics)
         low = nearest(np.where(exact, terms.low, terms.low - error), wide)
         high = nearest(np.where(exact, terms.low, terms.high + error), wide)
-        low, high = _zero_signs(low, high)
+        low, high = _zero_signs(terms, exact, low, high)
         low, high = nearest(widen(low, wide), dtype), nearest(widen(high, wide), dtype)
         overflow = ~(terms.size + error < form.largest * (1 - 2.0**-8))
     unlimited = terms.unlimited | terms.maybe | (overflow & ~terms.one_sign)
@@ -159,14 +162,18 @@ def is_exact(terms: Terms, form: Format, numerics: Numerics) -> Array:
     return np.asarray(inside & terms.known)
 
 
-def _zero_signs(low: Array, high: Array) -> tuple[Array, Array]:
-    """The sign of a zero sum depends on the start value and the order: of cancelled terms, and of a
-    product that underflows to -0, to which the start value may add +0.
+def _zero_signs(terms: Terms, exact: Array, low: Array, high: Array) -> tuple[Array, Array]:
+    """The sign of a zero sum of products depends on the start value and the order: of cancelled
+    terms, and of a product that underflows to -0, to which the start value may add +0.  A plain sum
+    of zeros is -0 if all of them are.
     """
-    return (
-        np.where(low == 0, low.dtype.type(-0.0), low),
-        np.where(high == 0, high.dtype.type(0.0), high),
-    )
+    minus, plus = low.dtype.type(-0.0), low.dtype.type(0.0)
+    lows, highs = np.where(low == 0, minus, low), np.where(high == 0, plus, high)
+    if terms.minus is None:
+        return lows, highs
+    known = np.where(terms.minus, minus, plus)
+    zero = exact & (low == 0)
+    return np.where(zero, known, lows), np.where(zero, known, highs)
 
 
 def _infinities(

@@ -246,7 +246,9 @@ def _dot(sides: Sequence[tuple[Value, Dims, Dims]], **kept: Any) -> Value:
     return rows.dot_general(lhs, rhs, batch=(lb, rb), contract=(lc, rc), **kept)
 
 
-def _cell(lhs: str, rhs: str, result: str, kinds: tuple[str, ...], **attrs: Any) -> Special:
+def _cell(
+    lhs: str, rhs: str, result: str | tuple[str, ...], kinds: tuple[str, ...], **attrs: Any
+) -> Special:
     dims = (("batch", ((), ())), ("contract", ((0,), (0,))))
     return Special((lhs, rhs), result, kinds, (*dims, *attrs.items()))
 
@@ -282,6 +284,8 @@ dot_general = define(
         dtypes=NUMERIC + STORAGE,
         special=(
             _cell("[]", "[]", "0.0", ("float",)),
+            _cell("[-0.0, -0.0]", "[1, 1]", ("0.0", "-0.0"), ("float",)),
+            _cell("[-0.0, 0.0]", "[1, 1]", "0.0", ("float",)),
             _cell("[0.0, 1]", "[inf, 1]", "nan", ("float",)),
             _cell("[inf, inf]", "[1, -1]", "nan", ("float",)),
             _cell("[nan, 0.0]", "[0.0, 0.0]", "nan", ("float",)),

@@ -104,7 +104,7 @@ def _reference(x: Array, *, kind: str, **attrs: Any) -> Array:
     kept = zip(grown, at.lo, at.hi, strict=True)
     padded = padded[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, a, b in kept)]
     counts = at.counts(x.shape)
-    total = np.full(counts, edge, wide.dtype)
+    total = np.full(counts, -edge if summed else edge, wide.dtype)
     folds: dict[str, Any] = {"add": np.add, "max": total_max, "min": total_min}
     with np.errstate(all="ignore"):
         for place in itertools.product(*map(range, at.window)):
@@ -249,6 +249,8 @@ reduce_window = define(
             _cell("[-inf]", "max", "[-inf, -inf]", lo=(1,), hi=(1,)),
             _cell("[]", "add", "[0.0]", lo=(1,), hi=(1,)),
             _cell("[1]", "max", "[]"),
+            _cell("[-0.0, -0.0]", "add", "[-0.0]"),
+            _cell("[-0.0]", "add", "[0.0, 0.0]", lo=(1,), hi=(1,)),
             _cell("[inf, -inf, 1]", "add", "[nan, -inf]"),
             _cell("[INT_MAX, 1]", "add", "[INT_MIN]", "int"),
             _cell("[]", "max", "[INT_MIN]", "int", lo=(2,), hi=(0,)),

@@ -54,11 +54,11 @@ def _reference(x: Array, *, kind: str, dim: int, reverse: bool, exclusive: bool)
     x = np.asarray(x)
     work = x.astype(wider(x.dtype)) if is_float(x.dtype) else x
     lines = np.moveaxis(np.flip(work, dim) if reverse else work, dim, 0)
+    if exclusive and len(lines):
+        start = np.full_like(lines[:1], _start(kind, x.dtype))
+        lines = np.concatenate([start, lines[:-1]])
     with np.errstate(all="ignore"):
         made = _running(kind, lines)
-    if exclusive:
-        start = np.full_like(lines[:1], _start(kind, x.dtype))
-        made = np.concatenate([start, made[:-1]])
     result = np.moveaxis(made, 0, dim)
     return round_to(np.flip(result, dim) if reverse else result, x.dtype)
 
@@ -198,6 +198,8 @@ cumulative = define(
             _cell("[INT_MAX, 1]", "add", "[INT_MAX, INT_MIN]", "int", "uint"),
             _cell("[1, inf, -inf]", "add", "[1, inf, nan]"),
             _cell("[1, nan, 2]", "add", "[1, nan, nan]"),
+            _cell("[-0.0, -0.0, 0.0]", "add", "[-0.0, -0.0, 0.0]"),
+            _cell("[-0.0, -0.0, 0.0]", "add", "[0.0, 0.0, 0.0]", exclusive=True),
             _cell("[inf, 0.0]", "mul", "[inf, nan]"),
             _cell("[1, nan, 2]", "max", "[1, nan, nan]"),
             _cell("[1, nan, 2]", "min", "[1, nan, nan]"),

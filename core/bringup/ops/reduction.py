@@ -42,6 +42,18 @@ def identity(kind: str, dtype: DType) -> Any:
     return dtype.numpy.type(info.min if kind == "max" else info.max)
 
 
+def start_of(kind: str, dtype: DType, count: int) -> Any:
+    """What a fold of so many elements begins with, as a numpy scalar: the neutral element, which
+    for a sum of floats is −0, but for a sum of nothing, which is +0.
+
+    >>> from bringup.dtypes import f32
+    >>> start_of("add", f32, 3), start_of("add", f32, 0)
+    (np.float32(-0.0), np.float32(0.0))
+    """
+    start = identity(kind, dtype)
+    return -start if kind == "add" and dtype.is_float and count else start
+
+
 def _infer_reduce(operands: Types, attrs: Attrs) -> TensorType:
     (operand,) = operands
     kind, dtype = attrs["kind"], operand.dtype
@@ -68,6 +80,8 @@ def _fold(x: Array, *, kind: str, dims: Dims) -> Array:
     if is_float(x.dtype):
         # Only the host's long double, which is no dtype of the table, has no row of its own.
         start = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}[kind]
+        if kind == "add" and all(x.shape[d] for d in dims):
+            start = -0.0
     else:
         start = identity(kind, next(d for d in BY_NAME.values() if d.numpy == x.dtype))
     result: Array = np.asarray(_FOLDS[kind].reduce(x, axis=dims, dtype=x.dtype, initial=start))
@@ -145,7 +159,7 @@ def fold_tree(x: Value, dims: Dims, combine: Callable[[Value, Value], Value], st
 
 @in_f32
 def _sum(x: Value, *, dims: Dims) -> Value:
-    return fold_tree(x, dims, rows.add, 0)
+    return fold_tree(x, dims, rows.add, start_of("add", x.dtype, build.size_of(x, dims)))
 
 
 @in_f32
@@ -197,6 +211,12 @@ _CELLS = (
     _cell("[-0.0, 0.0, -0.0]", "max", "0.0"),
     _cell("[0.0, -0.0, 0.0]", "min", "-0.0"),
     _cell("[-0.0, -0.0]", "max", "-0.0"),
+    _cell("[-0.0, -0.0, -0.0]", "add", "-0.0"),
+    _cell("[-0.0]", "add", "-0.0"),
+    _cell("[-0.0, 0.0, -0.0]", "add", "0.0"),
+    _cell("[1, -0.0, -1]", "add", "0.0"),
+    _cell("[-0.0, -0.0, -0.0]", "mul", "-0.0"),
+    _cell("[-0.0, 0.0, -2]", "mul", "0.0"),
     _cell("[inf, 1, -inf]", "add", "nan"),
     _cell("[nan, 1]", "add", "nan"),
     _cell("[inf, 0.0]", "mul", "nan"),
@@ -217,6 +237,7 @@ reduce = define(
             "Fold whole dimensions, which disappear from the shape; no dims gives x. "
             "The order is unspecified, and so is what an overflow on the way gives. "
             "add, mul: integers wrap; f16 and bf16 accumulate in f32 and are rounded once. "
+            "add: a sum of zeros is −0 if all of them are −0, else +0, as is a sum of nothing. "
             "max, min: NaN if any element is; −0 < +0; equal extremes share the gradient equally. "
             "and, or: bitwise, or logical on bool. Empty: 0, 1, −inf or INT_MIN, inf or INT_MAX, "
             "all bits set, 0."

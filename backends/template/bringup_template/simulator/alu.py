@@ -107,7 +107,9 @@ def _float_pow(a: Vector, b: Vector) -> Vector:
     edge = (a == 0) | np.isinf(a)
     result = np.power(np.where(edge, np.abs(a), a), b)
     odd = np.abs(np.fmod(b, b.dtype.type(2))) == 1
-    return np.where(edge & odd, np.copysign(result, a), result)
+    result = np.where(edge & odd, np.copysign(result, a), result)
+    # C's function gives NaN where either operand is a signalling one.
+    return np.where((b == 0) | (a == 1), a.dtype.type(1), result)
 
 
 def _max(a: Vector, b: Vector, dtype: str) -> Vector:

@@ -158,6 +158,20 @@ def seam_lost(call: OpCall) -> Array | None:
     return call.reference(np.delete(x, _BLOCK, axis=dims[0]))
 
 
+def positive_zero(call: OpCall) -> Array | None:
+    """Sums of floats begin with +0."""
+    if call.dtype.kind in "biu" or call.attrs["kind"] != "add":
+        return None
+    return np.where(call.right == 0, np.zeros_like(call.right), call.right)
+
+
+def unsigned_product(call: OpCall) -> Array | None:
+    """Products of floats that are 0 have no sign."""
+    if call.dtype.kind in "biu" or call.attrs["kind"] != "mul":
+        return None
+    return np.where(call.right == 0, np.zeros_like(call.right), call.right)
+
+
 def _partial_overflow(x: Array, dims: tuple[int, ...]) -> Array:
     """Where a sum that is taken in order leaves the range of f16 on its way."""
     kept = [d for d in range(x.ndim) if d not in dims]
@@ -195,6 +209,10 @@ def overflowing_squares(call: OpCall) -> Array | None:
 
 
 FAULTS: tuple[Fault, ...] = (
+    op_fault("RD33a", GROUP, "sums of -0 are +0", "reduce", positive_zero),
+    op_fault("RD34a", GROUP, "sums of windows of -0 are +0", "reduce_window", positive_zero),
+    op_fault("RD35a", GROUP, "products that are 0 have no sign", "reduce", unsigned_product),
+    op_fault("RD36a", GROUP, "running sums of -0 are +0", "cumulative", positive_zero),
     op_fault("RD30a", GROUP, "f16 sums overflow half-way", "reduce", half_way_overflow),
     op_fault("RD31a", GROUP, "f16 means overflow with the sum", "mean", sum_before_quotient),
     op_fault("RD32a", GROUP, "f16 norms overflow with a square", "rms_norm", overflowing_squares),

@@ -6,7 +6,7 @@ from typing import Any
 
 from bringup.dtypes import DType
 from bringup.graph import Value
-from bringup.ops.build import broadcast_to, reshape, rows, zeros_like
+from bringup.ops.build import broadcast_to, reshape, rows
 from bringup.passes.rewrite import Rule, made_by, rule
 
 Ints = tuple[int, ...]
@@ -21,16 +21,11 @@ def _is_exact(kind: str, dtype: DType) -> bool:
 
 
 @rule("reduce")
-def reduce_units(x: Value, *, kind: str, dims: Ints) -> Value | None:
-    """reduce(x, kind="max", dims=(1,)) -> reshape(x, shape=(4,)) where x: f32[4,1]
-    reduce(x, kind="add", dims=(1,)) -> add(reshape(x, shape=(4,)), 0.0) where x: f32[4,1]
-
-    A sum starts from +0, so a lone -0 does not survive it.
-    """
+def reduce_units(x: Value, *, dims: Ints, **_kind: str) -> Value | None:
+    """reduce(x, kind="add", dims=(1,)) -> reshape(x, shape=(4,)) where x: f32[4,1]"""
     if any(x.shape[d] != 1 for d in dims):
         return None
-    same = reshape(x, tuple(n for d, n in enumerate(x.shape) if d not in dims))
-    return rows.add(same, zeros_like(same)) if kind == "add" and x.dtype.is_float else same
+    return reshape(x, tuple(n for d, n in enumerate(x.shape) if d not in dims))
 
 
 @rule("reduce")
