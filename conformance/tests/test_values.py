@@ -5,16 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bringup.backend.capabilities import Numerics
+from bringup.backend.capabilities import Numerics, Shapes
 from bringup.dtypes import DType, f8e4m3fn, f16, f32, f64, i8, i32, i64, u8, u64
 from bringup.graph import Builder, Value
-from bringup.ops.table import lookup
+from bringup.ops.table import all_ops, lookup
 from bringup.passes.base import literal_of
-from bringup_conformance.generate import hazards_numbers
+from bringup_conformance.execution.support import Support
+from bringup_conformance.generate import hazards_numbers, twins
 from bringup_conformance.generate.choices import Stream
 from bringup_conformance.generate.hazards import Hand
+from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.recipes import Recipe, nan_patterns
 from bringup_conformance.oracle import special
+from bringup_conformance.rules.cells import cells_of
 from bringup_conformance.selftest import watching
 from bringup_conformance.selftest.corpus import faults
 from bringup_conformance.selftest.killing import How
@@ -27,9 +30,10 @@ FOUND = {
     "ops/reduce/i64": "DT34a",
     "ops/convert/f64": "SV31a",
     "ops/convert/f32": "CA27a CA28a",
-    "ops/pow/f64": "SV41a SV42a",
     "ops/reduce/f16": "RD30a RD33a RD35a",
     "ops/cumulative/f32": "RD36a",
+    "ops/layer_norm/f32": "RD38a PA15a CK05f",
+    "ops/dot_general/f32": "DO30a",
     "fusion/there-and-back/f32": "CA07c",
     "fusion/div-then": "IN28a IN29a",
     "fusion/mul-then/u32": "IN32a IN33a",
@@ -128,3 +132,53 @@ def test_cells_about_nan_hold_for_every_pattern() -> None:
     found = column[at :: len(cells.cells)]
     assert np.isnan(found).all()
     assert len(set(found.view(np.uint32).tolist())) >= 4
+
+
+#: Attributes that have one value in every run, and why.
+CONSTANT = {
+    "scatter.unique": "it promises something that data made of recipes would break",
+    "print.text": "a text would be printed in every run",
+    "print.names": "a text would be printed in every run",
+    "call.rule": "rules are functions of the user's, which no instance holds",
+    "scan.consts": "bodies of scans are graphs, of one form",
+    "scan.carries": "bodies of scans are graphs, of one form",
+}
+
+
+def test_every_attribute_has_two_values() -> None:
+    support, found = Support(lambda _graph: None), set()
+    for row in filter(lambda row: row.attrs, all_ops()):
+        seen: dict[str, set[str]] = {attr.name: set() for attr in row.attrs}
+        for dtype in [d for d in (f32, f16) if d in row.dtypes] or row.dtypes[:1]:
+            given = instances(row, dtype, Shapes(vector=16, block=64), 0, few=True)
+            cases = twins.cases(support, row, dtype.name, "ops", given, 0)
+            made = [v.producer for case in cases for v in case.graph.outputs]
+            tables = [twins.bound(row, i) for i in given]
+            for attrs in (*tables, *(instr.attrs for instr in made if instr is not None)):
+                for name, value in attrs.items():
+                    seen[name].add(str(value))
+        found |= {f"{row.name}.{name}" for name, values in seen.items() if len(values) < 2}
+    assert found == set(CONSTANT)
+
+
+def test_powers_of_minus_one_tell_odd_exponents_of_every_size() -> None:
+    cells = {cell.operands[1] for cell in cells_of(lookup("pow"), f64) if cell.operands[0] == "-1"}
+    assert {str(2**n + d) for n in (24, 31) for d in (-1, 0, 1)} <= cells
+    assert {str(2**53 - 1), str(2**53), str(2**64)} <= cells
+
+
+def test_twins_differ_in_one_attribute() -> None:
+    row = lookup("layer_norm")
+    first = instances(row, f32, Shapes(vector=16, block=64), 0)[0]
+    own = twins.bound(row, first)
+    for name, other in twins.twins(row, first).items():
+        attrs = twins.bound(row, other)
+        assert [n for n in attrs if attrs[n] != own[n]] == [name]
+        assert other.operands == first.operands
+
+
+def test_some_instances_have_equal_sizes_and_others_primes() -> None:
+    found = instances(lookup("sort"), f32, Shapes(vector=16, block=64), 0)
+    shapes = [t.shape for i in found for t in i.operands if t.rank > 1]
+    assert any(set(shape) == {5} for shape in shapes)
+    assert any(shape == (3, 5) for shape in shapes)

@@ -15,7 +15,7 @@ from bringup.graph import Builder, Value
 from bringup.ops.table import Kind, OpDef, all_ops, lookup
 from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
 from bringup_conformance.execution.plan import Item, Plan, Unit
-from bringup_conformance.generate import derivatives, everyday, hazards, mapped, pairs
+from bringup_conformance.generate import derivatives, everyday, hazards, mapped, pairs, twins
 from bringup_conformance.generate.choices import Stream, pick
 from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.programs import draw_program, usable_dtypes
@@ -218,6 +218,7 @@ def _row_cases(
     if level == "ops":
         yield from _special_cases(plan, row, dtype)
         if dtype is (f32 if f32 in row.dtypes else row.dtypes[0]):
+            yield from twins.cases(plan.support, row, dtype.name, level, usable, plan.seed)
             yield from mapped.row_cases(plan.support, row, dtype, level, usable, plan.seed)
             yield from derivatives.checks(row, dtype, level, shapes, plan.seed)
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from bringup.backend.capabilities import Shapes
 from bringup.dtypes import STORED, DType, bool_, f32, f64, i32, i64, u8, u32
-from bringup.errors import OpTypeError
-from bringup.graph import Builder, Literal
+from bringup.graph import Literal
 from bringup.ops.table import OpDef
 from bringup.types import TensorType
 from bringup_conformance.cases import Instance
@@ -22,6 +21,7 @@ from bringup_conformance.generate.networks import MAKERS as NETWORKS
 from bringup_conformance.generate.orders import MAKERS as ORDERS
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.generate.sizes import LARGE, draw_shape, strata
+from bringup_conformance.generate.twins import resized, valid
 
 #: Kinds of data by what an op is sensitive to.
 ANY = (
@@ -88,17 +88,10 @@ def instances(
         found = list(_same_types(row, draw))
     else:
         found = []
-    return [each for each in found if _valid(row, each)]
-
-
-def _valid(row: OpDef, instance: Instance) -> bool:
-    with Builder() as builder:
-        operands = [builder.input(type_) for type_ in instance.operands]
-        try:
-            row(*operands, **dict(instance.attrs))
-        except OpTypeError:
-            return False
-    return True
+    found = [each for each in found if valid(row, each)]
+    if draw.first and row.attrs:
+        found += resized(row, found)
+    return found
 
 
 def _variants(row: OpDef) -> list[dict[str, Any]]:
@@ -330,6 +323,9 @@ def _dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         ((3, 0), (0, 2), none, plain),
         ((4, 9), (6, 9), none, ((1,), (1,))),
         ((2, 3), (5,), none, none),
+        ((2, 3, 5, 7), (2, 7, 5, 11), ((0,), (0,)), ((2, 3), (2, 1))),
+        ((5, 5, 5), (5, 5, 5), none, ((1, 2), (2, 1))),
+        ((5, 5, 5), (5, 5, 5), ((1,), (2,)), ((2,), (0,))),
     )
     for lhs, rhs, batch, contract in sites:
         attrs = {"batch": batch, "contract": contract}

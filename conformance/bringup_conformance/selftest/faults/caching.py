@@ -113,6 +113,12 @@ def _fault(id: str, title: str, key: Key, *, shared: bool = False) -> Fault:
     return Fault(id, GROUP, "key", title, kept_by(key, shared=shared), depth=3)
 
 
+def _one_attribute(id: str, name: str) -> Fault:
+    """A key of ops without one float among their attributes."""
+    key = without(rf"\('{name}', \('float', b.*?\)\)")
+    return Fault(id, GROUP, "key", f"{name} of ops is missing", kept_by(key), depth=1)
+
+
 _DENSE = r"(?<=\] )[0-9a-f]{8,}"
 _INDEX = r"index<[^>]*>|b\d+\[[^\]]*(?:\[\d+\][^\]]*)*\]"
 FAULTS: tuple[Fault, ...] = (
@@ -127,6 +133,8 @@ FAULTS: tuple[Fault, ...] = (
     _fault("CK05b", "the direction of comparisons is missing", without(r"direction=[^},]*")),
     _fault("CK05c", "the kind of folds is missing", without(r"fold\.\w+")),
     _fault("CK05d", "attributes of ops are missing", without(r"(?<=op )(\w+) .*\)\)(?= )")),
+    _one_attribute("CK05f", "epsilon"),
+    _one_attribute("CK05g", "correction"),
     _fault(
         "CK05e", "names of scalar ops are missing", without(r"(?<== )(?:add|sub|mul|max|min)\b")
     ),

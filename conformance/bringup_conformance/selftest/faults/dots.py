@@ -158,7 +158,17 @@ def last_row(call: OpCall) -> Array | None:
     return wrong
 
 
+def in_order(call: OpCall) -> Array | None:
+    """Contracted dimensions are paired in the order in which they stand."""
+    lhs, rhs = (tuple(sorted(side)) for side in call.attrs["contract"])
+    shapes = [x.shape for x in call.operands]
+    if [shapes[0][d] for d in lhs] != [shapes[1][d] for d in rhs]:
+        return None
+    return call.reference(*call.operands, contract=(lhs, rhs))
+
+
 FAULTS: tuple[Fault, ...] = (
+    op_fault("DO30a", GROUP, "contracted dimensions are paired in order", "dot_general", in_order),
     op_fault("DO01", GROUP, "the last K % 4 products are dropped", "dot_general", tail_dropped),
     op_fault("DO01b", GROUP, "the last tile is skipped", "dot_general", tile_skipped),
     op_fault("DO03", GROUP, "f32 with mantissas of 10 bits", "dot_general", ten_bits),

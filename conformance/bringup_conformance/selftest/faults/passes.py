@@ -280,6 +280,13 @@ def _no_attributes(instr: Instr) -> object:
     return ()
 
 
+def _without_floats(instr: Instr) -> object:
+    if instr.op.name == "constant":
+        return instr
+    attrs = sorted((n, repr(v)) for n, v in instr.attrs.items() if not isinstance(v, float))
+    return tuple(attrs)
+
+
 def _values_compared(instr: Instr) -> object:
     if instr.op.name != "constant":
         return _all_attributes(instr)
@@ -355,6 +362,13 @@ FAULTS: tuple[Fault, ...] = (
     _rule("PA08a", "a reshape forgets the transpose before it", reshape_through_transpose),
     _rule("PA09a", "(x * c) / c -> x", scaled_back),
     _pass("PA10a", "CSE without attributes", "cse_attrs", merged(_no_attributes)),
+    Fault(
+        "PA15a",
+        GROUP,
+        "pass",
+        "CSE without attributes that are floats",
+        with_passes(Pass("cse_floats", "a -> cse_floats", merged(_without_floats))),
+    ),
     _pass("PA11a", "CSE of constants by ==", "cse_zeros", merged(_values_compared)),
     _pass("PA12a", "CSE of a - b with b - a", "cse_order", _unordered),
     _pass("PA13a", "an output read inside is lost", "dce_output", _output_forgotten),

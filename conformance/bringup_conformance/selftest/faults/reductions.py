@@ -158,6 +158,11 @@ def seam_lost(call: OpCall) -> Array | None:
     return call.reference(np.delete(x, _BLOCK, axis=dims[0]))
 
 
+def usual_epsilon(call: OpCall) -> Array | None:
+    """Norms add 1e-5, whatever they are asked for."""
+    return call.reference(*call.operands, epsilon=1e-5)
+
+
 def positive_zero(call: OpCall) -> Array | None:
     """Sums of floats begin with +0."""
     if call.dtype.kind in "biu" or call.attrs["kind"] != "add":
@@ -209,6 +214,8 @@ def overflowing_squares(call: OpCall) -> Array | None:
 
 
 FAULTS: tuple[Fault, ...] = (
+    op_fault("RD38a", GROUP, "epsilon is always 1e-5", ("layer_norm", "rms_norm"), usual_epsilon),
+    op_fault("RD39a", GROUP, "epsilon of groups is 1e-5", "group_norm", usual_epsilon),
     op_fault("RD33a", GROUP, "sums of -0 are +0", "reduce", positive_zero),
     op_fault("RD34a", GROUP, "sums of windows of -0 are +0", "reduce_window", positive_zero),
     op_fault("RD35a", GROUP, "products that are 0 have no sign", "reduce", unsigned_product),
