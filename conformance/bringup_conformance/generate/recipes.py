@@ -336,7 +336,9 @@ def _extremes(draw: _Drawing) -> Array:
         return draw.integers(np.where(greatest, -1, 0))
     info = np.iinfo(draw.dtype.numpy)
     made = np.where(greatest, draw.dtype.numpy.type(info.max), draw.dtype.numpy.type(info.min))
-    return np.where(made == 0, made.dtype.type(1), made) if draw.recipe.nonzero else made
+    return np.asarray(
+        np.where(made == 0, made.dtype.type(1), made) if draw.recipe.nonzero else made
+    )
 
 
 def _large(draw: _Drawing) -> Array:

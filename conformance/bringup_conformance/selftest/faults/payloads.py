@@ -29,7 +29,7 @@ def _signed(array: Array) -> Array:
 def _unknown(array: Array) -> Array:
     """Where NaN has another payload than the one that arithmetic gives."""
     quiet = _words(np.abs(np.array(np.nan).astype(array.dtype)).reshape(1))
-    return np.isnan(array) & (_words(np.ascontiguousarray(np.abs(array))) != quiet)
+    return np.asarray(np.isnan(array) & (_words(np.ascontiguousarray(np.abs(array))) != quiet))
 
 
 def high_bits(call: OpCall) -> Array | None:
