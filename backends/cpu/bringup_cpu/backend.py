@@ -67,6 +67,7 @@ class CpuBackend(Backend):
 
 @cache
 def _capabilities(target: str) -> Capabilities:
+    from bringup.llvm.blocking import LEAST_PRODUCTS, lengths
     from bringup.llvm.claims import emitter_claims
     from bringup.llvm.launches import step_claims
     from bringup.llvm.loops import LONGEST_CHAIN
@@ -78,5 +79,10 @@ def _capabilities(target: str) -> Capabilities:
         kernels=emitter_claims(),
         limits=Limits(row_elements=_ROW_ELEMENTS, memory_bytes=host.memory()),
         numerics=Numerics(longest_chain=LONGEST_CHAIN),
-        shapes=Shapes(vector=loops.vector_bits // 32, block=1024),
+        shapes=Shapes(
+            vector=loops.vector_bits // 32,
+            block=1024,
+            contraction=lengths(loops),
+            products=LEAST_PRODUCTS,
+        ),
     )

@@ -44,7 +44,7 @@ def plans(monkeypatch: Any) -> list[Blocking]:
             return small
         return None
 
-    monkeypatch.setattr(blocking, "_LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(blocking, "LEAST_PRODUCTS", 1)
     monkeypatch.setattr(blocking, "_NEAR_BYTES", 0)
     monkeypatch.setattr(blocking, "_LEAST_ROWS", 2)
     monkeypatch.setattr(blocking, "_LEAST_DEPTH", 2)

@@ -31,6 +31,8 @@ SHARED_RESERVED = 1 << 10
 
 WARP = 32
 BLOCK = 256
+#: Sides of the tiles of contractions (`contraction.tiles`); sums are cut at the last.
+TILE_SIDES = (8, 16, 32, 64, 128, 256)
 # cuMemAlloc returns memory aligned to 256 bytes; arena slots keep that.
 ALIGNMENT = 256
 # Kernel parameters fill at most 4 KiB, 8 bytes a pointer; half of that leaves room for sizes.
@@ -58,7 +60,7 @@ def capabilities_of(target: str) -> Capabilities:
         ops=claims(),
         kernels=emitter_claims(),
         limits=Limits(buffers=MAX_BUFFERS, row_elements=shared // 4, tile_bytes=shared),
-        shapes=Shapes(vector=WARP, block=BLOCK),
+        shapes=Shapes(vector=WARP, block=BLOCK, contraction=TILE_SIDES),
         alignment=ALIGNMENT,
         asynchronous=True,
     )

@@ -30,8 +30,15 @@ from bringup.ops.evaluate import evaluate
 from bringup.types import TensorType
 from bringup_cuda.commands import Translated
 from bringup_cuda.contraction import planning
-from bringup_cuda.contraction.tiles import MULTIPROCESSORS, SCALAR, TENSOR, Tile
-from bringup_cuda.targets import SHARED_KIB
+from bringup_cuda.contraction.tiles import (
+    LEAST_PART,
+    MULTIPROCESSORS,
+    SCALAR,
+    TENSOR,
+    WARPGROUP,
+    Tile,
+)
+from bringup_cuda.targets import SHARED_KIB, TILE_SIDES
 
 Fn = Callable[..., Any]
 
@@ -364,3 +371,8 @@ def test_indices_beyond_two_to_the_31_are_wide() -> None:
     types = float16[80000, 40000], float16[40000, 64]
     _, made = translated(lambda x, w: x @ w, types)
     assert "mul i64" in made.text
+
+
+def test_the_sides_of_all_tiles_are_declared() -> None:
+    sides = {n for tile in (*TENSOR, *WARPGROUP, *SCALAR) for n in (tile.rows, tile.columns)}
+    assert sides | {LEAST_PART} == set(TILE_SIDES)

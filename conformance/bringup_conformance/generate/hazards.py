@@ -16,8 +16,14 @@ from bringup.graph import Builder, Value
 from bringup.types import TensorType
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported
 from bringup_conformance.execution.support import Support, reason_of
-from bringup_conformance.generate import hazards_control, hazards_numbers, hazards_shapes
+from bringup_conformance.generate import (
+    hazards_control,
+    hazards_numbers,
+    hazards_products,
+    hazards_shapes,
+)
 from bringup_conformance.generate.choices import Choices, Stream
+from bringup_conformance.generate.contractions import Sizes, far
 from bringup_conformance.generate.recipes import Recipe
 
 Build = Callable[[Any], Sequence[Value]]
@@ -33,6 +39,7 @@ TABLES: Sequence[tuple[Mapping[str, Build], Sequence[DType]]] = (
     (hazards_numbers.WORDS, (u32,)),
     (hazards_shapes.PROGRAMS, NUMBERS),
     (hazards_control.PROGRAMS, NUMBERS),
+    (hazards_products.PROGRAMS, (f32, bf16, i32, f64)),
     (hazards_numbers.SINGLE, (f32,)),
 )
 #: Names of all of them.
@@ -49,13 +56,16 @@ _SENSITIVE = {
 class Hand:
     """What a program is made of.
 
-    w: the device's vector.  block: its block.  choices: of constants.
+    w: the device's vector.  block: its block.  far: rows, columns and contracted indices of a
+    product past its tiles, of a smaller one where few elements are wanted.
+    choices: of constants.
     """
 
     builder: Builder
     dtype: DType
     w: int
     block: int
+    far: Sizes
     choices: Choices
 
     def new(self, *shape: int, dtype: DType | None = None) -> Value:
@@ -85,16 +95,17 @@ def cases(
     others = () if few else dtypes[1:]
     turn = seed + NAMES.index(name)
     for dtype in dict.fromkeys((dtypes[0], others[turn % len(others)] if others else dtypes[0])):
-        yield _case(support, shapes, name, build, dtype, seed)
+        w, block = max(shapes.vector, 4), min(shapes.block, 1024)
+        sizes, choices = (w + 1, 7, 9) if few else far(shapes), Stream(seed, name, dtype.name)
+        hand = Hand(Builder(), dtype, w, block, sizes, choices)
+        yield _case(support, name, build, hand, seed)
 
 
-def _case(
-    support: Support, shapes: Shapes, name: str, build: Build, dtype: DType, seed: int
-) -> Case | Unsupported:
+def _case(support: Support, name: str, build: Build, hand: Hand, seed: int) -> Case | Unsupported:
+    builder, dtype = hand.builder, hand.dtype
     place = f"fusion/{PROGRAMS}/{dtype.name}/{name}"
-    w, block = max(shapes.vector, 4), min(shapes.block, 1024)
-    with Builder() as builder:
-        outputs = build(Hand(builder, dtype, w, block, Stream(seed, name, dtype.name)))
+    with builder:
+        outputs = build(hand)
     graph = builder.build(outputs, name.replace("-", "_"))
     reason = reason_of(graph, support)
     if reason is not None:

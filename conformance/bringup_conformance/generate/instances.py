@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bringup.backend.capabilities import Shapes
-from bringup.dtypes import STORED, DType, bool_, f32, f64, i32, i64, u8, u32
+from bringup.dtypes import STORED, DType, bool_, f32, f64, i32, i64, u8
 from bringup.graph import Literal
 from bringup.ops.table import OpDef
 from bringup.types import TensorType
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import Stream, chance, pick
+from bringup_conformance.generate.contractions import MAKERS as CONTRACTIONS
 from bringup_conformance.generate.control import MAKERS as CONTROL
 from bringup_conformance.generate.indexed import MAKERS as INDEXED
 from bringup_conformance.generate.matrices import MAKERS as MATRICES
@@ -47,6 +48,10 @@ class Drawing:
         self.choices = Stream(seed, "instances", row.name, dtype.name)
         self.first = few or dtype is f32 or dtype is row.dtypes[0]
         self.turn = seed + row.dtypes.index(dtype)
+        #: Whether sizes past every block are worth their price: on f32, or the first, and on a
+        #: dtype that the seed chooses.
+        main = f32 if f32 in row.dtypes else row.dtypes[0]
+        self.far = not few and (dtype is main or self.turn % len(row.dtypes) == 0)
 
     def sizes(self, count: int) -> list[int]:
         """Boundary lengths, one of each of the first strata; for dtypes that come later, one round
@@ -310,38 +315,6 @@ def _reduce(row: OpDef, draw: Drawing) -> Iterator[Instance]:
             yield _instance([draw.dtype[LARGE[2]]], {"kind": kind, "dims": (0,)}, data)
 
 
-def _dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
-    w, dtype = draw.vector, draw.dtype
-    plain, none = ((1,), (0,)), ((), ())
-    sites: tuple[tuple[tuple[int, ...], tuple[int, ...], Any, Any], ...] = (
-        ((5, 7), (7, 3), none, plain),
-        ((w + 1, 33), (33, w - 1), none, plain),
-        ((w, w), (w, w), none, plain),
-        ((2, 3, 65), (2, 65, 4), ((0,), (0,)), ((2,), (1,))),
-        ((67, 4), (67, 5), none, ((0,), (0,))),
-        ((LARGE[0],), (LARGE[0],), none, ((0,), (0,))),
-        ((3, 0), (0, 2), none, plain),
-        ((4, 9), (6, 9), none, ((1,), (1,))),
-        ((2, 3), (5,), none, none),
-        ((2, 3, 5, 7), (2, 7, 5, 11), ((0,), (0,)), ((2, 3), (2, 1))),
-        ((5, 5, 5), (5, 5, 5), none, ((1, 2), (2, 1))),
-        ((5, 5, 5), (5, 5, 5), ((1,), (2,)), ((2,), (0,))),
-    )
-    for lhs, rhs, batch, contract in sites:
-        attrs = {"batch": batch, "contract": contract}
-        yield _instance([dtype[lhs], dtype[rhs]], attrs, ("small", "signed", "ramp", "special"))
-    result = {"i8": i32, "u8": u32, "f16": f32, "bf16": f32}.get(dtype.name)
-    if result is not None:
-        attrs = {"batch": none, "contract": plain, "result": result}
-        yield _instance([dtype[5, 70], dtype[70, 3]], attrs, ("small", "signed", "ramp"))
-        # Sums of products of one sign go past 16 bits.
-        yield _instance([dtype[5, 70], dtype[70, 3]], attrs, ("negative", "positive"))
-    if dtype is f32:
-        for lhs, rhs, batch, contract in sites[1:5]:
-            less = {"batch": batch, "contract": contract, "precision": "tf32"}
-            yield _instance([f32[lhs], f32[rhs]], less, ("small", "signed", "ramp", "special"))
-
-
 def _rows(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     w = draw.vector
     for shape, dims in (
@@ -401,7 +374,6 @@ _MAKERS: dict[str, _Make] = {
     "pad": _moves(_pad),
     "concatenate": _moves(_concatenate, _drawn_joins),
     "reduce": _reduce,
-    "dot_general": _dot,
     "softmax": _rows,
     "log_softmax": _rows,
     "mean": _rows,
@@ -410,6 +382,7 @@ _MAKERS: dict[str, _Make] = {
     "argmax": _position,
     "argmin": _position,
     "one_hot": _one_hot,
+    **CONTRACTIONS,
     **CONTROL,
     **INDEXED,
     **NETWORKS,

@@ -47,6 +47,13 @@ def convolution(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         yield _instance([f32[2, 3, 6, w + 2], f32[5, 3, 3, 3]], less, PRODUCTS)
     for _ in range(3 if draw.few else 10):
         yield _drawn_convolution(draw)
+    if draw.far:
+        steps: dict[str, Any] = {"strides": (2, 1), "rhs_dilation": (1, 2)}
+        image, kernel = (2, 17, 23, 29), (33, 17, 3, 3)
+        yield _instance([dtype[image], dtype[kernel]], around, PRODUCTS[:2])
+        image, kernel = (2, 23, 29, 17), (33, 3, 3, 17)
+        steps |= {**last, "rhs_dims": (0, 3, 1, 2)}
+        yield _instance([dtype[image], dtype[kernel]], steps, PRODUCTS[:2])
 
 
 def _drawn_convolution(draw: Drawing) -> Instance:
@@ -150,6 +157,11 @@ def attention(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         yield _instance(types, attrs, ("signed", "small"))
         if draw.dtype is f32 and queries > 1 and keys > 1:
             yield _instance(types, {**attrs, "precision": "tf32"}, ("signed", "small"))
+    if draw.far:
+        # Past a few blocks of keys and of queries, none of them whole.
+        types = [dtype[2, 97, 37], dtype[2, 149, 37], dtype[2, 149, 45]]
+        attrs = {"scale": 0.125, "causal": bool(draw.turn % 2)}
+        yield _instance(types, attrs, ("signed", "small"))
 
 
 def resize(row: OpDef, draw: Drawing) -> Iterator[Instance]:

@@ -22,14 +22,15 @@ def capabilities_of(data: Mapping[str, Any]) -> Capabilities:
     >>> capabilities_of(plain(given)) == given
     True
     """
-    shapes = dict(data["shapes"])
+    shapes: dict[str, Any] = dict(data["shapes"])
+    shapes |= {name: tuple(shapes[name]) for name in ("extra", "contraction")}
     made: dict[str, Any] = {each.name: data[each.name] for each in fields(Capabilities)}
     made |= {
         "ops": _claims(data["ops"]),
         "kernels": _claims(data["kernels"]),
         "limits": Limits(**data["limits"]),
         "numerics": Numerics(**data["numerics"]),
-        "shapes": Shapes(**{**shapes, "extra": tuple(shapes["extra"])}),
+        "shapes": Shapes(**shapes),
     }
     return Capabilities(**made)
 

@@ -99,12 +99,18 @@ class Shapes:
 
     vector: elements that one instruction computes.
     block: elements that one group of threads, or one unit of work, computes.
-    extra: any others, such as the tile of a matrix unit or the length of a chunk.
+    extra: any others, such as the length of a chunk.
+    contraction: rows, columns or contracted indices at which products and convolutions change path,
+    such as the sides of a tile and the depth of a block.
+    products: multiplications from which they take another path, such as where their factors are
+    packed first; 0 for nowhere.
     """
 
     vector: int = 16
     block: int = 1024
     extra: tuple[int, ...] = ()
+    contraction: tuple[int, ...] = ()
+    products: int = 0
 
 
 @record(kw_only=True)

@@ -20,7 +20,7 @@ from bringup.records import record
 _DEPTH_BYTES = 1024
 _EVEN = 16
 #: Below so many products the loops without packing are as fast.
-_LEAST_PRODUCTS = 1 << 17
+LEAST_PRODUCTS = 1 << 17
 _LEAST_ROWS = 16
 _LEAST_DEPTH = 16
 #: Bytes of both factors up to which those loops read columns well that lie side by side.
@@ -31,6 +31,8 @@ _PACK = 1.0
 _PACK_FAR = 1.0
 _START = 2000
 _MOST_ROWS = 14
+#: Vectors of columns that a tile may have, in the order in which they are tried.
+_VECTORS = (2, 1, 3)
 #: What a worker may fill of the cache beyond its own, in sizes of that.
 _SHARED = 4
 
@@ -75,6 +77,15 @@ class Blocking:
     band: int
 
 
+def lengths(target: LoopTarget) -> tuple[int, ...]:
+    """Rows, columns and inner indices of f32 at which packed products change path: the sides of the
+    first tile that is tried, the least sides, and the depth of a block.
+    """
+    vectors = _VECTORS[0]
+    sides = _most_rows(vectors, target.registers), vectors * target.vector_bits // 32
+    return tuple(sorted({*sides, _LEAST_ROWS, _LEAST_DEPTH, _DEPTH_BYTES // 4}))
+
+
 def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
     """How to cut a contraction; None where packing does not pay."""
     dtype = contraction.fold.dtype
@@ -84,7 +95,7 @@ def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
         return None
     if min(rows, columns) < _LEAST_ROWS or inner < _LEAST_DEPTH:
         return None
-    if rows * columns * inner < _LEAST_PRODUCTS:
+    if rows * columns * inner < LEAST_PRODUCTS:
         return None
     near = (rows + columns) * inner * dtype.bits // 8 <= _NEAR_BYTES
     if near and _side_by_side(contraction):
@@ -119,8 +130,8 @@ def _cut(axes: Axes, most: int) -> Cut:
 def _tile(rows: int, columns: int, lanes: int, registers: int) -> TileShape:
     """The tile that covers rows and columns in the least time."""
     best: tuple[float, TileShape] | None = None
-    for vectors in (2, 1, 3):
-        most = min((registers - vectors - 1) // vectors, _MOST_ROWS)
+    for vectors in _VECTORS:
+        most = _most_rows(vectors, registers)
         for count in range(most, most // 2, -1):
             tile = TileShape(count, vectors, lanes)
             many = -(-rows // count) * -(-columns // tile.columns)
@@ -131,6 +142,11 @@ def _tile(rows: int, columns: int, lanes: int, registers: int) -> TileShape:
                 best = (cost, tile)
     assert best is not None
     return best[1]
+
+
+def _most_rows(vectors: int, registers: int) -> int:
+    """Rows of a tile whose sums leave registers for a row of the right panel and one number."""
+    return min((registers - vectors - 1) // vectors, _MOST_ROWS)
 
 
 def _parts(tiles: int) -> Iterator[int]:
@@ -205,4 +221,4 @@ def _units(
     return best[1]
 
 
-__all__ = ["Blocking", "Cut", "blocking"]
+__all__ = ["LEAST_PRODUCTS", "Blocking", "Cut", "blocking", "lengths"]

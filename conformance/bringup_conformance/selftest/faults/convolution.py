@@ -111,6 +111,17 @@ def narrow_window(call: OpCall) -> Array | None:
     return call.reference(x, window=smaller, hi=tuple(hi))
 
 
+def patch_cut(call: OpCall) -> Array | None:
+    """Of a patch of more than 128 elements those of the first 14 features count."""
+    x, weights = call.operands
+    features, taken = call.attrs["lhs_dims"][1], call.attrs["rhs_dims"][1]
+    window = weights.size // max(weights.shape[call.attrs["rhs_dims"][0]], 1)
+    if window <= 128 or weights.shape[taken] <= 14 or call.attrs["groups"] > 1:
+        return None
+    first = range(14)
+    return call.reference(np.take(x, first, axis=features), np.take(weights, first, axis=taken))
+
+
 FAULTS: tuple[Fault, ...] = (
     op_fault("CV01", GROUP, "padding is swapped", "convolution", padding_swapped),
     op_fault("CV02", GROUP, "the last dilation is ignored", "convolution", dilation_ignored),
@@ -123,4 +134,5 @@ FAULTS: tuple[Fault, ...] = (
     op_fault("CV21a", GROUP, "holes in the input are filled", "convolution", undilated_input),
     op_fault("CV22a", GROUP, "windows lack their last row", "reduce_window", narrow_window),
     op_fault("CV23a", GROUP, "padding of windows is swapped", "reduce_window", padding_swapped),
+    op_fault("CV24a", GROUP, "patches end after 14 features", "convolution", patch_cut),
 )

@@ -23,6 +23,8 @@ from bringup_conformance.selftest.corpus import (
 GROUP = "Dot products"
 #: Products that one tile adds.
 _TILE = 64
+#: Where factors are packed: least sides, least multiplications, longest block of a sum.
+_SIDE, _PACKED, _DEPTH = 16, 1 << 17, 256
 
 
 def _shorter(call: OpCall, keep: int) -> Array:
@@ -167,6 +169,53 @@ def in_order(call: OpCall) -> Array | None:
     return call.reference(*call.operands, contract=(lhs, rhs))
 
 
+def _packed(call: OpCall) -> bool:
+    """Whether a product is so large that its factors are packed first."""
+    if _length(call) < _SIDE or call.right.ndim < 2:
+        return False
+    rows, columns = call.right.shape[-2:]
+    return min(rows, columns) >= _SIDE and _length(call) * rows * columns >= _PACKED
+
+
+def never_computed(call: OpCall) -> Array | None:
+    """Packed products are not computed: what was in memory stays."""
+    return call.before[0] if _packed(call) else None
+
+
+def last_block_alone(call: OpCall) -> Array | None:
+    """Of packed products a block of the sum overwrites the one before it."""
+    k = _length(call)
+    if not _packed(call) or k <= _DEPTH:
+        return None
+    last = range((k - 1) // _DEPTH * _DEPTH, k)
+    (a,), (b,) = call.attrs["contract"]
+    x, y = call.operands
+    return call.reference(np.take(x, last, axis=a), np.take(y, last, axis=b))
+
+
+def panel_kept(call: OpCall) -> Array | None:
+    """Packed columns past 128 are those of the panel before."""
+    columns = call.right.shape[-1] if call.right.ndim else 0
+    if not _packed(call) or columns <= 128:
+        return None
+    return np.take(call.right, [n if n < 128 else n - 128 for n in range(columns)], axis=-1)
+
+
+def batch_packed_once(call: OpCall) -> Array | None:
+    """Columns are packed for the first of a batch alone."""
+    return first_batch(call) if _packed(call) else None
+
+
+def few_keys(call: OpCall) -> Array | None:
+    """Attention goes along the first 128 keys."""
+    query, key, value, *bias = call.operands
+    if key.shape[-2] <= 128 or call.attrs["causal"]:
+        return None
+    return call.reference(query, key[..., :128, :], value[..., :128, :], *(
+        b if b.shape[-1] == 1 else b[..., :128] for b in bias
+    ))  # fmt: skip
+
+
 FAULTS: tuple[Fault, ...] = (
     op_fault("DO30a", GROUP, "contracted dimensions are paired in order", "dot_general", in_order),
     op_fault("DO01", GROUP, "the last K % 4 products are dropped", "dot_general", tail_dropped),
@@ -181,4 +230,9 @@ FAULTS: tuple[Fault, ...] = (
     op_fault("DO20a", GROUP, "squares are read across", "dot_general", square_transposed),
     op_fault("DO21a", GROUP, "16-bit floats add up in 16 bits", "dot_general", narrow_accumulator),
     op_fault("DO22a", GROUP, "the last row is not written", "dot_general", last_row),
+    op_fault("DO23a", GROUP, "packed products are not computed", "dot_general", never_computed),
+    op_fault("DO24a", GROUP, "blocks of sums are not added", "dot_general", last_block_alone),
+    op_fault("DO25a", GROUP, "columns past 128 are others", "dot_general", panel_kept),
+    op_fault("DO26a", GROUP, "only the first batch is packed", "dot_general", batch_packed_once),
+    op_fault("DO27a", GROUP, "attention sees 128 keys", "attention", few_keys),
 )

@@ -26,6 +26,8 @@ from bringup_conformance.selftest.editing import (
 
 #: Iterations of a fold that one part takes.
 _PART = 64
+#: Where products are packed: least multiplications, longest block of a sum, rows of a tile.
+_PACKED, _DEPTH, _ROWS = 1 << 17, 256, 14
 Values = tuple[Value, ...]
 
 
@@ -59,6 +61,34 @@ def seam_lost(kernel: Kernel) -> Kernel:
         return with_outputs(stage, without)
 
     return replace(kernel, stages=tuple(map(parted, kernel.stages)))
+
+
+def _packs(kernel: Kernel) -> bool:
+    first = kernel.stages[0]
+    products = kernel.points * first.trips
+    return any(f.product for f in first.folds) and products >= _PACKED and len(kernel.grid) > 1
+
+
+def first_block_alone(kernel: Kernel) -> Kernel:
+    """Of a sum of packed products the blocks after the first are not added."""
+    first = kernel.stages[0]
+    if not _packs(kernel) or first.axes[-1].size <= _DEPTH:
+        return kernel
+    block = Bound(Expr.of(first.axes[-1]), 0, _DEPTH)
+
+    def within(n: int, _sink: Sink, values: list[Value]) -> Value:
+        return call("select", kops.inside(mask=(block,)), values[n], number(0, values[n]))
+
+    return replace(kernel, stages=(with_outputs(first, within), *kernel.stages[1:]))
+
+
+def whole_tiles(kernel: Kernel) -> Kernel:
+    """What follows packed products is stored for whole tiles of rows alone."""
+    rows = kernel.grid[-2] if _packs(kernel) else None
+    if rows is None or rows.size < _ROWS:
+        return kernel
+    whole = Bound(Expr.of(rows), 0, rows.size // _ROWS * _ROWS)
+    return each_store(kernel, lambda _n, store: replace(store, mask=(*store.mask, whole)))
 
 
 def dense_last(_stage: Stage) -> Rewrite:
@@ -124,6 +154,10 @@ FAULTS: tuple[Fault, ...] = (
           in_bodies(aligned_start), depth=3),
     Fault("FU39a", "Fusion", "fus", "narrowing integers saturates in kernels",
           in_bodies(saturating), depth=3),
+    Fault("FU42a", "Fusion", "fus", "packed products add their first block alone",
+          in_fused(first_block_alone), depth=3),
+    Fault("FU43a", "Fusion", "fus", "packed products are stored in whole tiles",
+          in_fused(whole_tiles), depth=3),
     Fault("FU40a", "Fusion", "fus", "a long fold in parts loses an element at the seam",
           in_fused(seam_lost), depth=3),
 )  # fmt: skip

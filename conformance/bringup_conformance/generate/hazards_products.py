@@ -1,0 +1,92 @@
+"""Products as users run them, with what is fused before and after: casts, scales, masks and patches
+of the factors; biases, activations, residuals and folds of the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bringup.dtypes import f16, i8, i32
+from bringup.graph import Value
+from bringup.ops.build import (
+    broadcast_to,
+    convert,
+    like,
+    pad,
+    reduce,
+    reverse,
+    rows,
+    sum_,
+    transpose,
+)
+
+if TYPE_CHECKING:
+    from bringup_conformance.generate.hazards import Hand
+
+Values = Sequence[Value]
+
+
+def _product(x: Value, y: Value, contract: tuple[int, int] = (1, 0), **attrs: Any) -> Value:
+    dims = tuple((d,) for d in contract)
+    found: Value = rows.dot_general(x, y, **{"batch": ((), ()), "contract": dims, **attrs})
+    return found
+
+
+def _factors_made(hand: Hand) -> Values:
+    """A factor cast and turned, then reversed; the other scaled by its rows and padded."""
+    m, n, k = hand.far
+    left = transpose(convert(hand.new(k, m, dtype=i8), hand.dtype), (1, 0))
+    scale = broadcast_to(hand.new(n), (n, k - 3), (0,))
+    right = pad(rows.mul(hand.new(n, k - 3), scale), 2, (0, 1), (0, 2))
+    return _product(left, right, (1, 1)), _product(reverse(left, (1,)), hand.new(k, n))
+
+
+def _results_used(hand: Hand) -> Values:
+    """A dense layer with a residual, and folds of another product's rows and columns."""
+    m, n, k = hand.far
+    x, weights = hand.new(m, k), hand.new(n, k)
+    bias = broadcast_to(hand.new(n), (m, n), (1,))
+    layer = rows.max(rows.add(_product(x, weights, (1, 1)), bias), like(bias, 0))
+    again = _product(rows.sub(x, like(x, 1)), weights, (1, 1))
+    return rows.add(layer, hand.new(m, n)), reduce("max", again, (1,)), convert(again, f16)
+
+
+def _two_layers(hand: Hand) -> Values:
+    """A product of a product, which stays in memory; sums of the second one."""
+    m, n, k = hand.far
+    hidden = rows.max(_product(hand.new(m, k), hand.new(n, k), (1, 1)), hand.new(m, n))
+    second = _product(hidden, hand.new(m, n), (1, 1))
+    return second, sum_(second, (0,)), sum_(hidden, (1,))
+
+
+def _by_example(hand: Hand) -> Values:
+    """Batches of both factors, and of one alone, with a mask below the diagonal."""
+    m, n, k = hand.far
+    many, one = hand.new(3, m, k), hand.new(3, n, k)
+    both = _product(many, one, (2, 2), batch=((0,), (0,)))
+    places = [rows.iota(type=both.type.with_dtype(i32), dim=d) for d in (1, 2)]
+    seen = rows.compare(places[0], places[1], direction="ge")
+    return rows.select(seen, both, like(both, -1)), _product(many, hand.new(k, n), (2, 0))
+
+
+def _patches(hand: Hand) -> Values:
+    """Convolutions of images with a bias for each feature, features second and last."""
+    made = hand.far[1] // 4
+    around = {"lo": (1, 1), "hi": (1, 1)}
+    kernel = hand.new(made, 11, 3, 3)
+    first = rows.convolution(hand.new(2, 11, 25, 27), kernel, strides=(2, 2), **around)
+    bias = broadcast_to(hand.new(made), first.shape, (1,))
+    last = dict.fromkeys(("lhs_dims", "rhs_dims", "out_dims"), (0, 3, 1, 2))
+    second = rows.convolution(hand.new(2, 13, 15, 11), hand.new(made, 3, 3, 11), **last, **around)
+    again = rows.add(second, hand.new(*second.shape))
+    return rows.max(rows.add(first, bias), like(first, 0)), again
+
+
+PROGRAMS = {
+    "factors-made": _factors_made,
+    "results-used": _results_used,
+    "two-layers": _two_layers,
+    "by-example": _by_example,
+    "patches": _patches,
+}
