@@ -153,8 +153,11 @@ class Outcome:
 class Instance:
     """One instruction to check: operand types, attributes, and the kinds of data for the operands,
     cycled.
+
+    far: so large that two sets of data have to do.
     """
 
     operands: tuple[TensorType, ...]
     attrs: tuple[tuple[str, object], ...] = ()
     kinds: tuple[str, ...] = ()
+    far: bool = False

@@ -5,21 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+import numpy as np
 import pytest
 from planted import opened
 
-from bringup.backend.capabilities import Capabilities, Shapes
+from bringup.backend.capabilities import Capabilities, Numerics, Shapes
 from bringup.dtypes import f32
+from bringup.graph import Builder
+from bringup.kernel.limits import Limits
 from bringup.ops.table import lookup
 from bringup_conformance.cases import Instance
 from bringup_conformance.execution.runner import run
+from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.contractions import boundaries
 from bringup_conformance.generate.instances import instances
+from bringup_conformance.generate.ladders import LADDERS, cases
+from bringup_conformance.generate.orders import prefixes
+from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.oracle import bounds
+from bringup_conformance.oracle.bounds import propagate
+from bringup_conformance.oracle.span import Span
 from bringup_conformance.reporting.declared import capabilities_of
 from bringup_conformance.reporting.environment import plain
-from bringup_conformance.selftest.corpus import OpEdit, with_ops
+from bringup_conformance.selftest.corpus import with_ops
 from bringup_conformance.selftest.device import Reference
-from bringup_conformance.selftest.faults import dots
+from bringup_conformance.selftest.faults import dots, far
 
 DECLARED = Shapes(contraction=(14, 16, 256), products=1 << 17)
 
@@ -69,8 +79,76 @@ def test_what_is_declared_is_read_back() -> None:
     assert capabilities_of(plain(given)) == given
 
 
-@pytest.mark.parametrize("edit", [dots.never_computed, dots.batch_packed_once])
-def test_products_that_fail_where_they_are_packed_are_found(edit: OpEdit) -> None:
-    target = opened(with_ops({"dot_general": edit})(Reference()))
+def test_products_that_fail_where_they_are_packed_are_found() -> None:
+    target = opened(with_ops({"dot_general": dots.batch_packed_once})(Reference()))
     report = run(target, "ops", only="ops/dot_general/f32", shrink_seconds=0)
     assert report.failures
+
+
+@pytest.mark.parametrize(
+    "name", ["mean", "softmax", "layer_norm", "cumulative", "sort", "cholesky", "eigh", "fft"]
+)
+def test_every_dtype_has_a_size_of_its_own_past_the_others(name: str) -> None:
+    row = lookup(name)
+    found = {
+        dtype.name: {
+            t.shape for i in instances(row, dtype, Shapes(), 3) if i.far for t in i.operands
+        }
+        for dtype in row.dtypes
+    }
+    assert all(found.values())
+    assert len({frozenset(shapes) for shapes in found.values()}) > 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_positions_are_met_that_8_and_16_bits_do_not_hold(seed: int) -> None:
+    for name in ("argmax", "argmin"):
+        longest = [
+            max(n for n in i.operands[0].shape)
+            for i in instances(lookup(name), f32, Shapes(), seed)
+            if i.far
+        ]
+        assert any(255 <= n <= 257 for n in longest)
+        assert any(n > 1 << 16 for n in longest)
+
+
+@pytest.mark.parametrize("kind", ["add", "max"])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("data", ["signed", "special"])
+def test_running_folds_are_bound_as_the_fold_of_each_beginning(
+    kind: str, reverse: bool, exclusive: bool, data: str
+) -> None:
+    with Builder() as builder:
+        x = builder.input(f32[40])
+        made = lookup("cumulative")(x, kind=kind, dim=0, reverse=reverse, exclusive=exclusive)
+    (instr,) = builder.build([made]).instrs
+    numerics = Numerics(longest_chain=8)
+    span = Span.exactly(Recipe(data).make(f32[40]), f32)
+    with np.errstate(all="ignore"):
+        (quick,) = propagate(instr, [span], numerics)
+        (slow,) = bounds.run(prefixes(instr), [span], numerics)
+        widths = [np.nan_to_num(s.high.astype(float) - s.low.astype(float)) for s in (quick, slow)]
+    np.testing.assert_array_equal(quick.unlimited(), slow.unlimited())
+    np.testing.assert_array_equal(np.isnan(quick.low), np.isnan(slow.low))
+    assert (widths[0] <= widths[1] * 1.001 + 1e-12).all()
+    last = 0 if reverse else -1
+    np.testing.assert_allclose(widths[0][last], widths[1][last], rtol=1e-3)
+
+
+@pytest.mark.parametrize(("name", "most"), [("rank", 32), ("inputs", 257), ("trips", 257)])
+def test_ladders_reach_past_a_byte(name: str, most: int) -> None:
+    names: set[str] = set()
+    for seed in range(12):
+        support = Support(lambda _graph: None)
+        names |= {case.name for case in cases(support, Limits(), name, seed, few=False)}
+    counts = {int(each.rpartition("-")[2]) for each in names}
+    assert most == max(counts)
+    assert {5, 9, 17} & counts
+
+
+@pytest.mark.parametrize(("id", "name"), [("FA13", "rows"), ("FA11", "rank")])
+def test_counts_that_end_early_are_found(id: str, name: str) -> None:
+    (fault,) = (each for each in far.FAULTS if each.id == id)
+    target = opened(fault.plant(Reference(fault.depth)))
+    assert run(target, "fusion", only=f"fusion/many-{name}", shrink_seconds=0).failures

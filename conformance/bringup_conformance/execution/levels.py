@@ -15,7 +15,15 @@ from bringup.graph import Builder, Value
 from bringup.ops.table import Kind, OpDef, all_ops, lookup
 from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
 from bringup_conformance.execution.plan import Item, Plan, Unit
-from bringup_conformance.generate import derivatives, everyday, hazards, mapped, pairs, twins
+from bringup_conformance.generate import (
+    derivatives,
+    everyday,
+    hazards,
+    ladders,
+    mapped,
+    pairs,
+    twins,
+)
 from bringup_conformance.generate.choices import Stream, pick
 from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.programs import draw_program, usable_dtypes
@@ -113,8 +121,9 @@ def _dtypes(plan: Plan, row: OpDef) -> tuple[DType, ...]:
 
 
 def fusion(plan: Plan) -> list[Unit]:
-    """Programs that each hold one hazard, every way of reading with every use, random programs of
-    many examples, then random programs, each fused and op by op.
+    """Programs that each hold one hazard, every way of reading with every use, programs of many
+    inputs, launches and so on, random programs of many examples, then random programs, each fused
+    and op by op.
     """
     found = [
         Unit("fusion", PROGRAMS, "", name, PROGRAMS, partial(_hazard, plan, name))
@@ -123,6 +132,10 @@ def fusion(plan: Plan) -> list[Unit]:
     found += [
         Unit("fusion", PROGRAMS, "", read, PROGRAMS, partial(_pairs, plan, read))
         for read in pairs.READS
+    ]
+    found += [
+        Unit("fusion", PROGRAMS, "", f"many-{name}", PROGRAMS, partial(_ladder, plan, name))
+        for name in ladders.LADDERS
     ]
     for n in range(plan.budget.programs // _MAPPED):
         make = partial(_mapped_case, plan, n)
@@ -159,6 +172,11 @@ def _hazard(plan: Plan, name: str) -> Iterator[Item]:
 def _pairs(plan: Plan, read: str) -> Iterator[Item]:
     shapes, large = plan.capabilities.shapes, plan.budget.large
     return pairs.cases(plan.support, shapes, read, plan.seed, large=large)
+
+
+def _ladder(plan: Plan, name: str) -> Iterator[Item]:
+    few, limits = not plan.budget.large, plan.capabilities.limits
+    return ladders.cases(plan.support, limits, name, plan.seed, few=few)
 
 
 def _programs(plan: Plan, level: str, count: int) -> list[Unit]:
@@ -211,16 +229,22 @@ def _row_cases(
     for reason in reasons:
         yield Unsupported(place, level, row.name, dtype.name, reason)
     usable = usable[:most]
-    together = plan.budget.together
-    for first in range(0, len(usable), together):
-        group = usable[first : first + together]
-        yield _joint_case(plan, row, dtype, level, f"{place}/{first // together}", group, first)
+    for number, (first, group) in enumerate(_groups(usable, plan.budget.together)):
+        yield _joint_case(plan, row, dtype, level, f"{place}/{number}", group, first)
     if level == "ops":
         yield from _special_cases(plan, row, dtype)
         if dtype is (f32 if f32 in row.dtypes else row.dtypes[0]):
             yield from twins.cases(plan.support, row, dtype.name, level, usable, plan.seed)
             yield from mapped.row_cases(plan.support, row, dtype, level, usable, plan.seed)
             yield from derivatives.checks(row, dtype, level, shapes, plan.seed)
+
+
+def _groups(usable: Sequence[Instance], together: int) -> Iterator[tuple[int, Sequence[Instance]]]:
+    """So many instances at a time, far ones apart from the others, each with the first's number."""
+    for far in (False, True):
+        part = [instance for instance in usable if instance.far is far]
+        for first in range(0, len(part), together):
+            yield first, part[first : first + together]
 
 
 def _joint_case(
@@ -242,6 +266,8 @@ def _joint_case(
             outputs += results if isinstance(results, tuple) else (results,)
     # The reference of what is made of many instructions takes long, and so does its bound.
     sets = plan.budget.data if row.decompose is None else max(2, plan.budget.data // 2)
+    if group[0].far:
+        sets = min(sets, 2)
     data = tuple(_data(plan, row, group, first, number) for number in range(sets))
     return Case(
         name=name,

@@ -14,7 +14,7 @@ from bringup_conformance.execution.plan import Item, Unit
 _OF_ROWS = ("special", "mapped", "deep", "derivatives")
 # Levels whose names and tags a unit does not know.
 _OF_CHECKS = ("runtime", "exhaustive")
-_OF_PROGRAMS = ("exact", "bounded", "pair", "hazard")
+_OF_PROGRAMS = ("exact", "bounded", "pair", "hazard", "ladder")
 
 
 class Selection:

@@ -5,6 +5,7 @@ them, past each tile, block and cache, in every layout.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bringup.backend.capabilities import Shapes
@@ -107,9 +108,10 @@ def dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     sites = list(_small(draw.vector))
     for site in sites:
         yield _instance(draw, site, DATA)
+    wide: Site
     result = {"i8": i32, "u8": u32, "f16": f32, "bf16": f32}.get(dtype.name)
     if result is not None:
-        wide: Site = ((5, 70), (70, 3), _NONE, _PLAIN)
+        wide = ((5, 70), (70, 3), _NONE, _PLAIN)
         yield _instance(draw, wide, DATA[:3], result=result)
         # Sums of products of one sign go past 16 bits.
         yield _instance(draw, wide, ("negative", "positive"), result=result)
@@ -117,9 +119,10 @@ def dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         for site in sites[1:5]:
             yield _instance(draw, site, DATA, precision="tf32")
     for site in _far(draw):
-        yield _instance(draw, site, _FAR_DATA)
+        yield replace(_instance(draw, site, _FAR_DATA), far=True)
     if result is not None and draw.far:
-        yield _instance(draw, laid_out(far(draw.shapes), draw.turn + 1), _FAR_DATA, result=result)
+        wide = laid_out(far(draw.shapes), draw.turn + 1)
+        yield replace(_instance(draw, wide, _FAR_DATA, result=result), far=True)
 
 
 def _instance(draw: Drawing, site: Site, kinds: tuple[str, ...], **attrs: Any) -> Instance:

@@ -18,7 +18,8 @@ Values = Sequence[Value]
 _COUNTER = i32[()]
 
 
-def _graph(function: Callable[..., Sequence[Value]], *types: TensorType) -> Graph:
+def inside(function: Callable[..., Sequence[Value]], *types: TensorType) -> Graph:
+    """A body of these operand types."""
     with Builder() as builder:
         return builder.build(function(*map(builder.input, types)), "inside")
 
@@ -37,15 +38,16 @@ def _after(at: Value) -> Value:
     return after
 
 
-def _mixed(x: Value, y: Value) -> Value:
+def mixed(x: Value, y: Value) -> Value:
     """Something of both that does not grow without end, whatever the order of its operands."""
     found: Value = rows.max(rows.min(x, y), rows.sub(x, y))
     return found
 
 
-def _loop(limit: int, step: Callable[..., Sequence[Value]], *state: Value) -> Values:
+def loop(limit: int, step: Callable[..., Sequence[Value]], *state: Value) -> Values:
+    """A loop whose state begins with its counter, which ends at the limit."""
     types = [v.type for v in state]
-    cond, body = _graph(_below(limit), *types), _graph(step, *types)
+    cond, body = inside(_below(limit), *types), inside(step, *types)
     return as_results(rows.while_(*state, cond=cond, body=body))
 
 
@@ -53,24 +55,24 @@ def _trips(hand: Hand) -> Values:
     """Loops of no, one and three trips, and of as many as an input says."""
 
     def step(at: Value, x: Value, y: Value) -> Values:
-        return _after(at), _mixed(x, y), y
+        return _after(at), mixed(x, y), y
 
     x, y = hand.row(), hand.row()
     given = rows.and_(hand.new(dtype=i32), splat(7, _COUNTER))
     found: list[Value] = []
     for start in (3, 2, 0):
-        found += _loop(3, step, splat(start, _COUNTER), x, y)[:2]
-    return *found, *_loop(3, step, given, x, y)[:2]
+        found += loop(3, step, splat(start, _COUNTER), x, y)[:2]
+    return *found, *loop(3, step, given, x, y)[:2]
 
 
 def _fibonacci(hand: Hand) -> Values:
     """Two values of one type, each made of both."""
 
     def step(at: Value, x: Value, y: Value) -> Values:
-        return _after(at), y, _mixed(x, y)
+        return _after(at), y, mixed(x, y)
 
     x, y = hand.row(), hand.row()
-    return _loop(4, step, splat(0, _COUNTER), x, y)[1:]
+    return loop(4, step, splat(0, _COUNTER), x, y)[1:]
 
 
 def _temporaries(hand: Hand) -> Values:
@@ -80,12 +82,12 @@ def _temporaries(hand: Hand) -> Values:
     def step(at: Value, x: Value, y: Value, fixed: Value) -> Values:
         one = rows.dot_general(x, fixed, batch=((), ()), contract=((1,), (0,)))
         two = rows.dot_general(y, fixed, batch=((), ()), contract=((0,), (0,)))
-        return _after(at), _mixed(rows.sub(one, two), x), _mixed(two, rows.max(one, y)), fixed
+        return _after(at), mixed(rows.sub(one, two), x), mixed(two, rows.max(one, y)), fixed
 
     fixed = rows.min(rows.max(hand.square(), like(x, 0)), like(x, 1))
     held = rows.dot_general(fixed, fixed, batch=((), ()), contract=((1,), (0,)))
     limited = rows.min(held, like(x, 1))
-    ended = _loop(3, step, splat(0, _COUNTER), rows.max(x, y), rows.min(x, y), limited)
+    ended = loop(3, step, splat(0, _COUNTER), rows.max(x, y), rows.min(x, y), limited)
     return *ended[1:3], rows.add(ended[3], x)
 
 
@@ -106,7 +108,7 @@ def _waiting(hand: Hand) -> Values:
     unit = _clipped(first)
 
     def made(x: Value, y: Value) -> Value:
-        return _mixed(rows.min(_product(x, y), x), rows.max(_product(y, x), y))
+        return mixed(rows.min(_product(x, y), x), rows.max(_product(y, x), y))
 
     def step(at: Value, x: Value, y: Value) -> Values:
         return _after(at), _clipped(made(x, y)), y
@@ -117,9 +119,9 @@ def _waiting(hand: Hand) -> Values:
     def other(x: Value, y: Value) -> Values:
         return (rows.sub(x, y),)
 
-    looped = _loop(2, step, splat(0, _COUNTER), unit, unit)[1]
+    looped = loop(2, step, splat(0, _COUNTER), unit, unit)[1]
     second = _product(looped, unit)
-    branches = tuple(_graph(each, unit.type, unit.type) for each in (branch, other))
+    branches = tuple(inside(each, unit.type, unit.type) for each in (branch, other))
     given = rows.and_(hand.new(dtype=i32), splat(1, _COUNTER))
     (last,) = as_results(rows.case(given, _clipped(second), unit, branches=branches))
     return rows.sub(first, looped), rows.sub(second, last)
@@ -129,14 +131,14 @@ def _nested(hand: Hand) -> Values:
     """A loop in a loop, each with a counter of its own."""
 
     def inner(at: Value, x: Value, y: Value) -> Values:
-        return _after(at), _mixed(x, y), y
+        return _after(at), mixed(x, y), y
 
     def outer(at: Value, x: Value, y: Value) -> Values:
-        made = _loop(3, inner, splat(1, _COUNTER), x, y)
+        made = loop(3, inner, splat(1, _COUNTER), x, y)
         return _after(at), y, made[1]
 
     x, y = hand.row(), hand.row()
-    return _loop(3, outer, splat(0, _COUNTER), x, y)[1:]
+    return loop(3, outer, splat(0, _COUNTER), x, y)[1:]
 
 
 def _branches(hand: Hand) -> Values:
@@ -147,7 +149,7 @@ def _branches(hand: Hand) -> Values:
         def branch(x: Value, y: Value) -> Values:
             return rows.add(x, like(x, number)), (rows.max, rows.min, rows.sub)[number](x, y)
 
-        return _graph(branch, x.type, y.type)
+        return inside(branch, x.type, y.type)
 
     branches = tuple(made(n) for n in range(3))
     found: list[Value] = []
@@ -164,13 +166,13 @@ def _scanned(hand: Hand) -> Values:
         stack, start = hand.new(length, hand.w + 1), hand.new(hand.w + 1)
 
         def step(held: Value, carry: Value, row: Value) -> Values:
-            after = _mixed(carry, row)
+            after = mixed(carry, row)
             return after, rows.add(held, carry), row
 
         for reverse in (False, True):
             types = (start.type, start.type, start.type)
             attrs = {"length": length, "reverse": reverse, "consts": 1, "carries": 1}
-            body = _graph(step, *types)
+            body = inside(step, *types)
             found += as_results(rows.scan(start, start, stack, body=body, **attrs))
     return found
 
@@ -180,7 +182,7 @@ def _changed(table: Value, at: Value, row: Value) -> Value:
     count, width = table.shape
     none = splat(0, _COUNTER)
     before = rows.dynamic_slice(table, at, none, sizes=(1, width))
-    after = _mixed(before, reshape(row, (1, width)))
+    after = mixed(before, reshape(row, (1, width)))
     written = rows.dynamic_update_slice(table, after, _after(at), none)
     half = slice_dim(reshape(row, (1, width)), 1, 0, width // 2)
     last = splat(count - 1, _COUNTER)
@@ -195,7 +197,7 @@ def _rewritten(hand: Hand) -> Values:
     table, row = hand.new(9, 2 * hand.w + 1), hand.new(2 * hand.w + 1)
 
     def step(at: Value, table: Value, row: Value) -> Values:
-        return _after(at), _changed(table, at, row), _mixed(row, like(row, 1))
+        return _after(at), _changed(table, at, row), mixed(row, like(row, 1))
 
     def scattered(at: Value, table: Value, row: Value) -> Values:
         numbers = {"offset": (1,), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
@@ -206,10 +208,10 @@ def _rewritten(hand: Hand) -> Values:
         return _after(at), _changed(table, at, row), rows.add(row, like(row, 1))
 
     start = splat(0, _COUNTER)
-    ended = _loop(4, step, start, table, row)[1]
-    other = _loop(3, scattered, start, table, row)[1]
+    ended = loop(4, step, start, table, row)[1]
+    other = loop(3, scattered, start, table, row)[1]
     stack = hand.new(4, *row.shape)
-    body = _graph(scanned, start.type, table.type, row.type)
+    body = inside(scanned, start.type, table.type, row.type)
     attrs = {"length": 4, "reverse": True, "consts": 0, "carries": 2}
     _, last, made = as_results(rows.scan(start, table, stack, body=body, **attrs))
     return ended, rows.sub(ended, table), rows.max(other, table), last, made

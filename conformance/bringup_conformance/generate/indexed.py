@@ -23,6 +23,8 @@ Shape = tuple[int, ...]
 #: Shapes of x and of indices, sizes of windows, dimension numbers.
 Site = tuple[Shape, Shape, Shape, dict[str, Any]]
 
+#: Past what 16 bits count; numbers of every magnitude are indices into it.
+_FAR = ((1 << 17) + 3,)
 _INDICES = (i32, i64, u8, i8, u32, i16, u64, u16)
 _READ = ("ramp", "small", "ties", "nans", "special", "signed")
 _SUMS = ("small", "signed", "ties", "special", "ramp", "wide")
@@ -48,10 +50,18 @@ def _sites(draw: Drawing) -> Iterator[Site]:
     yield (5,), (0,), (1,), _PICKED
     yield (5, 0), (3,), (1, 0), _ROWS
     yield (4,), (3, 0), (2,), {"offset": (1,), "index_map": (), "index_dim": 1}
+    if draw.far:
+        yield _FAR, (257,), (1,), _PICKED
 
 
 def _instance(types: Sequence[Any], attrs: dict[str, Any], kinds: tuple[str, ...]) -> Instance:
-    return Instance(tuple(types), tuple(attrs.items()), kinds)
+    far = types[0].shape == _FAR
+    return Instance(tuple(types), tuple(attrs.items()), ("wide",) if far else kinds, far)
+
+
+def _index(shape: Shape, number: int) -> DType:
+    """One of the dtypes of indices; into far arrays the one that holds the most useful ones."""
+    return i32 if shape == _FAR else _INDICES[number % len(_INDICES)]
 
 
 def gather(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
@@ -59,7 +69,7 @@ def gather(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     for number, (shape, where, sizes, numbers) in enumerate(_sites(draw)):
         index = draw.choices.integer(0, len(_INDICES) - 1)
         for mode in ("clip", "fill"):
-            types = [draw.dtype[shape], _INDICES[(number + index) % len(_INDICES)][where]]
+            types = [draw.dtype[shape], _index(shape, number + index)[where]]
             yield _instance(types, {**numbers, "sizes": sizes, "mode": mode}, _READ)
 
 
@@ -68,11 +78,12 @@ def scatter(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     reading = lookup("gather")
     kinds = next(a.choices for a in row.attrs if a.name == "kind")
     for number, (shape, where, sizes, numbers) in enumerate(_sites(draw)):
-        index = _INDICES[(number + draw.choices.integer(0, 7)) % len(_INDICES)]
+        index = _index(shape, number + draw.choices.integer(0, 7))
         types = (draw.dtype[shape], index[where])
         (updates,) = reading.result_types(types, reading.bind({**numbers, "sizes": sizes}))
         kind = kinds[(number + draw.choices.integer(0, len(kinds) - 1)) % len(kinds)]
-        for wanted in dict.fromkeys(("set", kind)):
+        # What is added to one of so many places has no quick bound.
+        for wanted in ("set",) if shape is _FAR else dict.fromkeys(("set", kind)):
             data = _SUMS if wanted in ("add", "mul") else _READ
             yield _instance([*types, updates], {**numbers, "kind": wanted}, data)
 
@@ -88,10 +99,11 @@ def dynamic(row: OpDef, draw: Drawing) -> Iterator[Instance]:
         ((3, w), (3, w)),
         ((4, 0), (2, 0)),
         ((), ()),
+        *(((_FAR, (w,)),) if draw.far else ()),
     )
     for number, (shape, sizes) in enumerate(forms):
         for turn in range(1 if draw.few else 3):
-            index = _INDICES[(number + 3 * turn + draw.choices.integer(0, 7)) % len(_INDICES)]
+            index = _index(shape, number + 3 * turn + draw.choices.integer(0, 7))
             starts = [index[()]] * len(shape)
             if reads:
                 yield _instance([draw.dtype[shape], *starts], {"sizes": sizes}, _READ)

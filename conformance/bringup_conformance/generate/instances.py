@@ -22,6 +22,7 @@ from bringup_conformance.generate.networks import MAKERS as NETWORKS
 from bringup_conformance.generate.orders import MAKERS as ORDERS
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.generate.sizes import LARGE, draw_shape, strata
+from bringup_conformance.generate.stretched import stretched
 from bringup_conformance.generate.twins import resized, valid
 
 #: Kinds of data by what an op is sensitive to.
@@ -94,8 +95,11 @@ def instances(
     else:
         found = []
     found = [each for each in found if valid(row, each)]
+    near = [each for each in found if not each.far]
     if draw.first and row.attrs:
-        found += resized(row, found)
+        found += resized(row, near)
+    if not few:
+        found += stretched(row, draw, near)
     return found
 
 
@@ -163,7 +167,7 @@ def _bitcast(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
 
 def _iota(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     w = draw.vector
-    for shape in ((LARGE[0],), (w, w), (3, w + 1), (2, 3, 5), (0,), (300, 3)):
+    for shape in ((LARGE[0],), (w, w), (3, w + 1), (2, 3, 5), (0,), (300, 3), (65_537,)):
         for dim in range(len(shape)):
             yield _instance([], {"type": draw.dtype[shape], "dim": dim}, ())
 
@@ -357,6 +361,7 @@ def _one_hot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
             {"size": 5, "dtype": target},
             ("small", "ramp", "special"),
         )
+    yield _instance([draw.dtype[257]], {"size": 300, "dtype": f32}, ("ramp", "small"))
 
 
 _Make = Callable[[OpDef, Drawing], Iterator[Instance]]

@@ -50,10 +50,10 @@ def convolution(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     if draw.far:
         steps: dict[str, Any] = {"strides": (2, 1), "rhs_dilation": (1, 2)}
         image, kernel = (2, 17, 23, 29), (33, 17, 3, 3)
-        yield _instance([dtype[image], dtype[kernel]], around, PRODUCTS[:2])
+        yield Instance((dtype[image], dtype[kernel]), tuple(around.items()), PRODUCTS[:2], far=True)
         image, kernel = (2, 23, 29, 17), (33, 3, 3, 17)
         steps |= {**last, "rhs_dims": (0, 3, 1, 2)}
-        yield _instance([dtype[image], dtype[kernel]], steps, PRODUCTS[:2])
+        yield Instance((dtype[image], dtype[kernel]), tuple(steps.items()), PRODUCTS[:2], far=True)
 
 
 def _drawn_convolution(draw: Drawing) -> Instance:
@@ -159,9 +159,9 @@ def attention(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
             yield _instance(types, {**attrs, "precision": "tf32"}, ("signed", "small"))
     if draw.far:
         # Past a few blocks of keys and of queries, none of them whole.
-        types = [dtype[2, 97, 37], dtype[2, 149, 37], dtype[2, 149, 45]]
+        far = (dtype[2, 97, 37], dtype[2, 149, 37], dtype[2, 149, 45])
         attrs = {"scale": 0.125, "causal": bool(draw.turn % 2)}
-        yield _instance(types, attrs, ("signed", "small"))
+        yield Instance(far, tuple(attrs.items()), ("signed", "small"), far=True)
 
 
 def resize(row: OpDef, draw: Drawing) -> Iterator[Instance]:

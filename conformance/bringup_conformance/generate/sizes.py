@@ -32,6 +32,11 @@ def strata(shapes: Shapes) -> tuple[tuple[int, ...], ...]:
     )
 
 
+def far_size(choices: Choices, least: int = 8, most: int = 20) -> int:
+    """A power of two between 2^least and 2^most, or one beside it; all exponents are as likely."""
+    return (1 << choices.integer(least, most)) + choices.integer(-1, 1)
+
+
 def draw_shape(
     choices: Choices, shapes: Shapes, *, rank: int, limit: int = 4096, empty: bool = False
 ) -> tuple[int, ...]:

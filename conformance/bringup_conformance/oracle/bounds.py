@@ -92,6 +92,12 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
         ]
     if row.name in MONOTONE or accuracy.ulp:
         return [spread.computed(instr, operands, numerics)]
+    if row.name == "cumulative":
+        kind, floats = instr.attrs["kind"], instr.result.dtype.is_float
+        if not floats or kind in ("max", "min"):
+            return [sums.running_exact(instr, operands[0])]
+        if kind == "add":
+            return [sums.running_sum(instr, operands[0], numerics)]
     if row.kind is Kind.ORDER:
         return orders.sorted_spans(instr, operands)
     if row.decompose is not None:

@@ -78,6 +78,75 @@ def reduce_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
     return settled(span, numerics, rounded=True)
 
 
+def running_sum(instr: Instr, operand: Span, numerics: Numerics) -> Span:
+    """The sums of all beginnings of a line, each in any order, rounded once."""
+    attrs, dtype = instr.attrs, operand.dtype
+    middle = references(instr, [operand.middle])
+
+    def line(array: Array) -> Array:
+        moved = np.moveaxis(array, attrs["dim"], -1)
+        return moved[..., ::-1] if attrs["reverse"] else moved
+
+    ends = (operand.low,) * 3 if operand.exact else (operand.low, operand.middle, operand.high)
+    terms = _beginnings(Span(dtype, *map(line, ends)), attrs["exclusive"])
+    length = middle.shape[attrs["dim"]]
+    count = np.arange(1, length + 1) - int(attrs["exclusive"])
+    # However far a tree over the whole line is, no sum has more roundings than terms.
+    steps = np.minimum(height(length, numerics.longest_chain), count + EXTRA)
+    wide = accumulator(dtype)
+    span = bounded(terms, steps, count, wide, dtype, line(middle), numerics, count)
+
+    def back(array: Array) -> Array:
+        turned = array[..., ::-1] if attrs["reverse"] else array
+        return np.ascontiguousarray(np.moveaxis(turned, -1, attrs["dim"]))
+
+    found = Span(dtype, back(span.low), middle, back(span.high)).simplified()
+    return settled(found, numerics, rounded=True)
+
+
+def _beginnings(x: Span, exclusive: bool) -> Terms:
+    """What bounds the sum of each element of a line and those before it, or of those alone."""
+
+    def gathered(fold: np.ufunc, array: Array, start: Any) -> Array:
+        if exclusive:
+            first = np.full((*array.shape[:-1], 1), start, array.dtype)
+            array = np.concatenate([first, array], axis=-1)[..., : array.shape[-1]]
+        return np.asarray(fold.accumulate(array, axis=-1))
+
+    low, high = widen(x.low, x.dtype), widen(x.high, x.dtype)
+    finite = np.isfinite(low) & np.isfinite(high)
+    wide_low, wide_high = np.where(finite, low, 0), np.where(finite, high, 0)
+    size = np.maximum(np.abs(wide_low), np.abs(wide_high))
+    above = gathered(np.logical_and, wide_low >= 0, True)
+    return Terms(
+        low=gathered(np.add, wide_low, 0),
+        high=gathered(np.add, wide_high, 0),
+        size=gathered(np.add, size, 0),
+        grid=gathered(np.minimum, lowest_bit(wide_low), 100_000),
+        known=gathered(np.logical_and, x.known(), True),
+        nan=gathered(np.logical_or, np.isnan(low) & np.isnan(high), False),
+        unlimited=gathered(np.logical_or, (low == -np.inf) & (high == np.inf), False),
+        up=gathered(np.logical_or, low == np.inf, False),
+        down=gathered(np.logical_or, high == -np.inf, False),
+        maybe=gathered(np.logical_or, np.isinf(low) ^ np.isinf(high), False),
+        one_sign=above | gathered(np.logical_and, wide_high <= 0, True),
+    )
+
+
+def running_exact(instr: Instr, operand: Span) -> Span:
+    """Running maxima and minima, which are monotone, and running folds of integers, which wrap."""
+    middle = references(instr, [operand.middle])
+    if operand.exact:
+        return Span.exactly(middle, operand.dtype)
+    ordered = instr.attrs["kind"] in ("max", "min")
+    low, high = (references(instr, [x]) if ordered else middle for x in (operand.low, operand.high))
+    dim, reverse = instr.attrs["dim"], instr.attrs["reverse"]
+    lost = operand.unlimited() if ordered else ~operand.known()
+    lost = np.flip(lost, dim) if reverse else lost
+    lost = np.logical_or.accumulate(lost, axis=dim)
+    return spanning(operand.dtype, low, middle, high, np.flip(lost, dim) if reverse else lost)
+
+
 def _rows(array: Array, dims: tuple[int, ...]) -> Array:
     """The folded dimensions as one last, contiguous one, along which numpy sums pairwise."""
     kept = [d for d in range(array.ndim) if d not in dims]
@@ -113,13 +182,13 @@ def _terms(x: Span, dims: tuple[int, ...]) -> Terms:
 
 def bounded(
     terms: Terms,
-    steps: int,
-    count: int,
+    steps: int | Array,
+    count: int | Array,
     wide: DType,
     dtype: DType,
     middle: Array,
     numerics: Numerics,
-    reference_steps: float,
+    reference_steps: float | Array,
     underflows: int = 0,
 ) -> Span:
     """The span of a sum of `count` terms in any order, rounded to `dtype` at the end.
@@ -143,7 +212,9 @@ def bounded(
     return spanning(dtype, low, middle, high, unlimited & ~certain)
 
 
-def _error(terms: Terms, steps: int, count: int, form: Format, numerics: Numerics) -> Array:
+def _error(
+    terms: Terms, steps: int | Array, count: int | Array, form: Format, numerics: Numerics
+) -> Array:
     growth = steps * form.unit
     error = growth * (1 + 2 * growth) * terms.size
     if numerics.flush_subnormals:

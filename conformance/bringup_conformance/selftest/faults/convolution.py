@@ -112,11 +112,12 @@ def narrow_window(call: OpCall) -> Array | None:
 
 
 def patch_cut(call: OpCall) -> Array | None:
-    """Of a patch of more than 128 elements those of the first 14 features count."""
+    """Where factors are packed, patches end after 14 features."""
     x, weights = call.operands
     features, taken = call.attrs["lhs_dims"][1], call.attrs["rhs_dims"][1]
     window = weights.size // max(weights.shape[call.attrs["rhs_dims"][0]], 1)
-    if window <= 128 or weights.shape[taken] <= 14 or call.attrs["groups"] > 1:
+    packed = call.right.size * window >= 1 << 17
+    if not packed or weights.shape[taken] <= 14 or call.attrs["groups"] > 1:
         return None
     first = range(14)
     return call.reference(np.take(x, first, axis=features), np.take(weights, first, axis=taken))

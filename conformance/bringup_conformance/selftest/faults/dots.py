@@ -174,7 +174,8 @@ def _packed(call: OpCall) -> bool:
     if _length(call) < _SIDE or call.right.ndim < 2:
         return False
     rows, columns = call.right.shape[-2:]
-    return min(rows, columns) >= _SIDE and _length(call) * rows * columns >= _PACKED
+    products: int = _length(call) * rows * columns
+    return min(rows, columns) >= _SIDE and products >= _PACKED
 
 
 def never_computed(call: OpCall) -> Array | None:
