@@ -19,7 +19,7 @@ from bringup_conformance.execution.runner import run
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.contractions import boundaries
 from bringup_conformance.generate.instances import instances
-from bringup_conformance.generate.ladders import LADDERS, cases
+from bringup_conformance.generate.ladders import cases
 from bringup_conformance.generate.orders import prefixes
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle import bounds
