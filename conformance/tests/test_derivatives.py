@@ -24,6 +24,7 @@ from bringup_conformance.oracle.derivatives import (
     disagreement,
 )
 from bringup_conformance.selftest.corpus import faults
+from bringup_conformance.selftest.device import Reference
 from bringup_conformance.selftest.killing import How
 from bringup_conformance.selftest.watching import examined
 
@@ -119,3 +120,17 @@ def test_the_matrix_kills_them() -> None:
     (row,) = examined([f for f in faults() if f.id == "DV02"], how, 1)
     assert row.killed
     assert row.item == "ops/tanh/f32/derivatives"
+
+
+def test_a_fault_of_two_devices_is_that_of_one() -> None:
+    """Examples that are reversed twice are in order."""
+    (fault,) = (f for f in faults() if f.id == "DV04")
+    before = lookup("dot_general").batch
+    devices = [fault.plant(Reference(3)).open(0) for _ in range(2)]
+    (check,) = made(lookup("dot_general"))
+    problem = check.run(right())
+    for device in reversed(devices):
+        device.close()
+    assert problem is not None
+    assert lookup("dot_general").batch is before
+    assert check.run(right()) is None

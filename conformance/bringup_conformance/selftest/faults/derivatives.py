@@ -17,6 +17,8 @@ from bringup_conformance.selftest.corpus import Fault, Planted
 GROUP = "Derivatives"
 #: What replaces an attribute, made of what it was.
 Replace = Callable[[Any], Any]
+#: What attributes were before any device was open, by owner and name.
+_ORIGINALS: dict[tuple[str, str], Any] = {}
 
 
 def _fault(id: str, title: str, owner: Any, name: str, change: Replace) -> Fault:
@@ -28,8 +30,11 @@ def _fault(id: str, title: str, owner: Any, name: str, change: Replace) -> Fault
     def edit(device: Device) -> Device:
         place = lookup(owner) if isinstance(owner, str) else owner
         before, close = getattr(place, name), device.close
+        # Spoilt once, however many devices are open: what is wrong twice may be right.
+        key = owner if isinstance(owner, str) else owner.__name__, name
+        original = _ORIGINALS.setdefault(key, before)
         # Rows are frozen.
-        object.__setattr__(place, name, change(before))
+        object.__setattr__(place, name, change(original))
 
         def restored() -> None:
             object.__setattr__(place, name, before)
