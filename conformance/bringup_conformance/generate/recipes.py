@@ -320,7 +320,8 @@ def _near(draw: _Drawing) -> Array:
 
 def _stepped(made: Array, steps: Array, interval: Interval) -> Array:
     """Floats moved up or down to the next one, in an interval."""
-    beside = np.nextafter(made, np.where(steps < 0, -np.inf, np.inf).astype(made.dtype))
+    with np.errstate(over="ignore", under="ignore"):  # beside the largest, beside 0
+        beside = np.nextafter(made, np.where(steps < 0, -np.inf, np.inf).astype(made.dtype))
     return _kept_inside(np.where(steps == 0, made, beside), interval)
 
 
