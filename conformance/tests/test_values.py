@@ -77,7 +77,7 @@ def test_integers_meet_every_pair_of_ops_by_constants(dtype: DType) -> None:
     found: dict[str, set[int]] = {}
     for name, build in {**hazards_numbers.SIGNED, **hazards_numbers.UNSIGNED}.items():
         with Builder() as builder:
-            outputs = build(Hand(builder, dtype, 4, 64, Stream(0, name)))
+            outputs = build(Hand(builder, dtype, 4, 64, (5, 7, 9), Stream(0, name)))
         for value in outputs:
             second = value.producer
             assert second is not None
