@@ -81,7 +81,8 @@ def agrees(actual: Array, text: str, dtype: DType) -> bool:
         return False
     same = unsigned(actual) == unsigned(wanted)
     if dtype.is_float and text not in ("+nan", "-nan") and actual.dtype == dtype.numpy:
-        same = same | (np.isnan(actual) & np.isnan(wanted))
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            same = same | (np.isnan(actual) & np.isnan(wanted))
     return bool(np.all(same))
 
 
