@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bringup.errors import OpTypeError
-from bringup.graph import Builder, Graph
+from bringup.graph import Graph
 from bringup.ops.table import Kind, OpDef, Trait
-from bringup.passes.base import as_results
 from bringup.types import TensorType
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import pick
 from bringup_conformance.generate.sizes import far_size
+from bringup_conformance.generate.twins import results_of
 
 if TYPE_CHECKING:
     from bringup_conformance.generate.instances import Drawing
@@ -80,13 +79,11 @@ def _fits(instance: Instance) -> bool:
 
 def _affordable(row: OpDef, instance: Instance) -> bool:
     """Whether the row takes an instance whose operands and results are not too large."""
-    with Builder() as builder:
-        operands = [builder.input(type_) for type_ in instance.operands]
-        try:
-            results = as_results(row(*operands, **dict(instance.attrs)))
-        except OpTypeError:
-            return False
-    return all(v.type.size <= _MOST_ELEMENTS for v in (*operands, *results))
+    results = results_of(row, instance)
+    if results is None:
+        return False
+    types = (*instance.operands, *(value.type for value in results))
+    return all(type_.size <= _MOST_ELEMENTS for type_ in types)
 
 
 def _longest(instance: Instance) -> int:

@@ -12,8 +12,9 @@ from typing import Any
 
 from bringup.dtypes import STORED
 from bringup.errors import OpTypeError
-from bringup.graph import Builder
+from bringup.graph import Builder, Value
 from bringup.ops.table import Attr, OpDef
+from bringup.passes.base import as_results
 from bringup.types import TensorType
 from bringup_conformance.cases import Case, Instance
 from bringup_conformance.execution.support import Support
@@ -36,15 +37,19 @@ def bound(row: OpDef, instance: Instance) -> Attrs:
     return row.bind({**filled, **given})
 
 
-def valid(row: OpDef, instance: Instance) -> bool:
-    """Whether the row takes an instance."""
+def results_of(row: OpDef, instance: Instance) -> tuple[Value, ...] | None:
+    """What the row gives for an instance; None if it does not take it."""
     with Builder() as builder:
         operands = [builder.input(type_) for type_ in instance.operands]
         try:
-            row(*operands, **dict(instance.attrs))
+            return as_results(row(*operands, **dict(instance.attrs)))
         except OpTypeError:
-            return False
-    return True
+            return None
+
+
+def valid(row: OpDef, instance: Instance) -> bool:
+    """Whether the row takes an instance."""
+    return results_of(row, instance) is not None
 
 
 def twins(row: OpDef, instance: Instance) -> dict[str, Instance]:
@@ -131,8 +136,8 @@ def cases(
     for number, together in enumerate(([first, *given], [first], *([other] for other in given))):
         with Builder() as builder:
             operands = [builder.input(type_) for type_ in first.operands]
-            results = [row(*operands, **dict(each.attrs)) for each in together]
-        outputs = [v for r in results for v in (r if isinstance(r, tuple) else (r,))]
+            results = [as_results(row(*operands, **dict(each.attrs))) for each in together]
+        outputs = [value for each in results for value in each]
         yield Case(
             name=f"{level}/{row.name}/{dtype}/twins-{number}",
             level=level,
