@@ -87,8 +87,9 @@ class _SortedBlocks(_Part):
     def emit(self) -> NativeKernel:
         """Sort every block, and note what its records do not keep."""
         b, job, layout = self.b, self.job, self.layout
-        network = job.network(self.module, self.name, layout.block)
-        (block,) = self.phase.scratch(job.bytes_of(layout.block))
+        network = job.network(self.module, layout.block)
+        (scratch,) = self.phase.scratch(job.bytes_of(layout.block))
+        block = network.words_at(b, scratch)
         with self.phase.units() as unit:
             number, place = self.split(unit, layout.count)
             line, first = self.line(number), b.mul(place, const(ir.i64, layout.block))
@@ -131,7 +132,7 @@ class _MergeBody:
     def __init__(self, module: Module, job: Job, name: str, layout: _Layout) -> None:
         self.job = job
         self.layout = layout
-        self.network = job.network(module, name, layout.total)
+        self.network = job.network(module, layout.total)
         params: list[Param] = [
             ("source", ir.ptr), ("target", ir.ptr), ("unit", ir.i64), ("run", ir.i64)
         ]  # fmt: skip

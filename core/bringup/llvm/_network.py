@@ -11,31 +11,32 @@ which all exchanges go the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-
 from bringup.llvm import text as ir
-from bringup.llvm.text import Builder, Callee, Function, Module, Param, Type, Val, const, vec
+from bringup.llvm.text import Builder, Function, Module, Param, Type, Val, const, vec
 from bringup.llvm.text import const_vector as lanes_of
+from bringup.records import record
 
 Record = list[Val]
+#: Where the first words, the second words and so on of a block begin.
+Words = list[Val]
 
 
-@dataclass(slots=True)
+@record
 class Network:
     """Emits networks for records of ``words`` words of ``type``, ``lanes`` to a vector.
+
+    Its functions are shared by all sorts of such records in a module.
 
     apart: elements between the first words and the second words of a block.
     levels: how many levels of the network stay in registers.
     """
 
     module: Module
-    name: str
     type: Type
     words: int
     lanes: int
     apart: int
     levels: int
-    _functions: dict[tuple[str, int], Callee] = field(default_factory=dict)
 
     @property
     def vector(self) -> Type:
@@ -101,23 +102,25 @@ class Network:
 
     # -- records in memory -------------------------------------------------------------------------
 
-    def load(self, b: Builder, block: Val, row: Val | int) -> Record:
+    def words_at(self, b: Builder, pointer: Val) -> Words:
+        """The words of the block at an address."""
+        return [b.gep(pointer, n * self.apart, self.type) for n in range(self.words)]
+
+    def load(self, b: Builder, block: Words, row: Val) -> Record:
         """A row of a block."""
         return [b.load(self.vector, at, self.type.bits // 8) for at in self._places(b, block, row)]
 
-    def store(self, b: Builder, record: Record, block: Val, row: Val | int) -> None:
+    def store(self, b: Builder, record: Record, block: Words, row: Val) -> None:
         """Write a row of a block."""
         for word, at in zip(record, self._places(b, block, row), strict=True):
             b.store(word, at, self.type.bits // 8)
 
-    def _places(self, b: Builder, block: Val, row: Val | int) -> list[Val]:
-        index = const(ir.i64, row) if isinstance(row, int) else row
-        first = b.gep(block, index, self.vector)
-        return [b.gep(first, n * self.apart, self.type) for n in range(self.words)]
+    def _places(self, b: Builder, block: Words, row: Val) -> list[Val]:
+        return [b.gep(words, row, self.vector) for words in block]
 
     # -- blocks ------------------------------------------------------------------------------------
 
-    def sort_columns(self, b: Builder, block: Val, rows: int) -> None:
+    def sort_columns(self, b: Builder, block: Words, rows: int) -> None:
         """Sort every lane of a block of a power of two of rows by itself."""
         count = rows.bit_length() - 1
         held = min(self.levels, count)
@@ -129,7 +132,7 @@ class Network:
             self._call(b, "mirrored", first, block, rows, 1 << size)
             self._halves(b, block, rows, size - first)
 
-    def sort_block(self, b: Builder, block: Val, rows: int) -> None:
+    def sort_block(self, b: Builder, block: Words, rows: int) -> None:
         """Sort a block of a power of two of rows: its columns, then columns with each other."""
         self.sort_columns(b, block, rows)
         width = 2
@@ -138,25 +141,25 @@ class Network:
             self._halves(b, block, rows, rows.bit_length() - 1)
             width *= 2
 
-    def _halves(self, b: Builder, block: Val, rows: int, count: int) -> None:
+    def _halves(self, b: Builder, block: Words, rows: int, count: int) -> None:
         """Levels of distances 2^(count − 1) … 1 rows."""
         while count:
             taken = (count - 1) % self.levels + 1
             self._call(b, "halved", taken, block, rows, 1 << count)
             count -= taken
 
-    def _call(self, b: Builder, what: str, number: int, block: Val, rows: int, size: int) -> None:
-        key = (what, number)
-        if key not in self._functions:
-            self._functions[key] = self._define(what, number)
-        arguments = [block, const(ir.i64, rows), const(ir.i64, size)]
-        b.call(self._functions[key], arguments)
+    def _call(
+        self, b: Builder, what: str, number: int, block: Words, rows: int, size: int
+    ) -> None:
+        name = f"bringup.sort.{self.vector.code}x{self.words}.{what}{number}"
+        function = self.module.functions.get(name) or self._define(name, what, number)
+        b.call(function.callee, [const(ir.i64, rows), const(ir.i64, size), *block])
 
-    def _define(self, what: str, number: int) -> Callee:
-        params: list[Param] = [("block", ir.ptr), ("rows", ir.i64), ("size", ir.i64)]
-        made = self.module.function(
-            f"{self.name}.{what}{number}", ir.void, params, "nounwind noinline", linkage="internal"
-        )
+    def _define(self, name: str, what: str, number: int) -> Function:
+        params: list[Param] = [("rows", ir.i64), ("size", ir.i64)]
+        params += [(f"words{n}", ir.ptr) for n in range(self.words)]
+        attributes = "nounwind noinline"
+        made = self.module.function(name, ir.void, params, attributes, linkage="internal")
         b = Builder(made.block("entry"))
         if what == "columns":
             self._emit_columns(b, made, number)
@@ -164,7 +167,7 @@ class Network:
             emit = {"sorted": self._small, "mirrored": self._mirror, "halved": self._halve}[what]
             self._emit_groups(b, made, number, emit)
         b.ret()
-        return made.callee
+        return made
 
     def _emit_groups(
         self,
@@ -178,7 +181,7 @@ class Network:
         A group holds rows ``size / 2^levels`` apart; those of a mirrored level come half from the
         front and half from the end of the stretch of ``size`` rows.
         """
-        block, rows, size = made.args
+        rows, size, *block = made.args
         step = b.lshr(size, const(ir.i64, levels))
         mirrored = run == self._mirror
         count = 1 << levels
@@ -223,7 +226,7 @@ class Network:
 
     def _emit_columns(self, b: Builder, made: Function, width: int) -> None:
         """The mirrored level of merging ``width`` lanes, and those between lanes of one row."""
-        block, rows, _ = made.args
+        rows, _, *block = made.args
         half = b.lshr(rows, const(ir.i64, 1))
         turned = [i ^ (width - 1) for i in range(self.lanes)]
         upper = [bool(i & (width // 2)) for i in range(self.lanes)]

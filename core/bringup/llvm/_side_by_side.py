@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bringup.llvm import text as ir
-from bringup.llvm._network import Network
+from bringup.llvm._network import Network, Words
 from bringup.llvm._records import Line, Numbers
 from bringup.llvm._sort_base import Emission, transposed
 from bringup.llvm._sorted_odd import Oddities
@@ -18,8 +18,9 @@ class SideBySide(Emission):
         """Emit the one phase."""
         b, job = self.b, self.job
         rows = 1 << (job.length - 1).bit_length()
-        network = job.network(self.module, self.name, rows * job.lanes)
-        (block,) = self.phase.scratch(job.bytes_of(rows * job.lanes))
+        network = job.network(self.module, rows * job.lanes)
+        (scratch,) = self.phase.scratch(job.bytes_of(rows * job.lanes))
+        block = network.words_at(b, scratch)
         lines = self.lines
         groups = -(-lines // job.lanes)
         with self.phase.units() as unit:
@@ -55,7 +56,7 @@ class SideBySide(Emission):
     def _mask(self, left: Val) -> Val | None:
         return self.below(left) if self.lines % self.job.lanes else None
 
-    def read(self, start: Val, left: Val, network: Network, block: Val, rows: int) -> Val | None:
+    def read(self, start: Val, left: Val, network: Network, block: Words, rows: int) -> Val | None:
         """Fill a block; returns whether some record does not keep its element."""
         b, job = self.b, self.job
         line, mask = Line(start, 1, job.inner, places=False), self._mask(left)
@@ -68,7 +69,7 @@ class SideBySide(Emission):
             network.store(b, job.codec.last(job.lanes), block, rest.index)
         return self.raised(loop.carried[0])
 
-    def put(self, start: Val, left: Val, network: Network, block: Val, rows: int) -> None:
+    def put(self, start: Val, left: Val, network: Network, block: Words, rows: int) -> None:
         """Write what a sorted block stands for."""
         b, job = self.b, self.job
         line, mask = Line(start, 1, job.inner, places=False), self._mask(left)
@@ -117,7 +118,7 @@ class ShortLines(SideBySide):
             return line, None
         return line, self.below(b.sub(size, place))
 
-    def read(self, start: Val, left: Val, network: Network, block: Val, rows: int) -> Val | None:
+    def read(self, start: Val, left: Val, network: Network, block: Words, rows: int) -> Val | None:
         """Fill a block; returns whether some record does not keep its element."""
         b, lanes = self.b, self.job.lanes
         flags = self.flags(network)
@@ -136,7 +137,7 @@ class ShortLines(SideBySide):
             loop.next(flag)
         return self.raised(loop.carried[0])
 
-    def put(self, start: Val, left: Val, network: Network, block: Val, rows: int) -> None:
+    def put(self, start: Val, left: Val, network: Network, block: Words, rows: int) -> None:
         """Write what a sorted block stands for."""
         b, lanes = self.b, self.job.lanes
         with b.loop(const(ir.i64, 0), const(ir.i64, rows), lanes) as loop:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bringup.dtypes import DType
 from bringup.llvm import text as ir
-from bringup.llvm._network import Network
+from bringup.llvm._network import Network, Words
 from bringup.llvm._records import Line, Numbers, Places
 from bringup.llvm.launches import Phase
 from bringup.llvm.text import Builder, Module, Val, const, const_vector, vec
@@ -39,10 +39,10 @@ class Job:
         """Memory of so many records."""
         return records * self.codec.words * self.codec.type.bits // 8
 
-    def network(self, module: Module, name: str, block: int) -> Network:
+    def network(self, module: Module, block: int) -> Network:
         """The network for blocks of so many records."""
         codec = self.codec
-        return Network(module, name, codec.type, codec.words, self.lanes, block, self.levels)
+        return Network(module, codec.type, codec.words, self.lanes, block, self.levels)
 
 
 class Emission:
@@ -124,7 +124,7 @@ class Blocks(Emission):
         start = b.add(b.mul(outer, const(ir.i64, self.job.length * inner)), place)
         return Line(start, inner, inner, places=True)
 
-    def read(self, line: Line, first: Val, count: Val, network: Network, block: Val) -> Val | None:
+    def read(self, line: Line, first: Val, count: Val, network: Network, block: Words) -> Val | None:
         """Fill a block of ``network.apart`` records from ``count`` elements at a place on.
 
         Returns whether the records do not keep some element.
@@ -151,7 +151,7 @@ class Blocks(Emission):
             network.store(b, self.job.codec.last(lanes), block, rest.index)
         return self.raised(flag)
 
-    def turn(self, network: Network, block: Val, to: Val, apart: int) -> None:
+    def turn(self, network: Network, block: Words, to: Val, apart: int) -> None:
         """Write a sorted block in order of its elements; ``apart`` as in `Network`, of ``to``."""
         b, lanes = self.b, self.job.lanes
         rows = network.apart // lanes

@@ -91,9 +91,10 @@ class _Blocks(Blocks):
     def emit(self) -> NativeKernel:
         """Emit the one phase."""
         b, job = self.b, self.job
-        network = job.network(self.module, self.name, self.block)
+        network = job.network(self.module, self.block)
         zero, count = const(ir.i64, 0), const(ir.i64, job.length)
-        block, ordered = self.phase.scratch(*[job.bytes_of(self.block)] * 2)
+        scratch, ordered = self.phase.scratch(*[job.bytes_of(self.block)] * 2)
+        block = network.words_at(b, scratch)
         with self.phase.units() as unit:
             line = self.line(unit)
             odd = self.read(line, zero, count, network, block)
