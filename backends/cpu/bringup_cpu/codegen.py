@@ -19,11 +19,12 @@ from bringup.llvm import text as ir
 from bringup.llvm.launches import NativeStep, emit_step
 from bringup.llvm.loops import NativeKernel, emit_kernel
 from bringup.llvm.schedule import LoopTarget
-from bringup.llvm.text import Builder, Callee, Module, Param, Val, const
+from bringup.llvm.text import Builder, Callee, Module, Param
 from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, Slot
 from bringup.records import record
 from bringup_cpu.control import PROGRAM_PARAMS, Frame, emit_control
 from bringup_cpu.float_state import FloatState
+from bringup_cpu.launch_table import ARENA, BUFFERS, OWN, SCRATCH, TOP, Place
 from bringup_cpu.spans import emit_traced, record_bytes
 
 #: Elements one chunk of a long reduction folds; also bounds the serial chain of additions.
@@ -122,8 +123,10 @@ class _Generator:
             elif isinstance(step, KernelStep):
                 self._step(frame, step)
             else:
-                addresses = [self._address(frame, s) for s in step.slots]
+                frame.launch()
+                addresses = [frame.address(self._place(frame, s)) for s in step.slots]
                 emit_control(frame, step, addresses, self._function)
+        frame.launch()
 
     def _function(self, program: Program) -> Callee:
         """The function of a program that a step runs; see `bringup_cpu.control`."""
@@ -138,83 +141,73 @@ class _Generator:
             frame.b.ret()
         return self.module.functions[name].callee
 
-    def _address(self, frame: Frame, slot: Slot) -> Val:
+    def _place(self, frame: Frame, slot: Slot) -> Place:
         if slot.space == "arena":
-            return frame.b.gep(frame.arena, slot.offset, ir.i8)
+            return Place(OWN, ARENA, slot.offset)
         if slot.space == "constant":
-            return self._shared(frame, self.constants[id(frame.program)] + slot.index)
+            return self._shared(self.constants[id(frame.program)] + slot.index)
         first = len(frame.program.inputs) if slot.space == "output" else 0
-        return frame.b.load(ir.ptr, frame.b.gep(frame.buffers, first + slot.index, ir.ptr), 8)
+        return Place(BUFFERS, first + slot.index)
 
-    def _shared(self, frame: Frame, place: int) -> Val:
+    def _shared(self, number: int) -> Place:
         """What follows the entry's inputs and outputs: constants, then records."""
-        first = len(self.program.inputs) + len(self.program.outputs)
-        return frame.b.load(ir.ptr, frame.b.gep(frame.top, first + place, ir.ptr), 8)
+        return Place(TOP, len(self.program.inputs) + len(self.program.outputs) + number)
 
-    def _records(self, frame: Frame) -> Val:
+    def _records(self) -> Place:
         """Where the threads note when they worked on the launch being emitted."""
-        records = self._shared(frame, len(self.literals))
-        return frame.b.gep(records, len(self.launches) * record_bytes(self.threads), ir.i8)
+        offset = len(self.launches) * record_bytes(self.threads)
+        return replace(self._shared(len(self.literals)), offset=offset)
 
     def _step(self, frame: Frame, step: KernelStep) -> None:
-        addresses = [self._address(frame, s) for s in step.slots]
+        places = [self._place(frame, s) for s in step.slots]
         split = split_fold(step.kernel, chunk_elements=CHUNK_ELEMENTS, max_points=SPLIT_POINTS)
         if split is None:
-            self._launch(frame, step.kernel, addresses, {}, 0)
+            self._launch(frame, step.kernel, places, {}, 0)
             return
         offset = 0
-        partials: list[Val] = []
+        partials: list[Place] = []
         for type_ in split.scratch:
-            partials.append(self._scratch(frame, offset))
+            partials.append(Place(OWN, SCRATCH, offset))
             offset += -(-type_.nbytes // _ALIGNMENT) * _ALIGNMENT
         self.scratch_bytes = max(self.scratch_bytes, offset)
-        self._launch(frame, split.partial, addresses + partials, split.clips, offset)
-        self._launch(frame, split.final, addresses + partials, {}, offset)
+        self._launch(frame, split.partial, places + partials, split.clips, offset)
+        self._launch(frame, split.final, places + partials, {}, offset)
 
     def _op_step(self, frame: Frame, step: OpStep) -> None:
         native = self._native_step(step)
         used = -(-native.shared_bytes // _ALIGNMENT) * _ALIGNMENT
         self.scratch_bytes = max(self.scratch_bytes, used)
-        pointers = [*(self._address(frame, s) for s in step.slots), self._scratch(frame, 0)]
+        places = [*(self._place(frame, s) for s in step.slots), Place(OWN, SCRATCH)]
         for phase in native.phases:
-            self._run(frame, phase, step.name, pointers, used)
-
-    def _scratch(self, frame: Frame, offset: int) -> Val:
-        return frame.b.gep(frame.scratch, offset, ir.i8)
+            self._run(frame, phase, step.name, places, used)
 
     def _launch(
         self,
         frame: Frame,
         kernel: Kernel,
-        addresses: Sequence[Val],
+        places: Sequence[Place],
         clips: Mapping[Axis, Expr],
         used: int,
     ) -> None:
-        self._run(frame, self._kernel(kernel, clips), kernel.name, addresses, used)
+        self._run(frame, self._kernel(kernel, clips), kernel.name, places, used)
 
     def _run(
-        self, frame: Frame, native: NativeKernel, label: str, addresses: Sequence[Val], used: int
+        self, frame: Frame, native: NativeKernel, label: str, places: Sequence[Place], used: int
     ) -> None:
-        """Call a function on ``addresses`` and its scratch, ``used`` bytes into the call's."""
+        """Launch a function on ``places`` and its scratch, ``used`` bytes into the call's."""
         if not native.units:
             return
         self.scratch_bytes = max(self.scratch_bytes, used + native.tile_bytes * self.threads)
-        b = frame.b
-        pointers = [*addresses, self._scratch(frame, used)]
+        places = [*places, Place(OWN, SCRATCH, used)]
         function = self.module.functions[native.name].callee
         if self.traced:
-            function = emit_traced(self.module, native.name, len(pointers))
-            pointers.append(self._records(frame))
+            function = emit_traced(self.module, native.name, len(places))
+            places.append(self._records())
         self.launches.append((label, self.line))
-        context = b.alloca(ir.array(ir.ptr, len(pointers)), align=8)
-        for n, pointer in enumerate(pointers):
-            b.store(pointer, b.gep(context, n, ir.ptr), 8)
-        units = const(ir.i64, native.units)
+        grain = 0
         if native.units > 1 and native.units * native.work >= _PARALLEL_WORK:
             grain = max(1, _GRAIN_WORK // max(native.work, 1))
-            b.call(self._parallel(), [function.pointer, context, units, const(ir.i64, grain)])
-        else:
-            b.call(function, [context, const(ir.i64, 0), units, const(ir.i64, 0)])
+        frame.launches.add(function, places, native.units, grain)
 
     def _kernel(self, kernel: Kernel, clips: Mapping[Axis, Expr]) -> NativeKernel:
         stops = "".join(f"{axis} < {stop}\n" for axis, stop in clips.items())
@@ -233,6 +226,3 @@ class _Generator:
             name = f"{self.entry}.op{len(self.known_steps)}.{step.name}"
             found = self.known_steps[key] = emit_step(self.module, step, name, self.target)
         return found
-
-    def _parallel(self) -> Callee:
-        return self.module.declare("bringup_parallel", ir.void, [ir.ptr, ir.ptr, ir.i64, ir.i64])

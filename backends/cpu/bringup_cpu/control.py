@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from bringup.llvm import text as ir
 from bringup.llvm.text import Builder, Callee, Param, Val, const
 from bringup.program.program import CaseStep, ControlStep, Program, ScanStep, Slot, WhileStep
+from bringup_cpu.launch_table import BUFFERS, OWN, TOP, LaunchTable, Place
 
 #: Of the function of a program that a step runs.
 PROGRAM_PARAMS: list[Param] = [
@@ -26,15 +27,31 @@ FunctionOf = Callable[[Program], Callee]
 
 
 class Frame:
-    """A function being emitted: where it stands, and the addresses it got."""
+    """A function being emitted: where it stands, the addresses it got, and what it launches next.
 
-    __slots__ = ("arena", "b", "buffers", "program", "scratch", "top")
+    tables: points to the tables that a `Place` names.
+    """
+
+    __slots__ = ("_pointers", "b", "launches", "program", "scratch", "tables", "top")
 
     def __init__(
         self, b: Builder, program: Program, buffers: Val, top: Val, arena: Val, scratch: Val
     ) -> None:
         self.b, self.program = b, program
-        self.buffers, self.top, self.arena, self.scratch = buffers, top, arena, scratch
+        self.top, self.scratch = top, scratch
+        self._pointers = {OWN: _table(b, [arena, scratch]), BUFFERS: buffers, TOP: top}
+        self.tables = _table(b, [self._pointers[n] for n in (OWN, BUFFERS, TOP)])
+        self.launches = LaunchTable(b.function.module, b.function.name)
+
+    def launch(self) -> None:
+        """Emit what is to be launched."""
+        self.launches.emit(self.b, self.tables)
+
+    def address(self, place: Place) -> Val:
+        """The address of a place."""
+        b = self.b
+        pointer = b.load(ir.ptr, b.gep(self._pointers[place.table], place.index, ir.ptr), 8)
+        return b.gep(pointer, place.offset, ir.i8)
 
 
 def emit_control(
@@ -65,21 +82,21 @@ class _Control:
         b, count = self.b, len(step.carried)
         spare, flag = self.places[:count], self.places[count]
         given = self._start(step)
-        test = self._buffers([*given, flag])
-        table = self._buffers([*given, *self.results])
+        test = _table(b, [*given, flag])
+        table = _table(b, [*given, *self.results])
         # The builder's loops carry something at least, and a state may have no part that changes.
         start = [flag, *(given[i] for i in step.carried), *self.results[:count], *spare]
 
         def holds(carried: Sequence[Val]) -> Val:
             state, _, _ = _thirds(carried[1:])
-            self._put(test, step.carried, state)
-            self._put(table, step.carried, state)
+            _put(b, test, step.carried, state)
+            _put(b, table, step.carried, state)
             self._call(step.cond, test)
             return b.icmp("ne", b.load(ir.i8, flag, 1), const(ir.i8, 0))
 
         with b.while_loop(start, holds) as loop:
             _, target, other = _thirds(loop.carried[1:])
-            self._put(table, range(len(given), len(given) + count), target)
+            _put(b, table, range(len(given), len(given) + count), target)
             self._call(step.body, table)
             loop.next(flag, *target, *other, *target)
         self._keep(step.results[:count], self.results, _thirds(loop.carried[1:])[0])
@@ -95,7 +112,7 @@ class _Control:
         # The last run writes the results.
         sides = (results, spare) if step.length % 2 else (spare, results)
         whole = [*given, *self.results]
-        table = self._buffers(whole)
+        table = _table(b, whole)
         first = len(given)
         changing = count + len(step.updated)
         rows = [(i, step.operands[i]) for i in step.stacks]
@@ -106,11 +123,11 @@ class _Control:
             before, target, other = _thirds(loop.carried)
             last = const(ir.i64, step.length - 1)
             at = b.sub(last, loop.index) if step.reverse else loop.index
-            self._put(table, step.carried, before)
-            self._put(table, range(first, first + count), target)
+            _put(b, table, step.carried, before)
+            _put(b, table, range(first, first + count), target)
             for place, slot in rows:
                 offset = b.mul(at, const(ir.i64, slot.type.nbytes // step.length))
-                self._put(table, [place], [b.gep(whole[place], offset, ir.i8)])
+                _put(b, table, [place], [b.gep(whole[place], offset, ir.i8)])
             self._call(step.body, table)
             loop.next(*target, *other, *target)
 
@@ -127,7 +144,7 @@ class _Control:
 
     def case(self, step: CaseStep) -> None:
         b = self.b
-        table = self._buffers([*self.operands[1:], *self.results])
+        table = _table(b, [*self.operands[1:], *self.results])
         number = b.load(ir.i32, self.operands[0], 4)
         blocks = [b.function.block("branch") for _ in step.branches]
         after = b.function.block("after")
@@ -137,16 +154,6 @@ class _Control:
             self._call(branch, table)
             b.br(after)
         b.position(after)
-
-    def _buffers(self, addresses: Sequence[Val]) -> Val:
-        """A table of addresses on the stack."""
-        table = self.b.alloca(ir.array(ir.ptr, max(len(addresses), 1)), align=8)
-        self._put(table, range(len(addresses)), addresses)
-        return table
-
-    def _put(self, table: Val, places: Sequence[int], addresses: Sequence[Val]) -> None:
-        for place, address in zip(places, addresses, strict=True):
-            self.b.store(address, self.b.gep(table, place, ir.ptr), 8)
 
     def _call(self, program: Program, table: Val) -> None:
         frame = self.frame
@@ -159,6 +166,18 @@ class _Control:
             with b.if_then(b.icmp("ne", source, target)):
                 arguments = (target, source, const(ir.i64, slot.type.nbytes), const(ir.i1, 0))
                 b.intrinsic("llvm.memcpy", ir.void, arguments, (ir.ptr, ir.ptr, ir.i64))
+
+
+def _table(b: Builder, addresses: Sequence[Val]) -> Val:
+    """A table of addresses on the stack."""
+    table = b.alloca(ir.array(ir.ptr, max(len(addresses), 1)), align=8)
+    _put(b, table, range(len(addresses)), addresses)
+    return table
+
+
+def _put(b: Builder, table: Val, places: Sequence[int], addresses: Sequence[Val]) -> None:
+    for place, address in zip(places, addresses, strict=True):
+        b.store(address, b.gep(table, place, ir.ptr), 8)
 
 
 def _thirds(values: Sequence[Val]) -> tuple[Sequence[Val], Sequence[Val], Sequence[Val]]:

@@ -19,6 +19,7 @@ from bringup_cpu.emit_memory import EXPORTS as MEMORY_EXPORTS
 from bringup_cpu.emit_memory import HeaderLayout, MemoryEmitter
 from bringup_cpu.emit_pool import EXPORTS as POOL_EXPORTS
 from bringup_cpu.emit_pool import PoolEmitter
+from bringup_cpu.launch_table import WALK, WALK_LEVEL, emit_walk
 
 #: Of LLVM's code generator: its optimiser takes 30 ms for what makes an allocation 2 ns faster.
 RUNTIME_LEVEL = 0
@@ -66,6 +67,10 @@ class Runtime:
         _publish(engine)
         exports = (*MEMORY_EXPORTS, *POOL_EXPORTS, *HALVES)
         self.code: Code = engine.compile_native(_module(locked), exports, RUNTIME_LEVEL)
+        walk = Module()
+        emit_walk(walk)
+        engine.symbol("bringup_parallel", self.code.addresses["bringup_parallel"])
+        self.walk: Code = engine.compile_native(str(walk), (WALK,), WALK_LEVEL)
 
     def python(self, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
         """A function of the runtime that touches Python objects or the allocator."""
@@ -125,8 +130,9 @@ def _publish(engine: Engine) -> None:
 def runtime() -> Runtime:
     """The process's runtime, known to compiled code by its symbols."""
     made = Runtime(engine(), locked=not has_gil())
-    for name in ("bringup_alloc", "bringup_parallel", "bringup_threads"):
+    for name in ("bringup_alloc", "bringup_threads"):
         engine().symbol(name, made.code.addresses[name])
+    engine().symbol(WALK, made.walk.addresses[WALK])
     for name, symbol in HALVES.items():
         engine().symbol(symbol, made.code.addresses[name])
     return made

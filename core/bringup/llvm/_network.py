@@ -11,6 +11,7 @@ which all exchanges go the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+
 from bringup.llvm import text as ir
 from bringup.llvm.text import Builder, Function, Module, Param, Type, Val, const, vec
 from bringup.llvm.text import const_vector as lanes_of
@@ -148,9 +149,7 @@ class Network:
             self._call(b, "halved", taken, block, rows, 1 << count)
             count -= taken
 
-    def _call(
-        self, b: Builder, what: str, number: int, block: Words, rows: int, size: int
-    ) -> None:
+    def _call(self, b: Builder, what: str, number: int, block: Words, rows: int, size: int) -> None:
         name = f"bringup.sort.{self.vector.code}x{self.words}.{what}{number}"
         function = self.module.functions.get(name) or self._define(name, what, number)
         b.call(function.callee, [const(ir.i64, rows), const(ir.i64, size), *block])

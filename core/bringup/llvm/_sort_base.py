@@ -124,7 +124,9 @@ class Blocks(Emission):
         start = b.add(b.mul(outer, const(ir.i64, self.job.length * inner)), place)
         return Line(start, inner, inner, places=True)
 
-    def read(self, line: Line, first: Val, count: Val, network: Network, block: Words) -> Val | None:
+    def read(
+        self, line: Line, first: Val, count: Val, network: Network, block: Words
+    ) -> Val | None:
         """Fill a block of ``network.apart`` records from ``count`` elements at a place on.
 
         Returns whether the records do not keep some element.
