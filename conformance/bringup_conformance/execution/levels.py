@@ -111,8 +111,8 @@ def _dtypes(plan: Plan, row: OpDef) -> tuple[DType, ...]:
     """All of them.  Of what the device runs as a decomposition, whose parts are checked with all:
     f32, or the first, and one more that the seed chooses.
     """
-    claims = {**plan.capabilities.ops, **plan.capabilities.kernels}
-    if row.decompose is None or any(name in claims for name in row.claims):
+    ops, kernels = plan.capabilities.ops, plan.capabilities.kernels
+    if row.decompose is None or any(name in ops or name in kernels for name in row.claims):
         return row.dtypes
     first = f32 if f32 in row.dtypes else row.dtypes[0]
     rest = [d for d in row.dtypes if d is not first]

@@ -47,12 +47,13 @@ class Drawing:
         self.dtype = dtype
         self.few = few
         self.choices = Stream(seed, "instances", row.name, dtype.name)
-        self.first = few or dtype is f32 or dtype is row.dtypes[0]
+        #: Whether this is the dtype that a dear row gets all of its instances with.
+        self.main = dtype is (f32 if f32 in row.dtypes else row.dtypes[0])
+        self.first = few or self.main or dtype is row.dtypes[0]
         self.turn = seed + row.dtypes.index(dtype)
-        #: Whether sizes past every block are worth their price: on f32, or the first, and on a
-        #: dtype that the seed chooses.
-        main = f32 if f32 in row.dtypes else row.dtypes[0]
-        self.far = not few and (dtype is main or self.turn % len(row.dtypes) == 0)
+        #: Whether sizes past every block are worth their price: also on a dtype that the seed
+        #: chooses.
+        self.far = not few and (self.main or self.turn % len(row.dtypes) == 0)
 
     def sizes(self, count: int) -> list[int]:
         """Boundary lengths, one of each of the first strata; for dtypes that come later, one round

@@ -24,9 +24,12 @@ def _instance(shapes: list[tuple[int, ...]], attrs: dict[str, Any], draw: Drawin
 
 
 def _sizes(draw: Drawing) -> list[int]:
-    """Short and long loops, a block and one more; larger ones on the dtypes that come first."""
+    """Short and long loops, a block and one more: all on the main dtype, on the others every
+    second, in turn.
+    """
     w = draw.vector
-    return [1, 2, 5, 9] if draw.few else [1, 2, 5, 8, 9, w + 1, 2 * w + 3, 70]
+    sizes = [1, 2, 5, 9] if draw.few else [1, 2, 5, 8, 9, w + 1, 2 * w + 3, 70]
+    return sizes if draw.main else sizes[draw.turn % 2 :: 2]
 
 
 def square(row: OpDef, draw: Drawing) -> Iterator[Instance]:

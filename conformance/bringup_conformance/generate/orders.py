@@ -59,10 +59,14 @@ def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         # What one block sorts has to be merged with what others do.
         sites += [((LARGE[0],), 0), ((2, 2 * LARGE[0] - 1), 1)] if dtype in (f32, i32) else []
     for number, (shape, dim) in enumerate(sites):
-        attrs = {"dim": dim, "descending": bool(number % 2)}
-        yield _instance([dtype[shape]], attrs, KEYS)
-        tied = {**attrs, "descending": not number % 2}
-        yield _instance([dtype[shape], i32[shape]], tied, ("ties", *KEYS))
+        # Other dtypes are sorted at every site too, but either alone or with what moves along.
+        ways = (0, 1) if draw.main else ((number + draw.turn) % 2,)
+        for way in ways:
+            attrs = {"dim": dim, "descending": bool((number // 2 + way) % 2)}
+            if way:
+                yield _instance([dtype[shape], i32[shape]], attrs, ("ties", *KEYS))
+            else:
+                yield _instance([dtype[shape]], attrs, KEYS)
     shape = (3, 5) if draw.few else draw.shape(2)
     drawn = {"dim": draw.choices.integer(0, 1), "descending": chance(draw.choices, 1, 2)}
     yield _instance([dtype[shape], f32[shape], dtype[shape]], drawn, KEYS)
