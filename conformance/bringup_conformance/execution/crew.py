@@ -39,7 +39,8 @@ MOST_IN_A_ROW = 10
 MOST_OF_A_UNIT = 3
 #: Units that a worker holds, so that it never waits for the next.
 _HELD = 2
-#: Seconds that a device may take to open, however short the time for a run is.
+#: Seconds that a device may take to open, however short the time for a run or a case is: importing
+#: its libraries gives no sign of life.
 OPENING = 30.0
 
 #: Is given what a worker says of a unit.
@@ -233,8 +234,8 @@ class Crew:
     def _limit(self, hand: Hand) -> float:
         """Seconds without a sign of life."""
         timeout = self._setup.timeout
-        if not hand.tasks:
-            return timeout
+        if not hand.ready:
+            return max(timeout, OPENING)
         task = hand.tasks[0]
         if isinstance(task, Explain):  # the process that it asks may hang, again and again
             return task.seconds + MOST * timeout

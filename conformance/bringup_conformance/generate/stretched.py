@@ -38,6 +38,8 @@ _OTHERS = (
 _LEAST = 9
 #: Elements of all other dimensions together, and of any operand or result.
 _BESIDE, _MOST_ELEMENTS = 16, 1 << 21
+#: Bytes of all operands and results together: devices of some megabytes are to run them too.
+_MOST_BYTES = 1 << 24
 
 
 def stretched(row: OpDef, draw: Drawing, found: Sequence[Instance]) -> Iterator[Instance]:
@@ -83,6 +85,8 @@ def _affordable(row: OpDef, instance: Instance) -> bool:
     if results is None:
         return False
     types = (*instance.operands, *(value.type for value in results))
+    if sum(type_.nbytes for type_ in types) > _MOST_BYTES:
+        return False
     return all(type_.size <= _MOST_ELEMENTS for type_ in types)
 
 

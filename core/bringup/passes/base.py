@@ -25,8 +25,9 @@ class Pass:
 
     name: as dumps and timings call it.
     doc: ``before -> after``.
-    run: the function; it does not change its argument.
+    run: the function; it does not change its argument, and may return it.
     level: what its result satisfies, and every later graph too.
+    settles: the names of passes that find nothing to do in its result.
 
     >>> Pass("nothing", "anything -> the same", lambda graph: graph).name
     'nothing'
@@ -36,6 +37,7 @@ class Pass:
     doc: str
     run: Callable[[Graph], Graph]
     level: LevelSpec = ANY
+    settles: tuple[str, ...] = ()
 
 
 #: Given what the device has, a pass.

@@ -46,6 +46,7 @@ class PassContext:
 def run_pipeline(graph: Graph, passes: Iterable[Pass], *, context: PassContext) -> Graph:
     """Run passes in order and return the last graph.
 
+    A pass that another has settled is not run again while the graph stays the same.
     Raises UnsupportedError if the device lacks something, GraphError naming the pass that broke a
     rule or a value.
     """
@@ -57,10 +58,14 @@ def run_pipeline(graph: Graph, passes: Iterable[Pass], *, context: PassContext) 
     if context.check >= 1:
         verify(graph)
     levels: list[LevelSpec] = []
+    settled: set[str] = set()
     for number, each in enumerate(passes, 1):
         if each.level is not ANY:
             levels.append(each.level)
-        before, graph = graph, _timed(each, graph, context)
+        before = graph
+        if each.name not in settled:
+            graph = _timed(each, graph, context)
+            settled = settled.union(each.settles) if graph is before else set(each.settles)
         if folder is not None:
             _write(folder, number, each.name, graph)
         _check(each, before, graph, levels, context.check)

@@ -30,5 +30,8 @@ def simplify(available: Available) -> Pass:
         return apply_rules(graph, SIMPLIFY, available, dedupe=True, fold=True)
 
     return Pass(
-        "simplify", "instructions some rule makes cheaper -> what it makes of them", deep(run)
+        "simplify",
+        "instructions some rule makes cheaper -> what it makes of them",
+        deep(run),
+        settles=("simplify", "fold", "canonicalise", "cse"),
     )

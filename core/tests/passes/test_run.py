@@ -102,9 +102,35 @@ def test_timings_and_the_log(parse: Parse, caplog: pytest.LogCaptureFixture) -> 
     context = PassContext(record=lambda name, seconds: times.append((name, seconds)))
     with caplog.at_level(logging.DEBUG, "bringup.passes"):
         run_pipeline(parse(TEXT), passes_for(everything), context=context)
-    assert [name for name, _ in times] == [p.name for p in passes_for(everything)]
+    assert [name for name, _ in times] == ["simplify", "decompose", "dce"]
     assert all(0 < seconds < 1 for _, seconds in times)
     assert caplog.messages[0].startswith("model: simplify: 4 -> ")
+
+
+def test_a_pass_that_is_settled_runs_again_once_the_graph_changes(parse: Parse) -> None:
+    ran: list[str] = []
+
+    def make(name: str, changes: bool, *settles: str) -> Pass:
+        def run(graph: Graph) -> Graph:
+            ran.append(name)
+            return rebuild(graph) if changes else graph
+
+        return Pass(name, "anything -> the same", run, settles=settles)
+
+    first, idle, other = make("a", True, "a", "b"), make("c", False, "c"), make("d", True)
+    second = make("b", False)
+    passes = [first, idle, second, first, idle, other, second, first]
+    run_pipeline(parse(TEXT), passes, context=PassContext())
+    assert ran == ["a", "c", "d", "b", "a"]
+
+
+@pytest.mark.parametrize("name", ["fold", "canonicalise", "cse", "simplify"])
+def test_simplification_settles_what_it_says(parse: Parse, name: str) -> None:
+    simplified, *others = passes_for(everything)
+    assert name in simplified.settles
+    graph = simplified.run(parse(TEXT))
+    (again,) = {p.name: p for p in others if p.name == name}.values()
+    assert str(again.run(graph)) == str(graph)
 
 
 def test_the_environment_makes_a_context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
