@@ -335,7 +335,7 @@ SDK = {
     "transfer.reversed-source", "transfer.broadcast-source", "transfer.offset-source",
     "errors.late-error-told", "errors.late-error-once", "errors.unsupported-refused",
     "errors.wrong-operands", "errors.usable-after", "placement.device-asked", "placement.complete",
-    "stream.synchronize-completes", "declaration.without-hardware",
+    "stream.synchronize-completes", "declaration.without-hardware", "cache.compiled-once",
 }  # fmt: skip
 
 
@@ -356,6 +356,12 @@ class TestTheSdkItself:
     def test_views_whose_memory_is_given_away(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(jit, "_is_read", lambda _x: False)
         assert found(reference(), "donation.view-kept")
+
+    def test_programs_that_are_not_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(compiler, "_CACHE_SIZE", 0)
+        problem = run(reference(), "cache.compiled-once")
+        assert problem is not None
+        assert problem.what == "chain: an equal function had the device compile 1 more"
 
     def test_a_duplicate_that_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(transfer, "duplicate", lambda _device, buffer, _type: buffer)

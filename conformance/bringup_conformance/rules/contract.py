@@ -105,6 +105,8 @@ _SENTENCES = {
     "cache": {
         "hit-same": "A call that finds its program compiled gives the bits that the first call "
         "gave.",
+        "compiled-once": "A program is compiled once: an equal function and the same operations, "
+        "recorded again, find it.",
         "key-shape": "Programs that differ in a shape are different programs.",
         "key-dtype": "Programs that differ in a dtype are different programs.",
         "key-constant": "Programs that differ in the bits of a constant are different programs: "

@@ -6,6 +6,8 @@ import gc
 import tempfile
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from bringup_conformance.runtime.bench import Bench, Promise
 from bringup_conformance.runtime.programs import Sample, samples
 from bringup_conformance.runtime.second import check
 from bringup_conformance.runtime.variants import families
+from bringup_conformance.runtime.wrapping import Counting
 
 
 def _nearly_same(rule: str) -> Callable[[Bench], None]:
@@ -67,6 +70,40 @@ def _hit_same(bench: Bench) -> None:
             raise errors[0]
         bu.clear_caches()
         check(bench, sample, f"{sample.name}, compiled anew")
+
+
+def _compiled_once(bench: Bench) -> None:
+    """How often the device is asked to compile: by an equal function, and by the same operations
+    recorded again.
+    """
+    counting = Counting(bench.device)
+    inner = bench.elsewhere(counting)
+    for sample in samples(bench):
+        recorded = partial(_recorded, inner, sample)
+        runs = {
+            "a function": partial(check, inner, sample, sample.name),
+            "an equal function": partial(check, inner, _equal(sample), sample.name),
+            "its operations, recorded": recorded,
+            "the same operations again": recorded,
+        }
+        made: dict[str, int] = {}
+        for what, run in runs.items():
+            before = counting.compiled
+            run()
+            made[what] = counting.compiled - before
+        bench.require(made["a function"] > 0, f"{sample.name}: the device compiled nothing")
+        for what in ("an equal function", "the same operations again"):
+            count = made[what]
+            bench.require(not count, f"{sample.name}: {what} had the device compile {count} more")
+
+
+def _equal(sample: Sample) -> Sample:
+    """Another function that records the same program."""
+
+    def other(*arrays: bu.Array) -> Any:
+        return sample.fn(*arrays)
+
+    return replace(sample, fn=other)
 
 
 def _caught(
@@ -210,6 +247,7 @@ def _reopened(bench: Bench) -> str:
 
 PROMISES: tuple[Promise, ...] = (
     Promise(("cache.hit-same",), _hit_same),
+    Promise(("cache.compiled-once",), _compiled_once),
     Promise(("cache.key-shape",), _nearly_same("cache.key-shape")),
     Promise(("cache.key-dtype",), _nearly_same("cache.key-dtype")),
     Promise(("cache.key-constant",), _nearly_same("cache.key-constant")),

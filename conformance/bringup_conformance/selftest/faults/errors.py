@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -159,6 +161,31 @@ def scratch_shared(device: Any, inner: Any, program: Program) -> Executable:
     return call
 
 
+def scratch_of_one_call(*, by_types: bool) -> Any:
+    """Scratch memory of a program, or of all with equal types, that serves one call at a time."""
+    inside: Counter[object] = Counter()
+
+    def wrapper(device: Any, inner: Any, program: Program) -> Executable:
+        run = inner(program)
+        if not program.arena_bytes:
+            return run  # type: ignore[no-any-return]
+        owner = (program.inputs, program.outputs) if by_types else program.key
+
+        def call(inputs: Sequence[Handle]) -> list[Handle]:
+            inside[owner] += 1
+            time.sleep(0.001)
+            results: list[Handle] = run(inputs)
+            others = inside[owner] > 1
+            inside[owner] -= 1
+            if others and program.outputs[0].nbytes:
+                device.upload(results[0], memoryview(b"\x5a"))
+            return results
+
+        return call
+
+    return wrapper
+
+
 def _alloc(id: str, title: str, wrapper: Any) -> Fault:
     return _fault(id, title, with_method("alloc", wrapper))
 
@@ -184,4 +211,6 @@ FAULTS: tuple[Fault, ...] = (
     _calls("ER12", "the second call differs from the first", other_when_cached),
     _calls("ER12b", "other threads get other results", other_in_threads),
     _calls("ER13a", "results of two calls share memory", scratch_shared),
+    _calls("ER14a", "calls at once share a program's scratch", scratch_of_one_call(by_types=False)),
+    _calls("ER14b", "programs of equal types share scratch", scratch_of_one_call(by_types=True)),
 )
