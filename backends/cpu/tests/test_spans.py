@@ -70,13 +70,13 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 def test_compile_phases_are_there_and_nest(traced: tuple[Path, list[str]]) -> None:
     phases = spans(traced[0], "compile")
     names = {e["name"] for e in phases}
-    assert {"cse", "fuse", "plan", "backend compile", "emit", "llvm"} <= names
+    assert {"simplify", "fuse", "plan", "backend compile", "emit", "llvm"} <= names
     by_name = {e["name"]: e for e in phases}
     whole, emit, llvm = (by_name[n] for n in ("backend compile", "emit", "llvm"))
     assert whole["args"]["program"] == "normal"
     program = next(e for e in phases if e["name"] == "compile normal")
     assert program["args"]["device"] == "cpu"
-    assert all(inside(by_name[name], program) for name in ("cse", "fuse", "plan"))
+    assert all(inside(by_name[name], program) for name in ("simplify", "fuse", "plan"))
     assert inside(whole, program)
     assert inside(emit, whole)
     assert inside(llvm, whole)
