@@ -22,6 +22,7 @@ from bringup_conformance.generate import (
     ladders,
     mapped,
     pairs,
+    public,
     twins,
 )
 from bringup_conformance.generate.choices import Stream, pick
@@ -122,8 +123,8 @@ def _dtypes(plan: Plan, row: OpDef) -> tuple[DType, ...]:
 
 def fusion(plan: Plan) -> list[Unit]:
     """Programs that each hold one hazard, every way of reading with every use, programs of many
-    inputs, launches and so on, random programs of many examples, then random programs, each fused
-    and op by op.
+    inputs, launches and so on, public functions, random programs of many examples, then random
+    programs, each fused and op by op.
     """
     found = [
         Unit("fusion", PROGRAMS, "", name, PROGRAMS, partial(_hazard, plan, name))
@@ -136,6 +137,11 @@ def fusion(plan: Plan) -> list[Unit]:
     found += [
         Unit("fusion", PROGRAMS, "", f"many-{name}", PROGRAMS, partial(_ladder, plan, name))
         for name in ladders.LADDERS
+    ]
+    found += [
+        Unit("fusion", PROGRAMS, "", f"public-{module}", PROGRAMS, make)
+        for module in public.MODULES
+        for make in [partial(public.cases, plan.support, module, plan.seed)]
     ]
     for n in range(plan.budget.programs // _MAPPED):
         make = partial(_mapped_case, plan, n)

@@ -29,7 +29,7 @@ MODULES = (
     "indexing", "masks", "dtypes", "special", "payloads", "neighbours", "integers", "reductions",
     "broadcasting", "gathers", "sorting", "convolution", "dots", "denormals", "casts",
     "fusion", "plans", "passes", "control", "randoms", "transfers", "donation", "caching", "errors",
-    "derivatives", "far",
+    "derivatives", "far", "composites",
 )  # fmt: skip
 
 

@@ -1,0 +1,159 @@
+"""Public functions as programs: what the examples of their docstrings call, traced.
+
+The rows that a function is made of are checked one by one; how it puts them together, and with
+which attributes, shows here alone.
+"""
+
+from __future__ import annotations
+
+import doctest
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import bringup as bu
+from bringup.dtypes import f32, f64, i32, i64
+from bringup.errors import BringupError
+from bringup.graph import Builder, Graph, replay
+from bringup.types import TensorType
+from bringup_conformance.cases import PROGRAMS, Case, Unsupported, instructions
+from bringup_conformance.execution.support import Support, reason_of
+from bringup_conformance.generate.recipes import Recipe
+
+#: Modules whose functions compute.
+MODULES = ("", "fft", "linalg", "nn", "optim", "random", "special")
+_NARROW = {f64: f32, i64: i32}
+#: Instructions of the largest program that is worth its time.
+_MOST = 200
+#: Functions that share a program: most of a small one's time goes into compiling it.
+_TOGETHER = 4
+_KINDS = ("small", "positive", "ramp")
+
+
+def names() -> list[str]:
+    """The functions, as ``linalg.solve``."""
+    found = []
+    for module in MODULES:
+        owner = _owner(module)
+        for name in dir(owner):
+            value = getattr(owner, name)
+            if callable(value) and not isinstance(value, type) and not name.startswith("_"):
+                found.append(f"{module}.{name}".lstrip("."))
+    return found
+
+
+def programs(module: str) -> list[list[str]]:
+    """The functions of a module that are more than one row, those of one program together."""
+    own = [name for name in names() if name.rpartition(".")[0] == module]
+    found = [name for name in own if any(1 < instructions(g) <= _MOST for g in graphs_of(name))]
+    return [found[n : n + _TOGETHER] for n in range(0, len(found), _TOGETHER)]
+
+
+def cases(support: Support, module: str, seed: int) -> Iterator[Case | Unsupported]:
+    """The programs of a module's functions."""
+    for number, together in enumerate(programs(module)):
+        place = f"fusion/{PROGRAMS}/f32/public-{module or 'array'}-{number}"
+        kept: list[Graph] = []
+        for name in together:
+            for graph in graphs_of(name):
+                reason = reason_of(graph, support)
+                if reason is None:
+                    kept.append(graph)
+                else:
+                    yield Unsupported(f"{place}-{name}", "fusion", PROGRAMS, "f32", reason)
+        if kept:
+            graph = _joined(kept)
+            data = tuple(
+                tuple(Recipe(kind, seed + turn + i) for i in range(len(graph.inputs)))
+                for turn, kind in enumerate(_KINDS)
+            )
+            tags = ("public", *together)
+            yield Case(place, "fusion", PROGRAMS, "f32", graph, data, tags=tags)
+
+
+def _joined(graphs: Sequence[Graph]) -> Graph:
+    """One program that computes several, each of inputs of its own."""
+    builder = Builder()
+    outputs = [value for graph in graphs for value in replay(graph, builder=builder)]
+    return builder.build(outputs, "public")
+
+
+class _Called(Exception):
+    """A function was called."""
+
+    def __init__(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self.arguments = arguments
+        self.named = named
+
+
+class _Stand:
+    """A module in whose place one function says how it is called."""
+
+    def __init__(self, owner: ModuleType, name: str) -> None:
+        self._owner = owner
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        first, _, rest = self._name.partition(".")
+        value = getattr(self._owner, name)
+        if name != first:
+            return value
+        return _Stand(value, rest) if rest else _tell
+
+
+def _tell(*arguments: Any, **named: Any) -> None:
+    raise _Called(arguments, named)
+
+
+@cache
+def graphs_of(name: str) -> tuple[Graph, ...]:
+    """The programs of a function, of the arguments with which its examples call it, in the dtypes
+    that most devices have.
+    """
+    function = _function(name)
+    examples = doctest.DocTestParser().get_examples(function.__doc__ or "")
+    here: dict[str, Any] = {"bu": _Stand(bu, name)}
+    found: list[Graph] = []
+    for example in examples:
+        try:
+            exec(compile(example.source, f"<example of {name}>", "exec"), here)
+        except _Called as call:
+            found += filter(None, [_traced(function, call)])
+        except Exception:  # noqa: BLE001  (it goes on from an example that was cut short)
+            continue
+    return tuple(found)
+
+
+def _traced(function: Callable[..., Any], call: _Called) -> Graph | None:
+    """What a call records, of the types of the arrays among its arguments."""
+    leaves, rest = bu.tree.flatten((call.arguments, call.named))
+    places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, bu.Array)]
+    types = [
+        TensorType(leaves[n].shape, _NARROW.get(leaves[n].dtype, leaves[n].dtype)) for n in places
+    ]
+
+    def run(*arrays: bu.Array) -> Any:
+        given = list(leaves)
+        for place, array in zip(places, arrays, strict=False):
+            given[place] = array
+        arguments, named = bu.tree.unflatten(rest, given)
+        made = function(*arguments, **named)
+        if isinstance(made, bu.optim.Optimizer):
+            made = made.update(arrays[-1], made.init(arrays[-1]), arrays[-1])
+        return [leaf for leaf in bu.tree.flatten(made)[0] if isinstance(leaf, bu.Array)]
+
+    try:
+        return bu.trace(run, *(types or [f32[5]]))
+    except BringupError:
+        return None
+
+
+def _owner(module: str) -> ModuleType:
+    return getattr(bu, module) if module else bu
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module, _, own = name.rpartition(".")
+    found: Callable[..., Any] = getattr(_owner(module), own)
+    return found
