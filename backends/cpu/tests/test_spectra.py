@@ -87,6 +87,18 @@ def test_errors_are_a_small_multiple_of_rounding(n: int, dtype: Any) -> None:
         check_svd((q * w @ p.T).astype(dtype))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize("n", [2, 3, 9])
+def test_values_that_are_all_equal_are_found(n: int, dtype: Any) -> None:
+    """Steps on them leave nothing but errors of rounding, which must count as nothing."""
+    rng = np.random.default_rng(n)
+    q = np.linalg.qr(rng.normal(size=(300, n, n)))[0]
+    signs = rng.choice([-3.0, 3.0], size=(300, 1, n))
+    for a, function in ((3 * q, bu.linalg.svdvals), (q * signs @ q.mT, bu.linalg.eigvalsh)):
+        (values,) = results(function, a.astype(dtype))
+        assert np.abs(np.abs(values) - 3).max() <= 24 * n**0.5 * float(ml_dtypes.finfo(dtype).eps)
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: np.dtype(d).name)
 def test_every_form(dtype: Any) -> None:
     for number, shape in enumerate(((1, 7), (7, 1), (3, 40), (40, 3), (19, 34), (34, 19))):

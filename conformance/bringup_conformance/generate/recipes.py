@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bringup.dtypes import STORED, DType, bool_
+from bringup.dtypes import STORED, DType, bool_, f64
 from bringup.ops.special import special_value
 from bringup.ops.structures import STRUCTURES
 from bringup.types import TensorType
@@ -236,6 +236,23 @@ def _ties(draw: _Drawing) -> Array:
     return draw.either(lambda: made * 1.5 + 0.5, lambda: made + 1)
 
 
+def _orthogonal(draw: _Drawing) -> Array:
+    """Matrices in the last two dimensions whose singular values are all equal: a part of three
+    times two reflections.
+    """
+    if draw.type.rank < 2 or not draw.type.size:
+        return _signed(draw)
+    *stack, m, n = draw.type.shape
+    size = max(m, n)
+    vectors = _Drawing(draw.recipe, f64[2, *stack, size]).uniform(-1.0, 1.0).reshape(2, -1, size)
+    made = np.broadcast_to(3.0 * np.eye(size), (vectors.shape[1], size, size))
+    for v in vectors:
+        shares = 2.0 * v / (v * v).sum(axis=1, keepdims=True)
+        made = made - (made * v[:, None, :]).sum(axis=2, keepdims=True) * shares[:, None, :]
+    wanted = made[:, :m, :n].reshape(-1)
+    return draw.either(lambda: wanted, lambda: np.rint(wanted).astype(np.int64))
+
+
 def _onehot(draw: _Drawing) -> Array:
     """Zeros but for one element in every 61, each another."""
     count = draw.count()
@@ -453,6 +470,7 @@ KINDS: dict[str, Callable[[_Drawing], Array]] = {
     "wide": _wide,
     "ties": _ties,
     "onehot": _onehot,
+    "orthogonal": _orthogonal,
     "special": _special,
     "nans": _nans,
     "near": _near,

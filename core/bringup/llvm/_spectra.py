@@ -21,6 +21,9 @@ BATCH = 32
 #: Vectors of columns that rotations are applied to at once: enough that one need not wait for
 #: another, and their halves fit sixteen registers.
 _ABREAST = 4
+#: Roundoffs, of two numbers on the diagonal, below which what stands beside them is nothing: about
+#: what rounding leaves there of a step on two equal values.
+_NOTHING = 4
 #: QR steps per value after which the result is NaN; two are usual.
 _PATIENCE = 40
 
@@ -411,7 +414,7 @@ class Spectra(Matrices):
                 b.fabs(self.load_element(d, k, ir.f64)),
                 b.fabs(self.load_element(d, b.add(k, _ONE), ir.f64)),
             )
-            limit = b.fma(beside, double(self.roundoff), floor)
+            limit = b.fma(beside, double(_NOTHING * self.roundoff), floor)
             return b.fcmp("ole", b.fabs(self.load_element(e, k, ir.f64)), limit)
 
         def more(phis: Sequence[Val]) -> Val:
