@@ -101,10 +101,13 @@ class HeapDevice(Device):
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do work now, or later on an asynchronous device."""
-        if self.capabilities.asynchronous and not self._draining:
-            self.queue.append(work)
-        else:
-            work()
+        if self.capabilities.asynchronous:
+            # Who has the turn while the queue is drained is the one that drains it.
+            with self._turn:
+                if not self._draining:
+                    self.queue.append(work)
+                    return
+        work()
 
     def drain(self) -> None:
         """Do what waits.  Raises its first error, and forgets what was behind it."""
