@@ -55,6 +55,8 @@ def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
     else:
         sites = [((w + 1,), 0), ((5, 2 * w + 3), 1), ((2 * w + 1, 3), 0), ((0, 3), 0)]
         sites += [((2, 7, w + 1), 1), ((w * w + 1,), 0), ((1, 1), 1), ((w, w), draw.turn % 2)]
+        # Whole vectors, but no power of two of them.
+        sites += [((2 * w, 3 * w), 1)]
         sites += [((block + 1,), 0), ((3, 2 * block - 1), 1), ((block, 3), 0)]
         # What one block sorts has to be merged with what others do.
         sites += [((LARGE[0],), 0), ((2, 2 * LARGE[0] - 1), 1)] if dtype in (f32, i32) else []

@@ -27,7 +27,7 @@ def strata(shapes: Shapes) -> tuple[tuple[int, ...], ...]:
         (w + 1, max(w - 1, 0), w),
         (block + 1, LARGE[0], *extra),
         (1, 0, 2, 3),
-        (3 * w + 5, 2 * w - 1, 2 * w + 1, *(n for n in _PRIMES if n > w + 1)),
+        (3 * w + 5, 2 * w - 1, 2 * w + 1, 3 * w, *(n for n in _PRIMES if n > w + 1)),
         (block - 1, block),
     )
 
@@ -54,6 +54,6 @@ def draw_shape(
 def _preferred(shapes: Shapes) -> Iterable[int]:
     # Small sizes first, so that smaller answers make smaller programs.
     w = shapes.vector
-    sizes = [2, 3, 1, 4, 5, 7, w - 1, w, w + 1, 2 * w + 1, 33, 61, 127, shapes.block + 1, 0]
+    sizes = [2, 3, 1, 4, 5, 7, w - 1, w, w + 1, 2 * w + 1, 3 * w, 33, 61, 127, shapes.block + 1, 0]
     sizes += [n + d for n in shapes.extra for d in (-1, 0, 1)]
     return dict.fromkeys(n for n in sizes if n >= 0)

@@ -107,6 +107,11 @@ class ShortLines(SideBySide):
         left = b.sub(const(ir.i64, self.lines), number)
         return b.mul(number, const(ir.i64, self.apart)), left
 
+    @property
+    def end(self) -> int:
+        """Where the last vector of a line ends."""
+        return -(-self.job.length // self.job.lanes) * self.job.lanes
+
     def _line(self, start: Val, left: Val, lane: int, place: Val) -> tuple[Line, Val | None]:
         """A line of a group, and which of its places from one on exist."""
         b, job = self.b, self.job
@@ -122,7 +127,7 @@ class ShortLines(SideBySide):
         """Fill a block; returns whether some record does not keep its element."""
         b, lanes = self.b, self.job.lanes
         flags = self.flags(network)
-        with b.loop(const(ir.i64, 0), const(ir.i64, rows), lanes, [flags]) as loop:
+        with b.loop(const(ir.i64, 0), const(ir.i64, self.end), lanes, [flags]) as loop:
             flag: Val = loop.carried[0]
             held: list[list[Val]] = []
             for lane in range(lanes):
@@ -135,12 +140,14 @@ class ShortLines(SideBySide):
                 place = b.add(loop.index, const(ir.i64, n))
                 network.store(b, [words[n] for words in turned], block, place)
             loop.next(flag)
+        with b.loop(const(ir.i64, self.end), const(ir.i64, rows)) as rest:
+            network.store(b, self.job.codec.last(lanes), block, rest.index)
         return self.raised(loop.carried[0])
 
     def put(self, start: Val, left: Val, network: Network, block: Words, rows: int) -> None:
         """Write what a sorted block stands for."""
         b, lanes = self.b, self.job.lanes
-        with b.loop(const(ir.i64, 0), const(ir.i64, rows), lanes) as loop:
+        with b.loop(const(ir.i64, 0), const(ir.i64, self.end), lanes) as loop:
             held = [
                 network.load(b, block, b.add(loop.index, const(ir.i64, n % rows)))
                 for n in range(lanes)
