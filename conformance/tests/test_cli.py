@@ -146,8 +146,8 @@ def test_a_device_that_is_not_there_ends_with_2(
     ("arguments", "message"),
     [
         (["run", "--backend=cpu", "--level=all"], "no level is named 'all'"),
-        (["run", "--backend=cpu", "--only=expo", "--jobs=0"], "no case is of 'expo'"),
-        (["run", "--backend=cpu", "--only=sinn/f32", "--jobs=0"], "fix: did you mean 'sin' or 'sinh'"),
+        (["run", "--backend=cpu", "--only=expo", "-j0"], "no case is of 'expo'"),
+        (["run", "--backend=cpu", "--only=sinn/f32", "-j0"], "fix: did you mean 'sin' or 'sinh'"),
         (["run", "--level=smoke"], "no device is named\n  fix: add --backend NAME"),
         (["run", "--resume=nowhere"], "nowhere holds no run to go on from"),
         (["compare", "--last", "--backend=nonesuch"], "no two reports of 'nonesuch' to compare"),

@@ -129,7 +129,8 @@ class Differentiated:
         first, second = point.moves
         order = 1 if mode in ("forward", "reverse") else 2
         if order not in point.slopes:  # modes of one order share them
-            slopes = self._along(point, first) if order == 1 else [self._twice(point, first, second)]
+            twice = order == 2
+            slopes = [self._twice(point, first, second)] if twice else self._along(point, first)
             point.slopes[order] = slopes
         parts = point.slopes[order]
         if mode == "reverse":
