@@ -101,10 +101,14 @@ class HeapDevice(Device):
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do work now, or later on an asynchronous device."""
-        if self.capabilities.asynchronous and not self._draining:
-            self.queue.append(work)
-        else:
+        if not self.capabilities.asynchronous:
             work()
+            return
+        with self._turn:  # another thread's work waits behind what is done now
+            if self._draining:
+                work()
+            else:
+                self.queue.append(work)
 
     def drain(self) -> None:
         """Do what waits.  Raises its first error, and forgets what was behind it."""
