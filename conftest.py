@@ -15,6 +15,11 @@ from hypothesis import HealthCheck, settings
 from sybil import Example, Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
+# Tests start hundreds of interpreters.  Where Python is told to keep no bytecode, as in many
+# containers, each of them would compile the SDK anew, which takes longer than most tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Who reads a failure of a test wants to see inside.
 os.environ.setdefault("BRINGUP_TRACEBACK", "full")
 

@@ -111,7 +111,8 @@ def test_every_op_is_checked_with_every_dtype_it_takes(default: Default) -> None
 def test_sizes_lie_round_the_boundaries_of_the_device() -> None:
     given = replace(plan(shapes=Shapes(vector=24, block=300)), budget=FULL)
     sizes: Counter[int] = Counter()
-    for item in made(given, "ops"):
+    elementwise = [u for u in levels.units(given, "ops") if u.op in ("add", "exp", "neg")]
+    for item in (item for unit in elementwise for item in unit.make()):
         if isinstance(item, Case) and not item.cells:
             sizes.update(v.type.size for v in item.graph.inputs if v.type.rank == 1)
     assert {0, 1, 23, 24, 25, 299, 300, 301} <= set(sizes)

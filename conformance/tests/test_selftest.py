@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -151,6 +152,23 @@ def test_a_failure_of_a_planted_device_is_one_of_a_run(tmp_path: Path) -> None:
     )
     assert not report.ok
     assert (tmp_path / "report.json").exists()
+
+
+def test_work_of_another_thread_does_not_overtake_what_waits() -> None:
+    device = target_of(Reference(1, asynchronous=True)).device.device
+    done: list[str] = []
+    other = Thread(target=lambda: device.submit(lambda: done.append("second")))
+
+    def first() -> None:
+        other.start()
+        other.join(0.2)  # work that overtook this would be done by then
+        done.append("first")
+
+    device.submit(first)
+    device.drain()
+    other.join()
+    device.drain()
+    assert done == ["first", "second"]
 
 
 def test_memory_past_a_block_is_its_neighbour() -> None:

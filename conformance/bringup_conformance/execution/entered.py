@@ -12,13 +12,12 @@ import pkgutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
-from unittest import mock
 
 import bringup
 from bringup.backend.discovery import candidates, select
@@ -113,6 +112,22 @@ class Measurement:
 
 
 @contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process's environment for a while."""
+    # `unittest.mock` does this too, but every worker would import it, and asyncio with it.
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
 def measured(files: Sequence[Path], folder: Path, *, here: bool) -> Iterator[Measurement]:
     """Measure some files in the processes that are started inside, which find an empty cache.
 
@@ -125,7 +140,7 @@ def measured(files: Sequence[Path], folder: Path, *, here: bool) -> Iterator[Mea
     settings.write_text(_SETTINGS.format(data=folder / "data", files=included), encoding="utf-8")
     caches = str(folder / "cache")
     variables = {_MEASURED: str(settings), "XDG_CACHE_HOME": caches, "LOCALAPPDATA": caches}
-    with mock.patch.dict(os.environ, variables):
+    with _environment(variables):
         own = module.Coverage(config_file=str(settings)) if here else None
         with nullcontext() if own is None else own.collect():
             yield found

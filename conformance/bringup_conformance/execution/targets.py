@@ -7,13 +7,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
 
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, Device, Executable
-from bringup.dtypes import DType
 from bringup.errors import UnsupportedError
 from bringup.graph import Graph
 from bringup.passes.pipeline import passes_for
@@ -204,11 +204,10 @@ def _callable(
 
 def missing_from(capabilities: Capabilities, graph: Graph) -> str | None:
     """Why capabilities do not cover a graph even through decompositions, or None if they do."""
-    claims = (*capabilities.ops.values(), *capabilities.kernels.values())
-    held = frozenset[DType]().union(*claims)
     for value in (*graph.inputs, *graph.outputs):
         # What is folded away before it reaches the device still has to be returned by it.
-        if value.dtype not in held:
+        claims = chain(capabilities.ops.values(), capabilities.kernels.values())
+        if not any(value.dtype in dtypes for dtypes in claims):
             return f"it claims no op for {value.dtype}"
     for each in passes_for(capabilities.available):
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import product
 
 import numpy as np
@@ -114,14 +114,16 @@ def _differentiable(row: OpDef, instance: Instance) -> bool:
 def _judged(row: OpDef, instance: Instance, seed: int) -> str | None:
     """What is wrong with the derivatives of an instance, in a sentence."""
     made = Differentiated.of_graph(single(row, instance.operands, dict(instance.attrs)))
+
+    @cache
+    def points(attempt: int) -> list[Point]:
+        seeds = [derive(seed, row.name, attempt, n) >> 32 for n in range(EXAMPLES)]
+        return [_point(row, made, instance, _TRIED[attempt], own) for own in seeds]
+
     for mode in MODES:
-        for attempt, tried in enumerate(_TRIED):
-            points = [
-                _point(row, made, instance, tried, derive(seed, row.name, attempt, n) >> 32)
-                for n in range(EXAMPLES)
-            ]
+        for attempt in range(len(_TRIED)):
             try:
-                wrong = disagreement(made, mode, points)
+                wrong = disagreement(made, mode, points(attempt))
             except Unshown:
                 continue
             if wrong is not None:

@@ -12,7 +12,7 @@ rounding makes of them.  The two must meet.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -46,12 +46,13 @@ class Point:
     """Where a row is differentiated.
 
     arrays: of its operands.  moves: two directions for each float operand.  cotangents: of each
-    float result.
+    float result.  slopes: of the row, by their order, once they are known.
     """
 
     arrays: list[Array]
     moves: tuple[list[Array], list[Array]]
     cotangents: list[Array]
+    slopes: dict[int, list[Slope]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +127,17 @@ class Differentiated:
         mode's own results are multiplied with.
         """
         first, second = point.moves
-        if mode == "forward":
-            return self._along(point, first)
+        order = 1 if mode in ("forward", "reverse") else 2
+        if order not in point.slopes:  # modes of one order share them
+            twice = order == 2
+            slopes = [self._twice(point, first, second)] if twice else self._along(point, first)
+            point.slopes[order] = slopes
+        parts = point.slopes[order]
         if mode == "reverse":
-            parts = self._along(point, first)
             value = _dot([s.value for s in parts], point.cotangents)
             error = _dot([s.error for s in parts], [np.abs(c) for c in point.cotangents])
             return [Slope(value, error, max(s.size for s in parts))]
-        return [self._twice(point, first, second)]
+        return parts
 
     def factors(self, mode: str, point: Point) -> list[Array] | None:
         """The directions that results are multiplied with, or None where they are compared one by

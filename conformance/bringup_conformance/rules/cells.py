@@ -16,6 +16,7 @@ from bringup_conformance.rules.form import Rule
 _UNTOLD = "graph"
 
 
+@cache
 def cells_of(row: OpDef, dtype: DType) -> tuple[Special, ...]:
     """The cells that say something about a dtype, in the order of the row."""
     return tuple(

@@ -101,13 +101,14 @@ class HeapDevice(Device):
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do work now, or later on an asynchronous device."""
-        if self.capabilities.asynchronous:
-            # Who has the turn while the queue is drained is the one that drains it.
-            with self._turn:
-                if not self._draining:
-                    self.queue.append(work)
-                    return
-        work()
+        if not self.capabilities.asynchronous:
+            work()
+            return
+        with self._turn:  # another thread's work waits behind what is done now
+            if self._draining:
+                work()
+            else:
+                self.queue.append(work)
 
     def drain(self) -> None:
         """Do what waits.  Raises its first error, and forgets what was behind it."""

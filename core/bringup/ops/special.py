@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -42,7 +43,7 @@ def special_value(text: str, dtype: DType) -> Array:
         return np.array(words[text] if text in words else int(text), dtype=dtype.numpy)
     if dtype is bool_:
         return np.array(bool(float(text)))
-    return _float(text, dtype)
+    return _float(text, dtype).copy()
 
 
 def _parts(text: str) -> list[str]:
@@ -57,6 +58,7 @@ def _parts(text: str) -> list[str]:
     return [part for part in parts if part.strip()]
 
 
+@cache
 def _float(text: str, dtype: DType) -> Array:
     info: Any = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
     words: dict[str, Any] = {
