@@ -81,7 +81,7 @@ class Source:
 
     @functools.cached_property
     def docstrings(self) -> set[ast.Constant]:
-        """The constants that are docstrings, of attributes too: every string that is a statement."""
+        """The constants that are docstrings, of attributes too: strings that are statements."""
         return {
             node.value
             for node in self.nodes
