@@ -11,7 +11,7 @@ import pytest
 import bringup as bu
 from bringup.errors import OpTypeError
 
-#: Stacks of matrices and their sizes, of which every second one is more than is written out.
+#: Stacks of matrices, and sizes below and above those that are written out.
 STACKED = (((), 1), ((2, 1), 1), ((2,), 3), ((), 8), ((2, 1), 8), ((2,), 20))
 
 
