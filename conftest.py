@@ -49,6 +49,16 @@ _COMPILING = ("BRINGUP_CPU", "BRINGUP_OPT")
 _ran: set[tuple[str, int]] = set()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Examples of a function that several modules show are run once."""
+    seen: set[tuple[str, str]] = set()
+    for item in [item for item in items if isinstance(item, pytest.DoctestItem)]:
+        key = item.dtest.name.rpartition(".")[2], item.dtest.docstring
+        if key in seen:
+            items.remove(item)
+        seen.add(key)
+
+
 def pytest_collection_finish() -> None:
     """Searches for garbage are rare, because the programs of many tests live at once."""
     gc.set_threshold(20_000, 20, 20)

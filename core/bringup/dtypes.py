@@ -103,7 +103,7 @@ class DType:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if not isinstance(other, str | type | np.dtype):
+        if isinstance(other, DType) or not isinstance(other, str | type | np.dtype):
             return False
         try:
             return as_dtype(other) is self

@@ -238,6 +238,8 @@ def has_effects(op: Operation, attrs: Mapping[str, Any]) -> bool:
     """
     if getattr(op, "effects", False):
         return True
+    if not getattr(op, "holds_graphs", True):
+        return False
     return any(
         has_effects(instr.op, instr.attrs) for value in attrs.values() for instr in _inside(value)
     )
@@ -262,8 +264,6 @@ def attr_key(value: Any) -> Any:
     """
     if isinstance(value, float):
         return ("float", struct.pack("<d", value))
-    if isinstance(value, bool | int | str):
-        return (type(value).__name__, value)
     if isinstance(value, tuple):
         return ("tuple", tuple(map(attr_key, value)))
     return (type(value).__name__, value)

@@ -38,9 +38,9 @@ def round_to(array: Array, dtype: NpDType) -> Array:
     ml_dtypes goes through float32 on the way to its dtypes, which rounds twice; rounding to odd
     there first keeps the information that the second rounding needs.
     """
+    if dtype == array.dtype:
+        return array
     with np.errstate(all="ignore"):
-        if dtype == array.dtype:
-            return array
         if array.dtype in BYTES:
             return array.astype(_F32).astype(dtype)
         direct = array.dtype in (_F32, *HALVES) or array.dtype == np.bool_

@@ -26,6 +26,7 @@ from bringup.ops.subgraphs import (
     reached,
     restricted,
     run,
+    runner,
     types_of,
 )
 from bringup.ops.table import (
@@ -54,8 +55,9 @@ def _infer_while(operands: Types, attrs: Attrs) -> Types:
 
 def _while_reference(*state: Any, cond: Graph, body: Graph) -> tuple[Array, ...]:
     found = [np.asarray(x) for x in state]
-    while bool(run(cond, found)[0]):
-        found = run(body, found)
+    holds, step = runner(cond), runner(body)
+    while bool(holds(found)[0]):
+        found = step(found)
     return tuple(found)
 
 

@@ -24,7 +24,7 @@ from bringup.ops.subgraphs import (
     reached,
     restricted,
     rows_of,
-    run,
+    runner,
     types_of,
 )
 from bringup.ops.table import (
@@ -80,8 +80,9 @@ def _reference(
     fixed, xs = operands[:consts], operands[parts.first_stack :]
     carry = [np.asarray(x) for x in operands[consts : parts.first_stack]]
     rows: list[Sequence[Array]] = []
+    step = runner(body)
     for i in reversed(range(length)) if reverse else range(length):
-        found = run(body, [*fixed, *carry, *(x[i] for x in xs)])
+        found = step([*fixed, *carry, *(x[i] for x in xs)])
         carry = found[:carries]
         rows.append(found[carries:])
     if reverse:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from bringup.errors import OpTypeError
-from bringup.graph import Builder, Graph, Value, has_effects, replay
+from bringup.graph import Builder, Graph, Instr, Value, has_effects, replay
 from bringup.ops._numeric import Array
 from bringup.ops.table import Attrs, OpDef, Types
 from bringup.records import record
@@ -57,13 +57,33 @@ def _counted(types: Types) -> str:
 
 def run(graph: Graph, arrays: Sequence[Any]) -> list[Array]:
     """The outputs of a graph on arrays, of wider dtypes too where the rows take them."""
-    values: dict[Value, Any] = dict(zip(graph.inputs, arrays, strict=True))
+    return runner(graph)(arrays)
+
+
+def runner(graph: Graph) -> Callable[[Sequence[Any]], list[Array]]:
+    """What runs a graph as `run` does, for many arrays: what needs no input is computed once."""
+    known: dict[Value, Any] = {}
+    each_time: list[Instr] = []
     for instr in graph.instrs:
-        assert isinstance(instr.op, OpDef)
-        results = instr.op.reference(*[values[v] for v in instr.operands], **instr.attrs)
-        parts = results if isinstance(results, tuple) else (results,)
-        values.update(zip(instr.results, parts, strict=True))
-    return [np.asarray(values[v]) for v in graph.outputs]
+        if known.keys() >= set(instr.operands) and not has_effects(instr.op, instr.attrs):
+            _apply(instr, known)
+        else:
+            each_time.append(instr)
+
+    def call(arrays: Sequence[Any]) -> list[Array]:
+        values = {**known, **dict(zip(graph.inputs, arrays, strict=True))}
+        for instr in each_time:
+            _apply(instr, values)
+        return [np.asarray(values[v]) for v in graph.outputs]
+
+    return call
+
+
+def _apply(instr: Instr, values: dict[Value, Any]) -> None:
+    assert isinstance(instr.op, OpDef)
+    results = instr.op.reference(*[values[v] for v in instr.operands], **instr.attrs)
+    parts = results if isinstance(results, tuple) else (results,)
+    values.update(zip(instr.results, parts, strict=True))
 
 
 def reached(graph: Graph, outputs: Iterable[int]) -> frozenset[int]:

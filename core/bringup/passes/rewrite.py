@@ -164,9 +164,11 @@ class RewritingBuilder(Builder):
         types: tuple[TensorType, ...],
     ) -> tuple[Value, ...] | None:
         if self._fold:
-            found = self._attempt(lambda: _constants(fold_call(op, operands, attrs)))
-            if found is not None:
-                return found
+            literals = fold_call(op, operands, attrs)
+            if literals is not None:
+                found = self._attempt(lambda: _constants(literals))
+                if found is not None:
+                    return found
         for each in self._rules_of(op):
             found = self._attempt(lambda body=each.body: body(*operands, **attrs))  # type: ignore[misc]
             if found is not None:
@@ -192,9 +194,7 @@ class RewritingBuilder(Builder):
         return None if found is None else as_results(found)
 
 
-def _constants(literals: tuple[Literal, ...] | None) -> tuple[Value, ...] | None:
-    if literals is None:
-        return None
+def _constants(literals: tuple[Literal, ...]) -> tuple[Value, ...]:
     return tuple(rows.constant(value=literal) for literal in literals)
 
 

@@ -175,11 +175,10 @@ def points(dtype: Any) -> np.ndarray[Any, Any]:
     found = [0j]
     for centre in CENTRES:
         for size in [*(10**near).tolist(), 10.0 ** -(span // 2), 10.0**-span]:
-            angle = np.exp(2j * np.pi * rng.random(3))
-            found += (centre + size * angle).tolist()
+            found.append(complex(centre + size * np.exp(2j * np.pi * rng.random())))
             found += [centre + size, centre - size, centre + 1j * size, centre - 1j * size]
     for power in np.linspace(-span, span, 41):
-        found += (10.0**power * np.exp(2j * np.pi * rng.random(3))).tolist()
+        found.append(complex(10.0**power * np.exp(2j * np.pi * rng.random())))
         found += [complex(10.0**power, 10.0**-power), complex(-(10.0**-power), 10.0**power)]
     return np.array(found).astype(dtype)
 

@@ -11,7 +11,8 @@ import pytest
 import bringup as bu
 from bringup.errors import OpTypeError
 
-STACKS = ((), (2,), (2, 1))
+#: Stacks of matrices, and sizes below and above those that are written out.
+STACKED = (((), 1), ((2, 1), 1), ((2,), 3), ((), 8), ((2, 1), 8), ((2,), 20))
 
 
 def drawn(shape: tuple[int, ...], seed: int = 0) -> Any:
@@ -29,8 +30,7 @@ def close(actual: Any, wanted: Any, bound: float = 1e-12) -> None:
     assert np.abs(actual - wanted).max(initial=0) <= bound * (1 + np.abs(wanted).max(initial=0))
 
 
-@pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("n", [1, 3, 8, 20])
+@pytest.mark.parametrize(("stack", "n"), STACKED)
 def test_factors(stack: tuple[int, ...], n: int) -> None:
     a = definite((*stack, n, n), n)
     factor = bu.linalg.cholesky(bu.asarray(a))
@@ -49,15 +49,21 @@ def test_factors(stack: tuple[int, ...], n: int) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 7, 30])
 def test_equations_inverses_and_determinants(n: int) -> None:
-    a, b = drawn((3, n, n), n), drawn((3, n, 4), 1)
-    close(bu.linalg.solve(bu.asarray(a), bu.asarray(b)), np.linalg.solve(a, b), 1e-9)
-    v = drawn((n,), 2)
+    a, b, v = drawn((3, n, n), n), drawn((3, n, 4), 1), drawn((n,), 2)
+
+    @bu.jit
+    def program(a: Any, b: Any, v: Any) -> Any:
+        solved = bu.linalg.solve(a, b), bu.linalg.solve(a, v), bu.linalg.solve(a[0], b)
+        return solved, bu.linalg.inv(a), bu.linalg.det(a), bu.linalg.slogdet(a)
+
+    solved, inverse, determinant, parts = program(*map(bu.asarray, (a, b, v)))
+    close(solved[0], np.linalg.solve(a, b), 1e-9)
     wanted = np.linalg.solve(a, np.broadcast_to(v[:, None], (3, n, 1)))[..., 0]
-    close(bu.linalg.solve(bu.asarray(a), bu.asarray(v)), wanted, 1e-9)
-    close(bu.linalg.solve(bu.asarray(a[0]), bu.asarray(b)), np.linalg.solve(a[:1], b), 1e-9)
-    close(bu.linalg.inv(bu.asarray(a)), np.linalg.inv(a), 1e-9)
-    close(bu.linalg.det(bu.asarray(a)), np.linalg.det(a), 1e-10)
-    for one, other in zip(bu.linalg.slogdet(bu.asarray(a)), np.linalg.slogdet(a), strict=True):
+    close(solved[1], wanted, 1e-9)
+    close(solved[2], np.linalg.solve(a[:1], b), 1e-9)
+    close(inverse, np.linalg.inv(a), 1e-9)
+    close(determinant, np.linalg.det(a), 1e-10)
+    for one, other in zip(parts, np.linalg.slogdet(a), strict=True):
         close(one, other, 1e-10)
 
 
@@ -104,6 +110,7 @@ def test_triangular_systems() -> None:
 
 @pytest.mark.parametrize("n", [1, 4, 9])
 def test_eigenvalues_and_singular_values(n: int) -> None:
+    """Of each form of a matrix, with all singular vectors at one size and few at the next."""
     a = drawn((3, n, n), n)
     a = a + np.swapaxes(a, -1, -2)
     values, vectors = bu.linalg.eigh(bu.asarray(a))
@@ -111,15 +118,15 @@ def test_eigenvalues_and_singular_values(n: int) -> None:
     close(bu.linalg.eigvalsh(bu.asarray(a)), np.linalg.eigvalsh(a))
     v = np.asarray(vectors)
     close(a @ v, v * np.asarray(values)[..., None, :])
-    for shape in ((n + 3, n), (n, n + 2), (2, n, n)):
+    forms = {(n + 3, n): n != 4, (n, n + 2): n == 4, (2, n, n): n != 4}
+    for shape, full in forms.items():
         x = drawn(shape, n)
         close(bu.linalg.svdvals(bu.asarray(x)), np.linalg.svdvals(x))
-        for full in (True, False):
-            u, s, vh = map(np.asarray, bu.linalg.svd(bu.asarray(x), full_matrices=full))
-            other = np.linalg.svd(x, full_matrices=full)
-            assert [v.shape for v in (u, s, vh)] == [v.shape for v in other]
-            k = s.shape[-1]
-            close((u[..., :k] * s[..., None, :]) @ vh[..., :k, :], x)
+        u, s, vh = map(np.asarray, bu.linalg.svd(bu.asarray(x), full_matrices=full))
+        other = np.linalg.svd(x, full_matrices=full)
+        assert [v.shape for v in (u, s, vh)] == [v.shape for v in other]
+        k = s.shape[-1]
+        close((u[..., :k] * s[..., None, :]) @ vh[..., :k, :], x)
         close(bu.linalg.pinv(bu.asarray(x)), np.linalg.pinv(x), 1e-9)
 
 
@@ -135,9 +142,13 @@ def test_ranks() -> None:
 @pytest.mark.parametrize("ord", ["fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf])
 def test_matrix_norms(ord: Any) -> None:
     x = drawn((2, 4, 3))
-    for keepdims in (False, True):
-        wanted = np.linalg.matrix_norm(x, ord=ord, keepdims=keepdims)
-        close(bu.linalg.matrix_norm(bu.asarray(x), ord=ord, keepdims=keepdims), wanted)
+
+    @bu.jit
+    def norms(x: Any) -> Any:
+        return [bu.linalg.matrix_norm(x, ord=ord, keepdims=kept) for kept in (False, True)]
+
+    for kept, found in zip((False, True), norms(bu.asarray(x)), strict=True):
+        close(found, np.linalg.matrix_norm(x, ord=ord, keepdims=kept))
 
 
 @pytest.mark.parametrize("ord", [0, 1, 2, 3, 0.5, -1, math.inf, -math.inf])
@@ -198,22 +209,6 @@ GRADIENTS = {
 }
 
 
-@pytest.mark.parametrize("name", GRADIENTS)
-def test_gradients(name: str) -> None:
-    function = GRADIENTS[name]
-    x, direction = drawn((4, 4), 5) + 2 * np.eye(4), drawn((4, 4), 6)
-    weights = bu.asarray(drawn(function(bu.asarray(x)).shape, 7))
-
-    def loss(x: Any) -> Any:
-        return bu.sum(function(x) * weights)
-
-    found = np.asarray(bu.jit(bu.grad(loss))(bu.asarray(x)))
-    step = 1e-5
-    ends = [float(loss(bu.asarray(x + sign * step * direction))) for sign in (1, -1)]
-    wanted = (ends[0] - ends[1]) / (2 * step)
-    assert abs((found * direction).sum() - wanted) <= 1e-6 * (1 + np.abs(found).sum())
-
-
 @pytest.mark.parametrize(
     ("name", "compiled", "dtype"),
     [
@@ -222,32 +217,43 @@ def test_gradients(name: str) -> None:
         ("svd", True, "float32"),
     ],
 )
-def test_forward_mode_and_second_derivatives(name: str, compiled: bool, dtype: str) -> None:
-    """The jvp, the jvp of the gradient and the product with the Hessian, against differences of
-    the function and of its gradient in f64.
+def test_derivatives(name: str, compiled: bool, dtype: str) -> None:
+    """The jvp, the gradient, its jvp and the product with the Hessian, against differences of the
+    function and of its gradient in f64; sizes are even and odd in turn.
     """
     function, eps, step = GRADIENTS[name], float(np.finfo(dtype).eps), 1e-5
-    x, direction = drawn((3, 3), 5) + 2 * np.eye(3), drawn((3, 3), 6)
+    n = 3 + list(GRADIENTS).index(name) % 2
+    x, direction = drawn((n, n), 5) + 2 * np.eye(n), drawn((n, n), 6)
     weights = drawn(function(bu.asarray(x)).shape, 7)
 
     def loss(x: Any) -> Any:
         return bu.sum(function(x) * bu.asarray(weights, dtype=x.dtype))
 
-    def difference(f: Any) -> Any:
-        ends = [np.asarray(f(bu.asarray(x + sign * step * direction))) for sign in (1, -1)]
-        return (ends[0] - ends[1]) / (2 * step)
+    def derivatives(x: Any, t: Any) -> Any:
+        return (
+            bu.jvp(function, (x,), (t,))[1],
+            *bu.jvp(bu.grad(loss), (x,), (t,)),
+            bu.hessian(loss)(x),
+        )
 
-    slope, curve = difference(function), difference(bu.grad(loss))
-    maybe = bu.jit if compiled else lambda f: f
-    at, along = bu.asarray(x, dtype=dtype), bu.asarray(direction, dtype=dtype)
+    both = bu.jit(lambda x: (function(x), bu.grad(loss)(x)))
+    before, after = (
+        [np.asarray(part) for part in both(bu.asarray(x + sign * step * direction))]
+        for sign in (-1, 1)
+    )
+    slope, curve = ((b - a) / (2 * step) for a, b in zip(before, after, strict=True))
+    run = bu.jit(derivatives) if compiled else derivatives
+    pushed, gradient, twice, hessian = map(
+        np.asarray, run(bu.asarray(x, dtype=dtype), bu.asarray(direction, dtype=dtype))
+    )
     # Differences err by about 1e-9; rounding by a few hundred roundoffs of these matrices.
     bound = 1e-7 + 500 * eps
-    pushed = maybe(lambda x, t: bu.jvp(function, (x,), (t,))[1])(at, along)
     close(pushed, slope, bound)
-    twice = maybe(lambda x, t: bu.jvp(bu.grad(loss), (x,), (t,))[1])(at, along)
+    along = (slope * weights).sum()
+    assert abs((gradient * direction).sum() - along) <= bound * (1 + np.abs(gradient).sum())
     close(twice, curve, bound)
-    square = np.asarray(maybe(bu.hessian(loss))(at)).reshape(9, 9)
-    close((square @ direction.reshape(9)).reshape(3, 3), curve, bound)
+    square = hessian.reshape(n * n, n * n)
+    close((square @ direction.reshape(n * n)).reshape(n, n), curve, bound)
 
 
 def test_second_derivatives_where_cotangents_are_zero() -> None:

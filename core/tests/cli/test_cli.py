@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -16,6 +17,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from bringup.backend.discovery import BackendStatus, Candidate, candidates, select
+from bringup.backend.probing import probe_elsewhere
 from bringup.cli.app import app, run
 from bringup.cli.output import table
 from bringup.config import VARIABLES
@@ -23,6 +26,26 @@ from bringup.config import VARIABLES
 Install = Callable[..., Path]
 
 KEYS = ["name", "backend", "distribution", "version", "state", "reason"]
+
+
+INSTALLED = frozenset(candidate.name for candidate in candidates())
+
+
+@functools.cache
+def probed(name: str) -> BackendStatus:
+    """The state of a backend that is there before any test."""
+    return probe_elsewhere(select(name, candidates()))
+
+
+@pytest.fixture(autouse=True)
+def _installed_backends_are_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each probe is a process; those of backends that tests bring are made each time."""
+
+    def probe(candidate: Candidate) -> BackendStatus:
+        known = candidate.name in INSTALLED
+        return probed(candidate.name) if known else probe_elsewhere(candidate)
+
+    monkeypatch.setattr("bringup.backend.registry.probe_elsewhere", probe)
 
 
 def bringup(*arguments: str) -> Result:
@@ -125,25 +148,17 @@ def test_doctor_finds_a_wrong_variable(monkeypatch: pytest.MonkeyPatch, install:
     ],
 )
 def test_paths_that_cannot_be_written_are_found_by_doctor_and_said_when_needed(
-    name: str, value: str, fix: str, tmp_path: Path
+    name: str, value: str, fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    env = {**os.environ, name: value}
-    doctor = subprocess.run(
-        [sys.executable, "-c", "from bringup.cli.app import run; run()", "doctor"],
-        cwd=tmp_path,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert doctor.returncode == 1, doctor.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(name, value)
+    doctor = bringup("doctor")
+    assert doctor.exit_code == 1, doctor.stderr
     assert f"set {name} {fix}" in doctor.stdout
     code = "import bringup as bu; print('imported'); (bu.ones(2) + 1).tolist()"
     used = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=env,
         capture_output=True,
         text=True,
         check=False,

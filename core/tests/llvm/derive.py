@@ -76,15 +76,17 @@ def _remez(grid: list[Real], fs: list[Real], ws: list[Real], n: int) -> list[Rea
     """The ``n`` coefficients of the minimax polynomial over the grid."""
     picked = [round((len(grid) - 1) * (1 - np.cos(np.pi * k / n)) / 2) for k in range(n + 1)]
     best: tuple[Real, list[Real]] = (mp.inf, [])
+    seen = set()
     for _ in range(30):
+        seen.add(tuple(picked))
         c = _solve([grid[k] for k in picked], [fs[k] for k in picked], [ws[k] for k in picked])
         errors = [(f - _horner(c, x)) * w for x, f, w in zip(grid, fs, ws, strict=True)]
         worst = max(abs(e) for e in errors)
         if worst < best[0]:
             best = (worst, c)
         following = _extremes(errors, n + 1)
-        if len(following) < n + 1 or following == picked:
-            break
+        if len(following) < n + 1 or tuple(following) in seen:
+            break  # what follows would be what was
         picked = following
     return best[1]
 

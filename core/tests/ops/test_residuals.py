@@ -60,6 +60,18 @@ def sites(row: OpDef) -> Sites:
                 yield (shape,), dict(zip(flags, chosen, strict=True))
 
 
+def sites_of(row: OpDef, dtype: DType) -> Iterator[tuple[int, Shapes, dict[str, Any]]]:
+    """Every site for f32, and for f64 except where that is slow; one in three for other dtypes.
+
+    Flags come in twos and fours, so each dtype sees every choice of them.
+    """
+    every = dtype is f32 or (dtype is f64 and row.name != "svd")
+    turn = FLOATS.index(dtype) % 3
+    for seed, (shapes, attrs) in enumerate(sites(row)):
+        if every or seed % 3 == turn:
+            yield seed, shapes, attrs
+
+
 def drawn(row: OpDef, shapes: Shapes, dtype: DType, seed: int) -> list[Array]:
     rng = np.random.default_rng(seed)
     arrays = []
@@ -106,7 +118,7 @@ def assert_good(graph: Graph, arrays: Sequence[Array], results: Sequence[Array],
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_the_reference_and_its_decomposition_are_good(residual_row: OpDef, dtype: DType) -> None:
-    for seed, (shapes, attrs) in enumerate(sites(residual_row)):
+    for seed, shapes, attrs in sites_of(residual_row, dtype):
         arrays = drawn(residual_row, shapes, dtype, seed)
         graph = instruction(residual_row, arrays, attrs, dtype)
         assert_good(graph, arrays, evaluate(graph, arrays), dtype)
@@ -148,8 +160,8 @@ def test_decompositions_do_not_grow_with_the_size(residual_row: OpDef) -> None:
 def test_a_wrong_element_is_seen(name: str) -> None:
     row = lookup(name)
     seen = 0
-    for seed, (shapes, attrs) in enumerate(sites(row)):
-        for dtype in (f32, f64):
+    for dtype in (f32, f64):
+        for seed, shapes, attrs in sites_of(row, dtype):
             arrays = drawn(row, shapes, dtype, seed)
             graph = instruction(row, arrays, attrs, dtype)
             results = [r.copy() for r in evaluate(graph, arrays)]
@@ -222,7 +234,7 @@ def test_the_gradient_is_the_slope(residual_row: OpDef) -> None:
 
 @pytest.mark.parametrize("dtype", [f16, bf16, f32], ids=str)
 def test_cotangents_have_the_operands_types(residual_row: OpDef, dtype: DType) -> None:
-    for shapes, attrs in sites(residual_row):
+    for _, shapes, attrs in sites_of(residual_row, dtype):
         if has_gradient(residual_row, shapes, attrs):
             arrays = [np.ones(shape) for shape in shapes]
             graph = instruction(residual_row, arrays, attrs, dtype)
@@ -276,7 +288,7 @@ def test_wrong_operands(name: str, types: tuple[str, ...], attrs: Any, said: str
 
 
 def test_one_step_gives_what_is_inferred(residual_row: OpDef) -> None:
-    for shapes, attrs in sites(residual_row):
-        for dtype in FLOATS:
+    for dtype in FLOATS:
+        for _, shapes, attrs in sites_of(residual_row, dtype):
             arrays = [np.ones(shape) for shape in shapes]
             expand(instruction(residual_row, arrays, attrs, dtype).instrs[0])
