@@ -22,6 +22,17 @@ os.environ.setdefault("BRINGUP_TRACEBACK", "full")
 # conformance and `.ci/setups` run what users get.
 os.environ.setdefault("BRINGUP_OPT", "0")
 
+# There is a process for each core already: threads of numpy's products would wait for each other,
+# and its library waits by computing.
+for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+# Tests start hundreds of interpreters.  Where none may write bytecode beside the sources, they share
+# a folder for it: compiling every module anew would be half of their time.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    bytecode = Path(__file__).parent / ".pytest_cache" / "bytecode"
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(bytecode))
+
 # Two runs of one commit must generate the same cases; deadlines measure the machine, not the code.
 settings.register_profile(
     "bringup",
