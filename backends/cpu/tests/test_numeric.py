@@ -91,7 +91,11 @@ def test_long_reductions_of_few_points(kit: Any, shape: Dims) -> None:
 def test_reductions_of_nothing_give_the_identity(kit: Any, dtype: DType) -> None:
     kinds = _KINDS.get(dtype.kind, ("add", "mul", "max", "min", "and", "or"))
     x, y = np.zeros((0, 3), dtype.numpy), np.zeros((2, 0), dtype.numpy)
-    kit.exact(lambda x, y: [reduce(k, d)(v) for k in kinds for v, d in ((x, 0), (y, 1), (x, 1))], x, y)
+
+    def build(x: Any, y: Any) -> list[Any]:
+        return [reduce(k, dim)(v) for k in kinds for v, dim in ((x, 0), (y, 1), (x, 1))]
+
+    kit.exact(build, x, y)
 
 
 # Extremes
