@@ -27,6 +27,11 @@ os.environ.setdefault("BRINGUP_TRACEBACK", "full")
 # conformance and `.ci/setups` run what users get.
 os.environ.setdefault("BRINGUP_OPT", "0")
 
+# There is a process for each core already: threads of numpy's products would wait for each other,
+# and its library waits by computing.
+for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
 # Two runs of one commit must generate the same cases; deadlines measure the machine, not the code.
 settings.register_profile(
     "bringup",

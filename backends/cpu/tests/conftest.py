@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,3 +88,37 @@ DTYPE_OF = {d.numpy: d for d in ALL}
 @pytest.fixture
 def kit() -> Kit:
     return Kit()
+
+
+_FORKS = """
+import os, sys
+import numpy
+import bringup
+import bringup_cpu.device
+for environment in {environments}:
+    sys.stdout.flush()
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0, environment
+        print(chr(0))
+    else:
+        os.environ.update(environment)
+        exec({code}, {{"__name__": "__main__"}})
+        sys.stdout.flush()
+        os._exit(0)
+"""
+
+
+@pytest.fixture
+def forks(
+    python: Callable[..., subprocess.CompletedProcess[str]],
+) -> Callable[[str, Sequence[Mapping[str, str]]], list[str]]:
+    """What code prints in each of several environments.
+
+    Each runs in a fork of one interpreter, which has imported the backend and used nothing of it.
+    """
+
+    def run(code: str, environments: Sequence[Mapping[str, str]]) -> list[str]:
+        program = _FORKS.format(code=repr(code), environments=repr(list(environments)))
+        return python(program).stdout.split("\0\n")[:-1]
+
+    return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 import subprocess
 from collections.abc import Callable
@@ -36,6 +37,21 @@ def shared_cache(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache that the others start from as copies."""
+    return tmp_path_factory.mktemp("first")
+
+
+@pytest.fixture
+def count(python: Python, first: Path, tmp_path: Path) -> int:
+    """How many objects another process has left in the cache."""
+    if not objects(first):
+        python(_COUNT, XDG_CACHE_HOME=str(first))
+    shutil.copytree(first, tmp_path, dirs_exist_ok=True)
+    return len(objects(tmp_path))
+
+
 def objects(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "bringup" / "objects").rglob("*.o"))
 
@@ -53,8 +69,8 @@ def test_a_second_process_compiles_nothing(python: Python, tmp_path: Path) -> No
     assert content(tmp_path) == left
 
 
+@pytest.mark.usefixtures("count")
 def test_other_code_is_compiled(python: Python) -> None:
-    python(_COUNT)
     assert int(python(_COUNT.replace("* 2", "* 3").replace("999_000", "1_498_500")).stdout) == 1
 
 
@@ -67,36 +83,37 @@ def test_other_settings_are_other_objects(python: Python) -> None:
     assert int(python(code, BRINGUP_THREADS="3").stdout) == 0
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda data: b"",
-        lambda data: data[:-1] + bytes([data[-1] ^ 1]),
-        lambda data: b"\x7fELF" + data,
-    ],
-    ids=["empty", "a bit", "shifted"],
-)
 def test_damaged_objects_are_ignored_and_written_again(
-    python: Python, tmp_path: Path, damage: Callable[[bytes], bytes]
+    python: Python, tmp_path: Path, count: int
 ) -> None:
-    count = int(python(_COUNT).stdout)
     good = content(tmp_path)
-    for path, data in good.items():
-        path.write_bytes(damage(data))
+    for path in good:
+        path.write_bytes(b"")
     assert int(python(_COUNT).stdout) == count
-    assert content(tmp_path).keys() == good.keys()
+    assert content(tmp_path) == good
+    for path, data in good.items():
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert int(python(_COUNT).stdout) == count
+    assert content(tmp_path) == good
+    for path, data in good.items():
+        path.write_bytes(b"\x7fELF" + data)
+    assert int(python(_COUNT).stdout) == count
+    assert content(tmp_path) == good
     assert int(python(_COUNT).stdout) == 0
 
 
-def test_one_damaged_object_costs_one_compilation(python: Python, tmp_path: Path) -> None:
-    python(_COUNT)
-    for path in objects(tmp_path):
-        path.write_bytes(b"no object")
-        assert int(python(_COUNT).stdout) == 1
+def test_each_damaged_object_costs_one_compilation(
+    python: Python, tmp_path: Path, count: int
+) -> None:
+    for part in (objects(tmp_path)[::2], objects(tmp_path)[1::2]):
+        for path in part:
+            path.write_bytes(b"no object")
+        assert 0 < int(python(_COUNT).stdout) == len(part) < count
 
 
-def test_an_object_under_the_name_of_another_is_ignored(python: Python, tmp_path: Path) -> None:
-    count = int(python(_COUNT).stdout)
+def test_an_object_under_the_name_of_another_is_ignored(
+    python: Python, tmp_path: Path, count: int
+) -> None:
     good = content(tmp_path)
     names = list(good)
     for path, other in zip(names, names[1:] + names[:1], strict=True):
@@ -105,8 +122,7 @@ def test_an_object_under_the_name_of_another_is_ignored(python: Python, tmp_path
     assert content(tmp_path) == good
 
 
-def test_a_folder_in_the_place_of_an_object(python: Python, tmp_path: Path) -> None:
-    count = int(python(_COUNT).stdout)
+def test_a_folder_in_the_place_of_an_object(python: Python, tmp_path: Path, count: int) -> None:
     for path in objects(tmp_path):
         path.unlink()
         path.mkdir()
@@ -129,8 +145,8 @@ def test_a_cache_that_cannot_be_written(python: Python, tmp_path: Path, what: st
     assert not done.stderr
 
 
+@pytest.mark.usefixtures("count")
 def test_a_cache_that_can_only_be_read_is_read(python: Python, tmp_path: Path) -> None:
-    python(_COUNT)
     folders = [p for p in (tmp_path / "bringup").rglob("*") if p.is_dir()]
     for folder in folders:
         folder.chmod(0o500)
@@ -177,8 +193,8 @@ if child:
     assert objects(tmp_path) == left
 
 
-def test_only_the_user_may_change_the_cache(python: Python, tmp_path: Path) -> None:
-    python(_COUNT)
+def test_only_the_user_may_change_the_cache(tmp_path: Path, count: int) -> None:
+    assert count
     for path in objects(tmp_path):
         assert path.stat().st_mode & 0o077 == 0
         assert path.parent.stat().st_mode & 0o022 == 0
@@ -190,7 +206,7 @@ def test_the_size_is_bounded(python: Python, tmp_path: Path) -> None:
     code = """
 engine().objects.limit = 256
 for k in range(150):
-    assert bu.jit(lambda x: bu.exp(x) * k)(x)[0] == k
+    assert bu.jit(lambda x: x + k)(x)[0] == k
 """
     python(_USE + code)
     made = [path for path in objects(tmp_path) if path not in before]

@@ -30,10 +30,15 @@ def wanted(x: Any, w: Any, places: dict[str, Any], pad: int, stride: int) -> Any
     return row.reference(*wide, **attrs, **dilations, **places, **types)
 
 
-@pytest.mark.parametrize("made", [1, 5, 13, 16, 31, 64])
-@pytest.mark.parametrize("size", [3, 9, 18, 33, 56])
-@pytest.mark.parametrize(("pad", "stride"), [(0, 1), (1, 1), (1, 2)])
+MADE, SIZES, WINDOWS = (1, 5, 13, 16, 31, 64), (3, 9, 18, 33, 56), ((0, 1), (1, 1), (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("made", "size", "pad", "stride"),
+    [(m, n, *WINDOWS[(i + j) % 3]) for i, m in enumerate(MADE) for j, n in enumerate(SIZES)],
+)
 def test_both_layouts(made: int, size: int, pad: int, stride: int) -> None:
+    """Any two of channels, size and window meet."""
     x, w, bias = numbers(2, 3, 5, size), numbers(made, 3, 3, 3, seed=1), numbers(made, seed=2)
     expected = np.maximum(wanted(x, w, PLAIN, pad, stride) + bias[:, None, None], 0)
 

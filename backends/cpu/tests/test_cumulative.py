@@ -36,20 +36,30 @@ def values(kit: Any, kind: str, dtype: DType, shape: tuple[int, ...]) -> Any:
 @pytest.mark.parametrize("dtype", NUMERIC, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_whole_numbers_are_exact_in_every_dtype(kit: Any, kind: str, dtype: DType) -> None:
-    for shape, dim in (((37,), 0), ((3, 40), 1), ((21, 18), 0), ((2, 5, 70), 1), ((0, 3), 0)):
-        x = values(kit, kind, dtype, shape)
-        reverse, exclusive = WAYS[len(shape) % 4]
-        kit.equal(running(kind, dim, reverse, exclusive), x)
-        kit.equal(running(kind, dim, not reverse, not exclusive), x)
+    shapes = (((37,), 0), ((3, 40), 1), ((21, 18), 0), ((2, 5, 70), 1), ((0, 3), 0))
+
+    def build(*arrays: Any) -> list[Any]:
+        made = []
+        for x, (shape, dim) in zip(arrays, shapes, strict=True):
+            reverse, exclusive = WAYS[len(shape) % 4]
+            made.append(running(kind, dim, reverse, exclusive)(x))
+            made.append(running(kind, dim, not reverse, not exclusive)(x))
+        return made
+
+    kit.equal(build, *(values(kit, kind, dtype, shape) for shape, _ in shapes))
 
 
 @pytest.mark.parametrize(("reverse", "exclusive"), WAYS)
 @pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 31, 32, 33, 64, 100])
 def test_every_length_round_a_vector(kit: Any, size: int, reverse: bool, exclusive: bool) -> None:
-    for kind in KINDS:
-        kit.equal(running(kind, 0, reverse, exclusive), values(kit, kind, f32, (size,)))
-        kit.equal(running(kind, 1, reverse, exclusive), values(kit, kind, i8, (3, size)))
-        kit.equal(running(kind, 0, reverse, exclusive), values(kit, kind, f64, (4, size)))
+    forms = ((f32, (size,), 0), (i8, (3, size), 1), (f64, (4, size), 0))
+    each = [(kind, *form) for kind in KINDS for form in forms]
+
+    def build(*arrays: Any) -> list[Any]:
+        pairs = zip(each, arrays, strict=True)
+        return [running(kind, dim, reverse, exclusive)(x) for (kind, _, _, dim), x in pairs]
+
+    kit.equal(build, *(values(kit, kind, dtype, shape) for kind, dtype, shape, _ in each))
 
 
 @pytest.mark.parametrize(("reverse", "exclusive"), WAYS)
@@ -73,10 +83,16 @@ def test_half_floats_accumulate_in_f32(kit: Any) -> None:
 
 def test_special_values_on_the_way(kit: Any) -> None:
     x = np.array([1, -0.0, np.inf, 2, np.nan, -np.inf, 0] * 9, np.float32)
-    for kind, (reverse, exclusive) in itertools.product(KINDS, WAYS):
-        for dim, shape in ((0, (63,)), (0, (9, 7)), (1, (7, 9))):
-            kit.equal(running(kind, dim, reverse, exclusive), x.reshape(shape))
-            kit.equal(running(kind, dim, reverse, exclusive), x.astype(f16.numpy).reshape(shape))
+    arrays = [x.astype(t.numpy).reshape(s) for s in ((63,), (9, 7), (7, 9)) for t in (f32, f16)]
+    for kind in KINDS:
+        kit.equal(
+            lambda *given, k=kind: [
+                running(k, dim, *way)(y)
+                for y, dim in zip(given, (0, 0, 0, 0, 1, 1), strict=True)
+                for way in WAYS
+            ],
+            *arrays,
+        )
 
 
 def test_a_long_line_is_many_units() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from bringup_cpu.emit_pool import MAX_THREADS
 from bringup_cpu.pool import pool
 
 Python = Callable[..., "subprocess.CompletedProcess[str]"]
+Forks = Callable[[str, Sequence[Mapping[str, str]]], list[str]]
 
 #: Long kernels that every thread takes part in, and what they must give.
 _USE = """
@@ -32,22 +33,27 @@ def use():
 """
 
 
-def size(python: Python, before: str = "", **environment: str) -> int:
-    code = f"import os\n{before}\nfrom bringup_cpu.pool import pool\nprint(pool().threads)"
-    return int(python(code, **environment).stdout)
+_SIZE = """
+import os
+if "ALONE" in os.environ:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+from bringup_cpu.pool import pool
+print(pool().threads)
+"""
 
 
-def test_the_variable_gives_the_size(python: Python) -> None:
-    assert [size(python, BRINGUP_THREADS=str(n)) for n in (1, 3, 7)] == [1, 3, 7]
-    assert size(python, BRINGUP_THREADS="100000") == MAX_THREADS
+def test_the_variable_gives_the_size(forks: Forks) -> None:
+    given = ("1", "3", "7", "100000")
+    sizes = forks(_SIZE, [{"BRINGUP_THREADS": text} for text in given])
+    assert list(map(int, sizes)) == [1, 3, 7, MAX_THREADS]
 
 
-def test_the_cpu_set_gives_the_size(python: Python) -> None:
-    allowed = len(os.sched_getaffinity(0))
-    one = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
-    assert size(python, one) == 1
-    assert size(python) <= allowed
-    assert size(python, one, BRINGUP_THREADS="2") == 2
+def test_the_cpu_set_gives_the_size(forks: Forks) -> None:
+    alone = {"ALONE": "1"}
+    sizes = forks(_SIZE, [alone, {}, {**alone, "BRINGUP_THREADS": "2"}])
+    one, all_, two = map(int, sizes)
+    assert (one, two) == (1, 2)
+    assert all_ <= len(os.sched_getaffinity(0))
 
 
 def test_the_cpu_set_and_the_quota_bound_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +135,7 @@ def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert host.threads(1) == 1
 
 
-def test_results_do_not_depend_on_the_size(python: Python) -> None:
+def test_results_do_not_depend_on_the_size(forks: Forks) -> None:
     code = """
 import hashlib
 import numpy as np
@@ -155,7 +161,7 @@ for fn, args in cases:
     for y in out if isinstance(out, tuple) else (out,):
         print(hashlib.sha256(np.asarray(y).tobytes()).hexdigest())
 """
-    texts = [python(code, BRINGUP_THREADS=str(n)).stdout for n in (1, 2, 3, 5)]
+    texts = forks(code, [{"BRINGUP_THREADS": str(n)} for n in (1, 2, 3, 5)])
     assert len(texts[0].split()) == 11
     assert texts[1:] == texts[:1] * 3
 

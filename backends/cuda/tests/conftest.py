@@ -48,16 +48,20 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def assemble(tmp_path_factory: pytest.TempPathFactory) -> Assemble:
-    """``assemble(ptx, architecture)`` fails the test if NVIDIA's assembler refuses the text."""
-    ptxas = find_ptxas()
+    """``assemble(ptx, architecture)`` fails the test if NVIDIA's assembler refuses the text.
+
+    It skips the test if there is no assembler, so it stands last in one.
+    """
+    ptxas, lacks = find_ptxas(), ""
     if ptxas is None:
-        pytest.skip(f"no ptxas on the path, and none of the wheels {', '.join(WHEELS)}")
-    release = release_of(ptxas)
-    if release < OLDEST:
-        pytest.skip(f"{ptxas} is of CUDA {release}, PTX 8.7 needs {OLDEST}")
+        lacks = f"no ptxas on the path, and none of the wheels {', '.join(WHEELS)}"
+    elif (release := release_of(ptxas)) < OLDEST:
+        lacks = f"{ptxas} is of CUDA {release}, PTX 8.7 needs {OLDEST}"
     folder = tmp_path_factory.mktemp("ptx")
 
     def run(text: str, architecture: str) -> None:
+        if lacks:
+            pytest.skip(lacks)
         source = folder / f"program.{architecture}.ptx"
         source.write_text(text)
         done = subprocess.run(

@@ -8,7 +8,7 @@ import ctypes
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -27,6 +27,12 @@ Array = np.ndarray[Any, Any]
 @cache
 def gpu() -> Gpu:
     return Gpu()
+
+
+@lru_cache(maxsize=8)
+def _loaded(text: str) -> Loaded:
+    """Tests run one program with several inputs, or with the threads in several orders."""
+    return load(text)
 
 
 def translated(
@@ -76,7 +82,7 @@ def run_program(
 ) -> list[Array]:
     """The outputs of a program without control flow."""
     gpu().seed = seed
-    module = load(made.text)
+    module = _loaded(made.text)
     memory = _Memory(program, made, inputs)
     try:
         for command in made.commands:

@@ -51,9 +51,10 @@ def check(
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("causal", [False, True], ids=("all", "causal"))
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_every_dtype(dtype: DType, causal: bool, architecture: str) -> None:
+def test_every_dtype(dtype: DType, architecture: str) -> None:
+    """Causal or not, in turn over dtypes and architectures."""
+    causal = bool((FLOATS.index(dtype) + ARCHITECTURES.index(architecture)) & 1)
     shapes = (2, 70, 24), (2, 90, 24), (2, 90, 40)
     check(dtype, *shapes, causal=causal, architecture=architecture)
 

@@ -100,31 +100,17 @@ def every_form(row: OpDef) -> tuple[Fn, list[TensorType]]:
     return fn, [t for own in types for t in own]
 
 
-@cache
-def lowered_row(name: str, architecture: str) -> Compiled:
-    fn, types = every_form(lookup(name))
-    return lower(fn, *types, architecture=architecture)
-
-
-@pytest.mark.parametrize("row", [row.name for row in ROWS])
-def test_every_elementwise_op(row: str) -> None:
-    check_text(lowered_row(row, "sm_90"))
-
-
-@pytest.mark.parametrize(("row", "architecture"), assembled(row.name for row in ROWS))
-def test_the_assembler_takes_every_elementwise_op(
-    row: str, architecture: str, assemble: Assemble
-) -> None:
-    assemble(lowered_row(row, architecture).asm, architecture)
-
-
-def test_every_dtype_of_every_row_is_lowered() -> None:
-    """Nothing of a row is left whole, and nothing is lost on the way."""
-    for row in ROWS:
-        fn, types = every_form(row)
-        outputs = len(bu.trace(fn, *types).outputs)
-        assert outputs >= len(row.dtypes)
-        assert len(lowered_row(row.name, "sm_90").program.outputs) == outputs
+@pytest.mark.parametrize(("name", "architecture"), assembled(row.name for row in ROWS))
+def test_every_elementwise_op(name: str, architecture: str, assemble: Assemble) -> None:
+    """Nothing of a row is left whole, nothing is lost on the way, and the assembler takes it."""
+    row = lookup(name)
+    fn, types = every_form(row)
+    made = lower(fn, *types, architecture=architecture)
+    check_text(made, architecture)
+    outputs = len(bu.trace(fn, *types).outputs)
+    assert outputs >= len(row.dtypes)
+    assert len(made.program.outputs) == outputs
+    assemble(made.asm, architecture)
 
 
 # -- every form of kernel --------------------------------------------------------------------------
@@ -223,26 +209,18 @@ def lowered_program(name: str, architecture: str) -> Compiled:
     return lower(fn, *types, architecture=architecture)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_every_form_of_kernel(name: str) -> None:
-    check_text(lowered_program(name, "sm_90"))
-
-
 @pytest.mark.parametrize(("name", "architecture"), assembled(PROGRAMS))
-def test_the_assembler_takes_every_form_of_kernel(
-    name: str, architecture: str, assemble: Assemble
-) -> None:
-    assemble(lowered_program(name, architecture).asm, architecture)
+def test_every_form_of_kernel(name: str, architecture: str, assemble: Assemble) -> None:
+    made = lowered_program(name, architecture)
+    check_text(made, architecture)
+    assemble(made.asm, architecture)
 
 
 @pytest.mark.parametrize("architecture", SHARED_KIB)
-def test_every_architecture(architecture: str) -> None:
-    check_text(lowered_program("softmax of f16", architecture), architecture)
-
-
-@pytest.mark.parametrize("architecture", SHARED_KIB)
-def test_the_assembler_takes_every_architecture(architecture: str, assemble: Assemble) -> None:
-    assemble(lowered_program("softmax of f16", architecture).asm, architecture)
+def test_every_architecture(architecture: str, assemble: Assemble) -> None:
+    made = lowered_program("softmax of f16", architecture)
+    check_text(made, architecture)
+    assemble(made.asm, architecture)
 
 
 # -- what the text says ----------------------------------------------------------------------------

@@ -188,6 +188,9 @@ class _Rewriter:
     # -- what stands outside functions -------------------------------------------------------------
 
     def _line(self, line: str) -> list[str]:
+        if self.now is not None and line.startswith("  "):
+            self.now.body += self._instruction(line)
+            return []
         if line[0] == "@":
             return self._global(line)
         if line.startswith("define "):
@@ -199,7 +202,7 @@ class _Rewriter:
             return [plain(line)]
         if line[0] == "}":
             return self._end()
-        self.now.body += self._instruction(line) if line.startswith("  ") else [line]
+        self.now.body.append(line)
         return []
 
     def _global(self, line: str) -> list[str]:
@@ -258,7 +261,7 @@ class _Rewriter:
             root = self.function.roots.get(made["from"])
             if root is not None:
                 self.function.roots[made["name"]] = root
-        if (found := _INEXACT.search(line)) is not None:
+        if (" frem " in line or "@llvm." in line) and (found := _INEXACT.search(line)):
             raise CompileError(f"GPUs have no exact {found[0].strip(' @.')}: {line.strip()}")
         if "addrspace(3)" in line:
             line = self._placed(line)
