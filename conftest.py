@@ -27,8 +27,8 @@ os.environ.setdefault("BRINGUP_OPT", "0")
 for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
-# Tests start hundreds of interpreters.  Where none may write bytecode beside the sources, they share
-# a folder for it: compiling every module anew would be half of their time.
+# Tests start hundreds of interpreters.  Where none may write bytecode beside the sources, they
+# share a folder for it: compiling every module anew would be half of their time.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     bytecode = Path(__file__).parent / ".pytest_cache" / "bytecode"
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(bytecode))
