@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from platformdirs import user_cache_dir
 from bringup import config
 from bringup.errors import CompileError
 from bringup.llvm.host.elf import symbols_of
-from bringup.llvm.host.machine import host_cpu, host_features, require_runnable
+from bringup.llvm.host.machine import LLVM, host_cpu, host_features, require_runnable
 from bringup.llvm.objects import ObjectCache
 from bringup.records import record
 from bringup.version import VERSION
@@ -115,15 +114,8 @@ class Engine:
         self._segment: _Segment | None = None
         self._dead: list[llvm.ExecutionEngine] = []
         self._loaded: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
-        self._lock = threading.RLock()
+        self._lock = LLVM
         self._warming: threading.Thread | None = None
-        # A child of fork must not inherit LLVM in the middle of something: every call of llvmlite
-        # takes a lock of its own, so even asking for the CPU's name stands under this one.
-        os.register_at_fork(
-            before=self._lock.acquire,
-            after_in_parent=self._lock.release,
-            after_in_child=self._lock.release,
-        )
 
     def warm_up(self) -> None:
         """Let LLVM set itself up on another thread, while the first program is still in Python.

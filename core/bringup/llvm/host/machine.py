@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 from functools import cache
 
@@ -14,6 +16,10 @@ from bringup import config
 from bringup.errors import UnsupportedError
 
 VARIABLE = "BRINGUP_CPU"
+#: Held by whoever is in LLVM, and while the process forks: every call of llvmlite takes a lock of
+#: its own, which a child would find locked for ever, be it only asked for the CPU's name.
+LLVM = threading.RLock()
+os.register_at_fork(before=LLVM.acquire, after_in_parent=LLVM.release, after_in_child=LLVM.release)
 #: The names of instruction sets that many CPUs share; LLVM has them on x86-64 alone.
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 # Instructions that no compiled arithmetic contains: of systems, keys, caches and transactions.
@@ -62,12 +68,15 @@ def host_cpu() -> str:
     Raises UnsupportedError if ``BRINGUP_CPU`` is a name that LLVM does not know here.
     """
     name = config.text(VARIABLE)
-    if name in ("", "native"):
-        return str(llvm.get_host_cpu_name())
-    if not (name in LEVELS and llvm.get_default_triple().startswith("x86_64")) and not _known(name):
-        levels = ", ".join(LEVELS) if llvm.get_default_triple().startswith("x86_64") else ""
+    with LLVM:
+        if name in ("", "native"):
+            return str(llvm.get_host_cpu_name())
+        triple = llvm.get_default_triple()
+    shared = triple.startswith("x86_64")
+    if not (name in LEVELS and shared) and not _known(name):
+        levels = ", ".join(LEVELS) if shared else ""
         raise UnsupportedError(
-            f"{VARIABLE}={name!r} is no CPU of {llvm.get_default_triple()} that LLVM knows",
+            f"{VARIABLE}={name!r} is no CPU of {triple} that LLVM knows",
             fix=f"set {VARIABLE} to native, {levels or 'or'} or LLVM's name of a CPU, or unset it",
         )
     return name  # pragma: no cover - only with BRINGUP_CPU set
@@ -77,7 +86,8 @@ def host_cpu() -> str:
 def host_features() -> str:
     """Instruction-set extensions besides those of `host_cpu`, in LLVM's form: ``+avx2,-sse4a``."""
     if config.text(VARIABLE) in ("", "native"):
-        return str(llvm.get_host_cpu_features().flatten())
+        with LLVM:
+            return str(llvm.get_host_cpu_features().flatten())
     return ""  # pragma: no cover - only with BRINGUP_CPU set
 
 
@@ -86,7 +96,8 @@ def require_runnable() -> None:
     """Raise UnsupportedError if ``BRINGUP_CPU`` names a CPU whose code cannot run here."""
     if config.text(VARIABLE) in ("", "native"):
         return
-    own = llvm.get_host_cpu_features()
+    with LLVM:
+        own = llvm.get_host_cpu_features()
     lacking = [name for name, present in own.items() if not present and name not in _SPECIAL]
     missing = extensions(host_cpu(), lacking)
     if missing:
@@ -103,7 +114,12 @@ def extensions(cpu: str, names: Iterable[str]) -> list[str]:  # pragma: no cover
 
     LLVM does not tell, but inlines a function only into one whose CPU has all that it may use.
     """
-    names = list(names)
+    # What it makes in LLVM is given back under the lock too.
+    with LLVM:
+        return _extensions(cpu, list(names))
+
+
+def _extensions(cpu: str, names: list[str]) -> list[str]:  # pragma: no cover - for BRINGUP_CPU
     lines = [f'define void @caller() "target-cpu"="{cpu}" {{']
     lines += [f'call void @"has {name}"()' for name in names]
     lines.append("ret void }\ndeclare void @used()")
