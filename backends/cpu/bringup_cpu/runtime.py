@@ -13,7 +13,7 @@ from typing import Any
 
 import bringup.llvm
 from bringup.llvm.host.engine import Code, Deferred, Engine, engine
-from bringup.llvm.host.halves import HALVES, emit_halves
+from bringup.llvm.host.halves import provide_halves
 from bringup.llvm.text import Module
 from bringup_cpu.emit_memory import EXPORTS as MEMORY_EXPORTS
 from bringup_cpu.emit_memory import HeaderLayout, MemoryEmitter
@@ -65,7 +65,8 @@ class Runtime:
 
     def __init__(self, engine: Engine, *, locked: bool) -> None:
         _publish(engine)
-        exports = (*MEMORY_EXPORTS, *POOL_EXPORTS, *HALVES)
+        self._halves: Code = provide_halves(engine)
+        exports = (*MEMORY_EXPORTS, *POOL_EXPORTS)
         self.code: Code = engine.compile_native(_module(locked), exports, RUNTIME_LEVEL)
         walk = Module()
         emit_walk(walk)
@@ -91,7 +92,6 @@ def _module(locked: bool) -> str | Deferred:
         module = Module()
         MemoryEmitter(module, header, locked=locked)
         PoolEmitter(module, pause)
-        emit_halves(module)
         return str(module)
 
     try:
@@ -133,8 +133,6 @@ def runtime() -> Runtime:
     for name in ("bringup_alloc", "bringup_threads"):
         engine().symbol(name, made.code.addresses[name])
     engine().symbol(WALK, made.walk.addresses[WALK])
-    for name, symbol in HALVES.items():
-        engine().symbol(symbol, made.code.addresses[name])
     return made
 
 

@@ -28,7 +28,7 @@ def check(name: str, dtype: DType, arrays: Sequence[Array], **attrs: Any) -> Non
     assert row is not None
     assert row.accuracy.residual is not None
     whole = {a.name: attrs.get(a.name, a.default) for a in row.attrs}
-    exact = [np.float64(x) if x.dtype.kind != "i" else x for x in (*given, *made, *wanted)]
+    exact = [x.astype(np.float64) if x.dtype.kind != "i" else x for x in (*given, *made, *wanted)]
     parts = exact[: len(given)], exact[len(given) : -len(wanted)], exact[-len(wanted) :]
     for label, error, bound in row.accuracy.residual(*parts, whole, dtype):
         assert np.all(error <= bound), (label, float(np.max(error - bound)))

@@ -17,6 +17,8 @@ from bringup.graph import user_location
 from bringup.runtime import devices, transfer
 
 _VERSIONED = b"dltensor_versioned"
+#: Whether numpy makes capsules that say that memory is read-only; others get a copy of what is.
+_VERSIONED_BY_NUMPY = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 #: Of ``DLManagedTensorVersioned``: behind two numbers of 32 bits and two pointers.
 _FLAGS_AT = 8 + 2 * ctypes.sizeof(ctypes.c_void_p)
 _IS_COPIED = 2
@@ -68,6 +70,8 @@ def export(
     shared = not host.flags.writeable
     if copy is False and not shared:
         raise BufferError(f"the host does not see the memory of {x.device}: leave out copy=False")
+    if not _VERSIONED_BY_NUMPY:
+        max_version = None
     if shared and (copy or max_version is None or max_version < (1, 0)):
         # Older versions of the protocol cannot say that memory is read-only.
         host, shared = host.copy(), False

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.api import engine
+from bringup.api import dlpack, engine
 from bringup.errors import (
     ArrayIndexError,
     BackendError,
@@ -277,6 +277,12 @@ def flags_of(capsule: Any) -> int:
     return ctypes.c_uint64.from_address(address + 8 + 2 * ctypes.sizeof(ctypes.c_void_p)).value
 
 
+needs_versions = pytest.mark.skipif(
+    np.lib.NumpyVersion(np.__version__) < "2.1.0", reason="numpy makes no capsules with versions"
+)
+
+
+@needs_versions
 def test_dlpack_says_what_is_a_copy_and_has_no_streams_on_the_host() -> None:
     x = bu.asarray(np.arange(6, dtype=np.int32))
     copied = 2
@@ -287,6 +293,17 @@ def test_dlpack_says_what_is_a_copy_and_has_no_streams_on_the_host() -> None:
             x.__dlpack__(stream=stream)
 
 
+def test_dlpack_copies_where_numpy_cannot_say_that_memory_is_read_only(
+    shared: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dlpack, "_VERSIONED_BY_NUMPY", False)
+    x = bu.asarray([1.0, 2.0])
+    host = np.from_dlpack(x)
+    assert host.tolist() == [1.0, 2.0]
+    assert not np.shares_memory(host, np.asarray(x))
+
+
+@needs_versions
 def test_dlpack_shares_memory_where_the_host_sees_it(shared: Any) -> None:
     x = bu.asarray([1.0, 2.0])
     host = np.from_dlpack(x)

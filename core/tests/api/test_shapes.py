@@ -106,7 +106,9 @@ MOVES: dict[str, Function] = {
     "negation": lambda np, x: -x + 1,
     "sort": lambda np, x: np.sort(x, axis=0),
     "argsort": lambda np, x: np.argsort(x, axis=-1),
-    "running sum": lambda np, x: np.cumulative_sum(x, axis=-1),
+    "running sum": lambda np, x: getattr(np, "cumulative_sum" if np is bu else "cumsum")(
+        x, axis=-1
+    ),
     "take": lambda np, x: np.take(x, np.asarray([0, 0]), axis=0) if x.shape[0] else x,
     "rows by index": lambda np, x: x[np.asarray([0, 0, -1])] if x.shape[0] else x,
     "vecdot": lambda np, x: np.vecdot(x, x),

@@ -13,7 +13,7 @@ import llvmlite.binding as llvm
 import bringup.llvm.host
 from bringup.errors import CompileError
 from bringup.llvm.host.engine import Code, Deferred, engine
-from bringup.llvm.host.halves import HALVES, emit_halves
+from bringup.llvm.host.halves import provide_halves
 from bringup.llvm.text import Module
 from bringup.records import record
 from bringup_cuda.emulator import checking, machine, matrices, meeting, products, warpgroups
@@ -37,11 +37,11 @@ class Native:
             *checking.EXPORTS,
             *products.EXPORTS,
             *(s.symbol for s in all_shims().values()),
-            *HALVES,
         )
+        self._halves = provide_halves(engine())
         self.code = engine().compile_native(_machine_text(), exports, MACHINE_LEVEL)
         for name in exports:
-            engine().symbol(HALVES.get(name, name), self.code.addresses[name])
+            engine().symbol(name, self.code.addresses[name])
         self.launch: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(
             self.code.addresses["emu.launch"]
         )
@@ -68,7 +68,6 @@ def _make_machine() -> str:
     products.emit_products(module)
     for shim in all_shims().values():
         shim.emit(module)
-    emit_halves(module)
     return str(module)
 
 

@@ -7,6 +7,7 @@ They work on bits, exactly as the instructions do: to nearest even, NaNs quiet.
 from __future__ import annotations
 
 from bringup.llvm.host.emit import define
+from bringup.llvm.host.engine import Code, Engine
 from bringup.llvm.text import Module, Val, const, const_bits, f16, f32, i16, i32
 
 #: Functions here, and the names LLVM gives them.
@@ -18,10 +19,15 @@ _INFINITY, _QUIET = 0x7F800000, 0x400000
 _OVERFLOW, _NORMAL = 0x477FF000, 0x38800000
 
 
-def emit_halves(module: Module) -> None:
-    """Define the functions of `HALVES`."""
+def provide_halves(engine: Engine) -> Code:
+    """Compile the functions of `HALVES`, and make them known to what is loaded from now on."""
+    module = Module()
     _extend(module)
     _truncate(module)
+    code = engine.compile_native(str(module), tuple(HALVES), 0)
+    for name, symbol in HALVES.items():
+        engine.symbol(symbol, code.addresses[name])
+    return code
 
 
 def _word(value: int) -> Val:
