@@ -65,7 +65,10 @@ def runner(graph: Graph) -> Callable[[Sequence[Any]], list[Array]]:
     known: dict[Value, Any] = {}
     each_time: list[Instr] = []
     for instr in graph.instrs:
-        if known.keys() >= set(instr.operands) and not has_effects(instr.op, instr.attrs):
+        assert isinstance(instr.op, OpDef)
+        # A loop that nobody reaches may have no end.
+        once = not (instr.op.holds_graphs or instr.op.effects)
+        if once and known.keys() >= set(instr.operands):
             _apply(instr, known)
         else:
             each_time.append(instr)
