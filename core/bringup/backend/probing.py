@@ -41,6 +41,9 @@ def probe_elsewhere(candidate: Candidate, seconds: float = SECONDS) -> BackendSt
             check=False,
             env=environment,
         )
+    except OSError as error:  # it is for another processor, or gone
+        reason = f"{sys.executable} does not start: {error.strerror}"
+        return replace(known, reason=f"no Python interpreter to try it in: {reason}")
     except subprocess.TimeoutExpired as late:
         output = (late.stderr or b"").decode(errors="replace")
         return _broken(known, f"it did not answer within {seconds:g} s", output)

@@ -352,3 +352,13 @@ def test_a_plugin_that_hangs_is_broken(install: Install) -> None:
     status = probe_elsewhere(select("hangs", candidates()), seconds=1.5)
     assert status.state == "broken"
     assert status.reason == "it did not answer within 1.5 s"
+
+
+def test_where_no_interpreter_starts_a_probe_says_so(
+    install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install("idle", "")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
+    rows = {row.name: row for row in list_backends(probe=True)}
+    wanted = f"no Python interpreter to try it in: {tmp_path}/gone does not start: No such file"
+    assert rows["idle"].reason.startswith(wanted)
