@@ -558,3 +558,17 @@ def test_a_call_costs_less_than_a_microsecond() -> None:
 
     assert cost(bu.asarray(FLOATS)) < 1e-6
     assert cost(FLOATS) < 1.5e-6
+
+
+def test_launches_are_a_table_that_llvm_compiles_no_code_for() -> None:
+    def entry_of(products: int) -> str:
+        def run(x: Any) -> Any:
+            for _ in range(products):
+                x = x @ x
+            return x
+
+        text: str = bu.jit(run).lower(bu.float32[4, 4]).source
+        assert text.count("{ ptr, i64, i64, i64 } {ptr @entry.0.") == products
+        return text[text.index("define void @entry(") :].partition("\n}")[0]
+
+    assert entry_of(40).count("\n") == entry_of(2).count("\n")
