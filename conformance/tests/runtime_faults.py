@@ -16,6 +16,7 @@ import numpy as np
 from bringup.backend import Backend
 from bringup.backend.device import Handle
 from bringup.errors import CompileError, DeviceError
+from bringup.runtime import timeline
 from bringup.types import TensorType
 from bringup_conformance.selftest.corpus import OpCall, Plant, with_method, with_ops
 from bringup_conformance.selftest.memory import Block
@@ -340,6 +341,10 @@ def zero_divisor(call: OpCall) -> Any:
 
 def gives_up(_call: OpCall) -> Any:
     raise DeviceError("no such function")
+
+
+def wrong_on_a_timeline(call: OpCall) -> Any:
+    return call.reference(*[x + x for x in call.operands]) if timeline.enabled() else None
 
 
 # -- limits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,9 @@ import bringup as bu
 import bringup.runtime.compiler as compiler
 from bringup.api import jit
 from bringup.backend import Backend
+from bringup.backend.device import Lowered
 from bringup.errors import DeviceError, OpTypeError
+from bringup.program.program import Program
 from bringup.runtime import runs, transfer
 from bringup.runtime.compiled import Compiled
 from bringup_conformance.cases import Check, NotOffered, Problem, Unsupported
@@ -38,6 +41,7 @@ ELSEWHERE = {"limits.past-31-bits"}
 ABSENT = {
     "cache.disk-same",
     "cache.processes-concurrent",
+    "declaration.lowered-equal",
     "memory.aligned",
     "memory.host-view",
 }
@@ -212,6 +216,7 @@ OPS: dict[str, Plant] = {
     "random.normal-finite": f.WORDS,
     "random.uniform-range": with_ops({"threefry2x32": f.coarse}),
     "declaration.claims-run": with_ops({"erf": f.gives_up}),
+    "placement.traced-equal": with_ops({"add": f.wrong_on_a_timeline}),
 }
 
 
@@ -259,7 +264,7 @@ def test_a_check_finds_its_fault_of_the_corpus(name: str) -> None:
 
 
 def test_every_check_finds_a_fault() -> None:
-    planted = {*FAULTS, *LATE, *OPS, *CORPUS, *TOYS, *SDK, EXPLORING}
+    planted = {*FAULTS, *LATE, *OPS, *CORPUS, *TOYS, *SDK, EXPLORING, "declaration.lowered-equal"}
     assert {promise.rules[0] for promise in PROMISES} - planted == set()
 
 
@@ -275,6 +280,18 @@ def test_a_shorter_order_of_steps_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     assert told is not None
     assert told.what.count(";") < 12, told.what
     assert "elements differ" in told.what
+
+
+def test_texts_that_differ_are_found() -> None:
+    class Lowering(Reference):
+        texts = count()
+
+        def lower(self, program: Program, target: str = "") -> Lowered:
+            return Lowered(str(program), str(next(self.texts)))
+
+    problem = run(Lowering(3), "declaration.lowered-equal")
+    assert problem is not None
+    assert problem.what == "chain: the texts of one program differ"
 
 
 def test_another_declaration_before_opening_is_found() -> None:

@@ -188,6 +188,7 @@ _SENTENCES = {
         "device-asked": "Work runs on the device and index that was asked for, and its results are "
         "there.",
         "complete": "The placement of a program names every node, its device, and the reason.",
+        "traced-equal": "A program gives the same results while a timeline is kept.",
     },
     "declaration": {
         "without-hardware": "Capabilities are answered without opening the device, and are those "
@@ -195,6 +196,8 @@ _SENTENCES = {
         "claims-run": "Everything that is claimed compiles and runs.",
         "lists-itself": "The backend lists the devices that can be opened, each with its product's "
         "name.",
+        "lowered-equal": "A program that is lowered without the device has the same texts each "
+        "time.",
     },
 }  # fmt: skip
 

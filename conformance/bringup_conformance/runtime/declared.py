@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import bringup as bu
 from bringup.backend.device import NoHardware
-from bringup.errors import BackendError, BringupError
+from bringup.errors import BackendError, BringupError, UnsupportedError
 from bringup.graph import Builder
 from bringup.ops.table import OpDef, all_ops
+from bringup.runtime import timeline
+from bringup.runtime.compiled import Compiled
+from bringup.runtime.compiler import lower_graph
 from bringup.runtime.devices import get
 from bringup_conformance.cases import NotOffered
 from bringup_conformance.execution.targets import DeviceTarget, missing_from
@@ -14,7 +20,9 @@ from bringup_conformance.generate.choices import pick
 from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.runtime.bench import Bench, Promise
+from bringup_conformance.runtime.crowds import crowds
 from bringup_conformance.runtime.programs import samples
+from bringup_conformance.runtime.second import check
 
 
 def _device_asked(bench: Bench) -> None:
@@ -130,10 +138,44 @@ def _lists_itself(bench: Bench) -> None:
         bench.require(bool(info.product.strip()), f"device {info.index} has no product name")
 
 
+def _lowered_equal(bench: Bench) -> None:
+    """The texts of a program for the backend's own target, made twice without the device."""
+    backend = bench.open.backend
+    for sample in samples(bench):
+        graph = bu.trace(sample.fn, *sample.types)
+        try:
+            first, second = (_texts(lower_graph(graph, backend)) for _ in range(2))
+        except UnsupportedError as error:
+            raise NotOffered(f"it shows no texts: {error.what}") from None
+        bench.require(all(first), f"{sample.name}: a text is empty")
+        bench.require(first == second, f"{sample.name}: the texts of one program differ")
+
+
+def _texts(compiled: Compiled) -> tuple[str, str]:
+    return compiled.source, compiled.asm
+
+
+def _traced_equal(bench: Bench) -> None:
+    """Programs that are compiled and run while a timeline is kept."""
+    if timeline.enabled():
+        raise NotOffered("a timeline is kept already")
+    with tempfile.TemporaryDirectory() as folder:
+        bu.clear_caches()
+        timeline.start(Path(folder, "timeline.json"))
+        try:
+            for sample in (*samples(bench), *crowds(bench, 33)):
+                check(bench, sample, f"{sample.name}, on a timeline")
+        finally:
+            timeline.stop()
+            bu.clear_caches()
+
+
 PROMISES: tuple[Promise, ...] = (
     Promise(("placement.device-asked",), _device_asked),
     Promise(("placement.complete",), _complete),
     Promise(("declaration.without-hardware",), _without_hardware),
     Promise(("declaration.claims-run",), _claims_run),
     Promise(("declaration.lists-itself",), _lists_itself),
+    Promise(("declaration.lowered-equal",), _lowered_equal),
+    Promise(("placement.traced-equal",), _traced_equal),
 )
