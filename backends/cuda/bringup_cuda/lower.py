@@ -211,6 +211,14 @@ def lower(program: Program, target: str) -> Lowered:
 
 def to_ptx(source: str, architecture: str) -> str:
     """Compile LLVM IR to PTX.  Raises CompileError with LLVM's message."""
+    from bringup.llvm.host.machine import LLVM
+
+    # What it makes in LLVM is given back under the lock too.
+    with LLVM:
+        return _to_ptx(source, architecture)
+
+
+def _to_ptx(source: str, architecture: str) -> str:
     import llvmlite.binding as llvm
 
     machine = _machine(architecture)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import platform
+import re
 import threading
 import weakref
 from collections.abc import Callable
@@ -262,3 +263,16 @@ define void @f(ptr %p) {
     narrow = engine().assembly(text, "x86-64")
     assert "xmm" in narrow
     assert "ymm" not in narrow
+
+
+def test_whoever_calls_llvm_knows_its_lock() -> None:
+    root = Path(__file__).parents[3]
+    sources = [*(root / "core/bringup").rglob("*.py"), *(root / "backends").rglob("*.py")]
+    callers = {
+        path.relative_to(root).as_posix(): re.search(r"^ *(with|self._lock =) LLVM\b", text, re.M)
+        for path in sources
+        if "tests" not in path.parts
+        and "import llvmlite.binding" in (text := path.read_text(encoding="utf-8"))
+    }
+    assert len(callers) >= 4
+    assert [path for path, knows in callers.items() if not knows] == []

@@ -14,6 +14,7 @@ import bringup.llvm.host
 from bringup.errors import CompileError
 from bringup.llvm.host.engine import Code, Deferred, engine
 from bringup.llvm.host.halves import provide_halves
+from bringup.llvm.host.machine import LLVM
 from bringup.llvm.text import Module
 from bringup.records import record
 from bringup_cuda.emulator import checking, machine, matrices, meeting, products, warpgroups
@@ -30,7 +31,8 @@ class Native:
 
     def __init__(self) -> None:
         # The context switch is assembly.
-        llvm.initialize_native_asmparser()
+        with LLVM:
+            llvm.initialize_native_asmparser()
         exports = (
             *machine.EXPORTS,
             *meeting.EXPORTS,
