@@ -54,7 +54,7 @@ def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         sites += [((2, 17), 1)] if dtype is f32 else []
     else:
         sites = [((w + 1,), 0), ((5, 2 * w + 3), 1), ((2 * w + 1, 3), 0), ((0, 3), 0)]
-        sites += [((2, 7, w + 1), 1), ((w * w + 1,), 0), ((1, 1), 1), ((w, w), draw.turn % 2)]
+        sites += [((2, 7, w + 1), 1), ((w * w + 1,), 0), ((1, 1), 1), ((w, w), draw.turn // 2 % 2)]
         # Whole vectors, but no power of two of them.
         sites += [((2 * w, 3 * w), 1)]
         sites += [((block + 1,), 0), ((3, 2 * block - 1), 1), ((block, 3), 0)]
@@ -64,7 +64,8 @@ def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         # Other dtypes are sorted at every site too, but either alone or with what moves along.
         ways = (0, 1) if draw.main else ((number + draw.turn) % 2,)
         for way in ways:
-            attrs = {"dim": dim, "descending": bool((number // 2 + way) % 2)}
+            down = (number // 2 + way + draw.turn // 2) % 2
+            attrs = {"dim": dim, "descending": bool(down)}
             if way:
                 yield _instance([dtype[shape], i32[shape]], attrs, ("ties", *KEYS))
             else:
