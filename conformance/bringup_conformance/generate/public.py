@@ -23,6 +23,7 @@ from bringup_conformance.generate.recipes import Recipe
 
 #: Modules whose functions compute.
 MODULES = ("", "fft", "linalg", "nn", "optim", "random", "special")
+#: What stands for dtypes of examples that not every device has.
 _NARROW = {f64: f32, i64: i32}
 #: Instructions of the largest program that is worth its time.
 _MOST = 200
@@ -44,9 +45,8 @@ def names() -> list[str]:
 
 
 def programs(module: str) -> list[list[str]]:
-    """The functions of a module that are more than one row, those of one program together."""
-    own = [name for name in names() if name.rpartition(".")[0] == module]
-    found = [name for name in own if any(1 < instructions(g) <= _MOST for g in graphs_of(name))]
+    """The functions of a module with graphs to run, those of one program together."""
+    found = [n for n in names() if n.rpartition(".")[0] == module and _worthwhile(n)]
     return [found[n : n + _TOGETHER] for n in range(0, len(found), _TOGETHER)]
 
 
@@ -56,7 +56,7 @@ def cases(support: Support, module: str, seed: int) -> Iterator[Case | Unsupport
         place = f"fusion/{PROGRAMS}/f32/public-{module or 'array'}-{number}"
         kept: list[Graph] = []
         for name in together:
-            for graph in graphs_of(name):
+            for graph in _worthwhile(name):
                 reason = reason_of(graph, support)
                 if reason is None:
                     kept.append(graph)
@@ -70,6 +70,11 @@ def cases(support: Support, module: str, seed: int) -> Iterator[Case | Unsupport
             )
             tags = ("public", *together)
             yield Case(place, "fusion", PROGRAMS, "f32", graph, data, tags=tags)
+
+
+def _worthwhile(name: str) -> list[Graph]:
+    """The graphs of a function that are more than one row, and not too large."""
+    return [graph for graph in graphs_of(name) if 1 < instructions(graph) <= _MOST]
 
 
 def _joined(graphs: Sequence[Graph]) -> Graph:
@@ -108,8 +113,8 @@ def _tell(*arguments: Any, **named: Any) -> None:
 
 @cache
 def graphs_of(name: str) -> tuple[Graph, ...]:
-    """The programs of a function, of the arguments with which its examples call it, in the dtypes
-    that most devices have.
+    """What a function records of the arguments with which its examples call it, in the dtypes that
+    most devices have.
     """
     function = _function(name)
     examples = doctest.DocTestParser().get_examples(function.__doc__ or "")
