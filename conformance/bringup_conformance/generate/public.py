@@ -16,6 +16,7 @@ import bringup as bu
 from bringup.dtypes import f32, f64, i32, i64
 from bringup.errors import BringupError
 from bringup.graph import Builder, Graph, replay
+from bringup.passes.check import terminates
 from bringup.types import TensorType
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported, instructions
 from bringup_conformance.execution.support import Support, reason_of
@@ -73,8 +74,11 @@ def cases(support: Support, module: str, seed: int) -> Iterator[Case | Unsupport
 
 
 def _worthwhile(name: str) -> list[Graph]:
-    """The graphs of a function that are more than one row, and not too large."""
-    return [graph for graph in graphs_of(name) if 1 < instructions(graph) <= _MOST]
+    """The graphs of a function that are more than one row, not too large, and come to an end: a
+    loop may have none on other data than the example's.
+    """
+    fitting = (g for g in graphs_of(name) if 1 < instructions(g) <= _MOST)
+    return [graph for graph in fitting if terminates(graph)]
 
 
 def _joined(graphs: Sequence[Graph]) -> Graph:
