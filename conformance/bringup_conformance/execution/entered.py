@@ -12,7 +12,7 @@ import pkgutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -112,35 +112,21 @@ class Measurement:
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process's environment for a while."""
-    # `unittest.mock` does this too, but every worker would import it, and asyncio with it.
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
 def measured(files: Sequence[Path], folder: Path, *, here: bool) -> Iterator[Measurement]:
     """Measure some files in the processes that are started inside, which find an empty cache.
 
     folder: for the data, as long as the result is used, which is complete when this ends.
     here: measure this process as well.
     """
+    from unittest import mock  # which imports asyncio: no worker needs it
+
     module, found = library(), Measurement()
     settings = folder / "settings"
     included = "\n    ".join(map(str, files))
     settings.write_text(_SETTINGS.format(data=folder / "data", files=included), encoding="utf-8")
     caches = str(folder / "cache")
     variables = {_MEASURED: str(settings), "XDG_CACHE_HOME": caches, "LOCALAPPDATA": caches}
-    with _environment(variables):
+    with mock.patch.dict(os.environ, variables):
         own = module.Coverage(config_file=str(settings)) if here else None
         with nullcontext() if own is None else own.collect():
             yield found

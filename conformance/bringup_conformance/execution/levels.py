@@ -139,9 +139,8 @@ def fusion(plan: Plan) -> list[Unit]:
         for name in ladders.LADDERS
     ]
     found += [
-        Unit("fusion", PROGRAMS, "", f"public-{module}", PROGRAMS, make)
+        Unit("fusion", PROGRAMS, "", public.named(module), PROGRAMS, partial(_public, plan, module))
         for module in public.MODULES
-        for make in [partial(public.cases, plan.support, module, plan.seed)]
     ]
     for n in range(plan.budget.programs // _MAPPED):
         make = partial(_mapped_case, plan, n)
@@ -183,6 +182,10 @@ def _pairs(plan: Plan, read: str) -> Iterator[Item]:
 def _ladder(plan: Plan, name: str) -> Iterator[Item]:
     few, limits = not plan.budget.large, plan.capabilities.limits
     return ladders.cases(plan.support, limits, name, plan.seed, few=few)
+
+
+def _public(plan: Plan, module: str) -> Iterator[Item]:
+    return public.cases(plan.support, module, plan.seed)
 
 
 def _programs(plan: Plan, level: str, count: int) -> list[Unit]:

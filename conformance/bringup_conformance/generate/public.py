@@ -51,10 +51,15 @@ def programs(module: str) -> list[list[str]]:
     return [found[n : n + _TOGETHER] for n in range(0, len(found), _TOGETHER)]
 
 
+def named(module: str) -> str:
+    """What the programs of a module are called."""
+    return f"public-{module or 'array'}"
+
+
 def cases(support: Support, module: str, seed: int) -> Iterator[Case | Unsupported]:
     """The programs of a module's functions."""
     for number, together in enumerate(programs(module)):
-        place = f"fusion/{PROGRAMS}/f32/public-{module or 'array'}-{number}"
+        place = f"fusion/{PROGRAMS}/f32/{named(module)}-{number}"
         kept: list[Graph] = []
         for name in together:
             for graph in _worthwhile(name):

@@ -85,9 +85,8 @@ def _affordable(row: OpDef, instance: Instance) -> bool:
     if results is None:
         return False
     types = (*instance.operands, *(value.type for value in results))
-    if sum(type_.nbytes for type_ in types) > _MOST_BYTES:
-        return False
-    return all(type_.size <= _MOST_ELEMENTS for type_ in types)
+    fits = sum(type_.nbytes for type_ in types) <= _MOST_BYTES
+    return fits and all(type_.size <= _MOST_ELEMENTS for type_ in types)
 
 
 def _longest(instance: Instance) -> int:

@@ -59,9 +59,10 @@ def _calls_concurrent(bench: Bench) -> None:
 
     together(bench, [partial(caller, which) for which in range(_THREADS)])
     # Those that crowd the arena need scratch memory, and some are of equal types.
-    ready = [(s, bench.jit(s.fn)) for s in (*samples(bench), *crowds(bench, 33))]
+    crowding = [(s, bench.jit(s.fn)) for s in crowds(bench, 33)]
+    ready = [*((s, bench.jit(s.fn)) for s in samples(bench)), *crowding]
     together(bench, [partial(_repeat, bench, s, fn, rounds) for s, fn in ready])
-    for sample, fn in ready[len(samples(bench)) :]:
+    for sample, fn in crowding:
         together(bench, [partial(_repeat, bench, sample, fn, rounds // 4)] * _THREADS)
 
 

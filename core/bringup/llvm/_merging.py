@@ -98,7 +98,7 @@ class _SortedBlocks(_Part):
             odd = self.read(line, first, count, network, block)
             network.sort_block(b, block, layout.block // job.lanes)
             target = b.gep(self.records(0), b.mul(unit, const(ir.i64, layout.block)), network.type)
-            self.turn(network, block, target, layout.total)
+            self.store_ordered(network, block, target, layout.total)
             if odd is not None:
                 assert isinstance(job.codec, Numbers)
                 oddities = Oddities(self.phase, job.codec, line, job.length)

@@ -153,7 +153,7 @@ class Blocks(Emission):
             network.store(b, self.job.codec.last(lanes), block, rest.index)
         return self.raised(flag)
 
-    def turn(self, network: Network, block: Words, to: Val, apart: int) -> None:
+    def store_ordered(self, network: Network, block: Words, to: Val, apart: int) -> None:
         """Write a sorted block in order of its elements; ``apart`` as in `Network`, of ``to``."""
         b, lanes = self.b, self.job.lanes
         rows = network.apart // lanes

@@ -99,7 +99,7 @@ class _Blocks(Blocks):
             line = self.line(unit)
             odd = self.read(line, zero, count, network, block)
             network.sort_block(b, block, self.block // job.lanes)
-            self.turn(network, block, ordered, self.block)
+            self.store_ordered(network, block, ordered, self.block)
             self.write_all(line, zero, count, ordered, self.block)
             if odd is not None:
                 assert isinstance(job.codec, Numbers)
