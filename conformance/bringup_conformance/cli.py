@@ -66,6 +66,12 @@ _COMMANDS = (
         "conformance coverage --backend mydevice --level smoke --report report",
     ),
     (
+        "mutants:mutants",
+        "Plant small mistakes in a backend's code and see what finds them.",
+        "conformance mutants --backend mydevice --sample 50",
+        "conformance mutants --backend mydevice --kind source --package mypackage --report folder",
+    ),
+    (
         "verify:verify",
         "Look through a certificate.",
         "conformance verify certificate",

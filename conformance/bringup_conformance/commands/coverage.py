@@ -80,8 +80,7 @@ def coverage(
         command=("conformance", *sys.argv[1:]),
         shrink_seconds=0,  # what reducing a failure enters is entered by no case
     )
-    own = _modules(packages or map(measuring.package_of, backends))
-    modules = own if packages else own | _modules(measuring.beneath())
+    own, modules = modules_of(backends, packages)
     reports: list[Report] = []
     with tempfile.TemporaryDirectory() as folder:
         with measuring.measured([*modules.values()], Path(folder), here=jobs == 0) as measurement:
@@ -110,6 +109,16 @@ def _tell(
         typer.echo(text)
     else:
         entered.show(found)
+
+
+def modules_of(
+    backends: Iterable[str], packages: Sequence[str] | None
+) -> tuple[dict[str, Path], dict[str, Path]]:
+    """The modules of some backends' packages, or of the packages named; then these with those of
+    core that only backends use, unless packages are named.  Raises BringupError.
+    """
+    own = _modules(packages or map(measuring.package_of, backends))
+    return own, own if packages else own | _modules(measuring.beneath())
 
 
 def _modules(packages: Iterable[str]) -> dict[str, Path]:
