@@ -174,36 +174,35 @@ _METHODS: Mapping[tuple[type, str], Callable[..., _Wrongs]] = {
 _Decide = Callable[[Mutant, _Wrong], _Wrong | None]
 
 
-def plant(mutant: Mutant) -> None:
-    """Make a mistake wherever it can be made, for good."""
-    _ask(lambda each, wrong: wrong if each == mutant else None)
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[None]:
+    """Inside, a mistake is made wherever it can be made."""
+    with _asked(lambda each, wrong: wrong if each == mutant else None):
+        yield
 
 
 @contextmanager
 def noted() -> Iterator[set[Mutant]]:
     """The mutants of all that is emitted inside."""
     found = set[Mutant]()
-    end = _ask(lambda each, _wrong: found.add(each))
-    try:
+    with _asked(lambda each, _wrong: found.add(each)):
         yield found
-    finally:
-        end()
 
 
-def _ask(decide: _Decide) -> Callable[[], None]:
-    """Ask about every mistake, from now until what this returns is called."""
+@contextmanager
+def _asked(decide: _Decide) -> Iterator[None]:
+    """Ask about every mistake that could be made inside."""
     before = {(owner, name): vars(owner).get(name) for owner, name in _METHODS}
     for owner, name in _METHODS:
         setattr(owner, name, _asking(decide, owner, name))
-
-    def end() -> None:
+    try:
+        yield
+    finally:
         for (owner, name), own in before.items():
             if own is None:  # inherited
                 delattr(owner, name)
             else:
                 setattr(owner, name, own)
-
-    return end
 
 
 def _asking(decide: _Decide, owner: type, name: str) -> Callable[..., Any]:

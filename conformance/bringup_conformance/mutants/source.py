@@ -12,6 +12,7 @@ import copy
 import gc
 import importlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -134,8 +135,9 @@ class _Replaced(ast.NodeTransformer):
         return ast.copy_location(self.new, node) if node is self.old else self.generic_visit(node)
 
 
-def plant(mutant: Mutant) -> None:
-    """Give every function object of one definition the changed code, for good.
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[None]:
+    """Inside, every function object of one definition has the changed code.
 
     Raises ValueError if the change takes a variable of an outer scope away.
     """
@@ -151,10 +153,15 @@ def plant(mutant: Mutant) -> None:
     importlib.import_module(mutant.module)
     gc.unfreeze()  # what is frozen is not among the objects
     objects = (each for each in gc.get_objects() if isinstance(each, FunctionType))
-    found = [each for each in objects if _is_of(each.__code__, file, function)]
+    found = {each: each.__code__ for each in objects if _is_of(each.__code__, file, function)}
     assert found, f"nothing runs {mutant}"
-    for each in found:
-        each.__code__ = code
+    try:
+        for each in found:
+            each.__code__ = code
+        yield
+    finally:
+        for each, right in found.items():
+            each.__code__ = right
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -12,18 +12,19 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from types import FrameType, ModuleType
+from typing import Any, NoReturn
 
 from bringup.backend.capabilities import Capabilities
-from bringup.backend.registry import load
-from bringup.errors import DeviceError
+from bringup.errors import BringupError, DeviceError
 from bringup.graph import Graph
 from bringup_conformance.cases import Case, Check, NotOffered, Problem
+from bringup_conformance.execution.crew import OPENING
 from bringup_conformance.execution.running import run_item
 from bringup_conformance.execution.schedule import Job, Schedule
 from bringup_conformance.execution.targets import DeviceTarget, Runnable, missing_from
@@ -121,11 +122,16 @@ class Tried:
 
 
 class _Declared:
-    """A device that is not open: what cases are made for."""
+    """A device that is open in another process: what cases are made for."""
 
     def __init__(self, name: str) -> None:
+        nothing: Capabilities | BringupError = Capabilities()
+        trial = Trial(nothing, partial(_opened, name), _lost)
+        (found,) = watched([trial], 1, OPENING)
+        if isinstance(found, BringupError):
+            raise found
         self.name = name
-        self.capabilities: Capabilities = load(name.partition(":")[0]).capabilities()
+        self.capabilities = found
         self.passes = ()
 
     def missing(self, graph: Graph) -> str | None:
@@ -137,10 +143,21 @@ class _Declared:
         raise NotImplementedError
 
 
+def _opened(
+    name: str, row: Capabilities | BringupError
+) -> Iterator[tuple[Capabilities | BringupError, bool]]:
+    try:
+        row = DeviceTarget.named(name).capabilities
+    except BringupError as error:
+        row = error
+    yield row, True
+
+
 def tried(asked: Asked, modules: Mapping[str, Path], on_row: Callable[[Tried], None]) -> Tried:
     """Try a sample of the mutants of some modules.  on_row: hears of each as it is done.
 
-    Raises DeviceError if a run without any mistake ends its process.
+    Raises BackendError if the device cannot be opened, DeviceError if a run without any mistake
+    ends its process.
     """
     schedule = Schedule(_Declared(asked.backend), asked.job)
     made = (item for number in range(len(schedule.units)) for item in schedule.items(number))
@@ -179,7 +196,7 @@ def tried(asked: Asked, modules: Mapping[str, Path], on_row: Callable[[Tried], N
     return found
 
 
-def _lost(_row: Clean, kind: str, what: str) -> Clean:
+def _lost(_row: Any, kind: str, what: str) -> NoReturn:
     raise DeviceError(f"a run without any mistake ends its process ({kind}): {what}")
 
 
@@ -212,12 +229,16 @@ def _run(
     found: Clean,
 ) -> Iterator[tuple[Clean, bool]]:
     """Run some items, and note what of the modules each runs and emits."""
-    with _own_cache():
+    emits = "emitted" in asked.kinds
+    noting = _planting("emitted").noted() if emits else nullcontext(set())
+    # Threads of the device are noted too, if they start in here.
+    with _own_cache(), _lines(modules) as lines, noting as mutants:
         target = DeviceTarget.named(asked.backend)
         for number in part:
+            lines.clear()
+            mutants.clear()
             start = time.perf_counter()
-            with _lines(modules) as lines, _emitted(asked) as mutants:
-                problem = _problem(target, items[number])
+            problem = _problem(target, items[number])
             found.seconds[number] = time.perf_counter() - start
             if problem is not None:
                 found.failed.add(number)
@@ -229,17 +250,6 @@ def _run(
                     found.emitted[mutant] = found.emitted.get(mutant, 0) | bit
             yield Clean(), False  # a sign of life
         yield found, True
-
-
-@contextmanager
-def _emitted(asked: Asked) -> Iterator[set[Mutant]]:
-    if "emitted" not in asked.kinds:
-        yield set()
-        return
-    from bringup_conformance.mutants import emitted  # only backends need what it imports
-
-    with emitted.noted() as found:
-        yield found
 
 
 @contextmanager
@@ -275,31 +285,32 @@ def _try(
     asked: Asked, items: Sequence[Case | Check], clean: Clean, mutant: Mutant, row: Kill
 ) -> Iterator[tuple[Kill, bool]]:
     """Plant a mutant and run what meets it until something fails, as `killing.examine` does."""
-    wanted = clean.items(mutant)
     # A wrong size may be any: it must not take the machine's memory.
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    with _own_cache():
-        start = time.monotonic()
-        yield replace(row, level="open", item="opening"), False
-        if mutant.kind == "source":
-            source.plant(mutant)
-        else:
-            from bringup_conformance.mutants import emitted
-
-            emitted.plant(mutant)
+    wanted, start = clean.items(mutant), time.monotonic()
+    row = replace(row, level="open", item="opening", cases=len(wanted))
+    yield row, False
+    with _own_cache(), _planting(mutant.kind).planted(mutant):
         try:
             target = DeviceTarget.named(asked.backend)
         except Exception as error:  # noqa: BLE001  (whatever a wrong backend raises is found)
-            yield replace(row, level="open", item="opening", what=str(error)[:300]), True
+            yield replace(row, problem="crash", what=str(error)[:300]), True
             return
         for met, number in enumerate(wanted, 1):
             if time.monotonic() - start > asked.seconds:
                 break
             item = items[number]
-            row = replace(row, level=item.level, item=item.name, cases=len(wanted), met=met)
+            row = replace(row, level=item.level, item=item.name, met=met)
             yield row, False
             problem = _problem(target, item)
             if problem is not None and (isinstance(item, Case) or _problem(target, item)):
                 yield replace(row, problem=problem.kind, what=problem.what[:300]), True
                 return
         yield replace(row, killed=False), True
+
+
+def _planting(kind: Kind) -> ModuleType:
+    """The module that plants a kind of mutants, imported where it is needed: `bringup.llvm` is for
+    backends alone.
+    """
+    return import_module(f"bringup_conformance.mutants.{kind}")
