@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import toys
-from planted import AtHand, case, failing_file, opened, right, spoilt
+from planted import AtHand, case, failing_file, faulty, opened, right, spoilt
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -39,6 +39,7 @@ from bringup_conformance.reducing.marked import marked
 from bringup_conformance.reducing.steps import Place
 from bringup_conformance.reducing.windows import Found, Windows
 from bringup_conformance.reporting.causes import show_cause, source_lines
+from bringup_conformance.reporting.roots import kernel_ops
 from bringup_conformance.reporting.scripts import script
 from bringup_conformance.selftest import corpus
 from bringup_conformance.selftest.device import Reference
@@ -124,6 +125,18 @@ def test_a_wrong_kernel_is_found_with_its_source_and_its_element() -> None:
     assert re.fullmatch(r"%5\[\d+, \d+\] is .*, not .*", first)
     assert re.fullmatch(r"→ output 0\[\d+, \d+\] is .*, not .*", last)
     assert len(found.kernels) == 2
+
+
+def test_the_ops_of_a_wrong_kernel_that_are_wrong_alone_are_named() -> None:
+    root = case(
+        "graph f(%0: f32[3]) {\n  %1: f32[3] = sqrt(%0)\n"
+        "  %2: f32[3] = constant() {value=f32[3](1.0)}\n"
+        "  %3: f32[3] = div(%2, %1)\n  return %3\n}"
+    )
+    found = locate(faulty("FU14b"), root)  # divides the other way round
+    assert (found.kind, found.name, found.ops) == ("kernel", "k0_sqrt_div", ("div",))
+    assert found.what.endswith("; so is div without the rest")
+    assert kernel_ops(found.to_json()) == {"div"}
 
 
 def test_a_wrong_function_of_an_op_is_found() -> None:

@@ -172,8 +172,8 @@ MISTAKES: list[tuple[Emit, ir.Type, str, str]] = [
     ),
     (lambda b, x, _: b.gep(pointer(b), x, ir.f32), ir.i64, "off by one",
      "%.1 = add i64 %a, 1\n%.2 = getelementptr inbounds float, ptr %p, i64 %.1"),
-    (lambda b, *_: b.gep(pointer(b), 3, ir.f32), ir.i64, "off by one",
-     "%.1 = getelementptr inbounds float, ptr %p, i64 4"),
+    (lambda b, *_: b.gep(pointer(b), 3, ir.f32, flags=""), ir.i64, "off by one",
+     "%.1 = getelementptr float, ptr %p, i64 4"),
     (
         lambda b, x, y: b.shufflevector(x, y, [0, 4, 1, 5]), x4, "lanes",
         "%.1 = shufflevector <4 x float> %a, <4 x float> %b, "

@@ -122,6 +122,22 @@ def test_a_kernel_of_many_ops_blames_none_for_others() -> None:
     assert [(str(root), root.failures) for root in found] == [("sub", (1, 0, 2))]
 
 
+def test_ops_that_the_same_failures_show_are_named_together() -> None:
+    report = Report("toy", "fusion", 0)
+    kernel = "%1: f32[] = sqrt(%0)\n%2: f32[] = div(%0, %1)"
+    for number, more in ((0, {}), (1, {}), (2, {"ops": ["div"]})):
+        cause = {"kind": "kernel", "name": f"k{number}", "kernel": kernel, **more}
+        outcome = Outcome(
+            case(f"fusion/programs/f32/{number}", negated_sum()),
+            Verdict(),
+            wrong((0, 0), "1.0", "2.0"),
+        )
+        add(report, outcome, cause=cause)
+    failures = document_of(report).failures
+    assert [str(root) for root in roots.roots(failures[:2])] == ["div or sqrt"]
+    assert [str(root) for root in roots.roots(failures)] == ["div"]  # one of them is sure
+
+
 def test_two_faults_are_two_causes(two_faults: Path) -> None:
     found = roots.roots(documents.read(two_faults).failures)
     assert [str(root) for root in found] == ["sort on f32", "sub"]

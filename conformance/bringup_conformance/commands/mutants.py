@@ -82,6 +82,8 @@ def _show(found: Tried) -> None:
     for row in found.rows:
         if not row.killed:
             line(f"lives: {row.title}  ({row.group}, met by {row.met} of {row.cases} items)")
+    for name, what in found.failed.items():
+        line(f"fails without a mistake, and is left out: {name}: {what}")
     for mutant in found.unmet:
         line(f"not met: {mutant.module}:{mutant.line}: {mutant.change}")
     rows = [

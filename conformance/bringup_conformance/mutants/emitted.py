@@ -35,8 +35,8 @@ _OFF_BY_ONE = {
 _OTHER_PREDICATE = {
     "eq": "ne", "ne": "eq", "slt": "ult", "ult": "slt", "sgt": "ugt", "ugt": "sgt",
     "sle": "ule", "ule": "sle", "sge": "uge", "uge": "sge",
-    "oeq": "ueq", "une": "one", "olt": "ult", "ole": "ule", "ogt": "ugt", "oge": "uge",
-    "ord": "uno", "uno": "ord",
+    "oeq": "ueq", "une": "one", "one": "une", "olt": "ult", "ole": "ule", "ogt": "ugt",
+    "oge": "uge", "ord": "uno", "uno": "ord",
 }  # fmt: skip
 _OTHER_CAST = {
     "zext": "sext", "sext": "zext", "sitofp": "uitofp", "uitofp": "sitofp",
@@ -78,10 +78,9 @@ def _of_binary(b: Any, right: _Right, op: str, x: ir.Val, y: ir.Val, flags: str 
 def _of_emit(b: Any, right: _Right, type: ir.Type, text: str) -> _Wrongs:
     words = text.split(" ")
     if words[0] in ("icmp", "fcmp"):
-        at = next(n for n, word in enumerate(words) if word in _PREDICATES)
         for rule, table in (("off by one", _OFF_BY_ONE), ("predicate", _OTHER_PREDICATE)):
-            if words[at] in table:
-                other = [*words[:at], table[words[at]], *words[at + 1 :]]
+            other = [table.get(word, word) for word in words]
+            if other != words:
                 yield rule, partial(right, b, type, " ".join(other))
     elif words[0] == "select":
         condition, *arms = _operands(text)
@@ -92,9 +91,6 @@ def _of_emit(b: Any, right: _Right, type: ir.Type, text: str) -> _Wrongs:
         yield "cast", partial(right, b, type, " ".join([_OTHER_CAST[words[0]], *flags]))
     elif words[0] == "load" and "align " in text:
         yield "alignment", partial(right, b, type, _aligned(text))
-
-
-_PREDICATES = {*_OFF_BY_ONE, *_OTHER_PREDICATE, "true", "false"}
 
 
 def _of_emit_void(b: Any, right: _Right, text: str) -> _Wrongs:
@@ -123,12 +119,12 @@ def _of_intrinsic(
         yield "missing barrier", lambda: None
 
 
-def _of_gep(b: Any, right: _Right, base: ir.Val, index: Any, *rest: Any) -> _Wrongs:
+def _of_gep(b: Any, right: _Right, base: ir.Val, index: Any, *rest: Any, **more: Any) -> _Wrongs:
     if isinstance(index, int):
-        yield "off by one", partial(right, b, base, index + 1, *rest)
+        yield "off by one", partial(right, b, base, index + 1, *rest, **more)
     elif index.type.lanes == 1:
         one = ir.const(index.type, 1)
-        yield "off by one", lambda: right(b, base, b.add(index, one), *rest)
+        yield "off by one", lambda: right(b, base, b.add(index, one), *rest, **more)
 
 
 def _of_shuffle(b: Any, right: _Right, x: ir.Val, y: ir.Val | None, mask: Sequence[int]) -> _Wrongs:

@@ -62,12 +62,13 @@ class Asked:
 class Clean:
     """A clean run, or a part of one.
 
-    seconds: of each item.  failed: those that failed.  lines, emitted: the items that ran a line or
-    emitted what may be mutated, as the bits of an integer, by module and line or by mutant.
+    seconds: of each item.  failed: what was wrong with those that failed.  lines, emitted: the
+    items that ran a line or emitted what may be mutated, as the bits of an integer, by module and
+    line or by mutant.
     """
 
     seconds: dict[int, float] = field(default_factory=dict)
-    failed: set[int] = field(default_factory=set)
+    failed: dict[int, str] = field(default_factory=dict)
     lines: dict[tuple[str, int], int] = field(default_factory=dict)
     emitted: dict[Mutant, int] = field(default_factory=dict)
 
@@ -94,11 +95,13 @@ class Clean:
 class Tried:
     """What came of it.
 
-    of: how many mutants there are.  unmet: those sampled that no item meets.  refused: those whose
-    text LLVM does not take, which say nothing.  rows: of the others.
+    of: how many mutants there are.  failed: what was wrong with the items that fail without any, by
+    name; they are left out.  unmet: the mutants that no item meets.  refused: those whose text LLVM
+    does not take, which say nothing.  rows: of the others.
     """
 
     of: int
+    failed: dict[str, str]
     unmet: list[Mutant] = field(default_factory=list)
     refused: int = 0
     rows: list[Kill] = field(default_factory=list)
@@ -113,6 +116,7 @@ class Tried:
         """Plain data."""
         return {
             "of": self.of,
+            "failed": self.failed,
             "killed": sum(row.killed for row in self.rows),
             "tried": len(self.rows),
             "refused": self.refused,
@@ -174,7 +178,8 @@ def tried(asked: Asked, modules: Mapping[str, Path], on_row: Callable[[Tried], N
             every += source.mutants(name, modules[name])
         every.sort(key=lambda m: (m.module, m.line))
     every += sorted(clean.emitted, key=lambda m: (m.module, m.line, m.rule, m.change))
-    found = Tried(len(every))
+    found = Tried(len(every), {items[n].name: what for n, what in clean.failed.items()})
+    on_row(found)
     chosen = [
         mutant
         for kind in asked.kinds
@@ -241,7 +246,7 @@ def _run(
             problem = _problem(target, items[number])
             found.seconds[number] = time.perf_counter() - start
             if problem is not None:
-                found.failed.add(number)
+                found.failed[number] = problem.what
             bit = 1 << number
             for line in lines:
                 found.lines[line] = found.lines.get(line, 0) | bit

@@ -30,7 +30,7 @@ class Cause:
     ir_before, ir_after: what the guilty thing was given and what it made of it: a graph before and
     after a pass, a graph and its kernel.
     kernels: all kernels of the program.  kernel: the guilty one.  source, asm: what the backend
-    made of that kernel.
+    made of that kernel.  ops: those of a guilty kernel that are wrong alone too, on right inputs.
     slots: places in memory that are in each other's way.
     mismatches: where the guilty thing's own results are wrong.
     trace: from the wrong element there to the wrong element of the program.
@@ -47,6 +47,7 @@ class Cause:
     kernel: str = ""
     source: str = ""
     asm: str = ""
+    ops: tuple[str, ...] = ()
     slots: tuple[str, ...] = ()
     mismatches: tuple[str, ...] = ()
     trace: tuple[str, ...] = ()

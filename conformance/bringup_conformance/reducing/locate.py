@@ -319,6 +319,8 @@ class _Search:
         if not cause.source:
             source, asm = texts(self.device, alone(program, step, reads, writes))
             cause = replace(cause, source=source, asm=asm)
+        if cause.kind == "kernel":
+            cause = self._by_op(cause, reads, writes)
         lines = tuple(map(str, problem.verdict.mismatches))
         path: tuple[str, ...] = ()
         if problem.kind == "wrong" and results:
@@ -327,6 +329,20 @@ class _Search:
             path = trace(self.target, self.case, self.ready, self.sets[number],
                          self.right[number], values, results, problem.verdict)  # fmt: skip
         return replace(cause, mismatches=lines, trace=path)
+
+    def _by_op(self, cause: Cause, reads: Sequence[Place], writes: Sequence[Place]) -> Cause:
+        """A cause with the ops of its kernel that are wrong alone, if it has several."""
+        graph, sets = self._piece(reads, writes)
+        if sum(bool(instr.operands) for instr in graph.instrs) < 2:
+            return cause
+        self.suspect(cause)
+        ops = loops.wrong_alone(self.target, about(self.case, graph), sets, self.skip)
+        if not ops:
+            return cause
+        so = "so is" if len(ops) == 1 else "so are"
+        return replace(
+            cause, ops=ops, what=f"{cause.what}; {so} {' and '.join(ops)} without the rest"
+        )
 
     def _together(self) -> Cause | None:
         _, program = self.made

@@ -20,6 +20,8 @@ from bringup_conformance.reducing.trials import Values, about, examine, part, va
 
 #: Runs of one body that are looked at.
 _MOST = 8
+# What is wrong, the graph that it is wrong of, and its wrong elements.
+_Found = tuple[str, Graph, tuple[str, ...]]
 
 
 class Locate(Protocol):
@@ -44,23 +46,41 @@ def by_instruction(
     """The first instruction that is wrong alone; else the least part of the graph that is wrong."""
     graph = case.graph
     right = [values_of(graph, inputs) for inputs in sets]
+    for instr, found in _wrong(target, case, right, fuse, skip):
+        inner = inside(target, case, instr, right, skip, locate)
+        return inner or _accused("op", instr.op.name, f"on right inputs, alone: {found[0]}",
+                                 found[1], found[2])  # fmt: skip
     for instr in graph.instrs:
+        small = part(graph, graph.inputs, instr.results)
+        joint = _tried(target, case, small, right, graph.inputs, fuse, skip)
+        if joint is not None and instr.op.name != "constant":
+            what = f"every instruction is right alone; up to here they are wrong: {joint[0]}"
+            return _accused("together", instr.op.name, what, joint[1], joint[2])
+    what = "every instruction is right by itself, and so are all up to each"
+    return Cause("unknown", "", what, ir_before=print_graph(graph))
+
+
+def wrong_alone(
+    target: Target, case: Case, sets: Sequence[list[Array]], skip: frozenset[str]
+) -> tuple[str, ...]:
+    """Names of the ops of a graph that are wrong alone, each on its right inputs."""
+    right = [values_of(case.graph, inputs) for inputs in sets]
+    wrong = _wrong(target, case, right, True, skip)
+    return tuple(dict.fromkeys(instr.op.name for instr, _ in wrong))
+
+
+def _wrong(
+    target: Target, case: Case, right: Sequence[Values], fuse: bool, skip: frozenset[str]
+) -> Iterator[tuple[Instr, _Found]]:
+    """The instructions of a case that are wrong alone, on right inputs, with what is wrong."""
+    for instr in case.graph.instrs:
         if instr.op.name == "constant":
             continue
         given = [v for v in dict.fromkeys(instr.operands) if not _is_constant(v)]
-        found = _tried(target, case, part(graph, given, instr.results), right, given, fuse, skip)
+        lone = part(case.graph, given, instr.results)
+        found = _tried(target, case, lone, right, given, fuse, skip)
         if found is not None:
-            inner = inside(target, case, instr, right, skip, locate)
-            return inner or _accused("op", instr.op.name, f"on right inputs, alone: {found[0]}",
-                                     found[1], found[2])  # fmt: skip
-    for instr in graph.instrs:
-        small = part(graph, graph.inputs, instr.results)
-        found = _tried(target, case, small, right, graph.inputs, fuse, skip)
-        if found is not None and instr.op.name != "constant":
-            what = f"every instruction is right alone; up to here they are wrong: {found[0]}"
-            return _accused("together", instr.op.name, what, found[1], found[2])
-    what = "every instruction is right by itself, and so are all up to each"
-    return Cause("unknown", "", what, ir_before=print_graph(graph))
+            yield instr, found
 
 
 def _is_constant(value: Value) -> bool:
@@ -70,7 +90,7 @@ def _is_constant(value: Value) -> bool:
 def _tried(
     target: Target, case: Case, graph: Graph, right: Sequence[Values], given: Sequence[Value],
     fuse: bool, skip: frozenset[str],
-) -> tuple[str, Graph, tuple[str, ...]] | None:  # fmt: skip
+) -> _Found | None:  # fmt: skip
     sets = [[values[v] for v in given] for values in right]
     try:
         runnable = target.compile(graph, fuse=fuse, skip=skip)

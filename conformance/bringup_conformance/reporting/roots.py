@@ -44,7 +44,7 @@ class Root:
             case "op and dtype":
                 return f"{names[0]} on {names[1]}"
             case "op":
-                return names[0]
+                return " or ".join(names)
             case "fusion":
                 return f"fusion of {' → '.join(names)}"
             case _:
@@ -76,9 +76,28 @@ def roots(failures: Sequence[Plain], excused: Collection[str] = ()) -> list[Root
         members = {n for n in left if best in possible[n]}
         shown_by = {n for n in members if best in sure[n]}
         order = [_sorted(failures, sure, each) for each in (shown_by, members - shown_by)]
-        found.append(Root(best, (*order[0], *order[1])))
+        found.append(Root(_alike(best, votes, possible, left), (*order[0], *order[1])))
         left -= members
     return found
+
+
+def _alike(
+    best: Feature,
+    votes: Mapping[Feature, Fraction],
+    possible: Sequence[set[Feature]],
+    left: Collection[int],
+) -> Feature:
+    """A feature; of an op, with all others that the very same failures show: it may be any."""
+    if best[0] != "op":
+        return best
+
+    def shown(feature: Feature) -> set[int]:
+        return {n for n in left if feature in possible[n]}
+
+    alike = [
+        x for x in votes if x[0] == "op" and votes[x] == votes[best] and shown(x) == shown(best)
+    ]
+    return ("op", *sorted(name for _, name in alike))
 
 
 def _votes(
@@ -215,7 +234,9 @@ def _taken_apart(graph: Graph) -> Graph:
 
 
 def kernel_ops(cause: Plain) -> set[str]:
-    """Names of the ops that a guilty kernel computes."""
+    """Names of the ops of a guilty kernel that are wrong alone; if none is, of all it computes."""
+    if cause.get("ops"):
+        return set(cause["ops"])
     rows = map(find, re.findall(r" = (\w+)\(", cause.get("kernel", "")))
     return {row.name for row in rows if row is not None and row.kind is not Kind.SOURCE}
 
