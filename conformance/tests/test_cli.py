@@ -145,7 +145,10 @@ def test_a_device_that_is_not_there_ends_with_2(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "--backend=cpu", "--level=all"], "no level is named 'all'"),
+        (["run", "--backend=cpu", "--level=all", "--report=r"], "no level is named 'all'"),
+        (["run", "--backend=none", "--report=r"], "no backend is named 'none'"),
+        (["coverage", "--backend=none", "--report=r"], "no backend is named 'none'"),
+        (["mutants", "--backend=none", "--report=r"], "no backend is named 'none'"),
         (["run", "--backend=cpu", "--only=expo", "-j0"], "no case is of 'expo'"),
         (["run", "--backend=cpu", "--only=sinn/f32", "-j0"], "fix: did you mean 'sin' or 'sinh'"),
         (["run", "--level=smoke"], "no device is named\n  fix: add --backend NAME"),
@@ -164,20 +167,25 @@ def test_a_device_that_is_not_there_ends_with_2(
         (["run", "--backend=cpu", "--certificate=c", "--fraction=1/2"], "a part of a run gives no"),
         (["replay", "nowhere.json"], "error: nowhere.json: No such file or directory"),
         (["verify", "nowhere"], "fix: name the folder that `conformance run --certificate` wrote"),
-        (["selftest", "--only=FU9"], "fix: did you mean FU09"),
+        (["selftest", "--only=FU9", "--report=r"], "fix: did you mean FU09"),
         (["selftest", "--only=ZZ99"], "fix: use kinds (fus, key, mem, "),
     ],
 )
-def test_what_cannot_be_run_ends_with_2_and_says_why(
+def test_what_cannot_be_run_ends_with_2_says_why_and_leaves_nothing(
     arguments: list[str],
     message: str,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     assert status(*arguments, monkeypatch=monkeypatch) == 2
     shown = capfd.readouterr()
     assert message in shown.err
     assert shown.out == ""
+    assert not [*folder.iterdir()]
 
 
 def damaged(**changes: object) -> str:

@@ -175,7 +175,7 @@ def test_what_is_no_whole_run_together_is_refused(
 
     def refused(*folders: Path) -> str:
         with pytest.raises(BringupError) as caught:
-            joining.joined(folders)
+            joining.whole(folders)
         return str(caught.value)
 
     assert "units are in no part: " in refused(first, second)

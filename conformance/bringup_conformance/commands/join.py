@@ -35,10 +35,11 @@ def join(
     known = None if expect is None else expectations.load(expect)
     if certificate is not None:
         certificates.check_folder(certificate)
+    journals = joining.whole(parts)  # before the folder loses what it holds
     report.mkdir(parents=True, exist_ok=True)
     with held(report):
         failures.prepare(report)
-        found = joining.joined(parts, report)
+        found = joining.joined(journals, report)
         found.findings = (
             None
             if known is None

@@ -42,25 +42,33 @@ def refusals(parts: Sequence[Journal]) -> list[str]:
     return found
 
 
-def joined(folders: Sequence[Path], into: Path | None = None) -> Report:
-    """The report of parts.
+def whole(folders: Sequence[Path]) -> list[Journal]:
+    """The parts of a run.
 
-    into: a folder that receives files of its failures and a journal of its own.
     Raises BringupError, with a note for each further reason, if they are no whole run; OSError.
     """
     parts = [Journal.read(folder) for folder in folders]
     why = refusals(parts)
     if why:
         raise BringupError(f"the parts are no whole run: {why[0]}", notes=tuple(why[1:]))
+    return parts
+
+
+def joined(parts: Sequence[Journal], into: Path | None = None) -> Report:
+    """The report of the parts of a run.
+
+    into: a folder that receives files of its failures and a journal of its own.  Raises OSError.
+    """
     head = parts[0].header
     environment = head["environment"]
     report = Report(environment["device"], head["level"], head["seed"])
     report.environment = environment
     report.few_kernels = head["few_kernels"]
     report.seconds = sum(part.seconds for part in parts)
-    report.notes.append(f"joined of {', '.join(map(str, folders))}")
-    whole = {**head, "fraction": None, "units": head["of"]}
-    made = None if into is None else Journal.begin(into, whole)
+    report.notes.append(f"joined of {', '.join(str(part.path.parent) for part in parts)}")
+    made = None
+    if into is not None:
+        made = Journal.begin(into, {**head, "fraction": None, "units": head["of"]})
     merge = Merge(report, into)
     units = {number: (part, part.units[number]) for part in parts for number in part.units}
     for number in sorted(units):
