@@ -10,14 +10,13 @@ from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bringup.cli.output import line, table
 from bringup.cli.shell import device_names, one_of
 from bringup.errors import BringupError
 from bringup_conformance.commands import asked
 from bringup_conformance.commands.coverage import Packages, modules_of
-from bringup_conformance.commands.shared import Json
+from bringup_conformance.commands.shared import Json, progress
 from bringup_conformance.execution.runner import usable_cores
 from bringup_conformance.execution.schedule import Job
 from bringup_conformance.mutants.mutant import Kind
@@ -102,10 +101,7 @@ def _show(found: Tried) -> None:
 def _progress(as_json: bool, report: Path | None) -> Iterator[Callable[[Tried], None]]:
     """What shows, and writes into the report's folder, all that is known after each mutant."""
     console = Console(stderr=as_json)
-    columns = (
-        BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"),
-    )  # fmt: skip
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    bar = progress(console)
     task = bar.add_task("a clean run", total=None)
 
     def show(found: Tried) -> None:

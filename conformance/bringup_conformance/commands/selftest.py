@@ -11,10 +11,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bringup.errors import BringupError
-from bringup_conformance.commands.shared import Json
+from bringup_conformance.commands.shared import Json, progress
 from bringup_conformance.execution.runner import usable_cores
 from bringup_conformance.selftest import matrix, showing
 from bringup_conformance.selftest.killing import How
@@ -101,10 +100,7 @@ def _tell(found: matrix.Matrix, report: Path | None, as_json: bool) -> None:
 def _progress(as_json: bool, report: Path | None) -> Iterator[_Show]:
     """What shows, and writes into the report's folder, all that is known after each fault."""
     console = Console(stderr=as_json)
-    columns = (
-        BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"),
-    )  # fmt: skip
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    bar = progress(console)
     task = bar.add_task("clean runs", total=None)
 
     def show(found: matrix.Matrix) -> None:
