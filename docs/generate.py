@@ -88,8 +88,9 @@ Most functions have the names of the [Python array API standard](https://data-ap
 which are those of numpy 2 and JAX: `bringup.sum`, `bringup.where`, `bringup.linalg.solve`. This
 page has the names that differ. Errors for missing names answer from the same table.
 
-Arrays have no methods such as `x.sum()`: write `bringup.sum(x)`. `axis`, `dtype` and other options
-are given by name: `bringup.sum(x, axis=0)`.
+The methods of arrays are functions of the same names: `x.sum(0)`, `x.reshape(2, -1)`,
+`x.astype(bringup.float32)`. `axis` and `dtype` are given by name or by position, other options by
+name: `bringup.sum(x, 0, keepdims=True)`.
 
 A default may differ where the name does not: `bringup.nn.gelu(x)` is exact, as in PyTorch; JAX's is
 `bringup.nn.gelu(x, approximate=True)`.
@@ -341,7 +342,8 @@ def _entry(path: str, name: str, value: object) -> Iterable[str]:
         yield from ("```text", f"{name}{_signature(value)}", "```", "")
     yield from _text(inspect.getdoc(value) or "")
     if inspect.isclass(value):
-        for method, function in sorted(vars(value).items()):
+        for method in sorted(vars(value)):
+            function = getattr(value, method)  # some are looked up when they are asked for
             doc = inspect.getdoc(function)
             if not method.startswith("_") and inspect.isfunction(function) and doc:
                 said = escaped(doc.partition(">>>")[0].rstrip())

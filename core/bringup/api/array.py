@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
 from bringup.api import engine, place
-from bringup.api.boundary import guarded_methods, hide
+from bringup.api.boundary import guarded, guarded_methods, hide
 from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
 from bringup.dtypes import DType
 from bringup.errors import (
@@ -27,6 +28,7 @@ from bringup.types import TensorType
 if TYPE_CHECKING:
     from bringup.api.promotion import Operand
 
+F = TypeVar("F", bound=Callable[..., Any])
 Host = np.ndarray[Any, Any]
 Scalar = bool | int | float
 
@@ -57,6 +59,36 @@ def _reflected(name: str) -> Callable[[Array, Operand], Array]:
         return result
 
     return method
+
+
+class _Late:
+    """A module of functions that is imported when one of them is first asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(f"bringup.api.{self._name}"), name)
+
+
+class _Method:
+    """A function as a method, looked up when it is first asked for."""
+
+    def __init__(self, find: Callable[[], Callable[..., Any]]) -> None:
+        self._find = find
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, x: Array | None, owner: type) -> Any:
+        setattr(Array, self._name, guarded(self._find(), self._name))
+        return getattr(owner if x is None else x, self._name)
+
+
+def _method(find: Callable[[], F]) -> F:
+    """A function as a method, with its signature."""
+    method: Any = _Method(find)
+    return method  # type: ignore[no-any-return]
 
 
 @guarded_methods
@@ -218,6 +250,10 @@ class Array:
         """Operators with numpy's arrays on the left are ours; other ufuncs see the values."""
         return _ufuncs.answer(ufunc, method, inputs, options, _info.namespace(None))
 
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        """Functions of numpy see the values, also where we have a method of that name."""
+        return _ufuncs.called(function, args, options, _info.namespace(None))
+
     def item(self) -> Scalar:
         """The only element as a Python scalar.  Raises ConversionError for other sizes.
 
@@ -239,6 +275,15 @@ class Array:
         [[1, 2], [3, 4]]
         """
         return self._host("the elements of").tolist()
+
+    def block_until_ready(self) -> Array:
+        """The array itself, when its values are computed.
+
+        >>> bu.zeros(3).block_until_ready().shape
+        (3,)
+        """
+        self._concrete("the values of").device.device.synchronize()
+        return self
 
     def __bool__(self) -> bool:
         fix = "use where, cond or while_loop, or make the argument static (static_argnums)"
@@ -357,13 +402,49 @@ class Array:
 
     @property
     def T(self) -> Array:
-        """A matrix transposed.  Raises OpTypeError for arrays that are not 2-d."""
-        return _linear.transposed(self)
+        """The dimensions in reverse order."""
+        return self.transpose()
 
     @property
     def mT(self) -> Array:
         """The last two dimensions swapped.  Raises OpTypeError if there are fewer."""
         return _linear.matrix_transpose(self)
+
+    def reshape(self, *shape: Any) -> Array:
+        """`bringup.reshape`, to sizes one by one or in a sequence.
+
+        >>> bu.arange(6).reshape(2, -1).shape
+        (2, 3)
+        """
+        return _manipulation.reshape(self, *_one_sequence(shape))
+
+    def transpose(self, *axes: Any) -> Array:
+        """`bringup.permute_dims`, by axes one by one or in a sequence; in reverse without any.
+
+        >>> bu.zeros((2, 3, 4)).transpose(1, 0, 2).shape, bu.zeros((2, 3, 4)).transpose().shape
+        ((3, 2, 4), (4, 3, 2))
+        """
+        given = _one_sequence(axes)
+        reverse = not axes or given == (None,)
+        return _manipulation.permute_dims(self, *((range(self.ndim)[::-1],) if reverse else given))
+
+    def swapaxes(self, axis1: int, axis2: int) -> Array:
+        """Two axes in each other's place.
+
+        >>> bu.zeros((2, 3, 4)).swapaxes(0, -1).shape
+        (4, 3, 2)
+        """
+        return _manipulation.moveaxis(self, (axis1, axis2), (axis2, axis1))
+
+    def flatten(self) -> Array:
+        """All elements in one dimension, row by row.
+
+        >>> bu.asarray([[1, 2], [3, 4]]).flatten().tolist()
+        [1, 2, 3, 4]
+        """
+        return _manipulation.reshape(self, -1)
+
+    ravel = flatten
 
     def __getitem__(self, key: Any) -> Array:
         """Indexing as numpy's: by integers, slices, ``...``, None, integer arrays and masks.
@@ -404,6 +485,35 @@ class Array:
 
     def __round__(self, ndigits: int | None = None) -> Array:
         return _elementwise.round(self, 0 if ndigits is None else ndigits)
+
+    # ---- functions as methods
+
+    all = _method(lambda: _reductions.all)
+    any = _method(lambda: _reductions.any)
+    argmax = _method(lambda: _reductions.argmax)
+    argmin = _method(lambda: _reductions.argmin)
+    argsort = _method(lambda: _sorting.argsort)
+    astype = _method(lambda: _datatypes.astype)
+    clip = _method(lambda: _elementwise.clip)
+    conj = _method(lambda: _complex.conj)
+    cumprod = _method(lambda: _prefixes.cumulative_prod)
+    cumsum = _method(lambda: _prefixes.cumulative_sum)
+    diagonal = _method(lambda: _solving.diagonal)
+    max = _method(lambda: _reductions.max)
+    mean = _method(lambda: _reductions.mean)
+    min = _method(lambda: _reductions.min)
+    nonzero = _method(lambda: _gathering.nonzero)
+    prod = _method(lambda: _reductions.prod)
+    repeat = _method(lambda: _manipulation.repeat)
+    round = _method(lambda: _elementwise.round)
+    searchsorted = _method(lambda: _sorting.searchsorted)
+    sort = _method(lambda: _sorting.sort)
+    squeeze = _method(lambda: _manipulation.squeeze)
+    std = _method(lambda: _reductions.std)
+    sum = _method(lambda: _reductions.sum)
+    take = _method(lambda: _gathering.take)
+    trace = _method(lambda: _solving.trace)
+    var = _method(lambda: _reductions.var)
 
     # ---- operators
 
@@ -524,10 +634,17 @@ def _refused(node: Traced, what: str, why: str, fix: str | None) -> TraceError:
     )
 
 
+def _one_sequence(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Sizes or axes given one by one as one sequence; what was given at once as it is."""
+    return (given,) if all(isinstance(each, int) for each in given) and len(given) != 1 else given
+
+
 # The functions stand on the class, and the operators on the functions.
 from bringup.api import creation as _creation  # noqa: E402
+from bringup.api import datatypes as _datatypes  # noqa: E402
 from bringup.api import dlpack as _dlpack  # noqa: E402
 from bringup.api import elementwise as _elementwise  # noqa: E402
+from bringup.api import gathering as _gathering  # noqa: E402
 from bringup.api import indexing as _indexing  # noqa: E402
 from bringup.api import info as _info  # noqa: E402
 from bringup.api import linear as _linear  # noqa: E402
@@ -537,3 +654,13 @@ from bringup.api import reductions as _reductions  # noqa: E402
 from bringup.api import text as _text  # noqa: E402
 from bringup.api import ufuncs as _ufuncs  # noqa: E402
 from bringup.tracing.context import made_at  # noqa: E402
+
+if TYPE_CHECKING:
+    from bringup.api import complex as _complex
+    from bringup.api import prefixes as _prefixes
+    from bringup.api import solving as _solving
+    from bringup.api import sorting as _sorting
+else:
+    _complex, _prefixes, _solving, _sorting = map(
+        _Late, ("complex", "prefixes", "solving", "sorting")
+    )

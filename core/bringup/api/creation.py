@@ -46,8 +46,8 @@ Shape = int | Sequence[int]
 def asarray(
     obj: Any,
     /,
-    *,
     dtype: object = None,
+    *,
     device: DeviceSpec = None,
     copy: bool | None = None,
 ) -> Array:
@@ -249,7 +249,7 @@ def check_device(device: DeviceSpec) -> OpenDevice | None:
 
 
 def full(
-    shape: Shape, fill_value: Any, *, dtype: object = None, device: DeviceSpec = None
+    shape: Shape, fill_value: Any, dtype: object = None, *, device: DeviceSpec = None
 ) -> Array:
     """An array whose elements are all one value; its dtype by default that of the Python scalar.
 
@@ -284,7 +284,7 @@ def _held(value: Any, type_: TensorType) -> Any:
     return value
 
 
-def zeros(shape: Shape, *, dtype: object = None, device: DeviceSpec = None) -> Array:
+def zeros(shape: Shape, dtype: object = None, *, device: DeviceSpec = None) -> Array:
     """An array of zeros, f64 by default.
 
     >>> bu.zeros(2).tolist()
@@ -293,7 +293,7 @@ def zeros(shape: Shape, *, dtype: object = None, device: DeviceSpec = None) -> A
     return full(shape, 0, dtype=DEFAULT_FLOAT if dtype is None else dtype, device=device)
 
 
-def ones(shape: Shape, *, dtype: object = None, device: DeviceSpec = None) -> Array:
+def ones(shape: Shape, dtype: object = None, *, device: DeviceSpec = None) -> Array:
     """An array of ones, f64 by default.
 
     >>> bu.ones(2, dtype=bu.int8).tolist()
@@ -302,7 +302,7 @@ def ones(shape: Shape, *, dtype: object = None, device: DeviceSpec = None) -> Ar
     return full(shape, 1, dtype=DEFAULT_FLOAT if dtype is None else dtype, device=device)
 
 
-def empty(shape: Shape, *, dtype: object = None, device: DeviceSpec = None) -> Array:
+def empty(shape: Shape, dtype: object = None, *, device: DeviceSpec = None) -> Array:
     """An array of unspecified values, here for the standard's sake: arrays are immutable.
 
     >>> bu.empty((2, 0)).shape
@@ -317,7 +317,7 @@ def _like(x: Operand, value: Any, dtype: object, device: DeviceSpec) -> Array:
     return full(x.shape, value, dtype=x.dtype if dtype is None else dtype, device=where_)
 
 
-def zeros_like(x: Operand, /, *, dtype: object = None, device: DeviceSpec = None) -> Array:
+def zeros_like(x: Operand, /, dtype: object = None, *, device: DeviceSpec = None) -> Array:
     """Zeros in the shape, dtype and device of `x`.
 
     >>> bu.zeros_like(bu.asarray([1, 2])).tolist()
@@ -326,7 +326,7 @@ def zeros_like(x: Operand, /, *, dtype: object = None, device: DeviceSpec = None
     return _like(x, 0, dtype, device)
 
 
-def ones_like(x: Operand, /, *, dtype: object = None, device: DeviceSpec = None) -> Array:
+def ones_like(x: Operand, /, dtype: object = None, *, device: DeviceSpec = None) -> Array:
     """Ones in the shape, dtype and device of `x`.
 
     >>> bu.ones_like(bu.asarray([1, 2])).tolist()
@@ -335,7 +335,7 @@ def ones_like(x: Operand, /, *, dtype: object = None, device: DeviceSpec = None)
     return _like(x, 1, dtype, device)
 
 
-def empty_like(x: Operand, /, *, dtype: object = None, device: DeviceSpec = None) -> Array:
+def empty_like(x: Operand, /, dtype: object = None, *, device: DeviceSpec = None) -> Array:
     """`empty` in the shape, dtype and device of `x`.
 
     >>> bu.empty_like(bu.asarray([1, 2])).shape
@@ -345,7 +345,7 @@ def empty_like(x: Operand, /, *, dtype: object = None, device: DeviceSpec = None
 
 
 def full_like(
-    x: Operand, /, fill_value: Any, *, dtype: object = None, device: DeviceSpec = None
+    x: Operand, /, fill_value: Any, dtype: object = None, *, device: DeviceSpec = None
 ) -> Array:
     """One value in the shape, dtype and device of `x`.
 
@@ -365,8 +365,8 @@ def arange(
     /,
     stop: int | float | None = None,
     step: int | float = 1,
-    *,
     dtype: object = None,
+    *,
     device: DeviceSpec = None,
 ) -> Array:
     """``start, start + step, …`` below `stop`; i64 for ints, f64 for floats by default.
@@ -433,9 +433,9 @@ def eye(
     n_rows: int,
     n_cols: int | None = None,
     /,
-    *,
     k: int = 0,
     dtype: object = None,
+    *,
     device: DeviceSpec = None,
 ) -> Array:
     """Ones on diagonal `k`, zeros elsewhere; f64 by default.
@@ -458,7 +458,7 @@ def _rows_and_columns(
     return add(iota(type_, rank - 2, device), k), iota(type_, rank - 1, device)
 
 
-def tril(x: Operand, /, *, k: int = 0) -> Array:
+def tril(x: Operand, /, k: int = 0) -> Array:
     """The matrices with zeros above diagonal `k`.
 
     >>> bu.tril(bu.ones((2, 2))).tolist()
@@ -469,7 +469,7 @@ def tril(x: Operand, /, *, k: int = 0) -> Array:
     return where(less_equal(column, row), x, _nothing(x))
 
 
-def triu(x: Operand, /, *, k: int = 0) -> Array:
+def triu(x: Operand, /, k: int = 0) -> Array:
     """The matrices with zeros below diagonal `k`.
 
     >>> bu.triu(bu.ones((2, 2))).tolist()

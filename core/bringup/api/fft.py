@@ -52,7 +52,7 @@ Axes = Sequence[int] | None
 _OPPOSITE = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
-def fft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def fft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """The transform along an axis, cropped or padded with zeros to `n` elements.
 
     >>> bu.fft.fft(bu.asarray([1.0, 2.0, 3.0, 4.0])).tolist()
@@ -61,7 +61,7 @@ def fft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
     return _along("fft", x, n, axis, norm, inverse=False)
 
 
-def ifft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def ifft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """The inverse of `fft`.
 
     >>> bu.fft.ifft(bu.asarray([4.0, 0.0, 0.0, 0.0])).tolist()
@@ -70,7 +70,7 @@ def ifft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "ba
     return _along("ifft", x, n, axis, norm, inverse=True)
 
 
-def rfft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def rfft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """The first ``n // 2 + 1`` elements of `fft` of real numbers; the others are conjugates.
 
     >>> bu.fft.rfft(bu.asarray([1.0, 2.0, 3.0, 4.0])).tolist()
@@ -86,7 +86,7 @@ def rfft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "ba
     return _back(_scaled(found, _factor("rfft", length, norm, inverse=False)), dim)
 
 
-def irfft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def irfft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """The inverse of `rfft`: `n` real numbers, by default an even count, ``2 * (size - 1)``.
 
     >>> bu.fft.irfft(bu.asarray([10.0, -2.0, -2.0])).tolist()
@@ -102,7 +102,7 @@ def irfft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "b
     return moveaxis(found if scale == 1 else multiply(found, scale), -1, dim)
 
 
-def hfft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def hfft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """`fft` of numbers whose second half, left out, is the conjugate of the first: real.
 
     >>> bu.fft.hfft(bu.asarray([1.0, 0.0, 0.0])).tolist()
@@ -111,7 +111,7 @@ def hfft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "ba
     return irfft(conj(as_float(x)), n=n, axis=axis, norm=_opposite("hfft", norm))
 
 
-def ihfft(x: Operand, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def ihfft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """The inverse of `hfft`.
 
     >>> bu.fft.ihfft(bu.asarray([4.0, 0.0, 0.0, 0.0])).tolist()

@@ -441,18 +441,15 @@ set_default_dtype | dtype= of the function that makes the array
 
 _METHODS = """
 view | bringup.reshape(x, shape)
-flatten ravel | bringup.reshape(x, -1)
 numpy | numpy.asarray(x)
 copy clone | x itself: arrays are immutable
 dot | x @ y, up to 2-d
-transpose | x.T, or bringup.permute_dims(x, axes)
 permute | bringup.permute_dims(x, axes)
 t | x.T
 H mH | bringup.conj(x.mT)
 cpu cuda | x.to("name of a device")
 detach | none | only what bringup.grad is given is differentiated
 requires_grad backward grad | bringup.grad(fn)(x)
-block_until_ready | numpy.asarray(x), which waits for the values
 fill | bringup.full_like(x, value)
 float | bringup.astype(x, bringup.float32)
 double | bringup.astype(x, bringup.float64)

@@ -143,17 +143,6 @@ def matrix_transpose(x: Operand, /) -> Array:
     return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
-def transposed(x: Array) -> Array:
-    """``x.T``."""
-    if x.ndim != 2:
-        raise OpTypeError(
-            f"x.T is for matrices, and x is {x.type}",
-            location=user_location(),
-            fix="use x.mT for stacks of matrices, permute_dims for other orders",
-        )
-    return matrix_transpose(x)
-
-
 def outer(x1: Operand, x2: Operand, /) -> Array:
     """The products of all pairs of two vectors.
 

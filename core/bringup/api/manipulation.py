@@ -94,13 +94,15 @@ def expand_dims(x: Operand, /, axis: int | Sequence[int] = 0) -> Array:
     return reshape(x, [1 if d in axes else next(sizes) for d in range(x.ndim + added)])
 
 
-def squeeze(x: Operand, /, axis: int | Sequence[int]) -> Array:
-    """Axes of size 1 removed.  Raises AxisError for other sizes.
+def squeeze(x: Operand, /, axis: int | Sequence[int] | None = None) -> Array:
+    """Axes of size 1 removed, all of them for None.  Raises AxisError for other sizes.
 
     >>> bu.squeeze(bu.zeros((1, 3)), 0).shape
     (3,)
     """
     x = as_array(x)
+    if axis is None:
+        axis = [d for d, n in enumerate(x.shape) if n == 1]
     axes = axes_of("squeeze", axis, x.ndim)
     if any(x.shape[a] != 1 for a in axes):
         raise AxisError(
@@ -111,7 +113,7 @@ def squeeze(x: Operand, /, axis: int | Sequence[int]) -> Array:
     return reshape(x, [n for d, n in enumerate(x.shape) if d not in axes])
 
 
-def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
+def concat(arrays: Sequence[Array], /, axis: int | None = 0) -> Array:
     """Arrays one after the other along an axis, in one dtype; flattened first for None.
 
     >>> bu.concat([bu.asarray([1]), bu.asarray([2, 3])]).tolist()
@@ -136,7 +138,7 @@ def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
     return parts[0] if len(parts) == 1 else apply("concatenate", parts, {"dim": dim})
 
 
-def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
+def stack(arrays: Sequence[Array], /, axis: int = 0) -> Array:
     """Arrays of one shape along a new axis.
 
     >>> bu.stack([bu.asarray([1, 2]), bu.asarray([3, 4])], axis=1).tolist()
@@ -153,7 +155,7 @@ def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
     return concat([expand_dims(x, axis) for x in parts], axis=axis)
 
 
-def unstack(x: Operand, /, *, axis: int = 0) -> tuple[Array, ...]:
+def unstack(x: Operand, /, axis: int = 0) -> tuple[Array, ...]:
     """The entries along an axis, without it.
 
     >>> [a.tolist() for a in bu.unstack(bu.asarray([[1, 2], [3, 4]]))]
@@ -165,7 +167,7 @@ def unstack(x: Operand, /, *, axis: int = 0) -> tuple[Array, ...]:
     return tuple(x[(*before, i)] for i in range(x.shape[dim]))
 
 
-def flip(x: Operand, /, *, axis: int | Sequence[int] | None = None) -> Array:
+def flip(x: Operand, /, axis: int | Sequence[int] | None = None) -> Array:
     """The order reversed along axes, all by default.
 
     >>> bu.flip(bu.asarray([1, 2, 3])).tolist()
@@ -177,7 +179,7 @@ def flip(x: Operand, /, *, axis: int | Sequence[int] | None = None) -> Array:
 
 
 def roll(
-    x: Operand, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None
+    x: Operand, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None
 ) -> Array:
     """Elements moved along axes, those beyond the end to the beginning; flat if axis is None.
 
@@ -262,7 +264,6 @@ def repeat(
     x: Operand,
     repeats: Any,
     /,
-    *,
     axis: int | None = None,
 ) -> Array:
     """Each element repeated along an axis; flat if axis is None.

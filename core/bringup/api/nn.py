@@ -105,7 +105,7 @@ def erf(x: Operand) -> Array:
     return float_unary("erf", x)
 
 
-def softmax(x: Operand, *, axis: Axis = -1) -> Array:
+def softmax(x: Operand, axis: Axis = -1) -> Array:
     """``exp(x)`` over its sum along axes, without overflow.
 
     >>> bu.nn.softmax(bu.asarray([0.0, 0.0])).tolist()
@@ -114,7 +114,7 @@ def softmax(x: Operand, *, axis: Axis = -1) -> Array:
     return _over_axes("softmax", x, axis)
 
 
-def log_softmax(x: Operand, *, axis: Axis = -1) -> Array:
+def log_softmax(x: Operand, axis: Axis = -1) -> Array:
     """The logarithm of `softmax`, without loss of precision.
 
     >>> bu.nn.log_softmax(bu.asarray([7.0])).tolist()
@@ -123,7 +123,7 @@ def log_softmax(x: Operand, *, axis: Axis = -1) -> Array:
     return _over_axes("log_softmax", x, axis)
 
 
-def logsumexp(x: Operand, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def logsumexp(x: Operand, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """The logarithm of the sum of ``exp(x)`` over axes, without overflow; of nothing it is -inf.
 
     >>> bu.nn.logsumexp(bu.asarray([1000.0])).tolist()

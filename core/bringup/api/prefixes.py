@@ -15,7 +15,7 @@ from bringup.graph import user_location
 
 
 def cumulative_sum(
-    x: Operand, /, *, axis: int | None = None, dtype: object = None, include_initial: bool = False
+    x: Operand, /, axis: int | None = None, dtype: object = None, *, include_initial: bool = False
 ) -> Array:
     """The sum of each element and those before it along an axis.
 
@@ -30,7 +30,7 @@ def cumulative_sum(
 
 
 def cumulative_prod(
-    x: Operand, /, *, axis: int | None = None, dtype: object = None, include_initial: bool = False
+    x: Operand, /, axis: int | None = None, dtype: object = None, *, include_initial: bool = False
 ) -> Array:
     """The product of each element and those before it; else like `cumulative_sum`.
 
@@ -40,7 +40,7 @@ def cumulative_prod(
     return _running("cumulative_prod", "mul", x, axis, dtype, include_initial)
 
 
-def cummax(x: Operand, /, *, axis: int = -1, reverse: bool = False) -> Array:
+def cummax(x: Operand, /, axis: int = -1, *, reverse: bool = False) -> Array:
     """The largest of each element and those before it along an axis; NaN from the first NaN on.
 
     reverse: of those behind it instead.
@@ -51,7 +51,7 @@ def cummax(x: Operand, /, *, axis: int = -1, reverse: bool = False) -> Array:
     return _extreme("cummax", "max", x, axis, reverse)
 
 
-def cummin(x: Operand, /, *, axis: int = -1, reverse: bool = False) -> Array:
+def cummin(x: Operand, /, axis: int = -1, *, reverse: bool = False) -> Array:
     """The smallest of each element and those before it; else like `cummax`.
 
     >>> bu.cummin(bu.asarray([2, 3, 1]), reverse=True).tolist()

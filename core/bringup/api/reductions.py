@@ -23,7 +23,7 @@ from bringup.graph import user_location
 Axis = int | Sequence[int] | None
 
 
-def sum(x: Operand, /, *, axis: Axis = None, dtype: object = None, keepdims: bool = False) -> Array:
+def sum(x: Operand, /, axis: Axis = None, dtype: object = None, *, keepdims: bool = False) -> Array:
     """The sum: of bools and integers as i64 or u64, of f16 and bf16 accumulated in f32.
 
     >>> bu.sum(bu.asarray([[1, 2], [3, 4]]), axis=0).tolist()
@@ -33,7 +33,7 @@ def sum(x: Operand, /, *, axis: Axis = None, dtype: object = None, keepdims: boo
 
 
 def prod(
-    x: Operand, /, *, axis: Axis = None, dtype: object = None, keepdims: bool = False
+    x: Operand, /, axis: Axis = None, dtype: object = None, *, keepdims: bool = False
 ) -> Array:
     """The product, in the dtype of `sum`.
 
@@ -43,7 +43,7 @@ def prod(
     return _fold("prod", "mul", _wide(x, dtype), axis, keepdims)
 
 
-def max(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def max(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """The largest element; NaN if there is one.  Raises OpTypeError for no elements.
 
     >>> bu.max(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
@@ -53,7 +53,7 @@ def max(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     return _fold("max", "or" if x.dtype is bool_ else "max", x, axis, keepdims)
 
 
-def min(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def min(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """The smallest element; NaN if there is one.  Raises OpTypeError for no elements.
 
     >>> bu.min(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
@@ -63,7 +63,7 @@ def min(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     return _fold("min", "and" if x.dtype is bool_ else "min", x, axis, keepdims)
 
 
-def any(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def any(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """Whether any element is true, or not zero; false for none.
 
     >>> bu.any(bu.asarray([0, 2])).tolist()
@@ -72,7 +72,7 @@ def any(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     return _fold("any", "or", as_bool(x), axis, keepdims)
 
 
-def all(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def all(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """Whether all elements are true, or not zero; true for none.
 
     >>> bu.all(bu.asarray([0, 2])).tolist()
@@ -81,7 +81,7 @@ def all(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     return _fold("all", "and", as_bool(x), axis, keepdims)
 
 
-def count_nonzero(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def count_nonzero(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """How many elements are not zero, as i64.
 
     >>> bu.count_nonzero(bu.asarray([0, 2, 3])).tolist()
@@ -90,7 +90,7 @@ def count_nonzero(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -
     return _fold("count_nonzero", "add", convert(as_bool(x), DEFAULT_INT), axis, keepdims)
 
 
-def mean(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
+def mean(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """The mean in a float dtype; integers become the default float first.  NaN for no elements.
 
     >>> bu.mean(bu.asarray([1.0, 2.0])).tolist()
@@ -102,7 +102,7 @@ def mean(x: Operand, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 def var(
-    x: Operand, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
+    x: Operand, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> Array:
     """The mean squared distance from the mean, divided by n - correction.
 
@@ -116,7 +116,7 @@ def var(
 
 
 def std(
-    x: Operand, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
+    x: Operand, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> Array:
     """The square root of `var`.
 
@@ -126,7 +126,7 @@ def std(
     return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
 
 
-def argmax(x: Operand, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
+def argmax(x: Operand, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """The position of the first largest element or the first NaN, as i64; flat for None.
 
     >>> bu.argmax(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()
@@ -135,7 +135,7 @@ def argmax(x: Operand, /, *, axis: int | None = None, keepdims: bool = False) ->
     return _position("argmax", x, axis, keepdims)
 
 
-def argmin(x: Operand, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
+def argmin(x: Operand, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """The position of the first smallest element or the first NaN, as i64; flat for None.
 
     >>> bu.argmin(bu.asarray([[1, 5], [7, 2]]), axis=1).tolist()

@@ -47,7 +47,7 @@ class TopK(NamedTuple):
     indices: Array
 
 
-def sort(x: Operand, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
+def sort(x: Operand, /, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Array:
     """The elements in order along an axis.
 
     x: any dtype but complex ones.  stable: every sort is.
@@ -61,7 +61,7 @@ def sort(x: Operand, /, *, axis: int = -1, descending: bool = False, stable: boo
 
 
 def argsort(
-    x: Operand, /, *, axis: int = -1, descending: bool = False, stable: bool = True
+    x: Operand, /, axis: int = -1, *, descending: bool = False, stable: bool = True
 ) -> Array:
     """The positions of the elements in order along an axis, as i64.
 
@@ -183,8 +183,8 @@ def quantile(
     x: Operand,
     q: float | Sequence[float] | Array,
     /,
-    *,
     axis: int | Sequence[int] | None = None,
+    *,
     keepdims: bool = False,
 ) -> Array:
     """The value below which a share of the elements lies, linear between neighbours.
@@ -220,7 +220,7 @@ def quantile(
 
 
 def median(
-    x: Operand, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False
+    x: Operand, /, axis: int | Sequence[int] | None = None, *, keepdims: bool = False
 ) -> Array:
     """The middle element, or the mean of the two in the middle.  Lines with NaN give NaN.
 

@@ -1,12 +1,12 @@
 """Functions of numpy on our arrays: operators are ours, everything else sees the values.
 
-numpy asks here for its ufuncs alone.  Its other functions take what `Array.__array__` gives, so all
-of them return arrays of numpy's, and none can be used on a traced array.
+Other functions than operators are given what `Array.__array__` gives, so all of them return arrays
+of numpy's, and none can be used on a traced array.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,24 @@ def answer(
     return getattr(ufunc, method)(*[_seen(x, what, fix) for x in inputs], **named)
 
 
+def called(
+    function: Callable[..., Any], args: Any, options: Mapping[str, Any], namespace: Any
+) -> Any:
+    """What numpy gets for a function that is no ufunc, of arrays of ours among its arguments.
+
+    namespace, raises: as of `answer`.
+    """
+    name = function.__name__
+    what, fix = f"numpy's {name} of", _instead(name, "__call__", namespace)
+
+    def seen(x: Any) -> Any:
+        if type(x) in (list, tuple):
+            return type(x)(map(seen, x))
+        return _seen(x, what, fix)
+
+    return function(*map(seen, args), **{key: seen(x) for key, x in options.items()})
+
+
 def _operator(name: str, ours_first: bool) -> str | None:
     """The method of ours that is the operator, as its left or its right operand."""
     if name in _COMPARISONS:
@@ -80,4 +98,4 @@ def _instead(name: str, method: str, namespace: Any) -> str | None:
     return f"use bringup.{ours}" if ours and callable(getattr(namespace, ours, None)) else None
 
 
-__all__ = ["answer"]
+__all__ = ["answer", "called"]

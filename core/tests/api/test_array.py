@@ -392,7 +392,13 @@ def test_operators_with_numpy_on_the_left_are_ours() -> None:
 
 def test_numpy_sees_the_values() -> None:
     x = bu.asarray([1.0, 4.0])
-    for found, wanted in ((np.sqrt(x), [1, 2]), (np.sum(x), 5), (np.add.accumulate(x), [1, 5])):
+    for found, wanted in (
+        (np.sqrt(x), [1, 2]),
+        (np.sum(x), 5),
+        (np.std(x, ddof=1), np.sqrt(4.5)),
+        (np.add.accumulate(x), [1, 5]),
+        (np.concatenate([x, [2.0]]), [1, 4, 2]),
+    ):
         assert isinstance(found, np.ndarray | np.generic)
         np.testing.assert_array_equal(found, wanted)
     total = other = np.zeros(2)
@@ -406,12 +412,51 @@ def test_numpy_sees_the_values() -> None:
         np.add(np.zeros(2), x, "text")  # type: ignore[call-overload]
 
 
+#: Methods with what numpy's give: those that are functions of ours, and those that are not.
+METHODS = (  # noqa: SIM905
+    "all any argmax argmin argsort(0) clip(1,3) conj cumsum(1) cumprod(0) diagonal max(0) mean(-1)"
+    " min nonzero prod(1) ravel repeat(2,0) round squeeze std(0) sum sum(0) sum(1,np.int8)"
+    " sum(axis=(0,1),keepdims=True) swapaxes(0,1) take([1,0],0) trace transpose transpose(1,0)"
+    " transpose((1,0)) var(1) flatten reshape(3,2) reshape((3,2)) reshape(-1) reshape([6]) T mT"
+    " astype(np.int32)"
+).split()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_are_as_numpys(method: str) -> None:
+    host = np.array([[3.0, 1.0, 2.0], [0.0, 5.0, 4.0]])
+    for ours in (bu.asarray(host), bu.jit(lambda x: x)(host)):
+        name, open_, rest = method.partition("(")
+        get = f"{name}({rest}" if open_ else name if name in ("T", "mT") else f"{name}()"
+        wanted = eval(f"x.{get}", {"x": host, "np": np})
+        found = eval(f"x.{get}", {"x": ours, "np": np})
+        for mine, right in zip(*(x if name == "nonzero" else (x,) for x in (found, wanted))):  # noqa: B905
+            np.testing.assert_allclose(np.asarray(mine), right)
+            assert mine.shape == np.shape(right)
+
+
+def test_methods_work_while_traced_and_on_arrays_of_every_kind() -> None:
+    made = bu.jit(lambda x: x.sum(0).reshape(1, -1).T.astype(bu.int32))(bu.ones((2, 3)))
+    assert made.tolist() == [[2], [2], [2]]
+    assert bu.grad(lambda x: (x * x).sum())(bu.asarray(3.0)).item() == 6.0
+    assert bu.vmap(lambda x: x.max())(bu.asarray([[1, 5], [7, 2]])).tolist() == [5, 7]
+    z = bu.asarray([1 + 2j, 3])
+    assert z.sum().item() == 4 + 2j
+    assert z.conj().reshape(2, 1).T.tolist() == [[1 - 2j, 3]]
+    assert bu.zeros((2, 1, 3)).T.shape == (3, 1, 2)
+    assert bu.asarray([1, 3, 5]).searchsorted(bu.asarray([4])).tolist() == [2]
+    assert bu.asarray([3, 1, 2]).sort().tolist() == [1, 2, 3]
+    x = bu.ones(3)
+    assert x.block_until_ready() is x
+
+
 @pytest.mark.parametrize(
     ("call", "fix"),
     [
         (np.arctan, "use bringup.atan"),
         (np.sum, "use bringup.sum"),
-        (lambda x: np.mean(x) * x, "use bringup's functions"),
+        (lambda x: np.mean(x) * x, "use bringup.mean"),
+        (lambda x: np.concatenate([x[None], x[None]]), "use bringup.concat"),
         (np.frexp, "return the array"),
     ],
 )

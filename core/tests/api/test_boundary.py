@@ -57,7 +57,9 @@ CALLS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "reflected operator": (lambda: np.ones(4, np.float32) - bu.asarray(X), ["<lambda>"]),
     "product": (lambda: wrong(bu.asarray(X)), ["<lambda>", "wrong"]),
     "method": (lambda: bu.asarray(X).item(), ["<lambda>"]),
-    "property": (lambda: bu.ones(3).T, ["<lambda>"]),
+    "property": (lambda: bu.ones(3).mT, ["<lambda>"]),
+    "function as a method": (lambda: bu.ones(3).sum(1), ["<lambda>"]),
+    "arguments of a method": (lambda: bu.ones(3).sum(axs=0), ["<lambda>"]),
     "index": (lambda: bu.ones(3)[7], ["<lambda>"]),
     "assignment": (lambda: bu.ones(3).__setitem__(0, 1), ["<lambda>"]),  # type: ignore[attr-defined]
     "update": (lambda: bu.ones(3).at[7].set(1.0), ["<lambda>"]),
@@ -79,7 +81,7 @@ CALLS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "an error of the user": (lambda: bu.jit(raising)(X), ["<lambda>", "raising"]),
     "too few arguments": (lambda: taking_two(X), ["<lambda>"]),  # type: ignore[call-arg]
     "too many arguments": (lambda: bu.scan(raising, X, X), ["<lambda>"]),
-    "arguments of ours": (lambda: bu.sum(X, 0), ["<lambda>"]),  # type: ignore[misc]
+    "arguments of ours": (lambda: bu.mean(X, 0, True), ["<lambda>"]),  # type: ignore[misc]
 }
 
 

@@ -186,7 +186,7 @@ def test_python_cannot_branch_on_what_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "look", [float, int, bool, np.asarray, lambda x: x.tolist(), lambda x: [1][x.astype]]
+    "look", [float, int, bool, np.asarray, lambda x: x.tolist(), lambda x: [1][x.nosuch]]
 )
 def test_other_looks_are_refused_as_well(look: Any) -> None:
     with pytest.raises((TraceError, AttributeError)):

@@ -171,11 +171,15 @@ def test_foreign_names_get_an_answer(name: str) -> None:
 
 X = np.ones((2, 3), np.float32)
 ARGUMENTS: dict[str, tuple[Callable[[], Any], str, str]] = {
-    "an axis by position": (lambda: bu.sum(bu.asarray(X), 0), "sum: too many", r"sum\(x, axis=0\)"),
-    "a dtype by position": (
-        lambda: bu.zeros((2,), bu.float32),
+    "an option by position": (
+        lambda: bu.mean(bu.asarray(X), 0, True),
+        "mean: too many",
+        r"mean\(x, axis, keepdims=True\)",
+    ),
+    "a device by position": (
+        lambda: bu.zeros((2,), bu.float32, "cpu"),
         "zeros: too many",
-        r"zeros\(shape, dtype=…\)",
+        r"zeros\(shape, dtype, device='cpu'\)",
     ),
     "a shape in parts": (
         lambda: bu.reshape(bu.asarray(X), 3, 2),
