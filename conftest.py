@@ -27,7 +27,7 @@ os.environ.setdefault("BRINGUP_TRACEBACK", "full")
 # conformance and `.ci/setups` run what users get.
 os.environ.setdefault("BRINGUP_OPT", "0")
 
-# There is a process for each core already: threads of numpy's products would wait for each other,
+# There is a process for each core and more: threads of numpy's products would wait for each other,
 # and its library waits by computing.
 for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
@@ -52,6 +52,17 @@ pytest_collect_file = Sybil(
 _COMPILING = ("BRINGUP_CPU", "BRINGUP_OPT")
 #: Blocks of pages that this process has run, by page and position.
 _ran: set[tuple[str, int]] = set()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One process more than cores: many tests wait, for limits of time and for other processes."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None  # xdist asks for it
+    try:
+        return len(os.sched_getaffinity(0)) + 1
+    except AttributeError:  # not every system knows affinity
+        return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

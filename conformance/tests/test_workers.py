@@ -79,7 +79,7 @@ def test_the_report_does_not_depend_on_the_number_of_workers(
 ) -> None:
     toys.install(tmp_path, monkeypatch, "if name == 'floor' and operands[0].size > 9: os._exit(7)")
     only = "ops/floor,ops/add,ops/sub"
-    reports = [run("toy", "ops", only=only, jobs=n, shrink_seconds=0) for n in (1, 3)]
+    reports = [run("toy", "ops", only=only, jobs=n, shrink_seconds=0) for n in (1, 2)]
     first, second = reports
     assert found(first) == found(second)
     assert first.failed > 1
@@ -90,7 +90,7 @@ def test_the_report_does_not_depend_on_the_number_of_workers(
     documents = [[f.document for f in report.failures] for report in reports]
     assert documents[0] == documents[1]
     here = run("toy", "ops", only="ops/add,ops/exp", jobs=0)
-    there = run("toy", "ops", only="ops/add,ops/exp", jobs=2)
+    there = run("toy", "ops", only="ops/add,ops/exp", jobs=1)
     assert found(here) == found(there)
     assert here.environment == there.environment
 
