@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from itertools import count
 from pathlib import Path
@@ -28,7 +29,7 @@ from bringup_conformance.execution.plan import Plan, budget_of
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.rules.contract import CONTRACT
-from bringup_conformance.runtime import machine, units
+from bringup_conformance.runtime import closing, machine, units
 from bringup_conformance.runtime.tables import PROMISES
 from bringup_conformance.selftest.control import target_of
 from bringup_conformance.selftest.corpus import Plant, with_method, with_ops
@@ -252,6 +253,7 @@ CORPUS = {
     "threads.any-thread": "ER12b",
     "lifetime.errors-balanced": "ER08c",
     "errors.out-of-memory": "ER06c",
+    "lifetime.after-close": "ER15b",
 }
 
 
@@ -333,6 +335,11 @@ if lock.parent.is_dir():
     elif lock.read_text() != str(os.getpid()):
         raise RuntimeError("the cache is locked")
 """,
+    "lifetime.after-close": """
+Toy.close = lambda self: setattr(misbehave, "closed", True)
+if hasattr(misbehave, "closed") and operands:
+    operands[0][...] = 0
+""",
 }
 
 
@@ -349,6 +356,27 @@ def test_a_check_finds_a_fault_of_what_processes_share(
     problem = item.run(target)
     assert problem is not None
     assert "process" in problem.what
+
+
+def test_a_device_that_opens_once_is_not_closed_to_look() -> None:
+    class Once(Reference):
+        opened = count()
+
+        def open(self, index: int) -> Any:
+            if next(self.opened):
+                raise DeviceError("it is in use")
+            return super().open(index)
+
+    with pytest.raises(NotOffered, match="it is not opened a second time: it is in use"):
+        run(Once(3), "lifetime.after-close")
+
+
+def test_a_process_that_ends_tells_what_it_meets(capsys: pytest.CaptureFixture[str]) -> None:
+    def use() -> None:
+        raise ValueError("no memory is mapped")
+
+    closing._end([SimpleNamespace(use=use)])  # type: ignore[list-item]
+    assert json.loads(capsys.readouterr().out) == "ValueError: no memory is mapped"
 
 
 #: What no device can break.

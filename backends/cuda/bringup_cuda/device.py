@@ -407,6 +407,8 @@ class CudaDevice(Device):
         with suppress(Exception):
             self._push()
             self.context.detach()
+        # Without `lose`: what is left can still be given back.
+        self.lost = errors.Closed()
 
 
 #: Devices that are open in this process.

@@ -40,6 +40,7 @@ STICKY = (
 )
 
 _FORK_FIX = 'start processes by multiprocessing.get_context("spawn"), or open it after the fork'
+_CLOSED_FIX = "use it before the process ends: devices are closed then"
 _LOST_FIX = "start a new process: CUDA gives a process no second context on the device"
 _WHICH_FIX = "run again with BRINGUP_CHECK=1, which waits after each launch, to learn which"
 _SHOWN = 4
@@ -47,6 +48,10 @@ _SHOWN = 4
 
 class Forked(Exception):
     """This process is a child of the one that opened the device."""
+
+
+class Closed(Exception):
+    """The process ends: its devices, and the programs made for them, are given back."""
 
 
 def reason_of(error: BaseException) -> str:
@@ -115,6 +120,8 @@ def lost(device: str, first: BaseException) -> DeviceLostError:
             notes=("CUDA does not work in a child of fork",),
             fix=_FORK_FIX,
         )
+    if isinstance(first, Closed):
+        return DeviceLostError(f"{device} is closed", fix=_CLOSED_FIX)
     return DeviceLostError(
         f"{device} is lost",
         notes=(f"it was lost by: {reason_of(first)}",),
@@ -138,6 +145,7 @@ __all__ = [
     "OUT_OF_MEMORY",
     "STICKY",
     "TIMED_OUT",
+    "Closed",
     "Forked",
     "at",
     "failure",

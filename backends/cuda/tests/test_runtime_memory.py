@@ -10,7 +10,7 @@ import pytest
 from fake_driver import FakeDriver, FakeMemoryError
 from fake_kernels import device_of, opened
 
-from bringup.errors import DeviceError, OutOfMemoryError
+from bringup.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from bringup_cuda.device import CudaDevice
 from bringup_cuda.memory import size_class
 from bringup_cuda.transfers import PART
@@ -224,6 +224,16 @@ def test_closing_gives_memory_and_context_back() -> None:
     assert driver.pinned == {}
     assert driver.names()[-1] == "detach"
     assert not driver.stack
+
+
+def test_a_closed_device_says_so_and_takes_memory_back() -> None:
+    _, gpu = device()
+    block = gpu.alloc(100)
+    gpu.close()
+    for use in (gpu.synchronize, lambda: gpu.alloc(100), lambda: downloaded(gpu, block, 100)):
+        with pytest.raises(DeviceLostError, match="is closed"):
+            use()
+    gpu.free(block)
 
 
 def test_threads_share_the_pool_and_leave_no_context_behind() -> None:

@@ -143,6 +143,8 @@ _SENTENCES = {
         "exhausts the device.",
         "result-outlives": "A result stays readable when its program and its inputs are gone.",
         "programs-many": "Any number of programs may be alive at once.",
+        "after-close": "What is used once its device is closed, an array, a program or new memory, "
+        "is right or refused by an error of bringup's device family; nothing ends the process.",
     },
     "errors": {
         "wrong-operands": "Operands of another number, shape or dtype than the program's are "

@@ -13,9 +13,10 @@ import bringup as bu
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Device, Handle
 from bringup.dtypes import ALL, BY_NAME, DType, bool_
+from bringup.errors import BackendError
 from bringup.ops.table import lookup
 from bringup.runtime.compiled import Compiled
-from bringup.runtime.devices import OpenDevice
+from bringup.runtime.devices import OpenDevice, get
 from bringup.types import TensorType
 from bringup_conformance.cases import NotOffered, Problem
 from bringup_conformance.execution.support import Support
@@ -144,6 +145,14 @@ class Bench:
         where = self.open
         other = OpenDevice(where.backend_name, where.index, where.backend, device, where.info)
         return Bench(self.facts, DeviceTarget(other))
+
+    @property
+    def by_name(self) -> str | None:
+        """The name by which another process finds the device; None for a backend at hand."""
+        try:
+            return self.open.name if get(self.open.name) is self.open else None
+        except BackendError:
+            return None
 
     # ---- data
 

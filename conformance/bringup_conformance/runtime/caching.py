@@ -15,7 +15,6 @@ import numpy as np
 
 import bringup as bu
 from bringup.backend.device import NoHardware
-from bringup.errors import BackendError
 from bringup.runtime.devices import OpenDevice, get
 from bringup_conformance.cases import NotOffered
 from bringup_conformance.execution.targets import DeviceTarget
@@ -175,13 +174,9 @@ def _neighbour(bench: Bench) -> OpenDevice:
     if not infos:
         raise NotOffered("its backend has one device")
     other = infos[0]
-    try:
-        if get(here.name) is here:
-            return get(f"{here.backend_name}:{other.index}")
-    except BackendError:
-        pass  # a backend that is no plugin is opened by itself
-    device = here.backend.open(other.index)
-    return OpenDevice(here.backend_name, other.index, here.backend, device, other)
+    if bench.by_name is not None:
+        return get(f"{here.backend_name}:{other.index}")
+    return DeviceTarget.of(here.backend, other.index).device
 
 
 def _key_lifetime(bench: Bench) -> None:
@@ -204,7 +199,7 @@ def _key_lifetime(bench: Bench) -> None:
 
 def _disk_same(bench: Bench) -> None:
     """A process that finds what another one compiled, and one that finds it damaged."""
-    name, seed = _reopened(bench), bench.facts.seed
+    name, seed = _named(bench), bench.facts.seed
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         for turn, what in enumerate(("the first", "the second", "after damage, the third")):
@@ -226,7 +221,7 @@ def _damage(folder: Path) -> None:
 
 def _processes_concurrent(bench: Bench) -> None:
     """Two processes that compile the same programs at once, with files in one folder."""
-    name, seed = _reopened(bench), bench.facts.seed
+    name, seed = _named(bench), bench.facts.seed
     with tempfile.TemporaryDirectory() as folder:
         started = [second.start(name, seed, 7, Path(folder)) for _ in range(2)]
         said = [second.wait(process) for process in started]
@@ -234,15 +229,11 @@ def _processes_concurrent(bench: Bench) -> None:
         bench.broken(f"one of two processes at once: {what}")
 
 
-def _reopened(bench: Bench) -> str:
-    """The name by which another process finds the device."""
-    try:
-        same = get(bench.open.name) is bench.open
-    except BackendError:
-        same = False
-    if not same:
+def _named(bench: Bench) -> str:
+    name = bench.by_name
+    if name is None:
         raise NotOffered("another process cannot open it by name")
-    return bench.open.name
+    return name
 
 
 PROMISES: tuple[Promise, ...] = (

@@ -25,15 +25,21 @@ from bringup_conformance.runtime.variants import families
 # What a process may take, in seconds, where nobody watches this one.
 _PATIENCE = 300.0
 _TICK = 0.5
+_MODULE = "bringup_conformance.runtime.second"
 _RULES = ("cache.key-constant", "cache.key-operands", "cache.key-structure")
+
+
+def bench_of(name: str, seed: int) -> Bench:
+    """A device opened in this process."""
+    target = DeviceTarget.named(name)
+    facts = facts_of(target.capabilities, Support(target.missing), seed)
+    assert not isinstance(facts, str)
+    return Bench(facts, target)
 
 
 def run_here(name: str, seed: int, turn: int) -> str:
     """Open a device and run every program that other processes run too; what is wrong, or ""."""
-    target = DeviceTarget.named(name)
-    facts = facts_of(target.capabilities, Support(target.missing), seed)
-    assert not isinstance(facts, str)
-    bench = Bench(facts, target)
+    bench = bench_of(name, seed)
     try:
         for sample in _in_turn(bench, turn):
             check(bench, sample, f"{sample.name} in another process")
@@ -61,11 +67,15 @@ def check(bench: Bench, sample: Sample, where: str, *rules: str) -> None:
 def start(name: str, seed: int, turn: int, caches: Path) -> subprocess.Popen[str]:
     """Another interpreter whose files of compiled programs, if it keeps any, are in a folder."""
     folder = str(caches)
-    environment = {**os.environ, "XDG_CACHE_HOME": folder, "LOCALAPPDATA": folder}
-    words = [sys.executable, "-m", "bringup_conformance.runtime.second", name, str(seed), str(turn)]
+    words = (name, str(seed), str(turn))
+    return started(_MODULE, *words, XDG_CACHE_HOME=folder, LOCALAPPDATA=folder)
+
+
+def started(module: str, *words: str, **variables: str) -> subprocess.Popen[str]:
+    """Another interpreter that runs a module: `begin` in it, and `wait` for what it tells."""
     return subprocess.Popen(
-        words,
-        env=environment,
+        [sys.executable, "-m", module, *words],
+        env={**os.environ, **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -101,6 +111,17 @@ def wait(process: subprocess.Popen[str]) -> str:
     return said
 
 
+def begin() -> None:
+    """The start of another interpreter's work."""
+    entered.begin()
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def tell(what: str) -> None:
+    """What was wrong: the last line of the output, whatever a backend prints before it."""
+    sys.stdout.write(json.dumps(what) + "\n")
+
+
 def _end_with(parent: int) -> None:
     """End this process when the one that started it is gone."""
     while os.getppid() == parent:
@@ -109,7 +130,5 @@ def _end_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    entered.begin()
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    # The last line of the output, whatever a backend prints before it.
-    sys.stdout.write(json.dumps(run_here(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))) + "\n")
+    begin()
+    tell(run_here(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bringup_conformance.runtime import (
     aliasing,
     caching,
+    closing,
     declared,
     donation,
     edges,
@@ -28,6 +29,7 @@ PROMISES: tuple[Promise, ...] = (
     *caching.PROMISES,
     *threads.PROMISES,
     *lifetime.PROMISES,
+    *closing.PROMISES,
     *rejections.PROMISES,
     *edges.PROMISES,
     *repeats.PROMISES,

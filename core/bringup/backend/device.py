@@ -186,7 +186,10 @@ class Device(ABC):
         return None
 
     def close(self) -> None:
-        """Release the device.  Called once."""
+        """Release the device.  Called once, when the process ends.
+
+        What is asked of it later is answered right, or raises an error of the `DeviceError` family.
+        """
         return
 
 

@@ -14,7 +14,14 @@ from bringup.errors import OutOfMemoryError
 from bringup.kernel.form import Store
 from bringup.kernel.index import Bound
 from bringup.program.program import KernelStep, Program, Step
-from bringup_conformance.selftest.corpus import Fault, Kind, Plant, with_method, with_programs
+from bringup_conformance.selftest.corpus import (
+    Fault,
+    Kind,
+    Plant,
+    with_device,
+    with_method,
+    with_programs,
+)
 from bringup_conformance.selftest.editing import each_step, each_store
 
 GROUP = "Errors, limits, lifetime"
@@ -186,6 +193,29 @@ def scratch_of_one_call(*, by_types: bool) -> Any:
     return wrapper
 
 
+def emptied(device: Any, _inner: Any) -> None:
+    """A device that is closed goes on, with zeros in its memory."""
+    device.heap.data[...] = 0
+
+
+def idle_when_closed(device: Any) -> Any:
+    """Programs of a device that is closed do nothing, and give memory as it is (bringup-cuda)."""
+    inner, closed = device.compile, list[bool]()
+
+    def compile_(program: Program) -> Executable:
+        run = inner(program)
+
+        def call(inputs: Sequence[Handle]) -> list[Handle]:
+            if not closed:
+                return run(inputs)  # type: ignore[no-any-return]
+            return [device.alloc(type_.nbytes) for type_ in program.outputs]
+
+        return call
+
+    device.compile, device.close = compile_, lambda: closed.append(True)
+    return device
+
+
 def _alloc(id: str, title: str, wrapper: Any) -> Fault:
     return _fault(id, title, with_method("alloc", wrapper))
 
@@ -213,4 +243,6 @@ FAULTS: tuple[Fault, ...] = (
     _calls("ER13a", "results of two calls share memory", scratch_shared),
     _calls("ER14a", "calls at once share a program's scratch", scratch_of_one_call(by_types=False)),
     _calls("ER14b", "programs of equal types share scratch", scratch_of_one_call(by_types=True)),
+    _fault("ER15a", "a closed device gives zeros", with_method("close", emptied)),
+    _fault("ER15b", "programs of a closed device do nothing", with_device(idle_when_closed)),
 )
