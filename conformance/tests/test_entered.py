@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from bringup_conformance import cli
 from bringup_conformance.execution import entered
+from bringup_conformance.reporting import entered as reporting
 
 #: What the toy does before each op: a branch that is taken one way, a line that nothing enters,
 #: excuses with and without a reason, and an end that nobody is told of.
@@ -108,3 +109,14 @@ def test_what_only_backends_use_of_core_is_found() -> None:
     assert entered.beneath() == ("bringup.llvm",)
     assert entered.package_of("toy:1") == "plugin_toy"
     assert "bringup.llvm.math.power" in entered.modules_of("bringup.llvm")
+
+
+def test_modules_of_core_count_as_far_as_the_backend_leads_to_them() -> None:
+    modules = entered.modules_of("bringup.llvm")
+    native = set(reporting._named(["bringup.llvm.launches"], modules))
+    # By a table, by what that module imports, and by none.
+    assert {"bringup.llvm.sorting", "bringup.llvm._merging"} <= native
+    assert "bringup.llvm.simt" not in native
+    gpus = set(reporting._named(["bringup.llvm.simt"], modules))
+    assert "bringup.llvm.math.power" in gpus
+    assert gpus.isdisjoint({"bringup.llvm.sorting", "bringup.llvm.packing"})

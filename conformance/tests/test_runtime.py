@@ -42,7 +42,6 @@ ELSEWHERE = {"limits.past-31-bits"}
 ABSENT = {
     "cache.disk-same",
     "cache.processes-concurrent",
-    "declaration.lowered-equal",
     "memory.aligned",
     "memory.host-view",
 }
@@ -254,6 +253,7 @@ CORPUS = {
     "lifetime.errors-balanced": "ER08c",
     "errors.out-of-memory": "ER06c",
     "lifetime.after-close": "ER15b",
+    "declaration.targets-lowered": "ER16b",
 }
 
 
@@ -294,6 +294,15 @@ def test_texts_that_differ_are_found() -> None:
     problem = run(Lowering(3), "declaration.lowered-equal")
     assert problem is not None
     assert problem.what == "chain: the texts of one program differ"
+
+
+def test_a_target_of_another_name_is_refused() -> None:
+    target = faulty("ER16a")
+    item = check(target, "declaration.targets-lowered")
+    assert isinstance(item, Check)
+    problem = item.run(target)
+    assert problem is not None
+    assert problem.what == "the target 'no such target' is taken for another one"
 
 
 def test_another_declaration_before_opening_is_found() -> None:

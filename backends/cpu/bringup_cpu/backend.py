@@ -43,6 +43,12 @@ class CpuBackend(Backend):
         """Capabilities of the host, or of a target that `lower` takes.  Raises UnsupportedError."""
         return _capabilities(target)
 
+    def targets(self) -> Sequence[str]:
+        """Levels of the host's architecture."""
+        from bringup_cpu.target import named
+
+        return tuple(named())
+
     def open(self, index: int) -> Device:
         """Open the device; every call gives one over the same memory and threads."""
         from bringup_cpu.device import CpuDevice

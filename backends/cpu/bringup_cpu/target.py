@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -37,10 +38,15 @@ def target(name: str = "") -> CpuTarget:
     """
     if not name:
         return CpuTarget("", host_loops())
-    if platform.machine() not in _X86 or name not in _NAMED:
-        known = ", ".join(_NAMED) if platform.machine() in _X86 else "no names, only the host"
+    if name not in named():
+        known = ", ".join(named()) or "no names, only the host"
         raise UnsupportedError(f"{name!r} is no CPU to compile for", fix=f"use one of: {known}")
     return CpuTarget(name, _NAMED[name])
+
+
+def named() -> Mapping[str, LoopTarget]:
+    """The names that `target` takes on this machine."""
+    return _NAMED if platform.machine() in _X86 else {}
 
 
 @cache

@@ -12,6 +12,7 @@ import pytest
 import bringup as bu
 from bringup.errors import UnsupportedError
 from bringup_cpu import host
+from bringup_cpu.backend import CpuBackend
 
 pytestmark = pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64"), reason="names levels of x86-64"
@@ -201,3 +202,9 @@ def test_the_cache_of_a_core_is_read_where_the_system_tells(tmp_path: Path) -> N
         (folder / "level").write_text(f"{level}\n")
         (folder / "size").write_text(f"{size}\n")
     assert host.core_cache(tmp_path) == 2 << 20
+
+
+def test_levels_that_are_named_can_be_asked_for() -> None:
+    backend = CpuBackend()
+    widths = [backend.capabilities(name).shapes.vector for name in backend.targets()]
+    assert widths == [4, 4, 8, 16]

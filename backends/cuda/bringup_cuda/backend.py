@@ -10,7 +10,7 @@ from bringup.dtypes import STORED
 from bringup.program.program import Program
 from bringup_cuda import surface
 from bringup_cuda.driver import find_gpus, nearest, open_library, require_gpus
-from bringup_cuda.targets import BASELINE, capabilities_of
+from bringup_cuda.targets import BASELINE, SHARED_KIB, capabilities_of
 
 #: What the host drives, launch by launch.
 _CONTROL = ("while", "scan", "case")
@@ -40,6 +40,10 @@ class CudaBackend(Backend):
         """
         found = capabilities_of(self._meant(target))
         return replace(found, ops={**found.ops, **dict.fromkeys(_CONTROL, frozenset(STORED))})
+
+    def targets(self) -> Sequence[str]:
+        """The architectures that there is a table of, oldest first."""
+        return tuple(SHARED_KIB)
 
     def open(self, index: int) -> Device:
         """Open a GPU by its primary context.  Raises NoHardware, BackendError as `devices`."""

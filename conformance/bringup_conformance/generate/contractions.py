@@ -27,6 +27,8 @@ Sizes = tuple[int, int, int]
 
 #: Larger than what a core keeps near: all sides long, and one side very long.
 _LARGEST: tuple[Sizes, ...] = ((337, 353, 389), (3001, 35, 389))
+#: Of `laid_out`.
+LAYOUTS = 7
 _NONE: Pairs = ((), ())
 _PLAIN: Pairs = ((1,), (0,))
 DATA = ("small", "signed", "ramp", "special")
@@ -58,7 +60,9 @@ def boundaries(shapes: Shapes, turn: int) -> list[Sizes]:
 
 
 def laid_out(sizes: Sizes, layout: int) -> Site:
-    """A product of these sizes: both operands either way round, batched, over two dimensions."""
+    """A product of these sizes: both operands either way round, batched, over two dimensions, and
+    with no dimension of the product next to each other in memory.
+    """
     m, n, k = sizes
     pieces = (3, -(-k // 3))
     return (
@@ -68,7 +72,8 @@ def laid_out(sizes: Sizes, layout: int) -> Site:
         ((k, m), (n, k), _NONE, ((0,), (1,))),
         ((m, 2, k), (2, n, k), ((1,), (0,)), ((2,), (2,))),
         ((m, *pieces), (pieces[0], n, pieces[1]), _NONE, ((1, 2), (0, 2))),
-    )[layout % 6]
+        ((-(-m // 5), k, 5, 2), (k, n, 2), ((3,), (2,)), ((1,), (0,))),
+    )[layout % LAYOUTS]
 
 
 def _small(w: int) -> Iterator[Site]:
@@ -95,7 +100,7 @@ def _far(draw: Drawing) -> Iterator[Site]:
     for number, sizes in enumerate(limits):
         yield laid_out(sizes, turn + number)
     if whole or not (limits or draw.few):
-        for layout in range(6) if whole else (turn,):
+        for layout in range(LAYOUTS) if whole else (turn,):
             yield laid_out(far(draw.shapes), layout)
     if draw.far:
         for number, sizes in enumerate(_LARGEST if whole else (_LARGEST[turn % 2],)):

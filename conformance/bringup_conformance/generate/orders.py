@@ -5,6 +5,7 @@ implementation may give.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,6 +71,10 @@ def sort(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
                 yield _instance([dtype[shape], i32[shape]], attrs, ("ties", *KEYS))
             else:
                 yield _instance([dtype[shape]], attrs, KEYS)
+    if draw.far:
+        # Blocks of a processor's own cache, whose records may keep no NaN and no sign of zero.
+        attrs = {"dim": 0, "descending": bool(draw.turn % 2)}
+        yield replace(_instance([dtype[LARGE[2]]], attrs, ("nans", "special")), far=True)
     shape = (3, 5) if draw.few else draw.shape(2)
     drawn = {"dim": draw.choices.integer(0, 1), "descending": chance(draw.choices, 1, 2)}
     yield _instance([dtype[shape], f32[shape], dtype[shape]], drawn, KEYS)

@@ -26,6 +26,8 @@ _EXCLUDED = (
     r"^\s*(((async )?def .*?)?\)(\s*->.*?)?:\s*)?\.\.\.\s*(#|$)",
     r"if (typing\.)?TYPE_CHECKING:",
 )
+# A table of `bringup.llvm` whose entries name modules by their last words, in texts.
+_TABLE = "Later"
 _PARTIAL = r"#\s*pragma: no branch\s*-\s*\w"
 
 
@@ -113,14 +115,13 @@ def entered(
     """What measured runs entered.
 
     modules: the files that were measured, by module.  own: those of the backend's packages; others
-    are counted as far as they are imported, in parts of core that its own import.  folder:
-    receives the library's pages.
+    are counted as far as these name them, directly or by way of others.  folder: receives the
+    library's pages.
     """
     measured = {str(Path(name).resolve()) for name in found.coverage.get_data().measured_files()}
     imported = [name for name, file in modules.items() if str(file.resolve()) in measured]
-    # A run opens other devices too, which use parts of core that this backend may not use.
-    used = {_part(name) for name in _named([name for name in imported if name in own], modules)}
-    counted = _named([name for name in imported if _part(name) in used], modules)
+    # A run opens other devices too, which import modules of core that this backend does not use.
+    counted = _named([name for name in imported if name in own], modules)
     for which, patterns in (("exclude", _EXCLUDED), ("partial", (_PARTIAL,))):
         found.coverage.clear_exclude(which)
         for each in patterns:
@@ -151,13 +152,9 @@ def _notes(found: Measurement, reports: Sequence[Report]) -> Iterator[str]:
         yield from (f"{each.backend}: the run is not whole: {why}" for why in each.reduced)
 
 
-def _part(name: str) -> str:
-    return ".".join(name.split(".")[:2])
-
-
 def _named(imported: Sequence[str], modules: Mapping[str, Path]) -> list[str]:
-    """The modules that are imported, and those that their import statements name and so on: what
-    they would import under other circumstances.
+    """The modules that are imported, and those that their import statements and tables of modules
+    to be imported later name, and so on: what they would import under other circumstances.
     """
     found, left = set[str](), list(imported)
     while left:
@@ -166,7 +163,11 @@ def _named(imported: Sequence[str], modules: Mapping[str, Path]) -> list[str]:
             continue
         found.add(name)
         package = name if modules[name].name == "__init__.py" else name.rpartition(".")[0]
-        for node in ast.walk(ast.parse(modules[name].read_bytes())):
+        nodes = [*ast.walk(ast.parse(modules[name].read_bytes()))]
+        if any(isinstance(node, ast.Name) and node.id == _TABLE for node in nodes):
+            texts = (node.value for node in nodes if isinstance(node, ast.Constant))
+            left += [f"{package}.{text!s}" for text in texts if f"{package}.{text!s}" in modules]
+        for node in nodes:
             if isinstance(node, ast.Import):
                 left += [alias.name for alias in node.names if alias.name in modules]
             elif isinstance(node, ast.ImportFrom):

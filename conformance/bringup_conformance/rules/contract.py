@@ -200,6 +200,8 @@ _SENTENCES = {
         "name.",
         "lowered-equal": "A program that is lowered without the device has the same texts each "
         "time.",
+        "targets-lowered": "What a target declares is lowered for it, for each that the backend "
+        "names; a target of another name is refused.",
     },
 }  # fmt: skip
 

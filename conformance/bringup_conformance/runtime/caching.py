@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable
@@ -211,12 +212,21 @@ def _disk_same(bench: Bench) -> None:
 
 
 def _damage(folder: Path) -> None:
-    """Cut, empty and overwrite files in turn."""
-    for number, path in enumerate(sorted(p for p in folder.rglob("*") if p.is_file())):
+    """Cut, empty and overwrite files in turn; of folders with files, leave one as it is, put a file
+    in the place of the next, and let everybody write into the third.
+    """
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    for number, path in enumerate(files):
         data = path.read_bytes()
         middle = len(data) // 2
         spoilt = data[:middle] + b"\xff" * (len(data) - middle)
         path.write_bytes((data[:middle], b"", spoilt)[number % 3])
+    for number, inner in enumerate(sorted({path.parent for path in files} - {folder})):
+        if number % 3 == 1:
+            shutil.rmtree(inner)
+            inner.touch()
+        elif number % 3 == 2:
+            inner.chmod(0o777)
 
 
 def _processes_concurrent(bench: Bench) -> None:

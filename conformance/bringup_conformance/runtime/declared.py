@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import bringup as bu
+from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import NoHardware
 from bringup.errors import BackendError, BringupError, UnsupportedError
-from bringup.graph import Builder
-from bringup.ops.table import OpDef, all_ops
+from bringup.graph import Builder, Graph
+from bringup.ops.table import Kind, OpDef, all_ops, lookup
 from bringup.runtime import timeline
 from bringup.runtime.compiled import Compiled
 from bringup.runtime.compiler import lower_graph
 from bringup.runtime.devices import get
-from bringup_conformance.cases import NotOffered
+from bringup_conformance.cases import Instance, NotOffered
 from bringup_conformance.execution.targets import DeviceTarget, missing_from
 from bringup_conformance.generate.choices import pick
+from bringup_conformance.generate.contractions import LAYOUTS, laid_out
 from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.runtime.bench import Bench, Promise
 from bringup_conformance.runtime.crowds import crowds
 from bringup_conformance.runtime.programs import samples
 from bringup_conformance.runtime.second import check
+
+#: Sides of products that are lowered and not run.
+_SHORT, _LONG = 97, (1024, 4096)
+_UNKNOWN = "no such target"
 
 
 def _device_asked(bench: Bench) -> None:
@@ -93,10 +100,7 @@ def _claims_run(bench: Bench) -> None:
         dtype = pick(bench.choices("claims", row.name), dtypes)
         found = instances(row, dtype, capabilities.shapes, bench.facts.seed, few=True)
         for instance in found[:1]:
-            with Builder() as builder:
-                results = row(*map(builder.input, instance.operands), **dict(instance.attrs))
-                outputs = results if isinstance(results, tuple) else (results,)
-                graph = builder.build(outputs, row.name)
+            graph = _alone(row, instance)
             if missing_from(capabilities, graph) is not None:
                 continue
             kinds = instance.kinds or ("small",)
@@ -151,6 +155,75 @@ def _lowered_equal(bench: Bench) -> None:
         bench.require(first == second, f"{sample.name}: the texts of one program differ")
 
 
+def _targets_lowered(bench: Bench) -> None:
+    """Programs as large as users have them, without a device; then a target of no name."""
+    backend = bench.open.backend
+    names = backend.targets()
+    if not names:
+        raise NotOffered("its backend names no targets")
+    for name in names:
+        for graph in _products(bench, backend.capabilities(name), name):
+            _lowers(bench, graph, name)
+    if bench.simulated:  # what others run at level ``ops`` is lowered at least
+        for graph in (*_products(bench, bench.facts.capabilities, ""), *_far(bench)):
+            _lowers(bench, graph, "")
+    for ask in (backend.capabilities, lambda name: lower_graph(graph, backend, name)):
+        try:
+            ask(_UNKNOWN)
+        except UnsupportedError:
+            continue
+        bench.broken(f"the target {_UNKNOWN!r} is taken for another one")
+
+
+def _lowers(bench: Bench, graph: Graph, target: str) -> None:
+    where = f"{graph.name} of {', '.join(str(v.type) for v in graph.inputs)} for {target!r}"
+    try:
+        texts = _texts(lower_graph(graph, bench.open.backend, target))
+    except BringupError as error:
+        bench.broken(f"{where} is not lowered: {error.what}")
+    bench.require(all(texts), f"{where}: a text is empty")
+
+
+def _products(bench: Bench, capabilities: Capabilities, target: str) -> Iterator[Graph]:
+    """Of some float dtypes, of all for the device's own target: in products targets differ most."""
+    row, choices = lookup("dot_general"), bench.choices("targets", target)
+    dtypes, step = [d for d in row.dtypes if d.is_float], bench.count(2, 4) if target else 1
+    for dtype in dtypes[choices.integer(0, step - 1) :: step]:
+        short = choices.integer(0, 3)  # which side is, or none
+        m, n, k = (_SHORT if side == short else pick(choices, _LONG) for side in range(3))
+        lhs, rhs, batch, contract = laid_out((m, n, k), choices.integer(0, LAYOUTS - 1))
+        attrs = {"batch": batch, "contract": contract}
+        graph = _alone(row, Instance((dtype[lhs], dtype[rhs]), tuple(attrs.items()), ()))
+        if missing_from(capabilities, graph) is None:
+            yield graph
+
+
+def _far(bench: Bench) -> Iterator[Graph]:
+    """Instructions that the device has functions for, in sizes that take too long to simulate."""
+    capabilities, choices = bench.facts.capabilities, bench.choices("far")
+    for row in all_ops():
+        if row.name not in capabilities.ops or row.kind is Kind.CONTROL:
+            continue
+        found = [
+            instance
+            for dtype in row.dtypes
+            for instance in instances(row, dtype, capabilities.shapes, bench.facts.seed)
+            if instance.far
+        ]
+        if found:
+            graph = _alone(row, pick(choices, found))
+            if missing_from(capabilities, graph) is None:
+                yield graph
+
+
+def _alone(row: OpDef, instance: Instance) -> Graph:
+    """A program of one instruction."""
+    with Builder() as builder:
+        results = row(*map(builder.input, instance.operands), **dict(instance.attrs))
+        outputs = results if isinstance(results, tuple) else (results,)
+        return builder.build(outputs, row.name)
+
+
 def _texts(compiled: Compiled) -> tuple[str, str]:
     return compiled.source, compiled.asm
 
@@ -177,5 +250,6 @@ PROMISES: tuple[Promise, ...] = (
     Promise(("declaration.claims-run",), _claims_run),
     Promise(("declaration.lists-itself",), _lists_itself),
     Promise(("declaration.lowered-equal",), _lowered_equal),
+    Promise(("declaration.targets-lowered",), _targets_lowered),
     Promise(("placement.traced-equal",), _traced_equal),
 )

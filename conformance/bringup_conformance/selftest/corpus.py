@@ -100,6 +100,10 @@ class Planted(Backend):
         """The other's."""
         return self.inner.devices()
 
+    def targets(self) -> Sequence[str]:
+        """The other's."""
+        return self.inner.targets()
+
     def capabilities(self, target: str = "") -> Capabilities:
         """The other's, edited if that is the fault."""
         given = self.inner.capabilities(target)

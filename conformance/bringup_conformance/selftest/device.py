@@ -21,6 +21,7 @@ from bringup.backend import (
     DeviceInfo,
     KernelsDevice,
     Limits,
+    Lowered,
     Numerics,
     OpsDevice,
     Shapes,
@@ -28,7 +29,7 @@ from bringup.backend import (
 )
 from bringup.backend.adapters import OpFunction
 from bringup.dtypes import STORED
-from bringup.errors import DeviceError, OutOfMemoryError
+from bringup.errors import DeviceError, OutOfMemoryError, UnsupportedError
 from bringup.kernel.form import Kernel
 from bringup.kernel.indexed import INDEXED
 from bringup.kernel.parser import parse_kernel
@@ -46,6 +47,7 @@ _TAKEN_APART = (
 )  # fmt: skip
 
 
+_TARGETS = ("numpy-1", "numpy-2")
 #: Pointwise, but of several results: no kernel holds them.
 _NO_KERNEL = ("threefry2x32", "philox4x32")
 
@@ -262,9 +264,20 @@ class Reference(Backend):
         """Two."""
         return (DeviceInfo(0, "numpy"), DeviceInfo(1, "numpy"))
 
+    def targets(self) -> Sequence[str]:
+        """Two, which are alike too."""
+        return _TARGETS
+
     def capabilities(self, target: str = "") -> Capabilities:
-        """The same for both."""
+        """The same for both.  Raises UnsupportedError for a target of another name."""
+        if target and target not in _TARGETS:
+            raise UnsupportedError(f"no target {target!r}", fix=f"use one of {_TARGETS}")
         return _declared(self.depth, self.asynchronous, self.simulated)
+
+    def lower(self, program: Program, target: str = "") -> Lowered:
+        """The program's own text."""
+        self.capabilities(target)
+        return Lowered(str(program), program.key)
 
     def open(self, index: int) -> Device:
         """A device with memory of its own."""

@@ -210,6 +210,13 @@ class Backend(ABC):
         Needs no hardware.
         """
 
+    def targets(self) -> Sequence[str]:
+        """What `capabilities` and `lower` take as a target, such as names of architectures.
+
+        They raise UnsupportedError for other names.  None by default.
+        """
+        return ()
+
     @abstractmethod
     def open(self, index: int) -> Device:
         """Open a device."""

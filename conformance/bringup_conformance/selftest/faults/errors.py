@@ -7,9 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from bringup.backend.device import Executable, Handle
+from bringup.backend.capabilities import Capabilities
+from bringup.backend.device import Executable, Handle, Lowered
 from bringup.errors import OutOfMemoryError
 from bringup.kernel.form import Store
 from bringup.kernel.index import Bound
@@ -18,6 +20,7 @@ from bringup_conformance.selftest.corpus import (
     Fault,
     Kind,
     Plant,
+    Planted,
     with_device,
     with_method,
     with_programs,
@@ -216,6 +219,27 @@ def idle_when_closed(device: Any) -> Any:
     return device
 
 
+class _AnyTarget(Planted):
+    """Names that it does not know stand for its own target."""
+
+    def capabilities(self, target: str = "") -> Capabilities:
+        """The other's."""
+        return super().capabilities(target if target in self.targets() else "")
+
+    def lower(self, program: Program, target: str = "") -> Lowered:
+        """The other's."""
+        return super().lower(program, target if target in self.targets() else "")
+
+
+class _OneTarget(Planted):
+    """Programs for another target than the first have no text."""
+
+    def lower(self, program: Program, target: str = "") -> Lowered:
+        """The other's, or none."""
+        first = target in ("", self.targets()[0])
+        return super().lower(program, target) if first else Lowered("", "")
+
+
 def _alloc(id: str, title: str, wrapper: Any) -> Fault:
     return _fault(id, title, with_method("alloc", wrapper))
 
@@ -245,4 +269,6 @@ FAULTS: tuple[Fault, ...] = (
     _calls("ER14b", "programs of equal types share scratch", scratch_of_one_call(by_types=True)),
     _fault("ER15a", "a closed device gives zeros", with_method("close", emptied)),
     _fault("ER15b", "programs of a closed device do nothing", with_device(idle_when_closed)),
+    _fault("ER16a", "a target that it does not know is its own", partial(_AnyTarget, ops=None)),
+    _fault("ER16b", "the second target has no texts", partial(_OneTarget, ops=None)),
 )
