@@ -25,6 +25,10 @@ if name == "nothing":  # pragma: no branch - no op is called so
     excused = 1  # pragma: no cover - no op is called so
 if name == "nothing":  # pragma: no branch
     told = 1  # pragma: no cover
+if name == "nothing":  # pragma: no cover on toy - nor here
+    here = 1
+if name == "nothing":
+    there = 1  # pragma: no cover on other - nor there
 if name == "nothing":
     import absent_toy
 if name == "mul":
@@ -69,9 +73,13 @@ def test_a_run_tells_what_nothing_entered_although_its_workers_are_killed(tmp_pa
     assert "never = 1" in sources
     assert "import absent_toy" in sources
     assert "told = 1  # pragma: no cover" in sources
+    # Excused on the one backend that was run, and on another.
+    assert "here = 1" not in sources
+    assert "there = 1  # pragma: no cover on other - nor there" in sources
     # Entered by a worker that ended at once, in the case after it.
     assert not {"entered = 1", "excused = 1"} & set(sources)
-    assert [each["reason"] for each in plugin["excuses"]] == [*["no op is called so"] * 2, "", ""]
+    reasons = [each["reason"] for each in plugin["excuses"]]
+    assert reasons == [*["no op is called so"] * 2, "", "", "nor here"]
     assert rows(found)["used_toy"]["share"] == 100.0
     # What nobody imported counts if something that runs may import it.
     assert rows(found)["absent_toy"]["lines_entered"] == 0

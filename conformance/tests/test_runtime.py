@@ -233,6 +233,7 @@ CORPUS = {
     "transfer.source-reusable": "TS03",
     "transfer.zero-bytes": "TS12",
     "transfer.copy-exact": "TS08b",
+    "transfer.between-devices": "TS20a",
     "stream.download-ordered": "TS01",
     "stream.free-in-flight": "TS07",
     "donation.values-same": "DN01",

@@ -58,7 +58,7 @@ class Loaded:
             return
         try:
             self._settle()
-        except BaseException:
+        except BaseException:  # pragma: no cover on cuda-emulated - only drivers
             # What the driver does not wait for it does not drop.
             keep(self.module)
             raise

@@ -29,14 +29,14 @@ def image_of(text: str, architecture: str, image: Image) -> bytes:
 
 
 @cache
-def ptx_cache() -> ObjectCache:
+def ptx_cache() -> ObjectCache:  # pragma: no cover on cuda-emulated - only drivers
     """The directory of this user."""
     from platformdirs import user_cache_dir
 
     return ObjectCache(Path(user_cache_dir("bringup")) / "ptx", limit=128 << 20)
 
 
-def _key(text: str, architecture: str) -> str:
+def _key(text: str, architecture: str) -> str:  # pragma: no cover on cuda-emulated - only drivers
     import llvmlite
 
     import bringup
@@ -47,7 +47,7 @@ def _key(text: str, architecture: str) -> str:
     return digest.hexdigest()
 
 
-def _options() -> str:
+def _options() -> str:  # pragma: no cover on cuda-emulated - only drivers
     from bringup_cuda.lower import PTX_FEATURE
 
     return PTX_FEATURE

@@ -48,7 +48,7 @@ class _Activation:
     def __enter__(self) -> None:
         try:
             self._push()
-        except self._error:
+        except self._error:  # pragma: no cover on cuda-emulated - only drivers
             raise
         except BaseException:
             # A signal's, such as KeyboardInterrupt: it comes when the push is done.
@@ -119,7 +119,7 @@ class CudaDevice(Device):
             raise errors.lost(self.name, self.lost)
         try:
             return self.pool.alloc(nbytes, self.activated)
-        except self.driver.Error as error:
+        except self.driver.Error as error:  # pragma: no cover on cuda-emulated - only drivers
             raise self.failed(error) from error
 
     def free(self, handle: Block) -> None:
@@ -209,7 +209,9 @@ class CudaDevice(Device):
                 with suppress(self.driver.LogicError):  # another library enabled it before
                     self.driver.Context.enable_peer_access(source.context)
 
-    def take(self, address: int, nbytes: int) -> Block:
+    def take(
+        self, address: int, nbytes: int
+    ) -> Block:  # pragma: no cover on cuda-emulated - only drivers
         """New memory with what stands at an address of this GPU, once the work before in the stream
         of uploads is done; it is read when this returns.  Raises OutOfMemoryError.
 
@@ -226,7 +228,7 @@ class CudaDevice(Device):
             raise
         return block
 
-    def make_wait(self, stream: int) -> None:
+    def make_wait(self, stream: int) -> None:  # pragma: no cover on cuda-emulated - only drivers
         """Work queued from now on in a stream of another library waits for all work so far here."""
         assert self.extras is not None
         with self._working():
@@ -249,7 +251,7 @@ class CudaDevice(Device):
             self.streams.synchronize()
         self._proved(latest)
 
-    def failed(
+    def failed(  # pragma: no cover on cuda-emulated - only drivers
         self, error: BaseException, step: Step | None = None, *, alone: bool = False
     ) -> DeviceError:
         """The error to raise for one of the driver's.
@@ -275,7 +277,9 @@ class CudaDevice(Device):
         self.lost = error
         self.pending.clear()
 
-    def _suspects(self, text: str, *, any_: bool) -> list[Step]:
+    def _suspects(
+        self, text: str, *, any_: bool
+    ) -> list[Step]:  # pragma: no cover on cuda-emulated - only drivers
         """The launches of queued work that an error names; or all of them, if it names none."""
         launches = [
             (step, name, locate)
@@ -346,12 +350,12 @@ class CudaDevice(Device):
         try:
             with self._activation:
                 return self.driver.module_from_buffer(image, [], listen)
-        except self.driver.Error as error:
+        except self.driver.Error as error:  # pragma: no cover on cuda-emulated - only drivers
             if self.lost is not None or errors.is_sticky(error) or errors.is_out_of_memory(error):
                 raise self.failed(error) from error
             log = "\n".join(filter(None, logs)) or str(error)
             raise errors.refused(error, log, image.decode(errors="replace")) from error
-        except UnicodeDecodeError as error:
+        except UnicodeDecodeError as error:  # pragma: no cover on cuda-emulated - only drivers
             # The log, where the driver left pycuda's buffers for it as they were.
             with self._working():
                 self.driver.Context.synchronize()
@@ -369,7 +373,7 @@ class CudaDevice(Device):
                 body.run(inputs, outputs, arena, scratch)
             finally:
                 self._pop()
-        except self.driver.Error as error:
+        except self.driver.Error as error:  # pragma: no cover on cuda-emulated - only drivers
             raise self.failed(error) from error
 
     # For loops and branches, inside `queue`.
@@ -391,7 +395,7 @@ class CudaDevice(Device):
         try:
             with self._activation:
                 yield
-        except self.driver.Error as error:
+        except self.driver.Error as error:  # pragma: no cover on cuda-emulated - only drivers
             raise self.failed(error) from error
 
     def activated(self) -> AbstractContextManager[None]:
@@ -415,7 +419,7 @@ class CudaDevice(Device):
 _opened: weakref.WeakSet[CudaDevice] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
+def _after_fork() -> None:  # pragma: no cover - only children of a fork
     for device in _opened:
         device.lose(errors.Forked())
 

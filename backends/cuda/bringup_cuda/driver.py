@@ -40,7 +40,9 @@ class Gpu:
     architecture: str
 
 
-def find_gpus(load: Callable[[str], Any] = ctypes.CDLL) -> tuple[Gpu, ...]:
+def find_gpus(
+    load: Callable[[str], Any] = ctypes.CDLL,
+) -> tuple[Gpu, ...]:  # pragma: no cover on cuda-emulated - only drivers
     """The GPUs the driver offers to this process, at least one.
 
     load: opens a C library by name.  Raises NoHardware with what is missing.
@@ -70,7 +72,7 @@ def driver_version(load: Callable[[str], Any] = ctypes.CDLL) -> int:
     return _int(load(LIBRARY).cuDriverGetVersion)
 
 
-def nearest(architecture: str) -> str | None:
+def nearest(architecture: str) -> str | None:  # pragma: no cover on cuda-emulated - only drivers
     """The newest known architecture whose code a GPU of this one runs; None if it is too old.
 
     >>> nearest("sm_90"), nearest("sm_103"), nearest("sm_70")
@@ -82,7 +84,7 @@ def nearest(architecture: str) -> str | None:
     return max(runs, key=lambda a: (number_of(a), a), default=None)
 
 
-def require_gpus(
+def require_gpus(  # pragma: no cover on cuda-emulated - only drivers
     find: Callable[[], tuple[Gpu, ...]] = find_gpus,
     version: Callable[[], int] = driver_version,
     module: Callable[[str], Any] = importlib.import_module,
@@ -112,7 +114,7 @@ def require_gpus(
     return gpus
 
 
-def open_library(
+def open_library(  # pragma: no cover on cuda-emulated - only drivers
     there: str = "a GPU", module: Callable[[str], Any] = importlib.import_module
 ) -> surface.Library:
     """The driver module of pycuda.  Raises BackendError if it is not there or does not load.
@@ -136,7 +138,9 @@ def open_library(
     return surface.Library(found, DriverExtras(found), "ptx", CUDA)
 
 
-def _broken(there: str, error: Exception) -> BackendError:
+def _broken(
+    there: str, error: Exception
+) -> BackendError:  # pragma: no cover on cuda-emulated - only drivers
     reason = str(error).partition("\n")[0]
     fix = "build it anew: pip install --force-reinstall --no-cache-dir --no-binary pycuda pycuda"
     if "undefined symbol: cu" in reason:
@@ -146,11 +150,11 @@ def _broken(there: str, error: Exception) -> BackendError:
     )
 
 
-def _release(version: int) -> str:
+def _release(version: int) -> str:  # pragma: no cover on cuda-emulated - only drivers
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
-def _describe(driver: Any, index: int) -> Gpu:
+def _describe(driver: Any, index: int) -> Gpu:  # pragma: no cover on cuda-emulated - only drivers
     device = _int(driver.cuDeviceGet, index)
     name = ctypes.create_string_buffer(256)
     _check(driver.cuDeviceGetName(name, len(name), device))
@@ -166,6 +170,6 @@ def _int(function: Callable[..., int], *args: int) -> int:
     return result.value
 
 
-def _check(status: int) -> None:
+def _check(status: int) -> None:  # pragma: no cover on cuda-emulated - only drivers
     if status != CUDA_SUCCESS:
         raise NoHardware(f"the NVIDIA driver cannot describe its GPUs (error {status})")

@@ -54,12 +54,12 @@ class Closed(Exception):
     """The process ends: its devices, and the programs made for them, are given back."""
 
 
-def reason_of(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:  # pragma: no cover on cuda-emulated - only drivers
     """What the driver says, in the first line of its text."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 
-def is_sticky(error: BaseException) -> bool:
+def is_sticky(error: BaseException) -> bool:  # pragma: no cover on cuda-emulated - only drivers
     """Whether the context is of no use after it."""
     text = str(error)
     return any(reason in text for reason in STICKY)
@@ -70,7 +70,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or OUT_OF_MEMORY in str(error)
 
 
-def failure(error: BaseException, device: str, suspects: Sequence[Step] = ()) -> DeviceError:
+def failure(
+    error: BaseException, device: str, suspects: Sequence[Step] = ()
+) -> DeviceError:  # pragma: no cover on cuda-emulated - only drivers
     """The error of ours for one of the driver's.
 
     device: as people call it.
@@ -104,7 +106,7 @@ def failure(error: BaseException, device: str, suspects: Sequence[Step] = ()) ->
     return made
 
 
-def at(error: BringupError, step: Step) -> None:
+def at(error: BringupError, step: Step) -> None:  # pragma: no cover on cuda-emulated - only drivers
     """Point an error at the step that it is about."""
     if isinstance(error, DeviceError):
         error.step = step
@@ -137,7 +139,7 @@ def refused(error: BaseException, log: str, source: str) -> CompileError:
     )
 
 
-def _line(step: Any) -> str:
+def _line(step: Any) -> str:  # pragma: no cover on cuda-emulated - only drivers
     return f"{step.name} at {step.location}" if step.location is not None else step.name
 
 

@@ -209,7 +209,9 @@ class CudaExchange:
         if stream != NO_WAIT:
             self._gpu.make_wait(_LEGACY if stream is None else stream)
 
-    def take(self, x: Any) -> tuple[Block, TensorType]:
+    def take(
+        self, x: Any
+    ) -> tuple[Block, TensorType]:  # pragma: no cover on cuda-emulated - only drivers
         """A copy of another library's array on this device.
 
         Raises ConversionError for memory that is not dense and row-major, or of a dtype that no
@@ -254,7 +256,7 @@ def _code_of(dtype: DType) -> tuple[int, int]:
     raise BufferError(f"DLPack 1.0 has no {dtype}")
 
 
-def _type_of(tensor: _Tensor) -> TensorType:
+def _type_of(tensor: _Tensor) -> TensorType:  # pragma: no cover on cuda-emulated - only drivers
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     codes = {_code_of(d): d for d in ALL if not d.name.startswith("f8")}
     dtype = codes.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None

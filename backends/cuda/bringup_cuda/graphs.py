@@ -32,7 +32,7 @@ MOST_SEEN = 32
 PATIENCE = 16
 
 
-class DriverGraph:
+class DriverGraph:  # pragma: no cover on cuda-emulated - only drivers
     """A captured graph of the real driver."""
 
     def __init__(self, extras: DriverExtras, handle: int) -> None:
@@ -55,7 +55,7 @@ class DriverGraph:
         self._extras.call("cuGraphExecDestroy", self._handle)
 
 
-class DriverExtras:
+class DriverExtras:  # pragma: no cover on cuda-emulated - only drivers
     """`surface.Extras` of NVIDIA's driver.
 
     driver: whose error classes are raised.  load: opens a C library by name.
@@ -154,7 +154,7 @@ class GraphCache:
 
     def repeats(self, key: tuple[int, ...]) -> bool:
         """Whether these addresses were asked about often enough to be worth a graph."""
-        if self._given_up:
+        if self._given_up:  # pragma: no cover on cuda-emulated - only drivers
             return False
         times = self._seen.pop(key, 0)
         if times >= (1 if len(self._graphs) < MOST_GRAPHS else PATIENCE):
@@ -174,7 +174,7 @@ class GraphCache:
         try:
             queue()
             made = self._graphs[key] = self.extras.end_capture(stream)
-        except BaseException:
+        except BaseException:  # pragma: no cover on cuda-emulated - only drivers
             # The stream stays in capture mode otherwise; it may refuse, having failed already.
             with suppress(Exception):
                 self.extras.end_capture(stream).free()
@@ -183,7 +183,7 @@ class GraphCache:
             self._graphs.popitem(last=False)[1].free()
         return made
 
-    def give_up(self) -> None:
+    def give_up(self) -> None:  # pragma: no cover on cuda-emulated - only drivers
         """Capture nothing any more, and free what was."""
         self._given_up = True
         with suppress(Exception):  # what fails now fails again where somebody is told

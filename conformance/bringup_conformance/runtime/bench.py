@@ -11,7 +11,7 @@ import numpy as np
 
 import bringup as bu
 from bringup.backend.capabilities import Capabilities
-from bringup.backend.device import Device, Handle
+from bringup.backend.device import Device, Handle, NoHardware
 from bringup.dtypes import ALL, BY_NAME, DType, bool_
 from bringup.errors import BackendError
 from bringup.ops.table import lookup
@@ -153,6 +153,25 @@ class Bench:
             return self.open.name if get(self.open.name) is self.open else None
         except BackendError:
             return None
+
+    def neighbour(self) -> Bench:
+        """Another device of the backend: the opened one of that name if there is.
+
+        Raises NotOffered.
+        """
+        here = self.open
+        try:
+            infos = [info for info in here.backend.devices() if info.index != here.index]
+        except NoHardware as absent:
+            raise NotOffered(f"its backend has no hardware: {absent}") from None
+        if not infos:
+            raise NotOffered("its backend has one device")
+        index = infos[0].index
+        if self.by_name is not None:
+            target = DeviceTarget(get(f"{here.backend_name}:{index}"))
+        else:
+            target = DeviceTarget.of(here.backend, index)
+        return Bench(self.facts, target)
 
     # ---- data
 

@@ -15,10 +15,7 @@ from typing import Any
 import numpy as np
 
 import bringup as bu
-from bringup.backend.device import NoHardware
-from bringup.runtime.devices import OpenDevice, get
 from bringup_conformance.cases import NotOffered
-from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.runtime import second
 from bringup_conformance.runtime.bench import Bench, Promise
 from bringup_conformance.runtime.programs import Sample, samples
@@ -149,8 +146,7 @@ def _key_donation(bench: Bench) -> None:
 
 def _key_device(bench: Bench) -> None:
     """One function on two devices of the backend in turn: each result is on its own device."""
-    other = _neighbour(bench)
-    places = (bench, Bench(bench.facts, DeviceTarget(other)))
+    places = (bench, bench.neighbour())
     for sample in samples(bench):
         fn = bu.jit(sample.fn)
         for turn in range(4):
@@ -163,21 +159,6 @@ def _key_device(bench: Bench) -> None:
                     f"{sample.name}: a result for {where.open} is on {result.device}",
                 )
             _call(where, fn, sample, f"on {where.open}")
-
-
-def _neighbour(bench: Bench) -> OpenDevice:
-    """Another device of the same backend: the opened one of that name if there is."""
-    here = bench.open
-    try:
-        infos = [info for info in here.backend.devices() if info.index != here.index]
-    except NoHardware as absent:
-        raise NotOffered(f"its backend has no hardware: {absent}") from None
-    if not infos:
-        raise NotOffered("its backend has one device")
-    other = infos[0]
-    if bench.by_name is not None:
-        return get(f"{here.backend_name}:{other.index}")
-    return DeviceTarget.of(here.backend, other.index).device
 
 
 def _key_lifetime(bench: Bench) -> None:

@@ -244,12 +244,41 @@ def _writeable(view: Array) -> Array:
     return np.lib.stride_tricks.as_strided(view, view.shape, view.strides, writeable=True)
 
 
+def _between_devices(bench: Bench) -> None:
+    """There and back, of each dtype and of none; then results of long work, given away at once."""
+    other = bench.neighbour()
+    for n in (0, 1031):
+        for dtype in bench.facts.dtypes:
+            x = Recipe("every").make(bench.type(n, dtype=dtype))
+            array = bench.array(x)
+            there = array.to(other.open)
+            back = there.to(bench.open)
+            for what, found in (("moved", there), ("moved back", back), ("its source", array)):
+                _same_bytes(bench, bench.host(found), x, f"{dtype}[{n}], {what}")
+    x, rounds = bench.small(1031), bench.count(24, 8)
+    slow = bench.jit(lambda a: long_chain(bench, a, rounds))
+    step, again = (b.jit(lambda a: a + 1, donate_argnums=0) for b in (bench, other))
+    right = bench.host(slow(bench.array(x)))
+    for _ in range(3):
+        result = slow(bench.array(x))
+        there = result.to(other.open)
+        bench.require(there.device is other.open, f"what was moved is on {there.device}")
+        one, two = step(result), again(there.to(bench.open).to(other.open))
+        for what, array, wanted in (
+            ("what was moved", there, right),
+            ("its source, one step on", one, right + np.array(1, x.dtype)),
+            ("what was moved thrice, one step on", two, right + np.array(1, x.dtype)),
+        ):
+            bench.equal(bench.host(array), wanted, what)
+
+
 PROMISES: tuple[Promise, ...] = (
     Promise(("transfer.round-trip",), _round_trip),
     Promise(("transfer.source-reusable",), _source_reusable),
     Promise(("transfer.source-kept",), _source_kept),
     Promise(("transfer.target-own",), _target_own),
     Promise(("transfer.prefix",), _prefix),
+    Promise(("transfer.between-devices",), _between_devices),
     Promise(("transfer.zero-bytes",), _zero_bytes),
     Promise(("transfer.copy-exact",), _copy_exact),
     Promise(("transfer.strided-source",), _layouts("strided")),

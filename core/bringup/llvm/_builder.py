@@ -118,10 +118,6 @@ class ArithmeticBuilder(Emitter):
         """Float ``a / b``."""
         return self.binary("fdiv", a, b, flags)
 
-    def frem(self, a: Val, b: Val, flags: str = "") -> Val:
-        """C's ``fmod``: many targets turn it into a library call."""
-        return self.binary("frem", a, b, flags)
-
     def fneg(self, a: Val, flags: str = "") -> Val:
         """Float ``-a``: flips the sign bit, of NaN too."""
         t = a.type

@@ -190,12 +190,6 @@ class MemoryBuilder(Emitter):
         """Atomic store with natural alignment."""
         self.emit_void(f"store atomic {value}, {address} {ordering}, align {value.type.bits // 8}")
 
-    def fence(self, ordering: str = "seq_cst", syncscope: str = "") -> None:
-        """Memory fence."""
-        self.emit_void(
-            f'fence syncscope("{syncscope}") {ordering}' if syncscope else f"fence {ordering}"
-        )
-
     def insertvalue(self, aggregate: Val, value: Val, index: int) -> Val:
         """``aggregate`` with a member replaced."""
         return self.emit(aggregate.type, f"insertvalue {aggregate}, {value}, {index}")

@@ -107,11 +107,6 @@ def _scatter(b: Builder, t: Bench) -> None:
     b.masked_scatter(t.x, t.p, t.m, 4)
 
 
-def _fence(b: Builder, t: Bench) -> None:
-    b.fence()
-    b.fence("acquire", "singlethread")
-
-
 def _ret(b: Builder, t: Bench) -> None:
     other = t.module.function("other", i32, [])
     Builder(other.block("entry")).ret(const(i32, 3))
@@ -141,7 +136,7 @@ USES: dict[str, Use] = {
             "ashr",
         )
     },
-    **{name: _binary(name, "x") for name in ("fadd", "fsub", "fmul", "fdiv", "frem")},
+    **{name: _binary(name, "x") for name in ("fadd", "fsub", "fmul", "fdiv")},
     "not_": lambda b, t: (b.not_(t.i), b.not_(t.m)),
     "fneg": lambda b, t: b.fneg(t.x, "nnan"),
     "fma": lambda b, t: b.fma(t.x, t.x, const(t.x.type, 0.1)),
@@ -201,7 +196,6 @@ USES: dict[str, Use] = {
     "cmpxchg": lambda b, t: b.cmpxchg(t.base, t.s, t.s, "acq_rel", "monotonic"),
     "atomic_load": lambda b, t: b.atomic_load(i32, t.base),
     "atomic_store": lambda b, t: b.atomic_store(t.s, t.base),
-    "fence": _fence,
     "insertvalue": lambda b, t: b.insertvalue(poison(struct_type(i32, f32)), t.s, 0),
     "extractvalue": lambda b, t: (
         b.extractvalue(zero(struct_type(i32, f32)), 1),

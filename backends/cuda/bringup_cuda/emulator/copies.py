@@ -37,7 +37,7 @@ class DeviceAllocation:
 
     def free(self) -> None:
         """Run all work of the device, then give the memory back."""
-        if not self._free.alive:
+        if not self._free.alive:  # pragma: no cover - only wrong calls
             raise LogicError("cuMemFree failed: invalid argument")
         state = current("cuMemFree")
         waited(state, "cuMemFree", state.queues.wait_all)
@@ -60,7 +60,7 @@ def _free_dropped(state: State) -> None:
             try:
                 state.queues.wait_all()
                 done = True
-            except EmulatorError as error:
+            except EmulatorError as error:  # pragma: no cover - only wrong kernels
                 state.pending = state.fail("cuMemFree", error)
         state.gpu.arena.free(address)
 
@@ -68,13 +68,13 @@ def _free_dropped(state: State) -> None:
 def mem_alloc(bytes: int, /) -> DeviceAllocation:
     """New memory, which holds whatever it held."""
     state = current("cuMemAlloc")
-    if bytes <= 0:
+    if bytes <= 0:  # pragma: no cover - only wrong calls
         raise LogicError("cuMemAlloc failed: invalid argument")
     with LOCK:
         _free_dropped(state)
         try:
             return DeviceAllocation(state, state.gpu.arena.allocate(bytes))
-        except OutOfArena:
+        except OutOfArena:  # pragma: no cover - only machines with little memory
             raise MemoryError("cuMemAlloc failed: out of memory") from None
 
 
@@ -102,7 +102,7 @@ class _Pinned:
 
     def free(self) -> None:
         """Give it back."""
-        if self._own is None:
+        if self._own is None:  # pragma: no cover - only wrong calls
             raise LogicError("cuMemFreeHost failed: invalid argument")
         _pinned.pop(self._address, None)
         self._own = None
@@ -132,7 +132,7 @@ def _is_pinned(array: np.ndarray[Any, Any]) -> bool:
 
 def owned(state: State, call: str, address: int, size: int) -> None:
     """Raises LogicError unless the bytes are all of one allocation."""
-    if not state.gpu.arena.holds(address, size):
+    if not state.gpu.arena.holds(address, size):  # pragma: no cover - only wrong calls
         raise LogicError(f"{call} failed: invalid argument")
 
 

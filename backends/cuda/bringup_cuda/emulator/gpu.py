@@ -86,9 +86,9 @@ class Gpu:
         code = module.kernels[kernel]
         threads = block[0] * block[1] * block[2]
         blocks = grid[0] * grid[1] * grid[2]
-        if not 0 < threads <= MAX_THREADS or blocks <= 0:
+        if not 0 < threads <= MAX_THREADS or blocks <= 0:  # pragma: no cover - only wrong calls
             raise ValueError(f"{kernel}: a grid of {grid} blocks of {block} threads")
-        if len(arguments) != len(code.params):
+        if len(arguments) != len(code.params):  # pragma: no cover - only wrong calls
             raise ValueError(f"{kernel} takes {len(code.params)} arguments, not {len(arguments)}")
         _check_constants(kernel, code, arguments)
         packed = b"".join(_pack(a, t) for a, t in zip(arguments, code.params, strict=True))
@@ -99,7 +99,7 @@ class Gpu:
             native().launch(self._context.address)
             self.launches += 1
             self.blocks += self._get(Context.RAN)
-            if self._get(Context.FAULT):
+            if self._get(Context.FAULT):  # pragma: no cover - only wrong kernels
                 raise EmulatorError(self._finding(module, kernel, grid, block))
 
     def _prepare(self, module: Loaded, kernel: str, grid: Shape, block: Shape, shared: int) -> None:
@@ -178,7 +178,9 @@ class Gpu:
         begun = sorted((self._firsts[i], i) for i in range(blocks) if self._firsts[i] >= since)
         return begun[bisect.bisect_right(begun, (stamp, blocks)) - 1][1]
 
-    def _where(self, code: KernelCode, address: int) -> str:
+    def _where(
+        self, code: KernelCode, address: int
+    ) -> str:  # pragma: no cover - only wrong kernels
         offset = address - self.arena.address
         if 0 <= offset < SHARED_WINDOW:
             for variable in code.shared:
@@ -218,7 +220,7 @@ class Gpu:
             return self._waiting(block)
         return ()
 
-    def _waiting(self, block: Shape) -> tuple[str, ...]:
+    def _waiting(self, block: Shape) -> tuple[str, ...]:  # pragma: no cover - only wrong kernels
         """How many threads stand where."""
         names: tuple[str, ...] = (
             "run",
@@ -272,7 +274,7 @@ def _beyond(code: KernelCode, offset: int, info: int) -> str:
     return f"byte {signed} of argument {which}, which has {code.extents[which]} bytes"
 
 
-def _ranges(numbers: Sequence[int]) -> str:
+def _ranges(numbers: Sequence[int]) -> str:  # pragma: no cover - only wrong kernels
     """``0-31, 64-95``."""
     parts: list[list[int]] = []
     for n in numbers:
@@ -300,7 +302,7 @@ def _stack(kernel: str, code: KernelCode, threads: int) -> int:
     size = LEAST_STACK
     while size < LEAST_STACK // 2 + code.stack:
         size *= 2
-    if size * (threads if code.waits else 1) > STACKS_BYTES:
+    if size * (threads if code.waits else 1) > STACKS_BYTES:  # pragma: no cover - only wrong calls
         raise ValueError(f"{kernel}: {threads} threads that need stacks of {code.stack} bytes each")
     return size
 
@@ -312,7 +314,7 @@ def _shared_map(code: KernelCode, dynamic: int) -> bytes:
     if dynamic:
         areas.append((code.dynamic, dynamic))
         end = max(end, code.dynamic + dynamic)
-    if end > SHARED_WINDOW:
+    if end > SHARED_WINDOW:  # pragma: no cover - only wrong calls
         raise ValueError(f"{end} bytes of shared memory")
     made = bytearray(end // 16 + 2)
     for offset, size in areas:

@@ -302,7 +302,7 @@ class _Rewriter:
         if not self.checked:
             return []
         size = size_of(type)
-        if size > _WIDEST:
+        if size > _WIDEST:  # pragma: no cover - only wrong kernels
             raise CompileError(f"an access of {size} bytes is wider than the emulator checks")
         low = size | align
         self.function.granule = min(self.function.granule, (low & -low).bit_length() - 1)
@@ -410,7 +410,7 @@ class _Rewriter:
         if name in self.shims:
             operands = [f"{type_of(a)} {value_of(a)}" for a in split(args)]
             return self._shim(line, found["name"], operands, self.shims[name])
-        if name.startswith(_UNKNOWN):
+        if name.startswith(_UNKNOWN):  # pragma: no cover - only wrong kernels
             raise CompileError(f"the emulator has no shim of {name}")
         return [plain(line)]
 

@@ -15,7 +15,7 @@ from bringup_cuda.emulator.loading import Loaded, load
 Dims = int | Sequence[int]
 
 
-def run(
+def run(  # pragma: no cover - only kernels run by hand
     module: str | Loaded,
     kernel: str,
     grid: Dims,
@@ -57,12 +57,12 @@ def run(
             machine.arena.free(address)
 
 
-def _dims(value: Dims) -> Shape:
+def _dims(value: Dims) -> Shape:  # pragma: no cover - only kernels run by hand
     given = (value,) if isinstance(value, int) else tuple(value)
     x, y, z = (*given, 1, 1)[:3]
     return x, y, z
 
 
 @cache
-def _gpu() -> Gpu:
+def _gpu() -> Gpu:  # pragma: no cover - only kernels run by hand
     return Gpu()

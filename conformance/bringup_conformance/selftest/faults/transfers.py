@@ -286,6 +286,23 @@ def no_empty_transfer(_device: Any, inner: Any, handle: Handle, data: memoryview
     inner(handle, data)
 
 
+def adopted_early(device: Any, _inner: Any, source: Any, handle: Handle, nbytes: int) -> Handle:
+    """What another device holds is read before its queued work has written it."""
+    made = device.alloc(nbytes)
+    device.drain()
+    device.heap.bytes_of(made, nbytes)[...] = source.heap.bytes_of(handle, nbytes)
+    return made
+
+
+def adopted_in_words(device: Any, _inner: Any, source: Any, handle: Handle, nbytes: int) -> Handle:
+    """Whole words come from another device, and the rest does not."""
+    made, whole = device.alloc(nbytes), nbytes // 8 * 8
+    for each in (source, device):
+        each.drain()
+    device.heap.bytes_of(made, whole)[...] = source.heap.bytes_of(handle, whole)
+    return made
+
+
 def _late(id: str, title: str, plant: Plant, kind: Kind = "str", depth: int = 3) -> Fault:
     return Fault(id, GROUP, kind, title, plant, depth=depth, asynchronous=True)
 
@@ -336,5 +353,7 @@ FAULTS: tuple[Fault, ...] = (
     _late("TS17a", "a long upload reads the host late", with_method("upload", long_lazily)),
     _late("TS18a", "a long copy does not wait", with_method("copy", long_at_once)),
     _bytes("TS19a", "a long upload loses its end", with_method("upload", pieces_but_the_last)),
+    _late("TS20a", "another device's work is not waited for", with_method("adopt", adopted_early)),
+    _bytes("TS20b", "whole words come from another device", with_method("adopt", adopted_in_words)),
     _late("TS13a", "a full queue loses its oldest entry", with_method("submit", overrun)),
 )
