@@ -233,7 +233,7 @@ def _undefined(data: bytes, key: str, exports: Sequence[str]) -> frozenset[str] 
         return frozenset()  # pragma: no cover - only systems without ELF
     try:
         symbols = symbols_of(data)
-    except ValueError:
+    except ValueError:  # pragma: no cover - only objects that LLVM made wrong
         return None
     wanted = {_unique(name, key) for name in exports}
     return symbols.undefined if symbols.defined >= wanted else None

@@ -68,9 +68,14 @@ def host_cpu() -> str:
     Raises UnsupportedError if ``BRINGUP_CPU`` is a name that LLVM does not know here.
     """
     name = config.text(VARIABLE)
+    if name not in ("", "native"):
+        return _known_cpu(name)  # pragma: no cover - only with BRINGUP_CPU set
     with LLVM:
-        if name in ("", "native"):
-            return str(llvm.get_host_cpu_name())
+        return str(llvm.get_host_cpu_name())
+
+
+def _known_cpu(name: str) -> str:  # pragma: no cover - only with BRINGUP_CPU set
+    with LLVM:
         triple = llvm.get_default_triple()
     shared = triple.startswith("x86_64")
     if not (name in LEVELS and shared) and not _known(name):
@@ -79,7 +84,7 @@ def host_cpu() -> str:
             f"{VARIABLE}={name!r} is no CPU of {triple} that LLVM knows",
             fix=f"set {VARIABLE} to native, {levels or 'or'} or LLVM's name of a CPU, or unset it",
         )
-    return name  # pragma: no cover - only with BRINGUP_CPU set
+    return name
 
 
 @cache
@@ -94,8 +99,11 @@ def host_features() -> str:
 @cache
 def require_runnable() -> None:
     """Raise UnsupportedError if ``BRINGUP_CPU`` names a CPU whose code cannot run here."""
-    if config.text(VARIABLE) in ("", "native"):
-        return
+    if config.text(VARIABLE) not in ("", "native"):
+        _require_extensions()  # pragma: no cover - only with BRINGUP_CPU set
+
+
+def _require_extensions() -> None:  # pragma: no cover - only with BRINGUP_CPU set
     with LLVM:
         own = llvm.get_host_cpu_features()
     lacking = [name for name, present in own.items() if not present and name not in _SPECIAL]
