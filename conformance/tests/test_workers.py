@@ -153,7 +153,10 @@ def test_a_unit_that_kills_again_and_again_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toys.install(tmp_path, monkeypatch, "os._exit(1)")
-    report = run("toy", "ops", only="ops/exp", jobs=1, shrink_seconds=0)
+    monkeypatch.setattr(crew, "MOST_OF_A_UNIT", 2)
+    report = run(
+        "toy", "ops", only="ops/exp/0,ops/exp/mapped,ops/exp/deep", jobs=1, shrink_seconds=0
+    )
     assert all(r.problem is not None and r.problem.log for r in report.results)
     assert [r.status for r in report.results] == ["fail"] * crew.MOST_OF_A_UNIT
     what = "ops/exp/f32: what follows the last failure is left out"
@@ -279,6 +282,20 @@ def test_what_a_time_budget_leaves_is_thinned_evenly() -> None:
         met = Counter((places[n].level, places[n].op) for n in order[:done])
         shares = [met[group] / count for group, count in groups.items() if count > 20]
         assert max(shares) - min(shares) < 0.1
+
+
+def test_what_sees_most_comes_first_under_a_time_budget() -> None:
+    places = [place_of(unit) for unit in Schedule(right(), Job("fusion")).units]
+    order = [str(places[n]) for n in thinned(places, seed=3)]
+    exp = [name for name in order if name.startswith("ops/exp/")]
+    assert exp[:3] == ["ops/exp/f64/special", "ops/exp/f64", "ops/exp/f32/special"]
+    kinds = [
+        2 if re.search(r"/(mapped-)?\d+$", name) else int("/many-" in name or "/public-" in name)
+        for name in order
+        if name.startswith("fusion/")
+    ]
+    assert kinds == sorted(kinds)
+    assert {*kinds} == {0, 1, 2}
 
 
 def test_a_folder_is_of_one_run_at_a_time(tmp_path: Path) -> None:

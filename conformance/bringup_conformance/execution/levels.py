@@ -12,7 +12,7 @@ from functools import partial
 from bringup.dtypes import BY_NAME, DType, f32
 from bringup.errors import BringupError
 from bringup.graph import Builder, Value
-from bringup.ops.table import Kind, OpDef, all_ops, lookup
+from bringup.ops.table import Kind, OpDef, all_ops, find, lookup
 from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
 from bringup_conformance.execution.plan import Item, Plan, Unit
 from bringup_conformance.generate import (
@@ -37,6 +37,8 @@ from bringup_conformance.rules.cells import cells_of
 LEVELS = ("smoke", "ops", "fusion", "runtime", "exhaustive")
 #: Levels that hold no other.
 APART = ("soak",)
+#: The number of units of special cells.
+SPECIAL = "special"
 # Larger operands take a simulator longer than they are worth.
 _SMALL = 8200
 _SMOKE_PROGRAMS = 20
@@ -68,11 +70,20 @@ def _sampled(plan: Plan, make: Callable[[], Iterator[Item]]) -> Iterator[Item]:
     """Op by op, one in so many: parts are cases of their own, and half of the cost is theirs."""
     for item in make():
         if isinstance(item, Case) and item.split:
-            choices = Stream(plan.seed, "split", item.name)
-            every = plan.budget.split
-            yield replace(item, split=every > 0 and choices.integer(1, every) == 1)
+            yield replace(item, split=plan.budget.split > 0 and _chosen(plan, item))
         else:
             yield item
+
+
+def _chosen(plan: Plan, case: Case) -> bool:
+    """Of programs by chance; of a row, which has few cases, in turn over its dtypes."""
+    every, row = plan.budget.split, find(case.op)
+    if row is None:
+        return Stream(plan.seed, "split", case.name).integer(1, every) == 1
+    number = case.name.rpartition("/")[2]
+    turn = Stream(plan.seed, "split", row.name).integer(1, every)
+    turn += row.dtypes.index(BY_NAME[case.dtype]) + (int(number) if number.isdigit() else 0)
+    return turn % every == 0
 
 
 def smoke(plan: Plan) -> list[Unit]:
@@ -96,8 +107,10 @@ def ops(plan: Plan) -> list[Unit]:
         row, dtype = lookup(unit.op), BY_NAME[unit.dtype]
         if dtype in _dtypes(plan, row):
             found.append(unit)
-        elif cells_of(row, dtype):  # rules with ids of their own, and so with a test of their own
-            found.append(replace(unit, make=partial(_special_cases, plan, row, dtype)))
+        # Rules with ids of their own, and so with a test of their own, of all dtypes.
+        if cells_of(row, dtype):
+            make = partial(_special_cases, plan, row, dtype)
+            found.append(replace(unit, number=SPECIAL, make=make))
     return found
 
 
@@ -240,12 +253,10 @@ def _row_cases(
     usable = usable[:most]
     for number, (first, group) in enumerate(_groups(usable, plan.budget.together)):
         yield _joint_case(plan, row, dtype, level, f"{place}/{number}", group, first)
-    if level == "ops":
-        yield from _special_cases(plan, row, dtype)
-        if dtype is (f32 if f32 in row.dtypes else row.dtypes[0]):
-            yield from twins.cases(plan.support, row, dtype.name, level, usable, plan.seed)
-            yield from mapped.row_cases(plan.support, row, dtype, level, usable, plan.seed)
-            yield from derivatives.checks(row, dtype, level, shapes, plan.seed)
+    if level == "ops" and dtype is (f32 if f32 in row.dtypes else row.dtypes[0]):
+        yield from twins.cases(plan.support, row, dtype.name, level, usable, plan.seed)
+        yield from mapped.row_cases(plan.support, row, dtype, level, usable, plan.seed)
+        yield from derivatives.checks(row, dtype, level, shapes, plan.seed)
 
 
 def _groups(usable: Sequence[Instance], together: int) -> Iterator[tuple[int, Sequence[Instance]]]:
@@ -316,7 +327,7 @@ def _data(
 
 def _special_cases(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Item]:
     """One case of all special cells that are supported; why others are not."""
-    capabilities, place = plan.capabilities, f"ops/{row.name}/{dtype.name}/special"
+    capabilities, place = plan.capabilities, f"ops/{row.name}/{dtype.name}/{SPECIAL}"
     parts = special.groups(row, dtype, capabilities.numerics, capabilities.shapes.vector)
     for reason in special.missing(row, dtype, parts, plan.support):
         yield Unsupported(place, "ops", row.name, dtype.name, reason)

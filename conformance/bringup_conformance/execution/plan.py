@@ -22,7 +22,7 @@ class Budget:
     8,192 are drawn.  data: data sets of an op's case, half as many if it is made of others.  split:
     one in so many of the cases that may come out otherwise op by op also runs so; 0 for none but
     those that fail.  together: instructions of an op that are checked in one program, so that
-    compiling does not dominate.
+    compiling does not dominate: kernels of one op have functions in common.
     """
 
     programs: int
@@ -36,7 +36,7 @@ class Budget:
 #: Instructions of an op in one program for devices that compile slowly.
 FEW = 2
 #: For devices that compile and run at the speed of hardware, and for simulators.
-FULL = Budget(programs=1200, limit=4096, large=True, data=6, split=4)
+FULL = Budget(programs=1200, limit=4096, large=True, data=6, split=4, together=24)
 SIMULATED = Budget(programs=300, limit=600, large=False, data=2, split=4)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeVar
 
-from bringup_conformance.cases import Check, NotOffered, Outcome, Problem, Unsupported
+from bringup_conformance.cases import PROGRAMS, Check, NotOffered, Outcome, Problem, Unsupported
 from bringup_conformance.execution import levels
 from bringup_conformance.execution.plan import Item, Plan, Unit, budget_of
 from bringup_conformance.execution.protocol import Began, Done, Finished, Work
@@ -139,17 +139,40 @@ def chosen(units: list[T], fraction: tuple[int, int], seed: int) -> list[T]:
     return [units[place] for place in sorted(order[part - 1 :: parts])]
 
 
+#: Dtypes of ops in the order in which they see most faults: constants, counters and temporary
+#: values that are too narrow show in the widest ones alone.
+_TELLING = (
+    "f64", "i64", "f32", "i32", "f16", "u64", "bf16", "u32", "i16", "u8", "bool", "u16", "i8",
+)  # fmt: skip
+
+
 def thinned(places: Sequence[Place], seed: int) -> list[int]:
     """The numbers of all units, in an order that may end anywhere: after the first of every level
     and op, about the same share of each is done at any time.
+
+    Of an op, dtypes that see most come first, and of each its special cells, which cost little; of
+    programs those that hold a hazard, then those of many parts and of public functions, which cost
+    much, then random ones.
     """
     groups: dict[tuple[str, str], list[int]] = {}
     for number in _shuffled(len(places), seed, "thinned"):
         groups.setdefault((places[number].level, places[number].op), []).append(number)
     shares = {
-        number: rank / len(group) for group in groups.values() for rank, number in enumerate(group)
+        number: rank / len(group)
+        for group in groups.values()
+        for rank, number in enumerate(sorted(group, key=lambda n: _telling(places[n])))
     }
     return sorted(shares, key=shares.__getitem__)
+
+
+def _telling(place: Place) -> tuple[int, bool]:
+    if place.op == PROGRAMS:
+        first, *more = place.number.split("-")
+        random = first.isdigit() or first == "mapped"
+        return 1 + random if random or (more and first in ("many", "public")) else 0, False
+    known = place.level == "ops" and place.dtype in _TELLING
+    rank = _TELLING.index(place.dtype) if known else len(_TELLING)
+    return rank, place.number != levels.SPECIAL
 
 
 def _shuffled(count: int, *key: int | str) -> list[int]:

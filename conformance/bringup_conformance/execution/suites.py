@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from bringup_conformance.cases import PROGRAMS
+from bringup_conformance.execution.levels import SPECIAL
 from bringup_conformance.execution.plan import Item, Unit
 from bringup_conformance.execution.protocol import Work
 from bringup_conformance.execution.schedule import Schedule
@@ -39,7 +40,7 @@ def parts_of(schedule: Schedule) -> list[Part]:
             first = int(numbered[2]) // CHUNK * CHUNK
             name = f"{place}/{numbered[1] or 'random'}/{first:04}"
             found.setdefault(name, []).append(Work(number))
-        elif unit.number:
+        elif unit.number and unit.number != SPECIAL:  # of which a device may ask for none
             found.setdefault(f"{place}/{unit.number}", []).append(Work(number))
         else:
             for which, item in enumerate(schedule.items(number)):

@@ -123,8 +123,10 @@ def _same_types(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     if draw.few:
         return
     yield _instance([draw.dtype[3, draw.vector + 1]] * row.arity, _variants(row)[0], ANY)
-    if draw.dtype in (f32, f64) or draw.dtype is row.dtypes[0]:
-        yield _instance([draw.dtype[LARGE[2]]] * row.arity, _variants(row)[0], ANY)
+    if draw.main or draw.dtype in (f64, row.dtypes[0]):
+        # References of f64 take long: past every block, but only others past a 16-bit counter.
+        size = LARGE[1] if draw.dtype is f64 else LARGE[2]
+        yield _instance([draw.dtype[size]] * row.arity, _variants(row)[0], ANY)
 
 
 def _instance(

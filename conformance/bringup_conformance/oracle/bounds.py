@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bringup.backend.capabilities import Numerics
-from bringup.dtypes import DType, bool_
+from bringup.dtypes import bool_
 from bringup.graph import Graph, Instr, Value, attrs_key
 from bringup.ops.evaluate import run_instr
 from bringup.ops.table import Kind
@@ -82,7 +82,7 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
     if row.kind is Kind.CONTRACTION and instr.result.dtype.is_float:
         return [sums.dot(instr, operands, numerics)]
     if accuracy.residual is not None:
-        return [_anything(x, v.dtype) for x, v in _pairs_of(instr, operands)]
+        return [_anything(value) for value in instr.results]
     if accuracy.exact and all(x.exact for x in operands):
         results = run_instr(instr, [x.middle for x in operands])
         pairs = zip(results, instr.results, strict=True)
@@ -107,14 +107,12 @@ def propagate(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Seq
     return [spread.known_only(instr, operands)]
 
 
-def _pairs_of(instr: Instr, operands: Sequence[Span]) -> list[tuple[Array, Value]]:
-    middles = run_instr(instr, [x.middle for x in operands])
-    return list(zip(middles, instr.results, strict=True))
-
-
-def _anything(middle: Array, dtype: DType) -> Span:
-    """The span of a result that is judged as a whole (see `residuals`)."""
-    return spanning(dtype, middle, middle, middle, np.ones(middle.shape, np.bool_))
+def _anything(value: Value) -> Span:
+    """The span of a result that is judged as a whole, against a reference of its own (see
+    `residuals`).
+    """
+    middle = np.zeros(value.shape, value.dtype.numpy)
+    return spanning(value.dtype, middle, middle, middle, np.ones(value.shape, np.bool_))
 
 
 def _simple(instr: Instr, operands: Sequence[Span], numerics: Numerics) -> Span:
