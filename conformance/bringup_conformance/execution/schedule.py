@@ -147,8 +147,8 @@ _TELLING = (
 
 
 def thinned(places: Sequence[Place], seed: int) -> list[int]:
-    """The numbers of all units, in an order that may end anywhere: after the first of every level
-    and op, about the same share of each is done at any time.
+    """The numbers of all units, in an order that may end anywhere: after level smoke, and the first
+    of every other level and op, about the same share of each is done at any time.
 
     Of an op, dtypes that see most come first, and of each its special cells, which cost little; of
     programs those that hold a hazard, then those of many parts and of public functions, which cost
@@ -158,8 +158,8 @@ def thinned(places: Sequence[Place], seed: int) -> list[int]:
     for number in _shuffled(len(places), seed, "thinned"):
         groups.setdefault((places[number].level, places[number].op), []).append(number)
     shares = {
-        number: rank / len(group)
-        for group in groups.values()
+        number: rank / len(group) if level != "smoke" else 0.0
+        for (level, _), group in groups.items()
         for rank, number in enumerate(sorted(group, key=lambda n: _telling(places[n])))
     }
     return sorted(shares, key=shares.__getitem__)
