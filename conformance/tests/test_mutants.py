@@ -149,7 +149,6 @@ MISTAKES: list[tuple[Emit, ir.Type, str, str]] = [
     (lambda b, x, _: b.store(x, pointer(b)), ir.f32, "left out", ""),
     (lambda b, x, _: b.store(x, pointer(b), 4), ir.f32, "alignment",
      "store float %a, ptr %p, align 64"),
-    (lambda b, *_: b.fence(), ir.f32, "missing barrier", ""),
     (
         lambda b, *_: b.intrinsic("llvm.nvvm.barrier0", ir.void, (), ()), ir.f32,
         "missing barrier", "",

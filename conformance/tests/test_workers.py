@@ -241,7 +241,7 @@ def a_while(jobs: int) -> int:
 def test_a_time_budget_that_ends_in_the_middle_leaves_no_whole_run(
     jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    toys.install(tmp_path, monkeypatch, "time.sleep(0.05)")
+    toys.install(tmp_path, monkeypatch, "time.sleep(0.01)")
     budget = a_while(jobs)
     start = time.monotonic()
     report = run("toy", "ops", jobs=jobs, time_budget=budget)

@@ -49,6 +49,7 @@ _KINDS = ("small", "signed", "special", "ramp")
 _SENSITIVE = {
     "near": {"compare", "max", "min", "clamp", "sort", "select"},
     "halfway": {"convert"},
+    "tiny": {"div"},
 }
 
 

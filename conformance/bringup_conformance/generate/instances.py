@@ -28,7 +28,7 @@ from bringup_conformance.generate.twins import resized, valid
 #: Kinds of data by what an op is sensitive to.
 ANY = (
     "signed", "wide", "special", "positive", "near",
-    "small", "nans", "negative", "extremes", "ties", "large",
+    "small", "nans", "negative", "extremes", "ties", "large", "tiny",
 )  # fmt: skip
 SUMS = ("small", "signed", "large", "ramp", "negative", "onehot", "special")
 PRODUCTS = ("units", "positive", "onehot", "special")

@@ -372,6 +372,18 @@ def _large(draw: _Drawing) -> Array:
     return draw.integers(signs * (largest >> np.minimum(doublings, 62)))
 
 
+def _tiny(draw: _Drawing) -> Array:
+    """Subnormal numbers and the smallest normal ones, of both signs, so that whole vectors hold
+    nothing else; of integers a ramp.
+    """
+    signs = draw.signs()
+    if not draw.dtype.is_float:
+        return draw.integers(draw.count())
+    form = format_of(draw.dtype)
+    exponents = form.low + draw.range(-form.precision, 2, "exponents").astype(np.int32)
+    return draw.floats(signs * np.ldexp(draw.uniform(1.0, 2.0), exponents))
+
+
 def _up_to_largest(draw: _Drawing, values: Array) -> Array:
     """Wide numbers that do not overflow, in the recipe's interval."""
     interval = draw.recipe.interval
@@ -476,6 +488,7 @@ KINDS: dict[str, Callable[[_Drawing], Array]] = {
     "near": _near,
     "extremes": _extremes,
     "large": _large,
+    "tiny": _tiny,
     "constant": _constant,
     "every": _every,
     "slow": _slow,

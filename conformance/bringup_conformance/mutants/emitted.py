@@ -99,8 +99,6 @@ def _of_emit_void(b: Any, right: _Right, text: str) -> _Wrongs:
         yield "left out", lambda: None
         if "align " in text:
             yield "alignment", partial(right, b, _aligned(text))
-    elif word == "fence":
-        yield "missing barrier", lambda: None
 
 
 def _of_intrinsic(

@@ -73,7 +73,7 @@ transpose | np.*(x, (1, 0))
 permute Array.permute | np.transpose(x, (1, 0))
 reduce_and | np.all(x > 0)
 reduce_or | np.any(x > 0)
-flatten Array.flatten Array.flat Array.ravel | x.ravel()
+flatten Array.flat | x.ravel()
 view_as | x.reshape(y.shape)
 Array.view | x.reshape(shape)
 issubdtype | np.issubdtype(x.dtype, np.floating)
@@ -146,7 +146,7 @@ Array.double | x.astype(np.float64)
 Array.half | x.astype(np.float16)
 Array.long | x.astype(np.int64)
 Array.int | x.astype(np.int32)
-Array.H Array.mH Array.t Array.transpose | x.T
+Array.H Array.mH Array.t | x.T
 Array.itemsize Array.element_size | x.itemsize
 Array.dim | x.ndim
 Array.numel | x.size
