@@ -120,6 +120,14 @@ def test_large_numbers_overflow_in_sums_but_not_alone() -> None:
         assert np.abs(np.add.accumulate(made)).max() > largest or dtype is i32
 
 
+def test_tiny_numbers_are_subnormal_or_next_to_it() -> None:
+    for dtype, least in ((f16, 2.0**-14), (f32, 2.0**-126), (f64, 2.0**-1022)):
+        made = np.abs(Recipe("tiny", 1).make(dtype[256])).astype(np.float64)
+        assert made.max() < 8 * least
+        assert 128 < np.count_nonzero((made > 0) & (made < least)) < 256
+    assert Recipe("tiny").make(i32[4]).tolist() == Recipe("tiny", 5).make(i32[4]).tolist()
+
+
 def test_cells_about_nan_hold_for_every_pattern() -> None:
     (cells,) = (
         each

@@ -122,14 +122,23 @@ def _one_after_another(hand: Hand) -> Values:
 
 def _soft(hand: Hand) -> Values:
     """Softmax of rows whose powers overflow, with a tail and without."""
-    found = []
-    for columns in (hand.w + 1, 2 * hand.w):
-        x = rows.mul(hand.new(3, columns), splat(100, hand.dtype[3, columns]))
-        peak = broadcast_to(reduce("max", x, (1,)), x.shape, (0,))
-        powers = rows.exp(rows.sub(x, peak))
-        total = broadcast_to(sum_(powers, (1,)), x.shape, (0,))
-        found.append(rows.div(powers, total))
-    return found
+    shapes = ((3, hand.w + 1), (3, 2 * hand.w))
+    return [_softened(rows.mul(hand.new(*s), splat(100, hand.dtype[s])), 1) for s in shapes]
+
+
+def _soft_side_by_side(hand: Hand) -> Values:
+    """Softmax of so many lines that all cores of a device work at once, each with scratch memory
+    of its own.
+    """
+    lines, columns = 16 * hand.far[0], 2 * hand.w + 3
+    return _softened(hand.new(lines, columns), 1), _softened(hand.new(columns, lines), 0)
+
+
+def _softened(x: Value, dim: int) -> Value:
+    kept = (1 - dim,)
+    peak = broadcast_to(reduce("max", x, (dim,)), x.shape, kept)
+    powers = rows.exp(rows.sub(x, peak))
+    return rows.div(powers, broadcast_to(sum_(powers, (dim,)), x.shape, kept))
 
 
 def _rounded_between(hand: Hand) -> Values:
@@ -328,6 +337,7 @@ FLOATING = {
     "rectified": _rectified,
     "one-after-another": _one_after_another,
     "soft": _soft,
+    "soft-side-by-side": _soft_side_by_side,
     **_BOTH,
 }
 SINGLE = {"precisions": _precisions}

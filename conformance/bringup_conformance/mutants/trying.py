@@ -187,9 +187,11 @@ def tried(asked: Asked, modules: Mapping[str, Path], on_row: Callable[[Tried], N
     ]
     found.unmet = [mutant for mutant in chosen if not clean.items(mutant)]
     trials = (
-        Trial(_row(number, mutant), partial(_try, asked, items, clean, mutant), lost)
-        for number, mutant in enumerate(chosen, 1)
-        if mutant not in found.unmet
+        Trial(
+            _row(number, each), partial(_try, asked, _wanted(asked, items, clean, each), each), lost
+        )
+        for number, each in enumerate(chosen, 1)
+        if each not in found.unmet
     )
     for row in watched(trials, asked.jobs, _PATIENCE):
         if _REFUSED in row.what:
@@ -203,6 +205,21 @@ def tried(asked: Asked, modules: Mapping[str, Path], on_row: Callable[[Tried], N
 
 def _lost(_row: Any, kind: str, what: str) -> NoReturn:
     raise DeviceError(f"a run without any mistake ends its process ({kind}): {what}")
+
+
+def _wanted(
+    asked: Asked, items: Sequence[Case | Check], clean: Clean, mutant: Mutant
+) -> list[Case | Check]:
+    """The items that a mutant is tried on.
+
+    What is made once in a process, such as code that launches programs, is met by the first item
+    of each alone, and used by all: then these are followed by level smoke and the checks.
+    """
+    met = clean.items(mutant)
+    if len(met) <= asked.jobs:
+        later = (n for n, x in enumerate(items) if isinstance(x, Check) or x.level == "smoke")
+        met += [n for n in later if n not in (*met, *clean.failed)]
+    return [items[n] for n in met]
 
 
 def _sampled(every: Sequence[Mutant], wanted: int, seed: int) -> list[Mutant]:
@@ -287,13 +304,13 @@ def _problem(target: DeviceTarget, item: Case | Check) -> Problem | None:
 
 
 def _try(
-    asked: Asked, items: Sequence[Case | Check], clean: Clean, mutant: Mutant, row: Kill
+    asked: Asked, items: Sequence[Case | Check], mutant: Mutant, row: Kill
 ) -> Iterator[tuple[Kill, bool]]:
     """Plant a mutant and run what meets it until something fails, as `killing.examine` does."""
     # A wrong size may be any: it must not take the machine's memory.
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    wanted, start = clean.items(mutant), time.monotonic()
-    row = replace(row, level="open", item="opening", cases=len(wanted))
+    start = time.monotonic()
+    row = replace(row, level="open", item="opening", cases=len(items))
     yield row, False
     with _own_cache(), _planting(mutant.kind).planted(mutant):
         try:
@@ -301,10 +318,9 @@ def _try(
         except Exception as error:  # noqa: BLE001  (whatever a wrong backend raises is found)
             yield replace(row, problem="crash", what=str(error)[:300]), True
             return
-        for met, number in enumerate(wanted, 1):
+        for met, item in enumerate(items, 1):
             if time.monotonic() - start > asked.seconds:
                 break
-            item = items[number]
             row = replace(row, level=item.level, item=item.name, met=met)
             yield row, False
             problem = _problem(target, item)
