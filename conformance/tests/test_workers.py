@@ -79,7 +79,7 @@ def test_the_report_does_not_depend_on_the_number_of_workers(
 ) -> None:
     toys.install(tmp_path, monkeypatch, "if name == 'floor' and operands[0].size > 9: os._exit(7)")
     only = "ops/floor,ops/add,ops/sub"
-    reports = [run("toy", "ops", only=only, jobs=n, shrink_seconds=0) for n in (1, 2)]
+    reports = [run("toy", "ops", only=only, jobs=n, shrink_seconds=0) for n in (1, 3)]
     first, second = reports
     assert found(first) == found(second)
     assert first.failed > 1
@@ -90,7 +90,7 @@ def test_the_report_does_not_depend_on_the_number_of_workers(
     documents = [[f.document for f in report.failures] for report in reports]
     assert documents[0] == documents[1]
     here = run("toy", "ops", only="ops/add,ops/exp", jobs=0)
-    there = run("toy", "ops", only="ops/add,ops/exp", jobs=1)
+    there = run("toy", "ops", only="ops/add,ops/exp", jobs=2)
     assert found(here) == found(there)
     assert here.environment == there.environment
 
@@ -241,6 +241,7 @@ def a_while(jobs: int) -> int:
 def test_a_time_budget_that_ends_in_the_middle_leaves_no_whole_run(
     jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # One of the smoke programs, which come first, calls 128 ops.
     toys.install(tmp_path, monkeypatch, "time.sleep(0.01)")
     budget = a_while(jobs)
     start = time.monotonic()
@@ -250,7 +251,7 @@ def test_a_time_budget_that_ends_in_the_middle_leaves_no_whole_run(
     left = re.fullmatch(r"the time budget of \S+ s left out (\d+) of \d+ units", report.reduced[0])
     assert left is not None
     assert int(left[1]) > 100
-    assert report.in_part == ["smoke", "ops"]
+    assert report.in_part in (["ops"], ["smoke", "ops"])  # smoke comes first
 
 
 def test_a_time_budget_bounds_cases_under_way_and_reducing(
