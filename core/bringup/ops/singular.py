@@ -90,9 +90,9 @@ def _tall_svd(a: Array, complete: bool) -> tuple[Array, Array, Array]:
         low, high, cross = (
             (p * o).sum(axis=-2) for p, o in ((first, first), (second, second), (first, second))
         )
-        limit = eps * np.sqrt(low * high) + floor
-        busy |= bool((np.abs(cross) > limit).any())
-        c, s = jacobi.angles(low, high, cross)
+        large = np.abs(cross) > _NOISE * eps / 2 * np.sqrt(low * high) + floor
+        busy |= bool(large.any())
+        c, s = jacobi.angles(low, high, np.where(large, cross, 0))
         x, v = jacobi.rotated(x, c, s)[..., order], jacobi.rotated(v, c, s)[..., order]
     x, v = x[..., :n, :n], v[..., :n, :n]
     norms = np.sqrt((x**2).sum(axis=-2))
