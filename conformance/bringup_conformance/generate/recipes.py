@@ -282,11 +282,11 @@ def _nans(draw: _Drawing) -> Array:
 
 
 def _with_nans(draw: _Drawing, made: Array) -> Array:
-    """A third of the elements replaced by NaN whose payload is the least, all ones, the least or
-    random without the quiet bit, or random.
+    """A third of the elements, or one of sixteen so that lines hold a single one, replaced by NaN
+    whose payload is the least, all ones, the least or random without the quiet bit, or random.
     """
     patterns = nan_patterns(draw.dtype, draw.words("payload"))
-    which = draw.range(0, 3 * len(patterns) - 1, "which")
+    which = draw.range(0, (3, 16)[draw.recipe.seed % 2] * len(patterns) - 1, "which")
     chosen = np.choose(np.minimum(which, len(patterns) - 1), patterns)
     return np.where(which < len(patterns), chosen.view(made.dtype), made)
 
