@@ -246,10 +246,13 @@ def test_what_lives_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert f"there are {found['of']}" in few.output
 
 
-def test_what_cannot_be_asked_is_refused() -> None:
+def test_what_cannot_be_asked_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     done = conformance("mutants", "--backend=cpu", "--kind=text")
     assert done.exit_code != 0
     assert "source or emitted" in str(done.exception)
+    monkeypatch.setattr("multiprocessing.get_all_start_methods", lambda: ["spawn"])
+    done = conformance("mutants", "--backend=cpu")
+    assert "forked processes" in str(done.exception)
 
 
 def test_a_device_that_is_not_there_is_named() -> None:

@@ -4,15 +4,15 @@ with the mistake.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import resource
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -35,6 +35,7 @@ from bringup_conformance.selftest.killing import Kill
 from bringup_conformance.selftest.watching import Trial, lost, watched
 
 # What core says of a module that LLVM does not take: no emitter with such a mistake is ever used.
+# Said too of a function that does not take the changed code.
 _REFUSED = "LLVM refused a module"
 #: Seconds of silence after which an item hangs.
 _PATIENCE = 30.0
@@ -97,7 +98,7 @@ class Tried:
 
     of: how many mutants there are.  failed: what was wrong with the items that fail without any, by
     name; they are left out.  unmet: the mutants that no item meets.  refused: those whose text LLVM
-    does not take, which say nothing.  rows: of the others.
+    does not take, or whose code Python does not; they say nothing.  rows: of the others.
     """
 
     of: int
@@ -161,8 +162,13 @@ def tried(asked: Asked, modules: Mapping[str, Path], on_row: Callable[[Tried], N
     """Try a sample of the mutants of some modules.  on_row: hears of each as it is done.
 
     Raises BackendError if the device cannot be opened, DeviceError if a run without any mistake
-    ends its process.
+    ends its process, BringupError where processes cannot be forked.
     """
+    if "fork" not in multiprocessing.get_all_start_methods():
+        raise BringupError(
+            "mutants are tried in forked processes, which this system does not have",
+            fix="run it on Linux or macOS",
+        )
     schedule = Schedule(_Declared(asked.backend), asked.job)
     made = (item for number in range(len(schedule.units)) for item in schedule.items(number))
     items = [item for item in made if isinstance(item, Case | Check)]
@@ -307,12 +313,20 @@ def _try(
     asked: Asked, items: Sequence[Case | Check], mutant: Mutant, row: Kill
 ) -> Iterator[tuple[Kill, bool]]:
     """Plant a mutant and run what meets it until something fails, as `killing.examine` does."""
+    import resource  # which systems have that have fork
+
     # A wrong size may be any: it must not take the machine's memory.
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     start = time.monotonic()
     row = replace(row, level="open", item="opening", cases=len(items))
     yield row, False
-    with _own_cache(), _planting(mutant.kind).planted(mutant):
+    with ExitStack() as stack:
+        stack.enter_context(_own_cache())
+        try:
+            stack.enter_context(_planting(mutant.kind).planted(mutant))
+        except ValueError:  # the function has other variables of outer scopes then
+            yield replace(row, what=_REFUSED), True
+            return
         try:
             target = DeviceTarget.named(asked.backend)
         except Exception as error:  # noqa: BLE001  (whatever a wrong backend raises is found)
