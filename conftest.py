@@ -59,10 +59,9 @@ def pytest_xdist_auto_num_workers() -> int | None:
     """One process more than cores: many tests wait, for limits of time and for other processes."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None  # xdist asks for it
-    try:
-        return len(os.sched_getaffinity(0)) + 1
-    except AttributeError:  # not every system knows affinity
-        return (os.cpu_count() or 1) + 1
+    from bringup_conformance.execution.runner import usable_cores
+
+    return usable_cores() + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -43,7 +43,7 @@ class Sum:
         return self.total - len(values)
 
 
-def later():
+def third():
     def inner(x):
         return x // 3
     return inner
@@ -95,8 +95,8 @@ def test_whoever_holds_a_function_runs_its_mistake_while_it_is_planted(module: P
         assert toy.Sum().add([1, 2]) == -2
     assert toy.Sum().add([1, 2]) == 1
     with source.planted(by_change["3 -> 4"]):
-        assert toy.later()(12) == 3
-    assert toy.later()(12) == 4
+        assert toy.third()(12) == 3
+    assert toy.third()(12) == 4
 
 
 Emit = Callable[[ir.Builder, ir.Val, ir.Val], object]

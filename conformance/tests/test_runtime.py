@@ -32,7 +32,7 @@ from bringup_conformance.rules.contract import CONTRACT
 from bringup_conformance.runtime import closing, machine, units
 from bringup_conformance.runtime.tables import PROMISES
 from bringup_conformance.selftest.control import target_of
-from bringup_conformance.selftest.corpus import Plant, with_method, with_ops
+from bringup_conformance.selftest.corpus import Plant, faults, with_method, with_ops
 from bringup_conformance.selftest.device import Reference
 
 #: Rules that cases of other levels show.
@@ -496,3 +496,14 @@ class TestTheSdkItself:
         problem = run(reference(), "placement.complete")
         assert problem is not None
         assert "rows for" in problem.what
+
+
+def test_targets_are_asked_about_where_no_product_can_be_lowered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A device may have none that is within its declaration."""
+    monkeypatch.setattr("bringup_conformance.runtime.declared._products", lambda *_: iter(()))
+    monkeypatch.setattr("bringup_conformance.runtime.declared._far", lambda *_: iter(()))
+    (any_name,) = (fault for fault in faults() if fault.id == "ER16a")
+    assert run(reference(), "declaration.targets-lowered") is None
+    assert found(any_name.plant(reference()), "declaration.targets-lowered")

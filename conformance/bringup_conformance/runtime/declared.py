@@ -10,13 +10,14 @@ import bringup as bu
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import NoHardware
 from bringup.errors import BackendError, BringupError, UnsupportedError
-from bringup.graph import Builder, Graph
+from bringup.graph import Graph
 from bringup.ops.table import Kind, OpDef, all_ops, lookup
 from bringup.runtime import timeline
 from bringup.runtime.compiled import Compiled
 from bringup.runtime.compiler import lower_graph
 from bringup.runtime.devices import get
-from bringup_conformance.cases import Instance, NotOffered
+from bringup_conformance.cases import NotOffered
+from bringup_conformance.execution.support import single
 from bringup_conformance.execution.targets import DeviceTarget, missing_from
 from bringup_conformance.generate.choices import pick
 from bringup_conformance.generate.contractions import LAYOUTS, laid_out
@@ -100,7 +101,7 @@ def _claims_run(bench: Bench) -> None:
         dtype = pick(bench.choices("claims", row.name), dtypes)
         found = instances(row, dtype, capabilities.shapes, bench.facts.seed, few=True)
         for instance in found[:1]:
-            graph = _alone(row, instance)
+            graph = single(row, instance.operands, dict(instance.attrs))
             if missing_from(capabilities, graph) is not None:
                 continue
             kinds = instance.kinds or ("small",)
@@ -167,7 +168,9 @@ def _targets_lowered(bench: Bench) -> None:
     if bench.simulated:  # what others run at level ``ops`` is lowered at least
         for graph in (*_products(bench, bench.facts.capabilities, ""), *_far(bench)):
             _lowers(bench, graph, "")
-    for ask in (backend.capabilities, lambda name: lower_graph(graph, backend, name)):
+    small = samples(bench)[0]
+    program = bu.trace(small.fn, *small.types)
+    for ask in (backend.capabilities, lambda name: lower_graph(program, backend, name)):
         try:
             ask(_UNKNOWN)
         except UnsupportedError:
@@ -193,7 +196,7 @@ def _products(bench: Bench, capabilities: Capabilities, target: str) -> Iterator
         m, n, k = (_SHORT if side == short else pick(choices, _LONG) for side in range(3))
         lhs, rhs, batch, contract = laid_out((m, n, k), choices.integer(0, LAYOUTS - 1))
         attrs = {"batch": batch, "contract": contract}
-        graph = _alone(row, Instance((dtype[lhs], dtype[rhs]), tuple(attrs.items()), ()))
+        graph = single(row, (dtype[lhs], dtype[rhs]), attrs)
         if missing_from(capabilities, graph) is None:
             yield graph
 
@@ -211,17 +214,10 @@ def _far(bench: Bench) -> Iterator[Graph]:
             if instance.far
         ]
         if found:
-            graph = _alone(row, pick(choices, found))
+            chosen = pick(choices, found)
+            graph = single(row, chosen.operands, dict(chosen.attrs))
             if missing_from(capabilities, graph) is None:
                 yield graph
-
-
-def _alone(row: OpDef, instance: Instance) -> Graph:
-    """A program of one instruction."""
-    with Builder() as builder:
-        results = row(*map(builder.input, instance.operands), **dict(instance.attrs))
-        outputs = results if isinstance(results, tuple) else (results,)
-        return builder.build(outputs, row.name)
 
 
 def _texts(compiled: Compiled) -> tuple[str, str]:
