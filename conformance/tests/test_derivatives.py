@@ -42,8 +42,8 @@ def test_every_row_with_a_vjp_has_a_check() -> None:
 
 
 def test_right_rules_pass() -> None:
-    """Every row of a level, in every mode, with another seed than that of other tests."""
-    checked = [row for row in all_ops() if made(row)]
+    """Every third row of a level, in every mode, with another seed than that of other tests."""
+    checked = [row for row in all_ops() if made(row)][::3]
     # With their dtypes, so that cases of others are not made.
     terms = (f"{row.name}/{f32 if f32 in row.dtypes else row.dtypes[0]}" for row in checked)
     report = run(right(), "ops", seed=3, only=",".join(f"{term}/derivatives" for term in terms))

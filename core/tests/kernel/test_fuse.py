@@ -35,7 +35,7 @@ def check_values(graph: Graph, made: Sequence[Launch]) -> None:
         raise AssertionError(f"{found[0]}\n{graph}\n{text}")
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(graph=graphs, limits=limits_of_devices)
 def test_fused_kernels_are_kernels_and_keep_values(graph: Graph, limits: Limits) -> None:
     made = launches(graph, limits, depth=True)
@@ -45,7 +45,7 @@ def test_fused_kernels_are_kernels_and_keep_values(graph: Graph, limits: Limits)
     check_values(graph, made)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(graph=graphs)
 def test_one_kernel_of_each_instruction_keeps_values(graph: Graph) -> None:
     made = launches(graph, Limits(), depth=False)
@@ -55,7 +55,7 @@ def test_one_kernel_of_each_instruction_keeps_values(graph: Graph) -> None:
     check_values(graph, made)
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(graph=graphs, limits=limits_of_devices)
 def test_limits_hold(graph: Graph, limits: Limits) -> None:
     for launch in launches(graph, limits, depth=True):
@@ -74,7 +74,7 @@ def check_limits(kernel: Kernel, limits: Limits) -> None:
         assert max(s.trips for s in looping) <= limits.row_elements
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(graph=graphs, limits=limits_of_devices, depth=st.booleans())
 def test_launches_stand_in_a_runnable_order(graph: Graph, limits: Limits, depth: bool) -> None:
     made = launches(graph, limits, depth=depth)
@@ -113,14 +113,14 @@ def _has_one_place(instr: Instr) -> bool:
     return any(n == size for n, size in zip(instr.operands[0].shape, sizes, strict=True))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(graph=graphs, limits=limits_of_devices)
 def test_fusion_never_adds_launches(graph: Graph, limits: Limits) -> None:
     fused = launches(graph, limits, depth=True)
     assert len(fused) <= len(launches(graph, limits, depth=False))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(graph=graphs, limits=limits_of_devices)
 def test_fusion_is_deterministic(graph: Graph, limits: Limits) -> None:
     first, second = (launches(graph, limits, depth=True) for _ in range(2))

@@ -45,7 +45,7 @@ TEXT = inspect.cleandoc(
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(graph=graphs, limits=st.sampled_from(LIMITS), depth=st.booleans())
 def test_printed_kernels_come_back(graph: Graph, limits: Limits, depth: bool) -> None:
     for launch in launches(graph, limits, depth=depth):

@@ -18,7 +18,7 @@ from bringup.ops.evaluate import evaluate
 from bringup.passes.check import disagreement, generated_inputs, is_strict
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(graph=graphs, chunk=st.sampled_from((0, 2, 7)))
 def test_random_graphs(graph: Graph, chunk: int) -> None:
     run = Launches(graph, fuse(graph, Limits()), chunk)

@@ -96,7 +96,7 @@ def run_split(kernel: Kernel, split: SplitFold) -> list[bytes]:
     return [buffers[i].tobytes() for i in kernel.outputs]
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(
     form=shapes,
     chunk=st.integers(1, 60),

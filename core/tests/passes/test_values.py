@@ -148,7 +148,7 @@ graphs = st.lists(st.integers(0, 209), min_size=6, max_size=90).map(grown)
 
 
 @pytest.mark.parametrize("make", [fold, canonicalise, simplify, cse, dce], ids=lambda m: m.__name__)
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(graph=graphs)
 def test_a_pass_keeps_values(make: Maker, graph: Graph) -> None:
     after = make(everything).run(graph)
@@ -156,7 +156,7 @@ def test_a_pass_keeps_values(make: Maker, graph: Graph) -> None:
     check_values(make.__name__, graph, after)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(graph=graphs)
 def test_decomposition_to_tier_0_keeps_values(graph: Graph) -> None:
     made = decompose(lambda instr: opdef(instr).claim(instr.attrs) in TIER0)
@@ -165,7 +165,7 @@ def test_decomposition_to_tier_0_keeps_values(graph: Graph) -> None:
     check_values("decompose", graph, after)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(graph=graphs)
 def test_the_pipeline_keeps_values_and_what_the_device_has(graph: Graph) -> None:
     after = graph
@@ -176,7 +176,7 @@ def test_the_pipeline_keeps_values_and_what_the_device_has(graph: Graph) -> None
     check_values("pipeline", graph, after)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(graph=graphs)
 def test_simplify_ends_at_a_fixpoint(graph: Graph) -> None:
     clean = dce(everything)

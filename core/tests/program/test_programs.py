@@ -57,7 +57,7 @@ def program_of(
 donations = st.frozensets(st.integers(0, 2))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(graph=graphs, limits=st.sampled_from(LIMITS), donated=donations, fuse=st.booleans())
 def test_programs_of_kernels(
     graph: Graph, limits: Limits, donated: frozenset[int], fuse: bool
@@ -68,7 +68,7 @@ def test_programs_of_kernels(
     check_arena(program)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(graph=graphs, donated=donations, capabilities=st.sampled_from((MIXED, CALLS)))
 def test_programs_of_kernels_and_calls(
     graph: Graph, donated: frozenset[int], capabilities: Capabilities
@@ -97,7 +97,7 @@ def writes(step: KernelStep | OpStep) -> tuple[Slot, ...]:
     return tuple(s for s, d in zip(step.slots, decls, strict=True) if d.role == "out")
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(graph=graphs, donated=donations)
 def test_equal_content_has_equal_keys(graph: Graph, donated: frozenset[int]) -> None:
     first, second = (program_of(graph, KERNELS, donated) for _ in range(2))
