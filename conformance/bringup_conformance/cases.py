@@ -53,6 +53,7 @@ class Case:
     sets of a recipe for each input.  cells: per output, the special cells that it shows, if that is
     what the case is about.
     bitwise: NaNs must keep their bits, as moved elements do.  split: also run it op by op.
+    optimize: whether the device is asked for fast code, or for code in little time.
     tags: what else it can be selected by.  rules: ids of the rules it shows to hold.
     """
 
@@ -65,6 +66,7 @@ class Case:
     cells: tuple[Cells, ...] = ()
     bitwise: bool = False
     split: bool = False
+    optimize: bool = True
     tags: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
 

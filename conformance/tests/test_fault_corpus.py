@@ -89,6 +89,19 @@ def test_a_kill_is_found_again_from_its_file(id: str, name: str, tmp_path: Path)
     assert replay(file, right(depth=3))[1] is None
 
 
+def test_what_only_code_made_in_little_time_gets_wrong_is_found_again(tmp_path: Path) -> None:
+    planted = faulty("ER17")
+    report = run(planted, "ops", only="ops/exp", report=tmp_path, shrink_seconds=3)
+    assert report.passed > 3, "one in four cases is compiled to fast code"
+    assert report.failed > report.passed
+    assert min(failure.nodes for failure in report.failures) <= 1
+    for failure in report.failures:
+        assert failure.document["case"]["optimize"] is False
+        assert failure.file is not None
+        assert replay(failure.file, planted)[1] is not None
+        assert replay(failure.file, right(depth=3))[1] is None
+
+
 @pytest.mark.parametrize(
     ("id", "name", "part"), [("FU09", "soft", "fusion"), ("SV08", "zero-sums", "plus_zero")]
 )

@@ -82,7 +82,8 @@ class CpuDevice(Device):
             native = generate(program, host_loops(), threads, traced=traced)
         with timeline.span("llvm", "compile") as span:
             before = engine().compiled
-            code = engine().compile_native(native.text, (native.entry,))
+            level = None if program.optimize else 0
+            code = engine().compile_native(native.text, (native.entry,), level)
             span.note(compiled=engine().compiled > before)
         if traced:
             return TracedExecutable(program, native, code, self.memory, threads)

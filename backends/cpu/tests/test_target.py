@@ -86,6 +86,33 @@ def test_code_of_older_cpus_is_right(forks: Forks) -> None:
     assert len(forks(_AS + _REST, _levels())) == len(_LEVELS)
 
 
+_LITTLE = """
+import numpy as np
+import bringup as bu
+from bringup.llvm.host.engine import engine
+from bringup.runtime.compiler import Options, compile_graph
+from bringup.runtime.devices import get
+from bringup.runtime.transfer import download, upload
+
+device = get("cpu")
+x = np.random.default_rng(0).normal(size=(33, 70)).astype(np.float32)
+graph = bu.trace(lambda x: (bu.nn.softmax(x, axis=1), bu.sum(bu.exp(x)), x @ x.T), x)
+found, compiled = [], [engine().compiled]
+for optimize in (True, False, True):
+    program = compile_graph(graph, device, options=Options(optimize=optimize))
+    handles = program.executable([upload(device.device, x)])
+    types = [v.type for v in graph.outputs]
+    found.append([download(device.device, h, t).tobytes() for h, t in zip(handles, types)])
+    compiled.append(engine().compiled)
+assert compiled[1] - compiled[0] == compiled[2] - compiled[1] > 0 == compiled[3] - compiled[2]
+assert found[0] == found[1]
+"""
+
+
+def test_code_in_little_time_is_compiled_apart_and_has_the_same_bits(python: Python) -> None:
+    python(_LITTLE, BRINGUP_OPT="2")
+
+
 def _levels() -> list[dict[str, str]]:
     return [{"BRINGUP_CPU": level} for level in _LEVELS]
 

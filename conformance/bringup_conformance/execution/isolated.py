@@ -74,10 +74,15 @@ class Isolated:
         return self._target.missing(graph)
 
     def compile(
-        self, graph: Graph, *, fuse: bool = True, skip: frozenset[str] = frozenset()
+        self,
+        graph: Graph,
+        *,
+        fuse: bool = True,
+        skip: frozenset[str] = frozenset(),
+        optimize: bool = True,
     ) -> Runnable:
         """Raises ElsewhereError for what the device raises, and for the end of its process."""
-        program = Compile(print_graph(graph), fuse, skip)
+        program = Compile(print_graph(graph), fuse, skip, optimize)
         servant, mine = self._servant, self._servant.ask(program)
 
         def run(inputs: Sequence[Array]) -> list[Array]:

@@ -67,21 +67,29 @@ def units(plan: Plan, level: str) -> list[Unit]:
 
 
 def _sampled(plan: Plan, make: Callable[[], Iterator[Item]]) -> Iterator[Item]:
-    """Op by op, one in so many: parts are cases of their own, and half of the cost is theirs."""
+    """Op by op, one in so many: parts are cases of their own, and half of the cost is theirs.
+    Compiled to fast code, one in so many: compiling is most of a run, and the rest of the cases
+    have the same kernels of other shapes and dtypes.
+    """
     for item in make():
-        if isinstance(item, Case) and item.split:
-            yield replace(item, split=plan.budget.split > 0 and _chosen(plan, item))
+        if isinstance(item, Case):
+            split = item.split and _chosen(plan, item, "split", plan.budget.split)
+            plain = item.level == "smoke" or "hazard" in item.tags
+            optimize = plain or _chosen(plan, item, "optimize", plan.budget.optimize)
+            yield replace(item, split=split, optimize=optimize)
         else:
             yield item
 
 
-def _chosen(plan: Plan, case: Case) -> bool:
+def _chosen(plan: Plan, case: Case, what: str, every: int) -> bool:
     """Of programs by chance; of a row, which has few cases, in turn over its dtypes."""
-    every, row = plan.budget.split, find(case.op)
+    row = find(case.op)
+    if every == 0:
+        return False
     if row is None:
-        return Stream(plan.seed, "split", case.name).integer(1, every) == 1
+        return Stream(plan.seed, what, case.name).integer(1, every) == 1
     number = case.name.rpartition("/")[2]
-    turn = Stream(plan.seed, "split", row.name).integer(1, every)
+    turn = Stream(plan.seed, what, row.name).integer(1, every)
     turn += row.dtypes.index(BY_NAME[case.dtype]) + (int(number) if number.isdigit() else 0)
     return turn % every == 0
 

@@ -21,8 +21,9 @@ class Budget:
     programs: random ones.  limit: elements of their largest arrays.  large: whether sizes past
     8,192 are drawn.  data: data sets of an op's case, half as many if it is made of others.  split:
     one in so many of the cases that may come out otherwise op by op also runs so; 0 for none but
-    those that fail.  together: instructions of an op that are checked in one program, so that
-    compiling does not dominate: kernels of one op have functions in common.
+    those that fail.  optimize: one in so many is compiled to fast code, the others in little time,
+    where the device knows a difference.  together: instructions of an op that are checked in one
+    program, so that compiling does not dominate: kernels of one op have functions in common.
     """
 
     programs: int
@@ -30,6 +31,7 @@ class Budget:
     large: bool
     data: int
     split: int
+    optimize: int = 4
     together: int = 6
 
 

@@ -76,6 +76,7 @@ class Compile:
     ir: str
     fuse: bool
     skip: frozenset[str]
+    optimize: bool
 
 
 @dataclass(frozen=True, slots=True)

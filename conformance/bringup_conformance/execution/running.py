@@ -77,7 +77,7 @@ def attempt(
     known: what is right of each data set; read, and kept there for another way.
     """
     try:
-        runnable = target.compile(case.graph, fuse=fuse, skip=skip)
+        runnable = target.compile(case.graph, fuse=fuse, skip=skip, optimize=case.optimize)
     except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)
         return Verdict(), _raised(error, "compiling: ", fuse=fuse)
     if case.cells:

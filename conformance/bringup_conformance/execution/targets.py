@@ -57,10 +57,15 @@ class Target(Protocol):
         ...
 
     def compile(
-        self, graph: Graph, *, fuse: bool = True, skip: frozenset[str] = frozenset()
+        self,
+        graph: Graph,
+        *,
+        fuse: bool = True,
+        skip: frozenset[str] = frozenset(),
+        optimize: bool = True,
     ) -> Runnable:
         """A program to call.  fuse: False makes one launch of every instruction.  skip: passes left
-        out.
+        out.  optimize: False asks for code in little time that may be slow.
         """
         ...
 
@@ -110,7 +115,12 @@ class DeviceTarget:
         return missing_from(self.capabilities, graph)
 
     def compile(
-        self, graph: Graph, *, fuse: bool = True, skip: frozenset[str] = frozenset()
+        self,
+        graph: Graph,
+        *,
+        fuse: bool = True,
+        skip: frozenset[str] = frozenset(),
+        optimize: bool = True,
     ) -> Runnable:
         """The arrays that the program is called on hold afterwards what it left in its inputs.
 
@@ -120,7 +130,8 @@ class DeviceTarget:
         """
         start, worked = time.perf_counter(), _worked()
         with pulse.doing("compiling"):
-            compiled = compile_graph(graph, self.device, options=Options(fuse=fuse, skip=skip))
+            options = Options(fuse=fuse, skip=skip, optimize=optimize)
+            compiled = compile_graph(graph, self.device, options=options)
         compiling, busy = time.perf_counter() - start, _worked() - worked
         self.spent += Spent(compiling=compiling)
         assert compiled.executable is not None

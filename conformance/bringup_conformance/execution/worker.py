@@ -149,7 +149,9 @@ class _Worker:
         try:
             if isinstance(message, Compile):
                 graph = parse_graph(message.ir, find)
-                self.runnable = self.target.compile(graph, fuse=message.fuse, skip=message.skip)
+                self.runnable = self.target.compile(
+                    graph, fuse=message.fuse, skip=message.skip, optimize=message.optimize
+                )
                 return Answer()
             if isinstance(message, Call):
                 assert self.runnable is not None

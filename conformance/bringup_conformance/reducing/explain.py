@@ -162,7 +162,8 @@ def hashes(target: Target, case: Case, problem: Problem) -> dict[str, str]:
     if ends_processes(problem):
         return found
     try:
-        found["actual"] = digest(target.compile(case.graph, fuse=problem.fused)(inputs))
+        program = target.compile(case.graph, fuse=problem.fused, optimize=case.optimize)
+        found["actual"] = digest(program(inputs))
     except Exception as error:  # noqa: BLE001  (a device that raises has no results)
         found["error"] = type(error).__name__
     return found

@@ -166,7 +166,7 @@ class _Search:
     def _fused(self, passes: Sequence[KernelPass]) -> tuple[list[Launch], Program]:
         launches, program = fused_program(self.ready, self.capabilities, passes, fused=self.fuse)
         kept = [x for x in launches if x.instr is None or x.instr.op.name != "constant"]
-        return kept, program
+        return kept, replace(program, optimize=self.case.optimize)
 
     @cached_property
     def made(self) -> tuple[list[Launch], Program]:
@@ -363,8 +363,10 @@ class _Search:
             return self._in_its_place(found)
         if found is not None:
             return replace(found, ir_before=print_graph(self.ready), ir_after=str(program))
-        problem = self._by_host(self.case, self.sets, self.target.compile(
-            self.case.graph, fuse=self.fuse, skip=self.skip))  # fmt: skip
+        whole = self.target.compile(
+            self.case.graph, fuse=self.fuse, skip=self.skip, optimize=self.case.optimize
+        )
+        problem = self._by_host(self.case, self.sets, whole)
         if problem is None:
             return None
         if len(program.steps) == 1:  # whatever is wrong, this is what did it

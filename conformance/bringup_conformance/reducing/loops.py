@@ -93,7 +93,7 @@ def _tried(
 ) -> _Found | None:  # fmt: skip
     sets = [[values[v] for v in given] for values in right]
     try:
-        runnable = target.compile(graph, fuse=fuse, skip=skip)
+        runnable = target.compile(graph, fuse=fuse, skip=skip, optimize=case.optimize)
     except Exception as error:  # noqa: BLE001  (what a backend raises is the answer)
         return f"compiling: {told(error)}", graph, ()
     problem, _ = examine(target, runnable, about(case, graph), sets)

@@ -104,6 +104,7 @@ def case_to_json(case: Case) -> dict[str, Any]:
         "data": [[recipe.to_json() for recipe in recipes] for recipes in case.data],
         "cells": [_cells_to_json(cells) for cells in case.cells],
         "bitwise": case.bitwise,
+        "optimize": case.optimize,
         "rules": list(case.rules),
     }
 
@@ -122,6 +123,7 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
         data=tuple(tuple(Recipe.from_json(r) for r in recipes) for recipes in data["data"]),
         cells=tuple(map(_cells_from_json, data.get("cells", ()))),
         bitwise=bool(data.get("bitwise")),
+        optimize=bool(data.get("optimize", True)),
         rules=tuple(data.get("rules", ())),
     )
 

@@ -61,7 +61,8 @@ OUTPUTS = [
 def main():
     print(FAILURE)
     device = DeviceTarget.named(sys.argv[1] if len(sys.argv) > 1 else {backend!r})
-    program = device.compile(parse_graph(IR, find), fuse={fused}, skip=frozenset({skip!r}))
+    graph, skip = parse_graph(IR, find), frozenset({skip!r})
+    program = device.compile(graph, fuse={fused}, skip=skip, optimize={optimize})
     for inputs in CALLS:
         results = program(inputs)
     wrong = 0
@@ -135,7 +136,7 @@ def script(document: Mapping[str, Any]) -> str:
     calls = [made_inputs(case, number) for number in range(int(problem["data_set"]) + 1)]
     return _INLINE.format(
         ir=_literal(print_graph(case.graph)), calls=_calls(case, calls),
-        outputs=_outputs(case, calls[-1]), **common,
+        outputs=_outputs(case, calls[-1]), optimize=case.optimize, **common,
     )  # fmt: skip
 
 

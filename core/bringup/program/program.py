@@ -213,6 +213,8 @@ class Program:
     arena_bytes: scratch for one run; ``alignment`` bytes aligned slots.
     donated: inputs whose memory the run may overwrite.
     aliases: (output, input) pairs where the output is written into the donated input's memory.
+    optimize: False asks for code in little time that may be slow, of a program that is called a few
+    times; a backend that knows no difference ignores it.
     """
 
     name: str
@@ -223,6 +225,7 @@ class Program:
     arena_bytes: int = 0
     donated: frozenset[int] = frozenset()
     aliases: tuple[tuple[int, int], ...] = ()
+    optimize: bool = True
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -243,7 +246,14 @@ class Program:
         digest = hashlib.sha256()
         digest.update(
             repr(
-                (self.inputs, self.outputs, self.arena_bytes, sorted(self.donated), self.aliases)
+                (
+                    self.inputs,
+                    self.outputs,
+                    self.arena_bytes,
+                    sorted(self.donated),
+                    self.aliases,
+                    self.optimize,
+                )
             ).encode()
         )
         for literal in self.constants:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,12 @@ class Options:
     fuse: False makes one launch of every instruction, the reference that fused results are compared
     with.
     skip: names of passes to leave out, to find the one that changes a result.
+    optimize: False asks the device for code in little time that may be slow.
     """
 
     fuse: bool = True
     skip: frozenset[str] = frozenset()
+    optimize: bool = True
 
 
 DEFAULT = Options()
@@ -172,6 +175,8 @@ def _program_of(
     launches, program = fused_program(
         ready, capabilities, kernel_passes, fused=options.fuse, donated=donated
     )
+    if not options.optimize:
+        program = replace(program, optimize=False)
     if context.dump is not None:
         _dump(context.dump, graph, program)
     _check(context.check, ready, launches, program)

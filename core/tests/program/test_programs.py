@@ -23,6 +23,7 @@ from bringup.kernel.fuse import Launch, fuse
 from bringup.kernel.limits import Limits
 from bringup.kernel.parser import parse_kernel
 from bringup.ops.build import constant, rows
+from bringup.ops.table import lookup
 from bringup.program.check import check_program
 from bringup.program.evaluate import evaluate_program
 from bringup.program.plan import plan
@@ -105,6 +106,18 @@ def test_equal_content_has_equal_keys(graph: Graph, donated: frozenset[int]) -> 
     assert replace(first, arena_bytes=first.arena_bytes + 64).key != first.key
     if first.steps:
         assert replace(first, steps=first.steps[:-1]).key != first.key
+
+
+def test_code_in_little_time_is_another_program_of_equal_text() -> None:
+    with Builder() as b:
+        graph = b.build([lookup("exp")(b.input(f32[8]))], "g")
+    fast, soon = (
+        lower_graph(graph, Paper(KERNELS), options=Options(optimize=optimize)).program
+        for optimize in (True, False)
+    )
+    assert (fast.optimize, soon.optimize) == (True, False)
+    assert str(fast) == str(soon)
+    assert fast.key != soon.key
 
 
 def test_blocks_alike_lie_in_one_order() -> None:

@@ -240,6 +240,11 @@ class _OneTarget(Planted):
         return super().lower(program, target) if first else Lowered("", "")
 
 
+def unfinished(program: Program) -> Program:
+    """What is compiled in little time lacks its last step."""
+    return program if program.optimize else replace(program, steps=program.steps[:-1])
+
+
 def _alloc(id: str, title: str, wrapper: Any) -> Fault:
     return _fault(id, title, with_method("alloc", wrapper))
 
@@ -271,4 +276,5 @@ FAULTS: tuple[Fault, ...] = (
     _fault("ER15b", "programs of a closed device do nothing", with_device(idle_when_closed)),
     _fault("ER16a", "a target that it does not know is its own", partial(_AnyTarget, ops=None)),
     _fault("ER16b", "the second target has no texts", partial(_OneTarget, ops=None)),
+    _fault("ER17", "code made in little time lacks a step", with_programs(unfinished), "op"),
 )
