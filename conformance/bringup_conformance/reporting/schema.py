@@ -128,6 +128,7 @@ _CASE = (
     Field("cells[].packed", "boolean", "cells are elements of one array"),
     Field("cells[].rules", "list of texts", "the rule of each cell"),
     Field("bitwise", "boolean", "NaNs must keep their bits"),
+    Field("optimize", "boolean", "the device was asked for fast code, not for code in little time"),
     Field("rules", "list of texts", "ids of the rules that it shows"),
     Field("check", "boolean", "it is a check of the runtime, run again by its name"),
 )
