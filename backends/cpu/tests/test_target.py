@@ -109,7 +109,9 @@ assert found[0] == found[1]
 """
 
 
-def test_code_in_little_time_is_compiled_apart_and_has_the_same_bits(python: Python) -> None:
+def test_code_in_little_time_is_compiled_apart_and_has_the_same_bits(
+    python: Callable[..., object],
+) -> None:
     python(_LITTLE, BRINGUP_OPT="2")
 
 
