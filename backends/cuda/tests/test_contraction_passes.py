@@ -49,8 +49,13 @@ PROGRAMS: dict[str, tuple[Fn, tuple[TensorType, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_90"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [
+        *((name, "sm_90") for name in PROGRAMS),
+        *((name, "sm_75") for name in ("f32", "bf16", "f16, odd", "i8", "bf16 attention")),
+    ],
+)
 def test_passes_change_no_bit(name: str, architecture: str) -> None:
     fn, types = PROGRAMS[name]
     program, made = translated(fn, types, architecture)
