@@ -369,10 +369,15 @@ cosine_decay_schedule warmup_cosine_decay_schedule CosineAnnealingLR | optim.cos
 clip_grad_norm_ | optim.clip_by_global_norm
 apply_updates | params, state = optimizer.update(gradients, state, params)
 constant_schedule | the rate as a number
-exponential_decay linear_schedule piecewise_constant_schedule | a function of the step as the rate
-rmsprop RMSprop lion adagrad Adagrad adadelta adamax lamb lars | none | write it as \
+exponential_decay ExponentialLR | optim.exponential_schedule
+LinearLR | optim.linear_schedule
+piecewise_constant_schedule MultiStepLR StepLR | optim.piecewise_schedule
+RMSprop | optim.rmsprop
+incremental_update AveragedModel | optim.ema
+masked | decays= of bringup.optim.adamw and lion
+adagrad Adagrad adadelta adamax lamb lars | none | write it as \
 init and update of a bringup.optim.Optimizer
-chain ema masked multi_transform | none | compose functions of gradients, state and parameters
+multi_transform | none | give each part of the parameters an optimiser and a state of its own
 """
 
 _JAX = """

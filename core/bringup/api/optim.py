@@ -26,8 +26,8 @@ from typing import Any
 from bringup.api.array import Array
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.creation import zeros
-from bringup.api.elementwise import clip, square, where
-from bringup.api.floating import cos, expm1, sqrt
+from bringup.api.elementwise import clip, sign, square, where
+from bringup.api.floating import cos, exp, expm1, sqrt
 from bringup.api.names import publish
 from bringup.api.reductions import sum as total
 from bringup.dtypes import DType, f32, i32
@@ -176,8 +176,12 @@ def adamw(
     beta2: float = 0.999,
     epsilon: float = 1e-8,
     decay: float = 1e-2,
+    decays: Callable[[Array], bool] | None = None,
 ) -> Optimizer:
     """`adam` that also takes off ``rate * decay * p`` (I. Loshchilov and F. Hutter, 2019).
+
+    decays: which parameters are decayed, all by default; ``lambda p: p.ndim > 1`` leaves out
+    biases and gains.
 
     >>> optimizer, p = bu.optim.adamw(0.5, decay=0.1), bu.asarray([1.0])
     >>> round(float(optimizer.update(p, optimizer.init(p), p)[0][0]), 6)
@@ -192,9 +196,102 @@ def adamw(
         # 1 - beta ** step, without the cancellation.
         first, second = (-expm1(step * math.log(beta)) for beta in (beta1, beta2))
         move = (mean / first) / (sqrt(spread / second) + epsilon)
-        return p - pace * (move + decay * p if decay else move), (mean, spread)
+        taken = decay and (decays is None or decays(p))
+        return p - pace * (move + decay * p if taken else move), (mean, spread)
 
     return _optimizer(2, leaf, rate)
+
+
+def rmsprop(
+    rate: Rate, *, decay: float = 0.9, epsilon: float = 1e-8, momentum: float = 0.0
+) -> Optimizer:
+    """Steps of the gradient over the root of its mean square (T. Tieleman and G. Hinton, 2012).
+
+    The mean is exponential, ``decay * mean + (1 - decay) * g ** 2``, and starts at 0; epsilon is
+    added to the root.  momentum: of the steps, as of `sgd`.
+
+    >>> optimizer, p = bu.optim.rmsprop(0.1, decay=0.75), bu.asarray([1.0])
+    >>> round(float(optimizer.update(p, optimizer.init(p), p)[0][0]), 6)
+    0.8
+    """
+
+    def leaf(
+        g: Array, p: Array, slots: Sequence[Array], pace: Any, _step: Array
+    ) -> tuple[Array, Sequence[Array]]:
+        spread = decay * slots[0] + (1 - decay) * square(g)
+        move = g / (sqrt(spread) + epsilon)
+        if not momentum:
+            return p - pace * move, (spread,)
+        speed = momentum * slots[1] + move
+        return p - pace * speed, (spread, speed)
+
+    return _optimizer(2 if momentum else 1, leaf, rate)
+
+
+def lion(
+    rate: Rate,
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    decay: float = 0.0,
+    decays: Callable[[Array], bool] | None = None,
+) -> Optimizer:
+    """Steps of the sign of ``beta1 * mean + (1 - beta1) * g`` (X. Chen et al., 2023).
+
+    The mean of the gradients is exponential by `beta2`.  It keeps half of what `adam` keeps; take
+    a rate about a tenth of adam's.  decay, decays: as of `adamw`.
+
+    >>> optimizer, p = bu.optim.lion(0.25), bu.asarray([1.0, -4.0])
+    >>> optimizer.update(p, optimizer.init(p), p)[0].tolist()
+    [0.75, -3.75]
+    """
+
+    def leaf(
+        g: Array, p: Array, slots: Sequence[Array], pace: Any, _step: Array
+    ) -> tuple[Array, Sequence[Array]]:
+        move = sign(beta1 * slots[0] + (1 - beta1) * g)
+        mean = beta2 * slots[0] + (1 - beta2) * g
+        taken = decay and (decays is None or decays(p))
+        return p - pace * (move + decay * p if taken else move), (mean,)
+
+    return _optimizer(1, leaf, rate)
+
+
+def chain(*changes: Callable[[Any], Any], optimizer: Optimizer) -> Optimizer:
+    """An optimiser that is given the gradients after all changes, in order.
+
+    changes: functions of a container of gradients that return one like it.
+
+    >>> from functools import partial
+    >>> clip = partial(bu.optim.clip_by_global_norm, limit=1.0)
+    >>> optimizer, p = bu.optim.chain(clip, optimizer=bu.optim.sgd(0.5)), bu.asarray([3.0, 4.0])
+    >>> optimizer.update(p, optimizer.init(p), p)[0].tolist()
+    [2.7, 3.6]
+    """
+
+    def update(gradients: Any, state: State, params: Any) -> tuple[Any, State]:
+        for change in changes:
+            gradients = change(gradients)
+        return optimizer.update(gradients, state, params)
+
+    return Optimizer(optimizer.init, update)
+
+
+def ema(average: Any, params: Any, decay: float) -> Any:
+    """The next exponential moving average: ``decay * average + (1 - decay) * params``.
+
+    average: a container like the parameters; begin with the parameters themselves.
+
+    >>> bu.optim.ema([bu.asarray([1.0])], [bu.asarray([2.0])], 0.75)[0].tolist()
+    [1.25]
+    """
+
+    def mixed(a: Any, p: Any) -> Array:
+        a, p = as_array(a), as_array(p)
+        wide = _wide(a.dtype)
+        return convert(decay * convert(a, wide) + (1 - decay) * convert(p, wide), a.dtype)
+
+    return tree_map(mixed, average, params)
 
 
 def global_norm(tree: Any) -> Array:
@@ -250,7 +347,7 @@ def cosine_schedule(
         )
 
     def rate(step: Any) -> Array:
-        made = convert(as_array(step), f32)
+        made = _made(step)
         along = clip((made - float(warmup)) / float(steps - warmup), 0.0, 1.0)
         falling = final + (peak - final) * (0.5 + 0.5 * cos(math.pi * along))
         if not warmup:
@@ -260,14 +357,76 @@ def cosine_schedule(
     return rate
 
 
+def linear_schedule(first: float, last: float, steps: int) -> Callable[[Any], Array]:
+    """A rate that goes in a line from `first` to `last` in so many steps, and stays there.
+
+    Returns a function of the steps made so far, computed in f32.
+
+    >>> rate = bu.optim.linear_schedule(1.0, 0.5, 10)
+    >>> [float(rate(n)) for n in (0, 5, 10, 99)]
+    [1.0, 0.75, 0.5, 0.5]
+    """
+    return lambda step: first + (last - first) * clip(_made(step) / float(steps), 0.0, 1.0)
+
+
+def exponential_schedule(first: float, factor: float, every: int) -> Callable[[Any], Array]:
+    """A rate that is multiplied by `factor` in every so many steps, smoothly.
+
+    Returns a function of the steps made so far, computed in f32.
+
+    >>> rate = bu.optim.exponential_schedule(1.0, 0.25, 10)
+    >>> [float(rate(n)) for n in (0, 5, 10)]
+    [1.0, 0.5, 0.25]
+    """
+    return lambda step: first * exp(_made(step) * (math.log(factor) / every))
+
+
+def piecewise_schedule(rates: Sequence[float], bounds: Sequence[int]) -> Callable[[Any], Array]:
+    """A rate that is ``rates[0]`` before step ``bounds[0]``, ``rates[1]`` from there, and so on.
+
+    Returns a function of the steps made so far.  Raises OpTypeError unless there is one bound less
+    than there are rates, and they rise.
+
+    >>> rate = bu.optim.piecewise_schedule([1.0, 0.5, 0.25], [10, 20])
+    >>> [float(rate(n)) for n in (0, 9, 10, 20)]
+    [1.0, 1.0, 0.5, 0.25]
+    """
+    if len(bounds) != len(rates) - 1 or list(bounds) != sorted(set(bounds)):
+        raise OpTypeError(
+            f"piecewise_schedule: {len(rates)} rates with the bounds {list(bounds)}",
+            location=user_location(),
+            fix="give a bound between each two rates, in rising order",
+        )
+
+    def rate(step: Any) -> Array:
+        made, found = _made(step), convert(as_array(rates[0]), f32)
+        for bound, after in zip(bounds, rates[1:], strict=True):
+            found = where(made < bound, found, after)
+        return found
+
+    return rate
+
+
+def _made(step: Any) -> Array:
+    """The steps made so far as f32."""
+    return convert(as_array(step), f32)
+
+
 __all__ = [
     "Optimizer",
     "State",
     "adam",
     "adamw",
+    "chain",
     "clip_by_global_norm",
     "cosine_schedule",
+    "ema",
+    "exponential_schedule",
     "global_norm",
+    "linear_schedule",
+    "lion",
+    "piecewise_schedule",
+    "rmsprop",
     "sgd",
 ]
 

@@ -153,7 +153,7 @@ MISSING = """
     random.logistic random.t random.chisquare random.geometric random.binomial rem
     dynamic_slice_in_dim dynamic_index_in_dim cumlogsumexp reduce_window tree.structure
     tree.map_with_path device_get segment_sum ravel_pytree vectorize linearize make_jaxpr
-    optim.rmsprop optim.lion optim.adagrad optim.chain synchronize export
+    optim.RMSprop optim.adagrad optim.masked synchronize export
 """
 
 
