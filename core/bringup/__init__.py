@@ -190,7 +190,7 @@ __array_api_version__ = _API_VERSION
 _LATER = {
     **{
         name: f"bringup.api.{name}:"
-        for name in ("debug", "fft", "linalg", "optim", "random", "special")
+        for name in ("debug", "fft", "linalg", "optim", "prune", "random", "special")
     },
     **dict.fromkeys(
         ("ComplexArray", "angle", "complex", "conj", "imag", "real"), "bringup.api.complex"
@@ -212,7 +212,7 @@ _LATER = {
 }
 
 if _typing.TYPE_CHECKING:
-    from bringup.api import debug, fft, linalg, optim, random, special
+    from bringup.api import debug, fft, linalg, optim, prune, random, special
     from bringup.api.complex import ComplexArray, angle, complex, conj, imag, real
     from bringup.api.control import cond, fori_loop, scan, switch, while_loop
     from bringup.api.custom import checkpoint, custom_jvp, custom_vjp, remat, stop_gradient
@@ -383,6 +383,7 @@ __all__ = [
     "positive",
     "pow",
     "prod",
+    "prune",
     "put_along_axis",
     "quantile",
     "random",

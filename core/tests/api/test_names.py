@@ -22,6 +22,7 @@ SPACES = (
     "fft",
     "random",
     "optim",
+    "prune",
     "special",
     "tree",
     "debug",

@@ -1,0 +1,348 @@
+"""Sparse parameters, as ``bringup.prune``: which weights become zero, when, and what is left.
+
+A mask is a container like the parameters, of bool arrays that broadcast to them: false where a
+weight is zero.  While a network is trained, `gradual` makes masks by a schedule and keeps weights
+zero; afterwards `without_units` removes the rows and columns that are zero altogether, so that the
+same function of smaller arrays compiles to a smaller and faster program.
+
+>>> params = {"w": bu.asarray([[0.1, -3.0], [2.0, 0.2]]), "b": bu.asarray([0.01, 0.02])}
+>>> masks = bu.prune.masks(params, 0.5)
+>>> bu.prune.masked(params, masks)["w"].tolist()
+[[0.0, -3.0], [2.0, 0.0]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from bringup.api.array import Array
+from bringup.api.broadcasting import as_array, convert
+from bringup.api.control import cond
+from bringup.api.creation import ones, zeros
+from bringup.api.elementwise import abs, clip, logical_and, where
+from bringup.api.elementwise import round as rounded
+from bringup.api.gathering import take
+from bringup.api.manipulation import broadcast_to, concat, reshape
+from bringup.api.names import publish
+from bringup.api.reductions import mean
+from bringup.api.sorting import argsort
+from bringup.dtypes import bool_, f32, i32
+from bringup.errors import OpTypeError
+from bringup.graph import user_location
+from bringup.tracing.pytree import flatten, tree_map, unflatten
+
+#: Sparsity: the share of weights that are zero; a number, or a function of the steps made so far.
+Sparsity = float | Callable[[Array], Array]
+#: Rows and columns of the blocks that become zero as one; None for all of an axis.
+Block = tuple[int | None, int | None]
+
+
+def matrices(p: Array) -> bool:
+    """Whether a parameter has two axes or more: what is pruned by default, not biases or gains.
+
+    >>> bu.prune.matrices(bu.ones((2, 2))), bu.prune.matrices(bu.ones(2))
+    (True, False)
+    """
+    return p.ndim > 1
+
+
+def masks(
+    params: Any,
+    sparsity: float | Array,
+    *,
+    scope: Literal["layer", "global"] = "layer",
+    block: Block = (1, 1),
+    prunes: Callable[[Array], bool] | None = None,
+) -> Any:
+    """Masks that leave out the weights of least magnitude (S. Han et al., 2015).
+
+    sparsity: the share of blocks that become zero, from 0 to 1, rounded to whole blocks.
+    scope: "layer" takes that share of each parameter, "global" of all of them together.
+    block: blocks of the last two axes become zero as one, by the mean magnitude of their weights;
+    ``(None, 1)`` takes whole columns: the units of a layer ``x @ w``.
+    prunes: which parameters, by default `matrices`; the others keep all their weights.
+    Raises OpTypeError for blocks that do not divide the axes.
+
+    >>> w = bu.asarray([[4.0, 1.0, 2.0], [3.0, 1.0, 0.0]])
+    >>> bu.prune.masks(w, 0.67, block=(None, 1)).tolist()
+    [[True, False, False], [True, False, False]]
+    """
+    leaves, treedef = flatten(params)
+    arrays = [as_array(x) for x in leaves]
+    taken = [n for n, p in enumerate(arrays) if (prunes or matrices)(p)]
+    blocks = [_blocks(arrays[n], block) for n in taken]
+    scores = [
+        reshape(mean(abs(convert(b, f32 if b.dtype.bits < 32 else b.dtype)), axis=(-3, -1)), (-1,))
+        for b in blocks
+    ]
+    if scope == "global":
+        together = _best(concat(scores), sparsity) if scores else None
+        cuts = pairwise(accumulate((s.size for s in scores), initial=0))
+        chosen = [] if together is None else [together[first:end] for first, end in cuts]
+    elif scope == "layer":
+        chosen = [_best(s, sparsity) for s in scores]
+    else:
+        raise OpTypeError(
+            f"masks: scope={scope!r}", location=user_location(), fix='give "layer" or "global"'
+        )
+    found = [ones((), dtype=bool_) for _ in arrays]
+    for n, kept, whole in zip(taken, chosen, blocks, strict=True):
+        *outer, rows, height, columns, width = whole.shape
+        spread = reshape(kept, (*outer, rows, 1, columns, 1))
+        full = broadcast_to(spread, (*outer, rows, height, columns, width))
+        found[n] = reshape(full, arrays[n].shape)
+    return unflatten(treedef, found)
+
+
+def n_of_m_masks(
+    params: Any, n: int, m: int, *, axis: int = -2, prunes: Callable[[Array], bool] | None = None
+) -> Any:
+    """Masks that keep the `n` largest of every `m` neighbours along an axis, 2 of 4 for instance.
+
+    axis: the contracted one of the product that the parameter is used in; -2 for ``x @ w``.
+    Raises OpTypeError where `m` does not divide the axis.
+
+    >>> bu.prune.n_of_m_masks(bu.asarray([[1.0], [4.0], [3.0], [2.0]]), 2, 4).tolist()
+    [[False], [True], [True], [False]]
+    """
+
+    def of(x: Any) -> Array:
+        p = as_array(x)
+        if not (prunes or matrices)(p):
+            return ones((), dtype=bool_)
+        dim = axis % p.ndim
+        size = p.shape[dim]
+        if not 0 < n <= m or size % m:
+            raise OpTypeError(
+                f"n_of_m_masks: {n} of {m} along axis {axis} of {p.type}",
+                location=user_location(),
+                fix="give 0 < n <= m, and an m that divides the axis",
+            )
+        groups = reshape(abs(p), (*p.shape[:dim], size // m, m, *p.shape[dim + 1 :]))
+        ranks = argsort(argsort(groups, axis=dim + 1), axis=dim + 1)
+        return reshape(ranks >= m - n, p.shape)
+
+    return tree_map(of, params)
+
+
+def masked(params: Any, masks: Any) -> Any:
+    """The parameters with zeros where a mask is false.
+
+    >>> bu.prune.masked([bu.asarray([1.0, 2.0])], [bu.asarray([True, False])])[0].tolist()
+    [1.0, 0.0]
+    """
+
+    def kept(x: Any, mask: Any) -> Array:
+        p = as_array(x)
+        return where(mask, p, zeros((), dtype=p.dtype))
+
+    return tree_map(kept, params, masks)
+
+
+def sparsity(params: Any, *, prunes: Callable[[Array], bool] | None = None) -> float:
+    """The share of zeros in the parameters that are pruned; 0 if there are none.
+
+    >>> bu.prune.sparsity({"w": bu.asarray([[0.0, 1.0]]), "b": bu.zeros(2)})
+    0.5
+    """
+    arrays = [np.asarray(x) for x in flatten(params)[0] if (prunes or matrices)(as_array(x))]
+    size = sum(a.size for a in arrays)
+    return sum(int((a == 0).sum()) for a in arrays) / size if size else 0.0
+
+
+def polynomial(
+    first: float, last: float, steps: int, *, begin: int = 0, power: float = 3.0
+) -> Callable[[Any], Array]:
+    """A sparsity that rises from `first` to `last`, fast at first (M. Zhu and S. Gupta, 2017):
+    ``last + (first - last) * (1 - t) ** power``, t going from 0 to 1 within `steps` after `begin`.
+
+    Returns a function of the steps made so far, in f32; before `begin` it is 0.
+
+    >>> rise = bu.prune.polynomial(0.0, 0.8, 100, begin=50)
+    >>> [round(float(rise(n)), 3) for n in (0, 50, 100, 150, 999)]
+    [0.0, 0.0, 0.7, 0.8, 0.8]
+    """
+
+    def share(step: Any) -> Array:
+        made = convert(as_array(step), f32) - float(begin)
+        left = 1.0 - clip(made / float(steps), 0.0, 1.0)
+        return where(made < 0, 0.0, last + (first - last) * left**power)
+
+    return share
+
+
+@dataclass(frozen=True, slots=True)
+class Gradual:
+    """Pruning while a network is trained; made by `gradual`.
+
+    init: ``params -> state``.
+    update: ``(params, state) -> (params, state)``, after each step of the optimiser.
+    """
+
+    init: Callable[[Any], PruningState]
+    update: Callable[[Any, PruningState], tuple[Any, PruningState]]
+
+
+@dataclass(frozen=True, slots=True)
+class PruningState:
+    """What pruning remembers; a container.
+
+    step: how many steps were made, i32.  masks: of the parameters, full arrays.
+    """
+
+    step: Array
+    masks: Any
+
+
+def gradual(share: Sparsity, *, every: int = 100, until: int | None = None, **how: Any) -> Gradual:
+    """Prune as a schedule says, with new masks after every so many steps.
+
+    share: the sparsity: a number, or a function of the steps made so far such as `polynomial`.
+    until: the step from which masks stay as they are; weights that are zero then stay zero.
+    how: as of `masks`.
+    Compile ``update`` with the step of the optimiser; masks are made only in the steps that need
+    them.
+
+    >>> pruning = bu.prune.gradual(0.5, every=2)
+    >>> params = bu.asarray([[1.0, -2.0]])
+    >>> state = pruning.init(params)
+    >>> for _ in range(2):
+    ...     params, state = pruning.update(params, state)
+    >>> params.tolist(), int(state.step)
+    ([[0.0, -2.0]], 2)
+    """
+
+    def init(params: Any) -> PruningState:
+        full = tree_map(lambda x: ones(as_array(x).shape, dtype=bool_), params)
+        return PruningState(zeros((), dtype=i32), full)
+
+    def made(params: Any, step: Array) -> Any:
+        now = share(step) if callable(share) else share
+        found = masks(params, now, **how)
+        return tree_map(lambda x, m: broadcast_to(m, as_array(x).shape), params, found)
+
+    def update(params: Any, state: PruningState) -> tuple[Any, PruningState]:
+        step = state.step + 1
+        due = step % every == 0
+        if until is not None:
+            due = logical_and(due, step <= until)
+        kept = cond(due, lambda: made(params, step), lambda: state.masks)
+        return masked(params, kept), PruningState(step, kept)
+
+    return Gradual(init, update)
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """A layer of units, and the parameters that hold something of each.
+
+    made: what makes them, weights and biases; read: what reads them.  Each is a path, as ``paths``
+    of the parameters' `TreeDef` tells it, and the axis that counts the units there.  An axis may be
+    k times as long: each unit then has k neighbours, as channels have where they are flattened.
+    """
+
+    made: Mapping[str, int]
+    read: Mapping[str, int]
+
+
+def without_units(params: Any, layers: Sequence[Units]) -> Any:
+    """Smaller parameters without the units that cannot matter, for use after training.
+
+    A unit is removed if all that makes it is zero, given that its activation maps 0 to 0 as relu,
+    gelu and tanh do, or if all that reads it is zero.
+    Raises OpTypeError for a path that the parameters lack, and for axes that do not fit.
+
+    >>> params = {"w1": bu.asarray([[0.0, 2.0]]), "b1": bu.zeros(2), "w2": bu.ones((2, 3))}
+    >>> hidden = bu.prune.Units(made={"['w1']": 1, "['b1']": 0}, read={"['w2']": 0})
+    >>> small = bu.prune.without_units(params, [hidden])
+    >>> [small[name].shape for name in ("w1", "b1", "w2")]
+    [(1, 1), (1,), (1, 3)]
+    """
+    leaves, treedef = flatten(params)
+    arrays = dict(zip(treedef.paths(), map(as_array, leaves), strict=True))
+    for layer in layers:
+        places = {**layer.made, **layer.read}
+        count = _units(arrays, places)
+        made, read = (
+            np.any([_nonzero(arrays[path], axis, count) for path, axis in given.items()], axis=0)
+            for given in (layer.made, layer.read)
+        )
+        kept = np.flatnonzero(made & read)
+        for path, axis in places.items():
+            width = arrays[path].shape[axis] // count
+            entries = (kept[:, None] * width + np.arange(width)).reshape(-1)
+            arrays[path] = take(arrays[path], entries, axis=axis)
+    return unflatten(treedef, list(arrays.values()))
+
+
+def _units(arrays: Mapping[str, Array], places: Mapping[str, int]) -> int:
+    """How many units a layer has: the length of its shortest axis."""
+    unknown = [path for path in places if path not in arrays]
+    if unknown or not places:
+        raise OpTypeError(
+            f"without_units: no parameter is named {', '.join(unknown) or 'at all'}",
+            location=user_location(),
+            fix=f"name some of {', '.join(arrays)}",
+        )
+    fits = {path: -arrays[path].ndim <= axis < arrays[path].ndim for path, axis in places.items()}
+    sizes = {path: arrays[path].shape[axis] for path, axis in places.items() if fits[path]}
+    count = min(sizes.values(), default=0)
+    wrong = [path for path in places if path not in sizes or (count and sizes[path] % count)]
+    if wrong or not count:
+        path = (wrong or list(places))[0]
+        raise OpTypeError(
+            f"without_units: axis {places[path]} of {path}, {arrays[path].type}, does not count"
+            f" the {count} units of the layer",
+            location=user_location(),
+            fix="name the axis of each parameter that has an entry for every unit",
+        )
+    return count
+
+
+def _nonzero(array: Array, axis: int, count: int) -> Any:
+    """For each unit whether one of its weights is not zero."""
+    lines = np.moveaxis(np.asarray(array), axis, 0)
+    return (lines.reshape(count, -1) != 0).any(axis=1)
+
+
+def _blocks(p: Array, block: Block) -> Array:
+    """A parameter as ``[…, blocks down, height, blocks across, width]``."""
+    if p.ndim < 2:
+        p = reshape(p, (1, -1))
+    *outer, rows, columns = p.shape
+    height, width = block[0] or rows, block[1] or columns
+    if not height or not width or rows % height or columns % width:
+        raise OpTypeError(
+            f"masks: blocks of {block[0]} x {block[1]} in {p.type}",
+            location=user_location(),
+            fix="give blocks that divide the last two axes",
+        )
+    return reshape(p, (*outer, rows // height, height, columns // width, width))
+
+
+def _best(scores: Array, share: float | Array) -> Array:
+    """Which scores remain when that share of them, the least, is taken out."""
+    out = clip(rounded(convert(as_array(share), f32) * float(scores.size)), 0.0, float(scores.size))
+    return argsort(argsort(scores)) >= convert(out, i32)
+
+
+__all__ = [
+    "Gradual",
+    "PruningState",
+    "Units",
+    "gradual",
+    "masked",
+    "masks",
+    "matrices",
+    "n_of_m_masks",
+    "polynomial",
+    "sparsity",
+    "without_units",
+]
+
+publish(globals(), "bringup.prune")
