@@ -84,9 +84,13 @@ NAMES = """\
 
 {note}
 
-Most functions have the names of the [Python array API standard](https://data-apis.org/array-api/),
-which are those of numpy 2 and JAX: `bringup.sum`, `bringup.where`, `bringup.linalg.solve`. This
-page has the names that differ. Errors for missing names answer from the same table.
+Functions have the names of the [Python array API standard](https://data-apis.org/array-api/), and
+beside them those of numpy and JAX: `bringup.concat` is `bringup.concatenate` too, and what numpy
+has besides, such as `bringup.interp` and `bringup.pad`, is there. What JAX has in `lax`, `ops` and
+`jax` itself stands without these: `bringup.scan`, `bringup.segment_sum`, `bringup.linearize`. Where
+the shape of a result depends on values, functions take it as JAX's do: `size=` of `argwhere`,
+`length=` of `bincount`, `num_segments` of `segment_sum`. This page has the names that are not
+there. Errors for missing names answer from the same table.
 
 The methods of arrays are functions of the same names: `x.sum(0)`, `x.reshape(2, -1)`,
 `x.astype(bringup.float32)`. `axis` and `dtype` are given by name or by position, other options by
@@ -132,7 +136,19 @@ finite value, `TINY` the smallest normal and `SUBNORMAL` the smallest positive o
 
 
 #: Namespaces of the package, in the order of the page.
-NAMESPACES = ("", "nn", "nn.init", "linalg", "fft", "random", "special", "optim", "prune", "tree", "debug")
+NAMESPACES = (
+    "",
+    "nn",
+    "nn.init",
+    "linalg",
+    "fft",
+    "random",
+    "special",
+    "optim",
+    "prune",
+    "tree",
+    "debug",
+)
 
 API = """\
 # Functions and classes
@@ -337,6 +353,9 @@ def _entry(path: str, name: str, value: object) -> Iterable[str]:
     if value is Any or not (inspect.isclass(value) or inspect.isroutine(value)):
         shown = re.sub(r" object at 0x[0-9a-f]+", "", repr(value))
         yield from (f"`{shown}`" if len(shown) < 80 else f"A `{type(value).__name__}`.", "")
+        return
+    if inspect.isfunction(value) and value.__name__ != name and not name.startswith("_"):
+        yield from (f"`{value.__name__}` under another name.", "")
         return
     if not getattr(value, "_is_protocol", False):
         yield from ("```text", f"{name}{_signature(value)}", "```", "")

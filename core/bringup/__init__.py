@@ -160,7 +160,7 @@ from bringup.api.reductions import (
     sum,
     var,
 )
-from bringup.api.traced import trace
+from bringup.api.traced import eval_shape, trace
 from bringup.api.vmap import vmap
 from bringup.dtypes import bf16 as bfloat16
 from bringup.dtypes import bool_ as bool
@@ -211,11 +211,48 @@ _LATER = {
     ),
 }
 
+#: Names of numpy and JAX beyond the array API standard, by their modules.
+_LATER |= {
+    name: f"bringup.api.{module}"
+    for module, names in {
+        "arranging": """
+            append argwhere array_split atleast_1d atleast_2d atleast_3d column_stack concatenate
+            diag diagonal dsplit dstack flatnonzero fliplr flipud hsplit hstack identity ndim pad
+            ravel ravel_multi_index rot90 shape size split swapaxes transpose tri tril_indices
+            triu_indices unravel_index vsplit vstack
+        """,
+        "lax_names": """
+            associative_scan bitcast_convert_type block_until_ready clamp cumlogsumexp device_get
+            device_put dynamic_index_in_dim dynamic_slice_in_dim dynamic_update_index_in_dim
+            dynamic_update_slice_in_dim linearize map ravel_pytree segment_max segment_min
+            segment_prod segment_sum
+        """,
+        "numeric": """
+            apply_along_axis bincount convolve corrcoef correlate cov digitize dot geomspace
+            gradient histogram histogram_bin_edges inner interp kron lexsort logspace piecewise
+            polyfit polyval select trapezoid vander vdot vectorize
+        """,
+        "numpy_names": """
+            absolute allclose amax amin arccos arccosh arcsin arcsinh arctan arctan2 arctanh around
+            array_equal average bitwise_not conjugate cumprod cumsum deg2rad degrees divmod exp2
+            fabs fix float_power fmax fmin fmod heaviside invert isclose isneginf isposinf
+            left_shift logaddexp2 mod nan_to_num nanargmax nanargmin nancumprod nancumsum nanmax
+            nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar
+            percentile power product ptp rad2deg radians rem right_shift sinc true_divide
+        """,
+    }.items()
+    for name in names.split()
+}
+
 if _typing.TYPE_CHECKING:
     from bringup.api import debug, fft, linalg, optim, prune, random, special
+    from bringup.api.arranging import *
     from bringup.api.complex import ComplexArray, angle, complex, conj, imag, real
     from bringup.api.control import cond, fori_loop, scan, switch, while_loop
     from bringup.api.custom import checkpoint, custom_jvp, custom_vjp, remat, stop_gradient
+    from bringup.api.lax_names import *
+    from bringup.api.numeric import *
+    from bringup.api.numpy_names import *
     from bringup.api.prefixes import cummax, cummin, cumulative_prod, cumulative_sum, diff
     from bringup.api.sets import unique_all, unique_counts, unique_inverse, unique_values
     from bringup.api.sorting import argsort, isin, median, quantile, searchsorted, sort, top_k
@@ -304,6 +341,7 @@ __all__ = [
     "empty_like",
     "equal",
     "errors",
+    "eval_shape",
     "exp",
     "expand_dims",
     "expm1",
@@ -445,5 +483,27 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+__all__ += [
+    "absolute", "allclose", "amax", "amin", "append", "apply_along_axis", "arccos", "arccosh",
+    "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argwhere", "around", "array_equal",
+    "array_split", "associative_scan", "atleast_1d", "atleast_2d", "atleast_3d", "average",
+    "bincount", "bitcast_convert_type", "bitwise_not", "block_until_ready", "clamp", "column_stack",
+    "concatenate", "conjugate", "convolve", "corrcoef", "correlate", "cov", "cumlogsumexp",
+    "cumprod", "cumsum", "deg2rad", "degrees", "device_get", "device_put", "diag", "diagonal",
+    "digitize", "divmod", "dot", "dsplit", "dstack", "dynamic_index_in_dim", "dynamic_slice_in_dim",
+    "dynamic_update_index_in_dim", "dynamic_update_slice_in_dim", "exp2", "fabs", "fix",
+    "flatnonzero", "fliplr", "flipud", "float_power", "fmax", "fmin", "fmod", "geomspace",
+    "gradient", "heaviside", "histogram", "histogram_bin_edges", "hsplit", "hstack", "identity",
+    "inner", "interp", "invert", "isclose", "isneginf", "isposinf", "kron", "left_shift", "lexsort",
+    "linearize", "logaddexp2", "logspace", "map", "mod", "nan_to_num", "nanargmax", "nanargmin",
+    "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile",
+    "nanprod", "nanquantile", "nanstd", "nansum", "nanvar", "ndim", "pad", "percentile",
+    "piecewise", "polyfit", "polyval", "power", "product", "ptp", "rad2deg", "radians", "ravel",
+    "ravel_multi_index", "ravel_pytree", "rem", "right_shift", "rot90", "segment_max",
+    "segment_min", "segment_prod", "segment_sum", "select", "shape", "sinc", "size", "split",
+    "swapaxes", "transpose", "trapezoid", "tri", "tril_indices", "triu_indices", "true_divide",
+    "unravel_index", "vander", "vdot", "vectorize", "vsplit", "vstack",
+]  # fmt: skip
 
 _publish(globals(), later=_LATER)

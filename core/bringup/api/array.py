@@ -434,7 +434,7 @@ class Array:
         >>> bu.zeros((2, 3, 4)).swapaxes(0, -1).shape
         (4, 3, 2)
         """
-        return _manipulation.moveaxis(self, (axis1, axis2), (axis2, axis1))
+        return _manipulation.swapaxes(self, axis1, axis2)
 
     def flatten(self) -> Array:
         """All elements in one dimension, row by row.

@@ -24,7 +24,7 @@ from bringup.graph import user_location
 from bringup.types import TensorType
 
 
-def permutation(key: Key, x: int | Array, *, axis: int = 0) -> Array:
+def permutation(key: Key, x: int | Array, axis: int = 0) -> Array:
     """A random order of the integers below `x`, i64, or of the entries of an array along an axis.
 
     By sorting 64 random bits an entry: two of a million are alike with probability 3e-8, and stay
@@ -40,7 +40,7 @@ def permutation(key: Key, x: int | Array, *, axis: int = 0) -> Array:
     return _shuffled("permutation", one, x, axis)
 
 
-def shuffle(key: Key, x: Array, *, axis: int = 0) -> Array:
+def shuffle(key: Key, x: Array, axis: int = 0) -> Array:
     """The entries of an array in a random order along an axis; whole rows move together.
 
     >>> x = bu.asarray([[1, 1], [2, 2], [3, 3]])
@@ -74,7 +74,6 @@ def choice(
     key: Key,
     x: int | Array,
     shape: Shape = (),
-    *,
     replace: bool = True,
     p: Array | None = None,
     axis: int = 0,

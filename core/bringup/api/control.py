@@ -100,6 +100,7 @@ def scan(
     xs: Any = None,
     length: int | None = None,
     reverse: bool = False,
+    unroll: int | bool = 1,
 ) -> tuple[R, Y]:
     """Run ``carry, y = f(carry, x)`` for each row of `xs`, and stack the ys.
 
@@ -108,6 +109,7 @@ def scan(
     init: the carry at first, a container of arrays.
     xs: a container of arrays whose first dimensions are all the same, or None with a `length`.
     reverse: from the last row to the first; the ys still stand where their rows do.
+    unroll: taken for JAX's sake; how a loop is compiled is decided here.
     Returns the last carry, and the ys with one more first dimension.
 
     `grad` goes through it: each carry is kept, and what an iteration computed from it is computed

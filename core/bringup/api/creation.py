@@ -402,7 +402,7 @@ def linspace(
     start: complex,
     stop: complex,
     /,
-    num: int,
+    num: int = 50,
     *,
     dtype: object = None,
     device: DeviceSpec = None,

@@ -31,17 +31,21 @@ from bringup.ops.turns import turns
 
 __all__ = [
     "fft",
+    "fft2",
     "fftfreq",
     "fftn",
     "fftshift",
     "hfft",
     "ifft",
+    "ifft2",
     "ifftn",
     "ifftshift",
     "ihfft",
     "irfft",
+    "irfft2",
     "irfftn",
     "rfft",
+    "rfft2",
     "rfftfreq",
     "rfftn",
 ]
@@ -177,6 +181,66 @@ def irfftn(
     for other, size in others:
         x = ifft(x, n=size, axis=other, norm=norm)
     return irfft(x, n=None if s is None else n, axis=axis, norm=norm)
+
+
+def fft2(
+    x: Operand,
+    /,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] = (-2, -1),
+    norm: str = "backward",
+) -> Array:
+    """`fftn` along two axes, the last ones by default.
+
+    >>> bu.fft.fft2(bu.asarray([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [[(10+0j), (-2+0j)], [(-4+0j), 0j]]
+    """
+    return fftn(x, s=s, axes=axes, norm=norm)
+
+
+def ifft2(
+    x: Operand,
+    /,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] = (-2, -1),
+    norm: str = "backward",
+) -> Array:
+    """`ifftn` along two axes, the last ones by default.
+
+    >>> bu.fft.ifft2(bu.asarray([[4.0, 0.0], [0.0, 0.0]])).tolist()
+    [[(1+0j), (1+0j)], [(1+0j), (1+0j)]]
+    """
+    return ifftn(x, s=s, axes=axes, norm=norm)
+
+
+def rfft2(
+    x: Operand,
+    /,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] = (-2, -1),
+    norm: str = "backward",
+) -> Array:
+    """`rfftn` along two axes, the last ones by default.
+
+    >>> bu.fft.rfft2(bu.asarray([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [[(10+0j), (-2+0j)], [(-4+0j), 0j]]
+    """
+    return rfftn(x, s=s, axes=axes, norm=norm)
+
+
+def irfft2(
+    x: Operand,
+    /,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] = (-2, -1),
+    norm: str = "backward",
+) -> Array:
+    """`irfftn` along two axes, the last ones by default.
+
+    >>> bu.fft.irfft2(bu.asarray([[4.0, 0.0], [0.0, 0.0]])).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
+    return irfftn(x, s=s, axes=axes, norm=norm)
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: object = None, device: DeviceSpec = None) -> Array:

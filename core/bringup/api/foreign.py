@@ -36,122 +36,53 @@ class Foreign:
 
 
 _NUMPY = """
-absolute fabs | abs
-arccos | acos
-arccosh | acosh
-arcsin | asin
-arcsinh | asinh
-arctan | atan
-arctan2 | atan2
-arctanh | atanh
-concatenate | concat
-conjugate | conj
-cumprod | cumulative_prod
-cumsum | cumulative_sum
-dot | bringup.matmul(x, y), of more than 2-d bringup.tensordot(x, y, axes=((-1,), (-2,)))
-invert bitwise_not | bitwise_invert
-left_shift | bitwise_left_shift
-right_shift | bitwise_right_shift
-power | pow
-float_power | bringup.pow(bringup.astype(x, bringup.float64), y)
-true_divide | divide
-mod | remainder
-transpose | permute_dims
-amax | max
-amin | min
-round_ around rint | round
-fix | trunc
-product | prod
+round_ rint | round
 alltrue | all
+array_equiv | bringup.all(x == y)
+array_str array_repr | str(x)
+insert | bringup.concat([x[:i], v, x[i:]])
+delete | bringup.concat([x[:i], x[i + 1:]])
+iscomplex | bringup.imag(x) != 0
+isreal | bringup.imag(x) == 0
+tril_indices_from | bringup.tril_indices(x.shape[0], m=x.shape[1])
+triu_indices_from | bringup.triu_indices(x.shape[0], m=x.shape[1])
+diag_indices | (bringup.arange(n), bringup.arange(n))
+ediff1d | bringup.diff(bringup.ravel(x))
+promote_types | result_type
+place | bringup.where(mask, value, x)
+compress extract | x[mask]
+argpartition | argsort
+partition | sort
+indices ix_ | bringup.meshgrid of one bringup.arange for each axis, with indexing="ij"
+histogram2d histogramdd | bringup.digitize of each column, and bringup.zeros(shape).at[i, j].add(1)
+polyint polyder polymul polydiv polyadd polysub poly roots | none | polynomials are arrays of \
+coefficients, of which there are bringup.polyval and bringup.polyfit
+uint | uint64
 sometrue | any
 in1d | isin
 put | x.at[i].set(v)
-identity | eye
-inner | bringup.tensordot(x, y, axes=((-1,), (-1,)))
 matvec | bringup.matmul(x, y[..., None])[..., 0]
 vecmat | bringup.matmul(x[..., None, :], y)[..., 0, :]
 asanyarray ascontiguousarray | asarray
-flatnonzero | bringup.nonzero(bringup.reshape(x, -1))[0]
-argwhere | bringup.stack(bringup.nonzero(x), axis=1)
 unique | unique_values
 iscomplexobj | bringup.isdtype(x.dtype, "complex floating")
 isrealobj | not bringup.isdtype(x.dtype, "complex floating")
-swapaxes | bringup.moveaxis(x, (i, j), (j, i))
 rollaxis | bringup.moveaxis(x, axis, 0)
-allclose | bringup.all(bringup.abs(a - b) <= tolerance)
-array_equal | bringup.all(a == b)
-isclose | bringup.abs(a - b) <= tolerance
-isneginf | x == -bringup.inf
-isposinf | x == bringup.inf
-append | bringup.concat([a, b])
-average | bringup.mean(x), or bringup.sum(w * x) / bringup.sum(w)
-atleast_1d atleast_2d atleast_3d | bringup.expand_dims(x, axis)
-array_split split hsplit vsplit dsplit | slices of x, or bringup.unstack(x)
-hstack | bringup.concat(arrays, axis=1), of 1-d arrays bringup.concat(arrays)
-column_stack | bringup.concat(arrays, axis=1), of 1-d arrays bringup.stack(arrays, axis=1)
-vstack row_stack | bringup.concat(arrays), of 1-d arrays bringup.stack(arrays)
-dstack | bringup.concat(arrays, axis=2), of 2-d arrays bringup.stack(arrays, axis=2)
-bincount | bringup.zeros(n).at[i].add(1)
-histogram | bringup.searchsorted(edges, x) and bringup.zeros(n).at[i].add(1)
-digitize | bringup.searchsorted(edges, x, side="right")
-convolve correlate | bringup.nn.conv(x, kernel), whose windows are not reversed
-cov | x = x - bringup.mean(x, axis=1, keepdims=True), then x @ x.T / (n - 1)
-corrcoef | the covariance over bringup.outer(s, s), s the standard deviations
-diag | bringup.linalg.diagonal(x), or x[:, None] * bringup.eye(n)
-diagflat | x[:, None] * bringup.eye(n)
-divmod | divmod(x, y), Python's own
-fmod | bringup.sign(x) * bringup.remainder(bringup.abs(x), bringup.abs(y))
+row_stack | vstack
+diagflat | bringup.diag(bringup.ravel(x))
 modf | (x - bringup.trunc(x), bringup.trunc(x))
 frexp | bringup.floor(bringup.log2(bringup.abs(x))) + 1 for the exponent
 ldexp | x * 2.0 ** n
-exp2 | 2.0 ** x
-sinc | bringup.where(x == 0, 1.0, bringup.sin(bringup.pi * x) / (bringup.pi * x))
-heaviside | bringup.where(x == 0, y, bringup.astype(x > 0, x.dtype))
-deg2rad radians | x * (bringup.pi / 180)
-rad2deg degrees | x * (180 / bringup.pi)
-fmax | bringup.where(bringup.isnan(x), y, bringup.where(bringup.isnan(y), x, bringup.maximum(x, y)))
-fmin | bringup.where(bringup.isnan(x), y, bringup.where(bringup.isnan(y), x, bringup.minimum(x, y)))
-geomspace | start * (stop / start) ** bringup.linspace(0, 1, num)
-logspace | 10.0 ** bringup.linspace(start, stop, num)
-gradient | (x[2:] - x[:-2]) / 2, one-sided at the ends
-trapezoid trapz | bringup.sum((y[1:] + y[:-1]) / 2 * bringup.diff(x))
-interp | bringup.searchsorted(xs, x), then a line between two elements of ys
-kron | bringup.reshape(a[:, None, :, None] * b[None, :, None, :], (n, m))
-lexsort | bringup.argsort by the last key first; it is stable
-logaddexp2 | bringup.logaddexp(x * bringup.log(2.0), y * bringup.log(2.0)) / bringup.log(2.0)
-nan_to_num | bringup.where(bringup.isnan(x), 0.0, x), and bringup.clip for infinities
-nansum | bringup.sum(bringup.where(bringup.isnan(x), 0.0, x))
-nanmean | bringup.sum(bringup.where(ok, x, 0.0)) / bringup.sum(ok), ok = ~bringup.isnan(x)
-nanmax nanargmax | bringup.where(bringup.isnan(x), -bringup.inf, x), then max or argmax
-nanmin nanargmin | bringup.where(bringup.isnan(x), bringup.inf, x), then min or argmin
-nanstd nanvar nanmedian nanquantile nanpercentile nanprod | x[~bringup.isnan(x)], outside jit
-ndim | x.ndim
-shape | x.shape; bringup.reshape changes it
-size | x.size
+trapz | trapezoid
 copy | x itself: arrays are immutable
-pad | bringup.zeros(shape).at[window].set(x)
-percentile | bringup.quantile(x, q / 100)
-piecewise select choose | bringup.where(condition, x, y)
-polyfit | bringup.linalg.pinv(v) @ y, v the powers of x
-polyval | Horner's scheme: y = y * x + c for each coefficient c
-vander | x[:, None] ** bringup.arange(n - 1, -1, -1)
-ptp | bringup.max(x) - bringup.min(x)
-ravel | bringup.reshape(x, -1)
+choose | bringup.where(condition, x, y)
 resize | bringup.tile, or bringup.nn.resize for images
-rot90 | bringup.flip(bringup.permute_dims(x, (1, 0)), axis=0)
-fliplr | bringup.flip(x, axis=1)
-flipud | bringup.flip(x, axis=0)
-tri | bringup.tril(bringup.ones((n, m)))
-tril_indices | bringup.nonzero(bringup.tril(bringup.ones((n, n))))
-triu_indices | bringup.nonzero(bringup.triu(bringup.ones((n, n))))
-unravel_index | i // columns, i % columns
-ravel_multi_index | row * columns + column
 setdiff1d | bringup.unique_values(x[~bringup.isin(x, y)])
 intersect1d | bringup.unique_values(x[bringup.isin(x, y)])
 union1d | bringup.unique_values(bringup.concat([x, y]))
 unpackbits packbits | bringup.bitwise_right_shift and bringup.bitwise_and
-apply_along_axis apply_over_axes vectorize | bringup.vmap(fn)
-frompyfunc fromfunction | bringup.vmap(fn)(bringup.arange(n))
+frompyfunc | vectorize
+fromfunction | bringup.vmap(fn)(bringup.arange(n))
 save savez load | numpy.savez(file, *bringup.tree.flatten(x)[0]), and numpy.load
 issubdtype | bringup.isdtype(x.dtype, "real floating")
 float_ double | float64
@@ -164,17 +95,12 @@ csingle | complex64
 ndarray | Array
 dtype | x.dtype; the dtypes are bringup.float32 and its kin
 cross | linalg.cross
-diagonal | linalg.diagonal
-i0 | none | there are no Bessel functions
+i0 | special.i0
 bartlett blackman hamming hanning kaiser | 0.5 - 0.5 * bringup.cos(...), the window's formula
 errstate seterr | none | floats follow IEEE 754 and nothing warns; look for NaN with bringup.isnan
 """
 
 _NUMPY_LINALG = """
-norm | linalg.vector_norm
-cond | bringup.max(s) / bringup.min(s), s = bringup.linalg.svdvals(x)
-lstsq | bringup.linalg.pinv(a) @ b
-multi_dot | a @ b @ c
 tensorinv tensorsolve | bringup.linalg.inv or bringup.linalg.solve of a reshaped array
 solve_toeplitz lu_factor lu_solve cho_solve | linalg.solve
 cho_factor | linalg.cholesky
@@ -184,35 +110,21 @@ bringup.linalg.eigh
 """
 
 _NUMPY_FFT = """
-fft2 | bringup.fft.fftn(x, axes=(-2, -1))
-ifft2 | bringup.fft.ifftn(x, axes=(-2, -1))
-rfft2 | bringup.fft.rfftn(x, axes=(-2, -1))
-irfft2 | bringup.fft.irfftn(x, axes=(-2, -1))
 dct idct dst | none | there is no cosine transform: bringup.fft.rfft of the mirrored array gives it
 """
 
 _NN = """
-swish SiLU | nn.silu
-elu | bringup.where(x > 0, x, alpha * bringup.expm1(bringup.minimum(x, 0.0)))
-celu | bringup.where(x > 0, x, alpha * bringup.expm1(bringup.minimum(x, 0.0) / alpha))
-selu | 1.05070099 * bringup.where(x > 0, x, 1.67326324 * bringup.expm1(bringup.minimum(x, 0.0)))
-leaky_relu | bringup.where(x > 0, x, slope * x)
-prelu | bringup.where(x > 0, x, slope * x)
-relu6 | bringup.clip(x, 0.0, 6.0)
-hardtanh hard_tanh | bringup.clip(x, -1.0, 1.0)
-hard_sigmoid hardsigmoid | bringup.clip(x + 3.0, 0.0, 6.0) / 6.0
-hard_swish hard_silu hardswish | x * bringup.clip(x + 3.0, 0.0, 6.0) / 6.0
-mish | x * bringup.tanh(bringup.nn.softplus(x))
-glu | a * bringup.nn.sigmoid(b), a and b the halves of x
-soft_sign softsign | x / (1 + bringup.abs(x))
-squareplus | (x + bringup.sqrt(x * x + b)) / 2
+SiLU | nn.silu
+prelu | bringup.nn.leaky_relu(x, slope)
+hardtanh | nn.hard_tanh
+hardsigmoid | nn.hard_sigmoid
+hardswish | nn.hard_swish
+softsign | nn.soft_sign
 sparse_plus sparse_sigmoid | none | write it with bringup.where
+log1mexp | bringup.log(-bringup.expm1(-x))
+logmeanexp | bringup.nn.logsumexp(x) - bringup.log(x.size)
 log_softplus | bringup.log(bringup.nn.softplus(x))
-logsigmoid | nn.log_sigmoid
-standardize | (x - bringup.mean(x, axis=-1, keepdims=True)) \
-/ bringup.sqrt(bringup.var(x, axis=-1, keepdims=True) + 1e-5)
-normalize | x / bringup.maximum(bringup.linalg.vector_norm(x, axis=1, keepdims=True), 1e-12)
-identity | x itself
+normalize | x / bringup.maximum(bringup.linalg.norm(x, axis=1, keepdims=True), 1e-12)
 dot_product_attention scaled_dot_product_attention multi_head_attention | nn.attention
 initializers | nn.init
 conv1d conv2d conv3d conv_general_dilated | nn.conv
@@ -243,34 +155,31 @@ Module Linear Sequential Parameter | none | a network is a function of a contain
 """
 
 _LAX = """
-clamp | bringup.clip(x, low, high)
-rem | bringup.sign(x) * bringup.remainder(bringup.abs(x), bringup.abs(y))
 select_n | bringup.where(which, on_true, on_false)
-exp2 | 2.0 ** x
 population_count | bitwise_count
 clz | count_leading_zeros
-bitwise_not | bitwise_invert
 shift_left | bitwise_left_shift
 shift_right_arithmetic | bitwise_right_shift
 shift_right_logical | bringup.bitwise_right_shift of an unsigned integer
 convert_element_type | astype
 broadcast_in_dim broadcast | broadcast_to
-concatenate | concat
 conv conv_with_general_padding | nn.conv
 dot_general batch_matmul | bringup.matmul, or bringup.einsum
-dynamic_index_in_dim index_in_dim | bringup.take(x, i, axis=axis)
-dynamic_slice_in_dim slice_in_dim slice | bringup.dynamic_slice(x, starts, sizes), or x[a:b]
-dynamic_update_slice_in_dim dynamic_update_index_in_dim | dynamic_update_slice
+index_in_dim | bringup.take(x, i, axis=axis)
+slice_in_dim slice | x[a:b], or bringup.dynamic_slice(x, starts, sizes)
 gather | take
+index_take | take
+scatter_sub | x.at[i].subtract(v)
+scatter_apply | x.at[i].apply(fn)
 scatter scatter_add | x.at[i].set(v), x.at[i].add(v)
 scatter_mul scatter_min scatter_max | x.at[i].multiply(v), .min(v), .max(v)
-segment_sum | bringup.zeros(n).at[segments].add(x)
-segment_max | bringup.full(n, -bringup.inf).at[segments].max(x)
-segment_min | bringup.full(n, bringup.inf).at[segments].min(x)
-segment_prod | bringup.ones(n).at[segments].multiply(x)
 rev | flip
 sort_key_val | bringup.argsort(keys), then bringup.take
 approx_max_k | top_k
+approx_min_k | bringup.top_k(x, k, mode="smallest")
+igamma igammac | none | there are no incomplete gamma functions
+bessel_i0e | special.i0e
+bessel_i1e | special.i1e
 reduce_sum | sum
 reduce_max | max
 reduce_min | min
@@ -279,21 +188,17 @@ reduce_and | all
 reduce_or | any
 reduce_window | bringup.nn.max_pool or bringup.nn.avg_pool
 reduce | bringup.sum, bringup.max and their kin
-cumlogsumexp | bringup.scan with bringup.logaddexp
-associative_scan | bringup.scan, one row after the other, or bringup.cumulative_sum
-map | bringup.scan to do one row at a time, or bringup.vmap to do all at once
 iota broadcasted_iota | arange
 integer_pow | pow
 is_finite | isfinite
 erf_inv | special.erfinv
 collapse | reshape
-pmean psum all_gather ppermute pmax pmap shard_map | none | a program runs on one device
-bitcast_convert_type view | none | bits are not reinterpreted; numpy.asarray(x).view(dtype) does \
-it on the host
+pmean psum all_gather all_to_all ppermute pmax pmin pbroadcast pswapaxes pmap shard_map smap | \
+none | a program runs on one device
+view | bringup.bitcast_convert_type(x, dtype)
 """
 
 _RANDOM = """
-PRNGKey | random.key
 default_rng RandomState seed manual_seed Generator | random.key
 rand random random_sample | random.uniform
 randn standard_normal | random.normal
@@ -301,63 +206,41 @@ integers random_integers | random.randint
 randperm | random.permutation
 standard_exponential | random.exponential
 standard_gamma | random.gamma
-lognormal | bringup.exp(bringup.random.normal(key, shape))
-rademacher | bringup.where(bringup.random.bernoulli(key, 0.5, shape), 1, -1)
-multivariate_normal | mean + bringup.linalg.cholesky(cov) @ bringup.random.normal(key, (n,))
-cauchy | bringup.tan(bringup.pi * (bringup.random.uniform(key, shape) - 0.5))
-logistic | bringup.log(u) - bringup.log1p(-u), u = bringup.random.uniform(key, shape)
-chisquare | 2 * bringup.random.gamma(key, df / 2)
-t | normal / bringup.sqrt(chi-square / df)
-weibull weibull_min | bringup.random.exponential(key, shape) ** (1 / c)
-pareto | bringup.exp(bringup.random.exponential(key, shape) / a)
-rayleigh | bringup.sqrt(2 * bringup.random.exponential(key, shape))
-geometric | bringup.ceil(bringup.log(u) / bringup.log1p(-p)), u of bringup.random.uniform
-binomial | bringup.sum(bringup.random.bernoulli(key, p, (n, *shape)), axis=0)
-triangular loggamma wald ball orthogonal | none | write it with bringup.random.uniform and normal
+weibull | bringup.random.weibull_min(key, 1.0, c, shape)
+standard_cauchy | random.cauchy
+standard_t | random.t
+triangular loggamma wald ball orthogonal maxwell generalized_normal f multinomial | none \
+| write it with bringup.random.uniform and normal
 key_data wrap_key_data key_impl | none | a key is opaque; bringup.tree.flatten takes it apart
 """
 
 _SPECIAL = """
-expit | nn.sigmoid
-logit | bringup.log(x) - bringup.log1p(-x)
-gammaln loggamma | special.lgamma
-psi | special.digamma
-gamma | bringup.exp(bringup.special.lgamma(x)), for x > 0
-factorial | bringup.exp(bringup.special.lgamma(x + 1))
-betaln | lgamma(a) + lgamma(b) - lgamma(a + b), of bringup.special
-beta | bringup.exp of lgamma(a) + lgamma(b) - lgamma(a + b), of bringup.special
-logsumexp | nn.logsumexp
+loggamma | special.lgamma
 softmax | bringup.nn.softmax(x, axis=None)
 log_softmax | bringup.nn.log_softmax(x, axis=None)
-xlogy | bringup.where(x == 0, 0.0, x * bringup.log(bringup.where(x == 0, 1.0, y)))
-xlog1py | bringup.where(x == 0, 0.0, x * bringup.log1p(bringup.where(x == 0, 1.0, y)))
-entr | bringup.where(x == 0, 0.0, -x * bringup.log(bringup.where(x == 0, 1.0, x)))
-rel_entr | bringup.where(x == 0, 0.0, x * bringup.log(bringup.where(x == 0, 1.0, x / y)))
-kl_div | y - x + bringup.where(x == 0, 0.0, x * bringup.log(bringup.where(x == 0, 1.0, x / y)))
-ndtr | 0.5 * bringup.special.erfc(-x / bringup.sqrt(2.0))
-log_ndtr | bringup.log(0.5 * bringup.special.erfc(-x / bringup.sqrt(2.0))), for x > -20
-ndtri | bringup.sqrt(2.0) * bringup.special.erfinv(2 * p - 1)
 erfcinv | bringup.special.erfinv(1 - x)
-exp2 | 2.0 ** x
-polygamma zeta | none | of these functions there is bringup.special.digamma alone
+erfcx | bringup.exp(x * x) * bringup.special.erfc(x), for x < 26
+comb | bringup.round(bringup.exp(-bringup.special.betaln(n - k + 1, k + 1)) / (n + 1))
+gammasgn | bringup.sign(bringup.special.gamma(x))
+expi exp1 expn sici fresnel dawsn | none | there are no integrals of exponentials and waves
+exp2 | exp2
 gammainc gammaincc betainc | none | there are no incomplete gamma and beta functions
-i0 i0e i1 i1e jv yv | none | there are no Bessel functions
+jv yv | none | there are no Bessel functions
 lambertw sph_harm hyp2f1 | none | there is no such function; compute it on the host with scipy
 """
 
 _TREE = """
-map tree_multimap | tree.tree_map
-leaves tree_leaves | bringup.tree.flatten(x)[0]
-structure tree_structure | bringup.tree.flatten(x)[1]
+tree_multimap | tree.map
+tree_leaves | tree.leaves
+tree_structure | tree.structure
 tree_flatten | tree.flatten
 tree_unflatten | tree.unflatten
 register_pytree_node register_pytree_node_class register_dataclass | tree.register
-map_with_path leaves_with_path flatten_with_path tree_map_with_path | \
-bringup.tree.flatten(x)[1].paths(), one path for each leaf
-tree_reduce reduce | functools.reduce(fn, bringup.tree.flatten(x)[0])
-tree_all all | all(bringup.tree.flatten(x)[0])
+flatten_with_path tree_leaves_with_path | tree.leaves_with_path
+tree_map_with_path | tree.map_with_path
+tree_reduce | tree.reduce
+tree_all | tree.all
 transpose tree_transpose | none | take it apart with bringup.tree.flatten
-ravel_pytree | bringup.concat([bringup.reshape(x, -1) for x in bringup.tree.flatten(tree)[0]])
 """
 
 _OPTIM = """
@@ -382,17 +265,15 @@ multi_transform | none | give each part of the parameters an optimiser and a sta
 
 _JAX = """
 jacobian | jacrev
-linearize | bringup.jvp(fn, primals, tangents)
 linear_transpose | bringup.vjp(fn, *primals)
-make_jaxpr eval_shape | bringup.trace(fn, *args)
+make_jaxpr | bringup.trace(fn, *args)
 xla_computation | bringup.jit(fn).lower(*args)
-device_put | x.to(device), or bringup.asarray(values, device=device)
-device_get | numpy.asarray(x)
-block_until_ready synchronize effects_barrier | numpy.asarray(x), which waits for the values
+synchronize effects_barrier | block_until_ready
 local_devices device_count | devices
 default_device | device
 default_backend | device
 ShapeDtypeStruct | bringup.float32[4, 8] for the type
+enable_x64 config | none | dtypes are what functions are asked for: dtype=bringup.float32
 disable_jit | the function without bringup.jit
 named_call named_scope | none | dumps and errors name the line of your code
 callback pure_callback io_callback | none | a compiled function cannot call Python; return \
@@ -410,7 +291,7 @@ tensor as_tensor from_numpy Tensor | asarray
 mm bmm | matmul
 mv | matmul
 ger | outer
-norm | linalg.vector_norm
+norm | linalg.norm
 clamp_min | bringup.maximum(x, low)
 clamp_max | bringup.minimum(x, high)
 eq | equal
@@ -432,9 +313,9 @@ index_select | bringup.take(x, i, axis=axis)
 index_add scatter_reduce | x.at[i].add(v)
 repeat_interleave | repeat
 expand | broadcast_to
-flatten | bringup.reshape(x, -1)
+flatten | ravel
 view_as | bringup.reshape(x, y.shape)
-chunk | slices of x
+chunk | array_split
 no_grad inference_mode | none | only what bringup.grad is given is differentiated
 compile | jit
 func | bringup.grad, bringup.vmap and bringup.jvp
@@ -448,7 +329,7 @@ _METHODS = """
 view | bringup.reshape(x, shape)
 numpy | numpy.asarray(x)
 copy clone | x itself: arrays are immutable
-dot | x @ y, up to 2-d
+dot | bringup.dot(x, y)
 permute | bringup.permute_dims(x, axes)
 t | x.T
 H mH | bringup.conj(x.mT)
@@ -472,12 +353,7 @@ element_size | x.dtype.itemsize
 """
 
 _UPDATES = """
-get | x[i] itself
-subtract | x.at[i].add(-v)
 mul | x.at[i].multiply(v)
-divide | x.at[i].multiply(1 / v)
-power | x.at[i].set(x[i] ** v)
-apply | x.at[i].set(fn(x[i]))
 """
 
 #: Title of a section, the namespace of ours where its names are looked for first, and its lines.
@@ -508,10 +384,10 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "ddof": ("correction",),
     "dim": ("axis", "axes"),
     "dims": ("axes", "axis", "shape"),
+    "fill_value": ("fill",),
     "input": ("x",),
     "keepdim": ("keepdims",),
-    "maxval": ("high",),
-    "minval": ("low",),
+    "lower": ("low",),
     "newshape": ("shape",),
     "num_classes": ("size",),
     "other": ("x2",),
@@ -522,6 +398,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "size": ("shape",),
     "tensors": ("arrays",),
     "unbiased": ("correction",),
+    "upper": ("high",),
 }
 
 

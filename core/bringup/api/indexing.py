@@ -16,7 +16,7 @@ from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.boundary import guarded_methods
 from bringup.api.broadcasting import aligned, as_array, broadcast_shapes, convert, spread
-from bringup.api.elementwise import add, maximum, minimum, multiply, where
+from bringup.api.elementwise import add, divide, maximum, minimum, multiply, negative, pow, where
 from bringup.api.manipulation import flip, reshape
 from bringup.api.names import missing_attribute
 from bringup.api.promotion import Operand, literal
@@ -230,6 +230,11 @@ class At:
         self._array = array
 
     def __getitem__(self, key: Any) -> Update:
+        update = self._updated(key)
+        update._whole, update._key = self._array, key
+        return update
+
+    def _updated(self, key: Any) -> Update:
         if not advanced.is_advanced(key):
             return _Region(self._array, region(self._array.type, key))
         mask = _alone(key)
@@ -256,7 +261,11 @@ class Update(ABC):
     indices out of range update nothing.
     """
 
-    __slots__ = ("_array",)
+    __slots__ = ("_array", "_key", "_whole")
+
+    #: The array and the index as they were given; `_array` may have more dimensions.
+    _whole: Array
+    _key: Any
 
     def __init__(self, array: Array) -> None:
         self._array = array
@@ -267,6 +276,54 @@ class Update(ABC):
             if name.startswith("_"):
                 raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
             raise missing_attribute(self, "x.at[…]", name, "at")
+
+    def get(self) -> Array:
+        """The region itself, ``x[i]``.
+
+        >>> bu.arange(4).at[1:3].get().tolist()
+        [1, 2]
+        """
+        return self._whole[self._key]
+
+    def apply(self, fn: Callable[[Array], Operand]) -> Array:
+        """The array with ``fn(region)`` in the region.
+
+        >>> bu.arange(4).at[2:].apply(lambda x: x * x).tolist()
+        [0, 1, 4, 9]
+        """
+        return self.set(fn(self.get()))
+
+    def subtract(self, value: Operand) -> Array:
+        """The array with `value` subtracted in the region.
+
+        >>> bu.arange(4).at[2:].subtract(10).tolist()
+        [0, 1, -8, -7]
+        """
+        fitted = self._fitted(value)
+        return self._update("add", negative(self._spread(value, ()) if fitted is None else fitted))
+
+    def divide(self, value: Operand) -> Array:
+        """The array with the region divided by `value`; in a float dtype, as `bringup.divide`.
+
+        >>> bu.asarray([1.0, 2.0]).at[1].divide(4).tolist()
+        [1.0, 0.5]
+        """
+        return divide(self._whole, self._factors(value))
+
+    def power(self, value: Operand) -> Array:
+        """The array with the region to the power `value`.
+
+        >>> bu.arange(4).at[2:].power(3).tolist()
+        [0, 1, 8, 27]
+        """
+        return pow(self._whole, self._factors(value))
+
+    def _factors(self, value: Operand) -> Array:
+        """`value` in the region, and 1 elsewhere."""
+        x = self._whole
+        one = literal(1, x.type)
+        ones = apply("reshape", (one,), {"shape": x.shape}, device=x._device)
+        return At(ones)[self._key].multiply(value)
 
     def set(self, value: Operand) -> Array:
         """The array with `value` in the region.

@@ -257,7 +257,7 @@ def fold_in(key: Key, data: int | Array) -> Key:
     return Key(stack(_blocks(inner, given[0], given[1])[:2]), one.impl)
 
 
-def bits(key: Key, shape: Shape = (), *, dtype: object = u32) -> Array:
+def bits(key: Key, shape: Shape = (), dtype: object = u32) -> Array:
     """Random bits as unsigned integers.
 
     dtype: u8, u16, u32 or u64.

@@ -1,12 +1,12 @@
-"""Linear algebra, as ``bringup.linalg``: the extension of the array API standard, and `lu` and
-`solve_triangular` besides.
+"""Linear algebra, as ``bringup.linalg``: the extension of the array API standard, and `lu`,
+`solve_triangular`, `norm`, `lstsq`, `cond` and `multi_dot` besides.
 
 All take stacks of matrices, in the last two dimensions.
 """
 
 from __future__ import annotations
 
-from bringup.api.linear import matmul, matrix_transpose, outer, tensordot, vecdot
+from bringup.api.linear import matmul, matrix_transpose, multi_dot, outer, tensordot, vecdot
 from bringup.api.names import publish
 from bringup.api.solving import (
     cholesky,
@@ -23,10 +23,13 @@ from bringup.api.solving import (
     trace,
 )
 from bringup.api.spectra import (
+    cond,
     eigh,
     eigvalsh,
+    lstsq,
     matrix_norm,
     matrix_rank,
+    norm,
     pinv,
     svd,
     svdvals,
@@ -35,18 +38,22 @@ from bringup.api.spectra import (
 
 __all__ = [
     "cholesky",
+    "cond",
     "cross",
     "det",
     "diagonal",
     "eigh",
     "eigvalsh",
     "inv",
+    "lstsq",
     "lu",
     "matmul",
     "matrix_norm",
     "matrix_power",
     "matrix_rank",
     "matrix_transpose",
+    "multi_dot",
+    "norm",
     "outer",
     "pinv",
     "qr",

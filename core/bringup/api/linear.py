@@ -90,8 +90,8 @@ def tensordot(
     x1: Operand,
     x2: Operand,
     /,
-    *,
     axes: int | tuple[Sequence[int], Sequence[int]] = 2,
+    *,
     dtype: object = None,
     precision: Precision = "highest",
 ) -> Array:
@@ -125,6 +125,43 @@ def tensordot(
         left = tuple(axis_of("tensordot", d, a.ndim) for d in both[0])
         right = tuple(axis_of("tensordot", d, b.ndim) for d in both[1])
     return _dot("tensordot", a, b, ((), ()), (left, right), (dtype, precision))
+
+
+def multi_dot(arrays: Sequence[Operand], /) -> Array:
+    """The product of matrices in the order that takes the fewest multiplications.
+
+    arrays: two at least; the first and the last may be vectors.
+    Raises OpTypeError.
+
+    >>> bu.linalg.multi_dot([bu.ones((2, 3)), bu.ones((3, 4)), bu.ones(4)]).tolist()
+    [12.0, 12.0]
+    """
+    parts = [as_array(x) for x in items_of("multi_dot", "arrays", arrays)]
+    ranks = [x.ndim for x in parts]
+    if len(parts) < 2 or not {1, 2}.issuperset(ranks) or 1 in ranks[1:-1]:
+        raise OpTypeError(
+            f"multi_dot: {', '.join(str(x.type) for x in parts) or 'no arrays'}",
+            location=user_location(),
+            fix="give two matrices at least, the first and the last of which may be vectors",
+        )
+    # The sizes between the matrices, a vector at an end being a row or a column.
+    sizes = [1 if ranks[0] == 1 else parts[0].shape[0], *(x.shape[0] for x in parts[1:])]
+    sizes.append(1 if ranks[-1] == 1 else parts[-1].shape[1])
+    # By spans from first to last: the least cost, and the last of its first part.
+    best = {(i, i): (0, i) for i in range(len(parts))}
+    for length in range(1, len(parts)):
+        for i in range(len(parts) - length):
+            j = i + length
+            best[i, j] = min(
+                (best[i, k][0] + best[k + 1, j][0] + sizes[i] * sizes[k + 1] * sizes[j + 1], k)
+                for k in range(i, j)
+            )
+
+    def product(i: int, j: int) -> Array:
+        k = best[i, j][1]
+        return parts[i] if i == j else matmul(product(i, k), product(k + 1, j))
+
+    return product(0, len(parts) - 1)
 
 
 def matrix_transpose(x: Operand, /) -> Array:

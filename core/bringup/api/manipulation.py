@@ -80,6 +80,19 @@ def moveaxis(x: Operand, source: int | Sequence[int], destination: int | Sequenc
     return permute_dims(x, [pairs[d] if d in pairs else next(rest) for d in range(x.ndim)])
 
 
+def swapaxes(x: Operand, axis1: int, axis2: int, /) -> Array:
+    """Two axes in each other's place.
+
+    >>> bu.swapaxes(bu.zeros((2, 3, 4)), 0, 2).shape
+    (4, 3, 2)
+    """
+    x = as_array(x)
+    first, second = (axis_of("swapaxes", axis, x.ndim) for axis in (axis1, axis2))
+    order = list(range(x.ndim))
+    order[first], order[second] = second, first
+    return permute_dims(x, order)
+
+
 def expand_dims(x: Operand, /, axis: int | Sequence[int] = 0) -> Array:
     """New axes of size 1 at positions of the result.
 

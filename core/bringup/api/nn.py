@@ -7,6 +7,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bringup.api.activations import (
+    celu,
+    elu,
+    glu,
+    hard_sigmoid,
+    hard_swish,
+    hard_tanh,
+    identity,
+    leaky_relu,
+    mish,
+    relu6,
+    selu,
+    soft_sign,
+    squareplus,
+    standardize,
+)
 from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.attending import attention
@@ -81,7 +97,7 @@ def log_sigmoid(x: Operand) -> Array:
     return float_unary("log_sigmoid", x)
 
 
-def gelu(x: Operand, *, approximate: bool = False) -> Array:
+def gelu(x: Operand, approximate: bool = False) -> Array:
     """``x`` times the normal distribution function of `x`.
 
     approximate: compute that function by tanh, which JAX does unless told otherwise.
@@ -235,34 +251,55 @@ def one_hot(indices: Operand, size: int, *, axis: int = -1, dtype: object = None
     return moveaxis(result, -1, axis_of("one_hot", axis, result.ndim))
 
 
+hard_silu = hard_swish
+logsigmoid = log_sigmoid
+swish = silu
+
 __all__ = [
     "attention",
     "avg_pool",
     "batch_norm",
     "batch_norm_train",
+    "celu",
     "conv",
     "conv_transpose",
     "cross_entropy",
     "dropout",
+    "elu",
     "erf",
     "gelu",
+    "glu",
     "group_norm",
+    "hard_sigmoid",
+    "hard_silu",
+    "hard_swish",
+    "hard_tanh",
+    "identity",
     "init",
     "instance_norm",
     "layer_norm",
+    "leaky_relu",
     "log_sigmoid",
     "log_softmax",
     "logistic",
+    "logsigmoid",
     "logsumexp",
     "max_pool",
+    "mish",
     "one_hot",
     "relu",
+    "relu6",
     "resize",
     "rms_norm",
+    "selu",
     "sigmoid",
     "silu",
+    "soft_sign",
     "softmax",
     "softplus",
+    "squareplus",
+    "standardize",
+    "swish",
 ]
 
 publish(globals(), "bringup.nn", later={"init": "bringup.api.init:"})

@@ -32,7 +32,7 @@ _MOST = 200
 
 
 def poisson(
-    key: Key, rate: float | Array, shape: Shape | None = None, *, dtype: object = None
+    key: Key, rate: float | Array, shape: Shape | None = None, dtype: object = None
 ) -> Array:
     """Numbers of events of a Poisson distribution, i64 by default.
 

@@ -99,9 +99,9 @@ def _extreme(name: str, kind: str, x: Operand, axis: int, reverse: bool) -> Arra
 def diff(
     x: Operand,
     /,
-    *,
-    axis: int = -1,
     n: int = 1,
+    axis: int = -1,
+    *,
     prepend: Operand | None = None,
     append: Operand | None = None,
 ) -> Array:

@@ -5,13 +5,28 @@ outside.  So it must be used once: `split` it, or `fold_in` the number of a step
 
 Samplers fuse into what reads them, and their bits never reach memory unless they are asked for.
 Arithmetic that devices may round differently is kept out of them.  Where it is not, numbers may
-differ in their last digits: `truncated_normal` between arrays, `dirichlet`, and what is compared
+differ in their last digits: `truncated_normal` between arrays, `dirichlet`, `multivariate_normal`,
+and what is compared
 with a sum or a logarithm of arguments: `categorical` and `choice` with weights.
 """
 
 from __future__ import annotations
 
 from bringup.api.choosing import choice, permutation, shuffle
+from bringup.api.distributions import (
+    binomial,
+    cauchy,
+    chisquare,
+    geometric,
+    logistic,
+    lognormal,
+    multivariate_normal,
+    pareto,
+    rademacher,
+    rayleigh,
+    t,
+    weibull_min,
+)
 from bringup.api.keys import Key, bits, fold_in, key, split
 from bringup.api.names import publish
 from bringup.api.poisson import poisson
@@ -28,28 +43,43 @@ from bringup.api.samplers import (
     uniform,
 )
 
+PRNGKey = key
+
 __all__ = [
     "Key",
+    "PRNGKey",
     "bernoulli",
     "beta",
+    "binomial",
     "bits",
     "categorical",
+    "cauchy",
+    "chisquare",
     "choice",
     "dirichlet",
     "exponential",
     "fold_in",
     "gamma",
+    "geometric",
     "gumbel",
     "key",
     "laplace",
+    "logistic",
+    "lognormal",
+    "multivariate_normal",
     "normal",
+    "pareto",
     "permutation",
     "poisson",
+    "rademacher",
     "randint",
+    "rayleigh",
     "shuffle",
     "split",
+    "t",
     "truncated_normal",
     "uniform",
+    "weibull_min",
 ]
 
 publish(globals(), "bringup.random")

@@ -29,7 +29,7 @@ Parameter = float | Array
 _MOST = 100
 
 
-def gamma(key: Key, a: Parameter, shape: Shape | None = None, *, dtype: object = None) -> Array:
+def gamma(key: Key, a: Parameter, shape: Shape | None = None, dtype: object = None) -> Array:
     """Numbers of the gamma distribution of scale 1, f64 by default.
 
     a: the shape parameter, at least 0; a number, or an array, to whose shape `shape` defaults.
@@ -42,13 +42,13 @@ def gamma(key: Key, a: Parameter, shape: Shape | None = None, *, dtype: object =
     True
     """
     one, own = checked("gamma", key), float_of("gamma", dtype)
-    parameter = _parameters("gamma", one, own, shape, a=a)[0]
+    parameter = parameters_of("gamma", one, own, shape, a=a)[0]
     size, power = _gamma(one, parameter)
     return convert(size * exp(power), own)
 
 
 def beta(
-    key: Key, a: Parameter, b: Parameter, shape: Shape | None = None, *, dtype: object = None
+    key: Key, a: Parameter, b: Parameter, shape: Shape | None = None, dtype: object = None
 ) -> Array:
     """Numbers of the beta distribution, f64 by default.
 
@@ -59,7 +59,7 @@ def beta(
     True
     """
     one, own = checked("beta", key), float_of("beta", dtype)
-    first, second = _parameters("beta", one, own, shape, a=a, b=b)
+    first, second = parameters_of("beta", one, own, shape, a=a, b=b)
     # Of logarithms, as both numbers may be too small for the dtype.
     x, y = (_log_gamma(k, v) for k, v in zip(split(one), (first, second), strict=True))
     top = maximum(x, y)
@@ -67,7 +67,7 @@ def beta(
     return convert(part / (part + rest), own)
 
 
-def dirichlet(key: Key, alpha: Array, shape: Shape | None = None, *, dtype: object = None) -> Array:
+def dirichlet(key: Key, alpha: Array, shape: Shape | None = None, dtype: object = None) -> Array:
     """Points of the simplex by the Dirichlet distribution: numbers that sum to 1 along a last axis.
 
     alpha: ``[…, n]``, above 0.
@@ -93,7 +93,7 @@ def dirichlet(key: Key, alpha: Array, shape: Shape | None = None, *, dtype: obje
     return convert(parts / total(parts, axis=-1, keepdims=True), own)
 
 
-def _parameters(
+def parameters_of(
     name: str, key: Key, dtype: DType, shape: Shape | None, **given: Any
 ) -> list[Array]:
     """Parameters as arrays of one shape, in the dtype to work in."""

@@ -37,16 +37,19 @@ Bound = float | Array
 def uniform(
     key: Key,
     shape: Shape = (),
-    *,
     dtype: object = None,
     low: Bound = 0.0,
     high: Bound = 1.0,
+    *,
+    minval: Bound | None = None,
+    maxval: Bound | None = None,
 ) -> Array:
     """Numbers of ``[low, high)``, f64 by default.
 
     Between 0 and 1 they are the multiples of half the dtype's epsilon, all equally likely: 2**53 of
     f64, 2**24 of f32, 2**11 of f16, 2**8 of bf16.
-    low, high: numbers, or arrays that broadcast to the shape.  Raises OpTypeError if high < low.
+    low, high: numbers, or arrays that broadcast to the shape; `minval` and `maxval` are JAX's names
+    for them.  Raises OpTypeError if high < low.
 
     >>> x = bu.random.uniform(bu.random.key(0), 1000)
     >>> 0 <= float(bu.min(x)) < float(bu.max(x)) < 1
@@ -54,6 +57,7 @@ def uniform(
     """
     one, own = checked("uniform", key), float_of("uniform", dtype)
     sizes = sizes_of("uniform", shape)
+    low, high = low if minval is None else minval, high if maxval is None else maxval
     low, high = (parameter("uniform", *each, one) for each in (("low", low), ("high", high)))
     x = fraction(one, sizes, own)
     if _is(low, 0.0) and _is(high, 1.0):
@@ -79,7 +83,7 @@ def _check_order(name: str, low: float, high: float) -> None:
         )
 
 
-def normal(key: Key, shape: Shape = (), *, dtype: object = None) -> Array:
+def normal(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     """Numbers of the standard normal distribution, f64 by default.
 
     By inversion of 31 or, in f64, 63 random bits and a sign, so out to 6.2 or 9.1; the quantile
@@ -97,7 +101,7 @@ def normal(key: Key, shape: Shape = (), *, dtype: object = None) -> Array:
 
 
 def truncated_normal(
-    key: Key, low: Bound, high: Bound, shape: Shape | None = None, *, dtype: object = None
+    key: Key, low: Bound, high: Bound, shape: Shape | None = None, dtype: object = None
 ) -> Array:
     """Numbers of the standard normal distribution between bounds, f64 by default.
 
@@ -137,7 +141,7 @@ def _below(x: float) -> float:
     return 0.5 * math.erfc(-x * math.sqrt(0.5))
 
 
-def exponential(key: Key, shape: Shape = (), *, dtype: object = None) -> Array:
+def exponential(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     """Numbers of the exponential distribution of mean 1, f64 by default; never 0.
 
     >>> x = bu.random.exponential(bu.random.key(0), 10_000)
@@ -153,7 +157,7 @@ def _exponential(key: Key, shape: tuple[int, ...], dtype: DType) -> Array:
     return -log(lower, upper)
 
 
-def gumbel(key: Key, shape: Shape = (), *, dtype: object = None) -> Array:
+def gumbel(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     """Numbers of the standard Gumbel distribution, ``-log(exponential)``; f64 by default.
 
     >>> bu.random.gumbel(bu.random.key(0), (2, 3)).shape
@@ -163,7 +167,7 @@ def gumbel(key: Key, shape: Shape = (), *, dtype: object = None) -> Array:
     return convert(-log(_exponential(one, sizes_of("gumbel", shape), own)), own)
 
 
-def laplace(key: Key, shape: Shape = (), *, dtype: object = None) -> Array:
+def laplace(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     """Numbers of the Laplace distribution of mean 0 and scale 1, f64 by default.
 
     >>> bu.random.laplace(bu.random.key(0), (2, 3)).shape
@@ -201,14 +205,22 @@ def bernoulli(key: Key, p: Bound = 0.5, shape: Shape | None = None) -> Array:
 
 
 def randint(
-    key: Key, shape: Shape, low: int | Array, high: int | Array, *, dtype: object = None
+    key: Key,
+    shape: Shape,
+    low: int | Array | None = None,
+    high: int | Array | None = None,
+    dtype: object = None,
+    *,
+    minval: int | Array | None = None,
+    maxval: int | Array | None = None,
 ) -> Array:
     """Integers of ``[low, high)``, i64 by default.
 
     No integer's probability is off by more than 2**-64 where the range holds less than 2**32, nor
     by more than 2**-128 where it holds more.
     low, high: ints, or integer arrays that broadcast to the shape and are converted to the dtype;
-    where ``high <= low`` these give `low`.
+    where ``high <= low`` these give `low`.  Both are needed; `minval` and `maxval` are JAX's names
+    for them.
     Raises OpTypeError for ints with high <= low, ConversionError for ints that do not fit.
 
     >>> sorted(set(bu.random.randint(bu.random.key(0), 100, 0, 3).tolist()))
@@ -222,6 +234,7 @@ def randint(
             location=user_location(),
             fix="use uniform for floats and bernoulli for booleans",
         )
+    low, high = low if minval is None else minval, high if maxval is None else maxval
     low, high = (_whole(*each, own, one) for each in (("low", low), ("high", high)))
     if isinstance(low, Array) or isinstance(high, Array):
         if not isinstance(high, Array):
@@ -274,7 +287,7 @@ def _between(key: Key, low: Array, high: Array) -> Array:
     return convert(scaled_down(first, second, count), low.dtype) + low
 
 
-def categorical(key: Key, logits: Array, *, axis: int = -1, shape: Shape | None = None) -> Array:
+def categorical(key: Key, logits: Array, axis: int = -1, shape: Shape | None = None) -> Array:
     """Positions along an axis, drawn with probability ``softmax(logits)``; i64.
 
     By the maximum of logits and Gumbel numbers.

@@ -7,7 +7,7 @@ equals +0.  All sorts are stable.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,14 +27,25 @@ from bringup.api.elementwise import (
     minimum,
     where,
 )
-from bringup.api.gathering import take
-from bringup.api.manipulation import moveaxis, permute_dims, reshape, stack
+from bringup.api.gathering import take, take_along_axis
+from bringup.api.manipulation import (
+    broadcast_to,
+    expand_dims,
+    moveaxis,
+    permute_dims,
+    reshape,
+    squeeze,
+    stack,
+)
 from bringup.api.promotion import DEFAULT_INT, Operand, common
 from bringup.api.reductions import any as _any
+from bringup.api.reductions import count_nonzero
 from bringup.dtypes import i32, i64
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
 from bringup.types import TensorType
+
+Host = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 #: So many elements are compared with one by one instead of searched.
 _FEW = 32
@@ -98,7 +109,7 @@ def top_k(x: Operand, k: int, /, *, axis: int = -1, mode: str = "largest") -> To
 
 
 def searchsorted(
-    x1: Operand, x2: Operand, /, *, side: str = "left", sorter: Operand | None = None
+    x1: Operand, x2: Operand, /, side: str = "left", sorter: Operand | None = None
 ) -> Array:
     """Where the elements of ``x2`` would stand in ``x1``, which is sorted, as i64.
 
@@ -196,27 +207,23 @@ def quantile(
     >>> bu.quantile(bu.asarray([3.0, 1.0, 2.0, 4.0]), 0.5).tolist()
     2.5
     """
-    if isinstance(q, Array):
-        if q.ndim > 1 or not q.dtype.is_float:
-            raise OpTypeError(
-                f"quantile: q is {q.type}, not one share nor a line of them",
-                location=user_location(),
-                fix="give floats of shape () or (n,)",
-            )
-        return _quantiles("quantile", x, q, axis, keepdims)
-    many = isinstance(q, Sequence | np.ndarray) and not isinstance(q, str | bytes)
-    if many and getattr(q, "shape", None) != ():
-        given = [number_of("quantile", "a share", share) for share in items_of("quantile", "q", q)]
-        shares = np.asarray(given, np.float64)
-    else:
-        shares = np.asarray(number_of("quantile", "q", q))
-    if not np.all((shares >= 0) & (shares <= 1)):
-        raise OpTypeError(
-            f"quantile: q {q!r} is no share",
-            location=user_location(),
-            fix="give numbers from 0 to 1",
-        )
-    return _quantiles("quantile", x, shares, axis, keepdims)
+    return _quantiles("quantile", x, _shares("quantile", q), axis, keepdims)
+
+
+def nanquantile(
+    x: Operand,
+    q: float | Sequence[float] | Array,
+    /,
+    axis: int | Sequence[int] | None = None,
+    *,
+    keepdims: bool = False,
+) -> Array:
+    """`quantile` of the elements that are not NaN; NaN where there are none.
+
+    >>> bu.nanquantile(bu.asarray([3.0, bu.nan, 1.0]), 0.5).tolist()
+    2.0
+    """
+    return _quantiles("nanquantile", x, _shares("nanquantile", q), axis, keepdims, without_nan=True)
 
 
 def median(
@@ -230,12 +237,39 @@ def median(
     return _quantiles("median", x, np.asarray(0.5), axis, keepdims)
 
 
+def _shares(name: str, q: Any) -> Host | Array:
+    """Shares that are known, between 0 and 1, or data; of shape () or (n,)."""
+    if isinstance(q, Array):
+        if q.ndim > 1 or not q.dtype.is_float:
+            raise OpTypeError(
+                f"{name}: q is {q.type}, not one share nor a line of them",
+                location=user_location(),
+                fix="give floats of shape () or (n,)",
+            )
+        return q
+    many = isinstance(q, Sequence | np.ndarray) and not isinstance(q, str | bytes)
+    if many and getattr(q, "shape", None) != ():
+        given = [number_of(name, "a share", share) for share in items_of(name, "q", q)]
+        shares = np.asarray(given, np.float64)
+    else:
+        shares = np.asarray(number_of(name, "q", q))
+    if not np.all((shares >= 0) & (shares <= 1)):
+        raise OpTypeError(
+            f"{name}: q {q!r} is no share",
+            location=user_location(),
+            fix="give numbers from 0 to 1",
+        )
+    return shares
+
+
 def _quantiles(
     name: str,
     x: Operand,
-    shares: np.ndarray[tuple[int, ...], np.dtype[np.float64]] | Array,
+    shares: Host | Array,
     axis: int | Sequence[int] | None,
     keepdims: bool,
+    *,
+    without_nan: bool = False,
 ) -> Array:
     x = as_float(x)
     dims = axes_of(name, axis, x.ndim)
@@ -250,11 +284,19 @@ def _quantiles(
         )
     line = sort(flat)
     bad = isnan(line[..., -1])
+    last: Array | int = size - 1
+    if without_nan:
+        # NaN comes last, so that the numbers of each line are its first entries.
+        bad = isnan(line[..., 0])
+        last = count_nonzero(logical_not(isnan(line)), axis=-1) - 1
     shape = [1 if d in dims else n for d, n in enumerate(x.shape)]
     kept = shape if flag_of(name, "keepdims", keepdims) else list(bad.shape)
-    if isinstance(shares, Array):
-        wanted = reshape(convert(shares, x.dtype), (-1,))
-        apart = [reshape(_at_share(line, bad, wanted[n]), kept) for n in range(wanted.shape[0])]
+    if isinstance(shares, Array) or without_nan:
+        data = convert(shares, x.dtype) if isinstance(shares, Array) else None
+        wanted = reshape(as_array(shares, x._device) if data is None else data, (-1,))
+        apart = [
+            reshape(_at_share(line, last, bad, wanted[n]), kept) for n in range(wanted.shape[0])
+        ]
         if not shares.ndim:
             return apart[0]
         return stack(apart) if apart else zeros((0, *kept), dtype=x.dtype, device=x._device)
@@ -272,15 +314,19 @@ def _quantiles(
     return stack(found) if found else zeros((0, *kept), dtype=x.dtype, device=x._device)
 
 
-def _at_share(line: Array, bad: Array, share: Array) -> Array:
-    """The quantile of sorted lines at a share that is data."""
-    place = share * (line.shape[-1] - 1)
+def _at_share(line: Array, last: Array | int, bad: Array, share: Array) -> Array:
+    """The quantile of sorted lines at a share that is data.
+
+    last: the position of the last number, of all lines or of each.
+    """
+    place = share * (convert(last, share.dtype) if isinstance(last, Array) else last)
     low = floor(place)
-    first = convert(low, DEFAULT_INT)
-    below = take(line, first, axis=-1)
-    above = take(line, minimum(first + 1, line.shape[-1] - 1), axis=-1)
+    first = broadcast_to(convert(low, DEFAULT_INT), bad.shape)
+    pair = [expand_dims(at, -1) for at in (first, minimum(first + 1, last))]
+    below, above = (squeeze(take_along_axis(line, at), -1) for at in pair)
     # An infinite neighbour without a share of it counts nothing.
-    value = where(place > low, below + (above - below) * (place - low), below)
+    part = convert(place - low, line.dtype)
+    value = where(part > 0, below + (above - below) * part, below)
     inside = logical_and(share >= 0, share <= 1)
     return where(logical_and(inside, logical_not(bad)), value, float("nan"))
 

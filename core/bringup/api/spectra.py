@@ -10,19 +10,28 @@ import numpy as np
 
 from bringup.api.apply import apply_all
 from bringup.api.array import Array
-from bringup.api.axes import axes_of, flag_of, number_of
+from bringup.api.axes import axes_of, axis_of, flag_of, items_of, number_of
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.elementwise import abs, greater, multiply, not_equal, pow, square, where
 from bringup.api.floating import sqrt
 from bringup.api.linear import matmul, matrix_transpose
-from bringup.api.manipulation import expand_dims, reshape
+from bringup.api.manipulation import expand_dims, moveaxis, reshape
 from bringup.api.promotion import Operand
 from bringup.api.reductions import max, min, sum
-from bringup.api.solving import matrix
+from bringup.api.solving import inv, matrix
 from bringup.api.solving import square as square_matrix
 from bringup.dtypes import i64
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
+
+
+class LstsqResult(NamedTuple):
+    """A solution by least squares, the sums of squared residuals, the rank, the singular values."""
+
+    solution: Array
+    residuals: Array
+    rank: Array
+    singular_values: Array
 
 
 class EighResult(NamedTuple):
@@ -61,7 +70,7 @@ def eigvalsh(x: Operand, /) -> Array:
     return eigh(x).eigenvalues
 
 
-def svd(x: Operand, /, *, full_matrices: bool = True) -> SVDResult:
+def svd(x: Operand, /, full_matrices: bool = True) -> SVDResult:
     """Orthonormal U and Vh and decreasing singular values S of ``x = U * S @ Vh``.
 
     full_matrices: make U and Vh square.
@@ -147,6 +156,8 @@ def matrix_norm(x: Operand, /, *, keepdims: bool = False, ord: Any = "fro") -> A
     x = as_float(x)
     if x.ndim < 2:
         matrix("matrix_norm", x)
+    if not isinstance(ord, str | int | float):
+        ord = number_of("matrix_norm", "ord", ord)
     fold = max if ord in (1, 2, math.inf) else min
     if ord == "fro":
         result = sqrt(sum(square(abs(x)), axis=(-2, -1)))
@@ -194,3 +205,87 @@ def vector_norm(
     if ord == 2:
         return sqrt(sum(square(sizes), axis=dims, keepdims=keepdims))
     return pow(sum(pow(sizes, ord), axis=dims, keepdims=keepdims), 1 / ord)
+
+
+def norm(
+    x: Operand,
+    /,
+    ord: Any = None,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+) -> Array:
+    """A norm of vectors or of matrices, as axes say.
+
+    ord: as in `vector_norm` and `matrix_norm`; by default the root of the sum of squares.
+    axis: one of vectors, two of matrices; by default that of a vector, those of a matrix, or all
+    axes as one if there is no `ord`.
+    Raises OpTypeError.
+
+    >>> bu.linalg.norm(bu.asarray([[3.0, 0.0], [4.0, 1.0]]), axis=0).tolist()
+    [5.0, 1.0]
+    """
+    x = as_array(x)
+    if axis is None and (ord is None or x.ndim == 1):
+        return vector_norm(x, keepdims=keepdims, ord=2 if ord is None else ord)
+    given = axis if axis is not None else tuple(range(x.ndim))
+    axes = [given] if isinstance(given, int) else items_of("norm", "axes", given)
+    dims = [axis_of("norm", each, x.ndim) for each in axes]
+    if len(dims) == 1:
+        return vector_norm(x, axis=dims[0], keepdims=keepdims, ord=2 if ord is None else ord)
+    if len(dims) != 2 or dims[0] == dims[1]:
+        raise OpTypeError(
+            f"norm: {x.type} along axes {tuple(dims)}",
+            location=user_location(),
+            fix="give one axis, of vectors, or two, of matrices",
+        )
+    found = matrix_norm(moveaxis(x, dims, (-2, -1)), ord="fro" if ord is None else ord)
+    return expand_dims(found, dims) if flag_of("norm", "keepdims", keepdims) else found
+
+
+def cond(x: Operand, /, p: Any = None) -> Array:
+    """The condition number of matrices: the norm of each times that of its inverse.
+
+    p: the norm, as in `matrix_norm`; 2 by default, the largest singular value over the smallest.
+
+    >>> bu.linalg.cond(bu.asarray([[4.0, 0.0], [0.0, 2.0]])).tolist()
+    2.0
+    """
+    if p is None or (isinstance(p, int | float) and p in (2, -2)):
+        x = matrix("cond", x)
+        if 0 in x.shape[-2:]:
+            raise OpTypeError(
+                f"cond: {x.type} has no elements", location=user_location(), fix="give it some"
+            )
+        values = svdvals(x)
+        ends = (values[..., 0], values[..., -1])
+        return ends[1] / ends[0] if p == -2 else ends[0] / ends[1]
+    return matrix_norm(x, ord=p) * matrix_norm(inv(x), ord=p)
+
+
+def lstsq(a: Operand, b: Operand, /, rcond: float | None = None) -> LstsqResult:
+    """The x of the smallest size for which ``a @ x`` is nearest to `b`, by singular values.
+
+    a: ``[m, n]``.  b: ``[m]`` or ``[m, k]``.
+    rcond: singular values up to this share of the largest count as 0; by default as in
+    `matrix_rank`.
+    Returns ``[n]`` or ``[n, k]``; the sums of the squares of ``b - a @ x``, ``[1]`` or ``[k]``, of
+    any rank; the rank; the singular values.
+    Raises OpTypeError.
+
+    >>> x, residuals, rank, values = bu.linalg.lstsq(bu.asarray([[2.0], [0.0]]), bu.asarray([6, 1]))
+    >>> x.tolist(), residuals.tolist(), rank.item()
+    ([3.0], [1.0], 1)
+    """
+    rows, wanted = matrix("lstsq", a), as_float(b)
+    if rows.ndim != 2 or wanted.ndim not in (1, 2) or wanted.shape[0] != rows.shape[0]:
+        raise OpTypeError(
+            f"lstsq: {rows.type} and {wanted.type}",
+            location=user_location(),
+            fix="give a matrix, and a vector or a matrix of as many rows; use vmap for stacks",
+        )
+    share = None if rcond is None else number_of("lstsq", "rcond", rcond)
+    x = matmul(pinv(rows, rtol=share), wanted)
+    away = square(abs(wanted - matmul(rows, x)))
+    residuals = sum(away if wanted.ndim == 2 else expand_dims(away, 1), axis=0)
+    values = svdvals(rows)
+    return LstsqResult(x, residuals, matrix_rank(rows, rtol=share), values)

@@ -217,6 +217,22 @@ def trace(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
       return %3
     }
     """
+    return _traced(fn, args, kwargs).graph
+
+
+def eval_shape(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The result of a function with types in the place of arrays; nothing is computed.
+
+    args, kwargs, raises: as of `trace`.
+
+    >>> bu.eval_shape(lambda x: {"y": x @ x.T}, bu.float32[4, 8])
+    {'y': f32[4,4]}
+    """
+    found = _traced(fn, args, kwargs)
+    return unflatten(found.result, [value.type for value in found.graph.outputs])
+
+
+def _traced(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> TracedFunction:
     leaves, treedef = flatten((args, kwargs))
     paths = [argument_name(fn, path) for path in treedef.paths("arguments")]
     types = [leaf_type(leaf, path) for leaf, path in zip(leaves, paths, strict=True)]
@@ -225,4 +241,4 @@ def trace(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
         positional, named = unflatten(treedef, arrays)
         return fn(*positional, **named)
 
-    return trace_function(call, types, name=graph_name(fn)).graph
+    return trace_function(call, types, name=graph_name(fn))

@@ -453,7 +453,7 @@ def test_methods_work_while_traced_and_on_arrays_of_every_kind() -> None:
 @pytest.mark.parametrize(
     ("call", "fix"),
     [
-        (np.arctan, "use bringup.atan"),
+        (np.arctan, "use bringup.arctan"),
         (np.sum, "use bringup.sum"),
         (lambda x: np.mean(x) * x, "use bringup.mean"),
         (lambda x: np.concatenate([x[None], x[None]]), "use bringup.concat"),

@@ -44,11 +44,9 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "integers": {
         "x": np.array([7, -7, 6, 1]), "y": np.array([3, 3, -4, 2]), "n": np.array([2, 0, 1, 3]),
     },
-    "above 1": {"x": np.array([1.5, 2.0, 4.0]), "a": 1.5, "b": 3.0, "lgamma": bu.special.lgamma},
+    "above 1": {"x": np.array([1.5, 2.0, 4.0]), "a": 1.5, "b": 3.0, "n": np.array([6.0]),
+        "k": np.array([2.0])},
     "shares": {"x": _SHARES, "y": _SHARES ** 2, "p": _SHARES},
-    "zeros": {"x": np.array([0.0, 2.0, 0.5]), "y": np.array([0.5, 3.0, 4.0])},
-    "NaNs": {"x": _NAN, "y": _NAN[[1, 0, 3, 3]], "ok": ~np.isnan(_NAN)},
-    "infinities": {"x": np.array([np.inf, -np.inf, 1.0, np.nan])},
     "updates": {
         "x": np.array([1.0, 2.0, 3.0]), "i": np.array([0, 2]), "v": np.array([4.0, 5.0]),
         "segments": np.array([1, 0, 1]), "n": 2, "fn": lambda x: x + 1,
@@ -59,50 +57,33 @@ SAMPLES: dict[str, dict[str, Any]] = {
 #: answer that is a name too gets the arguments of that call, or x.
 CASES = {
     "matrices": """
-absolute fabs arctan arcsinh conjugate amax amin rint fix diagonal flatnonzero argwhere | np.*(x)
-iscomplexobj isrealobj average ptp rot90 fliplr flipud modf ravel ndim shape size | np.*(x)
-deg2rad radians rad2deg degrees sinc exp2 special.exp2 | np.*(x)
-fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2 | np.fft.*(x)
-around | np.*(x)
-arctan2 true_divide mod fmod fmax fmin heaviside logaddexp2 inner | np.*(x, y)
-cumprod cumsum | np.*(x, axis=1)
-concatenate hstack column_stack vstack | np.*(arrays)
+rint iscomplexobj isrealobj modf special.exp2 | np.*(x)
 row_stack | np.vstack(arrays)
 cat | np.concatenate(arrays)
-transpose | np.*(x, (1, 0))
 permute Array.permute | np.transpose(x, (1, 0))
 reduce_and | np.all(x > 0)
 reduce_or | np.any(x > 0)
+array_equiv | np.array_equiv(x, y)
+array_str | np.array2string(x)
+iscomplex isreal ediff1d tril_indices_from triu_indices_from | np.*(x)
+diag_indices | np.diag_indices(n)
+compress extract | x[mask]
+partition | np.sort(x)
+argpartition | np.argsort(x)
+special.gammasgn | [[1, -1, 1], [1, 1, -1]]
 flatten Array.flat | x.ravel()
 view_as | x.reshape(y.shape)
 Array.view | x.reshape(shape)
 issubdtype | np.issubdtype(x.dtype, np.floating)
-array_equal | np.array_equal(a, b)
-allclose isclose | np.*(a, b, 0, tolerance)
-rem | np.fmod(x, y)
-tri | np.tri(n, m)
-divmod | np.divmod(x, y)
-tril_indices triu_indices | np.*(n)
-piecewise select choose | np.where(condition, x, y)
-percentile | np.percentile(x, q)
-ravel_multi_index | np.ravel_multi_index((row, column), (9, columns))
-linalg.lstsq | np.linalg.lstsq(a, b, rcond=None)[0]
-linalg.norm norm | np.linalg.norm(x)
-nn.elu | np.where(x > 0, x, alpha * (np.exp(x) - 1))
-nn.celu | np.maximum(x, 0) + np.minimum(0, alpha * (np.exp(x / alpha) - 1))
-nn.selu | np.where(x > 0, 1.0507009873554805 * x, 1.7580993408473766 * (np.exp(x) - 1))
-nn.leaky_relu nn.prelu | np.maximum(x, slope * x)
-nn.relu6 | np.minimum(np.maximum(x, 0), 6)
-nn.hardtanh nn.hard_tanh | np.clip(x, -1, 1)
-nn.hard_sigmoid nn.hardsigmoid | np.clip(x / 6 + 0.5, 0, 1)
-nn.hard_swish nn.hard_silu nn.hardswish | x * np.clip(x / 6 + 0.5, 0, 1)
-nn.mish | x * np.tanh(np.log(1 + np.exp(x)))
-nn.glu | a / (1 + np.exp(-b))
-nn.soft_sign nn.softsign | x / (1 + np.abs(x))
+choose | np.where(condition, x, y)
+norm | np.linalg.norm(x)
+nn.prelu | np.maximum(x, slope * x)
+nn.hardtanh | np.minimum(np.maximum(x, -1), 1)
+nn.hardsigmoid | np.minimum(np.maximum(x / 6 + 0.5, 0), 1)
+nn.hardswish | x * np.clip(x / 6 + 0.5, 0, 1)
+nn.softsign | x / (1 + np.abs(x))
 nn.log_softplus | np.log(np.log(1 + np.exp(x)))
-nn.logsigmoid | -np.log(1 + np.exp(-x))
-nn.swish nn.SiLU | x / (1 + np.exp(-x))
-nn.standardize | (x - x.mean(-1)[:, None]) / np.sqrt(x.var(-1)[:, None] + 1e-5)
+nn.SiLU | x / (1 + np.exp(-x))
 nn.normalize | x / np.sqrt((x**2).sum(1))[:, None]
 nn.adaptive_avg_pool2d | x.mean((-2, -1))
 nn.embedding | table[indices]
@@ -112,13 +93,12 @@ nn.l1_loss | np.abs(x - y).mean()
 nn.softmax_cross_entropy | (y * (np.log(np.exp(x).sum(-1))[:, None] - x)).sum(-1)
 nn.binary_cross_entropy_with_logits nn.sigmoid_binary_cross_entropy | \
 np.mean(y * np.log(1 + np.exp(-x)) + (1 - y) * np.log(1 + np.exp(x)))
-clamp | np.clip(x, low, high)
 clamp_min | np.maximum(x, low)
 clamp_max | np.minimum(x, high)
 select_n | np.where(which, on_true, on_false)
-masked_fill | np.where(mask, value, x)
+masked_fill place | np.where(mask, value, x)
 masked_select | x[mask]
-index_select dynamic_index_in_dim index_in_dim | np.take(x, i, axis)
+index_select index_in_dim | np.take(x, i, axis)
 eq | np.equal(x, y)
 ne | np.not_equal(x, y)
 lt | np.less(x, y)
@@ -135,11 +115,8 @@ reduce_min | np.min(x)
 reduce_prod | np.prod(x)
 rev | np.flip(x)
 is_finite | np.isfinite(x)
-special.logsumexp | np.log(np.exp(x).sum())
 special.softmax | np.exp(x) / np.exp(x).sum()
 special.log_softmax | x - np.log(np.exp(x).sum())
-special.ndtr | np.vectorize(lambda x: (1 + math.erf(x / 2**0.5)) / 2)(x)
-special.log_ndtr | np.log(np.vectorize(lambda x: (1 + math.erf(x / 2**0.5)) / 2)(x))
 Array.fill | np.full_like(x, value)
 Array.float | x.astype(np.float32)
 Array.double | x.astype(np.float64)
@@ -150,14 +127,10 @@ Array.H Array.mH Array.t | x.T
 Array.itemsize Array.element_size | x.itemsize
 Array.dim | x.ndim
 Array.numel | x.size
-Array.numpy device_get block_until_ready | x
+Array.numpy | x
 Array.tobytes | x.tobytes()
 """,
     "products": """
-dot | np.dot(x, y)
-kron | np.kron(a, b)
-linalg.multi_dot | np.linalg.multi_dot([a, b, c])
-linalg.cond | np.linalg.cond(x)
 mm mv bmm | np.matmul(x, y)
 dot_general batch_matmul Array.dot | np.matmul(x, y)
 """,
@@ -165,70 +138,36 @@ dot_general batch_matmul Array.dot | np.matmul(x, y)
     "rows first": "vecmat | np.einsum('ni,nij->nj', x, y)",
     "a layer": "nn.linear | (x[:, None] * w).sum(-1) + b",
     "cubes": """
-swapaxes | np.swapaxes(x, i, j)
 rollaxis | np.rollaxis(x, axis)
-inner | np.inner(x, y)
-dstack hstack vstack | np.*(arrays)
 """,
     "vectors": """
 ger | np.outer(x, y)
-append | np.append(a, b)
-isneginf isposinf | np.*(x)
-digitize | np.digitize(x, edges)
-geomspace | np.geomspace(start, stop, num)
-logspace | np.logspace(start, stop, num)
-trapezoid trapz | -6.0
+trapz | np.trapezoid(y, x)
 diagflat | np.diagflat(x)
-vander | np.vander(x, n)
-unravel_index | np.unravel_index(i, (9, columns))
 in1d | np.isin(x, y)
 setdiff1d intersect1d union1d | np.*(x, y)
 unique | np.unique(x)
 """,
     "integers": """
-left_shift right_shift | np.*(x, n)
-invert | np.invert(x)
-fmod mod | np.*(x, y)
-rem | np.fmod(x, y)
 ldexp | np.ldexp(x, n)
 integer_pow | np.power(x, 3)
 population_count | [3, 62, 2, 1]
 """,
     "above 1": """
-arccosh | np.arccosh(x)
-nn.squareplus | (x + np.sqrt(x**2 + b)) / 2
-special.gammaln special.loggamma | [math.lgamma(v) for v in x]
-special.betaln | -math.log(6.5625)
-special.gamma | [math.gamma(v) for v in x]
-special.factorial | [math.gamma(v + 1) for v in x]
+special.loggamma | [math.lgamma(v) for v in x]
+special.comb | [15.0]
+special.erfcx | [math.exp(v * v) * math.erfc(v) for v in x]
+nn.log1mexp | np.log(1 - np.exp(-x))
+nn.logmeanexp | np.log(np.exp(x).mean())
 """,
     "shares": """
-arcsin arccos arctanh | np.*(x)
-power float_power | np.*(x, y)
-special.logit | np.log(x / (1 - x))
-special.ndtri | [-0.6744897501960817, 0.0, 0.6744897501960817]
 special.erfcinv | [0.8134198475976185, 0.4769362762044699, 0.22531205501217808]
 """,
-    "zeros": """
-special.xlogy | [0.0, 2 * math.log(3), 0.5 * math.log(4)]
-special.xlog1py | [0.0, 2 * math.log(4), 0.5 * math.log(5)]
-special.entr | [0.0, -2 * math.log(2), -0.5 * math.log(0.5)]
-special.rel_entr | [0.0, 2 * math.log(2 / 3), 0.5 * math.log(1 / 8)]
-special.kl_div | [0.5, 1 + 2 * math.log(2 / 3), 3.5 + 0.5 * math.log(1 / 8)]
-""",
-    "NaNs": "fmax fmin | np.*(x, y)\nnansum nanmean nan_to_num | np.*(x)",
-    "infinities": "isneginf isposinf | np.*(x)",
     "updates": """
-segment_sum | [2.0, 4.0]
-segment_max | [2.0, 3.0]
-segment_min | [2.0, 1.0]
-segment_prod | [2.0, 3.0]
 put | [4.0, 2.0, 5.0]
-at.subtract | [-3.0, 2.0, -2.0]
+scatter_sub | [-3.0, 2.0, -2.0]
+scatter_apply | [2.0, 2.0, 4.0]
 at.mul | [4.0, 2.0, 15.0]
-at.divide | [0.25, 2.0, 0.6]
-at.power | [1.0, 2.0, 243.0]
-at.apply | [2.0, 2.0, 4.0]
 index_add scatter_reduce | [5.0, 2.0, 8.0]
 """,
 }
@@ -288,11 +227,8 @@ def test_answers_compute_what_the_foreign_functions_do(
 
 #: Expressions that are but the beginning of an answer, or hold a function, a file or a window.
 UNTRIED = """
-    apply_along_axis apply_over_axes atleast_1d atleast_2d atleast_3d bartlett bincount blackman
-    convolve correlate diag dtype fromfunction frompyfunc gradient hamming hanning histogram interp
-    kaiser load nanargmax nanargmin nanmax nanmedian nanmin nanpercentile nanprod nanquantile nanstd
-    nanvar nn.bilinear nn.orthogonal nn.pixel_shuffle packbits pad polyfit save savez unpackbits
-    vectorize
+    array_repr bartlett blackman delete dtype fromfunction hamming hanning insert kaiser load
+    nn.bilinear nn.orthogonal nn.pixel_shuffle packbits save savez unpackbits
 """
 
 

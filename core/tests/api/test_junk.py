@@ -22,7 +22,8 @@ SPACES: dict[str, Any] = {
 OTHERS = {
     "cond", "fori_loop", "scan", "switch", "while_loop", "jit", "grad", "value_and_grad", "vmap",
     "vjp", "jvp", "hessian", "jacfwd", "jacrev", "trace", "clear_caches", "devices", "device",
-    "TensorType", "BringupError",
+    "TensorType", "BringupError", "map", "associative_scan", "apply_along_axis", "vectorize",
+    "piecewise", "linearize", "eval_shape",
 }  # fmt: skip
 
 
