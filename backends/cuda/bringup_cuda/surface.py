@@ -76,10 +76,6 @@ class Stream(Protocol):
         """Wait for all work queued so far; raises what failed in it."""
         ...
 
-    def is_done(self) -> bool:
-        """Whether no work is pending; raises what failed in it."""
-        ...
-
     def wait_for_event(self, evt: Event) -> None:
         """Work queued from now on waits for the work before the event's last `Event.record`."""
         ...
@@ -98,10 +94,6 @@ class Event(Protocol):
 
     def query(self) -> bool:
         """Whether the mark was passed; raises what failed before it."""
-        ...
-
-    def time_since(self, event: Event) -> float:
-        """Milliseconds from the other mark, of events made without ``DISABLE_TIMING``."""
         ...
 
 
@@ -144,14 +136,6 @@ class Context(Protocol):
 class Device(Protocol):
     """A GPU; ``Device(0)`` is the first."""
 
-    def name(self) -> str:
-        """For people."""
-        ...
-
-    def compute_capability(self) -> tuple[int, int]:
-        """(9, 0) is ``sm_90``."""
-        ...
-
     def total_memory(self) -> int:
         """In bytes."""
         ...
@@ -177,11 +161,6 @@ class DeviceClass(Protocol):
 
     def __call__(self, ordinal: int, /) -> Device:
         """Raises LogicError for a number that no device has."""
-        ...
-
-    @staticmethod
-    def count() -> int:
-        """How many there are."""
         ...
 
 
@@ -236,7 +215,7 @@ class Driver(Protocol):
     `bringup_cuda.errors` for those with a meaning here.
 
     device_attribute: MULTIPROCESSOR_COUNT, ASYNC_ENGINE_COUNT, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
-    PCI_BUS_ID, CLOCK_RATE; MAX_THREADS_PER_MULTIPROCESSOR, MAX_BLOCKS_PER_MULTIPROCESSOR,
+    CLOCK_RATE; MAX_THREADS_PER_MULTIPROCESSOR, MAX_BLOCKS_PER_MULTIPROCESSOR,
     MAX_REGISTERS_PER_MULTIPROCESSOR, MAX_SHARED_MEMORY_PER_MULTIPROCESSOR.
     function_attribute: NUM_REGS, LOCAL_SIZE_BYTES, SHARED_SIZE_BYTES, MAX_THREADS_PER_BLOCK,
     MAX_DYNAMIC_SHARED_SIZE_BYTES.
@@ -263,20 +242,8 @@ class Driver(Protocol):
         """Before anything else; any number of times.  Raises Error."""
         ...
 
-    def get_version(self) -> tuple[int, int, int]:
-        """The CUDA release whose headers pycuda was built with: (12, 8, 0)."""
-        ...
-
-    def get_driver_version(self) -> int:
-        """The CUDA release the driver speaks: 12080."""
-        ...
-
     def mem_alloc(self, bytes: int, /) -> DeviceAllocation:
         """New memory of the current context, ``bytes > 0``.  Raises MemoryError."""
-        ...
-
-    def mem_get_info(self) -> tuple[int, int]:
-        """(free, total) bytes of the current context's device."""
         ...
 
     def pagelocked_empty(

@@ -123,12 +123,6 @@ class FakeDriver:
     def init(self, flags: int = 0) -> None:
         self.initialised = True
 
-    def get_version(self) -> tuple[int, int, int]:
-        return (12, 8, 0)
-
-    def get_driver_version(self) -> int:
-        return 12080
-
     def Stream(self, flags: int = 0) -> _Stream:
         return _Stream(self, self.asked("Stream"), flags)
 
@@ -141,9 +135,6 @@ class FakeDriver:
         if context.used + nbytes > self.memory:
             raise FakeMemoryError("cuMemAlloc failed: out of memory")
         return _Allocation(context, nbytes)
-
-    def mem_get_info(self) -> tuple[int, int]:
-        return self.memory - self.current().used, self.memory
 
     def pagelocked_empty(
         self, shape: int, dtype: Any, order: str = "C", mem_flags: int = 0
@@ -263,12 +254,6 @@ class _Device:
         if not 0 <= ordinal < driver.devices:
             raise FakeLogicError("cuDeviceGet failed: invalid device ordinal")
         self.driver, self.ordinal = driver, ordinal
-
-    def name(self) -> str:
-        return f"Fake GPU {self.ordinal}"
-
-    def compute_capability(self) -> tuple[int, int]:
-        return (9, 0)
 
     def total_memory(self) -> int:
         return self.driver.memory
@@ -415,9 +400,6 @@ class _Stream:
         self.driver.asked("synchronize", self.name)
         self.run()
         self.context.check("cuStreamSynchronize")
-
-    def is_done(self) -> bool:
-        return not self.tasks
 
 
 class _Module:

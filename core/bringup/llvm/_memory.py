@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from bringup.llvm._emitter import Emitter
-from bringup.llvm._types import Type, Val, const, i1, i32, i64, poison, ptr, struct_type, vec, void
+from bringup.llvm._types import Type, Val, const, i1, i64, ptr, struct_type, vec
 
 
 def _tail(align: int, meta: str) -> str:
@@ -19,8 +17,6 @@ class MemoryBuilder(Emitter):
     """
 
     __slots__ = ()
-
-    cond: Callable[..., tuple[Val, ...]]
 
     def alloca(self, type: Type, count: Val | None = None, align: int = 0) -> Val:
         """Stack memory; put it in the entry block."""
@@ -55,99 +51,6 @@ class MemoryBuilder(Emitter):
     def store(self, value: Val, address: Val, align: int = 0, *, meta: str = "") -> None:
         """Store a value."""
         self.emit_void(f"store {value}, {address}{_tail(align, meta)}")
-
-    def masked_load(
-        self,
-        type: Type,
-        address: Val,
-        mask: Val,
-        passthru: Val | None = None,
-        align: int = 1,
-    ) -> Val:
-        """Load the lanes where ``mask`` holds; the others are ``passthru``, or anything."""
-        other = poison(type) if passthru is None else passthru
-        if type.lanes == 1:
-            return self.cond(mask, lambda: self.load(type, address, align), lambda: other)[0]
-        return self.intrinsic(
-            "llvm.masked.load",
-            type,
-            (address, mask, other),
-            (type, address.type),
-            arg_attrs=(f"align {align}", "", ""),
-        )
-
-    def masked_store(self, value: Val, address: Val, mask: Val, align: int = 1) -> None:
-        """Store the lanes where ``mask`` holds."""
-        if value.type.lanes == 1:
-            self.cond(mask, lambda: self.store(value, address, align), lambda: None)
-            return
-        lanes = mask.text.strip("<>").split(", ")
-        if mask.is_constant and lanes.count("i1 true") == 1:
-            # LLVM 22 for AVX-512 stores one lane of a narrowed vector at its width before.
-            lane = lanes.index("i1 true")
-            element = value.type.scalar
-            one = self.emit(element, f"extractelement {value}, i32 {lane}")
-            self.store(one, self.gep(address, lane, element), align)
-            return
-        self.intrinsic(
-            "llvm.masked.store",
-            void,
-            (value, address, mask),
-            (value.type, address.type),
-            arg_attrs=("", f"align {align}", ""),
-        )
-
-    def masked_gather(
-        self,
-        type: Type,
-        addresses: Val,
-        mask: Val | None = None,
-        passthru: Val | None = None,
-        align: int = 1,
-    ) -> Val:
-        """Load each lane from its own address; no mask means all lanes."""
-        if type.lanes == 1 and mask is None:
-            return self.load(type, addresses, align)
-        keep = const(vec(i1, type.lanes), 1) if mask is None else mask
-        if type.lanes == 1:
-            return self.masked_load(type, addresses, keep, passthru, align)
-        other = poison(type) if passthru is None else passthru
-        return self.intrinsic(
-            "llvm.masked.gather",
-            type,
-            (addresses, keep, other),
-            (type, addresses.type),
-            arg_attrs=(f"align {align}", "", ""),
-        )
-
-    def masked_scatter(
-        self,
-        value: Val,
-        addresses: Val,
-        mask: Val | None = None,
-        align: int = 1,
-    ) -> None:
-        """Store each lane to its own address, in lane order; no mask means all lanes."""
-        keep = const(vec(i1, value.type.lanes), 1) if mask is None else mask
-        if value.type.lanes == 1:
-            self.masked_store(value, addresses, keep, align)
-            return
-        self.intrinsic(
-            "llvm.masked.scatter",
-            void,
-            (value, addresses, keep),
-            (value.type, addresses.type),
-            arg_attrs=("", f"align {align}", ""),
-        )
-
-    def prefetch(self, address: Val, *, write: bool = False, locality: int = 3) -> None:
-        """Ask for the data's cache line.  locality: 0 (streaming) to 3 (keep close)."""
-        self.intrinsic(
-            "llvm.prefetch",
-            void,
-            (address, const(i32, write), const(i32, locality), const(i32, 1)),
-            (address.type,),
-        )
 
     def atomicrmw(
         self,

@@ -17,6 +17,7 @@ from bringup.llvm._sort_base import Blocks, Job
 from bringup.llvm._sorted_odd import Oddities
 from bringup.llvm.launches import NativeStep
 from bringup.llvm.loops import NativeKernel
+from bringup.llvm.masked import masked_load
 from bringup.llvm.text import Builder, Callee, Module, Param, Val, const, const_vector
 
 #: Elements of a result that one unit makes.
@@ -197,7 +198,8 @@ class _MergeBody:
         mask = b.icmp("slt", const_vector(ir.i64, list(range(lanes))), ahead)
         first = b.gep(records, place, network.type)
         return [
-            b.masked_load(
+            masked_load(
+                b,
                 network.vector,
                 b.gep(first, n * network.apart, network.type),
                 mask,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from bringup.dtypes import DType
 from bringup.llvm import text as ir
+from bringup.llvm.masked import masked_gather, masked_load, masked_scatter, masked_store
 from bringup.llvm.scalar import memory_type, narrow, widen
 from bringup.llvm.text import Builder, Type, Val, const, const_vector, vec
 from bringup.records import record
@@ -54,9 +55,9 @@ class Line:
             address = self._first(b, pointer, element, place)
             if mask is None:
                 return b.load(type_, address, align)
-            return b.masked_load(type_, address, mask, ir.zero(type_), align)
+            return masked_load(b, type_, address, mask, ir.zero(type_), align)
         addresses = b.gep(pointer, self.offsets(b, place, lanes), element)
-        return b.masked_gather(type_, addresses, mask, ir.zero(type_), align)
+        return masked_gather(b, type_, addresses, mask, ir.zero(type_), align)
 
     def store(
         self, b: Builder, value: Val, pointer: Val, dtype: DType, place: Val, mask: Val | None
@@ -65,13 +66,13 @@ class Line:
         element, align, lanes = memory_type(dtype), dtype.itemsize, value.type.lanes
         if self.across != 1:
             addresses = b.gep(pointer, self.offsets(b, place, lanes), element)
-            b.masked_scatter(value, addresses, mask, align)
+            masked_scatter(b, value, addresses, mask, align)
             return
         address = self._first(b, pointer, element, place)
         if mask is None:
             b.store(value, address, align)
         else:
-            b.masked_store(value, address, mask, align)
+            masked_store(b, value, address, mask, align)
 
     def _first(self, b: Builder, pointer: Val, element: Type, place: Val) -> Val:
         return b.gep(pointer, b.add(self.start, b.mul(place, const(ir.i64, self.along))), element)

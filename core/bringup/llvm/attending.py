@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from bringup.llvm import text as ir
 from bringup.llvm.launches import NativeStep, Phase
 from bringup.llvm.loops import NativeKernel
+from bringup.llvm.masked import masked_gather, masked_load, masked_store, prefetch
 from bringup.llvm.math import MATH
 from bringup.llvm.scalar import memory_type, narrow, widen
 from bringup.llvm.schedule import LoopTarget
@@ -89,7 +90,7 @@ class _Form:
         if mask is None:
             return widen(b, b.load(to, address, self.sizes.dtype.itemsize))
         zero = ir.zero(to)
-        return widen(b, b.masked_load(to, address, mask, zero, self.sizes.dtype.itemsize))
+        return widen(b, masked_load(b, to, address, mask, zero, self.sizes.dtype.itemsize))
 
     def spread_one(self, b: Builder, base: Val, index: Val) -> Val:
         """One operand element in every lane."""
@@ -156,7 +157,9 @@ def _emit_turned(module: Module, step: OpStep, name: str, form: _Form) -> Native
                 places = b.add(b.splat(here, form.lanes), steps)
                 addresses = b.gep(phase.operands[1], places, element, flags="")
                 to = vec(element, form.lanes)
-                found = b.masked_gather(to, addresses, mask, ir.zero(to), form.sizes.dtype.itemsize)
+                found = masked_gather(
+                    b, to, addresses, mask, ir.zero(to), form.sizes.dtype.itemsize
+                )
                 row = b.add(target, b.mul(loop.index, const(ir.i64, form.block)))
                 form.put(b, widen(b, found), phase.shared, b.add(row, const(ir.i64, skipped)))
     return phase.done(form.sizes.batch * form.blocks, form.sizes.depth * form.block)
@@ -405,7 +408,7 @@ class _Main:
             place = b.add(b.add(self.bias, place), key)
             for n in range(0, form.block, _LINE // form.sizes.dtype.itemsize):
                 here = b.add(place, const(ir.i64, n))
-                b.prefetch(b.gep(self.phase.operands[3], here, element, flags=""))
+                prefetch(b, b.gep(self.phase.operands[3], here, element, flags=""))
 
     # -- values ------------------------------------------------------------------------------------
 
@@ -483,7 +486,7 @@ class _Main:
             if mask is None:
                 b.store(result, address, form.sizes.dtype.itemsize)
             else:
-                b.masked_store(result, address, mask, form.sizes.dtype.itemsize)
+                masked_store(b, result, address, mask, form.sizes.dtype.itemsize)
 
         if whole:
             with b.loop(const(ir.i64, 0), const(ir.i64, whole), form.lanes) as columns:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from bringup.llvm import text as ir
 from bringup.llvm.launches import NativeStep, Phase
 from bringup.llvm.loops import LONGEST_CHAIN, NativeKernel
+from bringup.llvm.masked import masked_load, masked_store
 from bringup.llvm.scalar import memory_type, narrow, widen
 from bringup.llvm.schedule import LoopTarget
 from bringup.llvm.sizes import ScanSizes
@@ -39,7 +40,7 @@ class _Scan:
         element = memory_type(self.sizes.dtype)
         if mask is None:
             return widen(b, b.load(vec(element, lanes), address, self._align))
-        loaded = b.masked_load(vec(element, lanes), address, mask, align=self._align)
+        loaded = masked_load(b, vec(element, lanes), address, mask, align=self._align)
         return b.select(mask, widen(b, loaded), self.sizes.neutral(lanes))
 
     def store(self, b: Builder, value: Val, address: Val, mask: Val | None) -> None:
@@ -47,7 +48,7 @@ class _Scan:
         if mask is None:
             b.store(kept, address, self._align)
         else:
-            b.masked_store(kept, address, mask, self._align)
+            masked_store(b, kept, address, mask, self._align)
 
     @property
     def _align(self) -> int:

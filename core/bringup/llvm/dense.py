@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bringup.llvm import text as ir
+from bringup.llvm.masked import masked_load, masked_store
 from bringup.llvm.schedule import LoopTarget
 from bringup.llvm.text import Builder, Callee, Module, Param, Type, Val, const, const_vector, vec
 
@@ -141,14 +142,14 @@ class Dense:
         address, kind = b.gep(start, v * self.lanes, self.type), vec(self.type, self.lanes)
         if mask is None:
             return b.load(kind, address, self.bytes)
-        return b.masked_load(kind, address, mask, align=self.bytes)
+        return masked_load(b, kind, address, mask, align=self.bytes)
 
     def _store(self, b: Builder, value: Val, start: Val, v: int, mask: Val | None) -> None:
         address = b.gep(start, v * self.lanes, self.type)
         if mask is None:
             b.store(value, address, self.bytes)
         else:
-            b.masked_store(value, address, mask, self.bytes)
+            masked_store(b, value, address, mask, self.bytes)
 
     # -- rows
 

@@ -15,11 +15,13 @@ from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm._chains import SUMS, TILED
-from bringup.llvm.body import BodyEmitter, Frame, Position
+from bringup.llvm.body import Frame, Position
 from bringup.llvm.fold import accumulate, finish, start
+from bringup.llvm.masked import prefetch
 from bringup.llvm.scalar import combine, memory_type
 from bringup.llvm.schedule import LoopTarget, Schedule, Tile, schedule
 from bringup.llvm.text import Builder, Module, Param, Val, const, const_vector
+from bringup.llvm.vector_body import VectorBody
 from bringup.records import record
 
 _TILE_ALIGNMENT = 64
@@ -229,7 +231,7 @@ class _KernelEmitter:
         for stage in self.kernel.stages:
             loops = [plan.lane] if plan.lane is not None else []
             tiled = loops
-            body = BodyEmitter(b, stage.body, self.pointers, loops, plan.lane, tiled)
+            body = VectorBody(b, stage.body, self.pointers, loops, plan.lane, tiled)
             body.analyse()
             if plan.lane is None:
                 frame = Frame(self.bases, (), None, 1, None)
@@ -243,7 +245,7 @@ class _KernelEmitter:
             high = self._clamp(b.add(low, const(ir.i64, plan.block)), plan.lane.size)
 
             def step(
-                frame: Frame, accs: Accumulators, stage: Stage = stage, body: BodyEmitter = body
+                frame: Frame, accs: Accumulators, stage: Stage = stage, body: VectorBody = body
             ) -> Accumulators:
                 body.emit_level(1, frame)
                 self._store(stage, body, frame)
@@ -259,7 +261,7 @@ class _KernelEmitter:
             return value
         return self.b.intrinsic("llvm.smin", ir.i64, (value, const(ir.i64, size)))
 
-    def _store(self, stage: Stage, body: BodyEmitter, frame: Frame) -> None:
+    def _store(self, stage: Stage, body: VectorBody, frame: Frame) -> None:
         """Write all stores of a stage, after every value they need has been computed."""
         for value, sink in zip(stage.body.outputs, stage.sinks, strict=True):
             if not isinstance(sink, Store):
@@ -406,7 +408,7 @@ class _StageEmitter:
         self.lane = stage.axes[-1] if self.inner_lane else plan.lane
         self.lanes = plan.lanes if self.lane is not None else 1
         tiled = [t.axis for t in tiles] + ([stage.axes[-1]] if self.inner_lane else [])
-        self.body = BodyEmitter(
+        self.body = VectorBody(
             owner.b, stage.body, owner.pointers, stage.axes, self.lane, tiled, owner.wide_tiles
         )
         axes = frozenset(t.axis for t in tiles)
@@ -551,7 +553,7 @@ class _StageEmitter:
             element = memory_type(self.owner.kernel.buffers[buffer].type.dtype)
             for position in frame.positions():
                 at = self.body.scalar(index + step, position, frame)
-                self.b.prefetch(self.b.gep(self.owner.pointers[buffer], at, element, flags=""))
+                prefetch(self.b, self.b.gep(self.owner.pointers[buffer], at, element, flags=""))
 
     def _stop(self, axis: Axis) -> Val:
         clip = self.owner.clips.get(axis)

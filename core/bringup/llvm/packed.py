@@ -17,14 +17,16 @@ from bringup.kernel.form import Kernel, Stage, Store
 from bringup.kernel.index import Axis
 from bringup.llvm import text as ir
 from bringup.llvm.blocking import Blocking, blocking
-from bringup.llvm.body import BodyEmitter, Frame
+from bringup.llvm.body import Frame
 from bringup.llvm.dense import number, smaller
 from bringup.llvm.loops import NativeKernel
+from bringup.llvm.masked import prefetch
 from bringup.llvm.microkernel import micro_kernel
 from bringup.llvm.packing import Packing, coordinates, pointers, runs
 from bringup.llvm.scalar import memory_type, register_type
 from bringup.llvm.schedule import LoopTarget
 from bringup.llvm.text import Builder, Module, Param, Val, vec
+from bringup.llvm.vector_body import VectorBody
 
 _ALIGNMENT = 64
 #: Stands for all axes of the rows in what follows a tile.
@@ -189,7 +191,7 @@ class _Emitter:
             if len(rows) != 1:
                 continue
             bases = self.bases | coordinates(b, column, columns) | {rows[0]: first}
-            body = BodyEmitter(b, merged.body, self.pointers, [], None, [])
+            body = VectorBody(b, merged.body, self.pointers, [], None, [])
             frame = Frame(bases, (), None, 1, None)
             for store in merged.stores:
                 element = memory_type(self.contraction.kernel.buffers[store.buffer].type.dtype)
@@ -200,7 +202,7 @@ class _Emitter:
                     for v in range(tile.vectors):
                         at = b.add(row, number(v * tile.lanes))
                         line = b.gep(self.pointers[store.buffer], at, element, flags="")
-                        b.prefetch(line, write=True)
+                        prefetch(b, line, write=True)
 
     # -- what follows a sum ------------------------------------------------------------------------
 
@@ -258,7 +260,7 @@ class _Epilogue:
                 body.store(body.at(value, ()), dtype, target, (), frame)
 
 
-class _RowBody(BodyEmitter):
+class _RowBody(VectorBody):
     """A stage in a loop that goes over all axes of the rows at once."""
 
     def __init__(

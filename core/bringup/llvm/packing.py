@@ -17,12 +17,14 @@ from bringup.kernel.form import Stage
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.blocking import Cut
-from bringup.llvm.body import BodyEmitter, Frame, Position
+from bringup.llvm.body import Frame, Position
 from bringup.llvm.dense import number, smaller
+from bringup.llvm.masked import masked_store
 from bringup.llvm.scalar import register_type
 from bringup.llvm.schedule import Tile, score
 from bringup.llvm.text import Builder, Callee, Module, Param, Val, const_vector
 from bringup.llvm.turning import turn
+from bringup.llvm.vector_body import VectorBody
 
 #: Inner indices that go through all panels before the next: what of each cache line one panel
 #: leaves is still there for the next.
@@ -88,7 +90,7 @@ def runs(b: Builder, axes: Axes, first: Val, count: Val, sizes: tuple[int, int],
         loop.next(b.add(done, length))
 
 
-class _Body(BodyEmitter):
+class _Body(VectorBody):
     """A factor's body; of the elements of a square each has its own places on the panel's axes."""
 
     def __init__(
@@ -221,7 +223,7 @@ class Packing:
         return Frame(self.bases, tiles, lane, lanes, None if mask is None else (mask,))
 
     def _nest(
-        self, body: BodyEmitter, frame: Frame, leaf: Callable[[Val], None], last: int | None = None
+        self, body: VectorBody, frame: Frame, leaf: Callable[[Val], None], last: int | None = None
     ) -> None:
         """Emit the loops over inner indices, all or up to one; ``leaf`` gets the number in the
         panel.
@@ -290,7 +292,7 @@ class Packing:
         if mask is None:
             b.store(value, address, align)
         elif self.lanes * self.element.bits >= _FREE_MASKS:
-            b.masked_store(value, address, mask, align)
+            masked_store(b, value, address, mask, align)
         elif mask.is_constant:
             self._put_narrow(value, address, align)
         else:

@@ -15,6 +15,7 @@ from bringup.dtypes import DType, f32
 from bringup.llvm import text as ir
 from bringup.llvm.launches import NativeStep, Phase
 from bringup.llvm.loops import NativeKernel
+from bringup.llvm.masked import masked_load, masked_store
 from bringup.llvm.places import array_strides, coordinates, load_index, stride_of, trailing_run
 from bringup.llvm.scalar import combine, is_half, memory_type, narrow, widen
 from bringup.llvm.schedule import LoopTarget
@@ -312,7 +313,7 @@ def _combine(
         wide = vec(memory_type(dtype), lanes)
         if mask is None:
             return b.load(wide, address, dtype.itemsize)
-        return b.masked_load(wide, address, mask, ir.zero(wide), dtype.itemsize)
+        return masked_load(b, wide, address, mask, ir.zero(wide), dtype.itemsize)
 
     new = load(source, write.dtype)
     if write.kind != "set":
@@ -322,7 +323,7 @@ def _combine(
     if mask is None:
         b.store(new, target, write.kept.itemsize)
     else:
-        b.masked_store(new, target, mask, write.kept.itemsize)
+        masked_store(b, new, target, mask, write.kept.itemsize)
 
 
 __all__ = ["emit_dynamic_update_slice", "emit_scatter"]

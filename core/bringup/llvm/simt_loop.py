@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -119,7 +121,7 @@ class LoopEmitter:
                 made = self._fold(body, body.emit(levels, [copy]), before)
                 return [some[0] for some in made]
 
-            merged = self.b.cond(here, run, lambda before=before: [some[0] for some in before])
+            merged = self.b.cond(here, run, partial(list, chain(*before)))
             for some, value in zip(result, merged, strict=True):
                 some[k % len(some)] = value
         return result

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from bringup.llvm import text as ir
 from bringup.llvm._sort_base import transposed
+from bringup.llvm.masked import masked_store
 from bringup.llvm.text import Builder, Callee, Module, Param, Type, Val, const, const_vector, vec
 
 #: Sixteen lanes are four blocks of four: squares of four elements are turned, then of four blocks.
@@ -99,7 +100,7 @@ class _Turn:
         if self.keep is None:
             self.b.store(row, address, align)
         else:
-            self.b.masked_store(row, address, self.keep, align)
+            masked_store(self.b, row, address, self.keep, align)
 
 
 __all__ = ["turn"]

@@ -11,6 +11,14 @@ import numpy as np
 import pytest
 from jit_helper import load, parse
 
+from bringup.llvm import masked
+from bringup.llvm.masked import (
+    masked_gather,
+    masked_load,
+    masked_scatter,
+    masked_store,
+    prefetch,
+)
 from bringup.llvm.text import (
     Block,
     Builder,
@@ -102,11 +110,6 @@ def _unreachable(b: Builder, t: Bench) -> None:
     b.position(after)
 
 
-def _scatter(b: Builder, t: Bench) -> None:
-    b.masked_scatter(t.x, t.p)
-    b.masked_scatter(t.x, t.p, t.m, 4)
-
-
 def _ret(b: Builder, t: Bench) -> None:
     other = t.module.function("other", i32, [])
     Builder(other.block("entry")).ret(const(i32, 3))
@@ -182,16 +185,19 @@ USES: dict[str, Use] = {
     "load": lambda b, t: (b.load(t.x.type, t.base, 4, volatile=True), b.load(f32, t.base)),
     "store": lambda b, t: b.store(t.x, t.base, 64),
     "masked_load": lambda b, t: (
-        b.masked_load(t.x.type, t.base, t.m),
-        b.masked_load(t.x.type, t.base, t.m, t.x, 4),
+        masked_load(b, t.x.type, t.base, t.m),
+        masked_load(b, t.x.type, t.base, t.m, t.x, 4),
     ),
-    "masked_store": lambda b, t: b.masked_store(t.x, t.base, t.m, 4),
+    "masked_store": lambda b, t: masked_store(b, t.x, t.base, t.m, 4),
     "masked_gather": lambda b, t: (
-        b.masked_gather(t.x.type, t.p),
-        b.masked_gather(t.x.type, t.p, t.m, t.x, 4),
+        masked_gather(b, t.x.type, t.p),
+        masked_gather(b, t.x.type, t.p, t.m, t.x, 4),
     ),
-    "masked_scatter": _scatter,
-    "prefetch": lambda b, t: b.prefetch(t.base, write=True, locality=1),
+    "masked_scatter": lambda b, t: (
+        masked_scatter(b, t.x, t.p),
+        masked_scatter(b, t.x, t.p, t.m, 4),
+    ),
+    "prefetch": lambda b, t: prefetch(b, t.base, write=True, locality=1),
     "atomicrmw": lambda b, t: b.atomicrmw("umax", t.base, t.s, "monotonic", "singlethread"),
     "cmpxchg": lambda b, t: b.cmpxchg(t.base, t.s, t.s, "acq_rel", "monotonic"),
     "atomic_load": lambda b, t: b.atomic_load(i32, t.base),
@@ -232,6 +238,8 @@ USES: dict[str, Use] = {
 @pytest.mark.parametrize("lanes", [1, 8])
 @pytest.mark.parametrize("name", sorted(USES))
 def test_every_method_gives_valid_ir(name: str, lanes: int) -> None:
+    if lanes == 1 and name in ("masked_gather", "masked_scatter"):
+        pytest.skip("vectors alone have addresses of their own for each lane")
     bench = Bench(lanes)
     USES[name](bench.b, bench)
     bench.finish()
@@ -239,7 +247,8 @@ def test_every_method_gives_valid_ir(name: str, lanes: int) -> None:
 
 def test_every_method_is_covered() -> None:
     public = {n for n in dir(Builder) if not n.startswith("_") and callable(getattr(Builder, n))}
-    assert public == set(USES)
+    of_vectors = {n for n in vars(masked) if n.startswith(("masked_", "prefetch"))}
+    assert public | of_vectors == set(USES)
 
 
 def test_types_are_interned() -> None:
@@ -347,8 +356,8 @@ def test_masked_memory_leaves_other_lanes_alone() -> None:
     p, q = function.args
     b = Builder(function.block("entry"))
     mask = const_vector(i1, [1, 0, 1, 1])
-    x = b.masked_load(vec(f32, 4), p, mask, const(vec(f32, 4), -1.0), 4)
-    b.masked_store(b.fadd(x, x), q, const_vector(i1, [1, 1, 0, 1]), 4)
+    x = masked_load(b, vec(f32, 4), p, mask, const(vec(f32, 4), -1.0), 4)
+    masked_store(b, b.fadd(x, x), q, const_vector(i1, [1, 1, 0, 1]), 4)
     b.ret()
     source, target = np.arange(1, 5, dtype=np.float32), np.full(4, 9, np.float32)
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2)(load(module, "masked"))
@@ -363,7 +372,7 @@ def test_masked_stores_of_narrowed_lanes_leave_others_alone(lanes: tuple[int, ..
     p, q = function.args
     b = Builder(function.block("entry"))
     narrow = b.trunc(b.load(vec(i32, 16), p, 4), i16)
-    b.masked_store(narrow, q, const_vector(i1, [k in lanes for k in range(16)]), 2)
+    masked_store(b, narrow, q, const_vector(i1, [k in lanes for k in range(16)]), 2)
     b.ret()
     source, target = np.arange(16, dtype=np.int32), np.full(16, -1, np.int16)
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2)(load(module, "narrowed"))

@@ -15,12 +15,15 @@ from bringup_cuda.emulator.arena import GAP, Arena, Reserved
 from bringup_cuda.emulator.layout import (
     COPY_BYTES,
     GROUP_BYTES,
+    KIND_SHIFT,
     LEAST_STACK,
     MAX_COPIES,
     MAX_GROUPS,
     MAX_THREADS,
+    SEVERAL,
     SHARED_WINDOW,
     STACKS_BYTES,
+    STAMP_SHIFT,
     THREAD_SHIFT,
     Access,
     Context,
@@ -28,11 +31,17 @@ from bringup_cuda.emulator.layout import (
     Thread,
 )
 from bringup_cuda.emulator.loading import Loaded, native
-from bringup_cuda.emulator.report import EmulatorError, Finding, Place, coordinates
+from bringup_cuda.emulator.report import EmulatorError, Finding, Place
 from bringup_cuda.emulator.rewrite import KernelCode
 
 Shape = tuple[int, int, int]
 _STRANGER = "an address of no allocation"
+#: How `struct` spells the types of floats.
+_REALS = {"float": "<f", "double": "<d"}
+#: What threads do, by `Thread.STATE`.
+_STATES = (
+    "run", "wait at a barrier", "wait for their warp", "have returned", "wait for their warpgroup",
+)  # fmt: skip
 
 
 class Gpu:
@@ -100,7 +109,8 @@ class Gpu:
             self.launches += 1
             self.blocks += self._get(Context.RAN)
             if self._get(Context.FAULT):  # pragma: no cover - only wrong kernels
-                raise EmulatorError(self._finding(module, kernel, grid, block))
+                fault = _Fault(self, code, module.sites)
+                raise EmulatorError(fault.finding(kernel, grid, block))
 
     def _prepare(self, module: Loaded, kernel: str, grid: Shape, block: Shape, shared: int) -> None:
         code = module.kernels[kernel]
@@ -138,50 +148,58 @@ class Gpu:
     def _get(self, offset: int) -> int:
         return ctypes.c_uint64.from_address(self._context.address + offset).value
 
-    # -- faults ------------------------------------------------------------------------------------
 
-    def _finding(self, module: Loaded, kernel: str, grid: Shape, block: Shape) -> Finding:
-        fault, record = self._get(Context.FAULT), self._get(Context.FAULT_OTHER)
-        info, address = self._get(Context.FAULT_INFO), self._get(Context.FAULT_ADDRESS)
-        number = self._get(Context.BLOCK)
-        here = coordinates(number, grid)
-        thread = coordinates(self._get(Context.FAULT_THREAD), block)
-        at = Place(thread, here, module.sites[self._get(Context.FAULT_SITE)][1])
+class _Fault:  # pragma: no cover - only wrong kernels
+    """A fault of the last launch, as a GPU's context tells it."""
+
+    def __init__(self, gpu: Gpu, code: KernelCode, sites: Sequence[tuple[str, str]]) -> None:
+        self.gpu = gpu
+        self.code = code
+        self.sites = sites
+        self.kind, self.record = gpu._get(Context.FAULT), gpu._get(Context.FAULT_OTHER)
+        self.info, self.address = gpu._get(Context.FAULT_INFO), gpu._get(Context.FAULT_ADDRESS)
+
+    def finding(self, kernel: str, grid: Shape, block: Shape) -> Finding:
+        """What, who and where."""
+        get, record, number = self.gpu._get, self.record, self.gpu._get(Context.BLOCK)
+        thread = _coordinates(get(Context.FAULT_THREAD), block)
+        at = Place(thread, _coordinates(number, grid), self.sites[get(Context.FAULT_SITE)][1])
         other = None
-        beyond = fault == Fault.BEYOND_ARGUMENT
+        beyond = self.kind == Fault.BEYOND_ARGUMENT
         if record and not beyond:
-            who = coordinates(record >> THREAD_SHIFT & 1023, block)
-            stamp = report.stamp_of(record)
-            where = coordinates(self._block_of(stamp, number, grid), grid)
-            other = Place(who, where, module.sites[record & 0xFFFF][1])
-        size = info & 0xFF if address else 0
+            who = _coordinates(record >> THREAD_SHIFT & 1023, block)
+            where = _coordinates(self._block_of(record >> STAMP_SHIFT, number, grid), grid)
+            other = Place(who, where, self.sites[record & 0xFFFF][1])
         return Finding(
-            report.KINDS[fault],
-            report._TITLES[fault],
+            report.KINDS[self.kind],
+            report._TITLES[self.kind],
             kernel,
             at,
-            other if fault != Fault.UNINITIALISED else None,
-            address,
-            size,
-            _beyond(module.kernels[kernel], record, info)
-            if beyond
-            else self._where(module.kernels[kernel], address),
-            self._details(fault, record, info, block),
+            other if self.kind != Fault.UNINITIALISED else None,
+            self.address,
+            self.info & 0xFF if self.address else 0,
+            self._beyond() if beyond else self._where(),
+            self._details(block),
         )
 
     def _block_of(self, stamp: int, now: int, grid: Shape) -> int:
         """The block that ran at a stamp."""
-        if stamp >= self._get(Context.FIRST_OF_BLOCK) or stamp == 0:
+        gpu = self.gpu
+        if stamp >= gpu._get(Context.FIRST_OF_BLOCK) or stamp == 0:
             return now
-        since = self._get(Context.FIRST_OF_LAUNCH)
+        since = gpu._get(Context.FIRST_OF_LAUNCH)
         blocks = grid[0] * grid[1] * grid[2]
-        begun = sorted((self._firsts[i], i) for i in range(blocks) if self._firsts[i] >= since)
+        begun = sorted((gpu._firsts[i], i) for i in range(blocks) if gpu._firsts[i] >= since)
         return begun[bisect.bisect_right(begun, (stamp, blocks)) - 1][1]
 
-    def _where(
-        self, code: KernelCode, address: int
-    ) -> str:  # pragma: no cover - only wrong kernels
-        offset = address - self.arena.address
+    def _beyond(self) -> str:
+        which, offset = self.info >> 32, self.record
+        signed = offset - (1 << 64) if offset >> 63 else offset
+        return f"byte {signed} of argument {which}, which has {self.code.extents[which]} bytes"
+
+    def _where(self) -> str:
+        address, arena, code = self.address, self.gpu.arena, self.code
+        offset = address - arena.address
         if 0 <= offset < SHARED_WINDOW:
             for variable in code.shared:
                 if variable.offset <= offset < variable.offset + variable.size:
@@ -189,7 +207,7 @@ class Gpu:
             if offset >= code.dynamic:
                 return f"byte {offset - code.dynamic} of dynamic shared memory"
             return f"byte {offset} of shared memory, between its variables"
-        found = self.arena.find(address)
+        found = arena.find(address)
         if found is None:
             return _STRANGER
         inside = address - found.address
@@ -198,12 +216,13 @@ class Gpu:
         behind = f"{inside - found.size} bytes behind an allocation of {found.size} bytes"
         if inside - found.size < GAP:
             return behind
-        for freed in reversed(self.arena.freed):
+        for freed in reversed(arena.freed):
             if freed.address <= address < freed.address + freed.size:
                 return f"byte {address - freed.address} of {freed.size} bytes that were freed"
         return _STRANGER if inside - found.size > 1 << 20 else behind
 
-    def _details(self, fault: int, record: int, info: int, block: Shape) -> tuple[str, ...]:
+    def _details(self, block: Shape) -> tuple[str, ...]:
+        fault, info = self.kind, self.info
         if fault == Fault.DIVERGENT_WARP:
             return (f"masks {info & 0xFFFFFFFF:#010x} and {info >> 32:#010x}",)
         if fault == Fault.NOT_IN_MASK:
@@ -214,27 +233,39 @@ class Gpu:
             return (f"lane {info}",)
         if fault == Fault.MISALIGNED:
             return (f"{info >> Access.ALIGN_SHIFT & 0xFF} bytes of alignment are claimed",)
-        if fault == Fault.RACE_AFTER_READ and report.several(record):
+        # The record of a read that stands for several threads.
+        if fault == Fault.RACE_AFTER_READ and self.record >> KIND_SHIFT & SEVERAL:
             return ("other threads read as well",)
-        if fault == Fault.STUCK:
-            return self._waiting(block)
-        return ()
+        return self._waiting(block) if fault == Fault.STUCK else ()
 
-    def _waiting(self, block: Shape) -> tuple[str, ...]:  # pragma: no cover - only wrong kernels
+    def _waiting(self, block: Shape) -> tuple[str, ...]:
         """How many threads stand where."""
-        names: tuple[str, ...] = (
-            "run",
-            "wait at a barrier",
-            "wait for their warp",
-            "have returned",
-        )
-        names += ("wait for their warpgroup",)
         counts: dict[str, list[int]] = {}
         for n in range(block[0] * block[1] * block[2]):
-            base = self._threads.address + n * Thread.BYTES
+            base = self.gpu._threads.address + n * Thread.BYTES
             state = ctypes.c_uint32.from_address(base + Thread.STATE).value
-            counts.setdefault(names[state], []).append(n)
+            counts.setdefault(_STATES[state], []).append(n)
         return tuple(f"{len(v)} threads {k}: {_ranges(v)}" for k, v in counts.items())
+
+
+def _coordinates(
+    number: int, shape: Shape
+) -> report.Coordinates:  # pragma: no cover - only wrong kernels
+    """The x, y and z of a linear number."""
+    x, y, _ = shape
+    return number % x, number // x % y, number // (x * y)
+
+
+def _ranges(numbers: Sequence[int]) -> str:  # pragma: no cover - only wrong kernels
+    """``0-31, 64-95``."""
+    parts: list[list[int]] = []
+    for n in numbers:
+        if parts and parts[-1][1] == n - 1:
+            parts[-1][1] = n
+        else:
+            parts.append([n, n])
+    shown = [str(a) if a == b else f"{a}-{b}" for a, b in parts[:8]]
+    return ", ".join(shown) + (", …" if len(parts) > 8 else "")
 
 
 def _check_constants(
@@ -250,51 +281,25 @@ def _check_constants(
             assert isinstance(first, int)
             assert isinstance(second, int)
             begin = max(first, second)
-            if begin >= min(first + code.extents[which], second + code.extents[other]):
-                continue
-            raise EmulatorError(
-                Finding(
-                    "constant-written",
-                    "a kernel writes what it reads as constant",
-                    kernel,
-                    Place(nobody, nobody, load),
-                    Place(nobody, nobody, store),
-                    begin,
-                    0,
-                    "",
-                    (f"arguments {which} and {other} share memory",),
+            ends = first + code.extents[which], second + code.extents[other]
+            if begin < min(ends):  # pragma: no cover - only wrong kernels
+                title = "a kernel writes what it reads as constant"
+                at, by = Place(nobody, nobody, load), Place(nobody, nobody, store)
+                details = (f"arguments {which} and {other} share memory",)
+                raise EmulatorError(
+                    Finding("constant-written", title, kernel, at, by, begin, 0, "", details)
                 )
-            )
-
-
-def _beyond(code: KernelCode, offset: int, info: int) -> str:
-    """offset: from the argument's begin, as 64 unsigned bits."""
-    which = info >> 32
-    signed = offset - (1 << 64) if offset >> 63 else offset
-    return f"byte {signed} of argument {which}, which has {code.extents[which]} bytes"
-
-
-def _ranges(numbers: Sequence[int]) -> str:  # pragma: no cover - only wrong kernels
-    """``0-31, 64-95``."""
-    parts: list[list[int]] = []
-    for n in numbers:
-        if parts and parts[-1][1] == n - 1:
-            parts[-1][1] = n
-        else:
-            parts.append([n, n])
-    shown = [str(a) if a == b else f"{a}-{b}" for a, b in parts[:8]]
-    return ", ".join(shown) + (", …" if len(parts) > 8 else "")
 
 
 def _order(offset: int, count: int, seed: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """The first index and the step of an order of ``count``; they stand side by side."""
-    if not seed or count == 1:
-        return (offset, 0), (offset + 8, 1)
-    mixed = (seed * 0x9E3779B97F4A7C15) >> 7 & 0xFFFFFFFF
-    step = mixed % count or 1
-    while gcd(step, count) != 1:
-        step += 1
-    return (offset, (mixed >> 16) % count), (offset + 8, step)
+    first, step = 0, 1
+    if seed and count > 1:  # pragma: no cover - only with CUDA_EMULATED_SEED
+        mixed = (seed * 0x9E3779B97F4A7C15) >> 7 & 0xFFFFFFFF
+        first, step = (mixed >> 16) % count, mixed % count or 1
+        while gcd(step, count) != 1:
+            step += 1
+    return (offset, first), (offset + 8, step)
 
 
 def _stack(kernel: str, code: KernelCode, threads: int) -> int:
@@ -327,10 +332,8 @@ def _shared_map(code: KernelCode, dynamic: int) -> bytes:
 
 def _pack(value: int | float | bytes, type: str) -> bytes:
     """An argument as the kernel's entry reads it: 8 bytes."""
-    if isinstance(value, (bytes, bytearray)):
+    if isinstance(value, (bytes, bytearray)):  # pragma: no cover - only kernels run by hand
         return bytes(value).ljust(8, b"\0")
-    if type == "float":
-        return struct.pack("<fI", value, 0)
-    if type == "double":
-        return struct.pack("<d", value)
+    if type in _REALS:  # pragma: no cover - only kernels run by hand
+        return struct.pack(_REALS[type], value).ljust(8, b"\0")
     return (int(value) & (1 << 64) - 1).to_bytes(8, "little")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 
 from bringup.errors import CompileError
 
@@ -57,29 +58,13 @@ def size_of(type: str) -> int:
         return _SCALARS[text]
     vector = _VECTOR.match(text)
     if vector:
-        if vector[2] == "i1":
-            return (int(vector[1]) + 7) // 8
         return int(vector[1]) * size_of(vector[2])
     array = _ARRAY.match(text)
     if array:
         return int(array[1]) * size_of(array[2])
-    if text.startswith("{"):
-        return _struct_size(split(text[1:-1]))
-    raise CompileError(f"the emulator does not know the type {type!r}")
-
-
-def _struct_size(members: list[str]) -> int:
-    end = largest = 0
-    for member in members:
-        size = size_of(member)
-        align = (
-            min(size, 16)
-            if not member.startswith("[")
-            else size_of(member[1:-1].split(" x ", 1)[1])
-        )
-        largest = max(largest, align)
-        end = -(-end // align) * align + size
-    return -(-end // max(largest, 1)) * max(largest, 1)
+    raise CompileError(  # pragma: no cover - only wrong kernels
+        f"the emulator does not know the type {type!r}"
+    )
 
 
 def split(text: str) -> list[str]:
@@ -101,11 +86,8 @@ def type_of(operand: str) -> str:
     """The type at the beginning of ``ptr addrspace(1) noundef align 16 %b0``."""
     text = SPACE.sub("", operand)
     if text[0] in "<[{":
-        depth = 0
-        for i, c in enumerate(text):
-            depth += (c in "<[{") - (c in ">]}")
-            if not depth:
-                return text[: i + 1]
+        depths = accumulate((c in "<[{") - (c in ">]}") for c in text)
+        return text[: 1 + next(i for i, depth in enumerate(depths) if not depth)]
     return text.split(" ", 1)[0]
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable, Iterable
 
 #: One lock for all devices: copies between them take two.
@@ -30,16 +29,15 @@ def is_working() -> bool:
 class Work:
     """Something queued.
 
-    before: what must be done first.  done: whether it ran.  at: when, in seconds, once it ran.
+    before: what must be done first.  done: whether it ran.
     """
 
-    __slots__ = ("action", "at", "before", "done")
+    __slots__ = ("action", "before", "done")
 
     def __init__(self, action: Callable[[], None] | None, before: Iterable[Work]) -> None:
         self.done: bool = False
         self.action = action
         self.before: tuple[Work, ...] = tuple(w for w in before if not w.done)
-        self.at = 0.0
 
 
 class Queues:
@@ -65,8 +63,9 @@ class Queues:
     def wait(self, work: Work) -> None:
         """Run what a piece of work needs, and it; raises the first error."""
         with LOCK:
-            while self._random is not None and self._pending and self._random.random() < 0.5:
-                self._some()
+            if self._random is not None:  # pragma: no cover - only with CUDA_EMULATED_SEED
+                while self._pending and self._random.random() < 0.5:
+                    self._some()
             self._run(work)
 
     def wait_all(self) -> None:
@@ -83,21 +82,15 @@ class Queues:
             return work.done
 
     def _pick(self) -> Work:
-        waiting = list(self._pending) if self._random is not None else None
-        return next(iter(self._pending)) if waiting is None else self._choose(waiting)
-
-    def _choose(self, waiting: list[Work]) -> Work:
-        assert self._random is not None
-        return self._random.choice(waiting)
+        if self._random is not None:  # pragma: no cover - only with CUDA_EMULATED_SEED
+            return self._random.choice(list(self._pending))
+        return next(iter(self._pending))
 
     def _some(self) -> None:
         """One piece of work that may run now."""
         work = self._pick()
-        while True:
-            earlier = next((w for w in work.before if not w.done), None)
-            if earlier is None:
-                break
-            work = earlier
+        while (earlier := next((w for w in work.before if not w.done), None)) is not None:
+            work = earlier  # pragma: no cover - only where devices wait for each other
         self._do(work)
 
     def _run(self, work: Work) -> None:
@@ -125,4 +118,3 @@ class Queues:
                 action()
         finally:
             _doing.pop()
-            work.at = time.perf_counter()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from bringup.errors import BringupError
 from bringup.records import record
-from bringup_cuda.emulator.layout import KIND_SHIFT, SEVERAL, STAMP_SHIFT, Fault
+from bringup_cuda.emulator.layout import Fault
 
 Coordinates = tuple[int, int, int]
 
@@ -71,19 +69,19 @@ KINDS = {
 
 
 @record
-class Place:
+class Place:  # pragma: no cover - only wrong kernels
     """Who and where: a thread of a block, and the instruction."""
 
     thread: Coordinates
     block: Coordinates
     instruction: str
 
-    def __str__(self) -> str:  # pragma: no cover - only wrong kernels
+    def __str__(self) -> str:
         return f"thread {self.thread} of block {self.block}: {self.instruction}"
 
 
 @record
-class Finding:
+class Finding:  # pragma: no cover - only wrong kernels
     """A fault of a kernel.
 
     kind: such as ``race``.  other: the other side of a race, None for other faults.
@@ -101,7 +99,7 @@ class Finding:
     where: str
     details: tuple[str, ...]
 
-    def __str__(self) -> str:  # pragma: no cover - only wrong kernels
+    def __str__(self) -> str:
         lines = [f"{self.kernel}: {self.title}", f"  {self.at}"]
         if self.other is not None:
             lines.append(f"  {self.other}")
@@ -111,25 +109,9 @@ class Finding:
         return "\n".join(lines)
 
 
-class EmulatorError(BringupError):
+class EmulatorError(BringupError):  # pragma: no cover - only wrong kernels
     """A kernel did what no kernel may do.  finding: what, who and where."""
 
-    def __init__(self, finding: Finding) -> None:  # pragma: no cover - only wrong kernels
+    def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))
         self.finding = finding
-
-
-def coordinates(number: int, shape: Sequence[int]) -> Coordinates:
-    """The x, y and z of a linear number."""
-    x, y, _ = shape
-    return number % x, number // x % y, number // (x * y)
-
-
-def stamp_of(record: int) -> int:  # pragma: no cover - only wrong kernels
-    """When."""
-    return record >> STAMP_SHIFT
-
-
-def several(record: int) -> bool:  # pragma: no cover - only wrong kernels
-    """Whether the record of a read stands for several threads."""
-    return bool(record >> KIND_SHIFT & SEVERAL)

@@ -7,6 +7,7 @@ A longer one is ordered digit by digit in the shared memory of a block.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from bringup.llvm import text as ir
 from bringup.llvm.text import Val, const
@@ -50,7 +51,7 @@ def sort_lanes(emission: Emission, step: OpStep, lines: Lines) -> list[Command]:
             ]
 
         none = [const(ir.integer(d.itemsize * 8), 0) for d in lines.dtypes]
-        values = b.cond(inside, loaded, lambda none=none: none)
+        values = b.cond(inside, loaded, partial(list, none))
         rank = _count_before(block, lines, values[: len(lines.keys)], place, group)
         with b.if_then(inside):
             for value, pointer in zip((*values, place), block.args[count:], strict=False):

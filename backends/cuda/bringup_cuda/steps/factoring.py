@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from bringup.llvm import text as ir
 from bringup.llvm.text import Val, const
@@ -35,8 +36,8 @@ def render_cholesky(emission: Emission, step: OpStep) -> Sequence[Command]:
         with shop.warps_over(ZERO, number(n)) as i, shop.lanes_over(ZERO, number(n)) as j:
             (found,) = b.cond(
                 b.icmp("slt", j, i),
-                lambda i=i, j=j: a.get(i, j),
-                lambda i=i: block.get(pivots, i, shop.type),
+                partial(a.get, i, j),
+                partial(block.get, pivots, i, shop.type),
             )
             kept = b.select(good, found, shop.real(math.nan))
             shop.store(b.select(b.icmp("sgt", j, i), shop.real(0.0), kept), 1, unit, i, j)
