@@ -158,19 +158,17 @@ class Body:
         blocks = blocks_of(kernel, function, device.driver, device.processors)
         grid, block, shared = (blocks, 1), (kernel.threads, 1, 1), kernel.shared_bytes
         direct = getattr(function, "_launch_kernel", None)
-        if direct is None:
-            call = function.prepared_async_call
-            return lambda table, stream: call(
-                grid, block, stream, *arguments(table), shared_size=shared
+        if direct is not None:  # pragma: no cover on cuda-emulated - only drivers
+            # What pycuda's own call ends in.  Before that it sets the shape of the block, which is
+            # a call of the driver more and without meaning since CUDA 4.
+            pack = Struct(f"{len(places)}P").pack
+            return lambda table, stream: direct(
+                grid, block, pack(*arguments(table)), shared, stream
             )
-        # What pycuda's own call ends in.  Before that it sets the shape of the block, which is a
-        # call of the driver more and without meaning since CUDA 4.
-        pack = Struct(f"{len(places)}P").pack
-
-        def launch(table: Sequence[int], stream: Any) -> None:
-            direct(grid, block, pack(*arguments(table)), shared, stream)
-
-        return launch
+        call = function.prepared_async_call
+        return lambda table, stream: call(
+            grid, block, stream, *arguments(table), shared_size=shared
+        )
 
     def _clear(self, command: Clear) -> Action:
         place, nbytes = self._place(command.target), command.nbytes
@@ -235,7 +233,9 @@ class Straight:
                 if graph is not None:
                     graph.launch(stream)
                     return
-            except self._device.driver.Error as error:
+            except (
+                self._device.driver.Error
+            ) as error:  # pragma: no cover on cuda-emulated - only drivers
                 if is_sticky(error):
                     raise
                 # Such as no memory for the graph.  Launch by launch it may go on; what does not is
@@ -268,19 +268,19 @@ class Straight:
         try:
             for action, step in self._actions:  # noqa: B007  (the handler reads it)
                 action(table, stream)
-                if self._waits:
+                if self._waits:  # pragma: no cover - only with BRINGUP_CHECK
                     stream.synchronize()
-        except self._device.driver.Error as error:
+        except (
+            self._device.driver.Error
+        ) as error:  # pragma: no cover on cuda-emulated - only drivers
             raise self._device.failed(error, step, alone=self._waits) from error
 
 
 def _getter(places: Sequence[int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
-    """The entries of a table at these places, as a tuple."""
+    """The entries of a table at these places, one at least, as a tuple."""
     if len(places) == 1:
         (place,) = places
         return lambda table: (table[place],)
-    if not places:
-        return lambda table: ()
     return itemgetter(*places)
 
 

@@ -15,10 +15,11 @@ from bringup_cuda.surface import Image
 
 def image_of(text: str, architecture: str, image: Image) -> bytes:
     """LLVM IR as what a driver loads.  Raises CompileError."""
-    if image == "llvm":
-        return text.encode() + b"\0"
-    objects = ptx_cache()
-    key = _key(text, architecture)
+    return text.encode() + b"\0" if image == "llvm" else _ptx(text, architecture)
+
+
+def _ptx(text: str, architecture: str) -> bytes:  # pragma: no cover on cuda-emulated - only drivers
+    objects, key = ptx_cache(), _key(text, architecture)
     found = objects.get(key)
     if found is None:
         from bringup_cuda.lower import to_ptx

@@ -50,7 +50,7 @@ class _Activation:
             self._push()
         except self._error:  # pragma: no cover on cuda-emulated - only drivers
             raise
-        except BaseException:
+        except BaseException:  # pragma: no cover - only a signal at this moment
             # A signal's, such as KeyboardInterrupt: it comes when the push is done.
             self._pop()
             raise
@@ -165,16 +165,16 @@ class CudaDevice(Device):
 
     def adopt(self, source: Device, handle: Block, nbytes: int) -> Block | None:
         """What another device of the same driver holds, by way of neither host."""
-        if not isinstance(source, CudaDevice) or source.driver is not self.driver:
+        mine = isinstance(source, CudaDevice) and source.driver is self.driver
+        if not mine or self.extras is None:  # pragma: no cover - only beside other backends
             return None
-        if self.extras is None:
-            return None
+        assert isinstance(source, CudaDevice)
         source._usable()
         block = self.alloc(nbytes)
         if nbytes:
             try:
                 self._fetch(source, handle, block, nbytes)
-            except BaseException:
+            except BaseException:  # pragma: no cover on cuda-emulated - only drivers
                 self.free(block)
                 raise
         return block
@@ -205,7 +205,9 @@ class CudaDevice(Device):
         """Let copies go directly, where the machine has a way; they go by the host else."""
         if source.index not in self._peers:
             self._peers.add(source.index)
-            if self.gpu.can_access_peer(source.gpu):
+            if self.gpu.can_access_peer(
+                source.gpu
+            ):  # pragma: no cover on cuda-emulated - only drivers
                 with suppress(self.driver.LogicError):  # another library enabled it before
                     self.driver.Context.enable_peer_access(source.context)
 
@@ -268,7 +270,9 @@ class CudaDevice(Device):
             self.lose(error)
         return errors.failure(error, self.name, suspects)
 
-    def lose(self, error: BaseException) -> None:
+    def lose(
+        self, error: BaseException
+    ) -> None:  # pragma: no cover on cuda-emulated - only drivers
         """From now on everything raises that the device is lost, by this error."""
         if self.lost is None:
             keep(self)
@@ -316,11 +320,11 @@ class CudaDevice(Device):
 
     def dispatcher(self, layout: ArrayLayout, slow: Callable[..., Any]) -> Dispatcher | None:
         """A table for calls that repeat: a late error loses the device, so none is told apart."""
-        if self.library.goes_on:
-            return None
-        from bringup.runtime.repeats import RepeatedCalls
+        if not self.library.goes_on:  # pragma: no cover on cuda-emulated - only drivers
+            from bringup.runtime.repeats import RepeatedCalls
 
-        return RepeatedCalls(self, layout, slow)
+            return RepeatedCalls(self, layout, slow)
+        return None
 
     def _loaded(self, text: str) -> Loaded:
         """The module of some code, which programs share; the caller releases it."""
@@ -344,7 +348,9 @@ class CudaDevice(Device):
     def _module(self, image: bytes) -> Any:
         logs: list[str] = []
 
-        def listen(_: bool, info: str, problems: str) -> None:
+        def listen(
+            _: bool, info: str, problems: str
+        ) -> None:  # pragma: no cover on cuda-emulated - only drivers
             logs.extend(text.strip("\0\n ") for text in (problems, info))
 
         try:
@@ -365,7 +371,7 @@ class CudaDevice(Device):
         self, body: Body, inputs: Sequence[int], outputs: Sequence[int], arena: int, scratch: int
     ) -> None:
         """Queue a program's commands on these addresses."""
-        if self.lost is not None:
+        if self.lost is not None:  # pragma: no cover on cuda-emulated - only drivers
             raise errors.lost(self.name, self.lost)
         try:
             self._enter()
@@ -404,7 +410,7 @@ class CudaDevice(Device):
 
     def close(self) -> None:
         """Give memory and context back; what is queued still runs."""
-        if self.lost is not None:
+        if self.lost is not None:  # pragma: no cover on cuda-emulated - only drivers
             return
         with suppress(Exception):
             self.trim()
@@ -424,5 +430,5 @@ def _after_fork() -> None:  # pragma: no cover - only children of a fork
         device.lose(errors.Forked())
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # pragma: no branch - only systems without fork
     os.register_at_fork(after_in_child=_after_fork)

@@ -67,7 +67,9 @@ def find_gpus(
     return tuple(_describe(driver, index) for index in range(count))
 
 
-def driver_version(load: Callable[[str], Any] = ctypes.CDLL) -> int:
+def driver_version(
+    load: Callable[[str], Any] = ctypes.CDLL,
+) -> int:  # pragma: no cover on cuda-emulated - only drivers
     """The CUDA release that the driver speaks: 12080 is 12.8.  Only where `find_gpus` succeeds."""
     return _int(load(LIBRARY).cuDriverGetVersion)
 
@@ -163,7 +165,9 @@ def _describe(driver: Any, index: int) -> Gpu:  # pragma: no cover on cuda-emula
     return Gpu(name.value.decode(errors="replace"), f"sm_{major}{minor}")
 
 
-def _int(function: Callable[..., int], *args: int) -> int:
+def _int(
+    function: Callable[..., int], *args: int
+) -> int:  # pragma: no cover on cuda-emulated - only drivers
     """Call ``function(&result, *args)``."""
     result = ctypes.c_int()
     _check(function(ctypes.byref(result), *args))

@@ -65,7 +65,9 @@ def is_sticky(error: BaseException) -> bool:  # pragma: no cover on cuda-emulate
     return any(reason in text for reason in STICKY)
 
 
-def is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(
+    error: BaseException,
+) -> bool:  # pragma: no cover on cuda-emulated - only drivers
     """Whether memory is all that is missing."""
     return isinstance(error, MemoryError) or OUT_OF_MEMORY in str(error)
 
@@ -116,7 +118,7 @@ def at(error: BringupError, step: Step) -> None:  # pragma: no cover on cuda-emu
 
 def lost(device: str, first: BaseException) -> DeviceLostError:
     """The error of everything that is asked of a device after it was lost."""
-    if isinstance(first, Forked):
+    if isinstance(first, Forked):  # pragma: no cover - only children of a fork
         return DeviceLostError(
             f"{device} was opened before this process was forked, and is its parent's alone",
             notes=("CUDA does not work in a child of fork",),
@@ -124,14 +126,16 @@ def lost(device: str, first: BaseException) -> DeviceLostError:
         )
     if isinstance(first, Closed):
         return DeviceLostError(f"{device} is closed", fix=_CLOSED_FIX)
-    return DeviceLostError(
+    return DeviceLostError(  # pragma: no cover on cuda-emulated - only drivers
         f"{device} is lost",
         notes=(f"it was lost by: {reason_of(first)}",),
         fix=_LOST_FIX,
     )
 
 
-def refused(error: BaseException, log: str, source: str) -> CompileError:
+def refused(
+    error: BaseException, log: str, source: str
+) -> CompileError:  # pragma: no cover on cuda-emulated - only drivers
     """The error for code that the driver does not load."""
     reason = "it gives no reason" if isinstance(error, UnicodeDecodeError) else reason_of(error)
     return CompileError(

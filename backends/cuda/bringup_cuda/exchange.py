@@ -108,7 +108,7 @@ def _done(
     ending: Callable[[], bool] = sys.is_finalizing,
 ) -> None:
     held = handed_out.pop(address or 0, None)
-    if held is None or ending():
+    if held is None or ending():  # pragma: no cover - only while the interpreter ends
         return
     device = held[0]
     # The consumer's streams are not ours: what it queued may use the memory still.
@@ -197,11 +197,14 @@ class CudaExchange:
 
     def _ready(self, stream: Any) -> None:
         """Let a consumer's stream wait."""
-        if not self._has_streams:
-            if stream is not None:
-                raise BufferError(f"memory of the host has no stream {stream!r}: leave it out")
+        if self._has_streams:  # pragma: no cover on cuda-emulated - only drivers
+            self._let_wait(stream)
+        elif stream is not None:
+            raise BufferError(f"memory of the host has no stream {stream!r}: leave it out")
+        else:
             self._gpu.synchronize()
-            return
+
+    def _let_wait(self, stream: Any) -> None:  # pragma: no cover on cuda-emulated - only drivers
         known = stream is None or (type(stream) is int and stream >= NO_WAIT and stream != 0)
         if not known:
             # 0 might mean each of the default streams, and the protocol forbids it.

@@ -33,6 +33,9 @@ WARP = 32
 BLOCK = 256
 #: Sides of the tiles of contractions (`contraction.tiles`); sums are cut at the last.
 TILE_SIDES = (8, 16, 32, 64, 128, 256)
+#: Multiplications from which flat products are large enough for warpgroups, which only code for
+#: exactly this architecture has (`contraction.weighing`).
+WARPGROUP_PRODUCTS = {"sm_90a": 768 * 768 * 256}
 # cuMemAlloc returns memory aligned to 256 bytes; arena slots keep that.
 ALIGNMENT = 256
 # Kernel parameters fill at most 4 KiB, 8 bytes a pointer; half of that leaves room for sizes.
@@ -60,7 +63,12 @@ def capabilities_of(target: str) -> Capabilities:
         ops=claims(),
         kernels=emitter_claims(),
         limits=Limits(buffers=MAX_BUFFERS, row_elements=shared // 4, tile_bytes=shared),
-        shapes=Shapes(vector=WARP, block=BLOCK, contraction=TILE_SIDES),
+        shapes=Shapes(
+            vector=WARP,
+            block=BLOCK,
+            contraction=TILE_SIDES,
+            products=WARPGROUP_PRODUCTS.get(name, 0),
+        ),
         alignment=ALIGNMENT,
         asynchronous=True,
     )

@@ -90,7 +90,9 @@ class Transfers:
         moving.popleft()
         self.host.give(pinned)
 
-    def take(self, block: Block, address: int, nbytes: int) -> None:
+    def take(
+        self, block: Block, address: int, nbytes: int
+    ) -> None:  # pragma: no cover on cuda-emulated - only drivers
         """Fill a block from another address of the device, behind the work before in the stream of
         uploads; that was read when this returns.  Programs queued before go on running.
         """

@@ -244,7 +244,7 @@ def _row_cases(
     shapes, few = plan.capabilities.shapes, not plan.budget.large
     found = instances(row, dtype, shapes, plan.seed, few=few)
     if few:
-        found = [i for i in found if all(t.size <= _SMALL for t in i.operands)]
+        found = [i for i in found if i.far or all(t.size <= _SMALL for t in i.operands)]
     usable: list[Instance] = []
     reasons: dict[str, None] = {}
     for instance in found:

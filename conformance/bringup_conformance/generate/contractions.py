@@ -59,6 +59,16 @@ def boundaries(shapes: Shapes, turn: int) -> list[Sizes]:
     return found
 
 
+def beyond(shapes: Shapes) -> Sizes:
+    """A flat product of as many multiplications as are declared, or a few more.
+
+    >>> beyond(Shapes(products=576))
+    (12, 12, 4)
+    """
+    side = round((3 * shapes.products) ** (1 / 3))
+    return side, side, -(-shapes.products // side**2)
+
+
 def laid_out(sizes: Sizes, layout: int) -> Site:
     """A product of these sizes: both operands either way round, batched, over two dimensions, and
     with no dimension of the product next to each other in memory.
@@ -102,6 +112,8 @@ def _far(draw: Drawing) -> Iterator[Site]:
     if whole or not (limits or draw.few):
         for layout in range(LAYOUTS) if whole else (turn,):
             yield laid_out(far(draw.shapes), layout)
+    if draw.few and draw.shapes.products and draw.dtype.is_float and draw.dtype.bits == 16:
+        yield laid_out(beyond(draw.shapes), turn % 4)
     if draw.far:
         for number, sizes in enumerate(_LARGEST if whole else (_LARGEST[turn % 2],)):
             yield laid_out(sizes, turn % 4 + number)

@@ -134,6 +134,11 @@ def _soft_side_by_side(hand: Hand) -> Values:
     return _softened(hand.new(lines, columns), 1), _softened(hand.new(columns, lines), 0)
 
 
+def _soft_tall(hand: Hand) -> Values:
+    """Softmax of columns that no registers hold."""
+    return (_softened(hand.new(12 * min(hand.block, 256) + 3, 5), 0),)
+
+
 def _softened(x: Value, dim: int) -> Value:
     kept = (1 - dim,)
     peak = broadcast_to(reduce("max", x, (dim,)), x.shape, kept)
@@ -338,6 +343,7 @@ FLOATING = {
     "one-after-another": _one_after_another,
     "soft": _soft,
     "soft-side-by-side": _soft_side_by_side,
+    "soft-tall": _soft_tall,
     **_BOTH,
 }
 SINGLE = {"precisions": _precisions}

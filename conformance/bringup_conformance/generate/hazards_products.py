@@ -15,8 +15,11 @@ from bringup.ops.build import (
     like,
     pad,
     reduce,
+    reshape,
     reverse,
     rows,
+    slice_dim,
+    splat,
     sum_,
     transpose,
 )
@@ -50,6 +53,32 @@ def _results_used(hand: Hand) -> Values:
     layer = rows.max(rows.add(_product(x, weights, (1, 1)), bias), like(bias, 0))
     again = _product(rows.sub(x, like(x, 1)), weights, (1, 1))
     return rows.add(layer, hand.new(m, n)), reduce("max", again, (1,)), convert(again, f16)
+
+
+def _results_met(hand: Hand) -> Values:
+    """A product stored both ways and compared; others meet what is read in every other way: turned,
+    picked, repeated and tiled backwards from the middle.
+    """
+    m, n, k = hand.far
+    made = [_product(hand.new(m, k), hand.new(k, n)) for _ in range(4)]
+    five = -(-n // 5) + 1
+    repeated = broadcast_to(hand.new(five), (five, 5), (0,))
+    tiled = broadcast_to(hand.new(5), (five, 5), (1,))
+    back = [
+        reverse(slice_dim(reshape(x, (5 * five,)), 0, 2, n + 2), (0,)) for x in (repeated, tiled)
+    ]
+    at = rows.and_(hand.new(m, dtype=i32), splat(7, i32[m]))
+    numbers = {"offset": (1,), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
+    table, where = hand.new(8, n), reshape(at, (m, 1))
+    picked = rows.gather(table, where, **numbers, sizes=(1, n), mode="clip")
+    across = [broadcast_to(x, (m, n), (1,)) for x in back]
+    return (
+        transpose(made[0], (1, 0)),
+        rows.add(made[0], transpose(hand.new(n, m), (1, 0))),
+        rows.compare(made[1], like(made[1], 1), direction="lt"),
+        rows.add(made[2], picked),
+        rows.add(rows.sub(made[3], across[0]), across[1]),
+    )
 
 
 def _two_layers(hand: Hand) -> Values:
@@ -86,6 +115,7 @@ def _patches(hand: Hand) -> Values:
 PROGRAMS = {
     "factors-made": _factors_made,
     "results-used": _results_used,
+    "results-met": _results_met,
     "two-layers": _two_layers,
     "by-example": _by_example,
     "patches": _patches,

@@ -34,6 +34,24 @@ def _turned_twice(hand: Hand) -> Values:
     return again, *(transpose(transpose(x, (1, 2, 0)), (1, 0, 2)) for x in (cube, box))
 
 
+def _turned_sums(hand: Hand) -> Values:
+    """So many reads turned round that it is the result that is."""
+    inputs = [hand.new(hand.w + 1, hand.w + 8) for _ in range(7)]
+    total = transpose(inputs[0], (1, 0))
+    for number, x in enumerate(inputs[1:], 2):
+        total = rows.sub(rows.max(total, like(total, number)), transpose(x, (1, 0)))
+    return (total,)
+
+
+def _turned_results(hand: Hand) -> Values:
+    """More results turned round than fast memory holds at once."""
+    inputs = [hand.new(hand.w + 1, hand.w + 8) for _ in range(14)]
+    first = inputs[0]
+    positive = rows.compare(first, like(first, 0), direction="gt")
+    chosen = [rows.select(positive, x, reverse(x, (0,))) for x in inputs]
+    return [transpose(x, (1, 0)) for x in chosen]
+
+
 def _turned_flat(hand: Hand) -> Values:
     x = hand.square()
     return reshape(transpose(x, (1, 0)), (x.type.size,)), reshape(x, (x.type.size,))
@@ -223,6 +241,8 @@ def _narrow_and_wide(hand: Hand) -> Values:
 
 PROGRAMS = {
     "turned-twice": _turned_twice,
+    "turned-sums": _turned_sums,
+    "turned-results": _turned_results,
     "turned-flat": _turned_flat,
     "sliced-twice": _sliced_twice,
     "neighbours": _neighbours,

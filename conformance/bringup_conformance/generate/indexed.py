@@ -14,6 +14,7 @@ from bringup.graph import Builder, Literal, Value
 from bringup.ops.table import OpDef, lookup
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import chance, pick
+from bringup_conformance.generate.sizes import LARGE
 
 if TYPE_CHECKING:
     from bringup_conformance.generate.growing import Growing
@@ -50,6 +51,8 @@ def _sites(draw: Drawing) -> Iterator[Site]:
     yield (5,), (0,), (1,), _PICKED
     yield (5, 0), (3,), (1, 0), _ROWS
     yield (4,), (3, 0), (2,), {"offset": (1,), "index_map": (), "index_dim": 1}
+    if draw.dtype.is_integer:  # many for each place: floats have no quick bound of such sums
+        yield (7,), (4 * LARGE[0],), (1,), _PICKED
     if draw.far:
         yield _FAR, (257,), (1,), _PICKED
 
@@ -98,6 +101,7 @@ def dynamic(row: OpDef, draw: Drawing) -> Iterator[Instance]:
         ((5, 6, 3), (5, 2, 1)),
         ((3, w), (3, w)),
         ((4, 0), (2, 0)),
+        ((4, 3), (0, 3)),
         ((), ()),
         *(((_FAR, (w,)),) if draw.far else ()),
     )

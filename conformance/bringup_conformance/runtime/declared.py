@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import bringup as bu
@@ -16,13 +17,15 @@ from bringup.runtime import timeline
 from bringup.runtime.compiled import Compiled
 from bringup.runtime.compiler import lower_graph
 from bringup.runtime.devices import get
-from bringup_conformance.cases import NotOffered
-from bringup_conformance.execution.support import single
+from bringup_conformance.cases import Case, NotOffered
+from bringup_conformance.execution.support import Support, single
 from bringup_conformance.execution.targets import DeviceTarget, missing_from
+from bringup_conformance.generate import pairs
 from bringup_conformance.generate.choices import pick
 from bringup_conformance.generate.contractions import LAYOUTS, laid_out
 from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.recipes import Recipe
+from bringup_conformance.generate.sizes import LARGE
 from bringup_conformance.runtime.bench import Bench, Promise
 from bringup_conformance.runtime.crowds import crowds
 from bringup_conformance.runtime.programs import samples
@@ -165,8 +168,9 @@ def _targets_lowered(bench: Bench) -> None:
     for name in names:
         for graph in _products(bench, backend.capabilities(name), name):
             _lowers(bench, graph, name)
-    if bench.simulated:  # what others run at level ``ops`` is lowered at least
-        for graph in (*_products(bench, bench.facts.capabilities, ""), *_far(bench)):
+    if bench.simulated:  # what others run at levels ``ops`` and ``fusion`` is lowered at least
+        own = bench.facts.capabilities
+        for graph in (*_products(bench, own, ""), *_far(bench), *_paired(bench)):
             _lowers(bench, graph, "")
     small = samples(bench)[0]
     program = bu.trace(small.fn, *small.types)
@@ -202,10 +206,12 @@ def _products(bench: Bench, capabilities: Capabilities, target: str) -> Iterator
 
 
 def _far(bench: Bench) -> Iterator[Graph]:
-    """Instructions that the device has functions for, in sizes that take too long to simulate."""
+    """Instructions in sizes that take too long to simulate: of each row the largest, and another
+    where the device has a function for it.
+    """
     capabilities, choices = bench.facts.capabilities, bench.choices("far")
     for row in all_ops():
-        if row.name not in capabilities.ops or row.kind is Kind.CONTROL:
+        if row.kind is Kind.CONTROL:
             continue
         found = [
             instance
@@ -213,11 +219,27 @@ def _far(bench: Bench) -> Iterator[Graph]:
             for instance in instances(row, dtype, capabilities.shapes, bench.facts.seed)
             if instance.far
         ]
-        if found:
-            chosen = pick(choices, found)
-            graph = single(row, chosen.operands, dict(chosen.attrs))
+        if not found:
+            continue
+        chosen = [max(found, key=lambda instance: sum(t.size for t in instance.operands))]
+        if row.name in capabilities.ops:
+            chosen.append(pick(choices, found))
+        for instance in chosen:
+            graph = single(row, instance.operands, dict(instance.attrs))
             if missing_from(capabilities, graph) is None:
                 yield graph
+
+
+def _paired(bench: Bench) -> Iterator[Graph]:
+    """Every way of reading with every use, of large operands."""
+    capabilities, seed = bench.facts.capabilities, bench.facts.seed
+    support = Support(partial(missing_from, capabilities))
+    for read in pairs.READS:
+        for case in pairs.cases(support, capabilities.shapes, read, seed, large=True):
+            if isinstance(case, Case):
+                results = [v for instr in case.graph.instrs for v in instr.results]
+                if max(v.type.size for v in results) > LARGE[1]:
+                    yield case.graph
 
 
 def _texts(compiled: Compiled) -> tuple[str, str]:

@@ -59,7 +59,7 @@ def lay_out(lines: Sequence[str], shared: dict[str, Shared]) -> dict[str, int]:
 
     common = 0
     for name in [n for n, u in users.items() if len(u) > 1]:
-        common = place(name, common)
+        common = place(name, common)  # pragma: no cover - only kernels run by hand
     ends = dict.fromkeys(functions, common)
     for name, using in users.items():
         if len(using) == 1:

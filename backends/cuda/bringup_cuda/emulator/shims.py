@@ -225,4 +225,6 @@ def read_assembly(text: str, constraints: str) -> tuple[str, tuple[str, ...]]:
         read = None if found is None else spelling.read(found, constraints)
         if read is not None:
             return read
-    raise CompileError(f"the emulator does not run PTX like this: {text} ({constraints})")
+    raise CompileError(  # pragma: no cover - only wrong kernels
+        f"the emulator does not run PTX like this: {text} ({constraints})"
+    )

@@ -106,9 +106,10 @@ def _read_product(found: re.Match[str], constraints: str) -> tuple[str, tuple[st
     count = columns // 2
     names, ties = _registers(count)
     operands = found["sums"], int(found["left"]), int(found["right"])
-    if columns not in COLUMNS or operands != (names, 2 * count, 2 * count + 1):
-        return None
-    if constraints != f"{ties},l,l,~{{memory}}":
+    known = columns in COLUMNS and operands == (names, 2 * count, 2 * count + 1)
+    if (
+        not known or constraints != f"{ties},l,l,~{{memory}}"
+    ):  # pragma: no cover - only wrong kernels
         return None
     form = columns | (FORM_BF16 if found["kind"] == "bf16" else 0)
     for bit, turned in zip(FORM_TURNED, (found["a"], found["b"]), strict=True):

@@ -69,7 +69,7 @@ def host(machine: str = "") -> Host:
     """The host's, or another machine's.  Raises UnsupportedError."""
     name = machine or platform.machine()
     found = HOSTS.get(name)
-    if found is None:
+    if found is None:  # pragma: no cover - only other processors
         raise UnsupportedError(
             f"the emulator cannot switch fibres on {name}", fix=f"use one of {', '.join(HOSTS)}"
         )
