@@ -323,23 +323,29 @@ class Handles:
 
 
 class _OnHost:
-    """An array of any device, for who asks with no word of where: host memory is asked for."""
+    """An array of any device, for who asks with no word of where: host memory is asked for.
 
-    def __init__(self, array: bu.Array) -> None:
+    older: by the first version of the protocol, which cannot say that memory is read-only.
+    """
+
+    def __init__(self, array: bu.Array, *, older: bool) -> None:
         self._array = array
+        self._older = older
 
     def __dlpack__(self, **asked: Any) -> Any:
+        if self._older:
+            asked.pop("max_version", None)
         return self._array.__dlpack__(**{**asked, "dl_device": _HOST})
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return _HOST
 
 
-def by_dlpack(array: bu.Array) -> Array:
+def by_dlpack(array: bu.Array, *, older: bool = False) -> Array:
     """What another library of the host is handed out: the memory itself if the host sees it, else
     a copy.
     """
-    return np.from_dlpack(_OnHost(array))
+    return np.from_dlpack(_OnHost(array, older=older))
 
 
 def as_bytes(array: Array) -> memoryview:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import numpy as np
 
@@ -25,6 +26,7 @@ def _round_trip(bench: Bench) -> None:
             found = bench.host(bench.array(x))
             _same_bytes(bench, found, x, f"{dtype}[{n}] there and back")
             bench.require(found.dtype == x.dtype, f"{x.dtype} came back as {found.dtype}")
+        _handed_out(bench, Recipe("every").make(bench.type(17, dtype=dtype)))
     for nbytes in long_transfers(bench):
         data = pattern(nbytes)
         with bench.handles() as held:
@@ -33,6 +35,24 @@ def _round_trip(bench: Bench) -> None:
         n = _LARGE // dtype.itemsize
         x = Recipe("every").make(bench.type(n, dtype=dtype))
         _same_bytes(bench, bench.host(bench.array(x)), x, f"{dtype}[{n}] there and back")
+
+
+def _handed_out(bench: Bench, x: Array) -> None:
+    """By DLPack of both versions, dropped untaken and taken; for stream 0, which none may name."""
+    array = bench.array(x)
+    try:
+        array.__dlpack__(max_version=(1, 0))
+        array.__dlpack__()
+    except BufferError:
+        # DLPack has no floats of 8 bits, and that of numpy no bf16.
+        bench.require(x.dtype.kind not in "biuf", f"{x.dtype} is handed out to nobody")
+        return
+    if x.dtype.kind in "biuf":
+        for older in (False, True):
+            _same_bytes(bench, by_dlpack(array, older=older), x, f"{x.dtype} by DLPack")
+    with suppress(BufferError):
+        array.__dlpack__(stream=0)
+        bench.broken("a stream was waited for that DLPack has no name for")
 
 
 def _same_bytes(bench: Bench, found: Array, right: Array, what: str) -> None:

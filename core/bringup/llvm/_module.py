@@ -120,7 +120,7 @@ Param = tuple[str, Type] | tuple[str, Type, str]
 class Module:
     """A module under construction; ``str(module)`` is LLVM IR text.
 
-    triple, data_layout: LLVM's; left out of the text when empty.
+    triple: LLVM's; left out of the text when empty.
 
     >>> from bringup.llvm.text import Builder, Module, i32
     >>> m = Module()
@@ -135,9 +135,8 @@ class Module:
     }
     """
 
-    def __init__(self, triple: str = "", data_layout: str = "") -> None:
+    def __init__(self, triple: str = "") -> None:
         self.triple = triple
-        self.data_layout = data_layout
         #: What the machine has instructions for, of the things that emitters else write out:
         #: ``maximum(b, x, y)`` and ``minimum`` of f32, as IEEE 754-2019 has them,
         #: ``f32_to_bf16(b, x)``, to nearest even, and ``rem(b, x, y)`` of f32 and f64, exact, where
@@ -152,7 +151,6 @@ class Module:
         self.functions: dict[str, Function] = {}
         self._declared: dict[str, tuple[Callee, str]] = {}
         self._globals: dict[str, str] = {}
-        self._attributes: dict[str, str] = {}
         self._metadata: list[str] = []
         self._metadata_names: dict[str, str] = {}
         self._named_metadata: dict[str, list[str]] = {}
@@ -196,23 +194,16 @@ class Module:
         self,
         name: str,
         element: Type,
-        data: Sequence[float] | bytes,
+        data: Sequence[float],
         align: int = 64,
         address_space: int = 0,
     ) -> Val:
-        """A private read-only array of ``element`` and a pointer to it.
-
-        data: numbers, or raw bytes where ``element`` is ``i8``.
-        """
-        if isinstance(data, bytes):
-            body = 'c"' + "".join(f"\\{byte:02X}" for byte in data) + '"'
-        else:
-            inner = ", ".join(f"{element.text} {scalar_text(element, v)}" for v in data)
-            body = f"[{inner}]"
+        """A private read-only array of numbers and a pointer to it."""
+        inner = ", ".join(f"{element.text} {scalar_text(element, v)}" for v in data)
         return self.global_variable(
             name,
             array(element, len(data)),
-            body,
+            f"[{inner}]",
             align=align,
             linkage="private unnamed_addr",
             address_space=address_space,
@@ -239,10 +230,6 @@ class Module:
         self._globals[name] = f"{_symbol(name)} = {words}{suffix}"
         return Val(_symbol(name), pointer(address_space))
 
-    def attributes(self, text: str) -> str:
-        """The attribute group of these attributes, as the ``#n`` to put in ``attrs``."""
-        return self._attributes.setdefault(text, f"#{len(self._attributes)}")
-
     def metadata(self, body: str, *, distinct: bool = False) -> str:
         """The metadata node with this body (``!{i32 1}``), as ``!n``; equal nodes are shared."""
         if not distinct and body in self._metadata_names:
@@ -267,14 +254,11 @@ class Module:
 
     def __str__(self) -> str:
         parts = []
-        if self.data_layout:
-            parts.append(f'target datalayout = "{self.data_layout}"')
         if self.triple:
             parts.append(f'target triple = "{self.triple}"')
         parts += self._globals.values()
         parts += (str(f) for f in self.functions.values())
         parts += (text for name, (_, text) in self._declared.items() if name not in self.functions)
-        parts += (f"attributes {name} = {{ {text} }}" for text, name in self._attributes.items())
         parts += (
             f"!{name} = !{{{', '.join(nodes)}}}" for name, nodes in self._named_metadata.items()
         )

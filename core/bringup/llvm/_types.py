@@ -36,14 +36,8 @@ class Type:
     def __str__(self) -> str:
         return self.text
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # pragma: no cover - only for those who debug
         return self.code
-
-    def __copy__(self) -> Type:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Type:
-        return self
 
     @property
     def scalar(self) -> Type:

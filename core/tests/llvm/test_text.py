@@ -64,7 +64,7 @@ class Bench:
             "half": vec(f16, n),
         }
         params = [("base", ptr), ("s", i32), *sorts.items()]
-        self.function = self.module.function("f", void, params, self.module.attributes("nounwind"))
+        self.function = self.module.function("f", void, params, "nounwind")
         self.base, self.s, self.x, self.i, self.m, self.p, self.half = self.function.args
         self.b = Builder(self.function.block("entry"))
 
@@ -382,7 +382,7 @@ def test_masked_stores_of_narrowed_lanes_leave_others_alone(lanes: tuple[int, ..
 
 def test_module_text_is_deterministic_and_complete() -> None:
     def build() -> Module:
-        module = Module("x86_64-unknown-linux-gnu", "e-m:e-i64:64-n32:64-S128")
+        module = Module("x86_64-unknown-linux-gnu")
         module.global_variable("tile", array(f32, 64), "undef", address_space=3, align=16)
         module.named_metadata("meta", module.metadata("!{i32 7}"))
         function = module.function(
