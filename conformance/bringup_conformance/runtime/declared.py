@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import bringup as bu
 from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import NoHardware
+from bringup.dtypes import f32
 from bringup.errors import BackendError, BringupError, UnsupportedError
 from bringup.graph import Graph
 from bringup.ops.table import Kind, OpDef, all_ops, lookup
@@ -17,15 +18,13 @@ from bringup.runtime import timeline
 from bringup.runtime.compiled import Compiled
 from bringup.runtime.compiler import lower_graph
 from bringup.runtime.devices import get
-from bringup_conformance.cases import Case, NotOffered
-from bringup_conformance.execution.support import Support, single
+from bringup_conformance.cases import NotOffered
+from bringup_conformance.execution.support import single
 from bringup_conformance.execution.targets import DeviceTarget, missing_from
-from bringup_conformance.generate import pairs
 from bringup_conformance.generate.choices import pick
 from bringup_conformance.generate.contractions import LAYOUTS, laid_out
 from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.recipes import Recipe
-from bringup_conformance.generate.sizes import LARGE
 from bringup_conformance.runtime.bench import Bench, Promise
 from bringup_conformance.runtime.crowds import crowds
 from bringup_conformance.runtime.programs import samples
@@ -33,6 +32,14 @@ from bringup_conformance.runtime.second import check
 
 #: Sides of products that are lowered and not run.
 _SHORT, _LONG = 97, (1024, 4096)
+#: Folds that are lowered and not run: of many short rows, of long ones, of tall columns, and of
+#: dimensions that lie apart.
+_FOLDS: tuple[tuple[str, tuple[int, ...], dict[str, Any]], ...] = (
+    ("reduce", (1 << 14, 64), {"kind": "add", "dims": (1,)}),
+    ("softmax", (8, 50_257), {"dims": (1,)}),
+    ("softmax", (8192, 500), {"dims": (0,)}),
+    ("reduce", (32, 3, 3136), {"kind": "add", "dims": (0, 2)}),
+)
 _UNKNOWN = "no such target"
 
 
@@ -166,11 +173,12 @@ def _targets_lowered(bench: Bench) -> None:
     if not names:
         raise NotOffered("its backend names no targets")
     for name in names:
-        for graph in _products(bench, backend.capabilities(name), name):
+        theirs = backend.capabilities(name)
+        for graph in (*_products(bench, theirs, name), *_folds(bench, theirs, name)):
             _lowers(bench, graph, name)
-    if bench.simulated:  # what others run at levels ``ops`` and ``fusion`` is lowered at least
+    if bench.simulated:  # what others run at level ``ops`` is lowered at least
         own = bench.facts.capabilities
-        for graph in (*_products(bench, own, ""), *_far(bench), *_paired(bench)):
+        for graph in (*_products(bench, own, ""), *_folds(bench, own, ""), *_far(bench)):
             _lowers(bench, graph, "")
     small = samples(bench)[0]
     program = bu.trace(small.fn, *small.types)
@@ -230,16 +238,13 @@ def _far(bench: Bench) -> Iterator[Graph]:
                 yield graph
 
 
-def _paired(bench: Bench) -> Iterator[Graph]:
-    """Every way of reading with every use, of large operands."""
-    capabilities, seed = bench.facts.capabilities, bench.facts.seed
-    support = Support(partial(missing_from, capabilities))
-    for read in pairs.READS:
-        for case in pairs.cases(support, capabilities.shapes, read, seed, large=True):
-            if isinstance(case, Case):
-                results = [v for instr in case.graph.instrs for v in instr.results]
-                if max(v.type.size for v in results) > LARGE[1]:
-                    yield case.graph
+def _folds(bench: Bench, capabilities: Capabilities, target: str) -> Iterator[Graph]:
+    """Of one form; of all for the device's own target."""
+    forms = (pick(bench.choices("folds", target), _FOLDS),) if target else _FOLDS
+    for name, shape, attrs in forms:
+        graph = single(lookup(name), (f32[shape],), attrs)
+        if missing_from(capabilities, graph) is None:
+            yield graph
 
 
 def _texts(compiled: Compiled) -> tuple[str, str]:
