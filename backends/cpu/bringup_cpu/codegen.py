@@ -19,6 +19,7 @@ from bringup.llvm import text as ir
 from bringup.llvm.launches import NativeStep, emit_step
 from bringup.llvm.loops import NativeKernel, emit_kernel
 from bringup.llvm.schedule import LoopTarget
+from bringup.llvm.shared_math import SharedMath
 from bringup.llvm.text import Builder, Callee, Module, Param
 from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, Slot
 from bringup.records import record
@@ -85,7 +86,7 @@ class _Generator:
         self.threads = threads
         self.traced = traced
         self.module = Module()
-        self.module.shares_math = True
+        self.module.shared_math = SharedMath()
         self.entry = "entry"
         self.scratch_bytes = 0
         self.base = -(-program.arena_bytes // _ALIGNMENT) * _ALIGNMENT

@@ -142,12 +142,9 @@ class Module:
         #: ``f32_to_bf16(b, x)``, to nearest even, and ``rem(b, x, y)`` of f32 and f64, exact, where
         #: the target does not compile ``frem`` to that.
         self.native: dict[str, Callable[..., Val]] = {}
-        #: Whether a function with many transcendental instructions may call functions for them.
-        self.shares_math = False
-        #: Such instructions by function, op and type, in order; see `bringup.llvm.scalar.render`.
-        self.met: dict[tuple[str, str, Type], dict[object, int]] = {}
-        #: The functions for them, by op, type and the texts of constant operands.
-        self.shared: dict[tuple[str, Type, tuple[str, ...]], Function] = {}
+        #: ``shared_math(b, instr, operands)``: a call of a function of the module for one of many
+        #: transcendental instructions, or None; see `bringup.llvm.shared_math`.
+        self.shared_math: Callable[..., Val | None] | None = None
         self.functions: dict[str, Function] = {}
         self._declared: dict[str, tuple[Callee, str]] = {}
         self._globals: dict[str, str] = {}

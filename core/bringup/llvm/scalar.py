@@ -7,7 +7,7 @@ and max propagate NaN, casts of floats saturate.  f16 and bf16 are computed in f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bringup.dtypes import DType
@@ -65,51 +65,9 @@ def render(b: Builder, instr: Instr, operands: tuple[Val, ...]) -> Val:
             location=instr.location,
             fix="leave the op out of the device's kernel claims, so that it is decomposed",
         )
-    if instr.op.name in _LONG and _is_one_of_many(b, instr, operands):
-        return narrow(b, _called(b, instr.op.name, [widen(b, x) for x in operands]), dtype)
-    return found(b, operands, instr.attrs, dtype, instr.results[0].dtype)
-
-
-#: Ops whose instructions are many.
-_LONG = MATH.keys()
-#: So many instructions of one op are written out in a function; the next ones call a function of
-#: their own, or a long kernel would take LLVM seconds.  Those with a branch for large arguments
-#: are as fast by a call, or faster; the others lose up to a fifth.
-_WRITTEN_OUT = {"sin": 4, "cos": 4, "tan": 4}
-_WRITTEN_OUT_ELSE = 32
-
-
-def _is_one_of_many(b: Builder, instr: Instr, operands: tuple[Val, ...]) -> bool:
-    """Whether an instruction comes after many others of its op and type in its function, in a
-    module that may call a function for it.
-    """
-    if not b.module.shares_math:
-        return False
-    name = instr.op.name
-    met = b.module.met.setdefault((b.function.name, name, operands[0].type), {})
-    return met.setdefault(instr, len(met)) >= _WRITTEN_OUT.get(name, _WRITTEN_OUT_ELSE)
-
-
-def _called(b: Builder, name: str, operands: Sequence[Val]) -> Val:
-    """The result of an op on f32 or f64 by a call of a function of the module.
-
-    Constants are part of the function, because emitters look at them.
-    """
-    module, type_ = b.module, operands[0].type
-    arguments = [x for x in operands if not x.is_constant]
-    key = (name, type_, tuple(x.text if x.is_constant else "" for x in operands))
-    function = module.shared.get(key)
-    if function is None:
-        params = [(f"x{n}", type_) for n in range(len(arguments))]
-        symbol = f"bringup.{name}.{type_.code}.{len(module.shared)}"
-        attrs = "noinline nounwind"
-        function = module.function(symbol, type_, params, attrs, linkage="internal")
-        module.shared[key] = function
-        given = iter(function.args)
-        inner = Builder(function.block("entry"))
-        emit = module.native.get(name) or MATH[name]
-        inner.ret(emit(inner, *(x if x.is_constant else next(given) for x in operands)))
-    return b.call(function, arguments)
+    share = b.module.shared_math
+    called = None if share is None else share(b, instr, operands)
+    return called or found(b, operands, instr.attrs, dtype, instr.results[0].dtype)
 
 
 def literal(value: Any, dtype: DType) -> Val:
