@@ -60,6 +60,7 @@ def _results_met(hand: Hand) -> Values:
     picked, repeated and tiled backwards from the middle.
     """
     m, n, k = hand.far
+    n = -(-n // 4) * 4  # so that columns can be stored by vectors
     made = [_product(hand.new(m, k), hand.new(k, n)) for _ in range(4)]
     five = -(-n // 5) + 1
     repeated = broadcast_to(hand.new(five), (five, 5), (0,))

@@ -145,7 +145,7 @@ def attention(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         ((1, 2), 3, w, 4, 4, (1, 1, 1, w), True),
         ((), 4, 0, 2, 3, None, False),
         ((), 0, 4, 2, 3, None, False),
-        ((2,), 5, w + 1, 130, 12, None, False),
+        ((), 5, w + 1, 130, 12, None, False),
         ((), 33, 70, 16, 16, None, False),
     ):
         types = [

@@ -32,13 +32,14 @@ from bringup_conformance.runtime.second import check
 
 #: Sides of products that are lowered and not run.
 _SHORT, _LONG = 97, (1024, 4096)
-#: Folds that are lowered and not run: of many short rows, of long ones, of tall columns, and of
-#: dimensions that lie apart.
-_FOLDS: tuple[tuple[str, tuple[int, ...], dict[str, Any]], ...] = (
+#: What is lowered and not run: folds of many short rows, of long ones, of tall columns, and of
+#: dimensions that lie apart; more small lines and matrices than a grid of blocks.
+_LARGE: tuple[tuple[str, tuple[int, ...], dict[str, Any]], ...] = (
     ("reduce", (1 << 14, 64), {"kind": "add", "dims": (1,)}),
     ("softmax", (8, 50_257), {"dims": (1,)}),
     ("softmax", (8192, 500), {"dims": (0,)}),
     ("reduce", (32, 3, 3136), {"kind": "add", "dims": (0, 2)}),
+    ("cholesky", ((1 << 20) + 5, 2, 2), {}),
 )
 _UNKNOWN = "no such target"
 
@@ -174,11 +175,11 @@ def _targets_lowered(bench: Bench) -> None:
         raise NotOffered("its backend names no targets")
     for name in names:
         theirs = backend.capabilities(name)
-        for graph in (*_products(bench, theirs, name), *_folds(bench, theirs, name)):
+        for graph in (*_products(bench, theirs, name), *_large(bench, theirs, name)):
             _lowers(bench, graph, name)
     if bench.simulated:  # what others run at level ``ops`` is lowered at least
         own = bench.facts.capabilities
-        for graph in (*_products(bench, own, ""), *_folds(bench, own, ""), *_far(bench)):
+        for graph in (*_products(bench, own, ""), *_large(bench, own, ""), *_far(bench)):
             _lowers(bench, graph, "")
     small = samples(bench)[0]
     program = bu.trace(small.fn, *small.types)
@@ -238,9 +239,9 @@ def _far(bench: Bench) -> Iterator[Graph]:
                 yield graph
 
 
-def _folds(bench: Bench, capabilities: Capabilities, target: str) -> Iterator[Graph]:
-    """Of one form; of all for the device's own target."""
-    forms = (pick(bench.choices("folds", target), _FOLDS),) if target else _FOLDS
+def _large(bench: Bench, capabilities: Capabilities, target: str) -> Iterator[Graph]:
+    """One of `_LARGE`; all for the device's own target."""
+    forms = (pick(bench.choices("large", target), _LARGE),) if target else _LARGE
     for name, shape, attrs in forms:
         graph = single(lookup(name), (f32[shape],), attrs)
         if missing_from(capabilities, graph) is None:

@@ -259,8 +259,6 @@ class VectorBuilder(Emitter):
             return x
         to = vec(x.type, n)
         if x.is_constant and x.text[0] != "@":
-            if x.text in ("undef", "poison"):
-                return Val(x.text, to)
             return Val(f"splat ({x})", to)
         first = self.insertelement(poison(to), x, 0)
         mask = f"<{n} x i32> zeroinitializer"

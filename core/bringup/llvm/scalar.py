@@ -217,8 +217,6 @@ def _extremum(largest: bool) -> Render:
             return narrow(b, _float_extremum(b, widen(b, x), widen(b, y), largest), dtype)
         if dtype.is_float:
             return _float_extremum(b, x, y, largest)
-        if dtype.kind == "bool":
-            return b.or_(x, y) if largest else b.and_(x, y)
         prefix = "s" if dtype.kind == "int" else "u"
         return b.intrinsic(f"llvm.{prefix}{name}", x.type, (x, y))
 

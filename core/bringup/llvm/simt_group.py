@@ -155,7 +155,7 @@ class GroupEmitter:
     def _stage(self, number: int, stage: Stage, point: Point) -> list[Val]:
         g, inner = self.grouping, self.grouping.inner[number]
         empty = any(a.size == 0 for a in stage.axes)
-        if empty:
+        if empty:  # pragma: no cover - folded before
             return [start(f, g.lanes, True) for f in stage.folds]
         lane = (g.lane, g.lanes) if g.lane is not None else (_last(inner.axes), inner.lanes)
         if not stage.axes:

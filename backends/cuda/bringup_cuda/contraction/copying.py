@@ -225,8 +225,6 @@ class Copier:
         values: dict[Value, Val] = {}
         at.run(self.steps, values)
         found = at.spread(values[plan.value])
-        if plan.value.dtype.kind == "bool":
-            found = b.zext(found, ir.i8)
         # A prologue may make something of nothing, which must not enter a sum.
         if alive is not None and len(self.steps) > 1:
             found = b.select(alive, found, ir.zero(found.type))

@@ -47,7 +47,7 @@ def render_step(emission: Emission, step: KernelStep | OpStep) -> Sequence[Comma
     """
     if not isinstance(step, OpStep) or step.op.name not in EMITTERS:
         return None
-    if not any(slot.type.size for slot in step.results):
+    if not any(slot.type.size for slot in step.results):  # pragma: no cover - folded before
         return []
     known = _rendered.setdefault(emission, {})
     # Where two operands or results are one memory decides what is copied.

@@ -74,11 +74,6 @@ class Places:
         return cls(size, width, rows, tuple(strides[:cut]), moves, index, windows)
 
     @property
-    def count(self) -> int:
-        """How many rows there are."""
-        return math.prod(self.rows)
-
-    @property
     def apart(self) -> bool:
         """Whether there is but one window, so that no two updates meet."""
         return self.windows is None or math.prod(self.windows.positions) == 1

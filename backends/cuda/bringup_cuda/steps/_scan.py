@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from bringup.llvm.sizes import ScanSizes
@@ -14,7 +15,7 @@ from bringup_cuda.steps.block import Block
 _ACCESS = 16
 
 
-class Scanner:
+class Scanner(ABC):
     """What both ways share."""
 
     def __init__(
@@ -43,17 +44,17 @@ class Scanner:
         totals = self.emission.scratch(lines * chunks * self.scan.wide.itemsize)
         return [self.totals(chunks, totals), self.scans(chunks, totals)]
 
+    @abstractmethod
     def chunks(self) -> int:
         """Into how many chunks a line is cut."""
-        raise NotImplementedError
 
+    @abstractmethod
     def totals(self, chunks: int, totals: Argument) -> Command:
         """Fold every chunk."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scans(self, chunks: int, totals: Argument | None) -> Command:
         """Scan every chunk, after the totals of those before it."""
-        raise NotImplementedError
 
 
 __all__ = ["Scanner"]

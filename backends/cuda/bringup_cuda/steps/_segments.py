@@ -40,7 +40,7 @@ class Segments:
         self.wide = f32 if is_half(self.dtype) else self.dtype
         self.unit = places.unit
         self.rows = step.operands[2].type.size // self.unit
-        if self.rows >= LONGEST:
+        if self.rows >= LONGEST:  # pragma: no cover - only arrays of more than 2 GiB
             raise UnsupportedError(
                 f"scatter of {self.rows} updates that may meet: a GPU orders less than {LONGEST}",
                 location=step.location,

@@ -29,8 +29,6 @@ _BUSY_BLOCKS = 528
 
 def folded(b: Builder, kind: str, dtype: DType, old: Val, new: Val) -> Val:
     """An element combined with an update, both as in memory."""
-    if kind == "set":
-        return new
     wide = f32 if is_half(dtype) else dtype
     return narrow(b, combine(b, kind, wide, widen(b, old), widen(b, new)), dtype)
 

@@ -42,7 +42,7 @@ def render_update(emission: Emission, step: OpStep) -> Sequence[Command]:
     made: list[Command] = []
     if source != target:
         made.append(Copy(source, target, source.type.nbytes))
-    if not step.operands[1].type.size:
+    if not step.operands[1].type.size:  # pragma: no cover - folded before
         return made
     return [*made, write_clamped(emission, step, Places.of_update(step))]
 
