@@ -10,14 +10,14 @@ import pytest
 from planted import opened
 
 from bringup.backend.capabilities import Capabilities, Numerics, Shapes
-from bringup.dtypes import f32
+from bringup.dtypes import DType, bf16, f16, f32
 from bringup.graph import Builder
 from bringup.kernel.limits import Limits
 from bringup.ops.table import lookup
 from bringup_conformance.cases import Instance
 from bringup_conformance.execution.runner import run
 from bringup_conformance.execution.support import Support
-from bringup_conformance.generate.contractions import boundaries
+from bringup_conformance.generate.contractions import beyond, boundaries
 from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.ladders import cases
 from bringup_conformance.generate.orders import prefixes
@@ -72,6 +72,16 @@ def test_products_go_past_every_block(shapes: Shapes) -> None:
 def test_few_sizes_are_small() -> None:
     found = instances(lookup("dot_general"), f32, Shapes(), 0, few=True)
     assert max(prod(sizes(i)) for i in found) < 1 << 17
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
+def test_few_sizes_hold_a_product_past_the_path_that_is_declared(dtype: DType) -> None:
+    row, wanted = lookup("dot_general"), beyond(DECLARED)
+    assert DECLARED.products <= prod(wanted) < 2 * DECLARED.products
+    for shapes, count in ((DECLARED, 1), (Shapes(contraction=(14, 16, 256)), 0)):
+        found = [i for i in instances(row, dtype, shapes, 0, few=True) if sizes(i) == wanted]
+        assert len(found) == count
+        assert all(i.far for i in found)
 
 
 def test_what_is_declared_is_read_back() -> None:
