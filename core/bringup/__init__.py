@@ -195,6 +195,7 @@ _LATER = {
     **dict.fromkeys(
         ("ComplexArray", "angle", "complex", "conj", "imag", "real"), "bringup.api.complex"
     ),
+    "compare": "bringup.api.comparing",
     **dict.fromkeys(("cond", "fori_loop", "scan", "switch", "while_loop"), "bringup.api.control"),
     **dict.fromkeys(
         ("checkpoint", "custom_jvp", "custom_vjp", "remat", "stop_gradient"), "bringup.api.custom"
@@ -213,6 +214,7 @@ _LATER = {
 
 if _typing.TYPE_CHECKING:
     from bringup.api import debug, fft, linalg, optim, random, special
+    from bringup.api.comparing import compare
     from bringup.api.complex import ComplexArray, angle, complex, conj, imag, real
     from bringup.api.control import cond, fori_loop, scan, switch, while_loop
     from bringup.api.custom import checkpoint, custom_jvp, custom_vjp, remat, stop_gradient
@@ -274,6 +276,7 @@ __all__ = [
     "checkpoint",
     "clear_caches",
     "clip",
+    "compare",
     "complex",
     "complex64",
     "complex128",

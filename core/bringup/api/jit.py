@@ -43,7 +43,7 @@ from bringup.errors import (
 from bringup.graph import user_location
 from bringup.records import record
 from bringup.runtime import nans, transfer
-from bringup.runtime.compiler import Compiled, compile_graph, lower_graph
+from bringup.runtime.compiler import Compiled, Options, compile_graph, lower_graph
 from bringup.tracing.context import current
 from bringup.tracing.lazy import Leaf
 from bringup.tracing.pytree import Static, TreeDef, flatten, unflatten
@@ -93,6 +93,7 @@ class Jitted(Generic[P, R]):
         fallback: DeviceSpec,
         static: tuple[frozenset[int], frozenset[str]],
         donated: tuple[int, ...],
+        options: Options,
     ) -> None:
         functools.update_wrapper(self, fn)
         self._fn = fn
@@ -100,6 +101,7 @@ class Jitted(Generic[P, R]):
         self._fallback = fallback
         self._static = static
         self._donated = donated
+        self._options = options
         self._entries: dict[Any, Entry] = {}
         reference = weakref.ref(self)
 
@@ -150,17 +152,35 @@ class Jitted(Generic[P, R]):
                 backend = load(name)
             except BringupError as error:
                 raise at_user_line(error)  # noqa: B904  (the same object)
-            return lower_graph(entry.function.graph, backend, architecture, donated=entry.donated)
+            return lower_graph(
+                entry.function.graph,
+                backend,
+                architecture,
+                donated=entry.donated,
+                options=self._options,
+            )
         device = self._device_of(call.leaves)
         entry = self._trace(call, device)
         return self._compiled(entry, device)
+
+    def _alike(self, *, fuse: bool) -> Jitted[P, R]:
+        """The same function with or without fusion, which reuses no memory of its arguments."""
+        options = Options(fuse=fuse)
+        found: Jitted[P, R] = _made(
+            self._fn, self._device, self._fallback, self._static, (), options
+        )
+        return found
 
     def _compiled(self, entry: Entry, device: OpenDevice) -> Compiled:
         """What runs a signature, compiled when first asked for."""
         if entry.compiled is None:
             fallback = place.get(self._fallback) if self._fallback is not None else None
             entry.compiled = compile_graph(
-                entry.function.graph, device, donated=entry.donated, fallback=fallback
+                entry.function.graph,
+                device,
+                donated=entry.donated,
+                options=self._options,
+                fallback=fallback,
             )
         return entry.compiled
 
@@ -378,6 +398,7 @@ def jit(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
+    fuse: bool = True,
 ) -> Jitted[P, R]: ...
 @overload
 def jit(
@@ -388,6 +409,7 @@ def jit(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
+    fuse: bool = True,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 def jit(
     fn: Callable[..., Any] | None = None,
@@ -397,6 +419,7 @@ def jit(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
+    fuse: bool = True,
 ) -> Any:
     """Compile a function: traced once per signature, fused, and run natively from then on.
 
@@ -411,6 +434,12 @@ def jit(
     static_argnums, static_argnames: arguments passed through to Python as they are: hashable,
     compared by type and bits.
     donate_argnums: arguments whose memory the call may reuse; their arrays are deleted by it.
+    fuse: False makes one launch of every operation that is left after the passes: the yardstick for
+    what fusion saves; see `compare`.
+
+    Options are those of the outermost function: a `jit` function that is called while another is
+    traced, or mapped or differentiated, becomes a part of what is around it.  So the gradient of
+    `fn` without fusion is ``jit(grad(fn), fuse=False)``.
 
     Raises TraceError where Python needs a value (see `trace`), UnsupportedError.
 
@@ -426,9 +455,11 @@ def jit(
             static_argnums=static_argnums,
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
+            fuse=fuse,
         )
     donated = positions_of("donate_argnums", fn, donate_argnums)
-    return _made(fn, device, fallback, static_of(fn, static_argnums, static_argnames), donated)
+    static = static_of(fn, static_argnums, static_argnames)
+    return _made(fn, device, fallback, static, donated, Options(fuse=fuse))
 
 
 def _made(
@@ -437,6 +468,7 @@ def _made(
     fallback: DeviceSpec,
     static: tuple[frozenset[int], frozenset[str]],
     donated: tuple[int, ...],
+    options: Options,
 ) -> Any:
     if not callable(fn):
         raise OpTypeError(
@@ -452,4 +484,4 @@ def _made(
         )
     # A class of its own, so that its ``__call__`` can become the builtin of this function.
     kind = type("jit", (Jitted,), {"__module__": Jitted.__module__})
-    return kind(fn, device, fallback, static, donated)
+    return kind(fn, device, fallback, static, donated, options)
