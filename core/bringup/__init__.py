@@ -36,6 +36,7 @@ from bringup.api.creation import (
     zeros_like,
 )
 from bringup.api.datatypes import astype, can_cast, finfo, iinfo, isdtype, result_type
+from bringup.api.defaults import default_dtype, set_default_dtype
 from bringup.api.derivatives import hessian, jacfwd, jacrev, jvp, vjp
 from bringup.api.dlpack import from_dlpack
 from bringup.api.einsum import einsum
@@ -295,6 +296,7 @@ __all__ = [
     "custom_jvp",
     "custom_vjp",
     "debug",
+    "default_dtype",
     "device",
     "devices",
     "diff",
@@ -401,6 +403,7 @@ __all__ = [
     "rsqrt",
     "scan",
     "searchsorted",
+    "set_default_dtype",
     "sign",
     "signbit",
     "sin",

@@ -436,7 +436,6 @@ func | bringup.grad, bringup.vmap and bringup.jvp
 autograd backward | grad
 save | numpy.savez(file, *bringup.tree.flatten(x)[0])
 time | none | numpy.asarray(x) waits for the values, so read a clock after it
-set_default_dtype | dtype= of the function that makes the array
 """
 
 _METHODS = """

@@ -16,7 +16,8 @@ from bringup.api.apply import inline
 from bringup.api.array import Array
 from bringup.api.boundary import guarded, guarded_methods
 from bringup.api.broadcasting import convert
-from bringup.api.creation import asarray
+from bringup.api.creation import asarray, cast_host
+from bringup.api.defaults import count_read, current_float, reads
 from bringup.api.dispatch import FastPath
 from bringup.api.options import positions_of, static_of
 from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
@@ -64,11 +65,13 @@ class Entry:
 
     types: of the graph's inputs.
     donated: positions among the leaves.
+    defaulted: whether the default float dtype decided something in it.
     """
 
     function: TracedFunction
     types: tuple[TensorType, ...]
     donated: frozenset[int]
+    defaulted: bool
     compiled: Compiled | None = None
 
 
@@ -185,12 +188,15 @@ class Jitted(Generic[P, R]):
         return entry.compiled
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        before = reads()
         call = self._taken_apart(args, kwargs)
+        hosted = reads()  # arrays of numpy are read by the default, too
         if any(isinstance(leaf, TensorType | DType) for leaf in call.leaves):
             raise self._no_value(call)
         trace = current()
         device = trace.device if trace is not None else self._device_of(call.leaves)
-        key = (call.treedef, call.types, call.static, device)
+        default = current_float()
+        key = (call.treedef, call.types, call.static, device, default)
         entry = self._entries.get(key)
         if entry is None:
             entry = self._trace(call, device)
@@ -198,6 +204,8 @@ class Jitted(Generic[P, R]):
                 self._remember(key, entry)
         if trace is not None:
             self._check_inlining(device)
+            if entry.defaulted:
+                count_read()
             arrays = [_inlined(x, t) for x, t in zip(call.leaves, entry.types, strict=False)]
             outputs = inline(entry.function.graph, [*arrays, *entry.function.captured])
             return unflatten(entry.function.result, outputs)
@@ -207,7 +215,8 @@ class Jitted(Generic[P, R]):
         except DeviceError as error:
             raise at_user_line(error)  # noqa: B904  (the same object)
         if not kwargs and not call.static and not self._donated and not nans.wanted():
-            self._fast.serve(entry, args, device)
+            decides = entry.defaulted or hosted != before
+            self._fast.serve(entry, args, device, default if decides else None)
         return unflatten(entry.function.result, outputs)
 
     def _remember(self, key: Any, entry: Entry) -> None:
@@ -295,11 +304,13 @@ class Jitted(Generic[P, R]):
             kwargs = {n: static[n].value if n in static else a for n, a in kwargs.items()}
             return self._fn(*args, **kwargs)
 
+        before = reads()
         made = trace_function(run, call.types, name=graph_name(self._fn), device=device)
+        defaulted = reads() != before
         graph = narrowed(made.graph, call.types)
         types = tuple(v.type for v in graph.inputs)
         function = TracedFunction(graph, made.captured, made.result)
-        return Entry(function, types, self._donated_leaves(call.treedef))
+        return Entry(function, types, self._donated_leaves(call.treedef), defaulted)
 
     def _donated_leaves(self, treedef: TreeDef) -> frozenset[int]:
         positional = treedef.children[0].children
@@ -341,7 +352,7 @@ def _buffer(x: Any, type_: TensorType, device: OpenDevice) -> Any:
         return x._buffer
     if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
         x = exact_literal(x, type_).array()
-    return transfer.upload(device.device, x)
+    return transfer.upload(device.device, cast_host(x, type_.dtype))
 
 
 def _donate(

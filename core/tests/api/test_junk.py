@@ -22,7 +22,7 @@ SPACES: dict[str, Any] = {
 OTHERS = {
     "cond", "fori_loop", "scan", "switch", "while_loop", "jit", "grad", "value_and_grad", "vmap",
     "vjp", "jvp", "hessian", "jacfwd", "jacrev", "trace", "clear_caches", "devices", "device",
-    "TensorType", "BringupError",
+    "TensorType", "BringupError", "compare",
 }  # fmt: skip
 
 
@@ -83,6 +83,13 @@ def calls(f: Callable[..., Any], rng: random.Random, count: int) -> Iterator[tup
         if any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
             args += rng.choices(values, k=rng.randrange(3))
         yield args, named
+
+
+@pytest.fixture(autouse=True)
+def _default_dtype() -> Iterator[None]:
+    """Some junk is a dtype."""
+    yield
+    bu.set_default_dtype(bu.float64)
 
 
 @pytest.mark.filterwarnings("ignore:Data type alias")
