@@ -132,7 +132,19 @@ finite value, `TINY` the smallest normal and `SUBNORMAL` the smallest positive o
 
 
 #: Namespaces of the package, in the order of the page.
-NAMESPACES = ("", "nn", "nn.init", "linalg", "fft", "random", "special", "optim", "tree", "debug")
+NAMESPACES = (
+    "",
+    "nn",
+    "nn.init",
+    "linalg",
+    "fft",
+    "random",
+    "special",
+    "optim",
+    "tree",
+    "amp",
+    "debug",
+)
 
 API = """\
 # Functions and classes

@@ -191,7 +191,7 @@ __array_api_version__ = _API_VERSION
 _LATER = {
     **{
         name: f"bringup.api.{name}:"
-        for name in ("debug", "fft", "linalg", "optim", "random", "special")
+        for name in ("amp", "debug", "fft", "linalg", "optim", "random", "special")
     },
     **dict.fromkeys(
         ("ComplexArray", "angle", "complex", "conj", "imag", "real"), "bringup.api.complex"
@@ -214,7 +214,7 @@ _LATER = {
 }
 
 if _typing.TYPE_CHECKING:
-    from bringup.api import debug, fft, linalg, optim, random, special
+    from bringup.api import amp, debug, fft, linalg, optim, random, special
     from bringup.api.comparing import compare
     from bringup.api.complex import ComplexArray, angle, complex, conj, imag, real
     from bringup.api.control import cond, fori_loop, scan, switch, while_loop
@@ -244,6 +244,7 @@ __all__ = [
     "acosh",
     "add",
     "all",
+    "amp",
     "angle",
     "any",
     "arange",

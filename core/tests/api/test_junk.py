@@ -16,7 +16,7 @@ from bringup.errors import BringupError
 
 SPACES: dict[str, Any] = {
     "": bu, "nn": bu.nn, "linalg": bu.linalg, "fft": bu.fft, "random": bu.random,
-    "special": bu.special, "nn.init": bu.nn.init,
+    "special": bu.special, "nn.init": bu.nn.init, "amp": bu.amp,
 }  # fmt: skip
 #: What takes functions of the user, whose own errors come back; or whole programs, which take long.
 OTHERS = {
