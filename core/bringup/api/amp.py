@@ -27,7 +27,7 @@ import numpy as np
 from bringup.api import promotion
 from bringup.api.array import Array
 from bringup.api.axes import integer_of, number_of
-from bringup.api.boundary import guarded_methods
+from bringup.api.boundary import guarded, guarded_methods
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.complex import ComplexArray
 from bringup.api.creation import asarray, zeros
@@ -51,7 +51,7 @@ _STATIC: dict[str, Any] = {"static": True}
 
 
 @guarded_methods
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
 class Policy:
     """The dtypes of a model: float64, float32, bfloat16 or float16 each.
 
@@ -67,14 +67,13 @@ class Policy:
     bf16
     """
 
-    compute: DType = dataclasses.field(default=bf16, metadata=_STATIC)
-    param: DType = dataclasses.field(default=f32, metadata=_STATIC)
-    output: DType = dataclasses.field(default=f32, metadata=_STATIC)
+    compute: DType = dataclasses.field(metadata=_STATIC)
+    param: DType = dataclasses.field(metadata=_STATIC)
+    output: DType = dataclasses.field(metadata=_STATIC)
 
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            dtype = _one_of("Policy", field.name, getattr(self, field.name), FLOATS)
-            object.__setattr__(self, field.name, dtype)
+    def __init__(self, compute: object = bf16, param: object = f32, output: object = f32) -> None:
+        for name, given in (("compute", compute), ("param", param), ("output", output)):
+            object.__setattr__(self, name, _one_of("Policy", name, given, FLOATS))
 
     def cast_to_compute(self, tree: T) -> T:
         """A container with its floats in the dtype of operations."""
@@ -102,6 +101,7 @@ class Policy:
         f32
         """
 
+        @guarded
         @wraps(fn)
         def cast(*args: P.args, **kwargs: P.kwargs) -> T:
             args, kwargs = self.cast_to_compute((args, kwargs))
@@ -185,7 +185,7 @@ def select(condition: Operand, tree: T, other: T) -> T:
 
 
 @guarded_methods
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
 class LossScale:
     """A factor of the loss that keeps the gradients of float16 representable; a container.
 
@@ -212,19 +212,27 @@ class LossScale:
     4.0
     """
 
-    scale: Array = 2.0**15  # type: ignore[assignment]
-    good: Array = 0  # type: ignore[assignment]
-    period: int = dataclasses.field(default=2000, metadata=_STATIC)
-    factor: float = dataclasses.field(default=2.0, metadata=_STATIC)
-    least: float = dataclasses.field(default=1.0, metadata=_STATIC)
-    largest: float = dataclasses.field(default=2.0**24, metadata=_STATIC)
+    scale: Array
+    good: Array
+    period: int = dataclasses.field(metadata=_STATIC)
+    factor: float = dataclasses.field(metadata=_STATIC)
+    least: float = dataclasses.field(metadata=_STATIC)
+    largest: float = dataclasses.field(metadata=_STATIC)
 
-    def __post_init__(self) -> None:
-        period = integer_of("LossScale", "period", self.period)
-        factor, least, largest = (
-            number_of("LossScale", what, getattr(self, what))
-            for what in ("factor", "least", "largest")
-        )
+    def __init__(
+        self,
+        scale: Operand = 2.0**15,
+        good: Operand = 0,
+        *,
+        period: int = 2000,
+        factor: float = 2.0,
+        least: float = 1.0,
+        largest: float = 2.0**24,
+    ) -> None:
+        period = integer_of("LossScale", "period", period)
+        factor = number_of("LossScale", "factor", factor)
+        least = number_of("LossScale", "least", least)
+        largest = number_of("LossScale", "largest", largest)
         if period < 1 or factor <= 1 or not 0 < least <= largest:
             raise OpTypeError(
                 f"LossScale: period={period}, factor={factor}, least={least}, largest={largest}",
@@ -232,8 +240,12 @@ class LossScale:
                 fix="give a period of at least 1, a factor above 1, and 0 < least <= largest",
             )
         # As arrays from the start, so that every step has the same signature.
-        object.__setattr__(self, "scale", asarray(self.scale, dtype=f32))
-        object.__setattr__(self, "good", asarray(self.good, dtype=i32))
+        object.__setattr__(self, "scale", asarray(scale, dtype=f32))
+        object.__setattr__(self, "good", asarray(good, dtype=i32))
+        object.__setattr__(self, "period", period)
+        object.__setattr__(self, "factor", factor)
+        object.__setattr__(self, "least", least)
+        object.__setattr__(self, "largest", largest)
 
     def scale_loss(self, loss: Operand) -> Array:
         """The loss times the scale, in f32 at least."""
@@ -318,7 +330,7 @@ def quantize(x: Operand, dtype: object = f8e4m3fn, *, scale: Operand | None = No
 
 
 @guarded_methods
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
 class AmaxHistory:
     """The largest magnitudes that an array had in the last steps; a container.
 
@@ -333,18 +345,19 @@ class AmaxHistory:
     1.0
     """
 
-    amax: Array = 16  # type: ignore[assignment]
+    amax: Array
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.amax, int):
-            return
-        if self.amax < 1:
-            raise OpTypeError(
-                f"AmaxHistory: {self.amax} steps are no history",
-                location=user_location(),
-                fix="give at least 1",
-            )
-        object.__setattr__(self, "amax", zeros(self.amax, dtype=f32))
+    def __init__(self, amax: Array | int = 16) -> None:
+        if not isinstance(amax, Array):
+            steps = integer_of("AmaxHistory", "amax", amax)
+            if steps < 1:
+                raise OpTypeError(
+                    f"AmaxHistory: {steps} steps are no history",
+                    location=user_location(),
+                    fix="give at least 1",
+                )
+            amax = zeros(steps, dtype=f32)
+        object.__setattr__(self, "amax", amax)
 
     def update(self, x: Operand) -> AmaxHistory:
         """The history with the largest finite magnitude of an array, and without the oldest."""
