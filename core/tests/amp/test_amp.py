@@ -239,6 +239,23 @@ def test_narrow_activations_take_half_the_memory() -> None:
     assert narrow.bytes_written < 0.65 * wide.bytes_written
 
 
+def test_casts_of_parameters_keep_no_activation_alive() -> None:
+    """Their gradients end the graph; what these cast is computed where it belongs."""
+
+    def arena(compute: Any) -> int:
+        predict = bu.amp.Policy(compute=compute).apply(network)
+
+        def loss(params: Any) -> Any:
+            return bu.mean(bu.nn.cross_entropy(predict(params, X), Y))
+
+        return bu.jit(bu.grad(loss)).lower(start()[0]).cost().arena_bytes
+
+    # Two hidden layers, whose cotangents take their places, and the scores.
+    layers, scores = len(X) * (SIZES[1] + SIZES[2]), len(X) * SIZES[3]
+    assert arena(f32) == 4 * (layers + scores)
+    assert arena(bf16) == 2 * (layers + scores) + 4 * scores  # softmax is computed in f32
+
+
 # -- floats of 8 bits ------------------------------------------------------------------------------
 
 #: Bits of mantissa, the least normal number, and the distance of those below.
