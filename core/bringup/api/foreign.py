@@ -388,6 +388,7 @@ local_devices device_count | devices
 default_device | device
 default_backend | device
 ShapeDtypeStruct | bringup.float32[4, 8] for the type
+enable_x64 | default_dtype
 disable_jit | the function without bringup.jit
 named_call named_scope | none | dumps and errors name the line of your code
 callback pure_callback io_callback | none | a compiled function cannot call Python; return \
@@ -436,6 +437,9 @@ func | bringup.grad, bringup.vmap and bringup.jvp
 autograd backward | grad
 save | numpy.savez(file, *bringup.tree.flatten(x)[0])
 time | none | numpy.asarray(x) waits for the values, so read a clock after it
+get_default_dtype | bringup.result_type(1.0)
+autocast | bringup.amp.Policy(compute=dtype).apply(fn)
+GradScaler | bringup.amp.LossScale
 """
 
 _METHODS = """

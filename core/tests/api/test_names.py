@@ -24,6 +24,7 @@ SPACES = (
     "optim",
     "special",
     "tree",
+    "amp",
     "debug",
     "backend",
 )
