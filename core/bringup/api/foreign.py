@@ -439,7 +439,7 @@ save | numpy.savez(file, *bringup.tree.flatten(x)[0])
 time | none | numpy.asarray(x) waits for the values, so read a clock after it
 get_default_dtype | bringup.result_type(1.0)
 autocast | bringup.amp.Policy(compute=dtype).apply(fn)
-GradScaler | bringup.amp.LossScale
+GradScaler | amp.LossScale
 """
 
 _METHODS = """
