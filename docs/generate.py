@@ -147,6 +147,7 @@ NAMESPACES = (
     "optim",
     "prune",
     "tree",
+    "amp",
     "debug",
 )
 

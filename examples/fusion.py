@@ -19,7 +19,6 @@ import numpy as np
 import bringup as bu
 from bringup.errors import UnsupportedError
 from bringup.program.program import Cost
-from bringup.runtime.compiler import Compiled, Options, compile_graph
 
 ROW = 1024
 
@@ -39,24 +38,18 @@ def layer_norm(x: bu.Array, gain: bu.Array, bias: bu.Array) -> bu.Array:
     return bu.nn.layer_norm(x, gain=gain, bias=bias)
 
 
-def compiled(fn: Callable[..., bu.Array], arrays: list[bu.Array], *, fuse: bool) -> Compiled:
-    """The function for the device of the arrays, as one program, or one launch for each op."""
-    graph = bu.trace(fn, *arrays)
-    return compile_graph(graph, arrays[0].device, options=Options(fuse=fuse))
-
-
 def show(
     fn: Callable[..., bu.Array], arrays: list[bu.Array], *, kernels: bool, source: bool
 ) -> None:
     """Print what a function becomes on the device of the arrays."""
     types = ", ".join(str(array.type) for array in arrays)
     print(f"\n==== {fn.__name__}({types})\n")
-    fused = compiled(fn, arrays, fuse=True)
+    fused = bu.jit(fn).lower(*arrays)
     print(fused.graph)
     for kernel in fused.kernels if kernels else ():
         print(f"\n{kernel}")
     print(f"\n{'':10} launches   bytes read   bytes written")
-    line("op by op", compiled(fn, arrays, fuse=False).cost())
+    line("op by op", bu.jit(fn, fuse=False).lower(*arrays).cost())
     line("fused", fused.cost())
     try:
         text, asm = fused.source, fused.asm

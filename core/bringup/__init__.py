@@ -36,6 +36,7 @@ from bringup.api.creation import (
     zeros_like,
 )
 from bringup.api.datatypes import astype, can_cast, finfo, iinfo, isdtype, result_type
+from bringup.api.defaults import default_dtype, set_default_dtype
 from bringup.api.derivatives import hessian, jacfwd, jacrev, jvp, vjp
 from bringup.api.dlpack import from_dlpack
 from bringup.api.einsum import einsum
@@ -190,11 +191,12 @@ __array_api_version__ = _API_VERSION
 _LATER = {
     **{
         name: f"bringup.api.{name}:"
-        for name in ("debug", "fft", "linalg", "optim", "prune", "random", "special")
+        for name in ("amp", "debug", "fft", "linalg", "optim", "prune", "random", "special")
     },
     **dict.fromkeys(
         ("ComplexArray", "angle", "complex", "conj", "imag", "real"), "bringup.api.complex"
     ),
+    "compare": "bringup.api.comparing",
     **dict.fromkeys(("cond", "fori_loop", "scan", "switch", "while_loop"), "bringup.api.control"),
     **dict.fromkeys(
         ("checkpoint", "custom_jvp", "custom_vjp", "remat", "stop_gradient"), "bringup.api.custom"
@@ -245,8 +247,9 @@ _LATER |= {
 }
 
 if _typing.TYPE_CHECKING:
-    from bringup.api import debug, fft, linalg, optim, prune, random, special
+    from bringup.api import amp, debug, fft, linalg, optim, prune, random, special
     from bringup.api.arranging import *
+    from bringup.api.comparing import compare
     from bringup.api.complex import ComplexArray, angle, complex, conj, imag, real
     from bringup.api.control import cond, fori_loop, scan, switch, while_loop
     from bringup.api.custom import checkpoint, custom_jvp, custom_vjp, remat, stop_gradient
@@ -278,6 +281,7 @@ __all__ = [
     "acosh",
     "add",
     "all",
+    "amp",
     "angle",
     "any",
     "arange",
@@ -311,6 +315,7 @@ __all__ = [
     "checkpoint",
     "clear_caches",
     "clip",
+    "compare",
     "complex",
     "complex64",
     "complex128",
@@ -329,6 +334,7 @@ __all__ = [
     "custom_jvp",
     "custom_vjp",
     "debug",
+    "default_dtype",
     "device",
     "devices",
     "diff",
@@ -437,6 +443,7 @@ __all__ = [
     "rsqrt",
     "scan",
     "searchsorted",
+    "set_default_dtype",
     "sign",
     "signbit",
     "sin",

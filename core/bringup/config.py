@@ -68,6 +68,12 @@ VARIABLES: tuple[Variable, ...] = (
         choices=("user", "full"),
     ),
     Variable(
+        "BRINGUP_DEFAULT_DTYPE",
+        "float64",
+        "dtype of floats where nothing else decides, as `set_default_dtype` sets it; read once",
+        choices=("float64", "float32", "bfloat16", "float16"),
+    ),
+    Variable(
         "BRINGUP_CPU",
         "native",
         "processor that code for this machine is compiled for: native, a level such as x86-64-v3,"
@@ -93,17 +99,24 @@ def text(name: str) -> str:
 
 
 def level(name: str) -> int:
-    """The value of a level; an empty text is the default.
+    """`word` of a variable whose words are integers."""
+    return int(word(name))
 
-    Raises BringupError if it is none of the level's integers.
+
+def word(name: str) -> str:
+    """The value of a variable with choices; an empty text is the default.
+
+    Raises BringupError if it is none of the choices.
     """
     variable = _BY_NAME[name]
     fix = problem(variable)
     if fix is not None:
         raise BringupError(
-            f"{name}={text(name)!r} is no level of {name}", notes=(variable.doc,), fix=fix
+            f"{name}={text(name)!r} is no value of {name}",
+            notes=(variable.doc,),
+            fix=fix,
         )
-    return int(text(name) or variable.default)
+    return text(name) or variable.default
 
 
 def problem(variable: Variable) -> str | None:

@@ -400,7 +400,7 @@ def _framed(x: Array, pairs: list[list[int]], value: Operand) -> Array:
 
 
 def identity(n: int, dtype: object = None) -> Array:
-    """The identity matrix of n rows, f64 by default.
+    """The identity matrix of n rows, of the default float dtype.
 
     >>> bu.identity(2).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -409,7 +409,7 @@ def identity(n: int, dtype: object = None) -> Array:
 
 
 def tri(n: int, m: int | None = None, k: int = 0, dtype: object = None) -> Array:
-    """Ones on diagonal `k` and below it, zeros above; f64 by default.
+    """Ones on diagonal `k` and below it, zeros above; of the default float dtype.
 
     >>> bu.tri(2, 3).tolist()
     [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]

@@ -378,7 +378,7 @@ class Array:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The values alone: they come back on the default device."""
-        return _creation.asarray, (self._host("a pickle of").copy(),)
+        return _creation.asarray, (self._host("a pickle of").copy(), self.dtype)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         return _info.namespace(api_version)

@@ -7,8 +7,9 @@ import math
 from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.broadcasting import as_array, common_shape, convert, fit, spread
+from bringup.api.defaults import default_float
 from bringup.api.manipulation import reshape
-from bringup.api.promotion import DEFAULT_FLOAT, Operand, common
+from bringup.api.promotion import Operand, common
 from bringup.dtypes import DType, Precision, bool_
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
@@ -44,7 +45,7 @@ def attention(
     """
     arrays = [as_array(v) for v in (query, key, value)]
     dtype, _ = common([*arrays, *([] if bias is None else [bias])])
-    dtype = dtype if dtype.is_float else DEFAULT_FLOAT
+    dtype = dtype if dtype.is_float else default_float()
     arrays = [convert(v, dtype) for v in arrays]
     shown = " and ".join(str(v.type) for v in arrays)
     if any(v.ndim != arrays[0].ndim or v.ndim < 2 for v in arrays):

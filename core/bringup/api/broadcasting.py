@@ -9,8 +9,8 @@ import numpy as np
 
 from bringup.api.apply import apply
 from bringup.api.array import Array
+from bringup.api.defaults import default_float
 from bringup.api.promotion import (
-    DEFAULT_FLOAT,
     Operand,
     common,
     dtype_of,
@@ -23,6 +23,8 @@ from bringup.errors import OpTypeError
 from bringup.graph import Literal, user_location
 from bringup.types import TensorType
 
+#: The default dtypes of numpy.
+_NUMPYS = ("float64", "complex128")
 _PYTHON = (bool, int, float, complex, np.generic)
 
 
@@ -79,6 +81,11 @@ def fit(x: Operand, type_: TensorType, device: Any = None) -> Array | Literal:
     """An operand converted and spread to a type; a constant if it is a scalar."""
     if isinstance(x, _PYTHON) and not isinstance(x, Array):
         return literal(x, type_)
+    if isinstance(x, np.ndarray) and x.dtype.name in _NUMPYS:
+        from bringup.api.creation import asarray
+
+        # At once, since the default dtype in between could be narrower than both.
+        x = asarray(x, dtype=type_.dtype, device=device)
     array = as_array(x, device)
     if array.dtype is not type_.dtype:
         array = convert(array, type_.dtype)
@@ -99,7 +106,7 @@ def as_array(x: Any, device: Any = None) -> Array:
 def as_float(x: Any) -> Array:
     """`as_array` in a float dtype, or in the complex one it has."""
     x = as_array(x)
-    return x if x.dtype.is_inexact else convert(x, DEFAULT_FLOAT, weak=is_weak(x))
+    return x if x.dtype.is_inexact else convert(x, default_float(), weak=is_weak(x))
 
 
 def convert(x: Array, dtype: DType, *, weak: bool = False) -> Array:

@@ -17,19 +17,20 @@ from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.axes import choice_of, flag_of, integer_of, number_of, shape_of
 from bringup.api.broadcasting import as_array, binary, convert, spread
+from bringup.api.defaults import default_float
 from bringup.api.elementwise import add, greater_equal, less_equal, multiply, where
 from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
 from bringup.api.promotion import (
-    DEFAULT_FLOAT,
     DEFAULT_INT,
     Operand,
     check_range,
-    default_dtype,
     dtype_of,
+    host_dtype,
     kind_of,
     literal,
+    scalar_dtype,
 )
-from bringup.dtypes import DType, as_dtype, bool_
+from bringup.dtypes import DType, as_dtype, bool_, c128, f64
 from bringup.errors import ConversionError, DeviceError, OpTypeError, TraceError
 from bringup.graph import Literal, user_location
 from bringup.ops.table import lookup
@@ -53,7 +54,8 @@ def asarray(
 ) -> Array:
     """An array of Python scalars, nested sequences, numpy arrays or arrays of ours.
 
-    dtype: by default that of `obj`; bool, i64 or f64 for Python values.
+    dtype: by default that of `obj`; bool, i64 and the default float for Python values, and the
+    default float for f64 of numpy's, which is its own default.
     copy: arrays of ours are returned as they are by default; everything else is copied, and False
     raises ConversionError.
 
@@ -109,18 +111,20 @@ def _host(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
     """A numpy array of one of our dtypes."""
     refuse_masked(obj)
     if isinstance(obj, bool | int | float | complex) and not isinstance(obj, np.generic):
-        kind = dtype or default_dtype(kind_of(obj))
+        kind = dtype or scalar_dtype(kind_of(obj))
         return literal(obj, TensorType((), kind)).array()
     if isinstance(obj, np.ndarray | np.generic):
-        return _cast(np.asarray(obj), dtype)
+        return cast_host(np.asarray(obj), dtype)
     if isinstance(obj, Sequence) and not isinstance(obj, str | bytes):
         host = _from_sequence(obj)
         if dtype is not None and dtype.is_integer and host.dtype.kind in "iu" and host.size:
             for extreme in (host.min(), host.max()):
                 check_range(int(extreme), dtype)
-        return _cast(host, dtype)
+        if dtype is None and _holds_doubles(obj):
+            dtype = dtype_of(host.dtype)
+        return cast_host(host, dtype)
     if hasattr(obj, "__dlpack__") or hasattr(obj, "__array__") or hasattr(obj, "__buffer__"):
-        return _cast(np.asarray(obj), dtype)
+        return cast_host(np.asarray(obj), dtype)
     raise ConversionError(
         f"a {type(obj).__name__} does not become an array",
         location=user_location(),
@@ -172,7 +176,18 @@ def _plain(obj: Any, levels: int = _LEVELS) -> Any:
     return [_plain(item, levels - 1) for item in obj]
 
 
-def _cast(host: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any, Any]:
+def _holds_doubles(obj: Any) -> bool:
+    """Whether an array of ours among items is f64 or complex128, which is no default then."""
+    if isinstance(obj, Array):
+        return obj.dtype in (f64, c128)
+    return isinstance(obj, list | tuple) and any(map(_holds_doubles, obj))
+
+
+def cast_host(host: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any, Any]:
+    """An array of numpy in a dtype, by default the one in which it comes; converted as arrays are.
+
+    Raises ConversionError for what numpy has and we have not, and for complex numbers as reals.
+    """
     if not host.dtype.isnative:
         host = host.astype(host.dtype.newbyteorder("="))
     try:
@@ -183,7 +198,9 @@ def _cast(host: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any, An
             location=user_location(),
             fix="give bools, integers, floats or complex numbers",
         ) from None
-    if dtype is None or dtype is own:
+    if dtype is None:
+        dtype = host_dtype(host.dtype)
+    if dtype is own:
         return host
     if own.is_complex and not dtype.is_complex:
         raise ConversionError(
@@ -259,12 +276,12 @@ def full(
     opened = check_device(device)
     sizes = shape_of("full", shape)
     if isinstance(fill_value, np.ndarray):
-        fill_value = fill_value[()] if not fill_value.ndim else from_host(fill_value, opened)
+        fill_value = fill_value[()] if not fill_value.ndim else asarray(fill_value, device=opened)
     if isinstance(fill_value, Array):
         value = fill_value if dtype is None else convert(fill_value, dtype_of(dtype))
         return spread(value, sizes)
     scalar = isinstance(fill_value, np.generic)
-    own = fill_value.dtype if scalar else default_dtype(kind_of(fill_value))
+    own = host_dtype(fill_value.dtype) if scalar else scalar_dtype(kind_of(fill_value))
     type_ = TensorType(sizes, dtype_of(own if dtype is None else dtype))
     # Not a constant but an operation on a scalar, so that a value that keeps changing compiles
     # once.
@@ -285,21 +302,21 @@ def _held(value: Any, type_: TensorType) -> Any:
 
 
 def zeros(shape: Shape, dtype: object = None, *, device: DeviceSpec = None) -> Array:
-    """An array of zeros, f64 by default.
+    """An array of zeros, of the default float dtype.
 
     >>> bu.zeros(2).tolist()
     [0.0, 0.0]
     """
-    return full(shape, 0, dtype=DEFAULT_FLOAT if dtype is None else dtype, device=device)
+    return full(shape, 0, dtype=default_float() if dtype is None else dtype, device=device)
 
 
 def ones(shape: Shape, dtype: object = None, *, device: DeviceSpec = None) -> Array:
-    """An array of ones, f64 by default.
+    """An array of ones, of the default float dtype.
 
     >>> bu.ones(2, dtype=bu.int8).tolist()
     [1, 1]
     """
-    return full(shape, 1, dtype=DEFAULT_FLOAT if dtype is None else dtype, device=device)
+    return full(shape, 1, dtype=default_float() if dtype is None else dtype, device=device)
 
 
 def empty(shape: Shape, dtype: object = None, *, device: DeviceSpec = None) -> Array:
@@ -369,7 +386,7 @@ def arange(
     *,
     device: DeviceSpec = None,
 ) -> Array:
-    """``start, start + step, …`` below `stop`; i64 for ints, f64 for floats by default.
+    """``start, start + step, …`` below `stop`; i64 for ints, the default float dtype for floats.
 
     >>> bu.arange(2, 8, 3).tolist()
     [2, 5]
@@ -389,9 +406,9 @@ def arange(
             fix="give finite bounds and a finite step",
         )
     count = max(math.ceil(length), 0)
-    own = dtype_of(dtype) if dtype is not None else DEFAULT_INT if whole else DEFAULT_FLOAT
+    own = dtype_of(dtype) if dtype is not None else DEFAULT_INT if whole else default_float()
     # Integers count exactly; float ramps are computed in f64 and rounded once.
-    counted = DEFAULT_INT if whole else DEFAULT_FLOAT
+    counted = DEFAULT_INT if whole else f64
     ramp = iota(TensorType((count,), counted), 0, opened)
     if step != 1:
         ramp = multiply(ramp, step)
@@ -408,7 +425,8 @@ def linspace(
     device: DeviceSpec = None,
     endpoint: bool = True,
 ) -> Array:
-    """`num` evenly spaced values from `start` to `stop`, f64 by default, c128 if one is complex.
+    """`num` evenly spaced values from `start` to `stop`, by default of the default float
+    dtype, or complex dtype if one is complex.
 
     >>> bu.linspace(0, 1, 5).tolist()
     [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -419,10 +437,10 @@ def linspace(
         if not isinstance(end, complex):
             number_of("linspace", "an end", end)
     ends: Any = complex if any(isinstance(end, complex) for end in given) else float
-    own = default_dtype(ends.__name__) if dtype is None else dtype_of(dtype)
+    own = scalar_dtype(ends.__name__) if dtype is None else dtype_of(dtype)
     (num,) = shape_of("linspace", integer_of("linspace", "num", num))
     intervals = num - 1 if endpoint else num
-    ramp = iota(TensorType((num,), DEFAULT_FLOAT), 0, opened)
+    ramp = iota(TensorType((num,), f64), 0, opened)
     values = add(multiply(ramp, (stop - start) / intervals if intervals > 0 else 0.0), start)
     if endpoint and num > 1:
         values = where(greater_equal(ramp, float(num - 1)), ends(stop), values)
@@ -438,7 +456,7 @@ def eye(
     *,
     device: DeviceSpec = None,
 ) -> Array:
-    """Ones on diagonal `k`, zeros elsewhere; f64 by default.
+    """Ones on diagonal `k`, zeros elsewhere, of the default float dtype.
 
     >>> bu.eye(2).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -447,7 +465,7 @@ def eye(
     sizes = [integer_of("eye", "a size", n) for n in (n_rows, n_rows if n_cols is None else n_cols)]
     shape, k = shape_of("eye", sizes), integer_of("eye", "k", k)
     on = binary("compare", *_rows_and_columns(shape, k, opened), {"direction": "eq"})
-    return convert(on, DEFAULT_FLOAT if dtype is None else dtype_of(dtype))
+    return convert(on, default_float() if dtype is None else dtype_of(dtype))
 
 
 def _rows_and_columns(

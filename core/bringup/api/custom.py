@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from types import MethodType
 from typing import Any
 
@@ -15,8 +16,10 @@ from bringup.api.array import Array
 from bringup.api.broadcasting import convert
 from bringup.api.closures import closed_over, require_function
 from bringup.api.creation import asarray, zeros
+from bringup.api.defaults import current_float, default_dtype
 from bringup.api.promotion import is_weak
 from bringup.api.traced import LeafType, array_type, graph_name, leaf_type, trace_function
+from bringup.dtypes import DType
 from bringup.errors import ConversionError, OpTypeError
 from bringup.graph import Graph, Literal, Value, replay, user_location
 from bringup.ops.build import zeros_like
@@ -83,6 +86,7 @@ class _Site:
 
     arrays, types, treedef: of the arguments, ``(args, kwargs)``.  graph: takes the leaves, then the
     captured arrays.  result: the shape of what it gives.
+    default: the default float dtype there, which rules are traced with as well.
     """
 
     fn: Callable[..., Any]
@@ -92,6 +96,7 @@ class _Site:
     graph: Graph
     captured: tuple[Array, ...]
     result: TreeDef
+    default: DType
 
     @classmethod
     def of(
@@ -110,7 +115,8 @@ class _Site:
             return fn(*given[0], **given[1])
 
         made = closed_over(packed, [treedef], types, None)
-        return cls(fn, arrays, types, treedef, made.graph, made.captured, made.result)
+        graph, captured, result = made.graph, made.captured, made.result
+        return cls(fn, arrays, types, treedef, graph, captured, result, current_float())
 
     def called(self, rule: Rule) -> Any:
         """The result of one instruction that holds the function."""
@@ -206,17 +212,19 @@ class _Parts:
         return [self.fixed[i] if i in self.fixed else next(rest) for i in range(self.count)]
 
     def traced(
-        self, function: Callable[..., list[Array]], more: Sequence[TensorType]
+        self, function: Callable[..., list[Array]], more: Sequence[LeafType]
     ) -> tuple[Graph, list[Value]]:
         """The graph of a function of the leaves and more arrays, and constants, emitted into the
         active builder, for what it uses from outside.
         """
         count = len(self.site.types)
-        made = trace_function(
-            lambda arrays: function(arrays[:count], arrays[count:]),
-            [*self.site.types, *more],
-            name=graph_name(self.site.fn),
-        )
+        same = current_float() is self.site.default
+        with nullcontext() if same else default_dtype(self.site.default):
+            made = trace_function(
+                lambda arrays: function(arrays[:count], arrays[count:]),
+                [*self.site.types, *more],
+                name=graph_name(self.site.fn),
+            )
         constants: list[Value] = []
         for x in made.captured:
             if x.is_traced:
@@ -231,9 +239,18 @@ class _Parts:
         return made.graph, constants
 
     def like(
-        self, tree: Any, treedef: TreeDef, types: Sequence[TensorType], what: str
+        self,
+        tree: Any,
+        treedef: TreeDef,
+        types: Sequence[TensorType],
+        what: str,
+        numbers: Sequence[bool] = (),
     ) -> list[Array]:
-        """The leaves of a tree like another that are floats there, zeros for None."""
+        """The leaves of a tree like another that are floats there, zeros for None.
+
+        numbers: whether each belongs to a Python number, which yields to arrays, so that it may
+        have another float dtype.
+        """
         try:
             leaves = prefix_leaves(tree, treedef, what)
         except ConversionError as error:
@@ -241,10 +258,14 @@ class _Parts:
                 f"{self.name}: {error.what}", location=user_location(), fix=error.fix
             ) from None
         found = []
-        for leaf, type_, path in zip(leaves, types, treedef.paths(what), strict=True):
+        yielding = numbers or [False] * len(types)
+        paths = treedef.paths(what)
+        for leaf, type_, path, number in zip(leaves, types, paths, yielding, strict=True):
             if not type_.dtype.is_float:
                 continue
             array = zeros(type_.shape, dtype=type_.dtype) if leaf is None else _array(leaf, type_)
+            if number and array.dtype.is_float:
+                array = convert(array, type_.dtype)
             if array.type is not type_:
                 raise OpTypeError(
                     f"{self.name}: {path} is {array.type}, and what it belongs to is {type_}",
@@ -336,8 +357,9 @@ class _VjpRule(Rule):
             return parts.like(
                 found,
                 parts.args,
-                [array_type(t) for t in parts.site.types],
+                [x.type for x in parts.site.arrays],
                 f"the result of bwd of {self.name}",
+                [not isinstance(t, TensorType) for t in parts.site.types],
             )
 
         graph, constants = parts.traced(rule, [ct.type for ct in cts])
@@ -396,7 +418,7 @@ class _JvpRule(Rule):
         self, body: Graph, operands: Sequence[Value], cts: Sequence[Value], derive: Derive
     ) -> list[Value | None]:
         parts, result = self._parts, self._parts.site.result
-        floats = [array_type(t).dtype.is_float for t in parts.site.types]
+        floats = [x.dtype.is_float for x in parts.site.arrays]
 
         def rule(leaves: Sequence[Array], moves: Sequence[Array]) -> list[Array]:
             rest = iter(moves)
@@ -413,7 +435,7 @@ class _JvpRule(Rule):
             types = [v.type for v in body.outputs]
             return parts.like(made[1], result, types, f"the tangent of {self.name}")
 
-        types = [array_type(t) for t in parts.site.types if array_type(t).dtype.is_float]
+        types = [t for t, flag in zip(parts.site.types, floats, strict=True) if flag]
         graph, constants = parts.traced(rule, types)
         count = len(floats)
         wrt = range(count, count + len(types))

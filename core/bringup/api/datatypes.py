@@ -11,7 +11,7 @@ from bringup.api.array import Array
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.creation import check_device, to_device
 from bringup.api.place import DeviceSpec
-from bringup.api.promotion import Operand, common, dtype_of, promote, with_weak
+from bringup.api.promotion import Operand, common, dtype_of, host_dtype, promote, with_weak
 from bringup.dtypes import PART_OF, DType
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
@@ -48,7 +48,8 @@ def result_type(*operands: Any) -> DType:
 
     Within a kind the tables of the standard hold.  Bools yield to every other dtype, integer arrays
     to the dtype of a float array; f16 and bf16 meet in f32.  A Python scalar takes the dtype of
-    what it meets unless its kind is higher: then it is i64 or f64.
+    what it meets unless its kind is higher: then it has the default dtype of that; see
+    `set_default_dtype`.
     Raises OpTypeError for u64 with a signed integer.
 
     >>> bu.result_type(bu.int8, bu.uint8), bu.result_type(bu.int32, bu.float16)
@@ -76,7 +77,7 @@ def result_type(*operands: Any) -> DType:
 
 
 def _own_dtype(x: Any) -> DType:
-    return dtype_of(x.dtype if isinstance(x, np.ndarray | np.generic) else x)
+    return host_dtype(x.dtype) if isinstance(x, np.ndarray | np.generic) else dtype_of(x)
 
 
 def can_cast(from_: Any, to: object, /) -> bool:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bringup.api.array import Array
+from bringup.api.defaults import current_float, uniform
 from bringup.api.place import OpenDevice
 from bringup.backend.dispatch import ArrayLayout, Dispatcher, FastArg, FastEntry, array_layout
 from bringup.backend.foreign import REPORT, guarded
+from bringup.dtypes import DType
 from bringup.errors import DeviceError
 from bringup.graph import has_effects
 from bringup.runtime import devices
@@ -47,7 +49,7 @@ class FastPath:
     slow: what the builtin calls when no entry matches.
     """
 
-    __slots__ = ("_called", "_device", "_dispatcher", "_owner", "_served", "_slow")
+    __slots__ = ("__weakref__", "_called", "_device", "_dispatcher", "_owner", "_served", "_slow")
 
     def __init__(self, owner: type, slow: Callable[..., Any]) -> None:
         self._owner = owner
@@ -58,8 +60,13 @@ class FastPath:
         # The epoch under which an entry was handed over, 0 if it holds under any.
         self._served: dict[Any, int] = {}
 
-    def serve(self, entry: Entry, args: tuple[Any, ...], device: OpenDevice) -> None:
-        """Let the device answer further calls like this one, if it can; from the second one on."""
+    def serve(
+        self, entry: Entry, args: tuple[Any, ...], device: OpenDevice, under: DType | None
+    ) -> None:
+        """Let the device answer further calls like this one, if it can; from the second one on.
+
+        under: the default float dtype that they hold for; None for any.
+        """
         if not self._called or sys.is_finalizing():  # at the end nothing can be imported any more
             self._called = True
             return
@@ -70,17 +77,35 @@ class FastPath:
             return
         stamp = epoch if hosted else 0
         key = (id(entry), kinds)
-        before = self._served.get(key)
-        if before == stamp or (self._device is not None and self._device is not device):
+        if self._served.get(key) == stamp or (
+            self._device is not None and self._device is not device
+        ):
             return
+        if under is None:
+            self._add(key, stamp, entry, args, device)
+            return
+        with uniform(self) as same:
+            if same and current_float() is under:
+                self._add(key, stamp, entry, args, device)
+
+    def _add(
+        self, key: Any, stamp: int, entry: Entry, args: tuple[Any, ...], device: OpenDevice
+    ) -> None:
+        before = self._served.get(key)
         dispatcher = self._made(device)
-        described = _describe(entry, args, device, epoch) if dispatcher is not None else None
+        described = _describe(entry, args, device, stamp) if dispatcher is not None else None
         if dispatcher is not None and before is not None:
             dispatcher.clear()
             self._served.clear()
         self._served[key] = stamp
         if dispatcher is not None and described is not None and dispatcher.add(described):
             type.__setattr__(self._owner, "__call__", dispatcher.call)
+
+    def clear(self) -> None:
+        """Give up all entries; further calls bring back those that still hold."""
+        self._served = {}
+        if self._dispatcher is not None:
+            self._dispatcher.clear()
 
     def forget(self, entry: Entry) -> None:
         """An entry that is given up: another may come to lie where it lay."""

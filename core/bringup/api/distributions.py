@@ -8,6 +8,7 @@ from bringup.api.array import Array
 from bringup.api.broadcasting import as_array, convert, spread
 from bringup.api.control import while_loop
 from bringup.api.creation import zeros, zeros_like
+from bringup.api.defaults import default_float
 from bringup.api.elementwise import clip, floor, maximum, where
 from bringup.api.floating import sqrt
 from bringup.api.keys import Key, Shape, checked, fold_in, split
@@ -36,7 +37,7 @@ def rademacher(key: Key, shape: Shape = (), dtype: object = None) -> Array:
 
 
 def cauchy(key: Key, shape: Shape = (), dtype: object = None) -> Array:
-    """Numbers of the standard Cauchy distribution, f64 by default: ratios of normal ones.
+    """Numbers of the standard Cauchy distribution: ratios of normal ones.
 
     >>> bu.random.cauchy(bu.random.key(0), (2, 3)).shape
     (2, 3)
@@ -47,7 +48,7 @@ def cauchy(key: Key, shape: Shape = (), dtype: object = None) -> Array:
 
 
 def logistic(key: Key, shape: Shape = (), dtype: object = None) -> Array:
-    """Numbers of the standard logistic distribution, f64 by default.
+    """Numbers of the standard logistic distribution, of the default float dtype.
 
     >>> x = bu.random.logistic(bu.random.key(0), 10_000)
     >>> abs(float(bu.mean(x))) < 0.1
@@ -61,7 +62,7 @@ def logistic(key: Key, shape: Shape = (), dtype: object = None) -> Array:
 def lognormal(
     key: Key, sigma: Parameter = 1.0, shape: Shape | None = None, dtype: object = None
 ) -> Array:
-    """``exp(sigma * normal)``, f64 by default.
+    """``exp(sigma * normal)``, of the default float dtype.
 
     sigma: at least 0; a number, or an array, to whose shape `shape` defaults.
 
@@ -76,7 +77,7 @@ def lognormal(
 def rayleigh(
     key: Key, scale: Parameter = 1.0, shape: Shape | None = None, dtype: object = None
 ) -> Array:
-    """Numbers of the Rayleigh distribution, the lengths of pairs of normal ones; f64 by default.
+    """Numbers of the Rayleigh distribution, the lengths of pairs of normal ones.
 
     scale: at least 0; a number, or an array, to whose shape `shape` defaults.
 
@@ -89,7 +90,7 @@ def rayleigh(
 
 
 def pareto(key: Key, b: Parameter, shape: Shape | None = None, dtype: object = None) -> Array:
-    """Numbers of the Pareto distribution, of density ``b * x ** (-b - 1)`` above 1; f64 by default.
+    """Numbers of the Pareto distribution, of density ``b * x ** (-b - 1)`` above 1.
 
     b: above 0; a number, or an array, to whose shape `shape` defaults.
 
@@ -124,7 +125,7 @@ def weibull_min(
 
 
 def chisquare(key: Key, df: Parameter, shape: Shape | None = None, dtype: object = None) -> Array:
-    """Numbers of the chi-square distribution: sums of squares of normal ones; f64 by default.
+    """Numbers of the chi-square distribution: sums of squares of normal ones.
 
     df: how many squares, at least 0; a number, or an array, to whose shape `shape` defaults.
 
@@ -138,7 +139,7 @@ def chisquare(key: Key, df: Parameter, shape: Shape | None = None, dtype: object
 
 
 def t(key: Key, df: Parameter, shape: Shape | None = None, dtype: object = None) -> Array:
-    """Numbers of Student's t distribution, f64 by default.
+    """Numbers of Student's t distribution, of the default float dtype.
 
     df: the degrees of freedom, above 0; a number, or an array, to whose shape `shape` defaults.
 
@@ -226,13 +227,13 @@ def _check_probability(name: str, p: Any, *, least: bool = False) -> None:
 
 def _float_of(p: Any) -> Any:
     """The dtype to work in: that of an array of floats, else f64."""
-    return p.dtype if isinstance(p, Array) and p.dtype.is_float else f64
+    return p.dtype if isinstance(p, Array) and p.dtype.is_float else default_float()
 
 
 def multivariate_normal(
     key: Key, mean: Array, cov: Array, shape: Shape | None = None, dtype: object = None
 ) -> Array:
-    """Vectors of the normal distribution of a mean and a matrix of covariances; f64 by default.
+    """Vectors of the normal distribution of a mean and a matrix of covariances.
 
     mean: ``[…, n]``.  cov: ``[…, n, n]``, positive definite: it is factored by `cholesky`.
     shape: of the result without its last dimension, n; by default that of `mean` and `cov`.

@@ -23,7 +23,8 @@ from bringup.api.broadcasting import (
     spread,
     unary,
 )
-from bringup.api.promotion import DEFAULT_FLOAT, Operand, common
+from bringup.api.defaults import default_float
+from bringup.api.promotion import Operand, common
 from bringup.dtypes import bf16, bool_, f16, f32, i8, i16, i32, i64, u8
 from bringup.errors import ConversionError, OpTypeError
 from bringup.graph import Literal, user_location
@@ -198,7 +199,7 @@ def divide(x1: Operand, x2: Operand) -> Array:
     [0.25, 0.5]
     """
     dtype, _ = common((x1, x2))
-    return binary("div", x1, x2, dtype=None if dtype.is_inexact else DEFAULT_FLOAT)
+    return binary("div", x1, x2, dtype=None if dtype.is_inexact else default_float())
 
 
 def floor_divide(x1: Operand, x2: Operand) -> Array:

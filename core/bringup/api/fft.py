@@ -18,12 +18,13 @@ from bringup.api.axes import axes_of, axis_of, choice_of, integer_of, items_of, 
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.complex import ComplexArray, conj
 from bringup.api.creation import asarray, zeros_like
+from bringup.api.defaults import default_float
 from bringup.api.elementwise import add, multiply, subtract
 from bringup.api.indexing import getitem
 from bringup.api.manipulation import concat, flip, moveaxis, reshape, roll, stack
 from bringup.api.names import publish
 from bringup.api.place import DeviceSpec
-from bringup.api.promotion import DEFAULT_FLOAT, Operand, dtype_of
+from bringup.api.promotion import Operand, dtype_of
 from bringup.dtypes import bf16, f16, f32
 from bringup.errors import OpTypeError
 from bringup.graph import Literal, user_location
@@ -397,7 +398,7 @@ def _sites(
 
 
 def _made(values: Any, dtype: object, device: DeviceSpec) -> Array:
-    own = DEFAULT_FLOAT if dtype is None else dtype_of(dtype)
+    own = default_float() if dtype is None else dtype_of(dtype)
     return asarray(values, dtype=own, device=device)
 
 

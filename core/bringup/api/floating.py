@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from bringup.api.array import Array
 from bringup.api.broadcasting import binary, float_unary
-from bringup.api.promotion import DEFAULT_FLOAT, Operand, common
+from bringup.api.defaults import default_float
+from bringup.api.promotion import Operand, common
 
 
 def _binary(name: str, x1: Operand, x2: Operand) -> Array:
     """An elementwise op of two operands in a float dtype."""
     dtype, _ = common((x1, x2))
-    return binary(name, x1, x2, dtype=None if dtype.is_inexact else DEFAULT_FLOAT)
+    return binary(name, x1, x2, dtype=None if dtype.is_inexact else default_float())
 
 
 def exp(x: Operand) -> Array:

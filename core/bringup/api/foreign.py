@@ -273,7 +273,8 @@ local_devices device_count | devices
 default_device | device
 default_backend | device
 ShapeDtypeStruct | bringup.float32[4, 8] for the type
-enable_x64 config | none | dtypes are what functions are asked for: dtype=bringup.float32
+enable_x64 | default_dtype
+config | none | dtypes are what functions are asked for: dtype=bringup.float32
 disable_jit | the function without bringup.jit
 named_call named_scope | none | dumps and errors name the line of your code
 callback pure_callback io_callback | none | a compiled function cannot call Python; return \
@@ -322,7 +323,9 @@ func | bringup.grad, bringup.vmap and bringup.jvp
 autograd backward | grad
 save | numpy.savez(file, *bringup.tree.flatten(x)[0])
 time | none | numpy.asarray(x) waits for the values, so read a clock after it
-set_default_dtype | dtype= of the function that makes the array
+get_default_dtype | bringup.result_type(1.0)
+autocast | bringup.amp.Policy(compute=dtype).apply(fn)
+GradScaler | amp.LossScale
 """
 
 _METHODS = """

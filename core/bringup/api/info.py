@@ -8,7 +8,7 @@ from typing import Any
 from bringup.api import place
 from bringup.api.datatypes import isdtype
 from bringup.api.place import DeviceSpec, OpenDevice
-from bringup.api.promotion import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT
+from bringup.api.promotion import DEFAULT_INT, scalar_dtype
 from bringup.dtypes import COMPLEX, COMPLEX_OF, STORED, DType
 from bringup.errors import ConversionError
 
@@ -42,8 +42,8 @@ class NamespaceInfo:
     def default_dtypes(self, *, device: DeviceSpec = None) -> dict[str, DType]:
         """The dtypes of Python scalars and of indices."""
         return {
-            "real floating": DEFAULT_FLOAT,
-            "complex floating": DEFAULT_COMPLEX,
+            "real floating": scalar_dtype("float"),
+            "complex floating": scalar_dtype("complex"),
             "integral": DEFAULT_INT,
             "indexing": DEFAULT_INT,
         }

@@ -2,7 +2,7 @@
 
 shape: of the weight.  in_axis, out_axis: its dimensions of inputs and outputs, by default those of
 ``x @ w``; the sizes of all others, such as a window's, multiply both.
-dtype: f64 by default.
+dtype: the default float by default.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from bringup.api.apply import inline
 from bringup.api.array import Array
 from bringup.api.boundary import guarded, guarded_methods
 from bringup.api.broadcasting import convert
-from bringup.api.creation import asarray
+from bringup.api.creation import asarray, cast_host
+from bringup.api.defaults import count_read, current_float, reads
 from bringup.api.dispatch import FastPath
 from bringup.api.options import positions_of, static_of
 from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
@@ -43,7 +44,7 @@ from bringup.errors import (
 from bringup.graph import user_location
 from bringup.records import record
 from bringup.runtime import nans, transfer
-from bringup.runtime.compiler import Compiled, compile_graph, lower_graph
+from bringup.runtime.compiler import Compiled, Options, compile_graph, lower_graph
 from bringup.tracing.context import current
 from bringup.tracing.lazy import Leaf
 from bringup.tracing.pytree import Static, TreeDef, flatten, unflatten
@@ -64,11 +65,13 @@ class Entry:
 
     types: of the graph's inputs.
     donated: positions among the leaves.
+    defaulted: whether the default float dtype decided something in it.
     """
 
     function: TracedFunction
     types: tuple[TensorType, ...]
     donated: frozenset[int]
+    defaulted: bool
     compiled: Compiled | None = None
 
 
@@ -93,6 +96,7 @@ class Jitted(Generic[P, R]):
         fallback: DeviceSpec,
         static: tuple[frozenset[int], frozenset[str]],
         donated: tuple[int, ...],
+        options: Options,
     ) -> None:
         functools.update_wrapper(self, fn)
         self._fn = fn
@@ -100,6 +104,7 @@ class Jitted(Generic[P, R]):
         self._fallback = fallback
         self._static = static
         self._donated = donated
+        self._options = options
         self._entries: dict[Any, Entry] = {}
         reference = weakref.ref(self)
 
@@ -150,27 +155,48 @@ class Jitted(Generic[P, R]):
                 backend = load(name)
             except BringupError as error:
                 raise at_user_line(error)  # noqa: B904  (the same object)
-            return lower_graph(entry.function.graph, backend, architecture, donated=entry.donated)
+            return lower_graph(
+                entry.function.graph,
+                backend,
+                architecture,
+                donated=entry.donated,
+                options=self._options,
+            )
         device = self._device_of(call.leaves)
         entry = self._trace(call, device)
         return self._compiled(entry, device)
+
+    def _alike(self, *, fuse: bool) -> Jitted[P, R]:
+        """The same function with or without fusion, which reuses no memory of its arguments."""
+        options = Options(fuse=fuse)
+        found: Jitted[P, R] = _made(
+            self._fn, self._device, self._fallback, self._static, (), options
+        )
+        return found
 
     def _compiled(self, entry: Entry, device: OpenDevice) -> Compiled:
         """What runs a signature, compiled when first asked for."""
         if entry.compiled is None:
             fallback = place.get(self._fallback) if self._fallback is not None else None
             entry.compiled = compile_graph(
-                entry.function.graph, device, donated=entry.donated, fallback=fallback
+                entry.function.graph,
+                device,
+                donated=entry.donated,
+                options=self._options,
+                fallback=fallback,
             )
         return entry.compiled
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        before = reads()
         call = self._taken_apart(args, kwargs)
+        hosted = reads()  # arrays of numpy are read by the default, too
         if any(isinstance(leaf, TensorType | DType) for leaf in call.leaves):
             raise self._no_value(call)
         trace = current()
         device = trace.device if trace is not None else self._device_of(call.leaves)
-        key = (call.treedef, call.types, call.static, device)
+        default = current_float()
+        key = (call.treedef, call.types, call.static, device, default)
         entry = self._entries.get(key)
         if entry is None:
             entry = self._trace(call, device)
@@ -178,6 +204,8 @@ class Jitted(Generic[P, R]):
                 self._remember(key, entry)
         if trace is not None:
             self._check_inlining(device)
+            if entry.defaulted:
+                count_read()
             arrays = [_inlined(x, t) for x, t in zip(call.leaves, entry.types, strict=False)]
             outputs = inline(entry.function.graph, [*arrays, *entry.function.captured])
             return unflatten(entry.function.result, outputs)
@@ -187,7 +215,8 @@ class Jitted(Generic[P, R]):
         except DeviceError as error:
             raise at_user_line(error)  # noqa: B904  (the same object)
         if not kwargs and not call.static and not self._donated and not nans.wanted():
-            self._fast.serve(entry, args, device)
+            decides = entry.defaulted or hosted != before
+            self._fast.serve(entry, args, device, default if decides else None)
         return unflatten(entry.function.result, outputs)
 
     def _remember(self, key: Any, entry: Entry) -> None:
@@ -275,11 +304,13 @@ class Jitted(Generic[P, R]):
             kwargs = {n: static[n].value if n in static else a for n, a in kwargs.items()}
             return self._fn(*args, **kwargs)
 
+        before = reads()
         made = trace_function(run, call.types, name=graph_name(self._fn), device=device)
+        defaulted = reads() != before
         graph = narrowed(made.graph, call.types)
         types = tuple(v.type for v in graph.inputs)
         function = TracedFunction(graph, made.captured, made.result)
-        return Entry(function, types, self._donated_leaves(call.treedef))
+        return Entry(function, types, self._donated_leaves(call.treedef), defaulted)
 
     def _donated_leaves(self, treedef: TreeDef) -> frozenset[int]:
         positional = treedef.children[0].children
@@ -321,7 +352,7 @@ def _buffer(x: Any, type_: TensorType, device: OpenDevice) -> Any:
         return x._buffer
     if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
         x = exact_literal(x, type_).array()
-    return transfer.upload(device.device, x)
+    return transfer.upload(device.device, cast_host(x, type_.dtype))
 
 
 def _donate(
@@ -378,6 +409,7 @@ def jit(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
+    fuse: bool = True,
 ) -> Jitted[P, R]: ...
 @overload
 def jit(
@@ -388,6 +420,7 @@ def jit(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
+    fuse: bool = True,
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 def jit(
     fn: Callable[..., Any] | None = None,
@@ -397,6 +430,7 @@ def jit(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
     donate_argnums: int | Sequence[int] = (),
+    fuse: bool = True,
 ) -> Any:
     """Compile a function: traced once per signature, fused, and run natively from then on.
 
@@ -411,6 +445,12 @@ def jit(
     static_argnums, static_argnames: arguments passed through to Python as they are: hashable,
     compared by type and bits.
     donate_argnums: arguments whose memory the call may reuse; their arrays are deleted by it.
+    fuse: False makes one launch of every operation that is left after the passes: the yardstick for
+    what fusion saves; see `compare`.
+
+    Options are those of the outermost function: a `jit` function that is called while another is
+    traced, or mapped or differentiated, becomes a part of what is around it.  So the gradient of
+    `fn` without fusion is ``jit(grad(fn), fuse=False)``.
 
     Raises TraceError where Python needs a value (see `trace`), UnsupportedError.
 
@@ -426,9 +466,11 @@ def jit(
             static_argnums=static_argnums,
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
+            fuse=fuse,
         )
     donated = positions_of("donate_argnums", fn, donate_argnums)
-    return _made(fn, device, fallback, static_of(fn, static_argnums, static_argnames), donated)
+    static = static_of(fn, static_argnums, static_argnames)
+    return _made(fn, device, fallback, static, donated, Options(fuse=fuse))
 
 
 def _made(
@@ -437,6 +479,7 @@ def _made(
     fallback: DeviceSpec,
     static: tuple[frozenset[int], frozenset[str]],
     donated: tuple[int, ...],
+    options: Options,
 ) -> Any:
     if not callable(fn):
         raise OpTypeError(
@@ -452,4 +495,4 @@ def _made(
         )
     # A class of its own, so that its ``__call__`` can become the builtin of this function.
     kind = type("jit", (Jitted,), {"__module__": Jitted.__module__})
-    return kind(fn, device, fallback, static, donated)
+    return kind(fn, device, fallback, static, donated, options)

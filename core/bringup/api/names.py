@@ -13,7 +13,19 @@ from bringup.errors import MissingAttributeError
 from bringup.graph import user_location
 
 #: Namespaces below `bringup`, searched for a name that another of them lacks.
-_SPACES = ("nn", "linalg", "random", "special", "fft", "optim", "prune", "tree", "debug", "nn.init")
+_SPACES = (
+    "nn",
+    "linalg",
+    "random",
+    "special",
+    "fft",
+    "optim",
+    "prune",
+    "tree",
+    "amp",
+    "debug",
+    "nn.init",
+)
 
 
 def publish(

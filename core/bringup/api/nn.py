@@ -29,6 +29,7 @@ from bringup.api.attending import attention
 from bringup.api.axes import axes_of, axis_of, flag_of, integer_of, number_of, shape_of
 from bringup.api.broadcasting import as_array, as_float, fit, float_unary, unary
 from bringup.api.convolving import conv, conv_transpose
+from bringup.api.defaults import default_float
 from bringup.api.dropout import dropout
 from bringup.api.elementwise import isfinite, where
 from bringup.api.floating import exp, log
@@ -36,7 +37,7 @@ from bringup.api.manipulation import moveaxis, reshape
 from bringup.api.names import publish
 from bringup.api.norms import batch_norm, batch_norm_train, group_norm, instance_norm, rms_norm
 from bringup.api.pooling import avg_pool, max_pool
-from bringup.api.promotion import DEFAULT_FLOAT, Operand, common, dtype_of, literal
+from bringup.api.promotion import Operand, common, dtype_of, literal
 from bringup.api.reductions import Axis
 from bringup.api.reductions import sum as _sum
 from bringup.api.resizing import resize
@@ -179,7 +180,7 @@ def layer_norm(
     x = as_array(x)
     dtype, _ = common([v for v in (x, gain, bias) if v is not None])
     dims = axes_of("layer_norm", axis, x.ndim)
-    wide = TensorType(x.shape, dtype if dtype.is_float else DEFAULT_FLOAT)
+    wide = TensorType(x.shape, dtype if dtype.is_float else default_float())
     affine = wide.with_shape(tuple(x.shape[d] for d in dims))
     parts = [fit(x, wide)]
     for value, default in ((gain, 1), (bias, 0)):
@@ -231,12 +232,12 @@ def one_hot(indices: Operand, size: int, *, axis: int = -1, dtype: object = None
     """A new axis of that size with 1 at the index and 0 elsewhere.
 
     indices: those in Python or numpy are checked: ArrayIndexError; in an array they are data, and
-    one that is out of range gives zeros alone.  dtype: f64 by default.
+    one that is out of range gives zeros alone.  dtype: the default float by default.
 
     >>> bu.nn.one_hot(bu.asarray([2, 0]), 3, dtype=bu.int8).tolist()
     [[0, 0, 1], [1, 0, 0]]
     """
-    own = DEFAULT_FLOAT if dtype is None else dtype_of(dtype)
+    own = default_float() if dtype is None else dtype_of(dtype)
     (size,) = shape_of("one_hot", integer_of("one_hot", "size", size))
     if not isinstance(indices, Array):
         host = np.asarray(indices)

@@ -8,9 +8,10 @@ from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.axes import axes_of, axis_of, integer_of, number_of
 from bringup.api.broadcasting import as_array, convert, fit
+from bringup.api.defaults import default_float
 from bringup.api.floating import rsqrt
 from bringup.api.manipulation import reshape
-from bringup.api.promotion import DEFAULT_FLOAT, Operand, common, literal
+from bringup.api.promotion import Operand, common, literal
 from bringup.api.reductions import Axis, mean, var
 from bringup.errors import OpTypeError
 from bringup.graph import Literal, user_location
@@ -170,7 +171,7 @@ def _together(
 ) -> list[Array | Literal]:
     """`x` and the others, with defaults, in the float dtype in which they meet."""
     dtype, _ = common([x, *(v for v, _ in affine if v is not None)])
-    wide = TensorType(x.shape, dtype if dtype.is_float else DEFAULT_FLOAT)
+    wide = TensorType(x.shape, dtype if dtype.is_float else default_float())
     small = wide.with_shape(shape)
     parts: list[Array | Literal] = [fit(x, wide)]
     for value, default in affine:

@@ -30,6 +30,7 @@ from bringup.api.complex import ComplexArray, conj, imag, real
 from bringup.api.convolving import conv
 from bringup.api.creation import asarray, iota, linspace, ones, ones_like, zeros, zeros_like
 from bringup.api.datatypes import finfo
+from bringup.api.defaults import default_float
 from bringup.api.elementwise import (
     add,
     clip,
@@ -54,7 +55,7 @@ from bringup.api.manipulation import (
     stack,
 )
 from bringup.api.prefixes import diff
-from bringup.api.promotion import DEFAULT_FLOAT, DEFAULT_INT, Operand, common, dtype_of
+from bringup.api.promotion import DEFAULT_INT, Operand, common, dtype_of
 from bringup.api.reductions import Axis, max, mean, min, sum
 from bringup.api.sorting import searchsorted
 from bringup.api.spectra import pinv
@@ -427,7 +428,7 @@ def geomspace(
 ) -> Array:
     """`num` values from `start` to `stop` of which each is the same multiple of the one before it.
 
-    start, stop: numbers of one sign.  dtype: f64 by default.
+    start, stop: numbers of one sign.  dtype: the default float dtype by default.
     Raises OpTypeError.
 
     >>> bu.round(bu.geomspace(1, 8, 4), 12).tolist()
@@ -442,7 +443,7 @@ def geomspace(
         )
     share = linspace(0.0, 1.0, num, endpoint=endpoint)
     values = where(equal(share, 1), last, multiply(first, pow(last / first, share)))
-    return convert(values, DEFAULT_FLOAT if dtype is None else dtype_of(dtype))
+    return convert(values, default_float() if dtype is None else dtype_of(dtype))
 
 
 def logspace(
@@ -455,13 +456,13 @@ def logspace(
     base: float = 10.0,
     dtype: object = None,
 ) -> Array:
-    """``base ** linspace(start, stop, num)``, f64 by default.
+    """``base ** linspace(start, stop, num)``, of the default float dtype.
 
     >>> bu.round(bu.logspace(0, 2, 3), 9).tolist()
     [1.0, 10.0, 100.0]
     """
     values = pow(number_of("logspace", "base", base), linspace(start, stop, num, endpoint=endpoint))
-    return convert(values, DEFAULT_FLOAT if dtype is None else dtype_of(dtype))
+    return convert(values, default_float() if dtype is None else dtype_of(dtype))
 
 
 # -- polynomials -----------------------------------------------------------------------------------

@@ -36,9 +36,9 @@ def poisson(
 ) -> Array:
     """Numbers of events of a Poisson distribution, i64 by default.
 
-    rate: their mean, at least 0; a number, for which f64 is computed in, or an array, in whose
-    dtype is (f16 and bf16: f32), and to whose shape `shape` defaults.  f32 tells whole numbers
-    apart up to 2**24, so rates should stay below.
+    rate: their mean, at least 0; a number, which is taken in the default float dtype, or an array,
+    in whose dtype is computed (f16 and bf16: f32), and to whose shape `shape` defaults.  f32 tells
+    whole numbers apart up to 2**24, so rates should stay below.
     Raises OpTypeError for numbers that are no rates; in an array these give -1.
 
     >>> x = bu.random.poisson(bu.random.key(0), 4.0, 10_000)

@@ -6,6 +6,14 @@ meet in f32; u64 and a signed integer meet nowhere and raise; a complex array me
 complex128 and every other dtype in its own.  A Python scalar takes the dtype of the array it meets,
 unless its kind is higher: an int meets a bool array in the default integer, a float meets bool and
 integer arrays in the default float, and a complex number makes float arrays complex.
+
+The default integer is i64; the default float is f64 unless `bringup.api.defaults` has another, and
+the default complex dtype has parts of it.  Scalars of numpy are not weak: they have the dtype they
+say, as arrays of numpy have.  But f64 and complex128 are numpy's own defaults, which nobody had to
+choose: without ``dtype=`` they become ours (`host_dtype`), so that ``np.log(2 * np.pi) * x`` stays
+f32 where f32 is the default.  So it is in JAX with its 64-bit mode off, for scalars and arrays;
+with the default f64, numbers of numpy are f64 as in JAX with that mode on, and as the standard has
+it.
 """
 
 from __future__ import annotations
@@ -17,8 +25,10 @@ from typing import Any
 import numpy as np
 
 from bringup.api.array import Array
+from bringup.api.defaults import default_complex, default_float
 from bringup.api.place import at_user_line
 from bringup.dtypes import (
+    COMPLEX_OF,
     DType,
     as_dtype,
     bool_,
@@ -41,11 +51,8 @@ from bringup.types import TensorType
 
 DEFAULT_INT = i64
 DEFAULT_UINT = u64
-DEFAULT_FLOAT = f64
-DEFAULT_COMPLEX = c128
 
 _RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
-_DEFAULT = {"bool": bool_, "int": DEFAULT_INT, "float": DEFAULT_FLOAT, "complex": DEFAULT_COMPLEX}
 _ABOVE_UNSIGNED = {u8: i16, u16: i32, u32: i64}
 
 #: An operand: an array, a Python scalar, or a numpy array or scalar.
@@ -115,12 +122,29 @@ def with_weak(dtype: DType, kind: str) -> DType:
     """The dtype in which an array and a Python scalar of a kind meet."""
     if _RANK[dtype.kind] >= _RANK[kind]:
         return dtype
-    return c64 if kind == "complex" and dtype.is_float and dtype is not f64 else _DEFAULT[kind]
+    if kind == "complex" and dtype.is_float:
+        return COMPLEX_OF.get(dtype, c64)
+    return scalar_dtype(kind)
 
 
-def default_dtype(kind: str) -> DType:
-    """The dtype of Python scalars of a kind where nothing else decides: bool, i64, f64, c128."""
-    return _DEFAULT[kind]
+def scalar_dtype(kind: str) -> DType:
+    """The dtype of Python scalars of a kind where nothing else decides."""
+    if kind == "float":
+        return default_float()
+    if kind == "complex":
+        return default_complex()
+    return bool_ if kind == "bool" else DEFAULT_INT
+
+
+def host_dtype(given: np.dtype[Any]) -> DType:
+    """The dtype of an array or a scalar of numpy that comes without ``dtype=``.
+
+    Raises OpTypeError for a dtype of numpy's that has no equivalent.
+    """
+    own = dtype_of(given)
+    if own is f64:
+        return default_float()
+    return default_complex() if own is c128 else own
 
 
 def is_weak(x: Array) -> bool:
@@ -140,7 +164,7 @@ def common(operands: Sequence[Any]) -> tuple[DType, bool]:
                 continue
             dtype = x._type.dtype
         elif isinstance(x, np.ndarray | np.generic):
-            dtype = dtype_of(x.dtype)
+            dtype = host_dtype(x.dtype)
         elif isinstance(x, int | float | complex):
             kinds.append(kind_of(x))
             continue
@@ -148,14 +172,19 @@ def common(operands: Sequence[Any]) -> tuple[DType, bool]:
             raise no_array(x)
         strong = dtype if strong is None else promote(strong, dtype)
     if strong is None:
-        return _DEFAULT[max(kinds, key=_RANK.__getitem__)], True
+        return scalar_dtype(max(kinds, key=_RANK.__getitem__)), True
     for kind in kinds:
         strong = with_weak(strong, kind)
     return strong, False
 
 
 def dtype_of(meant: Any) -> DType:
-    """`as_dtype`, whose error here points at the user's line."""
+    """`as_dtype`, whose error here points at the user's line.
+
+    Python's ``float`` and ``complex`` mean the defaults, as in `scalar_dtype`.
+    """
+    if meant is float or meant is complex:
+        return scalar_dtype(meant.__name__)
     try:
         return as_dtype(meant)
     except OpTypeError as error:

@@ -30,7 +30,7 @@ _MOST = 100
 
 
 def gamma(key: Key, a: Parameter, shape: Shape | None = None, dtype: object = None) -> Array:
-    """Numbers of the gamma distribution of scale 1, f64 by default.
+    """Numbers of the gamma distribution of scale 1, of the default float dtype.
 
     a: the shape parameter, at least 0; a number, or an array, to whose shape `shape` defaults.
     By the method of G. Marsaglia and W. Tsang (2000): proposals for all elements until each has one
@@ -50,7 +50,7 @@ def gamma(key: Key, a: Parameter, shape: Shape | None = None, dtype: object = No
 def beta(
     key: Key, a: Parameter, b: Parameter, shape: Shape | None = None, dtype: object = None
 ) -> Array:
-    """Numbers of the beta distribution, f64 by default.
+    """Numbers of the beta distribution, of the default float dtype.
 
     a, b: above 0; numbers, or arrays, to whose shape `shape` defaults.
 
@@ -72,7 +72,7 @@ def dirichlet(key: Key, alpha: Array, shape: Shape | None = None, dtype: object 
 
     alpha: ``[…, n]``, above 0.
     shape: of the result without the last axis; by default that of `alpha` without it.
-    dtype: f64 by default.
+    dtype: the default float dtype by default.
 
     >>> x = bu.random.dirichlet(bu.random.key(0), bu.asarray([1.0, 2.0, 3.0]), 5)
     >>> x.shape, bool(bu.all(bu.abs(bu.sum(x, axis=1) - 1) < 1e-12))

@@ -44,7 +44,7 @@ def uniform(
     minval: Bound | None = None,
     maxval: Bound | None = None,
 ) -> Array:
-    """Numbers of ``[low, high)``, f64 by default.
+    """Numbers of ``[low, high)``, of the default float dtype.
 
     Between 0 and 1 they are the multiples of half the dtype's epsilon, all equally likely: 2**53 of
     f64, 2**24 of f32, 2**11 of f16, 2**8 of bf16.
@@ -84,7 +84,7 @@ def _check_order(name: str, low: float, high: float) -> None:
 
 
 def normal(key: Key, shape: Shape = (), dtype: object = None) -> Array:
-    """Numbers of the standard normal distribution, f64 by default.
+    """Numbers of the standard normal distribution, of the default float dtype.
 
     By inversion of 31 or, in f64, 63 random bits and a sign, so out to 6.2 or 9.1; the quantile
     function is M. Wichura's, its relative error below 4e-7 in f32 and 1e-15 in f64.  f16 and bf16
@@ -103,7 +103,7 @@ def normal(key: Key, shape: Shape = (), dtype: object = None) -> Array:
 def truncated_normal(
     key: Key, low: Bound, high: Bound, shape: Shape | None = None, dtype: object = None
 ) -> Array:
-    """Numbers of the standard normal distribution between bounds, f64 by default.
+    """Numbers of the standard normal distribution between bounds, of the default float dtype.
 
     low, high: numbers, which may be infinite, or arrays, to whose shape `shape` defaults.
 
@@ -142,7 +142,7 @@ def _below(x: float) -> float:
 
 
 def exponential(key: Key, shape: Shape = (), dtype: object = None) -> Array:
-    """Numbers of the exponential distribution of mean 1, f64 by default; never 0.
+    """Numbers of the exponential distribution of mean 1, of the default float dtype; never 0.
 
     >>> x = bu.random.exponential(bu.random.key(0), 10_000)
     >>> abs(float(bu.mean(x)) - 1) < 0.05
@@ -158,7 +158,9 @@ def _exponential(key: Key, shape: tuple[int, ...], dtype: DType) -> Array:
 
 
 def gumbel(key: Key, shape: Shape = (), dtype: object = None) -> Array:
-    """Numbers of the standard Gumbel distribution, ``-log(exponential)``; f64 by default.
+    """Numbers of the standard Gumbel distribution, ``-log(exponential)``.
+
+    dtype: the default float dtype by default.
 
     >>> bu.random.gumbel(bu.random.key(0), (2, 3)).shape
     (2, 3)
@@ -168,7 +170,7 @@ def gumbel(key: Key, shape: Shape = (), dtype: object = None) -> Array:
 
 
 def laplace(key: Key, shape: Shape = (), dtype: object = None) -> Array:
-    """Numbers of the Laplace distribution of mean 0 and scale 1, f64 by default.
+    """Numbers of the Laplace distribution of mean 0 and scale 1, of the default float dtype.
 
     >>> bu.random.laplace(bu.random.key(0), (2, 3)).shape
     (2, 3)

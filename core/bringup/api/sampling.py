@@ -10,9 +10,10 @@ import numpy as np
 from bringup.api.array import Array
 from bringup.api.axes import shape_of
 from bringup.api.broadcasting import as_array, common_shape, convert, spread
+from bringup.api.defaults import default_float
 from bringup.api.elementwise import where
 from bringup.api.keys import Key, Shape, generate
-from bringup.api.promotion import DEFAULT_FLOAT, dtype_of
+from bringup.api.promotion import dtype_of
 from bringup.dtypes import DType, f32, f64
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
@@ -22,8 +23,8 @@ _PRECISION = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 
 
 def float_of(name: str, dtype: object) -> DType:
-    """A float dtype, f64 for None.  Raises OpTypeError for others."""
-    own = DEFAULT_FLOAT if dtype is None else dtype_of(dtype)
+    """A float dtype, the default one for None.  Raises OpTypeError for others."""
+    own = default_float() if dtype is None else dtype_of(dtype)
     if not own.is_float:
         raise OpTypeError(
             f"{name}: {own} is no float dtype",

@@ -18,6 +18,7 @@ from bringup.api.axes import integer_of
 from bringup.api.broadcasting import as_array, convert, float_unary
 from bringup.api.creation import asarray
 from bringup.api.custom import custom_jvp
+from bringup.api.defaults import default_float
 from bringup.api.elementwise import (
     abs,
     clip,
@@ -42,7 +43,7 @@ from bringup.api.floating import atanh, exp, log, log1p, sqrt
 from bringup.api.gathering import take
 from bringup.api.names import publish
 from bringup.api.nn import logistic, logsumexp
-from bringup.api.promotion import DEFAULT_FLOAT, Operand, common
+from bringup.api.promotion import Operand, common
 from bringup.api.quantiles import upper_quantile
 from bringup.dtypes import DType, bf16, f16, f32, i32
 from bringup.errors import OpTypeError
@@ -108,7 +109,7 @@ def _floats(name: str, *operands: Operand) -> tuple[list[Array], DType]:
             location=user_location(),
             fix="take the real part, or the magnitude",
         )
-    own = dtype if dtype.is_float else DEFAULT_FLOAT
+    own = dtype if dtype.is_float else default_float()
     wide = f32 if own in (f16, bf16) else own
     return [convert(as_array(x), wide) for x in operands], own
 

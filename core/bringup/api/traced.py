@@ -13,8 +13,8 @@ from bringup.api.apply import lift, staged
 from bringup.api.array import Array
 from bringup.api.creation import asarray, refuse_masked
 from bringup.api.place import OpenDevice
-from bringup.api.promotion import default_dtype, is_weak, kind_of
-from bringup.dtypes import PART_OF, DType, as_dtype
+from bringup.api.promotion import host_dtype, is_weak, kind_of, scalar_dtype
+from bringup.dtypes import PART_OF, DType
 from bringup.errors import ConversionError, OpTypeError, ParseError, TraceError
 from bringup.graph import Builder, Graph, Instr, Value, replay, user_location
 from bringup.records import record
@@ -49,7 +49,7 @@ def leaf_type(leaf: Any, path: str = "an argument") -> LeafType:
     if isinstance(leaf, np.ndarray | np.generic):
         refuse_masked(leaf)
         try:
-            return TensorType(leaf.shape, as_dtype(leaf.dtype))
+            return TensorType(leaf.shape, host_dtype(leaf.dtype))
         except OpTypeError as error:
             raise ConversionError(
                 f"{path}: {error.what}", location=user_location(), fix=error.fix
@@ -104,7 +104,7 @@ def array_type(leaf: LeafType) -> TensorType:
     """The type of the input that a leaf becomes at first."""
     if isinstance(leaf, TensorType):
         return leaf
-    return TensorType((), default_dtype(leaf.__name__))
+    return TensorType((), scalar_dtype(leaf.__name__))
 
 
 def trace_function(
@@ -173,8 +173,9 @@ def argument_name(fn: Callable[..., Any], path: str) -> str:
 def narrowed(graph: Graph, types: Sequence[LeafType]) -> Graph:
     """`graph` with the inputs of Python scalars in the dtype in which alone they are used.
 
-    A Python scalar is an i64 or f64 input at first; where all its readers convert it to one dtype,
-    the host does that before the call, and a device without 64-bit types can run the program.
+    A Python scalar is an input of the default dtype at first; where all its readers convert it to
+    one dtype, the host does that before the call, and a device without 64-bit types can run the
+    program.
     """
     users = graph.users()
     wanted: dict[Value, DType] = {}

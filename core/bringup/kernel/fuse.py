@@ -454,7 +454,8 @@ class _Fusion:
     def _launches(self) -> list[Launch]:
         ordered: list[_Cluster] = []
         done: set[int] = set()
-        for cluster in reversed(self.clusters):
+        forwards = list(reversed(self.clusters))  # they were made from the outputs on
+        for cluster in sorted(forwards, key=self._rank):
             self._visit(cluster, ordered, done)
         launches: list[Launch] = []
         for cluster in ordered:
@@ -463,6 +464,15 @@ class _Fusion:
             except Unfusable:
                 launches += self._launch_apart(cluster, launches)
         return launches
+
+    def _rank(self, cluster: _Cluster) -> int:
+        """Where the launch stands in the order of the graph.
+
+        Casts of arguments have their gradients at the end of a graph.  What they cast is computed
+        long before, next to other readers of its operands, whose memory it would else keep.
+        """
+        members = cluster.region.members
+        return max((self.order[m] for m in members if m.op.name != "convert"), default=cluster.last)
 
     def _launch_apart(self, cluster: _Cluster, before: list[Launch]) -> list[Launch]:
         """One kernel for each instruction of a cluster whose body grew too large.

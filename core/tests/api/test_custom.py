@@ -97,6 +97,42 @@ def test_reverse_mode_goes_by_the_rule(maybe: Callable[..., Any]) -> None:
     close(maybe(bu.grad(loop))(x), 4 * np.cos(0.5) * np.cos(np.sin(0.5)))
 
 
+@pytest.mark.parametrize("maybe", MAYBE)
+@pytest.mark.parametrize("dtype", [bu.float16, bu.float32, bu.float64], ids=str)
+def test_numbers_yield_to_arrays_in_rules(dtype: Any, maybe: Callable[..., Any]) -> None:
+    """A Python number beside an array makes neither its cotangent nor its tangent wider."""
+    x = bu.asarray(0.5, dtype=dtype)
+    reverse = doubled()
+
+    @bu.custom_jvp
+    def both(x: bu.Array, y: bu.Array) -> bu.Array:
+        return x * y
+
+    @both.defjvp
+    def _rule(primals: Any, tangents: Any) -> Any:
+        (x, y), (dx, dy) = primals, tangents
+        return both(x, y), 3 * (dx * y + x * dy)
+
+    for f, wanted in ((reverse, 4 * np.cos(0.5)), (both, 6.0)):
+        found = maybe(bu.grad(lambda x, f=f: f(x, 2.0)))(x)
+        assert found.dtype is dtype
+        # The number, the function and each product round once.
+        assert abs(float(found) - wanted) <= 4 * abs(wanted) * float(bu.finfo(dtype).eps)
+    assert maybe(lambda x: bu.jvp(lambda x: both(x, 2.0), (x,), (x,)))(x)[1].dtype is dtype
+
+
+@pytest.mark.parametrize("maybe", MAYBE)
+def test_rules_run_under_the_default_dtype_of_the_call(maybe: Callable[..., Any]) -> None:
+    f = doubled()
+
+    def inside(x: bu.Array) -> bu.Array:
+        with bu.default_dtype(bu.float32):
+            return f(x, 2.0)
+
+    for dtype in (bu.float32, bu.float16):
+        assert maybe(bu.grad(inside))(bu.asarray(0.5, dtype=dtype)).dtype is dtype
+
+
 def test_forward_mode_is_refused_where_the_rule_is() -> None:
     f = doubled()
     with pytest.raises(UnsupportedError, match="passes through f") as caught:

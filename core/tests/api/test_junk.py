@@ -16,14 +16,14 @@ from bringup.errors import BringupError
 
 SPACES: dict[str, Any] = {
     "": bu, "nn": bu.nn, "linalg": bu.linalg, "fft": bu.fft, "random": bu.random,
-    "special": bu.special, "nn.init": bu.nn.init,
+    "special": bu.special, "nn.init": bu.nn.init, "amp": bu.amp,
 }  # fmt: skip
 #: What takes functions of the user, whose own errors come back; or whole programs, which take long.
 OTHERS = {
     "cond", "fori_loop", "scan", "switch", "while_loop", "jit", "grad", "value_and_grad", "vmap",
     "vjp", "jvp", "hessian", "jacfwd", "jacrev", "trace", "clear_caches", "devices", "device",
     "TensorType", "BringupError", "map", "associative_scan", "apply_along_axis", "vectorize",
-    "piecewise", "linearize", "eval_shape",
+    "piecewise", "compare", "linearize", "eval_shape",
 }  # fmt: skip
 
 
@@ -84,6 +84,13 @@ def calls(f: Callable[..., Any], rng: random.Random, count: int) -> Iterator[tup
         if any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
             args += rng.choices(values, k=rng.randrange(3))
         yield args, named
+
+
+@pytest.fixture(autouse=True)
+def _default_dtype() -> Iterator[None]:
+    """Some junk is a dtype."""
+    yield
+    bu.set_default_dtype(bu.float64)
 
 
 @pytest.mark.filterwarnings("ignore:Data type alias")

@@ -26,6 +26,7 @@ SPACES = (
     "prune",
     "special",
     "tree",
+    "amp",
     "debug",
     "backend",
 )

@@ -570,13 +570,13 @@ def test_a_level_that_does_not_exist(
     monkeypatch.setenv(name, value)
     with pytest.raises(BringupError) as caught:
         config.level(name)
-    assert caught.value.what == f"{name}={value!r} is no level of {name}"
+    assert caught.value.what == f"{name}={value!r} is no value of {name}"
     assert caught.value.fix == f"set {name} to one of {levels}, or unset it"
 
 
 def test_a_level_is_read_when_a_program_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRINGUP_CHECK", "thorough")
-    with pytest.raises(BringupError, match="BRINGUP_CHECK='thorough' is no level"):
+    with pytest.raises(BringupError, match="BRINGUP_CHECK='thorough' is no value"):
         bu.jit(lambda x: x * 1.2345)(ones(3))
 
 
