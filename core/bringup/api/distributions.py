@@ -1,4 +1,7 @@
-"""Distributions made of the samplers of others; `bringup.random` hands them on."""
+"""Distributions made of the samplers of others; `bringup.random` hands them on.
+
+Numbers are of the default float dtype, or i64, unless ``dtype=`` says otherwise.
+"""
 
 from __future__ import annotations
 
