@@ -41,13 +41,15 @@ class Literal:
     @classmethod
     def of(cls, array: object, dtype: DType) -> Literal:
         """A literal with the shape of `array`."""
-        dense = np.asarray(array, dtype=dtype.numpy)
+        with np.errstate(over="ignore"):  # as in arithmetic, what is too large is infinite
+            dense = np.asarray(array, dtype=dtype.numpy)
         return cls(dense, TensorType(dense.shape, dtype))
 
     @classmethod
     def splat(cls, value: object, type_: TensorType) -> Literal:
         """A literal whose elements are all `value`."""
-        return cls(np.asarray(value).astype(type_.dtype.numpy), type_)
+        with np.errstate(over="ignore"):
+            return cls(np.asarray(value).astype(type_.dtype.numpy), type_)
 
     @property
     def is_splat(self) -> bool:

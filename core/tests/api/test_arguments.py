@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -238,3 +239,21 @@ def test_a_list_that_holds_itself_is_no_array() -> None:
     for use in (bu.asarray, lambda v: bu.jit(lambda t: t)(v), lambda v: bu.grad(bu.sum)(v)):
         with pytest.raises(ConversionError, match="itself"):
             use(itself)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda x: x * 1e300,
+        lambda x: bu.full(3, 1e300, dtype=bu.float16),
+        lambda x: bu.asarray([1e300] * 3, dtype=bu.float16),
+        lambda x: bu.maximum(x, 1e300),
+        lambda x: bu.where(x > 0, 1e300, x),
+    ],
+)
+def test_numbers_too_large_for_a_dtype_are_infinite_without_a_warning(number: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = number(bu.ones(3, dtype=bu.float16))
+        assert found.dtype is bu.float16
+        assert found.tolist() == [np.inf] * 3
