@@ -13,6 +13,7 @@ import toys
 from typer.testing import CliRunner, Result
 
 from bringup.llvm import text as ir
+from bringup.llvm.masked import masked_store
 from bringup_conformance import cli
 from bringup_conformance.mutants import emitted, source
 from bringup_conformance.mutants.mutant import Mutant
@@ -164,7 +165,7 @@ MISTAKES: list[tuple[Emit, ir.Type, str, str]] = [
         "%.1 = call i32 @llvm.smin.i32(i32 %a, i32 %b)",
     ),
     (
-        lambda b, x, _: b.masked_store(x, pointer(b), b.fcmp("oeq", x, x)), x4, "dropped mask",
+        lambda b, x, _: masked_store(b, x, pointer(b), b.fcmp("oeq", x, x)), x4, "dropped mask",
         "%.1 = fcmp oeq <4 x float> %a, %a\n"
         "call void @llvm.masked.store.v4f32.p0(<4 x float> %a, ptr align 1 %p, "
         "<4 x i1> splat (i1 true))",

@@ -34,15 +34,15 @@ _KINDS = ("small", "positive", "ramp")
 
 
 def names() -> list[str]:
-    """The functions, as ``linalg.solve``."""
-    found = []
+    """The functions, as ``linalg.solve``, each by the first of its names."""
+    found: dict[Any, str] = {}
     for module in MODULES:
         owner = _owner(module)
         for name in dir(owner):
             value = getattr(owner, name)
-            if callable(value) and not isinstance(value, type) and not name.startswith("_"):
-                found.append(f"{module}.{name}".lstrip("."))
-    return found
+            if callable(value) and not isinstance(value, type) and value.__name__ == name:
+                found.setdefault(value, f"{module}.{name}".lstrip("."))
+    return list(found.values())
 
 
 def programs(module: str) -> list[list[str]]:

@@ -298,7 +298,7 @@ def allclose(
 ) -> Array:
     """Whether all elements are close, as `isclose` says: one bool.
 
-    >>> bool(bu.allclose(bu.asarray([1.0]), bu.asarray([1.000001])))
+    >>> bu.allclose(bu.asarray([1.0]), bu.asarray([1.000001])).item()
     True
     """
     return all(isclose(x1, x2, rtol, atol, equal_nan))
@@ -309,7 +309,7 @@ def array_equal(x1: Operand, x2: Operand, /, equal_nan: bool = False) -> Array:
 
     equal_nan: whether NaN equals NaN.
 
-    >>> bool(bu.array_equal(bu.asarray([1, 2]), bu.asarray([1, 2])))
+    >>> bu.array_equal(bu.asarray([1, 2]), bu.asarray([1, 2])).item()
     True
     """
     a, b = as_array(x1), as_array(x2)
