@@ -43,6 +43,8 @@ _TRIED: tuple[tuple[str, Interval], ...] = (
     ("signed", (-1.0, 1.0)),
     ("signed", (-np.inf, np.inf)),
 )
+#: How often each is drawn, with other numbers, before a derivative counts as not shown.
+_ROUNDS = 4
 #: Instances of a row, those of other attributes first.
 _SEVERAL = 4
 #: Times that instances are drawn until one can be differentiated.
@@ -118,10 +120,11 @@ def _judged(row: OpDef, instance: Instance, seed: int) -> str | None:
     @cache
     def points(attempt: int) -> list[Point]:
         seeds = [derive(seed, row.name, attempt, n) >> 32 for n in range(EXAMPLES)]
-        return [_point(row, made, instance, _TRIED[attempt], own) for own in seeds]
+        kind = _TRIED[attempt % len(_TRIED)]
+        return [_point(row, made, instance, kind, own) for own in seeds]
 
     for mode in MODES:
-        for attempt in range(len(_TRIED)):
+        for attempt in range(_ROUNDS * len(_TRIED)):
             try:
                 wrong = disagreement(made, mode, points(attempt))
             except Unshown:
