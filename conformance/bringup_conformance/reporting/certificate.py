@@ -19,7 +19,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -203,7 +202,7 @@ def _statement(report: Report, rows: Sequence[Row], skips: int) -> dict[str, Any
         "level": report.level,
         "seed": report.seed,
         "budget": plain(budget_of(capabilities, report.few_kernels)),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": report.date,
         "seconds": round(report.seconds, 1),
         "counts": counts(rows, skips, ladder(report.level)),
     }
