@@ -196,10 +196,18 @@ def adamw(
         # 1 - beta ** step, without the cancellation.
         first, second = (-expm1(step * math.log(beta)) for beta in (beta1, beta2))
         move = (mean / first) / (sqrt(spread / second) + epsilon)
-        taken = decay and (decays is None or decays(p))
-        return p - pace * (move + decay * p if taken else move), (mean, spread)
+        return _decayed(p, move, pace, decay, decays), (mean, spread)
 
     return _optimizer(2, leaf, rate)
+
+
+def _decayed(
+    p: Array, move: Array, pace: Any, decay: float, decays: Callable[[Array], bool] | None
+) -> Array:
+    """A parameter after a step that takes off a share of it too."""
+    taken = decay and (decays is None or decays(p))
+    stepped: Array = p - pace * (move + decay * p if taken else move)
+    return stepped
 
 
 def rmsprop(
@@ -251,8 +259,7 @@ def lion(
     ) -> tuple[Array, Sequence[Array]]:
         move = sign(beta1 * slots[0] + (1 - beta1) * g)
         mean = beta2 * slots[0] + (1 - beta2) * g
-        taken = decay and (decays is None or decays(p))
-        return p - pace * (move + decay * p if taken else move), (mean,)
+        return _decayed(p, move, pace, decay, decays), (mean,)
 
     return _optimizer(1, leaf, rate)
 
