@@ -270,6 +270,8 @@ def without_units(params: Any, layers: Sequence[Units]) -> Any:
         count = _units(arrays, places)
         made, read = (
             np.any([_nonzero(arrays[path], axis, count) for path, axis in given.items()], axis=0)
+            if given
+            else np.ones(count, bool)
             for given in (layer.made, layer.read)
         )
         kept = np.flatnonzero(made & read)

@@ -129,6 +129,12 @@ def test_without_dead_units_the_same_is_computed_by_less() -> None:
     assert costs[1].flops < 0.7 * costs[0].flops
 
 
+def test_of_a_layer_that_names_no_readers_only_what_makes_units_decides() -> None:
+    params = {"w": bu.asarray([[0.0, 2.0, 3.0]])}
+    small = bu.prune.without_units(params, [bu.prune.Units(made={"['w']": 1}, read={})])
+    assert small["w"].tolist() == [[2.0, 3.0]]
+
+
 def test_misuse_is_explained() -> None:
     w = bu.asarray(W)
     with pytest.raises(OpTypeError, match=r"blocks of 3 x 1 in f32\[8,12\]"):
