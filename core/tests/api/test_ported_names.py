@@ -14,7 +14,9 @@ import bringup as bu
 OURS = {name: getattr(bu, name) for name in dir(bu) if not name.startswith("_")}
 #: Samples have at most so many elements, and so many terms are in a sum.
 TERMS = 24
-DTYPES = ("f8", "f4", "i8", "i4", "u1")
+DTYPES = ("f8", "f4", "i4", "u1")
+#: Of this dtype every case runs by itself too; of all, in one compiled program.
+BY_ITSELF = "f8"
 
 
 def samples(dtype: str) -> dict[str, Any]:
@@ -182,9 +184,9 @@ CASES = [
     for kind, text, dtypes in (
         ("exact", EXACT, DTYPES),
         ("exact", INTEGERS, DTYPES[2:]),
-        ("near", NEAR, DTYPES[:4]),
-        ("close", CLOSE, DTYPES[:4]),
-        ("sums", SUMS, DTYPES[:4]),
+        ("near", NEAR, DTYPES[:3]),
+        ("close", CLOSE, DTYPES[:3]),
+        ("sums", SUMS, DTYPES[:3]),
     )
     for case in listed(text)
     for dtype in dtypes
@@ -204,25 +206,22 @@ def test_ported_names_do_what_numpys_do(dtype: str, kind: str) -> None:
     ulps, least = BOUNDS[kind]
     arrays = samples(dtype)
     mine = {k: bu.asarray(x) for k, x in arrays.items()}
-    compiled: list[str] = []
-    expected = {}
+    expected: dict[str, Any] = {}
     for case, own, sort in CASES:
         name = case.partition("(")[0]
         if (own, sort) != (dtype, kind) or name in NOT_OF.get(dtype, ()):
             continue
-        wide = kind != "exact"
-        expected[case] = references(case, arrays, wide)
-        found = evaluated(case, OURS, mine)
+        expected[case] = references(case, arrays, kind != "exact")
+        if dtype == BY_ITSELF or name in LOOKED_AT:
+            check(evaluated(case, OURS, mine), expected[case], ulps, least, dtype, case)
+    compiled = [case for case in expected if case.partition("(")[0] not in LOOKED_AT]
+    results = bu.jit(lambda given: [evaluated(case, OURS, given) for case in compiled])(mine)
+    for case, found in zip(compiled, results, strict=True):
         check(found, expected[case], ulps, least, dtype, case)
         if dtype == "f4" and not case.startswith(("identity", "tri(", "geomspace", "logspace")):
             for part in leaves(found):
                 kinds = ("f4", "i8", "b1", "c8")
                 assert part.dtype in [np.dtype(k) for k in kinds] or "'f8'" in case, (case, part)
-        if name not in LOOKED_AT:
-            compiled.append(case)
-    results = bu.jit(lambda given: [evaluated(case, OURS, given) for case in compiled])(mine)
-    for case, found in zip(compiled, results, strict=True):
-        check(found, expected[case], ulps, least, dtype, case)
 
 
 #: Functions of a vector that has NaN at its second place, and their derivatives by the others.
