@@ -218,7 +218,7 @@ def test_the_least_accurate_right_device_passes() -> None:
     edits = {row.name: sloppy for row in all_ops() if not row.holds_graphs}
     target = declaring(lambda given: replace(given, deterministic=False), edits)
     report = run(
-        target, "fusion", seed=2, only="fusion,ops/reduce", fraction=(1, 2), shrink_seconds=5
+        target, "fusion", seed=2, only="fusion,ops/reduce", fraction=(1, 4), shrink_seconds=5
     )
     assert [(f.shown["ir"], f.problem["what"]) for f in report.failures] == []
     assert sloppy.touched > 1000

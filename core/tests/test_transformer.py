@@ -32,7 +32,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_it_beats_bigrams_within_half_a_minute() -> None:
-    command = [sys.executable, str(EXAMPLE), "--steps", "200"]
+    command = [sys.executable, str(EXAMPLE), "--steps", "300", "--batch", "6"]
     # As a user compiles it: training is many calls of one program.
     env = {name: value for name, value in os.environ.items() if name != "BRINGUP_OPT"}
     done = subprocess.run(

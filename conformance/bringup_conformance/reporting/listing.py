@@ -36,7 +36,8 @@ def rules(only: str = "") -> list[dict[str, Any]]:
     >>> rules("sqrt.f32")[1]["id"]
     'sqrt.f32.of-minus-zero'
     """
-    tests = carried_by_tests()
+    chosen = [rule for rule in all_rules() if not only or f"{rule.id}.".startswith(f"{only}.")]
+    tests = carried_by_tests(frozenset(rule.id for rule in chosen) if only else None)
     cells = {rule.id: [shown(lookup(rule.area), c) for c in given] for rule, given in special()}
     return [
         {
@@ -46,8 +47,7 @@ def rules(only: str = "") -> list[dict[str, Any]]:
             "needs": rule.needs,
             "test": tests.get(rule.id),
         }
-        for rule in all_rules()
-        if not only or f"{rule.id}.".startswith(f"{only}.")
+        for rule in chosen
     ]
 
 

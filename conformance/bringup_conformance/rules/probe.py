@@ -26,12 +26,17 @@ def everything() -> Capabilities:
 
 
 @cache
-def carried_by_tests(names: tuple[str, ...] = levels.LEVELS) -> Mapping[str, str]:
-    """Rule ids, each with the name of the first test of these levels that carries it."""
+def carried_by_tests(wanted: frozenset[str] | None = None) -> Mapping[str, str]:
+    """Rule ids, each with the name of the first test that carries it.
+
+    wanted: the search ends when these are found; of None it makes every test.
+    """
     plan = Plan(everything(), Support(lambda _graph: None), 0, _BUDGET)
     found: dict[str, str] = {}
-    for level in names:
+    for level in levels.LEVELS:
         for unit in levels.units(plan, level):
+            if wanted is not None and wanted <= found.keys():
+                return MappingProxyType(found)
             for item in unit.make():
                 if not isinstance(item, Unsupported):
                     for rule in item.rules:
