@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,8 @@ pytest_collect_file = Sybil(
 ).pytest()
 
 
+#: What is collected, in the order in which it was named.
+_ORDER = pytest.StashKey[list[Path]]()
 #: Of the SDK's own variables, those that say how code for this machine is compiled.
 _COMPILING = ("BRINGUP_CPU", "BRINGUP_OPT")
 #: Blocks of pages that this process has run, by page and position.
@@ -64,8 +67,32 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return usable_cores() + 1
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Examples of a function that several modules show are run once."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Each process begins to collect at another folder, and finds the rest compiled by others."""
+    given, folders = getattr(config, "workerinput", None), [Path(arg) for arg in config.args]
+    if given is not None and all(folder.exists() for folder in folders):
+        config.stash[_ORDER] = [folder.resolve() for folder in folders]
+        turn = int(given["workerid"].removeprefix("gw"))
+        config.args = [*config.args[turn:], *config.args[:turn]]
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Modules of the product are collected for their examples: those that have some."""
+    if collection_path.suffix != ".py" or "tests" in collection_path.parts:
+        return None
+    return ">>>" not in collection_path.read_text(encoding="utf-8") or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """All processes have one order, and what several modules show of a function is run once."""
+    folders = config.stash.get(_ORDER, [])
+
+    @cache
+    def place(path: Path) -> int:
+        return next(n for n, folder in enumerate(folders) if path.is_relative_to(folder))
+
+    if folders:
+        items.sort(key=lambda item: place(item.path))
     seen: set[tuple[str, str]] = set()
     for item in [item for item in items if isinstance(item, pytest.DoctestItem)]:
         key = item.dtest.name.rpartition(".")[2], item.dtest.docstring
