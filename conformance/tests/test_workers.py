@@ -512,7 +512,7 @@ def test_a_hang_has_the_phase_it_is_in_and_is_not_reduced_to_another(
     toys.install(tmp_path / "toy", monkeypatch, marks, after=PHASES)
     report = run(
         "toy", "smoke", only="smoke/sqrt,smoke/exp", jobs=2, timeout=1.0, report=tmp_path,
-        shrink_seconds=8,
+        shrink_seconds=3,
     )  # fmt: skip
     found = {f.document["case"]["op"]: f for f in report.failures}
     assert {op: f.document["problem"]["phase"] for op, f in found.items()} == {

@@ -57,8 +57,10 @@ SHAPES: list[tuple[Shape, int]] = [
 
 @pytest.mark.parametrize("number", range(len(ALL)), ids=lambda n: str(ALL[n]))
 def test_numbers_and_payloads_of_every_dtype(kit: Any, number: int) -> None:
-    """Up or down, with a payload or without: all four for each shape and for each dtype."""
+    """Up or down, with a payload or without: all four for each dtype, and of two a shape each."""
     for seed, (shape, dim) in enumerate(SHAPES):
+        if (seed // 4 + number // 4) & 1:
+            continue
         load = [drawn(i32, shape, seed + 50)] if (seed + number) & 1 else []
         descending = bool((seed + number) & 2)
         kit.exact(sort(dim, descending=descending), drawn(ALL[number], shape, seed), *load)
