@@ -68,7 +68,7 @@ def named(monkeypatch: pytest.MonkeyPatch) -> dict[str, DeviceTarget]:
 
 
 def test_a_right_device_ends_with_0_and_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = conformance("run", "--backend=cpu", "--level", "smoke", "--seed", "3", "--json")
+    done = conformance("run", "--backend=cpu", "--level", "smoke", "--seed", "3", "--json", "-j1")
     assert done.exit_code == 0
     found = json.loads(done.stdout)
     assert list(found) == KEYS

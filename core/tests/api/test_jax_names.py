@@ -206,8 +206,9 @@ def test_histogram(dtype: str) -> None:
 # ---- matrices
 
 
-@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4)])
-@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((5, 3), "f8"), ((3, 5), "f8"), ((4, 4), "f8"), ((5, 3), "f4")]
+)
 def test_least_squares(shape: tuple[int, int], dtype: str) -> None:
     """Errors are some units of the epsilon, times the condition, which is below 20 here."""
     rng = np.random.default_rng(sum(shape))
