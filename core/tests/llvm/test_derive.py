@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("mpmath")
 
-#: One or two of each module: `log` and `atan` take as long as all of these, and stand in `derive.py`.
+#: One or two of each module; `log` and `atan`, not among them, take as long as all of these.
 TABLES = [
     ("exp", "f32", "llvm.math.exponential", "_EXP_32"),
     ("expm1", "f32", "llvm.math.exponential", "_EXPM1_32"),
