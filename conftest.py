@@ -76,9 +76,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.args = [*config.args[turn:], *config.args[:turn]]
 
 
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Modules of the product are collected for their examples: those that have some."""
-    if collection_path.suffix != ".py" or "tests" in collection_path.parts:
+    module = collection_path.suffix == ".py" and "tests" not in collection_path.parts
+    if not module or not config.getoption("doctestmodules"):
         return None
     return ">>>" not in collection_path.read_text(encoding="utf-8") or None
 
