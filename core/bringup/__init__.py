@@ -204,6 +204,7 @@ _LATER = {
     **dict.fromkeys(
         ("cummax", "cummin", "cumulative_prod", "cumulative_sum", "diff"), "bringup.api.prefixes"
     ),
+    "freeze": "bringup.api.freeze",
     **dict.fromkeys(
         ("unique_all", "unique_counts", "unique_inverse", "unique_values"), "bringup.api.sets"
     ),
@@ -253,6 +254,7 @@ if _typing.TYPE_CHECKING:
     from bringup.api.complex import ComplexArray, angle, complex, conj, imag, real
     from bringup.api.control import cond, fori_loop, scan, switch, while_loop
     from bringup.api.custom import checkpoint, custom_jvp, custom_vjp, remat, stop_gradient
+    from bringup.api.freeze import freeze
     from bringup.api.lax_names import *
     from bringup.api.numeric import *
     from bringup.api.numpy_names import *
@@ -363,6 +365,7 @@ __all__ = [
     "floor",
     "floor_divide",
     "fori_loop",
+    "freeze",
     "from_dlpack",
     "full",
     "full_like",

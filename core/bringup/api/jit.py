@@ -89,6 +89,8 @@ class _Call:
 class Jitted(Generic[P, R]):
     """A compiled function; made by `jit`.  Call it like the function."""
 
+    _maker = "jit"
+
     def __init__(
         self,
         fn: Callable[P, R],
@@ -135,7 +137,7 @@ class Jitted(Generic[P, R]):
         return name
 
     def __repr__(self) -> str:
-        return f"<jit {graph_name(self._fn)}: {len(self._entries)} signatures>"
+        return f"<{self._maker} {graph_name(self._fn)}: {len(self._entries)} signatures>"
 
     def lower(self, *args: Any, target: str | None = None, **kwargs: Any) -> Compiled:
         """What a call would run: ``.graph .kernels .program .source .asm .cost()``.
@@ -169,8 +171,9 @@ class Jitted(Generic[P, R]):
     def _alike(self, *, fuse: bool) -> Jitted[P, R]:
         """The same function with or without fusion, which reuses no memory of its arguments."""
         options = Options(fuse=fuse)
-        found: Jitted[P, R] = _made(
-            self._fn, self._device, self._fallback, self._static, (), options
+        kind = type(self).__base__  # without the class of its own that each function has
+        found: Jitted[P, R] = compiled_as(
+            kind, self._fn, self._device, self._fallback, self._static, (), options
         )
         return found
 
@@ -470,10 +473,11 @@ def jit(
         )
     donated = positions_of("donate_argnums", fn, donate_argnums)
     static = static_of(fn, static_argnums, static_argnames)
-    return _made(fn, device, fallback, static, donated, Options(fuse=fuse))
+    return compiled_as(Jitted, fn, device, fallback, static, donated, Options(fuse=fuse))
 
 
-def _made(
+def compiled_as(
+    base: Any,
     fn: Callable[..., Any],
     device: DeviceSpec,
     fallback: DeviceSpec,
@@ -481,6 +485,10 @@ def _made(
     donated: tuple[int, ...],
     options: Options,
 ) -> Any:
+    """A function as a `Jitted`, or a subclass of it, with checked options.
+
+    base: the class.
+    """
     if not callable(fn):
         raise OpTypeError(
             f"jit: {type(fn).__name__} is no function",
@@ -489,10 +497,10 @@ def _made(
         )
     if static[0].intersection(donated):
         raise OpTypeError(
-            f"jit: an argument of {graph_name(fn)} is both static and donated",
+            f"{base._maker}: an argument of {graph_name(fn)} is both static and donated",
             location=user_location(),
             fix="choose one of them",
         )
     # A class of its own, so that its ``__call__`` can become the builtin of this function.
-    kind = type("jit", (Jitted,), {"__module__": Jitted.__module__})
+    kind = type(base._maker, (base,), {"__module__": Jitted.__module__})
     return kind(fn, device, fallback, static, donated, options)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bringup.passes.base import Available, Maker, Pass
+from bringup.passes.base import Available, Maker, Pass, everything
 from bringup.passes.canonicalise import canonicalise
 from bringup.passes.cse import cse
 from bringup.passes.dce import dce
 from bringup.passes.decompose import decompose
 from bringup.passes.fold import fold
+from bringup.passes.fold_scales import fold_scales
 from bringup.passes.simplify import simplify
 
 #: Every pass between the traced graph and fusion.  Simplification comes first because it knows
@@ -32,3 +33,14 @@ def passes_for(
     left_out = set(without)
     passes = (*(make(available) for make in PIPELINE), *extra)
     return tuple(each for each in passes if each.name not in left_out)
+
+
+def freezing_passes(known: frozenset[int]) -> tuple[Pass, ...]:
+    """The passes between a traced graph and the cut at what is known of it; see `known.split`.
+
+    known: positions of the inputs whose values are known.
+
+    >>> [each.name for each in freezing_passes(frozenset({0}))]
+    ['simplify', 'fold_scales', 'cse', 'dce']
+    """
+    return (simplify(everything), fold_scales(known), cse(everything), dce(everything))

@@ -1,0 +1,171 @@
+"""`freeze`: a function with its parameters compiled in."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
+
+from bringup.api import engine, place
+from bringup.api.apply import source
+from bringup.api.array import Array
+from bringup.api.creation import asarray
+from bringup.api.differentiable import check_function
+from bringup.api.jit import Entry, Jitted, compiled_as
+from bringup.api.options import positions_of, static_of
+from bringup.api.place import DeviceSpec
+from bringup.api.traced import TracedFunction, graph_name, leaf_type
+from bringup.dtypes import DType
+from bringup.errors import ConversionError, TraceError
+from bringup.graph import Graph, Value, user_location
+from bringup.passes.dce import eliminate
+from bringup.passes.known import split
+from bringup.passes.pipeline import freezing_passes
+from bringup.passes.run import PassContext, run_pipeline
+from bringup.runtime.compiler import Options, compile_graph
+from bringup.tracing.context import current
+from bringup.tracing.pytree import flatten, unflatten
+from bringup.types import TensorType
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Frozen(Jitted[P, R]):
+    """A function with its parameters compiled in; made by `freeze`.  Call it without them."""
+
+    _maker = "freeze"
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        # By what computes a constant and from which arrays; those stay alive beside it, as another
+        # array could have the identity of a dead one.
+        self._constants: dict[Any, tuple[Array, Sequence[Array]]] = {}
+
+    def _trace(self, call: Any, device: Any) -> Entry:
+        """Trace, and keep what depends on arrays of outer scopes alone instead of these."""
+        entry = super()._trace(call, device)
+        function = entry.function
+        first = len(entry.types) - len(function.captured)
+        outer = dict(enumerate(function.captured, first))
+        known = {n: array for n, array in outer.items() if not array.is_traced}
+        if not known:
+            return entry
+        graph = run_pipeline(
+            function.graph,
+            freezing_passes(frozenset(known)),
+            context=PassContext.from_environment(),
+        )
+        constants, rest = split(graph, known)
+        others = [array for n, array in outer.items() if n not in known]
+        computed = self._computed(constants, list(known.values()))
+        entry.function = TracedFunction(rest, (*others, *computed), function.result)
+        entry.types = tuple(v.type for v in rest.inputs)
+        return entry
+
+    def _computed(self, graph: Graph, arrays: Sequence[Array]) -> list[Array]:
+        """The outputs of a graph of constants, those that are not there yet computed together."""
+        keys = [_key(graph, value, arrays) for value in graph.outputs]
+        new = {k: v for k, v in zip(keys, graph.outputs, strict=True) if k not in self._constants}
+        if new:
+            device = arrays[0].device
+            fallback = place.get(self._fallback) if self._fallback is not None else None
+            missing = eliminate(Graph(graph.inputs, graph.instrs, tuple(new.values()), graph.name))
+            compiled = compile_graph(missing, device, options=self._options, fallback=fallback)
+            buffers = [array._concrete("a parameter")._buffer for array in arrays]
+            results = engine.execute(compiled, buffers, device)
+            for key, value, buffer in zip(new, missing.outputs, results, strict=True):
+                self._constants[key] = Array(value.type, device, buffer), arrays
+        return [self._constants[key][0] for key in keys]
+
+
+def _key(graph: Graph, value: Value, arrays: Sequence[Array]) -> Any:
+    """What tells one constant from others: how it is computed, and from which arrays."""
+    instrs = eliminate(Graph(graph.inputs, graph.instrs, [value])).instrs
+    read = {v for instr in instrs for v in instr.operands} | {value}
+    used = [(v, a) for v, a in zip(graph.inputs, arrays, strict=True) if v in read]
+    alone = Graph([v for v, _ in used], instrs, [value])
+    return alone.key, tuple(id(a) for _, a in used)
+
+
+def freeze(
+    fn: Callable[Concatenate[Any, P], R],
+    params: Any,
+    *,
+    device: DeviceSpec = None,
+    fallback: DeviceSpec = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    fuse: bool = True,
+) -> Frozen[P, R]:
+    """Compile ``fn(params, ...)`` for parameters that do not change any more: for inference.
+
+    params: a container of arrays, numpy arrays and numbers, of any dtypes and shapes.  Their values
+    are kept as they are now, on the device of the arrays, or moved to `device`.
+    The other options are those of `jit`; positions are counted without `params`.
+
+    Returns a function of the arguments after `params`, traced once per signature as by `jit`.  What
+    depends on parameters and arrays of outer scopes alone is computed once, on the device, and kept
+    in memory, for all signatures that need it.  Where a convolution or a product by such weights is
+    scaled and shifted by feature, as by `nn.batch_norm`, the weights are scaled instead, and the
+    shifts are one bias.  That rounds elsewhere: each result of n products and m scales and shifts
+    is within ``(n + m + 1) u (sum |x w s| + |shifts|)`` of the exact one, to first order in u, half
+    the epsilon of the dtype, as it is without freezing; weights scaled out of the normal range of
+    their dtype lose more.
+
+    Raises ConversionError for parameters that are no arrays, TraceError inside a traced function,
+    and what `jit` raises.
+
+    >>> params = {"w": bu.asarray([[1.0, 2.0]]), "scale": bu.asarray([3.0, 4.0])}
+    >>> layer = bu.freeze(lambda p, x: x @ p["w"] * p["scale"], params)
+    >>> layer(bu.asarray([[1.0], [2.0]])).tolist()
+    [[3.0, 8.0], [6.0, 16.0]]
+    >>> layer.lower(bu.float64[2, 1]).graph
+    <Graph lambda: (f64[2,1], f64[1,2]) -> f64[2,2], 1 instruction>
+    """
+    check_function("freeze", fn)
+    held, where = _held(params, device)
+    bound: Any = functools.partial(fn, held)
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(bound, name, getattr(fn, name, None) or graph_name(fn))
+    donated = positions_of("donate_argnums", bound, donate_argnums)
+    static = static_of(bound, static_argnums, static_argnames)
+    options = Options(fuse=fuse)
+    frozen: Frozen[P, R] = compiled_as(Frozen, bound, where, fallback, static, donated, options)
+    return frozen
+
+
+def _held(params: Any, device: DeviceSpec) -> tuple[Any, DeviceSpec]:
+    """Parameters as arrays on one device, which donating those of the user leaves alone."""
+    if current() is not None:
+        raise TraceError(
+            "freeze computes with values, and nothing has one while a function is traced",
+            location=user_location(),
+            fix="freeze outside of the traced function, and call the result in it",
+        )
+    leaves, treedef = flatten(params)
+    for leaf, path in zip(leaves, treedef.paths("params"), strict=True):
+        leaf_type(leaf, f"freeze: {path}")
+        if isinstance(leaf, TensorType | DType):
+            raise ConversionError(
+                f"freeze: {path} is the type {leaf}, which has no value",
+                location=user_location(),
+                fix="pass an array; types stand for arrays in lower(…) and trace(…) only",
+            )
+    if device is None:
+        device = next((leaf.device for leaf in leaves if isinstance(leaf, Array)), None)
+    held = [
+        leaf if isinstance(leaf, bool | int | float) and not isinstance(leaf, np.generic)
+        else _kept(asarray(leaf, device=device))
+        for leaf in leaves
+    ]  # fmt: skip
+    return unflatten(treedef, held), device
+
+
+def _kept(x: Array) -> Array:
+    """A second array of the same memory; sharing the leaf of `x` makes a donation copy."""
+    leaf = source(x._concrete("a parameter"))
+    return Array(x.type, x._device, x._buffer, leaf)
