@@ -155,14 +155,19 @@ def _held(params: Any, device: DeviceSpec) -> tuple[Any, DeviceSpec]:
                 location=user_location(),
                 fix="pass an array; types stand for arrays in lower(…) and trace(…) only",
             )
-    if device is None:
-        device = next((leaf.device for leaf in leaves if isinstance(leaf, Array)), None)
+    numbers = [isinstance(x, bool | int | float) and not isinstance(x, np.generic) for x in leaves]
+    if all(numbers):
+        return params, device
+    first = next((leaf.device for leaf in leaves if isinstance(leaf, Array)), None)
+    where = place.get(first if device is None else device)
+    # Arrays of ours move to no device that nobody asked for; a call says where they differ.
     held = [
-        leaf if isinstance(leaf, bool | int | float) and not isinstance(leaf, np.generic)
-        else _kept(asarray(leaf, device=device))
-        for leaf in leaves
-    ]  # fmt: skip
-    return unflatten(treedef, held), device
+        leaf
+        if number
+        else _kept(asarray(leaf, device=device if isinstance(leaf, Array) else where))
+        for leaf, number in zip(leaves, numbers, strict=True)
+    ]
+    return unflatten(treedef, held), where
 
 
 def _kept(x: Array) -> Array:

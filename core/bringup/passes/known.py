@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from bringup.graph import Builder, Graph, Instr, Value, has_effects
 from bringup.ops.build import broadcast_to, reshape, rows, splat
@@ -53,6 +54,8 @@ def _large(value: Value) -> Dims:
 def _varying(instr: Instr, result: Value, varying: Mapping[Value, Dims]) -> Dims:
     """The dimensions along which a result differs, given those of the operands."""
     op = opdef(instr)
+    if not result.type.size:
+        return _large(result)  # with an element of each dimension there would be too many
     if op.name == "constant" and instr.attrs["value"].is_splat:
         return frozenset()
     if op.name == "broadcast_in_dim":
@@ -81,22 +84,29 @@ def moved_dims(instr: Instr) -> dict[int, int] | None:
     return dict(zip(before, after, strict=True))
 
 
-def narrowed(value: Value, dims: Dims) -> Value:
+def narrowed(value: Value, dims: Dims, _found: dict[Any, Value] | None = None) -> Value:
     """The elements of a value that varies along `dims` alone, each once, in a new value of these
     dimensions in order; computed from operands that are narrowed alike, where it can be.
     """
+    found = {} if _found is None else _found
+    if (value, dims) not in found:
+        found[value, dims] = _narrowed(value, dims, found)
+    return found[value, dims]
+
+
+def _narrowed(value: Value, dims: Dims, found: dict[Any, Value]) -> Value:
     instr, order = value.producer, sorted(dims)
     shape = tuple(value.shape[d] for d in order)
-    if value.type.size == 0 or len(order) == len(value.shape):
-        return value if len(order) == len(value.shape) else reshape(value, shape)
+    if len(order) == len(value.shape):
+        return value
     if instr is not None and is_pointwise(instr):
-        operands = [narrowed(v, dims) for v in instr.operands]
+        operands = [narrowed(v, dims, found) for v in instr.operands]
         result: Value = opdef(instr)(*operands, **instr.attrs)
         return result
     if instr is not None and instr.op.name == "broadcast_in_dim":
-        (x,), places = instr.operands, instr.attrs["dims"]
+        places = instr.attrs["dims"]
         inner = [n for n, d in enumerate(places) if d in dims]
-        small = narrowed(x, frozenset(inner))
+        small = narrowed(instr.operands[0], frozenset(inner), found)
         return broadcast_to(small, shape, [order.index(places[n]) for n in inner])
     literal = literal_of(value)
     if literal is not None and literal.is_splat:
