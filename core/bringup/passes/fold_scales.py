@@ -53,6 +53,8 @@ class _Folding:
     def run(self) -> Graph:
         known = [i for i in self.graph.instrs if self._is_known(i)]
         others = [i for i in self.graph.instrs if not self._is_known(i)]
+        if not any(map(self._weights, others)):
+            return self.graph
         for instr in reversed(others):
             self._plan(instr)
         builder = Builder()
@@ -207,14 +209,13 @@ class _Folding:
         """The sum or difference of a value and a known one; of a product, with all known addends
         in one.
         """
-        old = instr.operands[1 - at]
-        if old not in self.known.held or (instr.op.name == "sub" and at == 1):
-            ready = (x, addend) if at == 0 else (addend, x)
-            (result,) = as_results(opdef(instr)(*ready))
+        base, before = self.shifted.get(x, (x, None))
+        held = instr.operands[1 - at] in self.known.held
+        if base not in self.products or not held or (instr.op.name == "sub" and at == 1):
+            (result,) = as_results(opdef(instr)(*((x, addend) if at == 0 else (addend, x))))
             return result
         if instr.op.name == "sub":
             addend = rows.neg(addend)
-        base, before = self.shifted.get(x, (x, None))
         if before is not None and len(self.users[instr.operands[at]]) == 1:
             addend = rows.add(before, addend)
         else:

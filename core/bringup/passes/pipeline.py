@@ -41,6 +41,8 @@ def freezing_passes(known: frozenset[int]) -> tuple[Pass, ...]:
     known: positions of the inputs whose values are known.
 
     >>> [each.name for each in freezing_passes(frozenset({0}))]
-    ['simplify', 'fold_scales', 'cse', 'dce']
+    ['simplify', 'dce', 'fold_scales', 'cse', 'dce']
     """
-    return (simplify(everything), fold_scales(known), cse(everything), dce(everything))
+    # Simplified first, without what nobody reads any more: readers decide what may be folded.
+    first = (simplify(everything), dce(everything))
+    return (*first, fold_scales(known), cse(everything), dce(everything))

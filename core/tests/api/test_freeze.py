@@ -49,9 +49,7 @@ def exact(p: dict[str, Host], x: Host) -> tuple[Host, Host]:
     windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), (2, 3))
     weights = p["w"].astype(np.float64)
     scale = wide["gain"] / np.sqrt(wide["var"] + 1e-5)
-    sums = [
-        np.einsum("nchwij,ocij->nohw", f(windows), f(weights)) for f in (lambda a: a, np.abs)
-    ]
+    sums = [np.einsum("nchwij,ocij->nohw", f(windows), f(weights)) for f in (lambda a: a, np.abs)]
     shifts = [wide["b"] * scale, -wide["mean"] * scale, wide["bias"]]
     value = sums[0] * scale + sum(shifts)
     return np.maximum(value, 0), sums[1] * np.abs(scale) + sum(map(np.abs, shifts))
