@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -40,9 +41,10 @@ class Frozen(Jitted[P, R]):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        # By what computes a constant and from which arrays; those stay alive beside it, as another
-        # array could have the identity of a dead one.
-        self._constants: dict[Any, tuple[Array, Sequence[Array]]] = {}
+        # By what computes a constant and from which arrays.
+        self._constants: WeakValueDictionary[Any, Array] = WeakValueDictionary()
+        # Those stay alive, as another array could have the identity of a dead one.
+        self._read: dict[int, Array] = {}
 
     def _trace(self, call: Any, device: Any) -> Entry:
         """Trace, and keep what depends on arrays of outer scopes alone instead of these."""
@@ -67,18 +69,22 @@ class Frozen(Jitted[P, R]):
 
     def _computed(self, graph: Graph, arrays: Sequence[Array]) -> list[Array]:
         """The outputs of a graph of constants, those that are not there yet computed together."""
-        keys = [_key(graph, value, arrays) for value in graph.outputs]
-        new = {k: v for k, v in zip(keys, graph.outputs, strict=True) if k not in self._constants}
+        self._read.update((id(array), array) for array in arrays)
+        table = dict(zip(graph.inputs, arrays, strict=True))
+        keys = {v: _key(graph, v, arrays) for v in graph.outputs if v not in table}
+        table |= {v: self._constants[key] for v, key in keys.items() if key in self._constants}
+        new = tuple(v for v in keys if v not in table)
         if new:
             device = arrays[0].device
             fallback = place.get(self._fallback) if self._fallback is not None else None
-            missing = eliminate(Graph(graph.inputs, graph.instrs, tuple(new.values()), graph.name))
+            missing = eliminate(Graph(graph.inputs, graph.instrs, new, graph.name))
             compiled = compile_graph(missing, device, options=self._options, fallback=fallback)
             buffers = [array._concrete("a parameter")._buffer for array in arrays]
             results = engine.execute(compiled, buffers, device)
-            for key, value, buffer in zip(new, missing.outputs, results, strict=True):
-                self._constants[key] = Array(value.type, device, buffer), arrays
-        return [self._constants[key][0] for key in keys]
+            for value, buffer in zip(new, results, strict=True):
+                array = self._constants[keys[value]] = Array(value.type, device, buffer)
+                table[value] = array
+        return [table[value] for value in graph.outputs]
 
 
 def _key(graph: Graph, value: Value, arrays: Sequence[Array]) -> Any:

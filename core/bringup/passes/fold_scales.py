@@ -129,6 +129,8 @@ class _Folding:
             return None
         held = [n for n, v in enumerate(instr.operands) if v in self.known.held]
         dtype = instr.result.dtype
+        if any(instr.operands[n] in self.known.expanded for n in held):
+            return None  # the rest makes these weights each time
         if len(held) != 1 or not dtype.is_float or dtype is not instr.operands[0].dtype:
             return None
         at = held[0]

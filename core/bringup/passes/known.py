@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from bringup.passes.base import literal_of, opdef
 from bringup.records import record
 
 Dims = frozenset[int]
+Values = frozenset[Value]
 
 #: They change no element and cost nothing in a kernel, so that what they read is kept in memory,
 #: and not a second array with the same elements.
@@ -24,10 +26,13 @@ class Known:
 
     varying: by value, the dimensions along which its elements may differ.
     held: those that depend on a known input, not only on constants of the graph.
+    expanded: those of them that take more memory than the inputs they depend on, and that a kernel
+    makes of these at little cost: weights of 8 bits, converted and scaled.
     """
 
     varying: Mapping[Value, Dims]
     held: frozenset[Value]
+    expanded: frozenset[Value]
 
 
 def known_values(graph: Graph, inputs: Iterable[int]) -> Known:
@@ -35,16 +40,31 @@ def known_values(graph: Graph, inputs: Iterable[int]) -> Known:
 
     Instructions with effects are never known, as they must run each time.
     """
-    held = {graph.inputs[n] for n in inputs}
-    varying = {value: _large(value) for value in held}
+    roots = {graph.inputs[n]: frozenset((graph.inputs[n],)) for n in inputs}
+    varying = {value: _large(value) for value in roots}
+    expanded: set[Value] = set()
     for instr in graph.instrs:
         if not all(v in varying for v in instr.operands) or has_effects(instr.op, instr.attrs):
             continue
         for result in instr.results:
             varying[result] = _varying(instr, result, varying)
-        if not held.isdisjoint(instr.operands):
-            held.update(instr.results)
-    return Known(varying, frozenset(held))
+        below: Iterable[Values] = [roots[v] for v in instr.operands if v in roots]
+        if below:
+            roots.update(dict.fromkeys(instr.results, frozenset().union(*below)))
+            read = sum(v.type.nbytes for v in roots[instr.results[0]])
+            if _is_cheap(instr) and _nbytes(instr.result, varying) > read:
+                expanded.add(instr.result)
+    return Known(varying, frozenset(roots), frozenset(expanded))
+
+
+def _is_cheap(instr: Instr) -> bool:
+    cheap = is_pointwise(instr) and Trait.EXPENSIVE not in opdef(instr).traits
+    return cheap or instr.op.name in VIEWS
+
+
+def _nbytes(value: Value, varying: Mapping[Value, Dims]) -> int:
+    """The memory of a value with each element once."""
+    return math.prod(value.shape[d] for d in varying[value]) * value.dtype.bits // 8
 
 
 def _large(value: Value) -> Dims:
@@ -150,10 +170,10 @@ def split(graph: Graph, inputs: Iterable[int]) -> tuple[Graph, Graph]:
     def needed(value: Value) -> Value:
         if value not in table:
             instr = value.producer
-            if value in known.held and (instr is None or instr.op.name not in VIEWS):
+            left = value not in known.held or value in known.expanded
+            if instr is None or not (left or instr.op.name in VIEWS):
                 table[value] = constant(value)
             else:
-                assert instr is not None
                 emit(instr)
         return table[value]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -116,6 +117,32 @@ def test_a_view_of_a_parameter_shares_its_memory() -> None:
     wanted = np.asarray(table)[[1, 2]].astype(np.float64) @ np.asarray(table).T
     found = np.asarray(frozen(bu.asarray([1, 2])))
     assert np.allclose(found, wanted, rtol=0, atol=5 * 2**-24 * np.abs(drawn(6, 4)).max() ** 2 * 4)
+
+
+def test_a_parameter_that_nothing_changes_is_not_copied() -> None:
+    w = bu.asarray(drawn(4, 4))
+    frozen = bu.freeze(lambda p, x: x @ p["w"] + bu.exp(p["b"]), {"w": w, "b": drawn(4)})
+    frozen(drawn(2, 4))
+    (entry,) = frozen._entries.values()
+    captured = entry.function.captured
+    assert [x.type for x in captured] == [f32[4, 4], f32[4]]
+    assert captured[0]._buffer is w._buffer
+
+
+def test_constants_of_forgotten_signatures_are_freed() -> None:
+    frozen = bu.freeze(lambda p, x, n: bu.exp(p) * n + x, bu.ones(3), static_argnums=1)
+    for n in range(5):
+        frozen(bu.ones(3), n)
+    assert len(frozen._constants) == 5
+    frozen._entries.clear()
+    gc.collect()
+    assert len(frozen._constants) == 0
+
+
+def test_complex_parameters_are_pairs() -> None:
+    z = bu.asarray([1 + 2j, 3j])
+    frozen = bu.freeze(lambda p, x: bu.sum(p * p * x), z)
+    assert frozen(bu.asarray([1.0, 2j])).item() == bu.sum(z * z * bu.asarray([1.0, 2j])).item()
 
 
 def test_a_constant_that_repeats_is_kept_without_the_copies() -> None:

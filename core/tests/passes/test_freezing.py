@@ -228,3 +228,19 @@ def test_what_varies() -> None:
     varying = [sorted(known.varying[v]) for v in graph.outputs]
     assert varying == [[0], [0, 1, 2], [0, 1, 2, 3]]
     assert known.held.issuperset(graph.outputs)
+
+
+def test_small_weights_stay_small() -> None:
+    """8-bit weights are made wide in the kernel that reads them, not once for all in memory."""
+
+    def fn(x: Any, w: Any, s: Any) -> Any:
+        return (x @ (bu.astype(w, f32) * s)) * s
+
+    _, _, rest = frozen(fn, (f32[2, 64], bu.int8[64, 32], f32[32]))
+    assert [v.type for v in rest.inputs] == [f32[2, 64], bu.int8[64, 32], f32[32]]
+    # The other way round they are kept as they are read.
+    _, _, rest = frozen(lambda x, w: x @ bu.astype(w, f16), (f16[2, 64], f32[64, 32]))
+    assert [v.type for v in rest.inputs] == [f16[2, 64], f16[64, 32]]
+    # What costs more than memory is computed once, larger or not.
+    _, _, rest = frozen(lambda x, a: x @ bu.exp(a[:, None] * a), (f32[2, 64], f32[64]))
+    assert [v.type for v in rest.inputs] == [f32[2, 64], f32[64, 64]]
