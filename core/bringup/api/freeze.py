@@ -125,12 +125,12 @@ def freeze(
     Raises ConversionError for parameters that are no arrays, TraceError inside a traced function,
     and what `jit` raises.
 
-    >>> params = {"w": bu.asarray([[1.0, 2.0]]), "scale": bu.asarray([3.0, 4.0])}
+    >>> params = {"w": bu.asarray([[1.0, 2.0], [0.0, 1.0]]), "scale": bu.asarray([3.0, 4.0])}
     >>> layer = bu.freeze(lambda p, x: x @ p["w"] * p["scale"], params)
-    >>> layer(bu.asarray([[1.0], [2.0]])).tolist()
-    [[3.0, 8.0], [6.0, 16.0]]
-    >>> layer.lower(bu.float64[2, 1]).graph
-    <Graph lambda: (f64[2,1], f64[1,2]) -> f64[2,2], 1 instruction>
+    >>> layer(bu.asarray([[1.0, 2.0]])).tolist()
+    [[3.0, 16.0]]
+    >>> layer.lower(bu.float64[1, 2]).graph
+    <Graph lambda: (f64[1,2], f64[2,2]) -> f64[1,2], 1 instruction>
     """
     check_function("freeze", fn)
     held, where = _held(params, device)
