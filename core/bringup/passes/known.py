@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from bringup.graph import Builder, Graph, Instr, Value, has_effects
 from bringup.ops.build import broadcast_to, reshape, rows, splat
 from bringup.ops.table import Kind, Trait
-from bringup.passes.base import literal_of, opdef
+from bringup.passes.base import as_results, literal_of, opdef
+from bringup.passes.dce import eliminate
 from bringup.records import record
 
 Dims = frozenset[int]
@@ -104,36 +104,43 @@ def moved_dims(instr: Instr) -> dict[int, int] | None:
     return dict(zip(before, after, strict=True))
 
 
-def narrowed(value: Value, dims: Dims, _found: dict[Any, Value] | None = None) -> Value:
+#: Operands of operands that are narrowed before a slice of the whole has to do.
+_DEPTH = 64
+
+
+def narrowed(value: Value, dims: Dims) -> Value:
     """The elements of a value that varies along `dims` alone, each once, in a new value of these
-    dimensions in order; computed from operands that are narrowed alike, where it can be.
+    dimensions in order; computed from operands that are narrowed alike, where it can be, so that it
+    does not depend on the sizes of the other dimensions.
     """
-    found = {} if _found is None else _found
-    if (value, dims) not in found:
-        found[value, dims] = _narrowed(value, dims, found)
-    return found[value, dims]
+    found: dict[tuple[Value, Dims], Value] = {}
 
+    def at(value: Value, dims: Dims, depth: int) -> Value:
+        if (value, dims) not in found:
+            found[value, dims] = make(value, dims, depth)
+        return found[value, dims]
 
-def _narrowed(value: Value, dims: Dims, found: dict[Any, Value]) -> Value:
-    instr, order = value.producer, sorted(dims)
-    shape = tuple(value.shape[d] for d in order)
-    if len(order) == len(value.shape):
-        return value
-    if instr is not None and is_pointwise(instr):
-        operands = [narrowed(v, dims, found) for v in instr.operands]
-        result: Value = opdef(instr)(*operands, **instr.attrs)
-        return result
-    if instr is not None and instr.op.name == "broadcast_in_dim":
-        places = instr.attrs["dims"]
-        inner = [n for n, d in enumerate(places) if d in dims]
-        small = narrowed(instr.operands[0], frozenset(inner), found)
-        return broadcast_to(small, shape, [order.index(places[n]) for n in inner])
-    literal = literal_of(value)
-    if literal is not None and literal.is_splat:
-        return splat(literal.scalar, value.type.with_shape(shape))
-    limit = tuple(n if d in dims else 1 for d, n in enumerate(value.shape))
-    start, stride = (0,) * len(limit), (1,) * len(limit)
-    return reshape(rows.slice(value, start=start, limit=limit, stride=stride), shape)
+    def make(value: Value, dims: Dims, depth: int) -> Value:
+        instr, order = value.producer, sorted(dims)
+        shape = tuple(value.shape[d] for d in order)
+        if len(order) == len(value.shape):
+            return value
+        literal = literal_of(value)
+        if literal is not None and literal.is_splat:
+            return splat(literal.scalar, value.type.with_shape(shape))
+        if instr is not None and depth and is_pointwise(instr):
+            operands = [at(v, dims, depth - 1) for v in instr.operands]
+            return as_results(opdef(instr)(*operands, **instr.attrs))[0]
+        if instr is not None and depth and instr.op.name == "broadcast_in_dim":
+            places = instr.attrs["dims"]
+            inner = [n for n, d in enumerate(places) if d in dims]
+            small = at(instr.operands[0], frozenset(inner), depth - 1)
+            return broadcast_to(small, shape, [order.index(places[n]) for n in inner])
+        limit = tuple(n if d in dims else 1 for d, n in enumerate(value.shape))
+        start, stride = (0,) * len(limit), (1,) * len(limit)
+        return reshape(rows.slice(value, start=start, limit=limit, stride=stride), shape)
+
+    return at(value, dims, _DEPTH)
 
 
 def is_pointwise(instr: Instr) -> bool:
@@ -151,43 +158,53 @@ def split(graph: Graph, inputs: Iterable[int]) -> tuple[Graph, Graph]:
     """
     positions = frozenset(inputs)
     known = known_values(graph, positions)
+    cut = _cut(graph, known)
     constants, rest = Builder(dedupe=True), Builder()
-    table: dict[Value, Value] = {}
     made = {graph.inputs[n]: constants.input(graph.inputs[n].type) for n in sorted(positions)}
-    for n, value in enumerate(graph.inputs):
-        if n not in positions:
-            table[value] = rest.input(value.type)
+    table = {v: rest.input(v.type) for n, v in enumerate(graph.inputs) if n not in positions}
     results: list[Value] = []
 
-    def constant(value: Value) -> Value:
-        """What stands in the rest for a known value."""
+    def keep(value: Value) -> None:
         dims = known.varying[value]
         with constants:
             results.append(narrowed(made[value], dims))
         with rest:
-            return broadcast_to(rest.input(results[-1].type), value.shape, sorted(dims))
+            table[value] = broadcast_to(rest.input(results[-1].type), value.shape, sorted(dims))
 
-    def needed(value: Value) -> Value:
-        if value not in table:
-            instr = value.producer
-            left = value not in known.held or value in known.expanded
-            if instr is None or not (left or instr.op.name in VIEWS):
-                table[value] = constant(value)
-            else:
-                emit(instr)
-        return table[value]
-
-    def emit(instr: Instr) -> None:
-        operands = tuple(map(needed, instr.operands))
-        rest.location = instr.location
-        table.update(zip(instr.results, rest.emit_again(instr, operands), strict=True))
-
+    for value in graph.inputs:
+        if value in cut:
+            keep(value)
     for instr in graph.instrs:
         if all(v in known.varying for v in instr.results):
-            operands = tuple(made[v] for v in instr.operands)
             constants.location = instr.location
-            made.update(zip(instr.results, constants.emit_again(instr, operands), strict=True))
-        else:
-            emit(instr)
-    outputs = [needed(value) for value in graph.outputs]
-    return constants.build(results, graph.name), rest.build(outputs, graph.name)
+            again = constants.emit_again(instr, tuple(made[v] for v in instr.operands))
+            made.update(zip(instr.results, again, strict=True))
+            for value in instr.results:
+                if value in cut:
+                    keep(value)
+        # Of what is known, this also takes along what nobody needs here, which is left out below.
+        if all(v in table for v in instr.operands) and cut.isdisjoint(instr.results):
+            rest.location = instr.location
+            again = rest.emit_again(instr, tuple(table[v] for v in instr.operands))
+            table.update(zip(instr.results, again, strict=True))
+    outputs = [table[value] for value in graph.outputs]
+    return (
+        constants.build(results, graph.name),
+        eliminate(rest.build(outputs, graph.name)),
+    )
+
+
+def _cut(graph: Graph, known: Known) -> set[Value]:
+    """The known values that are kept in memory for what is not known."""
+    needed, cut = set(graph.outputs), set()
+    for instr in reversed(graph.instrs):
+        if not all(v in known.varying for v in instr.results):
+            needed.update(instr.operands)
+            continue
+        for value in needed.intersection(instr.results):
+            remade = value not in known.held or value in known.expanded or instr.op.name in VIEWS
+            if remade:
+                needed.update(instr.operands)
+            else:
+                cut.add(value)
+    return cut | {v for v in graph.inputs if v in needed and v in known.held}

@@ -202,7 +202,9 @@ def test_a_second_run_folds_nothing_more() -> None:
         passes = freezing_passes(known)
         once = run_pipeline(bu.trace(fn, *types), passes, context=PassContext())
         again = run_pipeline(once, passes, context=PassContext())
-        assert str(split(once, known)[1]) == str(split(again, known)[1])
+        first, second = (split(graph, known)[1] for graph in (once, again))
+        assert [v.type for v in first.inputs] == [v.type for v in second.inputs]
+        assert sorted(i.op.name for i in first) == sorted(i.op.name for i in second)
 
 
 def test_a_known_value_that_reads_itself_often_is_narrowed_once() -> None:
@@ -215,6 +217,21 @@ def test_a_known_value_that_reads_itself_often_is_narrowed_once() -> None:
     _, constants, rest = frozen(fn, (f32[1000, 4], f32[4]))
     assert [v.type for v in rest.inputs] == [f32[1000, 4], f32[4]]
     assert evaluate(constants, [np.ones(4, np.float32)])[0].tolist() == [2.0**60] * 4
+
+
+def test_known_chains_may_be_long() -> None:
+    def fn(x: Any, p: Any) -> Any:
+        wide, small = bu.broadcast_to(p, (10, 4)), bu.astype(p, bu.float64)
+        for n in range(2000):
+            wide, small = wide * p + n % 2, small * 1.5
+        return x + wide, small
+
+    graph = bu.trace(fn, f32[10, 4], f32[4])
+    constants, rest = split(graph, [1])
+    x, p = np.zeros((10, 4), np.float32), np.full(4, 0.5, np.float32)
+    found = evaluate(rest, [x, *(evaluate(constants, [p]))])
+    for a, b in zip(found, evaluate(graph, [x, p]), strict=True):
+        assert np.array_equal(a, b)
 
 
 def test_what_varies() -> None:
