@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bringup.dtypes import DType, bool_, f16, f32, i8, i32, u8
-from bringup.graph import Builder, Graph, Value
+from bringup.graph import Builder, Graph, Value, replay
 from bringup.graph.verify import verify
 from bringup.ops.build import convert, rows, splat
 from bringup.ops.table import all_ops
@@ -22,6 +22,7 @@ from bringup.passes.cse import cse
 from bringup.passes.dce import dce
 from bringup.passes.decompose import decompose
 from bringup.passes.fold import fold
+from bringup.passes.known import split
 from bringup.passes.simplify import simplify
 
 CONSTANTS = (0.0, -0.0, 1, -1, 2, 0.25, 3, -4, math.inf, -math.inf, 127)
@@ -174,6 +175,21 @@ def test_the_pipeline_keeps_values_and_what_the_device_has(graph: Graph) -> None
         after = each.run(after)
     verify(after, next(each.level for each in passes if each.name == "decompose"))
     check_values("pipeline", graph, after)
+
+
+@settings(max_examples=50)
+@given(graph=graphs, chosen=st.integers(0, 3))
+def test_a_graph_cut_at_what_is_known_keeps_values(graph: Graph, chosen: int) -> None:
+    known = [n for n in range(len(graph.inputs)) if chosen >> n & 1]
+    constants, rest = split(graph, known)
+    verify(constants)
+    verify(rest)
+    builder = Builder()
+    inputs = [builder.input(v.type) for v in graph.inputs]
+    made = replay(constants, builder=builder, arguments=[inputs[n] for n in known])
+    others = [value for n, value in enumerate(inputs) if n not in known]
+    outputs = replay(rest, builder=builder, arguments=[*others, *made])
+    check_values("split", graph, builder.build(outputs))
 
 
 @settings(max_examples=30)
