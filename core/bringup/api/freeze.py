@@ -72,7 +72,8 @@ class Frozen(Jitted[P, R]):
         self._read.update((id(array), array) for array in arrays)
         table = dict(zip(graph.inputs, arrays, strict=True))
         keys = {v: _key(graph, v, arrays) for v in graph.outputs if v not in table}
-        table |= {v: self._constants[key] for v, key in keys.items() if key in self._constants}
+        there = {v: self._constants.get(key) for v, key in keys.items()}
+        table |= {v: array for v, array in there.items() if array is not None}
         new = tuple(v for v in keys if v not in table)
         if new:
             device = arrays[0].device
@@ -119,8 +120,9 @@ def freeze(
     scaled and shifted by feature, as by `nn.batch_norm`, the weights are scaled instead, and the
     shifts are one bias.  That rounds elsewhere: each result of n products and m scales and shifts
     is within ``(n + m + 1) u (sum |x w s| + |shifts|)`` of the exact one, to first order in u, half
-    the epsilon of the dtype, as it is without freezing; weights scaled out of the normal range of
-    their dtype lose more.
+    the epsilon of the dtype, as it is without freezing.  Half floats are summed in f32 and so have
+    less to lose without: of the bound, ``u sum |x w s|`` for the scaled weights is new to them.
+    Weights scaled out of the normal range of their dtype lose more.
 
     Raises ConversionError for parameters that are no arrays, TraceError inside a traced function,
     and what `jit` raises.

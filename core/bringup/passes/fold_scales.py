@@ -6,8 +6,10 @@ A batch norm of known statistics is such an expression, and nothing here asks fo
 
 The real numbers are the same, and rounding is not.  With a unit roundoff u, and γ(k) = k u /
 (1 - k u), both results of a sum of n products followed by m scales and shifts are within
-``γ(n + m + 1) (sum |x| |w| |s| + |shifts|)`` of the exact one, where no product ``w * s`` leaves
-the normal range: of half floats with statistics far from 1, some may.
+``γ(n + m + 1) (sum |x| |w| |s| + |shifts|)`` of the exact one (Higham, Accuracy and Stability of
+Numerical Algorithms, section 3.1), where nothing overflows and no ``w * s`` leaves the normal
+range.  Half floats are summed in f32: there n u is n times the roundoff of f32, and what is new is
+``u sum |x| |w| |s|``, as scaled weights are rounded again.
 """
 
 from __future__ import annotations
