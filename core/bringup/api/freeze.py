@@ -139,8 +139,8 @@ def freeze(
     bound: Any = functools.partial(fn, held)
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(bound, name, getattr(fn, name, None) or graph_name(fn))
-    donated = positions_of("donate_argnums", bound, donate_argnums)
-    static = static_of(bound, static_argnums, static_argnames)
+    donated = positions_of("donate_argnums", bound, donate_argnums, "freeze")
+    static = static_of(bound, static_argnums, static_argnames, "freeze")
     options = Options(fuse=fuse)
     frozen: Frozen[P, R] = compiled_as(Frozen, bound, where, fallback, static, donated, options)
     return frozen
@@ -156,7 +156,11 @@ def _held(params: Any, device: DeviceSpec) -> tuple[Any, DeviceSpec]:
         )
     leaves, treedef = flatten(params)
     for leaf, path in zip(leaves, treedef.paths("params"), strict=True):
-        leaf_type(leaf, f"freeze: {path}")
+        try:
+            leaf_type(leaf, f"freeze: {path}")
+        except ConversionError as error:
+            error.fix = "leave it to the function, which may find it elsewhere than in params"
+            raise
         if isinstance(leaf, TensorType | DType):
             raise ConversionError(
                 f"freeze: {path} is the type {leaf}, which has no value",

@@ -12,26 +12,33 @@ from bringup.graph import user_location
 
 
 def static_of(
-    fn: Callable[..., Any], argnums: int | Sequence[int], argnames: str | Sequence[str]
+    fn: Callable[..., Any],
+    argnums: int | Sequence[int],
+    argnames: str | Sequence[str],
+    maker: str = "jit",
 ) -> tuple[frozenset[int], frozenset[str]]:
     """Positions and names of static arguments, each completed by the other.
+
+    maker: the function whose options they are, for errors.
 
     Raises OpTypeError for those the function does not have.
     """
     names = parameters(fn)
-    positions = positions_of("static_argnums", fn, argnums)
+    positions = positions_of("static_argnums", fn, argnums, maker)
     named = {argnames} if isinstance(argnames, str) else set(argnames)
-    _check_names(fn, named)
+    _check_names(fn, named, maker)
     return (
         frozenset(positions) | {i for i, name in enumerate(names) if name in named},
         frozenset(named) | {names[i] for i in positions if i < len(names)},
     )
 
 
-def positions_of(what: str, fn: Callable[..., Any], given: int | Sequence[int]) -> tuple[int, ...]:
+def positions_of(
+    what: str, fn: Callable[..., Any], given: int | Sequence[int], maker: str = "jit"
+) -> tuple[int, ...]:
     """Positions counted from 0.  Raises OpTypeError for those the function does not have.
 
-    what: the name of the option.
+    what: the name of the option.  maker: as in `static_of`.
     """
     names = parameters(fn)
     closed = not _takes(fn, inspect.Parameter.VAR_POSITIONAL)
@@ -39,20 +46,20 @@ def positions_of(what: str, fn: Callable[..., Any], given: int | Sequence[int]) 
     for position in positions:
         if position + len(names) < 0 or (closed and position >= len(names)):
             raise OpTypeError(
-                f"jit: {what}={position}: {graph_name(fn)} has {len(names)} parameters",
+                f"{maker}: {what}={position}: {graph_name(fn)} has {len(names)} parameters",
                 location=user_location(),
                 fix="count positions from 0, or from the end with -1",
             )
     return tuple(p % len(names) if p < 0 else p for p in positions)
 
 
-def _check_names(fn: Callable[..., Any], named: set[str]) -> None:
+def _check_names(fn: Callable[..., Any], named: set[str], maker: str) -> None:
     if _takes(fn, inspect.Parameter.VAR_KEYWORD):
         return
     own = [p.name for p in inspect.signature(fn).parameters.values()]
     for name in sorted(named.difference(own)):
         raise OpTypeError(
-            f"jit: static_argnames={name!r}: {graph_name(fn)} has parameters {', '.join(own)}",
+            f"{maker}: static_argnames={name!r}: {graph_name(fn)} has parameters {', '.join(own)}",
             location=user_location(),
             fix="name parameters as the function does",
         )
