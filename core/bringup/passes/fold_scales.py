@@ -18,24 +18,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bringup.graph import Builder, Graph, Instr, Value, replay
-from bringup.ops.build import broadcast_to, reshape, rows, transpose
+from bringup.ops.build import rows
 from bringup.ops.contraction import free_dims
 from bringup.ops.table import lookup
 from bringup.passes.base import Pass, as_results, opdef
-from bringup.passes.known import Dims, known_values, moved_dims, narrowed
+from bringup.passes.known import known_values, moved_dims, pointwise, repeated, spread
 
 
 @dataclass(frozen=True, slots=True)
 class _Factor:
     """A known factor on its way to the weights.
 
-    op: mul or div.  value: of the type of what it scales.
-    moves: the transposes and reshapes between that and the value reached so far.
+    op: mul or div.  value: as it stands in the graph.
+    places: by dimension along which it differs, where the value reached so far has that.
     """
 
     op: str
     value: Value
-    moves: tuple[Instr, ...] = ()
+    places: dict[int, int]
+
+    def through(self, back: dict[int, int]) -> _Factor:
+        """The factor of an operand.  back: by dimension of the result, that of the operand."""
+        return replace(self, places={d: back[to] for d, to in self.places.items()})
 
 
 class _Folding:
@@ -53,8 +57,8 @@ class _Folding:
         self.shifted: dict[Value, tuple[Value, Value]] = {}
 
     def run(self) -> Graph:
-        known = [i for i in self.graph.instrs if self._is_known(i)]
-        others = [i for i in self.graph.instrs if not self._is_known(i)]
+        known = [i for i in self.graph.instrs if self.known.fixed.issuperset(i.results)]
+        others = [i for i in self.graph.instrs if not self.known.fixed.issuperset(i.results)]
         if not any(map(self._weights, others)):
             return self.graph
         for instr in reversed(others):
@@ -67,47 +71,39 @@ class _Folding:
         outputs = replay(ordered, self._rewrite, builder=builder, arguments=inputs)
         return builder.build(outputs, self.graph.name)
 
-    def _is_known(self, instr: Instr) -> bool:
-        return all(v in self.known.varying for v in instr.results)
-
     # -- where factors go --------------------------------------------------------------------------
 
     def _plan(self, instr: Instr) -> None:
-        source = self._through(instr)
-        if source is None or len(instr.results) > 1:
+        at, back = self._through(instr)
+        if at is None:
             return
-        passed = self.factors.get(instr.result, ())
-        if moved_dims(instr) is not None:
-            passed = tuple(replace(each, moves=(*each.moves, instr)) for each in passed)
-        elif instr.op.name in ("mul", "div"):
-            own = self._other(instr, source)
-            if self._reaches_weights(source, self.known.varying[own]):
+        passed = tuple(each.through(back) for each in self.factors.get(instr.result, ()))
+        if instr.op.name in ("mul", "div"):
+            other = instr.operands[1 - at]
+            dims = repeated(other)[1].values()
+            if self._reaches_weights(instr.operands[at], set(dims)):
                 self.folded.add(instr)
-                passed = (_Factor(instr.op.name, own), *passed)
+                passed = (_Factor(instr.op.name, other, {d: d for d in dims}), *passed)
         if passed:
-            self.factors[source] = passed
+            self.factors[instr.operands[at]] = passed
 
-    def _through(self, instr: Instr) -> Value | None:
-        """The one operand whose scaling scales the result, known operands scaled alike."""
-        name, operands = instr.op.name, instr.operands
-        if not instr.results[0].dtype.is_float:
-            return None
-        if name == "neg" or moved_dims(instr) is not None:
-            return operands[0]
-        if name not in ("add", "sub", "mul", "div"):
-            return None
-        unknown = [v for v in operands if v not in self.known.varying]
-        if len(unknown) != 1 or (name == "div" and unknown[0] is operands[1]):
-            return None
-        return unknown[0]
+    def _through(self, instr: Instr) -> tuple[int | None, dict[int, int]]:
+        """Which operand, scaled, scales the result, as known operands are scaled with it; and by
+        dimension of the result that of this operand.
+        """
+        name, moved = instr.op.name, moved_dims(instr)
+        if not instr.results[0].dtype.is_float or name == "broadcast_in_dim":
+            return None, {}
+        if moved is not None:
+            return 0, {new: old for old, new in moved.items()}
+        same = {d: d for d in range(len(instr.results[0].shape))}
+        unknown = [n for n, v in enumerate(instr.operands) if v not in self.known.fixed]
+        if name in ("neg", "add", "sub", "mul") and len(unknown) == 1:
+            return unknown[0], same
+        return (0, same) if name == "div" and unknown == [0] else (None, {})
 
-    @staticmethod
-    def _other(instr: Instr, source: Value) -> Value:
-        left, right = instr.operands
-        return right if left is source else left
-
-    def _reaches_weights(self, value: Value, dims: Dims) -> bool:
-        """Whether a factor that varies along `dims` can become part of known weights."""
+    def _reaches_weights(self, value: Value, dims: set[int]) -> bool:
+        """Whether a factor that differs along `dims` can become part of known weights."""
         while True:
             instr = value.producer
             if instr is None or len(self.users[value]) != 1 or value in self.graph.outputs:
@@ -115,13 +111,10 @@ class _Folding:
             weights = self._weights(instr)
             if weights is not None:
                 return dims <= weights[1].keys()
-            source, moved = self._through(instr), moved_dims(instr)
-            if source is None:
+            at, back = self._through(instr)
+            if at is None:
                 return False
-            if moved is not None:
-                back = {new: old for old, new in moved.items()}
-                dims = frozenset(back[d] for d in dims)
-            value = source
+            value, dims = instr.operands[at], {back[d] for d in dims}
 
     def _weights(self, instr: Instr) -> tuple[int, dict[int, int]] | None:
         """Which operand of a product is known, and by dimension of the result that of the operand
@@ -131,11 +124,11 @@ class _Folding:
             return None
         held = [n for n, v in enumerate(instr.operands) if v in self.known.held]
         dtype = instr.result.dtype
-        if any(instr.operands[n] in self.known.expanded for n in held):
-            return None  # the rest makes these weights each time
         if len(held) != 1 or not dtype.is_float or dtype is not instr.operands[0].dtype:
             return None
         at = held[0]
+        if instr.operands[at] in self.known.expanded:
+            return None  # the rest makes these weights each time
         if instr.op.name == "convolution":
             dims = {instr.attrs["out_dims"][1]: instr.attrs["rhs_dims"][0]}
             return (at, dims) if at == 1 else None
@@ -150,64 +143,29 @@ class _Folding:
     # -- the replay --------------------------------------------------------------------------------
 
     def _rewrite(self, instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value]:
-        if self._is_known(instr):
-            results = as_results(opdef(instr)(*operands, **instr.attrs))
-            self.new.update(zip(instr.results, results, strict=True))
-            return results
-        source = self._through(instr)
-        at = instr.operands.index(source) if source is not None else 0
+        at, _ = self._through(instr)
         if instr in self.folded:
+            assert at is not None
             return (operands[at],)
         factors = self.factors.get(instr.results[0], ())
         weights = self._weights(instr)
         if weights is not None:
-            return (self._product(instr, operands, factors, *weights),)
-        if instr.op.name in ("add", "sub") and source is not None:
+            at, places = weights
+            for each in (factor.through(places) for factor in factors):
+                value = spread(self.new[each.value], each.places, operands[at].shape)
+                scaled = lookup(each.op)(operands[at], value)
+                operands = (*operands[:at], scaled, *operands[at + 1 :])
+        elif at is not None and instr.op.name in ("add", "sub"):
             addend = operands[1 - at]
             for each in factors:
-                addend = lookup(each.op)(addend, self._value(each))
+                value = spread(self.new[each.value], each.places, addend.shape)
+                addend = pointwise(each.op, addend, value)
             return (self._shifted(instr, operands[at], addend, at),)
         results = as_results(opdef(instr)(*operands, **instr.attrs))
-        if moved_dims(instr) is not None and operands[0] in self.products:
+        if weights is not None or (moved_dims(instr) and operands[0] in self.products):
             self.products.update(results)
+        self.new.update(zip(instr.results, results, strict=True))
         return results
-
-    def _value(self, factor: _Factor) -> Value:
-        """A factor as one of the value that it reached."""
-        value = self.new[factor.value]
-        for move in factor.moves:
-            if move.op.name == "transpose":
-                order = move.attrs["permutation"]
-                value = transpose(value, [order.index(d) for d in range(len(order))])
-            else:
-                value = reshape(value, move.operands[0].shape)
-        return value
-
-    def _product(
-        self,
-        instr: Instr,
-        operands: tuple[Value, ...],
-        factors: Sequence[_Factor],
-        at: int,
-        places: dict[int, int],
-    ) -> Value:
-        """A product by weights that are multiplied by the factors."""
-        weights = operands[at]
-        for each in factors:
-            dims = self.known.varying[each.value]
-            for move in each.moves:
-                moved = moved_dims(move)
-                assert moved is not None
-                dims = frozenset(old for old, new in moved.items() if new in dims)
-            order = sorted(dims, key=places.__getitem__)
-            each_once = narrowed(self._value(each), dims)
-            ordered = transpose(each_once, [sorted(dims).index(d) for d in order])
-            factor = broadcast_to(ordered, weights.shape, [places[d] for d in order])
-            weights = lookup(each.op)(weights, factor)
-        ready = (*operands[:at], weights, *operands[at + 1 :])
-        (result,) = as_results(opdef(instr)(*ready, **instr.attrs))
-        self.products.add(result)
-        return result
 
     def _shifted(self, instr: Instr, x: Value, addend: Value, at: int) -> Value:
         """The sum or difference of a value and a known one; of a product, with all known addends
@@ -216,14 +174,13 @@ class _Folding:
         base, before = self.shifted.get(x, (x, None))
         held = instr.operands[1 - at] in self.known.held
         if base not in self.products or not held or (instr.op.name == "sub" and at == 1):
-            (result,) = as_results(opdef(instr)(*((x, addend) if at == 0 else (addend, x))))
-            return result
+            return as_results(opdef(instr)(*((x, addend) if at == 0 else (addend, x))))[0]
         if instr.op.name == "sub":
-            addend = rows.neg(addend)
-        if before is not None and len(self.users[instr.operands[at]]) == 1:
-            addend = rows.add(before, addend)
-        else:
+            addend = pointwise("neg", addend)
+        if before is None or len(self.users[instr.operands[at]]) > 1:
             base = x
+        else:
+            addend = pointwise("add", before, addend)
         result = rows.add(base, addend)
         if base in self.products:
             self.shifted[result] = (base, addend)
