@@ -15,7 +15,7 @@ range.  Half floats are summed in f32: there n u is n times the roundoff of f32,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bringup.graph import Builder, Graph, Instr, Value, replay
 from bringup.ops.build import rows
@@ -23,9 +23,10 @@ from bringup.ops.contraction import free_dims
 from bringup.ops.table import lookup
 from bringup.passes.base import Pass, as_results, opdef
 from bringup.passes.known import known_values, moved_dims, pointwise, repeated, spread
+from bringup.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(eq=False)
 class _Factor:
     """A known factor on its way to the weights.
 

@@ -10,7 +10,6 @@ from bringup.passes.cse import cse
 from bringup.passes.dce import dce
 from bringup.passes.decompose import decompose
 from bringup.passes.fold import fold
-from bringup.passes.fold_scales import fold_scales
 from bringup.passes.simplify import simplify
 
 #: Every pass between the traced graph and fusion.  Simplification comes first because it knows
@@ -43,6 +42,8 @@ def freezing_passes(known: frozenset[int]) -> tuple[Pass, ...]:
     >>> [each.name for each in freezing_passes(frozenset({0}))]
     ['simplify', 'dce', 'fold_scales', 'cse', 'dce']
     """
+    from bringup.passes.fold_scales import fold_scales  # frozen functions alone need it
+
     # Simplified first, without what nobody reads any more: readers decide what may be folded.
     first = (simplify(everything), dce(everything))
     return (*first, fold_scales(known), cse(everything), dce(everything))
