@@ -14,8 +14,7 @@ from __future__ import annotations
 import math as _math
 import typing as _typing
 
-from bringup import backend, errors
-from bringup.api import nn, tree
+from bringup import backend, errors, nn, tree
 from bringup.api.array import Array
 from bringup.api.creation import (
     arange,
@@ -190,9 +189,12 @@ __array_api_version__ = _API_VERSION
 #: Names that are imported when they are first asked for, and their modules.
 _LATER = {
     **{
-        name: f"bringup.api.{name}:"
-        for name in ("amp", "debug", "fft", "linalg", "optim", "prune", "random", "special")
+        name: f"bringup.{name}:"
+        for name in (
+            *("amp", "debug", "fft", "lax", "linalg", "optim", "prune", "random", "special"),
+        )
     },
+    "tree_util": "bringup.tree:",
     **dict.fromkeys(
         ("ComplexArray", "angle", "complex", "conj", "imag", "real"), "bringup.api.complex"
     ),
@@ -248,7 +250,8 @@ _LATER |= {
 }
 
 if _typing.TYPE_CHECKING:
-    from bringup.api import amp, debug, fft, linalg, optim, prune, random, special
+    from bringup import amp, debug, fft, lax, linalg, optim, prune, random, special
+    from bringup import tree as tree_util
     from bringup.api.arranging import *
     from bringup.api.comparing import compare
     from bringup.api.complex import ComplexArray, angle, complex, conj, imag, real
@@ -390,6 +393,7 @@ __all__ = [
     "jacrev",
     "jit",
     "jvp",
+    "lax",
     "less",
     "less_equal",
     "linalg",
@@ -471,6 +475,7 @@ __all__ = [
     "top_k",
     "trace",
     "tree",
+    "tree_util",
     "tril",
     "triu",
     "trunc",

@@ -11,6 +11,7 @@ from bringup.errors import OpTypeError
 from bringup.records import record
 
 if TYPE_CHECKING:
+    from bringup.api.array import Array
     from bringup.types import TensorType
 
 Kind = Literal["bool", "int", "uint", "float", "complex"]
@@ -22,7 +23,7 @@ Precision = Literal["highest", "tf32"]
 @record(eq=False)
 class DType:
     """An element type.  Interned: compare with ``is``, or with ``==``, which names, numpy's dtypes
-    and Python's types fit too.  numpy takes it where it takes a dtype.
+    and Python's types fit too.  numpy takes it where it takes a dtype.  Called, it makes an array.
 
     name: the IR's and the docs' text (``f32``).
     long_name: numpy's (``float32``).
@@ -32,6 +33,8 @@ class DType:
 
     >>> f32.long_name, f32.itemsize, str(f32[4, 8])
     ('float32', 4, 'f32[4,8]')
+    >>> f32(0.5).type
+    f32[]
     >>> f32 == "float32" == f32, f32 == np.float32, np.zeros(2, f32).dtype
     (True, True, dtype('float32'))
     """
@@ -86,6 +89,12 @@ class DType:
         from bringup.types import TensorType  # the type level stands on this one
 
         return TensorType(shape if isinstance(shape, tuple) else (shape,), self)
+
+    def __call__(self, obj: Any) -> Array:
+        """An array of this dtype, as `bringup.asarray` makes it."""
+        from bringup.api.creation import asarray  # arrays stand far above
+
+        return asarray(obj, self)
 
     #: Types of arrays are items: without this, iteration would make one for each integer.
     __iter__ = None

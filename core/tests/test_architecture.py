@@ -31,7 +31,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("backend",),
     ("llvm",),
     ("runtime",),
-    ("api",),
+    (
+        *("api", "amp", "debug", "fft", "lax", "linalg", "nn", "optim", "prune", "random"),
+        *("special", "tree"),
+    ),
     ("cli", "__main__"),
 )
 RANK = {name: rank for rank, group in enumerate(LAYERS) for name in group}
@@ -58,6 +61,7 @@ EXEMPT = {
         "counts bits, with half a bit of margin"
     ),
     ("core/bringup/dtypes.py", "dtypes imports types"): "`f32[4, 8]` spells a type",
+    ("core/bringup/dtypes.py", "dtypes imports api"): "`f32(0.5)` makes an array",
     ("core/bringup/api/foreign.py", "names the device 'cpu'"): "a method of PyTorch's arrays",
 }
 

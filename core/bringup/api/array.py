@@ -499,6 +499,7 @@ class Array:
     cumprod = _method(lambda: _prefixes.cumulative_prod)
     cumsum = _method(lambda: _prefixes.cumulative_sum)
     diagonal = _method(lambda: _solving.diagonal)
+    dot = _method(lambda: _numeric.dot)
     max = _method(lambda: _reductions.max)
     mean = _method(lambda: _reductions.mean)
     min = _method(lambda: _reductions.min)
@@ -657,10 +658,11 @@ from bringup.tracing.context import made_at  # noqa: E402
 
 if TYPE_CHECKING:
     from bringup.api import complex as _complex
+    from bringup.api import numeric as _numeric
     from bringup.api import prefixes as _prefixes
     from bringup.api import solving as _solving
     from bringup.api import sorting as _sorting
 else:
-    _complex, _prefixes, _solving, _sorting = map(
-        _Late, ("complex", "prefixes", "solving", "sorting")
+    _complex, _numeric, _prefixes, _solving, _sorting = map(
+        _Late, ("complex", "numeric", "prefixes", "solving", "sorting")
     )

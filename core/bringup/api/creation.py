@@ -7,7 +7,7 @@ function arrays are made on the function's device.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,18 +19,20 @@ from bringup.api.axes import choice_of, flag_of, integer_of, number_of, shape_of
 from bringup.api.broadcasting import as_array, binary, convert, spread
 from bringup.api.defaults import default_float
 from bringup.api.elementwise import add, greater_equal, less_equal, multiply, where
+from bringup.api.manipulation import stack
 from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
 from bringup.api.promotion import (
     DEFAULT_INT,
     Operand,
     check_range,
+    common,
     dtype_of,
     host_dtype,
     kind_of,
     literal,
     scalar_dtype,
 )
-from bringup.dtypes import DType, as_dtype, bool_, c128, f64
+from bringup.dtypes import DType, as_dtype, bool_, f64
 from bringup.errors import ConversionError, DeviceError, OpTypeError, TraceError
 from bringup.graph import Literal, user_location
 from bringup.ops.table import lookup
@@ -55,7 +57,8 @@ def asarray(
     """An array of Python scalars, nested sequences, numpy arrays or arrays of ours.
 
     dtype: by default that of `obj`; bool, i64 and the default float for Python values, and the
-    default float for f64 of numpy's, which is its own default.
+    default float for f64 of numpy's, which is its own default.  A sequence that holds arrays of
+    ours has the dtype in which all its items meet.
     copy: arrays of ours are returned as they are by default; everything else is copied, and False
     raises ConversionError.
 
@@ -74,8 +77,42 @@ def asarray(
             location=user_location(),
             fix="leave out copy=False",
         )
+    if isinstance(obj, list | tuple):
+        items = list(_items(obj))
+        arrays = [x for x in items if isinstance(x, Array)]
+        if arrays and wanted is None:
+            wanted = common(items)[0]
+        if any(x.is_traced for x in arrays):
+            check_device(device)
+            return _stacked(obj, wanted)
     host = _host(obj, wanted)
     return from_host(host, device)
+
+
+#: The dimensions that numpy's arrays may have.
+_LEVELS = 64
+
+
+def _items(obj: Any, levels: int = _LEVELS) -> Iterator[Any]:
+    """What stands in nested lists and tuples."""
+    if not isinstance(obj, list | tuple):
+        yield obj
+        return
+    if not levels:
+        raise ConversionError(
+            f"a sequence nested more than {_LEVELS} levels deep, or in itself, is no array",
+            location=user_location(),
+            fix="give sequences of fewer levels, none of them a part of itself",
+        )
+    for item in obj:
+        yield from _items(item, levels - 1)
+
+
+def _stacked(obj: Any, dtype: DType | None) -> Array:
+    """A nested sequence of arrays, some of them traced, and of numbers."""
+    if not isinstance(obj, list | tuple) or not obj:
+        return asarray(obj, dtype)
+    return stack([_stacked(item, dtype) for item in obj])
 
 
 def copy_of(x: Array) -> Array:
@@ -120,8 +157,6 @@ def _host(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
         if dtype is not None and dtype.is_integer and host.dtype.kind in "iu" and host.size:
             for extreme in (host.min(), host.max()):
                 check_range(int(extreme), dtype)
-        if dtype is None and _holds_doubles(obj):
-            dtype = dtype_of(host.dtype)
         return cast_host(host, dtype)
     if hasattr(obj, "__dlpack__") or hasattr(obj, "__array__") or hasattr(obj, "__buffer__"):
         return cast_host(np.asarray(obj), dtype)
@@ -156,31 +191,12 @@ def _from_sequence(obj: Sequence[Any]) -> np.ndarray[Any, Any]:
     return host.astype(np.float64) if host.size == 0 else host
 
 
-#: The dimensions that numpy's arrays may have.
-_LEVELS = 64
-
-
-def _plain(obj: Any, levels: int = _LEVELS) -> Any:
+def _plain(obj: Any) -> Any:
     """A nested sequence with arrays of ours as numpy arrays."""
     if isinstance(obj, Array):
         return np.asarray(obj)
     refuse_masked(obj)
-    if not isinstance(obj, list | tuple):
-        return obj
-    if not levels:
-        raise ConversionError(
-            f"a sequence nested more than {_LEVELS} levels deep, or in itself, is no array",
-            location=user_location(),
-            fix="give sequences of fewer levels, none of them a part of itself",
-        )
-    return [_plain(item, levels - 1) for item in obj]
-
-
-def _holds_doubles(obj: Any) -> bool:
-    """Whether an array of ours among items is f64 or complex128, which is no default then."""
-    if isinstance(obj, Array):
-        return obj.dtype in (f64, c128)
-    return isinstance(obj, list | tuple) and any(map(_holds_doubles, obj))
+    return [_plain(item) for item in obj] if isinstance(obj, list | tuple) else obj
 
 
 def cast_host(host: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any, Any]:

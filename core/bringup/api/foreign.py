@@ -102,8 +102,7 @@ errstate seterr | none | floats follow IEEE 754 and nothing warns; look for NaN 
 
 _NUMPY_LINALG = """
 tensorinv tensorsolve | bringup.linalg.inv or bringup.linalg.solve of a reshaped array
-solve_toeplitz lu_factor lu_solve cho_solve | linalg.solve
-cho_factor | linalg.cholesky
+solve_toeplitz lu_factor lu_solve | linalg.solve
 eig eigvals | none | only symmetric matrices have eigenvalues here: bringup.linalg.eigh
 schur expm logm sqrtm funm | none | functions of matrices are not there; for symmetric ones use \
 bringup.linalg.eigh
@@ -231,15 +230,9 @@ lambertw sph_harm hyp2f1 | none | there is no such function; compute it on the h
 
 _TREE = """
 tree_multimap | tree.map
-tree_leaves | tree.leaves
-tree_structure | tree.structure
-tree_flatten | tree.flatten
-tree_unflatten | tree.unflatten
 register_pytree_node register_pytree_node_class register_dataclass | tree.register
 flatten_with_path tree_leaves_with_path | tree.leaves_with_path
 tree_map_with_path | tree.map_with_path
-tree_reduce | tree.reduce
-tree_all | tree.all
 transpose tree_transpose | none | take it apart with bringup.tree.flatten
 """
 
@@ -282,7 +275,6 @@ the values, or print them with bringup.debug.print
 custom_gradient | custom_vjp
 export serialize | none | compiled code is kept in the cache by itself
 profiler profile | none | set BRINGUP_TRACE=file.json for a timeline
-lax | the name itself, as in bringup.scan
 numpy | bringup itself
 """
 
@@ -332,7 +324,6 @@ _METHODS = """
 view | bringup.reshape(x, shape)
 numpy | numpy.asarray(x)
 copy clone | x itself: arrays are immutable
-dot | bringup.dot(x, y)
 permute | bringup.permute_dims(x, axes)
 t | x.T
 H mH | bringup.conj(x.mT)

@@ -24,6 +24,7 @@ _SPACES = (
     "tree",
     "amp",
     "debug",
+    "lax",
     "nn.init",
 )
 

@@ -16,10 +16,10 @@ from bringup.graph import user_location
 def resize(
     x: Operand,
     shape: Sequence[int],
-    *,
-    axis: Sequence[int] | None = None,
     method: str = "linear",
     antialias: bool = False,
+    *,
+    axis: Sequence[int] | None = None,
 ) -> Array:
     """`x` resampled to a shape, at half-pixel centres.
 

@@ -118,7 +118,7 @@ def truncated_normal(
     lower, upper, _ = tails(one, sizes, wide)
     ends: list[tuple[Any, Any]]
     if isinstance(low, Array) or isinstance(high, Array):
-        from bringup.api.nn import erf  # deferred: nn imports this
+        from bringup.nn import erf  # deferred: nn imports this
 
         low, high = (spread_parameter(bound, wide, sizes, one) for bound in (low, high))
         root = math.sqrt(0.5)

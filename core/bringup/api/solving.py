@@ -86,6 +86,32 @@ def cholesky(x: Operand, /, *, upper: bool = False) -> Array:
     return matrix_transpose(factor) if flag_of("cholesky", "upper", upper) else factor
 
 
+def cho_factor(x: Operand, /, lower: bool = False) -> tuple[Array, bool]:
+    """The triangle of `cholesky`, the upper one by default, and whether it is the lower: what
+    `cho_solve` takes.
+
+    >>> bu.linalg.cho_factor(bu.asarray([[4.0]]))[0].tolist()
+    [[2.0]]
+    """
+    return cholesky(x, upper=not flag_of("cho_factor", "lower", lower)), lower
+
+
+def cho_solve(c_and_lower: tuple[Operand, bool], b: Operand, /) -> Array:
+    """X of ``a @ X = b`` by the triangle of a positive definite matrix.
+
+    c_and_lower: a triangle of `cholesky`, and whether it is the lower.
+    b: a vector, or matrices; leading dimensions broadcast.
+
+    >>> factor = bu.linalg.cholesky(bu.asarray([[4.0, 2.0], [2.0, 10.0]]))
+    >>> bu.linalg.cho_solve((factor, True), bu.asarray([8.0, 22.0])).tolist()
+    [1.0, 2.0]
+    """
+    factor, lower = c_and_lower
+    lower = flag_of("cho_solve", "lower", lower)
+    y = solve_triangular(factor, b, lower=lower, transpose=not lower)
+    return solve_triangular(factor, y, lower=lower, transpose=lower)
+
+
 def qr(x: Operand, /, *, mode: str = "reduced") -> QRResult:
     """Q with orthonormal columns and upper triangular R of ``x = Q @ R``.
 

@@ -352,7 +352,7 @@ def test_constants_and_inspection() -> None:
 @pytest.mark.parametrize(
     ("module", "name", "fix"),
     [
-        ("linalg", "cho_factor", "use bringup.linalg.cholesky"),
+        ("linalg", "lu_factor", "use bringup.linalg.solve"),
         ("linalg", "eigvals", "only symmetric matrices"),
         ("random", "uniforms", "use bringup.random.uniform"),
         ("optim", "Adam", "use bringup.optim.adam"),

@@ -244,7 +244,7 @@ def irfft2(
     return irfftn(x, s=s, axes=axes, norm=norm)
 
 
-def fftfreq(n: int, /, *, d: float = 1.0, dtype: object = None, device: DeviceSpec = None) -> Array:
+def fftfreq(n: int, /, d: float = 1.0, *, dtype: object = None, device: DeviceSpec = None) -> Array:
     """The frequency of each element of `fft`, in cycles per unit of the spacing `d`.
 
     >>> bu.fft.fftfreq(4).tolist()
@@ -254,7 +254,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: object = None, device: DeviceSp
 
 
 def rfftfreq(
-    n: int, /, *, d: float = 1.0, dtype: object = None, device: DeviceSpec = None
+    n: int, /, d: float = 1.0, *, dtype: object = None, device: DeviceSpec = None
 ) -> Array:
     """The frequency of each element of `rfft`.
 

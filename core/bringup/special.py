@@ -42,12 +42,12 @@ from bringup.api.elementwise import (
 from bringup.api.floating import atanh, exp, log, log1p, sqrt
 from bringup.api.gathering import take
 from bringup.api.names import publish
-from bringup.api.nn import logistic, logsumexp
 from bringup.api.promotion import Operand, common
 from bringup.api.quantiles import upper_quantile
 from bringup.dtypes import DType, bf16, f16, f32, i32
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
+from bringup.nn import logistic, logsumexp
 
 
 def erf(x: Operand) -> Array:

@@ -1,5 +1,5 @@
 """Linear algebra, as ``bringup.linalg``: the extension of the array API standard, and `lu`,
-`solve_triangular`, `norm`, `lstsq`, `cond` and `multi_dot` besides.
+`solve_triangular`, `cho_factor`, `cho_solve`, `norm`, `lstsq`, `cond` and `multi_dot` besides.
 
 All take stacks of matrices, in the last two dimensions.
 """
@@ -9,6 +9,8 @@ from __future__ import annotations
 from bringup.api.linear import matmul, matrix_transpose, multi_dot, outer, tensordot, vecdot
 from bringup.api.names import publish
 from bringup.api.solving import (
+    cho_factor,
+    cho_solve,
     cholesky,
     cross,
     det,
@@ -37,6 +39,8 @@ from bringup.api.spectra import (
 )
 
 __all__ = [
+    "cho_factor",
+    "cho_solve",
     "cholesky",
     "cond",
     "cross",

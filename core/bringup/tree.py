@@ -1,4 +1,5 @@
-"""Nested containers of arrays, as ``bringup.tree``.
+"""Nested containers of arrays, as ``bringup.tree``, and as ``bringup.tree_util`` with the names
+of JAX's.
 
 A path is the text by which a leaf is reached: ``['w'][0].bias``.
 """
@@ -75,6 +76,13 @@ def all(tree: Any) -> bool:
     return False not in [bool(leaf) for leaf in flatten(tree)[0]]
 
 
+tree_all = all
+tree_flatten = flatten
+tree_leaves = leaves
+tree_reduce = reduce
+tree_structure = structure
+tree_unflatten = unflatten
+
 __all__ = [
     "TreeDef",
     "all",
@@ -86,7 +94,13 @@ __all__ = [
     "reduce",
     "register",
     "structure",
+    "tree_all",
+    "tree_flatten",
+    "tree_leaves",
     "tree_map",
+    "tree_reduce",
+    "tree_structure",
+    "tree_unflatten",
     "unflatten",
 ]
 
