@@ -228,8 +228,8 @@ def cross_entropy(scores: Operand, labels: Operand, *, axis: int = -1) -> Array:
     return where(outside, math.nan, loss)
 
 
-def one_hot(indices: Operand, size: int, *, axis: int = -1, dtype: object = None) -> Array:
-    """A new axis of that size with 1 at the index and 0 elsewhere.
+def one_hot(indices: Operand, num_classes: int, *, axis: int = -1, dtype: object = None) -> Array:
+    """A new axis of `num_classes` with 1 at the index and 0 elsewhere.
 
     indices: those in Python or numpy are checked: ArrayIndexError; in an array they are data, and
     one that is out of range gives zeros alone.  dtype: the default float by default.
@@ -238,7 +238,7 @@ def one_hot(indices: Operand, size: int, *, axis: int = -1, dtype: object = None
     [[0, 0, 1], [1, 0, 0]]
     """
     own = default_float() if dtype is None else dtype_of(dtype)
-    (size,) = shape_of("one_hot", integer_of("one_hot", "size", size))
+    (size,) = shape_of("one_hot", integer_of("one_hot", "num_classes", num_classes))
     if not isinstance(indices, Array):
         host = np.asarray(indices)
         wrong = (host < 0) | (host >= size) if host.dtype.kind in "iu" else np.zeros((), bool)

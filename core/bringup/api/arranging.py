@@ -225,7 +225,7 @@ def _parts(name: str, arrays: Any, rank: int) -> list[Array]:
     return found if isinstance(found, list) else [found]
 
 
-def append(x: Operand, values: Operand, /, axis: int | None = None) -> Array:
+def append(x: Operand, /, values: Operand, axis: int | None = None) -> Array:
     """Values put behind an array along an axis; both flattened first for None.
 
     >>> bu.append(bu.asarray([1, 2]), bu.asarray([[3], [4]])).tolist()
@@ -235,7 +235,7 @@ def append(x: Operand, values: Operand, /, axis: int | None = None) -> Array:
 
 
 def array_split(
-    x: Operand, indices_or_sections: int | Sequence[int], /, axis: int = 0
+    x: Operand, /, indices_or_sections: int | Sequence[int], axis: int = 0
 ) -> list[Array]:
     """The parts of an array along an axis.
 
@@ -248,7 +248,7 @@ def array_split(
     return _split("array_split", as_array(x), indices_or_sections, axis)
 
 
-def split(x: Operand, indices_or_sections: int | Sequence[int], /, axis: int = 0) -> list[Array]:
+def split(x: Operand, /, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """`array_split` into parts of one size, or at indices.
 
     Raises OpTypeError if the number of parts does not divide the axis.
@@ -259,7 +259,7 @@ def split(x: Operand, indices_or_sections: int | Sequence[int], /, axis: int = 0
     return _split("split", as_array(x), indices_or_sections, axis, even=True)
 
 
-def hsplit(x: Operand, indices_or_sections: int | Sequence[int], /) -> list[Array]:
+def hsplit(x: Operand, /, indices_or_sections: int | Sequence[int]) -> list[Array]:
     """`split` along the second axis, of 1-d arrays along the first.
 
     >>> [part.tolist() for part in bu.hsplit(bu.asarray([[1, 2], [3, 4]]), 2)]
@@ -269,7 +269,7 @@ def hsplit(x: Operand, indices_or_sections: int | Sequence[int], /) -> list[Arra
     return _split("hsplit", x, indices_or_sections, 0 if x.ndim == 1 else 1, even=True)
 
 
-def vsplit(x: Operand, indices_or_sections: int | Sequence[int], /) -> list[Array]:
+def vsplit(x: Operand, /, indices_or_sections: int | Sequence[int]) -> list[Array]:
     """`split` along the first axis.
 
     >>> [part.tolist() for part in bu.vsplit(bu.asarray([[1, 2], [3, 4]]), 2)]
@@ -278,7 +278,7 @@ def vsplit(x: Operand, indices_or_sections: int | Sequence[int], /) -> list[Arra
     return _split("vsplit", as_array(x), indices_or_sections, 0, even=True)
 
 
-def dsplit(x: Operand, indices_or_sections: int | Sequence[int], /) -> list[Array]:
+def dsplit(x: Operand, /, indices_or_sections: int | Sequence[int]) -> list[Array]:
     """`split` along the third axis.
 
     >>> [part.shape for part in bu.dsplit(bu.zeros((2, 3, 4)), 2)]
@@ -312,8 +312,8 @@ _MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 def pad(
     x: Operand,
-    pad_width: int | Sequence[int] | Sequence[Sequence[int]],
     /,
+    pad_width: int | Sequence[int] | Sequence[Sequence[int]],
     mode: str = "constant",
     *,
     constant_values: Operand = 0,

@@ -38,13 +38,13 @@ R = TypeVar("R")
 Y = TypeVar("Y")
 
 
-def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], R], init: Any) -> R:
-    """Run `body` on a state as long as `cond` of it holds.
+def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], R], init_val: Any) -> R:
+    """Run `body_fun` on a state as long as `cond_fun` of it holds.
 
-    cond: takes the state, gives one bool.
-    body: takes the state, gives the next one: the same containers, types and shapes.
-    init: the state at first, a container of arrays.
-    Returns the last state, `init` if `cond` does not hold at first.
+    cond_fun: takes the state, gives one bool.
+    body_fun: takes the state, gives the next one: the same containers, types and shapes.
+    init_val: the state at first, a container of arrays.
+    Returns the last state, `init_val` if `cond_fun` does not hold at first.
 
     How often it runs may depend on values, so `grad` does not go through it: use `scan`, or
     `fori_loop` with bounds that are Python ints.
@@ -53,30 +53,39 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], R], init: Any) 
     >>> bu.while_loop(lambda x: x < 100, lambda x: x * 2, bu.asarray(3)).item()
     192
     """
-    last: R = _while("while_loop", cond, body, init, None)
+    last: R = _while("while_loop", cond_fun, body_fun, init_val, None)
     return last
 
 
-def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], R], init: Any) -> R:
-    """``state = body(i, state)`` for each i from `lower` up to, and without, `upper`.
+def fori_loop(
+    lower: Any,
+    upper: Any,
+    body_fun: Callable[[Any, Any], R],
+    init_val: Any,
+    *,
+    unroll: int | bool = 1,
+) -> R:
+    """``state = body_fun(i, state)`` for each i from `lower` up to, and without, `upper`.
 
     lower, upper: Python ints, or 0-d integer arrays; with Python ints `grad` goes through the loop.
-    body: takes i and the state, gives the next one: the same containers, types and shapes.
+    body_fun: takes i and the state, gives the next one: the same containers, types and shapes.
+    init_val: the state at first.
+    unroll: taken for JAX's sake, as in `scan`.
     Returns the last state.
     Raises OpTypeError if the state changes its type, which the message names.
 
     >>> bu.fori_loop(1, 5, lambda i, x: x * i, bu.asarray(1)).item()
     24
     """
-    require_function("fori_loop", body, "body")
+    require_function("fori_loop", body_fun, "body_fun")
     if type(lower) is int and type(upper) is int:
 
-        @wraps(body)
+        @wraps(body_fun)
         def step(carry: Any, _row: None) -> Any:
-            return (carry[0] + 1, body(*carry)), None
+            return (carry[0] + 1, body_fun(*carry)), None
 
         length = max(0, upper - lower)
-        carry, _ = _scan("fori_loop", step, (lower, init), None, length, False, ("i", "state"))
+        carry, _ = _scan("fori_loop", step, (lower, init_val), None, length, False, ("i", "state"))
         result: R = carry[1]
         return result
     first, last = (_bound(each) for each in (lower, upper))
@@ -86,11 +95,11 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], R], init: Any) 
     def holds(state: Any) -> Any:
         return less(state[0], stop)
 
-    @wraps(body)
+    @wraps(body_fun)
     def advance(state: Any) -> Any:
-        return state[0] + 1, body(*state)
+        return state[0] + 1, body_fun(*state)
 
-    state: tuple[Any, R] = _while("fori_loop", holds, advance, (start, init), ("i", "state"))
+    state: tuple[Any, R] = _while("fori_loop", holds, advance, (start, init_val), ("i", "state"))
     return state[1]
 
 
@@ -123,8 +132,8 @@ def scan(
     return _scan("scan", f, init, xs, length, reverse, None)
 
 
-def cond(pred: Any, true_fn: Callable[..., R], false_fn: Callable[..., R], *operands: Any) -> R:
-    """``true_fn(*operands)`` if `pred` holds, else ``false_fn(*operands)``; one of them runs.
+def cond(pred: Any, true_fun: Callable[..., R], false_fun: Callable[..., R], *operands: Any) -> R:
+    """``true_fun(*operands)`` if `pred` holds, else ``false_fun(*operands)``; one of them runs.
 
     pred: a 0-d bool array, or a Python bool.
     Both functions give the same containers, types and shapes.  A Python bool decides at once: the
@@ -135,10 +144,10 @@ def cond(pred: Any, true_fn: Callable[..., R], false_fn: Callable[..., R], *oper
     >>> bu.cond(x < 0, lambda x: -x, lambda x: x, x).item()
     3.0
     """
-    for label, branch in (("true_fn", true_fn), ("false_fn", false_fn)):
+    for label, branch in (("true_fun", true_fun), ("false_fun", false_fun)):
         require_function("cond", branch, label)
     if isinstance(pred, bool | np.bool_):
-        return (true_fn if pred else false_fn)(*operands)
+        return (true_fun if pred else false_fun)(*operands)
     pred = asarray(pred)
     if pred.type is not bool_[()]:
         shaped = "reduce it with any or all, or choose element by element with where"
@@ -148,7 +157,7 @@ def cond(pred: Any, true_fn: Callable[..., R], false_fn: Callable[..., R], *oper
             fix=shaped if pred.shape else "compare it, as in x != 0",
         )
     index = convert(pred, i32)
-    functions, names = (false_fn, true_fn), ("false_fn", "true_fn")
+    functions, names = (false_fun, true_fun), ("false_fun", "true_fun")
     result: R = _switch("cond", index, functions, names, operands)
     return result
 
@@ -191,8 +200,8 @@ def _while(
     init: Any,
     labels: tuple[str, ...] | None,
 ) -> Any:
-    require_function(name, cond, "cond")
-    require_function(name, body, "body")
+    require_function(name, cond, "cond_fun")
+    require_function(name, body, "body_fun")
     state = state_of(name, init, "state", labels)
     if not state.arrays:
         raise OpTypeError(
@@ -203,7 +212,7 @@ def _while(
     if [v.type for v in test.graph.outputs] != [bool_[()]]:
         found = ", ".join(str(v.type) for v in test.graph.outputs) or "nothing"
         raise OpTypeError(
-            f"{name}: cond gives {found}, not one bool",
+            f"{name}: cond_fun gives {found}, not one bool",
             location=user_location(),
             fix="compare something, as in x != 0; any and all make one bool of several",
         )

@@ -433,8 +433,8 @@ def arange(
 
 def linspace(
     start: complex,
-    stop: complex,
     /,
+    stop: complex,
     num: int = 50,
     *,
     dtype: object = None,

@@ -383,7 +383,6 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "keepdim": ("keepdims",),
     "lower": ("low",),
     "newshape": ("shape",),
-    "num_classes": ("size",),
     "other": ("x2",),
     "p": ("rate",),
     "reps": ("repetitions",),

@@ -21,7 +21,7 @@ from bringup.graph import user_location
 from bringup.types import TensorType
 
 
-def take(x: Operand, indices: Operand, /, axis: int | None = None) -> Array:
+def take(x: Operand, /, indices: Operand, axis: int | None = None) -> Array:
     """The entries of an axis at integer indices, which take its place in the shape.
 
     x: any dtype.  indices: integers of any shape; negative ones count from the end.  Indices in
@@ -57,7 +57,7 @@ def _integers(name: str, indices: Operand) -> advanced.Index:
     return index
 
 
-def take_along_axis(x: Operand, indices: Operand, /, axis: int = -1) -> Array:
+def take_along_axis(x: Operand, /, indices: Operand, axis: int = -1) -> Array:
     """The element of each line along an axis that the index at the same place names.
 
     x, indices: of one rank, their other dimensions broadcast.  Negative indices count from the
@@ -75,7 +75,7 @@ def take_along_axis(x: Operand, indices: Operand, /, axis: int = -1) -> Array:
     return apply("gather", (x, index), {**_line_numbers(x, dim), "sizes": sizes})
 
 
-def put_along_axis(x: Operand, indices: Operand, values: Operand, /, axis: int = -1) -> Array:
+def put_along_axis(x: Operand, /, indices: Operand, values: Operand, axis: int = -1) -> Array:
     """The array with the element of each line that an index names replaced by a value.
 
     Indices as in `take_along_axis`, those out of range replacing nothing; values broadcast to

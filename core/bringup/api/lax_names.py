@@ -75,7 +75,7 @@ def bitcast_convert_type(x: Operand, dtype: object, /) -> Array:
 
 
 def dynamic_slice_in_dim(
-    x: Operand, start_index: Operand, slice_size: int, /, axis: int = 0
+    x: Operand, /, start_index: Operand, slice_size: int, axis: int = 0
 ) -> Array:
     """`dynamic_slice` along one axis.
 
@@ -90,7 +90,7 @@ def dynamic_slice_in_dim(
 
 
 def dynamic_index_in_dim(
-    x: Operand, index: Operand, /, axis: int = 0, keepdims: bool = True
+    x: Operand, /, index: Operand, axis: int = 0, keepdims: bool = True
 ) -> Array:
     """The entry of an axis at a position, which is kept in range.
 
@@ -105,7 +105,7 @@ def dynamic_index_in_dim(
 
 
 def dynamic_update_slice_in_dim(
-    x: Operand, update: Operand, start_index: Operand, /, axis: int = 0
+    x: Operand, /, update: Operand, start_index: Operand, axis: int = 0
 ) -> Array:
     """`dynamic_update_slice` along one axis.
 
@@ -118,7 +118,7 @@ def dynamic_update_slice_in_dim(
 
 
 def dynamic_update_index_in_dim(
-    x: Operand, update: Operand, index: Operand, /, axis: int = 0
+    x: Operand, /, update: Operand, index: Operand, axis: int = 0
 ) -> Array:
     """The array with the entry of an axis at a position, which is kept in range, replaced.
 
@@ -140,7 +140,7 @@ def _starts(x: Array, start: Operand, dim: int) -> list[Operand]:
 # -- loops over rows -------------------------------------------------------------------------------
 
 
-def map(f: Callable[[Any], Y], xs: Any, /) -> Y:
+def map(f: Callable[[Any], Y], /, xs: Any) -> Y:
     """The results of a function for each row of `xs`, one after the other, stacked; see `vmap`.
 
     xs: a container of arrays whose first dimensions are all the same.
@@ -153,7 +153,7 @@ def map(f: Callable[[Any], Y], xs: Any, /) -> Y:
 
 
 def associative_scan(
-    fn: Callable[[T, T], T], elems: T, /, reverse: bool = False, axis: int = 0
+    fn: Callable[[T, T], T], /, elems: T, reverse: bool = False, axis: int = 0
 ) -> T:
     """For each entry of an axis what `fn` makes of it and all entries before it, in parallel.
 

@@ -55,7 +55,7 @@ def permute_dims(x: Operand, /, axes: Sequence[int]) -> Array:
     return apply("transpose", (x,), {"permutation": order})
 
 
-def moveaxis(x: Operand, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
+def moveaxis(x: Operand, /, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
     """Axes moved to other positions, the rest in their order.
 
     >>> bu.moveaxis(bu.zeros((2, 3, 4)), 0, -1).shape
@@ -80,7 +80,7 @@ def moveaxis(x: Operand, source: int | Sequence[int], destination: int | Sequenc
     return permute_dims(x, [pairs[d] if d in pairs else next(rest) for d in range(x.ndim)])
 
 
-def swapaxes(x: Operand, axis1: int, axis2: int, /) -> Array:
+def swapaxes(x: Operand, /, axis1: int, axis2: int) -> Array:
     """Two axes in each other's place.
 
     >>> bu.swapaxes(bu.zeros((2, 3, 4)), 0, 2).shape
@@ -273,12 +273,7 @@ def tile(x: Operand, repetitions: int | Sequence[int], /) -> Array:
     return reshape(spread_out, [c * n for c, n in zip(counts, sizes, strict=True)])
 
 
-def repeat(
-    x: Operand,
-    repeats: Any,
-    /,
-    axis: int | None = None,
-) -> Array:
+def repeat(x: Operand, /, repeats: Any, axis: int | None = None) -> Array:
     """Each element repeated along an axis; flat if axis is None.
 
     repeats: an int, or one for each entry: a sequence, or an array whose values are known.

@@ -299,7 +299,7 @@ def histogram(
     return counts, edges
 
 
-def digitize(x: Operand, bins: Operand, /, right: bool = False) -> Array:
+def digitize(x: Operand, /, bins: Operand, right: bool = False) -> Array:
     """The number of the bin that each element lies in, as i64: 0 before the first edge.
 
     bins: edges, ``[n]``, in increasing or decreasing order.
@@ -322,9 +322,9 @@ def digitize(x: Operand, bins: Operand, /, right: bool = False) -> Array:
 
 def interp(
     x: Operand,
+    /,
     xp: Operand,
     fp: Operand,
-    /,
     left: Operand | None = None,
     right: Operand | None = None,
 ) -> Array:
@@ -424,7 +424,7 @@ def _slopes(x: Array, dim: int, space: Operand) -> Array:
 
 
 def geomspace(
-    start: float, stop: float, /, num: int = 50, *, endpoint: bool = True, dtype: object = None
+    start: float, /, stop: float, num: int = 50, *, endpoint: bool = True, dtype: object = None
 ) -> Array:
     """`num` values from `start` to `stop` of which each is the same multiple of the one before it.
 
@@ -448,8 +448,8 @@ def geomspace(
 
 def logspace(
     start: float,
-    stop: float,
     /,
+    stop: float,
     num: int = 50,
     *,
     endpoint: bool = True,
@@ -512,7 +512,7 @@ def polyval(p: Operand, x: Operand, /) -> Array:
     return value
 
 
-def polyfit(x: Operand, y: Operand, deg: int, /, rcond: float | None = None) -> Array:
+def polyfit(x: Operand, /, y: Operand, deg: int, rcond: float | None = None) -> Array:
     """The coefficients of the polynomial that is nearest to values, by least squares.
 
     x: the places, ``[n]``.  y: the values there, ``[n]`` or ``[n, k]``.  deg: the degree.
@@ -630,7 +630,7 @@ def lexsort(keys: Sequence[Array] | Array, /, axis: int = -1) -> Array:
 
 
 def select(
-    condlist: Sequence[Operand], choicelist: Sequence[Operand], /, default: Operand = 0
+    condlist: Sequence[Operand], /, choicelist: Sequence[Operand], default: Operand = 0
 ) -> Array:
     """The elements of the first of several choices whose condition holds, else `default`.
 
@@ -663,9 +663,9 @@ def select(
 
 def piecewise(
     x: Operand,
+    /,
     condlist: Sequence[Operand] | Array,
     funclist: Sequence[Callable[..., Any] | Operand],
-    /,
     *args: Any,
 ) -> Array:
     """The results of functions of `x` where their conditions hold, in the dtype of `x`.

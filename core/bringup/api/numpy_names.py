@@ -382,7 +382,7 @@ def average(
 
 
 def percentile(
-    x: Operand, q: float | Sequence[float] | Array, /, axis: Axis = None, *, keepdims: bool = False
+    x: Operand, /, q: float | Sequence[float] | Array, axis: Axis = None, *, keepdims: bool = False
 ) -> Array:
     """`quantile` of ``q / 100``.
 
@@ -393,7 +393,7 @@ def percentile(
 
 
 def nanpercentile(
-    x: Operand, q: float | Sequence[float] | Array, /, axis: Axis = None, *, keepdims: bool = False
+    x: Operand, /, q: float | Sequence[float] | Array, axis: Axis = None, *, keepdims: bool = False
 ) -> Array:
     """`nanquantile` of ``q / 100``.
 

@@ -102,28 +102,43 @@ def mean(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
 
 
 def var(
-    x: Operand, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False
+    x: Operand,
+    /,
+    axis: Axis = None,
+    *,
+    correction: float = 0.0,
+    keepdims: bool = False,
+    ddof: float | None = None,
 ) -> Array:
     """The mean squared distance from the mean, divided by n - correction.
+
+    ddof: the correction under numpy's name.
 
     >>> bu.var(bu.asarray([1.0, 3.0])).tolist()
     1.0
     """
     x = as_float(x)
     dims = axes_of("var", axis, x.ndim)
-    attrs = {"dims": dims, "correction": number_of("var", "correction", correction)}
+    less = correction if ddof is None else ddof
+    attrs = {"dims": dims, "correction": number_of("var", "correction", less)}
     return _kept(apply("var", (x,), attrs), x, dims, keepdims)
 
 
 def std(
-    x: Operand, /, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False
+    x: Operand,
+    /,
+    axis: Axis = None,
+    *,
+    correction: float = 0.0,
+    keepdims: bool = False,
+    ddof: float | None = None,
 ) -> Array:
     """The square root of `var`.
 
     >>> bu.std(bu.asarray([1.0, 3.0])).tolist()
     1.0
     """
-    return sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
+    return sqrt(var(x, axis, correction=correction, keepdims=keepdims, ddof=ddof))
 
 
 def argmax(x: Operand, /, axis: int | None = None, *, keepdims: bool = False) -> Array:

@@ -302,7 +302,7 @@ def trace(x: Operand, /, *, offset: int = 0, dtype: object = None) -> Array:
     return sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
-def matrix_power(x: Operand, n: int, /) -> Array:
+def matrix_power(x: Operand, /, n: int) -> Array:
     """The product of `n` times the matrix; of its inverse for n < 0.
 
     >>> bu.linalg.matrix_power(bu.asarray([[1.0, 1.0], [0.0, 1.0]]), 5).tolist()

@@ -83,7 +83,7 @@ def argsort(
     return _ordered(x, dim, flag_of("argsort", "descending", descending))[1]
 
 
-def top_k(x: Operand, k: int, /, *, axis: int = -1, mode: str = "largest") -> TopK:
+def top_k(x: Operand, /, k: int, *, axis: int = -1, mode: str = "largest") -> TopK:
     """The ``k`` largest elements along an axis in descending order, and their positions as i64.
 
     mode: ``"smallest"`` gives the smallest ones in ascending order.  Of equal elements the first
@@ -170,7 +170,7 @@ def _below(x: Array, y: Array) -> Array:
     return logical_or(less(x, y), logical_and(isnan(y), logical_not(isnan(x))))
 
 
-def isin(x: Operand, test_elements: Operand, /, *, invert: bool = False) -> Array:
+def isin(x: Operand, /, test_elements: Operand, *, invert: bool = False) -> Array:
     """Whether each element occurs among others.  NaN equals nothing.
 
     invert: whether it does not.
@@ -192,8 +192,8 @@ def isin(x: Operand, test_elements: Operand, /, *, invert: bool = False) -> Arra
 
 def quantile(
     x: Operand,
-    q: float | Sequence[float] | Array,
     /,
+    q: float | Sequence[float] | Array,
     axis: int | Sequence[int] | None = None,
     *,
     keepdims: bool = False,
@@ -212,8 +212,8 @@ def quantile(
 
 def nanquantile(
     x: Operand,
-    q: float | Sequence[float] | Array,
     /,
+    q: float | Sequence[float] | Array,
     axis: int | Sequence[int] | None = None,
     *,
     keepdims: bool = False,

@@ -218,6 +218,12 @@ def trace(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
       return %3
     }
     """
+    if isinstance(fn, Array):
+        raise OpTypeError(
+            f"trace: {fn.type} is an array, no function",
+            location=user_location(),
+            fix="use bringup.linalg.trace for the sum of a diagonal",
+        )
     return _traced(fn, args, kwargs).graph
 
 

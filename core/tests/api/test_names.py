@@ -166,7 +166,7 @@ ARGUMENTS: dict[str, tuple[Callable[[], Any], str, str]] = {
         "write low= ",
     ),
     "a name of torch": (lambda: bu.mean(bu.asarray(X), dim=1), "'dim'", "write axis= "),
-    "corrections": (lambda: bu.std(bu.asarray(X), ddof=1), "'ddof'", "write correction= "),
+    "corrections": (lambda: bu.nanstd(bu.asarray(X), ddof=1), "'ddof'", "write correction= "),
     "a misspelt name": (lambda: bu.sum(bu.asarray(X), axes=1), "'axes'", "write axis= "),
     "a name that is nothing": (lambda: bu.sum(bu.asarray(X), out=1), "'out'", "leave out out="),
     "a name of what has none": (lambda: bu.sum(x=bu.asarray(X)), "positional", "by position"),
