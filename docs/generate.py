@@ -15,6 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import bringup
 from bringup import config
 from bringup.api import foreign
 from bringup.cli.ops import facts
@@ -87,7 +88,8 @@ NAMES = """\
 Functions have the names of the [Python array API standard](https://data-apis.org/array-api/), and
 beside them those of numpy and JAX: `bringup.concat` is `bringup.concatenate` too, and what numpy
 has besides, such as `bringup.interp` and `bringup.pad`, is there. What JAX has in `lax`, `ops` and
-`jax` itself stands without these: `bringup.scan`, `bringup.segment_sum`, `bringup.linearize`. Where
+`jax` itself stands without these: `bringup.scan`, `bringup.segment_sum`, `bringup.linearize`; what
+has other arguments in `lax` stands in `bringup.lax`, such as `bringup.lax.reduce_window`. Where
 the shape of a result depends on values, functions take it as JAX's do: `size=` of `argwhere`,
 `length=` of `bincount`, `num_segments` of `segment_sum`. This page has the names that are not
 there. Errors for missing names answer from the same table.
@@ -98,6 +100,27 @@ name: `bringup.sum(x, 0, keepdims=True)`.
 
 A default may differ where the name does not: `bringup.nn.gelu(x)` is exact, as in PyTorch; JAX's is
 `bringup.nn.gelu(x, approximate=True)`.
+
+## Programs written for JAX
+
+Most need other lines of imports alone, and `bringup.set_default_dtype(bringup.float32)` after them.
+Floats have the dtypes then that JAX gives them, also beside scalars and arrays of numpy; integers
+that nothing else decides are int64, as the array API standard has it, where JAX has int32.
+
+| there | here |
+|---|---|
+| `import jax` | `import bringup as jax` |
+| `import jax.numpy as jnp` | `import bringup as jnp` |
+| `import jax.scipy as jsp` | `import bringup as jsp` |
+| `from jax import jit, grad, lax, random` | `from bringup import jit, grad, lax, random` |
+| `from jax.nn import relu` | `from bringup.nn import relu` |
+| `from jax.ops import segment_sum` | `from bringup import segment_sum` |
+| `from jax.image import resize` | `from bringup.nn import resize`, not antialiased by default |
+| `from jax.scipy.linalg import cho_solve` | `from bringup.linalg import cho_solve` |
+| `from jax.scipy.special import logsumexp` | `from bringup.special import logsumexp` |
+
+What needs more: `jax.ops`, `jax.image` and `jax.nn.initializers` inside of expressions, and
+`jnp.trace`, which is `bringup.linalg.trace`. Random numbers follow the same laws from other bits.
 
 {sections}
 ## Names of parameters
@@ -147,6 +170,7 @@ NAMESPACES = (
     "optim",
     "prune",
     "tree",
+    "lax",
     "amp",
     "debug",
 )
@@ -351,6 +375,10 @@ def api_page(head: str, namespaces: Sequence[str]) -> str:
 def _entry(path: str, name: str, value: object) -> Iterable[str]:
     """One name: what it is, how it is called, and what its docstring says."""
     yield from (f"### {path}", "")
+    same = inspect.isroutine(value) and getattr(bringup, name, None) is value
+    if same and path != f"bringup.{name}":
+        yield from (f"`bringup.{name}`.", "")
+        return
     if value is Any or not (inspect.isclass(value) or inspect.isroutine(value)):
         shown = re.sub(r" object at 0x[0-9a-f]+", "", repr(value))
         yield from (f"`{shown}`" if len(shown) < 80 else f"A `{type(value).__name__}`.", "")

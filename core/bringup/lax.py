@@ -122,24 +122,25 @@ def conv_dimension_numbers(
     >>> bu.lax.conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 4), ("NHWC", "HWIO", "NHWC")).rhs_spec
     (3, 2, 0, 1)
     """
-    if isinstance(dimension_numbers, ConvDimensionNumbers):
-        return dimension_numbers
     rank = len(lhs_shape)
-    if dimension_numbers is None:
-        return ConvDimensionNumbers(*(tuple(range(rank)),) * 3)
-    specs = items_of("conv_general_dilated", "dimension_numbers", dimension_numbers)
-    spatial = [c for c in specs[1] if c not in "OI"] if len(specs) == 3 else []
-    orders = [[*"NC", *spatial], [*"OI", *spatial], [*"NC", *spatial]]
-    fit = [sorted(s) == sorted(o) for s, o in zip(specs, orders, strict=False)]
-    if not len(rhs_shape) == rank == len(spatial) + 2 or not all(fit):
+    specs: Any = dimension_numbers
+    if specs is None:
+        specs = ConvDimensionNumbers(*(tuple(range(rank)),) * 3)
+    elif not isinstance(specs, ConvDimensionNumbers):
+        specs = items_of("conv_general_dilated", "dimension_numbers", specs)
+        spatial = [c for c in specs[1] if c not in "OI"] if len(specs) == 3 else []
+        orders = [[*"NC", *spatial], [*"OI", *spatial], [*"NC", *spatial]]
+        table = list(zip(specs, orders, strict=False))
+        fit = len(specs) == 3 and all(sorted(s) == sorted(o) for s, o in table)
+        specs = [tuple(s.index(c) for c in o) for s, o in table] if fit else []
+    if not specs or {rank, len(rhs_shape)} != {len(s) for s in specs}:
         raise OpTypeError(
             f"conv_general_dilated: dimensions {dimension_numbers!r} of shapes "
             f"{tuple(lhs_shape)} and {tuple(rhs_shape)}",
             location=user_location(),
             fix='give three texts of a letter for each, as in ("NHWC", "HWIO", "NHWC")',
         )
-    places = [tuple(s.index(c) for c in o) for s, o in zip(specs, orders, strict=True)]
-    return ConvDimensionNumbers(*places)
+    return ConvDimensionNumbers(*specs)
 
 
 def conv_general_dilated(

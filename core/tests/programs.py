@@ -28,12 +28,18 @@ def gpt_init(key):
     params["ln_f"] = {"g": jnp.ones(D), "b": jnp.zeros((D,))}
     for _ in range(L):
         key, *ks = random.split(key, 5)
-        params["blocks"].append({
-            "ln_1": {"g": jnp.ones(D), "b": jnp.zeros(D)},
-            "attn": {"qkv": dense(ks[0], D, 3 * D), "proj": dense(ks[1], D, D)},
-            "ln_2": {"g": jnp.ones(D), "b": jnp.zeros(D)},
-            "mlp": {"fc": dense(ks[2], D, 4 * D), "b": jnp.zeros(4 * D), "proj": dense(ks[3], 4 * D, D)},
-        })
+        params["blocks"].append(
+            {
+                "ln_1": {"g": jnp.ones(D), "b": jnp.zeros(D)},
+                "attn": {"qkv": dense(ks[0], D, 3 * D), "proj": dense(ks[1], D, D)},
+                "ln_2": {"g": jnp.ones(D), "b": jnp.zeros(D)},
+                "mlp": {
+                    "fc": dense(ks[2], D, 4 * D),
+                    "b": jnp.zeros(4 * D),
+                    "proj": dense(ks[3], 4 * D, D),
+                },
+            }
+        )
     return params
 
 
@@ -66,8 +72,7 @@ def mlp(p, x):
 
 
 def gpt(params, tokens, key=None):
-    b, t = tokens.shape
-    x = params["wte"][tokens] + params["wpe"][jnp.arange(t)]
+    x = params["wte"][tokens] + params["wpe"][jnp.arange(tokens.shape[1])]
     for block in params["blocks"]:
         ka = kb = None
         if key is not None:
@@ -237,7 +242,9 @@ def lstm_loss(params, xs, ys):
 
 def vae_init(key, sizes):
     keys = random.split(key, len(sizes))
-    return [(random.normal(k, (m, n)) / np.sqrt(m), jnp.zeros((n,))) for k, (m, n) in zip(keys, sizes)]
+    return [
+        (random.normal(k, (m, n)) / np.sqrt(m), jnp.zeros((n,))) for k, (m, n) in zip(keys, sizes)
+    ]
 
 
 def elbo(params, key, x):
@@ -272,16 +279,14 @@ def unet_init(key):
         skip = kernel(k[3], 1, i, o)
         return {"c1": kernel(k[0], 3, i, o), "c2": kernel(k[1], 3, o, o), "t": time, "skip": skip}
 
-    k = random.split(key, 7)
-    qkv = zip("qkv", random.split(k[3], 3))
+    k = random.split(key, 5)
+    qkv = zip("qkv", random.split(k[2], 3))
     return {
         "in": kernel(k[0], 3, 3, C),
-        "down1": res(k[1], C, C),
-        "down2": res(k[2], C, C),
+        "down": res(k[1], C, C),
         "attn": {n: random.normal(key, (C, C)) / np.sqrt(C) for n, key in qkv},
-        "up1": res(k[4], 2 * C, C),
-        "up2": res(k[5], 2 * C, C),
-        "out": kernel(k[6], 3, C, 3),
+        "up": res(k[3], 2 * C, C),
+        "out": kernel(k[4], 3, C, 3),
     }
 
 
@@ -318,14 +323,12 @@ def spatial_attention(p, x):
 
 def unet(p, x, t):
     time = jax.nn.silu(time_embedding(t, C))
-    h0 = biased(p["in"], x)
-    h1 = res_block(p["down1"], h0, time)
-    h = lax.reduce_window(h1, 0.0, lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") / 4
-    h2 = res_block(p["down2"], h, time)
-    h = res_block(p["up1"], jnp.concatenate([spatial_attention(p["attn"], h2), h2], -1), time)
+    skip = res_block(p["down"], biased(p["in"], x), time)
+    h = lax.reduce_window(skip, 0.0, lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") / 4
+    h = spatial_attention(p["attn"], h)
     b, height, width, c = h.shape
     h = resize(h, (b, 2 * height, 2 * width, c), "nearest")
-    h = res_block(p["up2"], jnp.concatenate([h, h1], axis=-1), time)
+    h = res_block(p["up"], jnp.concatenate([h, skip], axis=-1), time)
     return biased(p["out"], jax.nn.silu(group_norm(h)))
 
 
@@ -413,7 +416,9 @@ def quantized_forward(layers, x):
 
 
 def laplacian(u):
-    return jnp.roll(u, 1, 0) + jnp.roll(u, -1, 0) + jnp.roll(u, 1, 1) + jnp.roll(u, -1, axis=1) - 4 * u
+    return (
+        jnp.roll(u, 1, 0) + jnp.roll(u, -1, 0) + jnp.roll(u, 1, 1) + jnp.roll(u, -1, axis=1) - 4 * u
+    )
 
 
 @partial(jax.jit, static_argnums=1)
@@ -484,7 +489,9 @@ def kmeans(x, k, iterations):
 
 
 def rbf(params, x, y):
-    return jnp.exp(params["amp"]) * jnp.exp(-0.5 * jnp.sum((x - y) ** 2) / jnp.exp(2 * params["scale"]))
+    return jnp.exp(params["amp"]) * jnp.exp(
+        -0.5 * jnp.sum((x - y) ** 2) / jnp.exp(2 * params["scale"])
+    )
 
 
 def gram(params, xs, ys):
@@ -632,7 +639,7 @@ def spectrogram(x):
 @partial(jit, static_argnames=["n"])
 def pagerank(src, dst, n, damping=0.85, tol=1e-5):
     out = segment_sum(jnp.ones(src.shape), src, n)
-    inverse = jnp.where(out > 0, 1.0 / out, 0.0)
+    inverse = jnp.where(out > 0, 1.0 / jnp.maximum(out, 1.0), 0.0)
 
     def cond(state):
         _, delta, i = state
@@ -667,8 +674,12 @@ def image_filters(image):
     colours = jnp.stack([image, blur[:, 0]], axis=-1)
     each = jnp.tile(gaussian(3)[:, :, None, None], (1, 1, 1, 2))
     depthwise = lax.conv_general_dilated(
-        colours, each, window_strides=(1, 1), padding="SAME",
-        dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=2,
+        colours,
+        each,
+        window_strides=(1, 1),
+        padding="SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=2,
     )
     padded = jnp.pad(image, ((0, 0), (1, 1), (1, 1)), mode="edge")
     h, w = image.shape[1:]

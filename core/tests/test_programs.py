@@ -23,15 +23,15 @@ TEXT = (Path(__file__).parent / "programs.py").read_text("utf-8")
 IMPORT = re.compile(r"^(import|from) .*\n", re.MULTILINE)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _single_precision() -> Iterator[None]:
     with bu.default_dtype(bu.float32):
         yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def ours() -> Any:
-    """The programs as they stand, on the device of the test."""
+    """The programs as they stand."""
     return _run(TEXT, {})
 
 
@@ -80,8 +80,8 @@ def _numpy() -> dict[str, Any]:
             x.astype(preferred_element_type), y.astype(preferred_element_type), dims[0]
         ),
     )
-    tree = SimpleNamespace(map=bu.tree.map, tree_map=bu.tree.map, leaves=bu.tree.leaves)
     jnp = SimpleNamespace(**vars(np))
+    tree = SimpleNamespace(map=bu.tree.map, tree_map=bu.tree.map, leaves=bu.tree.leaves)
     jnp.fft = np.fft
     jnp.float32 = np.float64
     jnp.bincount = lambda x, length: np.bincount(x, minlength=length)
@@ -183,9 +183,7 @@ def _windows(x: Any, window: Any, strides: Any, pad: str, edge: float) -> Any:
     return views[tuple(slice(None, None, s) for s in strides)]
 
 
-def _reduce_window(
-    x: Any, init: float, fold: Any, window: Any, strides: Any, padding: str
-) -> Any:
+def _reduce_window(x: Any, init: float, fold: Any, window: Any, strides: Any, padding: str) -> Any:
     views = _windows(x, window, strides, padding, init)
     return fold.reduce(views.reshape(*views.shape[: x.ndim], -1), axis=-1)
 
@@ -336,12 +334,13 @@ def test_variational_autoencoder(ours: Any, theirs: Any) -> None:
     near(loss, -theirs.elbo(host(params), second, x), 64)
     _, later = ours.vae_step(moved, rest, x)
     near(later, -theirs.elbo(host(moved), rest, x), 64)
-    gradient = bu.grad(ours.elbo)(params, second, x)
-    near_slope(gradient, lambda p: theirs.elbo(p, second, x), params, 128)
+    # Of differences of weights near 0.5, a hundredth of gradients near 0.1, 500 roundings are lost.
+    gradient = bu.tree.map(lambda before, after: (before - after) / 1e-2, params, moved)
+    near_slope(gradient, lambda p: -theirs.elbo(p, second, x), params, 64 + 500)
 
 
 def test_unet(ours: Any, theirs: Any) -> None:
-    """Sums of 72 products in 13 convolutions on the longest way, norms over 128."""
+    """Sums of 36 or 72 products in 7 convolutions on the longest way, norms over 128."""
     x, t = normal(1, 8, 8, 3), np.array([30])
     params = ours.unet_init(key())
     loss, gradient = bu.jit(bu.value_and_grad(ours.unet_loss))(params, key(1), x, t)
@@ -389,7 +388,9 @@ def test_pruning(ours: Any, theirs: Any) -> None:
         near(loss, theirs.pruned_loss(host(w), step, x, y), 64)
         after, density = ours.pruned_step(w, step, x, y)
         assert float(density) == np.asarray(mask).mean()
-        assert np.array_equal(np.asarray(after)[np.asarray(mask) == 0], np.asarray(w)[np.asarray(mask) == 0])
+        assert np.array_equal(
+            np.asarray(after)[np.asarray(mask) == 0], np.asarray(w)[np.asarray(mask) == 0]
+        )
         w = after
     assert float(density) == 0.25
 
@@ -427,8 +428,8 @@ def test_kalman_filter(ours: Any, theirs: Any) -> None:
         "logq": bu.full(3, -2.0),
         "logr": bu.full((2,), np.log(0.5)),
     }
-    near(bu.jit(ours.kalman)(params, ys), theirs.kalman(host(params), ys), 6 * 40 * 8)
-    gradient = bu.jit(bu.grad(lambda p: ours.kalman(p, ys)[0]))(params)
+    found, gradient = bu.jit(bu.value_and_grad(ours.kalman, has_aux=True))(params, ys)
+    near(found, theirs.kalman(host(params), ys), 6 * 40 * 8)
     near_slope(gradient, lambda p: theirs.kalman(p, ys)[0], params, 2 * 6 * 40 * 8)
 
 

@@ -126,7 +126,7 @@ log_softplus | bringup.log(bringup.nn.softplus(x))
 normalize | x / bringup.maximum(bringup.linalg.norm(x, axis=1, keepdims=True), 1e-12)
 dot_product_attention scaled_dot_product_attention multi_head_attention | nn.attention
 initializers | nn.init
-conv1d conv2d conv3d conv_general_dilated | nn.conv
+conv1d conv2d conv3d | nn.conv
 conv_transpose1d conv_transpose2d conv_transpose3d | nn.conv_transpose
 max_pool1d max_pool2d max_pool3d | nn.max_pool
 avg_pool1d avg_pool2d avg_pool3d | nn.avg_pool
@@ -160,10 +160,9 @@ clz | count_leading_zeros
 shift_left | bitwise_left_shift
 shift_right_arithmetic | bitwise_right_shift
 shift_right_logical | bringup.bitwise_right_shift of an unsigned integer
-convert_element_type | astype
 broadcast_in_dim broadcast | broadcast_to
-conv conv_with_general_padding | nn.conv
-dot_general batch_matmul | bringup.matmul, or bringup.einsum
+conv_with_general_padding | lax.conv_general_dilated
+batch_matmul | matmul
 index_in_dim | bringup.take(x, i, axis=axis)
 slice_in_dim slice | x[a:b], or bringup.dynamic_slice(x, starts, sizes)
 gather | take
@@ -185,11 +184,9 @@ reduce_min | min
 reduce_prod | prod
 reduce_and | all
 reduce_or | any
-reduce_window | bringup.nn.max_pool or bringup.nn.avg_pool
 reduce | bringup.sum, bringup.max and their kin
 iota broadcasted_iota | arange
 integer_pow | pow
-is_finite | isfinite
 erf_inv | special.erfinv
 collapse | reshape
 pmean psum all_gather all_to_all ppermute pmax pmin pbroadcast pswapaxes pmap shard_map smap | \

@@ -468,3 +468,177 @@ def test_names_that_were_missed_are_here_or_answered() -> None:
     assert len(nothing) <= 0.05 * len(names), nothing
     # Most are functions and no advice; new advice shall not take their place.
     assert len(here) >= 0.8 * len(names), answered
+
+
+# ---- namespaces, and what programs in JAX's style call
+
+
+def test_namespaces_are_modules(python: Callable[..., Any]) -> None:
+    lines = (
+        "from bringup.nn import relu; from bringup.random import key; import bringup.linalg as la",
+        "from bringup.lax import scan; from bringup import tree_util; import bringup as bu",
+        "print(relu is bu.nn.relu, la is bu.linalg, tree_util is bu.tree, scan is bu.scan)",
+    )
+    assert python("\n".join(lines)).stdout.split() == ["True"] * 4
+
+
+def test_names_of_lax_are_those_of_bringup() -> None:
+    renamed = {"max": "maximum", "min": "minimum", "mul": "multiply", "select": "where"}
+    for name in (*renamed, "scan", "rsqrt", "stop_gradient", "top_k"):
+        assert getattr(bu.lax, name) is getattr(bu, renamed.get(name, name))
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_arrays_of_arrays_and_numbers(traced: bool) -> None:
+    """Traced items are stacked; all meet in one dtype, traced or not."""
+    x = bu.asarray([1.0, 2.0], dtype=bu.float32)
+
+    def made(x: bu.Array) -> list[bu.Array]:
+        return [
+            bu.array([x[1], 2 * x[0] * x[1], 3]),
+            bu.asarray([[x[0], 0.5], [np.float32(2), x[1]]]),
+            bu.array((x, [5, 6], np.ones(2, "f4"))),
+            bu.asarray([x > 1, [True, False]]),
+            bu.asarray([x[0]], dtype=bu.int8),
+            bu.array([bu.conj(x[0] + 1j), 2]),
+        ]
+
+    found = (bu.jit(made) if traced else made)(x)
+    same(found[0], np.array([2, 4, 3], "f4"))
+    same(found[1], np.array([[1, 0.5], [2, 2]], "f4"))
+    same(found[2], np.array([[1, 2], [5, 6], [1, 1]], "f4"))
+    same(found[3], np.array([[False, True], [True, False]]))
+    same(found[4], np.array([1], "i1"))
+    same(found[5], np.array([1 - 1j, 2], "c8"))
+
+
+def test_arrays_of_traced_items_are_differentiated() -> None:
+    def rotated(x: bu.Array, angle: bu.Array) -> bu.Array:
+        c, s = bu.cos(angle), bu.sin(angle)
+        return bu.array([[c, -s], [s, c]]) @ x
+
+    x = bu.asarray([2.0, 3.0])
+    found = bu.jacfwd(lambda angle: rotated(x, angle))(bu.asarray(0.0))
+    assert found.tolist() == [-3.0, 2.0]
+    with pytest.raises(OpTypeError, match="differ in shape"):
+        bu.jit(lambda x: bu.array([x, x[0]]))(x)
+
+
+def test_dtypes_make_arrays() -> None:
+    same(bu.float32(1.5), np.array(1.5, "f4"))
+    same(bu.int8([1, 2]), np.array([1, 2], "i1"))
+    same(bu.jit(bu.float32)(bu.asarray([1, 2])), np.array([1, 2], "f4"))
+
+
+X4 = np.random.default_rng(0).integers(-4, 5, (2, 3, 5, 6)).astype("f8")
+W4 = np.random.default_rng(1).integers(-4, 5, (4, 3, 2, 3)).astype("f8")
+
+
+@pytest.mark.parametrize(
+    ("texts", "axes", "kernel", "back"),
+    [
+        (None, (0, 1, 2, 3), (0, 1, 2, 3), (0, 1, 2, 3)),
+        (("NHWC", "HWIO", "NCHW"), (0, 2, 3, 1), (2, 3, 1, 0), (0, 1, 2, 3)),
+        (("CWNH", "IHWO", "HWCN"), (1, 3, 0, 2), (1, 2, 3, 0), (3, 2, 0, 1)),
+    ],
+)
+@pytest.mark.parametrize("padding", ["SAME", "VALID", ((1, 0), (2, -1))])
+def test_convolutions_with_dimensions_in_any_order(
+    texts: Any, axes: Any, kernel: Any, back: Any, padding: Any
+) -> None:
+    small = padding.lower() if isinstance(padding, str) else padding
+    expected = bu.nn.conv(bu.asarray(X4), bu.asarray(W4), stride=(2, 1), padding=small)
+    x, w = bu.asarray(X4.transpose(axes)), bu.asarray(W4.transpose(kernel))
+    found = bu.lax.conv_general_dilated(x, w, (2, 1), padding, dimension_numbers=texts)
+    same(bu.transpose(found, back), np.asarray(expected))
+
+
+def test_convolutions_of_spread_operands() -> None:
+    x, w = bu.asarray([[[1.0, 2.0]]]), bu.asarray([[[1.0, 10.0]]])
+    found = bu.lax.conv_general_dilated(x, w, (1,), [(1, 1)], (2,), (1,))
+    assert found.tolist() == [[[10.0, 1.0, 20.0, 2.0]]]
+    wide = bu.lax.conv_general_dilated(
+        bu.ones((1, 1, 2), dtype=bu.int8), bu.full((1, 1, 2), 100, dtype=bu.int8), (1,), "VALID",
+        preferred_element_type=bu.int32,
+    )  # fmt: skip
+    assert (wide.tolist(), wide.dtype) == ([[[200]]], bu.int32)
+    for call, said in (
+        (lambda: bu.lax.conv_general_dilated(x, w, (1,), "SAME", (2,)), "padding 'SAME' of"),
+        (lambda: bu.lax.conv(x, w, (1,), "LEFT"), "padding 'left'"),
+        (lambda: bu.lax.conv(x, w[0], (1,), "SAME"), "dimensions None of shapes"),
+        (
+            lambda: bu.lax.conv_general_dilated(x, w, (1,), "SAME", None, None, ("NWC", "WIO")),
+            "dimensions",
+        ),
+        (
+            lambda: bu.lax.conv_general_dilated(
+                x, w, (1,), "SAME", dimension_numbers=("NWC", "OIH", "NWC")
+            ),
+            "dimensions",
+        ),
+    ):
+        with pytest.raises(OpTypeError, match=said):
+            call()
+
+
+def test_products_over_any_dimensions() -> None:
+    x, y = X4[:, 0], X4[:, 1]
+    found = bu.lax.dot_general(bu.asarray(x), bu.asarray(y), (([1], [1]), ([0], [0])))
+    same(found, np.einsum("bij,bik->bjk", x, y))
+    small = bu.full((2, 3), 100, dtype=bu.int8)
+    wide = bu.lax.dot_general(small, small, (((1,), (1,)), ((), ())), preferred_element_type="i4")
+    same(wide, np.full((2, 2), 30000, "i4"))
+    with pytest.raises(OpTypeError, match="sizes"):
+        bu.lax.dot_general(bu.ones((2, 3)), bu.ones((2, 3)), (((1,), (0,)), ((), ())))
+
+
+@pytest.mark.parametrize("kind", ["add", "max", "min"])
+def test_windows_that_are_folded(kind: str) -> None:
+    fold = getattr(np, {"add": "add", "max": "maximum", "min": "minimum"}[kind])
+    first = {"add": 0, "max": -math.inf, "min": math.inf}[kind]
+    x = X[:3, :5]
+    views = np.lib.stride_tricks.sliding_window_view(x, (2, 3))[:, ::2]
+    expected = fold.reduce(views.reshape(*views.shape[:2], -1), axis=-1)
+    for init in (first, 7.0):
+        found = bu.lax.reduce_window(
+            bu.asarray(x), init, getattr(bu.lax, kind), (2, 3), (1, 2), "VALID"
+        )
+        same(found, fold(expected, init))
+    with pytest.raises(OpTypeError, match="folds no windows"):
+        bu.lax.reduce_window(bu.asarray(x), 1.0, bu.lax.mul, (2, 3), (1, 2), "VALID")
+
+
+def test_parameters_by_name() -> None:
+    x = bu.asarray([3.0, 1.0, 2.0])
+    assert bu.split(x, indices_or_sections=3)[1].tolist() == [1.0]
+    assert bu.repeat(x, repeats=2).size == 6
+    assert bu.take(x, indices=bu.asarray([0])).tolist() == [3.0]
+    assert bu.quantile(x, q=0.5).item() == 2.0
+    assert bu.pad(x, pad_width=1).size == 5
+    assert bu.nn.one_hot(bu.asarray([1]), num_classes=2).tolist() == [[0.0, 1.0]]
+    assert bu.lax.top_k(x, k=1)[0].tolist() == [3.0]
+    assert bu.var(x, ddof=1).item() == bu.var(x, correction=1).item() == 1.0
+    assert bu.std(x, ddof=1).item() == 1.0
+    assert bu.fft.rfftfreq(4, 0.5).tolist() == [0.0, 0.5, 1.0]
+    assert bu.fori_loop(0, 3, body_fun=lambda i, s: s + i, init_val=1, unroll=True).item() == 4
+    assert (
+        bu.while_loop(cond_fun=lambda s: s < 9, body_fun=lambda s: s * 2, init_val=3).item() == 12
+    )
+    assert bu.cond(bu.asarray(True), true_fun=lambda: 1, false_fun=lambda: 2).item() == 1
+    assert bu.nn.resize(bu.asarray([[1, 2]]), (1, 4), "nearest").tolist() == [[1, 1, 2, 2]]
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_solutions_by_a_factor(lower: bool) -> None:
+    """Errors are some units of the epsilon, times the condition, which is below 4."""
+    a, b = np.array([[4.0, 1.0], [1.0, 3.0]]), np.array([[1.0, 2.0], [5.0, 0.5]])
+    for given in (b, b[:, 0]):
+        factor = bu.linalg.cho_factor(bu.asarray(a), lower)
+        assert factor[1] is lower
+        found = np.asarray(bu.linalg.cho_solve(factor, bu.asarray(given)))
+        assert np.abs(found - np.linalg.solve(a, given)).max() <= 16 * 4 * EPS
+
+
+def test_a_trace_is_of_a_function() -> None:
+    with pytest.raises(OpTypeError, match=r"(?s)is an array, no function.*bringup\.linalg\.trace"):
+        bu.trace(bu.ones((2, 2)))  # type: ignore[arg-type]
