@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from bringup.api.apply import apply
 from bringup.api.arranging import concatenate
 from bringup.api.array import Array
-from bringup.api.axes import items_of
+from bringup.api.axes import items_of, pair_of, shape_of
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.complex import conj, imag, real
 from bringup.api.control import cond, fori_loop, scan, switch, while_loop
@@ -122,12 +122,14 @@ def conv_dimension_numbers(
     >>> bu.lax.conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 4), ("NHWC", "HWIO", "NHWC")).rhs_spec
     (3, 2, 0, 1)
     """
+    name = "conv_dimension_numbers"
+    lhs_shape, rhs_shape = shape_of(name, lhs_shape), shape_of(name, rhs_shape)
     rank = len(lhs_shape)
     specs: Any = dimension_numbers
     if specs is None:
         specs = ConvDimensionNumbers(*(tuple(range(rank)),) * 3)
     elif not isinstance(specs, ConvDimensionNumbers):
-        specs = items_of("conv_general_dilated", "dimension_numbers", specs)
+        specs = [str(text) for text in items_of(name, "dimension_numbers", specs)]
         spatial = [c for c in specs[1] if c not in "OI"] if len(specs) == 3 else []
         orders = [[*"NC", *spatial], [*"OI", *spatial], [*"NC", *spatial]]
         table = list(zip(specs, orders, strict=False))
@@ -135,8 +137,7 @@ def conv_dimension_numbers(
         specs = [tuple(s.index(c) for c in o) for s, o in table] if fit else []
     if not specs or {rank, len(rhs_shape)} != {len(s) for s in specs}:
         raise OpTypeError(
-            f"conv_general_dilated: dimensions {dimension_numbers!r} of shapes "
-            f"{tuple(lhs_shape)} and {tuple(rhs_shape)}",
+            f"{name}: dimensions {dimension_numbers!r} of shapes {lhs_shape} and {rhs_shape}",
             location=user_location(),
             fix='give three texts of a letter for each, as in ("NHWC", "HWIO", "NHWC")',
         )
@@ -178,8 +179,8 @@ def conv_general_dilated(
     lhs_dims, rhs_dims, out_dims = conv_dimension_numbers(x.shape, kernel.shape, dimension_numbers)
     ones = (1,) * (x.ndim - 2)
     strides = each_of(name, "window_strides", window_strides, len(ones))
-    spread = each_of(name, "lhs_dilation", lhs_dilation or ones, len(ones))
-    steps = each_of(name, "rhs_dilation", rhs_dilation or ones, len(ones))
+    spread = each_of(name, "lhs_dilation", 1 if lhs_dilation is None else lhs_dilation, len(ones))
+    steps = each_of(name, "rhs_dilation", 1 if rhs_dilation is None else rhs_dilation, len(ones))
     if isinstance(padding, str) and spread != ones:
         raise OpTypeError(
             f"{name}: padding {padding!r} of an operand spread by {spread}",
@@ -225,7 +226,10 @@ def dot_general(
     >>> bu.lax.dot_general(x, y, (((2,), (1,)), ((0,), (0,)))).shape
     (5, 2, 4)
     """
-    contract, batch = (tuple(tuple(dims) for dims in pair) for pair in dimension_numbers)
+    contract, batch = (
+        tuple(shape_of("dot_general", dims) for dims in items_of("dot_general", "dimensions", pair))
+        for pair in pair_of("dot_general", "dimension_numbers", dimension_numbers)
+    )
     attrs = {"contract": contract, "batch": batch, "precision": precision}
     return apply("dot_general", _numbers(lhs, rhs), attrs | _result(preferred_element_type))
 
@@ -252,9 +256,8 @@ def reduce_window(
     [4.0, 3.0]
     """
     name, x = "reduce_window", as_array(operand)
-    kind, first = {add: ("add", 0), max: ("max", -math.inf), min: ("min", math.inf)}.get(
-        computation, ("", 0)
-    )
+    folds = ((add, "add", 0), (max, "max", -math.inf), (min, "min", math.inf))
+    kind, first = next((row[1:] for row in folds if row[0] is computation), ("", 0))
     if not kind:
         raise OpTypeError(
             f"{name}: {computation!r} folds no windows",
@@ -263,7 +266,9 @@ def reduce_window(
         )
     window = each_of(name, "window_dimensions", window_dimensions, x.ndim)
     strides = each_of(name, "window_strides", window_strides, x.ndim)
-    steps = each_of(name, "window_dilation", window_dilation or (1,) * x.ndim, x.ndim)
+    steps = each_of(
+        name, "window_dilation", 1 if window_dilation is None else window_dilation, x.ndim
+    )
     lo, hi = _padding_of(name, padding, x.shape, extents_of(window, steps), strides)
     attrs = {"kind": kind, "window": window, "strides": strides, "lo": lo, "hi": hi}
     folded = apply("reduce_window", (x,), attrs | {"dilation": steps})

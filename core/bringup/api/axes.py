@@ -82,6 +82,18 @@ def items_of(name: str, what: str, value: Any) -> list[Any]:
         ) from None
 
 
+def pair_of(name: str, what: str, value: Any) -> list[Any]:
+    """The two items of a sequence.  Raises OpTypeError."""
+    items = items_of(name, what, value)
+    if len(items) != 2:
+        raise OpTypeError(
+            f"{name}: {what} {value!r} are {len(items)}, not two",
+            location=user_location(),
+            fix="give a tuple of two",
+        )
+    return items
+
+
 def axis_of(name: str, axis: int, rank: int) -> int:
     """A non-negative axis.  Raises AxisError if it is out of range."""
     index = integer_of(name, "axis", axis)

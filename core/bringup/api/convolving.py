@@ -79,7 +79,7 @@ def conv_transpose(
     strides = each_of("conv_transpose", "stride", stride, rank)
     steps = each_of("conv_transpose", "dilation", dilation, rank)
     extents = extents_of(tuple(kernel.shape[d] for d in weights[2:]), steps)
-    if padding == "same":
+    if isinstance(padding, str) and padding == "same":
         cut = [(e - s) // 2 for e, s in zip(extents, strides, strict=True)]
         rest = [e - s - n for e, s, n in zip(extents, strides, cut, strict=True)]
     else:

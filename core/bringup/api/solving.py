@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from bringup.api.apply import apply, apply_all
 from bringup.api.array import Array
-from bringup.api.axes import axis_of, choice_of, flag_of, integer_of
+from bringup.api.axes import axis_of, choice_of, flag_of, integer_of, pair_of
 from bringup.api.broadcasting import as_array, as_float, broadcast_shapes, convert, spread
 from bringup.api.creation import eye, tril
 from bringup.api.elementwise import abs, greater, multiply, remainder, sign, where
@@ -106,7 +106,7 @@ def cho_solve(c_and_lower: tuple[Operand, bool], b: Operand, /) -> Array:
     >>> bu.linalg.cho_solve((factor, True), bu.asarray([8.0, 22.0])).tolist()
     [1.0, 2.0]
     """
-    factor, lower = c_and_lower
+    factor, lower = pair_of("cho_solve", "c_and_lower", c_and_lower)
     lower = flag_of("cho_solve", "lower", lower)
     y = solve_triangular(factor, b, lower=lower, transpose=not lower)
     return solve_triangular(factor, y, lower=lower, transpose=lower)

@@ -51,15 +51,15 @@ def padding_of(
     name: str, padding: Padding, sizes: Ints, extents: Ints, strides: Ints
 ) -> tuple[Ints, Ints]:
     """What lies before and after each spatial dimension."""
+    if not isinstance(padding, str):
+        return _explicit(name, padding, len(sizes))
     if padding == "valid":
         return (0,) * len(sizes), (0,) * len(sizes)
     if padding == "same":
         table = zip(sizes, extents, strides, strict=True)
         totals = [max((-(-n // s) - 1) * s + extent - n, 0) for n, extent, s in table]
         return tuple(n // 2 for n in totals), tuple(n - n // 2 for n in totals)
-    if isinstance(padding, str):
-        raise _wrong(name, f"padding {padding!r}", 'use "same", "valid" or numbers')
-    return _explicit(name, padding, len(sizes))
+    raise _wrong(name, f"padding {padding!r}", 'use "same", "valid" or numbers')
 
 
 def _explicit(name: str, padding: Any, rank: int) -> tuple[Ints, Ints]:

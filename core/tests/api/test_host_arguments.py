@@ -63,6 +63,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "matrix_power": ((S, 2), {}),
     "solve": ((S, S), {}),
     "solve_triangular": ((S, S), {}),
+    "cho_solve": (((S, True), S), {}),
     "conv": ((IMAGE, np.ones((3, 2, 2, 2), np.float32)), {}),
     "conv_transpose": ((IMAGE, np.ones((2, 3, 2, 2), np.float32)), {}),
     "max_pool": ((IMAGE, 2), {}),
@@ -113,7 +114,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "polygamma": ((1, M), {}),
 }
 #: Functions of one square matrix, which is symmetric and positive definite.
-SQUARE = {"cholesky", "det", "eigh", "eigvalsh", "inv", "slogdet"}
+SQUARE = {"cho_factor", "cholesky", "det", "eigh", "eigvalsh", "inv", "slogdet"}
 
 
 def taking_operands() -> list[tuple[str, Callable[..., Any]]]:

@@ -16,7 +16,7 @@ from bringup.errors import BringupError
 
 SPACES: dict[str, Any] = {
     "": bu, "nn": bu.nn, "linalg": bu.linalg, "fft": bu.fft, "random": bu.random,
-    "special": bu.special, "nn.init": bu.nn.init, "amp": bu.amp,
+    "special": bu.special, "nn.init": bu.nn.init, "amp": bu.amp, "lax": bu.lax,
 }  # fmt: skip
 #: What takes functions of the user, whose own errors come back; or whole programs, which take long.
 OTHERS = {
@@ -32,6 +32,8 @@ def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
         for name in getattr(module, "__all__", vars(module)):
             value = getattr(module, name)
             if (name in OTHERS and not space) or name.startswith("_"):
+                continue
+            if space == "lax" and value is getattr(bu, name, None):
                 continue
             # Namespaces without `__all__` hold what their functions are made of, too.
             home = getattr(value, "__module__", "").rpartition(".")[2]
