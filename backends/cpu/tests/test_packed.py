@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.dtypes import DType, bf16, f16, f32, f64, i8, i32, i64, u32
+from bringup.dtypes import DType, bf16, f16, f32, f64, i8, i16, i32, i64, u8, u32
 from bringup.kernel.contraction import recognise
 from bringup.llvm import blocking, packed
 from bringup.llvm.blocking import Blocking
 from bringup.llvm.schedule import LoopTarget
+from bringup_cpu.target import named
 
 Array = np.ndarray[Any, Any]
 LAYOUTS: dict[str, tuple[Callable[[Any, Any], Any], bool, bool]] = {
@@ -88,11 +89,79 @@ def test_dtypes(layout: str, dtype: DType, plans: list[Blocking]) -> None:
     assert plans
 
 
-def test_bytes_into_words(plans: list[Blocking]) -> None:
-    x, y = draw(i8, 40, 50), draw(i8, 50, 39, seed=1)
-    made = bu.jit(lambda x, y: bu.matmul(x, y, dtype=bu.int32), device="cpu")(x, y)
-    np.testing.assert_array_equal(made, wide(x) @ wide(y))
+def corners(dtype: DType, *shape: int, seed: int = 0) -> Array:
+    """Numbers among which the least and the largest of the dtype are as many as all others."""
+    rng, info = np.random.default_rng(seed), np.iinfo(dtype.numpy)
+    ends = rng.choice([info.min, info.max], shape)
+    drawn = rng.integers(info.min, info.max, shape, endpoint=True)
+    return np.where(rng.random(shape) < 0.5, ends, drawn).astype(dtype.numpy)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(i8, i8), (u8, u8), (i8, u8), (u8, i8), (i16, i8), (i16, i16)],
+    ids=lambda d: str(d),
+)
+@pytest.mark.parametrize("inner", [50, 75])  # two blocks; two and a last one of a single index
+def test_narrow_integers_go_in_pairs(
+    layout: str, first: DType, second: DType, inner: int, plans: list[Blocking]
+) -> None:
+    """With the greatest products, and with an odd number in a block: its last pair has a zero."""
+    sums = u32 if first is second is u8 else i32
+    product, left, right = LAYOUTS[layout]
+    x, y = corners(first, 40, inner), corners(second, inner, 39, seed=1)
+    convert = lambda x: bu.astype(x, sums)  # noqa: E731
+    made = bu.jit(lambda x, y: product(convert(x), convert(y)), device="cpu")(
+        swapped(x, left), swapped(y, right)
+    )
+    expected = (x.astype(np.int64) @ y.astype(np.int64)).astype(sums.numpy)
+    np.testing.assert_array_equal(made, expected)
+    assert all(plan.tile.pair for plan in plans)
     assert plans
+
+
+def test_pairs_that_are_least_together_wrap(plans: list[Blocking]) -> None:
+    """2 (-2^15)^2 is 2^31, the one sum of a pair that an i32 does not hold."""
+    x = np.full((20, 3), -(2**15), np.int16)
+    made = bu.jit(lambda x, y: bu.matmul(x, y.mT, dtype=bu.int32), device="cpu")(x, x)
+    assert (np.asarray(made) == 3 * 2**30 - 2**32).all()
+    assert plans[0].tile.pair
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(16, 17), (33, 64), (65, 200)])
+@pytest.mark.parametrize("bits", [128, 256, 512])
+@pytest.mark.parametrize("registers", [16, 32])
+def test_pairs_in_tiles_of_any_shape(
+    rows: int, columns: int, bits: int, registers: int, plans: list[Blocking], monkeypatch: Any
+) -> None:
+    """Panels narrower than a vector among them."""
+    target = LoopTarget(vector_bits=bits, registers=registers)
+    monkeypatch.setattr("bringup_cpu.device.host_loops", lambda: target)
+    inner = bits // 4 + registers + 1  # odd, and no two targets share a program
+    x, y = corners(i8, rows, inner), corners(i8, columns, inner, seed=1)
+    made = bu.jit(lambda x, y: bu.matmul(x, y.mT, dtype=bu.int32), device="cpu")(x, y)
+    np.testing.assert_array_equal(made, x.astype(np.int64) @ y.T.astype(np.int64))
+    assert plans[0].tile.pair
+
+
+@pytest.mark.parametrize("first", [bu.uint16, i32], ids=str)
+def test_what_16_bits_do_not_hold_goes_alone(first: DType, plans: list[Blocking]) -> None:
+    x, y = corners(first, 40, 50), corners(i8, 50, 39, seed=1)
+    sums = lambda x, y: bu.astype(x, i32) @ bu.astype(y, i32)  # noqa: E731
+    expected = (x.astype(np.int64) @ y.astype(np.int64)).astype(np.int32)
+    np.testing.assert_array_equal(bu.jit(sums, device="cpu")(x, y), expected)
+    assert not plans[0].tile.pair
+
+
+@pytest.mark.skipif("x86-64-v3" not in named(), reason="levels are of x86-64")
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+def test_pairs_are_one_instruction(level: str, monkeypatch: Any) -> None:
+    monkeypatch.undo()
+    product = bu.jit(lambda x, y: bu.matmul(x, y, dtype=bu.int32))
+    asm = str(product.lower(i8[64, 256], i8[256, 256], target=f"cpu:{level}").asm)
+    # Without optimisation, as tests may compile, LLVM leaves one of the products apart.
+    assert asm.count("vpmaddwd") > 5 * asm.count("vpmulld")
 
 
 def test_what_is_fused_before_and_after(plans: list[Blocking]) -> None:
@@ -191,3 +260,8 @@ def test_what_is_packed(monkeypatch: Any) -> None:
     assert plan(turned, (128, 128), (128, 128)) is not None
     assert plan(plain, (512, 784), (784, 512)) is not None
     assert plan(plain, (4, 4096), (4096, 4096)) is None  # reading the matrix is all
+
+    def bytes_(x: Any, y: Any) -> Any:
+        return bu.matmul(bu.astype(x, i8), bu.astype(y, i8), dtype=bu.int32)
+
+    assert plan(bytes_, (128, 128), (128, 128)) is not None  # pairs pay at once

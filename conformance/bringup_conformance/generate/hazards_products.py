@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bringup.dtypes import f16, i8, i32
+from bringup.dtypes import f16, i8, i32, u8
 from bringup.graph import Value
 from bringup.ops.build import (
     broadcast_to,
@@ -90,6 +90,21 @@ def _two_layers(hand: Hand) -> Values:
     return second, sum_(second, (0,)), sum_(hidden, (1,))
 
 
+def _bytes(hand: Hand) -> Values:
+    """Bytes with and without sign, whose products two or four at a time go past 16 bits, and their
+    sums with a zero point and a scale for each column.
+    """
+    m, n, k = hand.far
+    signed, unsigned = hand.new(m, k, dtype=i8), hand.new(m, k, dtype=u8)
+    weights = hand.new(n, k, dtype=i8)
+    words = [convert(x, i32) for x in (signed, unsigned, weights)]
+    total = _product(signed, weights, (1, 1), result=i32)
+    mixed = _product(words[1], words[2], (1, 1))
+    moved = _product(rows.sub(words[1], like(words[1], 128)), words[2], (1, 1))
+    scale = broadcast_to(hand.new(n), (m, n), (1,))
+    return total, mixed, rows.mul(convert(moved, hand.dtype), scale)
+
+
 def _by_example(hand: Hand) -> Values:
     """Batches of both factors, and of one alone, with a mask below the diagonal."""
     m, n, k = hand.far
@@ -118,6 +133,7 @@ PROGRAMS = {
     "results-used": _results_used,
     "results-met": _results_met,
     "two-layers": _two_layers,
+    "bytes": _bytes,
     "by-example": _by_example,
     "patches": _patches,
 }

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
+from bringup.dtypes import i8, i16, i32, u8, u32
 from bringup.kernel.contraction import Axes, Contraction, size, steps_of
 from bringup.llvm.loops import LONGEST_CHAIN
 from bringup.llvm.microkernel import TileShape
@@ -97,16 +99,26 @@ def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
         return None
     if rows * columns * inner < LEAST_PRODUCTS:
         return None
+    pair = _in_pairs(contraction)
     near = (rows + columns) * inner * dtype.bits // 8 <= _NEAR_BYTES
-    if near and _side_by_side(contraction):
+    if near and not pair and _side_by_side(contraction):
         return None
     cut = _cut(contraction.inner, _DEPTH_BYTES * 8 // dtype.bits)
     if cut.depth + cut.blocks > LONGEST_CHAIN:
         return None
     lanes = target.vector_bits // dtype.bits
     tile = _tile(rows, columns, lanes, target.registers)
+    if pair:
+        tile = replace(tile, pair=True)
     members = size(contraction.batch)
     return _units((members, rows, columns, inner), tile, cut, target, dtype.bits // 8)
+
+
+def _in_pairs(contraction: Contraction) -> bool:
+    """Whether sums are of 32 bits and both factors integers that 16 bits with a sign hold."""
+    narrow = [f.narrow.dtype for f in (contraction.left, contraction.right)]
+    fits = all(d in (i8, i16, u8) for d in narrow)
+    return fits and contraction.fold.dtype in (i32, u32)
 
 
 def _side_by_side(contraction: Contraction) -> bool:

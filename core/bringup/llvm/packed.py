@@ -56,8 +56,8 @@ class _Emitter:
         self.rows = size(contraction.left.axes)
         self.columns = size(contraction.right.axes)
         tile, cut = plan.tile, plan.cut
-        left = Packing(contraction, contraction.left, tile.rows, tile.lanes, cut)
-        right = Packing(contraction, contraction.right, tile.columns, tile.lanes, cut)
+        left = Packing(contraction, contraction.left, tile.rows, tile.lanes, cut, tile.pair)
+        right = Packing(contraction, contraction.right, tile.columns, tile.lanes, cut, tile.pair)
         self.pack_rows = left.function(module, f"{name}.rows")
         self.pack_columns = right.function(module, f"{name}.columns")
         self.micro = micro_kernel(module, self.dtype, tile)
@@ -160,6 +160,7 @@ class _Emitter:
         """
         b, tile, cut = self.b, self.plan.tile, self.plan.cut
         first = b.icmp("eq", block, number(0))
+        count = b.lshr(b.add(depth, number(1)), number(1)) if tile.pair else depth
         with b.loop(number(0), self.width, tile.columns) as across:
             right = b.gep(self.right, b.mul(across.index, depth), self.element)
             with b.loop(number(0), self.height, tile.rows) as down:
@@ -171,13 +172,13 @@ class _Emitter:
                     sums = b.gep(sums, place, self.element)
                 if cut.blocks == 1:
                     self._prefetch(down.index, across.index)
-                    b.call(self.micro, [left, right, sums, depth, first])
+                    b.call(self.micro, [left, right, sums, count, first])
                     self._finish(sums, down.index, across.index)
                 else:
                     last = b.icmp("eq", block, number(cut.blocks - 1))
                     with b.if_then(last):
                         self._prefetch(down.index, across.index)
-                    b.call(self.micro, [left, right, sums, depth, first])
+                    b.call(self.micro, [left, right, sums, count, first])
                     with b.if_then(last):
                         self._finish(sums, down.index, across.index)
 

@@ -4,7 +4,7 @@ A panel holds, for each inner index, the elements of so many rows (or columns) o
 They are read through the kernel's own index maps and prologue, so that a transposition, a cast, a
 mask or the patches of a convolution cost nothing but this pass.  Vectors run along the panel where
 memory does, else along the inner axis, and are turned in squares; what jumps along both goes
-element by element.
+element by element.  Where the micro-kernel takes pairs, they are joined in a last pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bringup.llvm.dense import number, smaller
 from bringup.llvm.masked import masked_store
 from bringup.llvm.scalar import register_type
 from bringup.llvm.schedule import Tile, score
-from bringup.llvm.text import Builder, Callee, Module, Param, Val, const_vector
+from bringup.llvm.text import Builder, Callee, Module, Param, Val, const, const_vector, vec
 from bringup.llvm.turning import turn
 from bringup.llvm.vector_body import VectorBody
 
@@ -146,7 +146,8 @@ class _Body(VectorBody):
 class Packing:
     """Emits the function that packs one factor.
 
-    width: of a panel.  cut: of the inner axes.
+    width: of a panel.  cut: of the inner axes.  pair: neighbours along the inner axis become one
+    word, in the front half of each panel.
     """
 
     def __init__(
@@ -156,7 +157,9 @@ class Packing:
         width: int,
         lanes: int,
         cut: Cut,
+        pair: bool = False,
     ) -> None:
+        self.pair = pair
         self.contraction = contraction
         self.panel = panel(contraction, factor)
         self.width = width
@@ -188,6 +191,8 @@ class Packing:
         self.bases |= outer
         self.high = b.add(self.low, b.udiv(self.depth, number(weight)))
         self._emit()
+        if self.pair:
+            self._panels(lambda to, first, count: self._join(to))
         b.ret()
         return made.callee
 
@@ -410,6 +415,38 @@ class Packing:
                 self._nest(body, frame, leaf)
 
         self._panels(elements)
+
+    # -- pairs -------------------------------------------------------------------------------------
+
+    def _join(self, to: Val) -> None:
+        """Emit the pairs of a panel, in its own memory.
+
+        No vector is longer than a row, so what one writes behind its row has been read before.
+        """
+        b = self.b
+        lanes = min(self.lanes, 1 << self.width.bit_length() - 1)
+        row = vec(self.element, lanes)
+        pairs = b.lshr(self.depth, number(1))
+
+        def place(index: Val, column: int) -> Val:
+            at = b.add(b.mul(index, number(self.width)), number(column))
+            return b.gep(to, at, self.element)
+
+        def words(pair: Val, odd: bool) -> None:
+            first = b.shl(pair, number(1))
+            for column in range(0, self.width, lanes):
+                low = b.load(row, place(first, column), 4)
+                if odd:
+                    word = b.and_(low, const(row, 0xFFFF))
+                else:
+                    high = b.load(row, place(b.add(first, number(1)), column), 4)
+                    word = b.or_(b.and_(low, const(row, 0xFFFF)), b.shl(high, const(row, 16)))
+                b.store(word, place(pair, column), 4)
+
+        with b.loop(number(0), pairs) as loop:
+            words(loop.index, odd=False)
+        with b.if_then(b.icmp("ne", b.and_(self.depth, number(1)), number(0))):
+            words(pairs, odd=True)
 
 
 __all__ = ["Packing", "below", "coordinates", "pointers", "runs"]
