@@ -40,6 +40,8 @@ _SMALL = 1 << 12
 #: Weight of the values a body grows to: compilers take more than linear time over long ones.
 _MAX_WEIGHT = 1000
 _EXPENSIVE = 8
+#: How often the memory of what it is computed from a value must take to be computed again and again.
+_UNPACKED = 4
 
 
 @record
@@ -272,13 +274,33 @@ class _Fusion:
         """
         contracted = cluster.contracts and self._feeds_contraction(cluster, instr)
         if not is_expensive(instr):
-            return not contracted or sum(not _is_uniform(v) for v in instr.operands) <= 1
+            few = sum(not _is_uniform(v) for v in instr.operands) <= 1
+            return not contracted or few or self._unpacks(instr)
         if contracted:
             return False
         enough = 4 * max(instr.result.type.size, _SMALL // 4)
         return _evaluations(cluster.grid, indices) <= enough or self._becomes_row(
             cluster, instr, enough
         )
+
+    def _unpacks(self, instr: Instr) -> bool:
+        """Whether a value takes several times the memory of what it is computed from, as weights of
+        a few bits with a scale for each group do: then reading that again costs less than reading
+        the value.
+        """
+        sources, seen, stack = 0, {instr}, [instr]
+        while stack:
+            for operand in stack.pop().operands:
+                made = operand.producer
+                cheap = made is not None and self._kernel_able(made) and self._is_cheap(made)
+                if made is None or not cheap:
+                    sources += operand.type.nbytes
+                elif made not in seen:
+                    seen.add(made)
+                    stack.append(made)
+            if sources * _UNPACKED > instr.result.type.nbytes:
+                return False
+        return True
 
     def _becomes_row(self, cluster: _Cluster, instr: Instr, enough: int) -> bool:
         """Whether the reductions behind ``instr`` can join too, so that it is computed once for
