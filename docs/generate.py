@@ -169,6 +169,7 @@ NAMESPACES = (
     "special",
     "optim",
     "prune",
+    "quant",
     "tree",
     "lax",
     "amp",

@@ -191,7 +191,7 @@ _LATER = {
     **{
         name: f"bringup.{name}:"
         for name in (
-            *("amp", "debug", "fft", "lax", "linalg", "optim", "prune", "random", "special"),
+            *("amp", "debug", "fft", "lax", "linalg", "optim", "prune", "quant", "random", "special"),
         )
     },
     "tree_util": "bringup.tree:",
@@ -250,7 +250,7 @@ _LATER |= {
 }
 
 if _typing.TYPE_CHECKING:
-    from bringup import amp, debug, fft, lax, linalg, optim, prune, random, special
+    from bringup import amp, debug, fft, lax, linalg, optim, prune, quant, random, special
     from bringup import tree as tree_util
     from bringup.api.arranging import *
     from bringup.api.comparing import compare
@@ -436,6 +436,7 @@ __all__ = [
     "prod",
     "prune",
     "put_along_axis",
+    "quant",
     "quantile",
     "random",
     "real",

@@ -28,7 +28,7 @@ from bringup.api import promotion
 from bringup.api.array import Array
 from bringup.api.axes import integer_of, number_of
 from bringup.api.boundary import guarded, guarded_methods
-from bringup.api.broadcasting import as_array, convert
+from bringup.api.broadcasting import as_array, convert, floats_of
 from bringup.api.complex import ComplexArray
 from bringup.api.creation import asarray, zeros
 from bringup.api.datatypes import finfo
@@ -73,7 +73,7 @@ class Policy:
 
     def __init__(self, compute: object = bf16, param: object = f32, output: object = f32) -> None:
         for name, given in (("compute", compute), ("param", param), ("output", output)):
-            object.__setattr__(self, name, _one_of("Policy", name, given, FLOATS))
+            object.__setattr__(self, name, promotion.dtype_among("Policy", name, given, FLOATS))
 
     def cast_to_compute(self, tree: T) -> T:
         """A container with its floats in the dtype of operations."""
@@ -108,17 +108,6 @@ class Policy:
             return self.cast_to_output(fn(*args, **kwargs))
 
         return cast
-
-
-def _one_of(name: str, what: str, given: object, allowed: tuple[DType, ...]) -> DType:
-    dtype = promotion.dtype_of(given)
-    if dtype not in allowed:
-        raise OpTypeError(
-            f"{name}: {what}={dtype} is not possible",
-            location=user_location(),
-            fix=f"use {', '.join(d.long_name for d in allowed)}",
-        )
-    return dtype
 
 
 def _cast(tree: T, dtype: DType) -> T:
@@ -298,7 +287,7 @@ class Quantized:
         [1.0, -448.0]
         """
         wide = convert(self.values, f32) * self.scale
-        return convert(wide, _one_of("dequantize", "dtype", dtype, FLOATS))
+        return convert(wide, promotion.dtype_among("dequantize", "dtype", dtype, FLOATS))
 
 
 def quantize(x: Operand, dtype: object = f8e4m3fn, *, scale: Operand | None = None) -> Quantized:
@@ -318,8 +307,8 @@ def quantize(x: Operand, dtype: object = f8e4m3fn, *, scale: Operand | None = No
     >>> q.values.dtype, bu.max(bu.abs(q.dequantize() - bu.asarray([0.5, 0.26]))).item() < 0.26 / 16
     (f8e4m3fn, True)
     """
-    array = _floats("quantize", x)
-    kind = _one_of("quantize", "dtype", dtype, STORAGE)
+    array = floats_of("quantize", x)
+    kind = promotion.dtype_among("quantize", "dtype", dtype, STORAGE)
     wide = convert(array, f32)
     if scale is None:
         factor = _scale_of(_amax(wide), kind)
@@ -361,24 +350,13 @@ class AmaxHistory:
 
     def update(self, x: Operand) -> AmaxHistory:
         """The history with the largest finite magnitude of an array, and without the oldest."""
-        latest = _amax(convert(_floats("AmaxHistory.update", x), f32))
+        latest = _amax(convert(floats_of("AmaxHistory.update", x), f32))
         return AmaxHistory(concat([expand_dims(latest, 0), self.amax[:-1]]))
 
     def scale(self, dtype: object = f8e4m3fn) -> Array:
         """The scale with which the largest in the history becomes the largest of a dtype."""
-        kind = _one_of("AmaxHistory.scale", "dtype", dtype, STORAGE)
+        kind = promotion.dtype_among("AmaxHistory.scale", "dtype", dtype, STORAGE)
         return _scale_of(largest_of(self.amax), kind)
-
-
-def _floats(name: str, x: Operand) -> Array:
-    array = as_array(x)
-    if array.dtype not in FLOATS:
-        raise OpTypeError(
-            f"{name}: {array.type} has no floats to compute with",
-            location=user_location(),
-            fix="convert it to float32 first",
-        )
-    return array
 
 
 def _amax(wide: Array) -> Array:

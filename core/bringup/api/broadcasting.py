@@ -18,7 +18,7 @@ from bringup.api.promotion import (
     literal,
     no_array,
 )
-from bringup.dtypes import DType
+from bringup.dtypes import FLOATS, DType
 from bringup.errors import OpTypeError
 from bringup.graph import Literal, user_location
 from bringup.types import TensorType
@@ -107,6 +107,18 @@ def as_float(x: Any) -> Array:
     """`as_array` in a float dtype, or in the complex one it has."""
     x = as_array(x)
     return x if x.dtype.is_inexact else convert(x, default_float(), weak=is_weak(x))
+
+
+def floats_of(name: str, x: Any) -> Array:
+    """`as_array` of what has real floats to compute with already, else OpTypeError."""
+    array = as_array(x)
+    if array.dtype not in FLOATS:
+        raise OpTypeError(
+            f"{name}: {array.type} has no floats to compute with",
+            location=user_location(),
+            fix="convert it to float32 first",
+        )
+    return array
 
 
 def convert(x: Array, dtype: DType, *, weak: bool = False) -> Array:

@@ -21,6 +21,7 @@ _SPACES = (
     "fft",
     "optim",
     "prune",
+    "quant",
     "tree",
     "amp",
     "debug",

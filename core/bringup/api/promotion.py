@@ -191,6 +191,18 @@ def dtype_of(meant: Any) -> DType:
         raise at_user_line(error)  # noqa: B904  (the same object)
 
 
+def dtype_among(name: str, what: str, given: object, allowed: Sequence[DType]) -> DType:
+    """`dtype_of` if it is one of those allowed, else OpTypeError.  what: the argument's name."""
+    dtype = dtype_of(given)
+    if dtype not in allowed:
+        raise OpTypeError(
+            f"{name}: {what}={dtype} is not possible",
+            location=user_location(),
+            fix=f"use {', '.join(d.long_name for d in allowed)}",
+        )
+    return dtype
+
+
 _literals: dict[Any, Literal] = {}
 _LITERALS = 4096
 

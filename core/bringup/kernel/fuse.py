@@ -40,7 +40,7 @@ _SMALL = 1 << 12
 #: Weight of the values a body grows to: compilers take more than linear time over long ones.
 _MAX_WEIGHT = 1000
 _EXPENSIVE = 8
-#: How often the memory of what it is computed from a value must take to be computed again and again.
+#: A value that takes so many times the memory of what it is computed from is unpacked when read.
 _UNPACKED = 4
 
 

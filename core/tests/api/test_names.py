@@ -24,6 +24,7 @@ SPACES = (
     "random",
     "optim",
     "prune",
+    "quant",
     "special",
     "tree",
     "lax",
