@@ -32,7 +32,6 @@ from bringup.api.elementwise import (
     abs,
     ceil,
     clip,
-    divide,
     floor,
     isfinite,
     logical_and,
@@ -151,9 +150,9 @@ class Int8Array:
         """What is multiplied, as integers whose zero is 0, and its scale."""
         if self.inputs is None:
             scale = _symmetric(largest_of(abs(x), axis=-1, keepdims=True), 8)
-            return convert(clip(nearest(x * divide(1.0, scale)), -127, 127), i8), scale
+            return convert(clip(nearest(x / scale), -127, 127), i8), scale
         scale, zero = self.inputs
-        codes = clip(nearest(x * divide(1.0, scale)), -128.0 - zero, 127.0 - zero)
+        codes = clip(nearest(x / scale), -128.0 - zero, 127.0 - zero)
         return convert(codes, i16), scale
 
     def _columns(self, x: Array) -> Array:
@@ -251,7 +250,7 @@ def quantize(
     else:
         step = convert(as_array(scale), f32)
         zero = None if zero_point is None else convert(as_array(zero_point), f32)
-    codes = nearest(array * divide(1.0, step))
+    codes = nearest(array / step)
     if zero is None:
         return Int8Array(convert(clip(codes, -127, 127), i8), step)
     return Int8Array(convert(clip(codes + zero, -128, 127), i8), step, convert(zero, i8))
@@ -270,7 +269,7 @@ def quantize_int4(x: Operand, *, group: int = 32) -> Int4Array:
     array = convert(floats_of("quantize_int4", x), f32)
     groups = _groups("quantize_int4", array, group)
     scale = _symmetric(largest_of(abs(groups), axis=-2, keepdims=True), 4)
-    codes = convert(nearest(groups * divide(1.0, scale)), i8)
+    codes = convert(nearest(groups / scale), i8)
     *outer, rows, columns = array.shape
     pairs = reshape(codes, (*outer, rows // 2, 2, columns))
     low, high = pairs[..., 0, :], pairs[..., 1, :]
@@ -468,7 +467,7 @@ def fake_quantize(
     else:
         step = convert(as_array(scale), f32)
     lowest = -most if zero_point is None else -most - 1
-    codes = _nearest_through(wide * divide(1.0, step)) + zero
+    codes = _nearest_through(wide / step) + zero
     inside = logical_and(codes >= lowest, codes <= most)
     codes = where(inside, codes, stop_gradient(clip(codes, lowest, most)))
     return convert((codes - zero) * step, array.dtype)

@@ -14,8 +14,8 @@ f32, bf16, i8 = bu.float32, bu.bfloat16, bu.int8
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=(64, 24)).astype(np.float32)
 X = RNG.normal(size=(10, 64)).astype(np.float32)
-#: What the product of an element and a rounded reciprocal may move a code besides half a step.
-SLACK = 1 + 255 * 2.0**-22
+#: A quotient of up to 255 steps is rounded before the nearest code is, and so is what comes back.
+SLACK = 1 + 4 * 255 * 2.0**-24
 
 
 def host(x: Any) -> Any:
@@ -70,9 +70,9 @@ def test_zero_is_exact_and_extreme_ranges_are_finite(data: Any, symmetric: bool)
 
 
 def test_a_given_scale_clips() -> None:
-    q = bu.quant.quantize([-900.0, -3.0, 0.5, 1.5, 900.0], 1.0)
+    q = bu.quant.quantize(np.array([-900, -3, 0.5, 1.5, 900]), 1.0)
     assert q.values.tolist() == [-127, -3, 0, 2, 127]
-    q = bu.quant.quantize([-900.0, -3.0, 900.0], 0.5, 100)
+    q = bu.quant.quantize(np.array([-900.0, -3.0, 900.0]), 0.5, 100)
     assert q.values.tolist() == [-128, 94, 127]
     assert q.dequantize(bf16).tolist() == [-114.0, -3.0, 13.5]
 
@@ -119,7 +119,7 @@ def exact(x: Any, q: Any) -> Any:
     else:
         step, point = (host(v) for v in q.inputs)
         low, high = -128 - point, 127 - point
-    codes = np.clip(np.round(x * (np.float32(1) / step)), low, high).astype(np.int64)
+    codes = np.clip(np.round(x / step), low, high).astype(np.int64)
     return (codes @ weights).astype(np.float32) * (step * host(q.scale))
 
 
@@ -187,7 +187,7 @@ def test_products_that_i32_may_not_hold_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("how", "kernels", "arena"),
-    [({}, 1, 0), ({"bits": 4}, 1, 0), ({"dynamic": True}, 2, 4.1), ("calibrated", 2, 2.1)],
+    [({}, 1, 0), ({"bits": 4}, 1, 0), ({"dynamic": True}, 2, 4.1), ("calibrated", 2, 4.1)],
 )
 def test_what_fuses(how: Any, kernels: int, arena: float) -> None:
     """Unpacking, scale, bias and activation are in the kernel of the product; quantising rows is
@@ -308,8 +308,8 @@ def test_gradients_go_straight_through(zero: Any) -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     for call, message in (
-        (lambda: bu.quant.quantize([1, 2]), "no floats"),
-        (lambda: bu.quant.quantize([1.0], None, 3), "a zero point without a scale"),
+        (lambda: bu.quant.quantize(np.arange(2)), "no floats"),
+        (lambda: bu.quant.quantize(W, None, 3), "a zero point without a scale"),
         (lambda: bu.quant.quantize_int4(W, group=3), "groups of 3 rows"),
         (lambda: bu.quant.quantize_int4(W, group=48), "groups of 48 rows"),
         (lambda: bu.quant.quantize_int4(W[0]), "groups of 32 rows"),
@@ -393,7 +393,7 @@ def test_a_network_keeps_its_accuracy(digits: Any) -> None:
 
 
 def test_training_with_fakes_makes_up_for_four_bits(digits: Any) -> None:
-    """One group for all rows is coarse; the loss in 4 bits falls when weights are trained for it."""
+    """Groups of 64 rows are coarse; the loss in 4 bits falls when weights are trained for it."""
     x, y, xs, ys, params = digits
     coarse: dict[str, Any] = {"bits": 4, "group": 64}
 
