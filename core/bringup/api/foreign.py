@@ -315,6 +315,9 @@ time | none | numpy.asarray(x) waits for the values, so read a clock after it
 get_default_dtype | bringup.result_type(1.0)
 autocast | bringup.amp.Policy(compute=dtype).apply(fn)
 GradScaler | amp.LossScale
+quantize_per_tensor quantize_per_channel | quant.quantize
+quantize_dynamic | bringup.quant.quantize_params(params, dynamic=True)
+fake_quantize_per_tensor_affine fake_quantize_per_channel_affine | quant.fake_quantize
 """
 
 _METHODS = """

@@ -41,7 +41,7 @@ _SMALL = 1 << 12
 _MAX_WEIGHT = 1000
 _EXPENSIVE = 8
 #: A value that takes so many times the memory of what it is computed from is unpacked when read.
-_UNPACKED = 4
+_UNPACKED = 3
 
 
 @record

@@ -17,6 +17,7 @@ from bringup.errors import BringupError
 SPACES: dict[str, Any] = {
     "": bu, "nn": bu.nn, "linalg": bu.linalg, "fft": bu.fft, "random": bu.random,
     "special": bu.special, "nn.init": bu.nn.init, "amp": bu.amp, "lax": bu.lax,
+    "quant": bu.quant,
 }  # fmt: skip
 #: What takes functions of the user, whose own errors come back; or whole programs, which take long.
 OTHERS = {

@@ -10,7 +10,7 @@ from growing import LIMITS, graphs, grown, launches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bringup.dtypes import f32
+from bringup.dtypes import DType, f32, i8
 from bringup.graph import Builder, Graph, Instr
 from bringup.kernel import fuse
 from bringup.kernel.form import Kernel
@@ -18,7 +18,7 @@ from bringup.kernel.fuse import Launch
 from bringup.kernel.limits import Limits
 from bringup.kernel.lower import Lowering, Shape
 from bringup.kernel.verify import verify_kernel
-from bringup.ops.build import rows, splat
+from bringup.ops.build import broadcast_to, convert, reshape, rows, splat
 from bringup.passes.check import disagreement, is_strict
 from bringup.program.evaluate import evaluate_launches
 
@@ -193,3 +193,19 @@ def test_full_kernels_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> No
     made = launches(graph, Limits(), depth=True)
     assert len(made) <= count // (Limits().buffers - 2) + 1
     assert tried < 5 * count
+
+
+@pytest.mark.parametrize(("codes", "group", "kernels"), [(i8, 16, 1), (i8, 1, 2), (f32, 16, 2)])
+def test_a_product_unpacks_what_takes_little_memory(codes: DType, group: int, kernels: int) -> None:
+    """Codes with a scale for each group, unless both are more than a third of the value."""
+    builder = Builder()
+    with builder:
+        x, w = builder.input(f32[16, 32]), builder.input(codes[32 // group, group, 24])
+        scale = builder.input(f32[32 // group, 24])
+        spread = broadcast_to(scale, (32 // group, group, 24), (0, 2))
+        value = reshape(rows.mul(convert(w, f32), spread), (32, 24))
+        made = rows.dot_general(x, value, batch=((), ()), contract=((1,), (0,)))
+    graph = builder.build([made], "unpacked")
+    found = launches(graph, Limits(), depth=True)
+    assert len(found) == kernels
+    check_values(graph, found)
