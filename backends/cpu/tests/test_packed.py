@@ -265,3 +265,5 @@ def test_what_is_packed(monkeypatch: Any) -> None:
         return bu.matmul(bu.astype(x, i8), bu.astype(y, i8), dtype=bu.int32)
 
     assert plan(bytes_, (128, 128), (128, 128)) is not None  # pairs pay at once
+    assert plan(bytes_, (4, 300), (300, 300)) is None
+    assert plan(bytes_, (4, 1024), (1024, 1024)) is not None

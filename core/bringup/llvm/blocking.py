@@ -24,6 +24,8 @@ _EVEN = 16
 #: Below so many products the loops without packing are as fast.
 LEAST_PRODUCTS = 1 << 17
 _LEAST_ROWS = 16
+#: From so many products on, packing pays for pairs with fewer rows as well.
+_FEW_ROWS_PRODUCTS = 1 << 20
 _LEAST_DEPTH = 16
 #: Bytes of both factors up to which those loops read columns well that lie side by side.
 _NEAR_BYTES = 3 << 18
@@ -95,11 +97,10 @@ def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
     inner = size(contraction.inner)
     if contraction.fold.kind != "add" or dtype.bits < 32:
         return None
-    if min(rows, columns) < _LEAST_ROWS or inner < _LEAST_DEPTH:
+    products, pair = rows * columns * inner, _in_pairs(contraction)
+    least = 2 if pair and products >= _FEW_ROWS_PRODUCTS else _LEAST_ROWS
+    if rows < least or columns < _LEAST_ROWS or inner < _LEAST_DEPTH or products < LEAST_PRODUCTS:
         return None
-    if rows * columns * inner < LEAST_PRODUCTS:
-        return None
-    pair = _in_pairs(contraction)
     near = (rows + columns) * inner * dtype.bits // 8 <= _NEAR_BYTES
     if near and not pair and _side_by_side(contraction):
         return None
