@@ -80,8 +80,9 @@ class Int8Array:
     values: the codes, int8.
     scale: f32, of as many axes, those of size 1 that share it.
     zero_point: the code of zero, int8, like the scale; None where it is 0.
-    inputs: scale and zero point, f32 of shape (), of what it is multiplied with, as `calibrate`
-    observed them; None where that stays as it is.
+    inputs: for products of integers with codes whose scale is known before: that scale, f32 of
+    shape (), their zero point, f32, and its product with the sums of columns, int32; made by
+    `with_inputs`.
     dynamic: whether what it is multiplied with is quantised at run time, each row by its largest.
 
     ``x @ self`` takes floats of shape ``[…, k]`` and gives the dtype of `x`.  Codes on both sides
@@ -97,7 +98,7 @@ class Int8Array:
     values: Array
     scale: Array
     zero_point: Array | None = None
-    inputs: tuple[Array, Array] | None = None
+    inputs: tuple[Array, Array, Array] | None = None
     dynamic: bool = dataclasses.field(default=False, metadata=_STATIC)
     #: numpy's arrays leave the product to us.
     __array_ufunc__: ClassVar[None] = None
@@ -129,12 +130,32 @@ class Int8Array:
             sums = matmul(x, convert(self.values, x.dtype), dtype=promote(x.dtype, f32))
             return convert(sums * self._columns(x), x.dtype)
         self._require_exact(shared)
-        codes, scale = self._quantized(convert(x, f32))
-        weights = self.values
-        if self.zero_point is not None:
-            weights = convert(weights, i16) - convert(self.zero_point, i16)
-        sums = matmul(codes, weights, dtype=i32)
+        codes, scale, offset = self._quantized(convert(x, f32))
+        sums = matmul(codes, self._weights(), dtype=i32)
+        if offset is not None:
+            sums = sums - (offset if x.ndim > 1 else squeeze(offset, -2))
         return convert(convert(sums, f32) * (scale * self._columns(x)), x.dtype)
+
+    def with_inputs(self, scale: Operand, zero_point: Operand) -> Int8Array:
+        """The same weights, for products with codes of this scale and zero point.
+
+        scale, zero_point: of shape (), as `MinMax.qparams` gives them of what stood on the left;
+        elements beyond the codes become the nearest code.
+
+        >>> w = bu.quant.quantize(bu.asarray([[2.0], [2.0]]), axis=-1).with_inputs(0.01, -128)
+        >>> bu.round(bu.asarray([[1.0, 99.0]]) @ w, 1).tolist()
+        [[7.1]]
+        """
+        zero = convert(as_array(zero_point), f32)
+        sums = sum_of(self._weights(), axis=-2, keepdims=True, dtype=i32)
+        inputs = convert(as_array(scale), f32), zero, sums * convert(zero, i32)
+        return dataclasses.replace(self, inputs=inputs, dynamic=False)
+
+    def _weights(self) -> Array:
+        """The codes as integers whose zero is 0."""
+        if self.zero_point is None:
+            return self.values
+        return convert(self.values, i16) - convert(self.zero_point, i16)
 
     def _require_exact(self, shared: bool) -> None:
         most = (127 if self.inputs is None else 255) * (127 if self.zero_point is None else 255)
@@ -146,14 +167,13 @@ class Int8Array:
                 fix="give matrices quantised with axis=-1, of fewer rows, or dequantize them",
             )
 
-    def _quantized(self, x: Array) -> tuple[Array, Array]:
-        """What is multiplied, as integers whose zero is 0, and its scale."""
+    def _quantized(self, x: Array) -> tuple[Array, Array, Array | None]:
+        """The codes of what is multiplied, their scale, and what their zero adds to the sums."""
         if self.inputs is None:
             scale = _symmetric(largest_of(abs(x), axis=-1, keepdims=True), 8)
-            return convert(clip(nearest(x / scale), -127, 127), i8), scale
-        scale, zero = self.inputs
-        codes = clip(nearest(x / scale), -128.0 - zero, 127.0 - zero)
-        return convert(codes, i16), scale
+            return convert(clip(nearest(x / scale), -127, 127), i8), scale, None
+        scale, zero, offset = self.inputs
+        return convert(clip(nearest(x / scale) + zero, -128, 127), i8), scale, offset
 
     def _columns(self, x: Array) -> Array:
         return self.scale if x.ndim > 1 or self.scale.ndim < 2 else squeeze(self.scale, -2)
@@ -578,7 +598,7 @@ def calibrate(
                 location=user_location(),
                 fix="use it as x @ w in fn, give batches, or leave it out by takes",
             )
-        return dataclasses.replace(quantize(p, axis=-1), inputs=seen[path].qparams())
+        return quantize(p, axis=-1).with_inputs(*seen[path].qparams())
 
     return _mapped(params, takes, small)
 

@@ -273,6 +273,8 @@ class _Fusion:
         point.
         """
         contracted = cluster.contracts and self._feeds_contraction(cluster, instr)
+        if contracted and _becomes_codes(instr):
+            return False
         if not is_expensive(instr):
             few = sum(not _is_uniform(v) for v in instr.operands) <= 1
             return not contracted or few or self._unpacks(instr)
@@ -590,6 +592,16 @@ def _is_uniform(value: Value) -> bool:
     while made is not None and is_movement(made) and len(made.operands) == 1:
         made = made.operands[0].producer
     return made is not None and made.op.name == "constant"
+
+
+def _becomes_codes(instr: Instr) -> bool:
+    """Whether floats become integers or floats of a quarter of their size: many tiles then read a
+    quarter of the memory, and none rounds again.
+    """
+    if instr.op.name != "convert":
+        return False
+    before, after = instr.operands[0].dtype, instr.result.dtype
+    return before.is_float and 4 * after.bits <= before.bits and after.kind != "bool"
 
 
 def _sizes(cluster: _Cluster) -> list[int]:
