@@ -10,7 +10,7 @@ from growing import LIMITS, graphs, grown, launches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bringup.dtypes import DType, f32, i8
+from bringup.dtypes import DType, bf16, f32, i8, i32
 from bringup.graph import Builder, Graph, Instr
 from bringup.kernel import fuse
 from bringup.kernel.form import Kernel
@@ -209,3 +209,18 @@ def test_a_product_unpacks_what_takes_little_memory(codes: DType, group: int, ke
     found = launches(graph, Limits(), depth=True)
     assert len(found) == kernels
     check_values(graph, found)
+
+
+@pytest.mark.parametrize(("dtype", "kernels"), [(i8, 2), (bf16, 1)])
+def test_codes_are_stored_before_a_product(dtype: DType, kernels: int) -> None:
+    """Of a quarter of the size of what is rounded; not what is half of it."""
+    builder = Builder()
+    with builder:
+        x, w = builder.input(f32[16, 32]), builder.input(dtype[32, 24])
+        codes = convert(rows.round(x), dtype)
+        made = rows.dot_general(
+            codes, w, batch=((), ()), contract=((1,), (0,)), result=i32 if dtype is i8 else f32
+        )
+    found = launches(builder.build([made], "codes"), Limits(), depth=True)
+    assert len(found) == kernels
+    assert [launch.writes[0].dtype for launch in found[:-1]] == [dtype] * (kernels - 1)
