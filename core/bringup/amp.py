@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -112,7 +112,7 @@ class Policy:
 
 def _cast(tree: T, dtype: DType) -> T:
     leaves, treedef = flatten(tree)
-    for n, (leaf, real) in enumerate(zip(leaves, _are_real(treedef), strict=True)):
+    for n, (leaf, real) in enumerate(zip(leaves, _are_alone(treedef), strict=True)):
         if real and isinstance(leaf, Array | np.ndarray | np.generic):
             array = as_array(leaf)
             if array.dtype in FLOATS:
@@ -121,13 +121,13 @@ def _cast(tree: T, dtype: DType) -> T:
     return made
 
 
-def _are_real(treedef: TreeDef) -> list[bool]:
-    """Of each leaf, whether it is anything but a part of a complex array."""
+def _are_alone(treedef: TreeDef) -> list[bool]:
+    """Of each leaf, whether it is no part of an array, as complex and quantised ones have."""
     if treedef.kind is None:
         return [True]
-    if treedef.kind is ComplexArray:
+    if treedef.kind is ComplexArray or getattr(treedef.kind, "_is_array", False):
         return [False] * treedef.leaves
-    return [real for child in treedef.children for real in _are_real(child)]
+    return [real for child in treedef.children for real in _are_alone(child)]
 
 
 def all_finite(tree: Any) -> Array:
@@ -279,6 +279,7 @@ class Quantized:
 
     values: Array
     scale: Array
+    _is_array: ClassVar[bool] = True
 
     def dequantize(self, dtype: object = f32) -> Array:
         """The array again, computed in f32 and rounded once.

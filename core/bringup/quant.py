@@ -102,6 +102,8 @@ class Int8Array:
     dynamic: bool = dataclasses.field(default=False, metadata=_STATIC)
     #: numpy's arrays leave the product to us.
     __array_ufunc__: ClassVar[None] = None
+    #: A policy of mixed precision casts no part of it.
+    _is_array: ClassVar[bool] = True
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -199,6 +201,7 @@ class Int4Array:
     values: Array
     scale: Array
     __array_ufunc__: ClassVar[None] = None
+    _is_array: ClassVar[bool] = True
 
     @property
     def shape(self) -> tuple[int, ...]:

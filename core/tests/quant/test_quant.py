@@ -168,6 +168,17 @@ def test_vectors_stacks_and_numpy_stand_on_the_left() -> None:
     np.testing.assert_allclose((X @ q)[1], 2 * host(X @ q)[0], rtol=1e-5)
 
 
+def test_a_policy_casts_what_is_multiplied_and_no_part_of_the_weights() -> None:
+    policy = bu.amp.Policy(compute=bf16, output=bf16)
+    kept = {"eight": bu.quant.quantize(W, axis=-1), "four": bu.quant.quantize_int4(W),
+            "float": bu.amp.quantize(W)}  # fmt: skip
+    for q in policy.cast_to_compute(kept).values():
+        assert q.scale.dtype is f32
+    made = policy.apply(lambda q, x: x @ q)(kept["eight"], bu.asarray(X))
+    assert made.dtype is bf16
+    np.testing.assert_array_equal(host(made), host(bu.asarray(X).astype(bf16) @ kept["eight"]))
+
+
 def test_products_that_i32_may_not_hold_are_refused() -> None:
     rows = 2**31 // 127**2 + 1
     q = bu.quant.quantize_params(bu.ones((rows, 1), dtype=f32), dynamic=True)
@@ -331,8 +342,7 @@ def test_what_makes_no_sense_is_refused() -> None:
 @pytest.fixture(scope="module")
 def digits() -> Any:
     """Pictures for training and for tests, and a network of two hidden layers trained on them."""
-    from sklearn.datasets import load_digits
-
+    load_digits = pytest.importorskip("sklearn.datasets", reason="needs scikit-learn").load_digits
     data = load_digits()
     order = np.random.default_rng(1).permutation(len(data.target))
     x, y = (data.data[order] / 16).astype(np.float32), data.target[order].astype(np.int32)
