@@ -22,10 +22,13 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+
 from bringup.api.array import Array
 from bringup.api.axes import axes_of, flag_of, integer_of, number_of
 from bringup.api.boundary import guarded_methods
 from bringup.api.broadcasting import as_array, convert, floats_of
+from bringup.api.closures import require_function
 from bringup.api.creation import arange, asarray, zeros
 from bringup.api.custom import custom_vjp, stop_gradient
 from bringup.api.elementwise import (
@@ -484,7 +487,8 @@ def fake_quantize(
         raise OpTypeError(
             f"fake_quantize: bits={bits}", location=user_location(), fix="give 8 or 4"
         )
-    wide, zero = convert(array, f32), 0.0 if zero_point is None else zero_point
+    wide = convert(array, f32)
+    zero = 0.0 if zero_point is None else convert(as_array(zero_point), f32)
     if scale is None:
         step = stop_gradient(_symmetric(_own(abs(wide), axis), bits))
     else:
@@ -533,7 +537,7 @@ def quantize_params(
             return quantize_int4(p, group=group)
         return dataclasses.replace(quantize(p, axis=-1), dynamic=dynamic)
 
-    return _mapped(params, takes, lambda p, _: small(p))
+    return _mapped("quantize_params", params, takes, lambda p, _: small(p))
 
 
 def fake_params(
@@ -560,7 +564,7 @@ def fake_params(
         scale = stop_gradient(_symmetric(largest_of(abs(groups), axis=-2, keepdims=True), 4))
         return reshape(fake_quantize(groups, scale, bits=4), p.shape)
 
-    return _mapped(params, takes, lambda p, _: fake(p))
+    return _mapped("fake_params", params, takes, lambda p, _: fake(p))
 
 
 def calibrate(
@@ -577,7 +581,7 @@ def calibrate(
     batches: tuples of arguments, or single ones.
     observer: what sees all factors of a weight: a `MinMax`, which is the default, or a `Histogram`.
     takes: as of `quantize_params`.
-    Raises OpTypeError for a weight that no call multiplied.
+    Raises OpTypeError for a weight that no call multiplied, and for one array as batches.
 
     >>> params = {"w": bu.asarray([[1.0], [2.0]])}
     >>> batches = [bu.asarray([[0.0, 1.0]]), bu.asarray([[3.0, 2.0]])]
@@ -585,12 +589,18 @@ def calibrate(
     >>> bu.round(batches[1] @ small["w"], 1).tolist()
     [[7.0]]
     """
+    if isinstance(batches, Array | np.ndarray) or not isinstance(batches, Iterable):
+        raise OpTypeError(
+            f"calibrate: batches of {type(batches).__name__}",
+            location=user_location(),
+            fix="give a list of batches, or another iterable of them",
+        )
     seen: dict[str, MinMax | Histogram] = {}
 
     def watched(p: Array, path: str) -> _Watch:
         return _Watch(p, path, seen, MinMax() if observer is None else observer)
 
-    model = _mapped(params, takes, watched)
+    model = _mapped("calibrate", params, takes, watched)
     for batch in batches:
         fn(model, *(batch if isinstance(batch, tuple) else (batch,)))
 
@@ -603,7 +613,7 @@ def calibrate(
             )
         return quantize(p, axis=-1).with_inputs(*seen[path].qparams())
 
-    return _mapped(params, takes, small)
+    return _mapped("calibrate", params, takes, small)
 
 
 @dataclasses.dataclass(slots=True)
@@ -623,9 +633,14 @@ class _Watch:
 
 
 def _mapped(
-    params: Any, takes: Callable[[Array], bool] | None, change: Callable[[Array, str], Any]
+    name: str,
+    params: Any,
+    takes: Callable[[Array], bool] | None,
+    change: Callable[[Array, str], Any],
 ) -> Any:
     """A container with another thing in place of each parameter that is taken, by its path."""
+    if takes is not None:
+        require_function(name, takes, "takes")
     leaves, treedef = flatten(params)
     for n, (leaf, path) in enumerate(zip(leaves, treedef.paths(), strict=True)):
         array = as_array(leaf)

@@ -248,8 +248,10 @@ def test_the_order_of_sums_does_not_depend_on_threads_or_caches(monkeypatch: Any
 def test_what_is_packed(monkeypatch: Any) -> None:
     monkeypatch.undo()
 
-    def plan(product: Callable[[Any, Any], Any], *shapes: tuple[int, ...]) -> Blocking | None:
-        types = [bu.float32[shape] for shape in shapes]
+    def plan(
+        product: Callable[[Any, Any], Any], *shapes: tuple[int, ...], dtype: DType = f32
+    ) -> Blocking | None:
+        types = [dtype[shape] for shape in shapes]
         found = recognise(bu.jit(product, device="cpu").lower(*types).kernels[0])
         assert found is not None
         return blocking.blocking(found, LoopTarget(512, 32))
@@ -261,9 +263,9 @@ def test_what_is_packed(monkeypatch: Any) -> None:
     assert plan(plain, (512, 784), (784, 512)) is not None
     assert plan(plain, (4, 4096), (4096, 4096)) is None  # reading the matrix is all
 
-    def bytes_(x: Any, y: Any) -> Any:
-        return bu.matmul(bu.astype(x, i8), bu.astype(y, i8), dtype=bu.int32)
+    def words(x: Any, y: Any) -> Any:
+        return bu.matmul(x, y, dtype=bu.int32)
 
-    assert plan(bytes_, (128, 128), (128, 128)) is not None  # pairs pay at once
-    assert plan(bytes_, (4, 300), (300, 300)) is None
-    assert plan(bytes_, (4, 1024), (1024, 1024)) is not None
+    assert plan(words, (128, 128), (128, 128), dtype=i8) is not None  # pairs pay at once
+    assert plan(words, (4, 300), (300, 300), dtype=i8) is None
+    assert plan(words, (4, 1024), (1024, 1024), dtype=i8) is not None

@@ -25,6 +25,7 @@ OTHERS = {
     "vjp", "jvp", "hessian", "jacfwd", "jacrev", "trace", "clear_caches", "devices", "device",
     "TensorType", "BringupError", "map", "associative_scan", "apply_along_axis", "vectorize",
     "piecewise", "compare", "linearize", "eval_shape",
+    "quant.calibrate", "quant.fake_params", "quant.quantize_params",
 }  # fmt: skip
 
 
@@ -32,7 +33,7 @@ def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     for space, module in SPACES.items():
         for name in getattr(module, "__all__", vars(module)):
             value = getattr(module, name)
-            if (name in OTHERS and not space) or name.startswith("_"):
+            if f"{space}.{name}".lstrip(".") in OTHERS or name.startswith("_"):
                 continue
             if space == "lax" and value is getattr(bu, name, None):
                 continue

@@ -330,6 +330,8 @@ def test_what_makes_no_sense_is_refused() -> None:
         (lambda: bu.quant.fake_quantize(W, bits=5), "bits=5"),
         (lambda: bu.quant.quantize_params({"w": W}, bits=2), "bits=2"),
         (lambda: bu.quant.quantize_params({"w": W}, bits=4, dynamic=True), "dynamic=True"),
+        (lambda: bu.quant.fake_params({"w": W}, takes=3), "takes"),  # type: ignore[arg-type]
+        (lambda: bu.quant.calibrate(lambda p, x: x, {"w": W}, X), "batches of ndarray"),
         (lambda: bu.quant.calibrate(lambda p, x: x, {"w": W}, [X]), r"params\['w'\] was not"),
     ):
         with pytest.raises(OpTypeError, match=message):
