@@ -163,7 +163,7 @@ class Int8Array:
         return convert(self.values, i16) - convert(self.zero_point, i16)
 
     def _require_exact(self, shared: bool) -> None:
-        most = (127 if self.inputs is None else 255) * (127 if self.zero_point is None else 255)
+        most = (127 if self.inputs is None else 255) * (128 if self.zero_point is None else 255)
         if len(self.shape) < 2 or not shared or self.shape[-2] * most >= 2**31:
             raise OpTypeError(
                 f"matmul: no exact product of integers with {self.values.type}"

@@ -180,14 +180,14 @@ def test_a_policy_casts_what_is_multiplied_and_no_part_of_the_weights() -> None:
 
 
 def test_products_that_i32_may_not_hold_are_refused() -> None:
-    rows = 2**31 // 127**2 + 1
+    rows = -(-(2**31) // (127 * 128))
     q = bu.quant.quantize_params(bu.ones((rows, 1), dtype=f32), dynamic=True)
     with pytest.raises(OpTypeError, match="no exact product of integers"):
         bu.ones((1, rows), dtype=f32) @ q
-    largest = bu.ones((1, rows - 1), dtype=f32) @ bu.quant.Int8Array(
-        q.values[1:], q.scale, dynamic=True
-    )
-    assert largest.item() == np.float32(127**2 * (rows - 1)) * (np.float32(1 / 127) ** 2)
+    codes = bu.full((rows - 1, 1), -128, dtype=i8)  # the largest sum there can be
+    longest = bu.quant.Int8Array(codes, bu.ones((1, 1), dtype=f32), dynamic=True)
+    made = bu.full((1, rows - 1), 127.0, dtype=f32) @ longest
+    assert made.item() == np.float32(-127 * 128 * (rows - 1))
     across = bu.quant.quantize(W, axis=0)
     with pytest.raises(OpTypeError, match=r"scales f32\[64,1\]"):
         X @ bu.quant.Int8Array(across.values, across.scale, dynamic=True)
