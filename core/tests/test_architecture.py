@@ -32,8 +32,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("llvm",),
     ("runtime",),
     (
-        *("api", "amp", "debug", "fft", "lax", "linalg", "nn", "optim", "prune", "random"),
-        *("special", "tree"),
+        *("api", "amp", "debug", "fft", "lax", "linalg", "nn", "optim", "prune", "quant"),
+        *("random", "special", "tree"),
     ),
     ("cli", "__main__"),
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
+
+import numpy as np
 
 from bringup.api.traced import graph_name, parameters
 from bringup.errors import OpTypeError
@@ -25,7 +27,7 @@ def static_of(
     """
     names = parameters(fn)
     positions = positions_of("static_argnums", fn, argnums, maker)
-    named = {argnames} if isinstance(argnames, str) else set(argnames)
+    named = {*_each("static_argnames", argnames, str, maker)}
     _check_names(fn, named, maker)
     return (
         frozenset(positions) | {i for i, name in enumerate(names) if name in named},
@@ -42,7 +44,7 @@ def positions_of(
     """
     names = parameters(fn)
     closed = not _takes(fn, inspect.Parameter.VAR_POSITIONAL)
-    positions = (given,) if isinstance(given, int) else tuple(given)
+    positions = _each(what, given, int | np.integer, maker)
     for position in positions:
         if position + len(names) < 0 or (closed and position >= len(names)):
             raise OpTypeError(
@@ -51,6 +53,18 @@ def positions_of(
                 fix="count positions from 0, or from the end with -1",
             )
     return tuple(p % len(names) if p < 0 else p for p in positions)
+
+
+def _each(what: str, given: Any, kind: Any, maker: str) -> tuple[Any, ...]:
+    """One value of a kind, or several."""
+    found = (given,) if isinstance(given, kind) else given
+    if not isinstance(found, Collection) or not all(isinstance(each, kind) for each in found):
+        raise OpTypeError(
+            f"{maker}: {what}={given!r} names no parameters",
+            location=user_location(),
+            fix="positions are ints and names are strings; give one, or a sequence of them",
+        )
+    return tuple(found)
 
 
 def _check_names(fn: Callable[..., Any], named: set[str], maker: str) -> None:

@@ -142,6 +142,9 @@ def test_static_arguments_go_by_name_too() -> None:
         bu.jit(power, static_argnums=1)(x, [2])
     with pytest.raises(OpTypeError, match="both static and donated"):
         bu.jit(power, static_argnums=0, donate_argnums=0)
+    for wrong in ({"static_argnums": [[1]]}, {"static_argnums": "1"}, {"static_argnames": 1}):
+        with pytest.raises(OpTypeError, match="names no parameters"):
+            bu.jit(power, **wrong)
     with pytest.raises(OpTypeError, match="static_argnums=-4: power has 3 parameters"):
         bu.jit(power, static_argnums=-4)
 
