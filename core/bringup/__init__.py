@@ -191,18 +191,8 @@ _LATER = {
     **{
         name: f"bringup.{name}:"
         for name in (
-            *(
-                "amp",
-                "debug",
-                "fft",
-                "lax",
-                "linalg",
-                "optim",
-                "prune",
-                "quant",
-                "random",
-                "special",
-            ),
+            *("amp", "debug", "fft", "lax", "linalg", "optim", "prune", "quant"),
+            *("random", "special"),
         )
     },
     "tree_util": "bringup.tree:",
