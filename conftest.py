@@ -95,7 +95,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if folders:
         items.sort(key=lambda item: place(item.path))
     seen: set[tuple[str, str]] = set()
-    for item in [item for item in items if isinstance(item, pytest.DoctestItem)]:
+    examples = [item for item in items if isinstance(item, pytest.DoctestItem)]
+    # What a package shows may depend on what has been imported: the others come first.
+    for item in sorted(examples, key=lambda item: item.path.name == "__init__.py"):
         key = item.dtest.name.rpartition(".")[2], item.dtest.docstring
         if key in seen:
             items.remove(item)

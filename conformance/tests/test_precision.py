@@ -120,6 +120,15 @@ def test_one_factor_more_than_tf32_has_is_uncertain_alone() -> None:
     assert found == [False, True, True, True, False]
 
 
+def test_sums_that_cancel_beside_uncertain_ones_are_zero() -> None:
+    x, y = (np.ones_like(v) for v in factors("signed"))
+    x[3, 4] = 2049
+    y[::2], y[-1] = -1, 0
+    zeros, span = np.zeros((ROWS, COLUMNS), np.float32), allowed(x, y)
+    assert np.delete(span.middle, 3, axis=0).tolist() == zeros[1:].tolist()
+    assert np.delete(inside(zeros, span), 3, axis=0).all()
+
+
 def test_the_largest_numbers_may_become_infinite() -> None:
     x, y = (np.ones_like(v) for v in factors("signed"))
     x[0, 0] = np.finfo(np.float32).max

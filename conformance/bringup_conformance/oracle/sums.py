@@ -341,7 +341,8 @@ def _products(lhs: _Side, rhs: _Side, count: int) -> Terms:
             spread = matmul(np.abs(lhs.centre), rhs.radius) + matmul(
                 lhs.radius, np.abs(rhs.centre) + rhs.radius
             )
-            spread = spread + 2.0 * count * np.finfo(size.dtype).eps * (size + spread)
+            rounding = 2.0 * count * np.finfo(size.dtype).eps * (size + spread)
+            spread = np.where(spread > 0, spread + rounding, 0)
     known = lhs.known[..., :, None] & rhs.known[..., None, :]
     odd, nan = anywhere(lhs.odd, rhs.odd), anywhere(lhs.nan, rhs.nan)
     no = np.zeros(size.shape, np.bool_)
