@@ -76,8 +76,8 @@ def beneath() -> tuple[str, ...]:
     program = f"import sys, {suite}; print(*sys.modules)"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    names = {f"bringup.{each.name}" for each in pkgutil.iter_modules(bringup.__path__)}
-    return tuple(sorted(names - {"bringup.__main__"} - {*done.stdout.split()}))
+    packages = [each for each in pkgutil.iter_modules(bringup.__path__) if each.ispkg]
+    return tuple(sorted({f"bringup.{each.name}" for each in packages} - {*done.stdout.split()}))
 
 
 def modules_of(package: str) -> dict[str, Path]:

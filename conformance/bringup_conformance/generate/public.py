@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import bringup as bu
-from bringup.dtypes import f32, f64, i32, i64
+from bringup.dtypes import DType, f32, f64, i32, i64
 from bringup.errors import BringupError
 from bringup.graph import Builder, Graph, replay
 from bringup.passes.check import terminates
@@ -40,7 +40,8 @@ def names() -> list[str]:
         owner = _owner(module)
         for name in dir(owner):
             value = getattr(owner, name)
-            if callable(value) and not isinstance(value, type) and value.__name__ == name:
+            kind = isinstance(value, type | DType)
+            if callable(value) and not kind and value.__name__ == name:
                 found.setdefault(value, f"{module}.{name}".lstrip("."))
     return list(found.values())
 

@@ -114,7 +114,6 @@ reduce_max | np.max(x)
 reduce_min | np.min(x)
 reduce_prod | np.prod(x)
 rev | np.flip(x)
-is_finite | np.isfinite(x)
 special.softmax | np.exp(x) / np.exp(x).sum()
 special.log_softmax | x - np.log(np.exp(x).sum())
 Array.fill | np.full_like(x, value)
@@ -132,7 +131,7 @@ Array.tobytes | x.tobytes()
 """,
     "products": """
 mm mv bmm | np.matmul(x, y)
-dot_general batch_matmul Array.dot | np.matmul(x, y)
+batch_matmul | np.matmul(x, y)
 """,
     "rows": "matvec | np.einsum('nij,nj->ni', x, y)",
     "rows first": "vecmat | np.einsum('ni,nij->nj', x, y)",
