@@ -69,6 +69,7 @@ def on_device(values: Any) -> Any:
     data = np.asarray(values, np.int32)
     made = cuda.mem_alloc(data.nbytes)
     cuda.memcpy_htod_async(int(made), data)
+    cuda.Context.synchronize()  # other streams do not wait for it
     return made
 
 
