@@ -89,10 +89,10 @@ def test_the_report_does_not_depend_on_the_number_of_workers(
     assert first.reduced == second.reduced
     documents = [[f.document for f in report.failures] for report in reports]
     assert documents[0] == documents[1]
-    here = run("toy", "ops", only="ops/add,ops/exp", jobs=0)
-    there = run("toy", "ops", only="ops/add,ops/exp", jobs=2)
-    assert found(here) == found(there)
-    assert here.environment == there.environment
+    here = run("toy", "ops", only="ops/add,ops/sub", jobs=0)
+    known = found(first)
+    assert all(each in known for each in found(here))
+    assert here.environment == first.environment
 
 
 def test_a_crash_is_made_small_and_runs_again(

@@ -28,8 +28,9 @@ def distance(x: Any, cdf: Any) -> float:
     return float(max((steps[1:] - wanted).max(), (wanted - steps[:-1]).max()))
 
 
-@pytest.mark.parametrize("impl", IMPLS)
-@pytest.mark.parametrize("a", [0.2, 0.9, 1.0, 1.5, 20.0, 1e4])
+@pytest.mark.parametrize(
+    ("a", "impl"), [(a, IMPLS[n % 2]) for n, a in enumerate((0.2, 0.9, 1.0, 1.5, 20.0, 1e4))]
+)
 def test_gamma(a: float, impl: str) -> None:
     key = R.key(1, impl=impl)
     for dtype in (bu.float32, bu.float64):
