@@ -114,7 +114,7 @@ def assembled(ptxas: str, text: str, architecture: str, folder: Path) -> list[As
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the counts of each architecture; 1 if anything was refused or spilt."""
+    """Print the counts of each architecture; 1 if anything was refused, spilt or not assembled."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--level", default="fusion")
     parser.add_argument("--every", type=int, default=1)
@@ -122,8 +122,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     failed = False
     with tempfile.TemporaryDirectory() as folder:
-        for architecture in options.architectures.split(","):
-            found = cases(options.level, architecture, options.every)
+        for seed, architecture in enumerate(options.architectures.split(",")):
+            found = cases(options.level, architecture, options.every, seed)
             counts = count(found, architecture, Path(folder))
             sys.stdout.write(
                 f"{architecture}: {counts.programs} programs lowered to {counts.kernels} kernels, "
@@ -132,7 +132,8 @@ def main(arguments: Sequence[str]) -> int:
             )
             for name, what in (*counts.refused.items(), *counts.spilling.items()):
                 sys.stdout.write(f"  {name}: {what}\n")
-            failed |= bool(counts.refused or counts.spilling)
+            left = counts.assembled < counts.kernels or not counts.programs
+            failed |= bool(left or counts.refused or counts.spilling)
     return int(failed)
 
 
