@@ -123,7 +123,7 @@ def test_the_lstm_is_the_same_on_every_device() -> None:
 
 @needs_digits
 def test_a_network_completes_digits_better_than_a_line() -> None:
-    text = run("regression.py", "--steps", "500")
+    text = run("regression.py", "--steps", "700")
     found = re.search(r"ridge regression ([\d.]+), network ([\d.]+)", text)
     assert found, text
     line, network = map(float, found.groups())

@@ -53,7 +53,13 @@ def test_small_whole_numbers_are_exact_in_every_dtype(kit: Any, kind: str, dtype
 @pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 31, 32, 33, 64, 100])
 def test_every_length_round_a_vector(kit: Any, size: int, reverse: bool, exclusive: bool) -> None:
     forms = ((f32, (size,), 0), (i8, (3, size), 1), (f64, (4, size), 0))
-    each = [(kind, *form) for kind in KINDS for form in forms]
+    # Each kind sees two of the three forms, others at the next size.
+    each = [
+        (kind, *form)
+        for k, kind in enumerate(KINDS)
+        for n, form in enumerate(forms)
+        if (size + k + n) % 3
+    ]
 
     def build(*arrays: Any) -> list[Any]:
         pairs = zip(each, arrays, strict=True)

@@ -87,12 +87,10 @@ LONG_DTYPES = [f32, f16, i64, u32, bool_]
 @pytest.mark.parametrize("shape", LONG, ids=str)
 @pytest.mark.parametrize("dtype", LONG_DTYPES, ids=str)
 def test_lines_longer_than_a_block(kit: Any, dtype: DType, shape: Shape) -> None:
-    """Alone one way and with a payload the other way, in turn over shapes and dtypes."""
-    dim = int(shape[0] < 17)
-    down = bool((LONG.index(shape) + LONG_DTYPES.index(dtype)) & 1)
-    x = drawn(dtype, shape, int(down))
-    kit.exact(sort(dim, descending=down), x)
-    kit.exact(sort(dim, descending=not down), x, drawn(i8, shape, 2))
+    """Up or down, alone or with a payload, in turn over shapes and dtypes."""
+    dim, turn = int(shape[0] < 17), LONG.index(shape) + LONG_DTYPES.index(dtype)
+    load = [drawn(i8, shape, 2)] if turn & 2 else []
+    kit.exact(sort(dim, descending=bool(turn & 1)), drawn(dtype, shape, turn & 1), *load)
 
 
 def test_what_is_in_order_already_and_what_is_not_at_all(kit: Any) -> None:
