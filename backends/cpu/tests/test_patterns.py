@@ -212,3 +212,34 @@ def test_numbers(name: str) -> None:
     for y in (bu.jit(pattern.fn)(p, x), frozen(x)):
         found = np.asarray(y).astype(np.float64)
         assert np.all(np.abs(found - value) <= error)
+
+
+def test_launches_of_a_block_that_is_computed_again_do_not_wait_for_each_other() -> None:
+    """A launch that ends early may wait for one that ends late, and so for what that waits for."""
+
+    def layer(p: Any, s: Any, x: Any, stride: int = 1) -> Any:
+        x = bu.nn.conv(x, p[0], stride=stride, padding=p[0].shape[-1] // 2)
+        x, mean, var = bu.nn.batch_norm_train(x, p[1], p[2], mean=s[0], var=s[1])
+        return x, (mean, var)
+
+    def block(p: Any, s: Any, x: Any) -> Any:
+        y, first = layer(p[0], s[0], x)
+        y, second = layer(p[1], s[1], bu.nn.relu(y))
+        y, third = layer(p[2], s[2], bu.nn.relu(y))
+        x, shortcut = layer(p[3], s[3], x)
+        return bu.nn.relu(x + y), (first, second, third, shortcut)
+
+    def loss(p: Any, s: Any, x: Any) -> Any:
+        x, stem = layer(p[0], s[0], x, 2)
+        x, rest = bu.checkpoint(block)(p[1], s[1], bu.nn.relu(x))
+        return bu.sum(bu.mean(x, axis=(2, 3)) @ p[2]), (stem, rest)
+
+    def params(outputs: int, inputs: int, size: int) -> Any:
+        kernel = bu.float32[outputs, inputs, size, size]
+        return (kernel, bu.float32[outputs], bu.float32[outputs])
+
+    sizes = (8, 8, 1), (8, 8, 3), (32, 8, 1), (32, 8, 1)
+    p = (params(8, 3, 7), [params(*size) for size in sizes], bu.float32[32, 4])
+    s = tuple((bu.float32[n], bu.float32[n]) for n in (8, 8, 8, 32, 32))
+    step = bu.jit(bu.grad(loss, has_aux=True))
+    assert step.lower(p, (s[0], s[1:]), bu.float32[8, 3, 16, 16]).cost().kernels < 50

@@ -9,7 +9,7 @@ region.  Last, independent regions over the same grid that read the same memory 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bringup.errors import UnsupportedError
@@ -66,6 +66,7 @@ class _Cluster:
     weight: of the values that the bodies compute, about.
     contracts: a contraction is a member.
     last: where the last member stands in the graph.
+    ends: the largest of its own `last` and those of all clusters that it waits for.
     outside: what the members read that none of them makes; None until somebody asks.
     """
 
@@ -77,6 +78,7 @@ class _Cluster:
     contracts: bool = False
     weight: int = 1
     last: int = 0
+    ends: int = 0
     outside: set[Value] | None = None
 
 
@@ -191,14 +193,26 @@ class _Fusion:
 
     def _new_cluster(self, instr: Instr, *, whole: bool) -> _Cluster:
         region = Region({instr}, list(instr.results))
-        cluster = _Cluster(region, instr if whole else None, last=self.order[instr])
+        at = self.order[instr]
+        cluster = _Cluster(region, instr if whole else None, last=at, ends=at)
         if not whole:
             self._refresh(cluster, self._shape_alone(region, instr))
         self._register(cluster, instr)
         self.clusters.append(cluster)
-        for result in instr.results:
-            self.maker[result] = cluster
+        self._makes(cluster, instr.results)
         return cluster
+
+    def _makes(self, cluster: _Cluster, values: Iterable[Value]) -> None:
+        """Its launch leaves these values in memory; what reads them waits for it."""
+        self.maker.update(dict.fromkeys(values, cluster))
+        waiting = [cluster]
+        while waiting:
+            top = waiting.pop()
+            users = (user for value in top.region.outputs for user in self.users[value])
+            for reader in [c for user in users for c in self.homes.get(user, ())]:
+                if reader.ends < top.ends:
+                    reader.ends = top.ends
+                    waiting.append(reader)
 
     def _shape_alone(self, region: Region, instr: Instr) -> Shape:
         try:
@@ -379,7 +393,7 @@ class _Fusion:
                 self._add(host, instr)
                 if kept or others:
                     host.region.outputs += instr.results
-                    self.maker.update(dict.fromkeys(instr.results, host))
+                    self._makes(host, instr.results)
                 self._refresh(host, shape)
                 return
         self._new_cluster(instr, whole=False)
@@ -400,8 +414,6 @@ class _Fusion:
 
     def _reaches(self, target: _Cluster, source: _Cluster) -> bool:
         """Whether ``source`` needs, directly or not, something ``target`` makes."""
-        # What ends before the target makes anything needs nothing of it.
-        first = min(self.order[v.producer] for v in target.region.outputs if v.producer)
         stack, seen = [source], {id(source)}
         while stack:
             cluster = stack.pop()
@@ -411,7 +423,7 @@ class _Fusion:
                 maker = self.maker.get(value)
                 if maker is not None and id(maker) not in seen:
                     seen.add(id(maker))
-                    if maker is target or maker.last > first:
+                    if maker.ends >= target.last:  # what waits for the target ends no earlier
                         stack.append(maker)
         return False
 
@@ -462,14 +474,13 @@ class _Fusion:
         if not extra and shape.stages > max(a.stages, b.stages):
             return False
         a.region, a.outside = region, None
-        a.last = max(a.last, b.last)
+        a.last, a.ends = max(a.last, b.last), max(a.ends, b.ends)
         a.weight += b.weight
         self._refresh(a, shape)
         for member in b.region.members:
             homes = [c for c in self.homes[member] if c is not b and c is not a]
             self.homes[member] = [*homes, a]
-        for value in b.region.outputs:
-            self.maker[value] = a
+        self._makes(a, b.region.outputs)
         self.clusters.remove(b)
         return True
 
@@ -517,6 +528,7 @@ class _Fusion:
 
     def _visit(self, cluster: _Cluster, ordered: list[_Cluster], done: set[int]) -> None:
         stack: list[tuple[_Cluster, bool]] = [(cluster, False)]
+        begun: set[int] = set()
         while stack:
             top, ready = stack.pop()
             if id(top) in done:
@@ -525,6 +537,8 @@ class _Fusion:
                 done.add(id(top))
                 ordered.append(top)
                 continue
+            assert id(top) not in begun, "kernels wait for each other"
+            begun.add(id(top))
             stack.append((top, True))
             makers = {id(m): m for v in self._outside(top) if (m := self.maker.get(v)) is not None}
             # Regions that share an instruction may begin alike; they never end alike.
