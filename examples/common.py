@@ -1,12 +1,13 @@
-"""What the examples share: options, pictures of digits, a bar of steps, plots, saved parameters."""
+"""What the examples share: options, digits, a bar of steps, tables, plots, saved parameters."""
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,6 +19,13 @@ T = TypeVar("T")
 EXTRA = 'pip install "bringup[examples]"'
 
 
+def _positive(text: str) -> int:
+    """A number of steps."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of 1 or more")
+    return int(text)
+
+
 def parser(description: str, steps: int) -> argparse.ArgumentParser:
     """The options that every example has.
 
@@ -25,7 +33,7 @@ def parser(description: str, steps: int) -> argparse.ArgumentParser:
     """
     found = argparse.ArgumentParser(description=description)
     found.add_argument("--device", help="as `bringup devices` lists it; by default the first")
-    found.add_argument("--steps", type=int, default=steps, help="of training, at least 1")
+    found.add_argument("--steps", type=_positive, default=steps, help="of training, at least 1")
     found.add_argument("--plot", type=Path, help="a PNG or SVG file for a picture of the training")
     return found
 
@@ -76,7 +84,10 @@ class Training:
         self._found: list[bu.Array] = []
 
     def over(self, items: Iterable[T], step: Callable[[T], bu.Array]) -> list[float]:
-        """Take a step for each item; `step` returns the loss, which is looked at now and then."""
+        """Take a step for each item; `step` returns the loss, which is looked at now and then.
+
+        A step may be several in one call: it returns their losses as an array of one axis.
+        """
         try:
             from tqdm import tqdm
         except ModuleNotFoundError:
@@ -87,14 +98,29 @@ class Training:
             for number, item in enumerate(bar):
                 self._found.append(step(item))
                 if number == 0:
-                    float(self._found[0])  # waits for the device
+                    np.asarray(self._found[0])  # waits for the device
                     self.first = time.perf_counter() - begin
                     begin = time.perf_counter()
                 elif number % 50 == 0:
-                    bar.set_postfix(loss=f"{float(self._found[-1]):.4f}")
-        self.losses = [float(loss) for loss in self._found]
-        self.seconds = (time.perf_counter() - begin) / max(len(self.losses) - 1, 1)
+                    bar.set_postfix(loss=f"{np.ravel(self._found[-1])[-1]:.4f}")
+        losses = [np.ravel(loss) for loss in self._found]
+        self.losses = np.concatenate(losses).tolist()
+        # What the first call compiled is left out.
+        steps = len(self.losses) - len(losses[0])
+        self.seconds = (time.perf_counter() - begin) / steps if steps else 0.0
         return self.losses
+
+    def run(self, batches: Iterable[tuple[Any, ...]], step: Callable[..., Any], *state: Any) -> Any:
+        """The state after a step for each batch: ``step(*state, *batch) -> (*state, loss)``."""
+
+        def advance(batch: tuple[Any, ...]) -> bu.Array:
+            nonlocal state
+            *after, loss = step(*state, *batch)
+            state = tuple(after)
+            return loss
+
+        self.over(batches, advance)
+        return state
 
     def said(self) -> str:
         """A line of how it went."""
@@ -108,12 +134,8 @@ def plot(path: Path | None, title: str, *trainings: tuple[str, Training]) -> Non
     """Write a picture of losses, and of the time of a step where there are several."""
     if path is None:
         return
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        raise SystemExit(f"the plots are missing: {EXTRA}") from None
     several = len(trainings) > 1
-    figure = Figure(figsize=(9 if several else 5, 3.5), layout="constrained")
+    figure = _figure(9 if several else 5, 3.5)
     axes = figure.subplots(1, 1 + several, squeeze=False)[0]
     axes[0].set(title=title, xlabel="step", ylabel="loss", yscale="log")
     for name, training in trainings:
@@ -127,6 +149,98 @@ def plot(path: Path | None, title: str, *trainings: tuple[str, Training]) -> Non
         axes[1].invert_yaxis()
     for each in axes:
         each.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path)
+    print(f"a picture is in {path}")
+
+
+def _figure(width: float, height: float) -> Any:
+    """An empty figure of a size in inches."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise SystemExit(f"the plots are missing: {EXTRA}") from None
+    return Figure(figsize=(width, height), layout="constrained", dpi=150)
+
+
+def gallery(path: Path | None, title: str, rows: Sequence[tuple[str, Host]]) -> None:
+    """Write a picture of rows of pictures, each row ``[n, height, width]`` from 0 to 1, named."""
+    if path is None:
+        return
+    names, pictures = zip(*rows, strict=True)
+    framed = [
+        np.hstack([np.pad(picture, 1, constant_values=np.nan) for picture in np.clip(row, 0, 1)])
+        for row in pictures
+    ]
+    height, width = framed[0].shape
+    figure = _figure(width / 12 + 1, height * len(framed) / 12 + 0.4)
+    axes = figure.subplots()
+    axes.imshow(np.vstack(framed), cmap="gray_r", vmin=0, vmax=1)
+    axes.set(title=title, xticks=[])
+    axes.set_yticks([(n + 0.5) * height - 0.5 for n in range(len(framed))], names)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    figure.savefig(path)
+    print(f"a picture is in {path}")
+
+
+def right(scores: bu.Array, labels: Host) -> int:
+    """In how many rows the highest score is that of the label."""
+    return int((np.argmax(np.asarray(scores), axis=1) == labels).sum())
+
+
+def seconds(run: Callable[[], Any], rounds: int = 20) -> float:
+    """The median time of a run, the first one (which compiles) left out."""
+    run()
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+class Row(NamedTuple):
+    """What one variant of a network reaches and costs: bytes of parameters, seconds of a call."""
+
+    name: str
+    right: int
+    bytes: int
+    seconds: float
+
+
+def measured(
+    name: str, network: Callable[..., bu.Array], params: Any, x: Host, labels: Host
+) -> Row:
+    """A network compiled for its parameters and called with all pictures at once."""
+    call, held = bu.jit(network), bu.asarray(x)
+    size = sum(leaf.nbytes for leaf in bu.tree.leaves(params))
+    each = seconds(lambda: np.asarray(call(params, held)))
+    return Row(name, right(call(params, held), labels), size, each)
+
+
+def table(path: Path | None, title: str, count: int, rows: Sequence[Row]) -> None:
+    """Print what variants of a network reach and cost, of so many pictures, and plot it."""
+    wide = max(len(row.name) for row in rows)
+    print(f"{'':{wide}} {'right':>12} {'bytes':>10} {'a call':>10}")
+    for row in rows:
+        share = f"{row.right} of {count}"
+        print(f"{row.name:{wide}} {share:>12} {row.bytes:10,} {row.seconds * 1e6:7.0f} µs")
+    if path is None:
+        return
+    figure = _figure(9, 1.2 + 0.4 * len(rows))
+    figure.suptitle(title)
+    shown = (
+        (f"right of {count}", "{:.0f}", [row.right for row in rows]),
+        ("KiB of parameters", "{:.1f}", [row.bytes / 1024 for row in rows]),
+        ("µs a call", "{:.0f}", [row.seconds * 1e6 for row in rows]),
+    )
+    for axes, (label, form, numbers) in zip(figure.subplots(1, 3, sharey=True), shown, strict=True):
+        bars = axes.barh([row.name for row in rows], numbers, height=0.6)
+        axes.bar_label(bars, fmt=form, padding=3)
+        axes.set(xlabel=label, xticks=[])
+        axes.margins(x=0.25)
+        axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.invert_yaxis()
     figure.savefig(path)
     print(f"a picture is in {path}")
 

@@ -9,12 +9,10 @@ them back. Fused it is one kernel that reads x, y and z once: nearly all it cost
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+from common import seconds
 
 import bringup as bu
 from bringup.errors import UnsupportedError
@@ -64,17 +62,6 @@ def show(
 def line(name: str, cost: Cost) -> None:
     """One row of the table."""
     print(f"{name:10} {cost.kernels:8} {cost.bytes_read:12,} {cost.bytes_written:15,}")
-
-
-def seconds(run: Callable[[], Any], rounds: int = 20) -> float:
-    """The median time of a run, the first one (which compiles) left out."""
-    run()
-    times = []
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
 
 
 def race(x: bu.Array, y: bu.Array, z: bu.Array) -> None:

@@ -1,6 +1,6 @@
 """Handwritten digits: LeNet, trained on any device.
 
-    python examples/lenet.py [--device NAME] [--steps N]
+    python examples/lenet.py [--device NAME] [--steps N] [--batch N] [--plot FILE]
 
 Two convolutions with pooling, then two dense layers, as LeCun's network of 1998, on the pictures of
 8 × 8 points that come with scikit-learn. One program is a whole training step: forward, backward
@@ -9,25 +9,15 @@ and an update with momentum, the new parameters in the memory of the old ones.
 
 from __future__ import annotations
 
-import argparse
 import math
-import time
-from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
+from common import Host, Training, batches, digits, parser, plot, right
 
 import bringup as bu
 
-try:
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-except ModuleNotFoundError:
-    raise SystemExit('the digits are missing: pip install "bringup[examples]"') from None
-
 Params = dict[str, bu.Array]
-Data = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 RATE, MOMENTUM = 0.05, 0.9
 
@@ -68,88 +58,43 @@ def loss(params: Params, x: bu.Array, label: bu.Array) -> bu.Array:
     return bu.mean(bu.nn.cross_entropy(scores(params, x), label))
 
 
-@partial(bu.jit, donate_argnums=(0, 1))
-def step(
-    params: Params, speed: Params, x: bu.Array, label: bu.Array, rate: float
-) -> tuple[Params, Params, bu.Array]:
-    """One step of gradient descent with momentum; `params` and `speed` are gone after it."""
-    value, gradients = bu.value_and_grad(loss)(params, x, label)
-    speed = bu.tree.tree_map(lambda v, g: MOMENTUM * v - rate * g, speed, gradients)
-    return bu.tree.tree_map(lambda p, v: p + v, params, speed), speed, value
-
-
-@bu.jit
-def accuracy(params: Params, x: bu.Array, label: bu.Array) -> bu.Array:
-    """The share of pictures whose highest score is that of their digit."""
-    return bu.mean(bu.astype(bu.argmax(scores(params, x), axis=1) == label, bu.float32))
-
-
-def shifted(x: np.ndarray[Any, Any], rng: np.random.Generator) -> np.ndarray[Any, Any]:
+def shifted(x: Host, rng: np.random.Generator) -> Host:
     """Each picture moved by at most a point to every side."""
     wide = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     row, column = (rng.integers(0, 3, (len(x), 1)) + np.arange(8) for _ in range(2))
     return wide[np.arange(len(x))[:, None, None], 0, row[:, :, None], column[:, None]][:, None]
 
 
-def batches(data: Data, size: int, steps: int) -> Iterator[Data]:
-    """Batches of one size, epoch after epoch, shuffled and shifted anew in each."""
-    x, label = data
-    rng = np.random.default_rng(1)
-    made = 0
-    while True:
-        order = rng.permutation(len(x))
-        for start in range(0, len(x) - size + 1, size):
-            if made == steps:
-                return
-            made += 1
-            chosen = order[start : start + size]
-            yield shifted(x[chosen], rng), label[chosen]
+def train(data: tuple[Host, Host], size: int, steps: int) -> tuple[Params, Training]:
+    """The trained parameters; the rate falls to nothing along half a cosine."""
+    rate = bu.optim.cosine_schedule(RATE * size / 64, steps)
+    optimizer = bu.optim.sgd(rate, momentum=MOMENTUM)
 
+    @partial(bu.jit, donate_argnums=(0, 1))
+    def step(
+        params: Params, state: bu.optim.State, x: bu.Array, label: bu.Array
+    ) -> tuple[Params, bu.optim.State, bu.Array]:
+        value, gradients = bu.value_and_grad(loss)(params, x, label)
+        return *optimizer.update(gradients, state, params), value
 
-def train(steps: int, size: int, training: Data, test: Data) -> None:
-    """Train, and print how well and how fast; the rate falls to nothing along half a cosine."""
-    params, rate = init(), RATE * size / 64
-    speed = bu.tree.tree_map(bu.zeros_like, params)
-    first = last = None
-    begin = time.perf_counter()
-    for i, batch in enumerate(batches(training, size, steps)):
-        falling = rate * (1 + math.cos(math.pi * i / steps)) / 2
-        params, speed, last = step(params, speed, *batch, falling)
-        if first is None:
-            first = float(last)  # traced and compiled here
-            begin = time.perf_counter()
-    assert first is not None
-    assert last is not None
-    final = float(last)  # waits for the device
-    seconds = time.perf_counter() - begin
-    kernels = step.lower(params, speed, *next(batches(training, size, 1)), rate).cost().kernels
-    print(
-        f"LeNet   loss {first:.3f} -> {final:.7f}   test accuracy"
-        f" {float(accuracy(params, *test)):6.1%}   {kernels} kernels a step,"
-        f" {seconds / max(steps - 1, 1) * 1e6:.0f} µs"
-    )
+    training, rng, params = Training(steps), np.random.default_rng(2), init()
+    feed = ((shifted(x, rng), label) for x, label in batches(data, size, steps))
+    params, _ = training.run(feed, step, params, optimizer.init(params))
+    return params, training
 
 
 def main() -> None:
-    """Read the options, split the pictures, train."""
-    parser = argparse.ArgumentParser(description="Train LeNet on handwritten digits.")
-    parser.add_argument("--device", help="as `bringup devices` lists it; by default the first")
-    parser.add_argument("--steps", type=int, default=1500, help="of training, at least 1")
-    parser.add_argument("--batch", type=int, default=64, help="pictures in one step")
-    options = parser.parse_args()
-
-    digits = load_digits()
-    pictures = (digits.images / 16).astype(np.float32)[:, None]
-    x_train, x_test, y_train, y_test = train_test_split(
-        pictures,
-        digits.target.astype(np.int32),
-        test_size=0.25,
-        random_state=0,
-        stratify=digits.target,
-    )
+    """Read the options, train."""
+    found = parser("Train LeNet on handwritten digits.", steps=1500)
+    found.add_argument("--batch", type=int, default=64, help="pictures in one step")
+    options = found.parse_args()
+    learned, (x, label) = digits()
     with bu.device(options.device) as device:
-        print(f"{len(x_train)} digits to learn, {len(x_test)} to test, on {device}")
-        train(max(options.steps, 1), options.batch, (x_train, y_train), (x_test, y_test))
+        print(f"{len(learned[1])} digits to learn, {len(label)} to test, on {device}")
+        params, training = train(learned, options.batch, options.steps)
+        share = right(bu.jit(scores)(params, x), label) / len(label)
+    print(f"LeNet: {training.said()}, test accuracy {share:.1%}")
+    plot(options.plot, "digits, LeNet", ("LeNet", training))
 
 
 if __name__ == "__main__":

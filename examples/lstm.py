@@ -1,6 +1,6 @@
 """Handwritten digits read line by line: an LSTM, trained on any device.
 
-    python examples/lstm.py [--device NAME] [--epochs N] [--batch N] [--batches N]
+    python examples/lstm.py [--device NAME] [--steps N] [--batch N] [--plot FILE]
 
 The network sees one line of a picture after the other and names the digit at the end. `scan` runs
 the cell over the lines, and `value_and_grad` goes back through it. Another `scan` runs the training
@@ -10,24 +10,17 @@ its own, the host runs them.
 
 from __future__ import annotations
 
-import argparse
-import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
+from common import Host, Training, batches, digits, parser, plot, right
 
 import bringup as bu
 
-try:
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-except ModuleNotFoundError:
-    raise SystemExit('the digits are missing: pip install "bringup[examples]"') from None
-
 Params = dict[str, bu.Array]
 State = tuple[bu.Array, bu.Array]
-Host = np.ndarray[Any, Any]
 
 UNITS, POINTS, RATE = 64, 8, 0.01
 
@@ -83,61 +76,36 @@ def trainer(optimizer: bu.optim.Optimizer) -> Any:
 
     @partial(bu.jit, donate_argnums=(0, 1))
     def epoch(params: Params, state: Any, pictures: bu.Array, labels: bu.Array) -> Any:
-        return bu.scan(step, (params, state), (pictures, labels))
+        (params, state), losses = bu.scan(step, (params, state), (pictures, labels))
+        return params, state, losses
 
     return epoch
 
 
-@bu.jit
-def accuracy(params: Params, pictures: bu.Array, labels: bu.Array) -> bu.Array:
-    """The share of pictures whose highest score is that of their digit."""
-    found = bu.argmax(scores(params, pictures), axis=1)
-    return bu.mean(bu.astype(found == labels, bu.float32))
-
-
-def batches(x: Host, label: Host, size: int, count: int, rng: np.random.Generator) -> Any:
-    """Pictures in another order, in so many batches of one size."""
-    chosen = rng.permutation(len(x))[: count * size].reshape(count, size)
-    return bu.asarray(x[chosen]), bu.asarray(label[chosen])
-
-
-def train(x: Host, y: Host, options: argparse.Namespace) -> Params:
-    """The trained parameters; prints how the loss falls, and how fast."""
-    count = min(len(x) // options.batch, options.batches)
-    optimizer = bu.optim.adam(bu.optim.cosine_schedule(RATE, options.epochs * count))
-    epoch, rng = trainer(optimizer), np.random.default_rng(1)
-    params = init()
-    state = optimizer.init(params)
-    for number in range(1, options.epochs + 1):
-        data = batches(x, y, options.batch, count, rng)
-        begin = time.perf_counter()
-        (params, state), losses = epoch(params, state, *data)
-        found = np.asarray(losses)  # waits for the device
-        each = (time.perf_counter() - begin) / count * 1e6
-        if number in (1, options.epochs) or number % 10 == 0:
-            print(f"epoch {number:3}: loss {found[0]:.4f} -> {found[-1]:.6f}, {each:.0f} µs a step")
-    return params
+def epochs(data: tuple[Host, Host], size: int, steps: int) -> Iterator[Any]:
+    """The batches of each epoch stacked, the same number of them in every epoch."""
+    count = min(len(data[1]) // size, steps)
+    feed = batches(data, size, steps // count * count)
+    for together in zip(*[feed] * count, strict=True):
+        yield tuple(np.stack(parts) for parts in zip(*together, strict=True))
 
 
 def main() -> None:
-    """Read the options, split the pictures, train."""
-    parser = argparse.ArgumentParser(description="Train an LSTM on handwritten digits.")
-    parser.add_argument("--device", help="as `bringup devices` lists it; by default the first")
-    parser.add_argument("--epochs", type=int, default=40, help="how often to see every picture")
-    parser.add_argument("--batch", type=int, default=32, help="pictures in a step")
-    parser.add_argument("--batches", type=int, default=1000, help="at most so many in an epoch")
-    options = parser.parse_args()
-
-    digits = load_digits()
-    pictures = (digits.images / 16).astype(np.float32)
-    x, x_test, y, y_test = train_test_split(
-        pictures, digits.target.astype(np.int32), test_size=0.25, random_state=0,
-        stratify=digits.target,
-    )  # fmt: skip
+    """Read the options, train."""
+    found = parser("Train an LSTM on handwritten digits.", steps=1680)
+    found.add_argument("--batch", type=int, default=32, help="pictures in a step")
+    options = found.parse_args()
+    (x, label), (x_test, label_test) = digits()
+    optimizer = bu.optim.adam(bu.optim.cosine_schedule(RATE, options.steps))
+    feed = list(epochs((x[:, 0], label), options.batch, options.steps))
+    training = Training(len(feed))
     with bu.device(options.device) as device:
         print(f"{len(x)} digits to learn, {len(x_test)} to test, on {device}")
-        params = train(x, y, options)
-        print(f"test accuracy {float(accuracy(params, x_test, y_test)):.1%}")
+        params = init()
+        params, _ = training.run(feed, trainer(optimizer), params, optimizer.init(params))
+        share = right(bu.jit(scores)(params, x_test[:, 0]), label_test) / len(label_test)
+    print(f"LSTM: {training.said()}, test accuracy {share:.1%}")
+    plot(options.plot, "digits line by line, LSTM", ("LSTM", training))
 
 
 if __name__ == "__main__":

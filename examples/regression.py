@@ -1,6 +1,6 @@
 """The lower halves of handwritten digits from their upper halves: a network against a line.
 
-    python examples/regression.py [--device NAME] [--steps N]
+    python examples/regression.py [--device NAME] [--steps N] [--plot FILE]
 
 Ridge regression is the best linear function of the 32 upper pixels; the network is trained by Adam
 to do better. Keys of `bringup.random` make its first weights, the batches and the dropout, so every
@@ -9,24 +9,16 @@ run does the same on every device. One step, drawing its batch included, is one 
 
 from __future__ import annotations
 
-import argparse
-import time
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any
 
 import numpy as np
+from common import Host, Training, digits, parser, plot
 
 import bringup as bu
 
-try:
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-except ModuleNotFoundError:
-    raise SystemExit('the digits are missing: pip install "bringup[examples]"') from None
-
 Params = list[dict[str, bu.Array]]
-Host = np.ndarray[Any, Any]
 
 SIZES = [32, 128, 128, 32]
 BATCH = 128
@@ -58,8 +50,8 @@ def loss(params: Params, x: bu.Array, y: bu.Array, key: bu.random.Key) -> bu.Arr
     return bu.mean(bu.square(predict(params, x, key) - y))
 
 
-def train(x: Host, y: Host, steps: int) -> Params:
-    """The trained network; prints how long a step took."""
+def train(x: Host, y: Host, steps: int) -> tuple[Params, Training]:
+    """The trained network."""
     first, rest = bu.random.split(bu.random.key(0))
     optimizer = bu.optim.adam(bu.optim.cosine_schedule(RATE, steps))
 
@@ -71,19 +63,10 @@ def train(x: Host, y: Host, steps: int) -> Params:
         value, gradients = bu.value_and_grad(loss)(params, *batch, dropping)
         return *optimizer.update(gradients, state, params), value
 
-    params = init(first)
-    state = optimizer.init(params)
-    data = bu.asarray(x), bu.asarray(y)
-    kernels = step.lower(params, state, *data, rest).cost().kernels
-    params, state, value = step(params, state, *data, rest)  # traced and compiled here
-    print(f"step 1: loss {float(value):.6f}")
-    begin = time.perf_counter()
-    for _ in range(steps - 1):
-        params, state, value = step(params, state, *data, rest)
-    final = float(value)  # waits for the device
-    each = (time.perf_counter() - begin) / max(steps - 1, 1)
-    print(f"step {steps}: loss {final:.6f}, {kernels} kernels a step, {each * 1e6:.0f} µs")
-    return params
+    training, params = Training(steps), init(first)
+    batch = bu.asarray(x), bu.asarray(y), rest
+    params, _ = training.run(repeat(batch, steps), step, params, optimizer.init(params))
+    return params, training
 
 
 def ridge(x: Host, y: Host, asked: Host, strength: float = 1.0) -> Host:
@@ -100,22 +83,19 @@ def r_squared(predicted: Host, y: Host) -> float:
 
 
 def main() -> None:
-    """Read the options, split the pictures, fit both."""
-    parser = argparse.ArgumentParser(description="Complete handwritten digits.")
-    parser.add_argument("--device", help="as `bringup devices` lists it; by default the first")
-    parser.add_argument("--steps", type=int, default=2000, help="of training")
-    options = parser.parse_args()
-
-    pictures = (load_digits().data / 16).astype(np.float32)
-    training, test = train_test_split(pictures, test_size=0.25, random_state=0)
-    (x, y), (asked, wanted) = (np.split(half, 2, axis=1) for half in (training, test))
+    """Read the options, fit both."""
+    options = parser("Complete handwritten digits.", steps=2000).parse_args()
+    pictures = (part.reshape(len(part), -1) for part, _ in digits())
+    (x, y), (asked, wanted) = (np.split(half, 2, axis=1) for half in pictures)
     with bu.device(options.device) as device:
         print(f"{len(x)} digits to learn, {len(asked)} to test, on {device}")
-        params = train(x, y, options.steps)
+        params, training = train(x, y, options.steps)
         network = np.asarray(bu.jit(predict)(params, asked))
     line = ridge(x, y, asked)
+    print(f"network: {training.said()}")
     print(f"held-out R²: ridge regression {r_squared(line, wanted):.3f}", end=", ")
     print(f"network {r_squared(network, wanted):.3f}")
+    plot(options.plot, "lower halves of digits", ("network", training))
 
 
 if __name__ == "__main__":
