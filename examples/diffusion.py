@@ -1,6 +1,6 @@
 """Handwritten digits drawn out of noise by a diffusion model, trained on any device.
 
-    python examples/diffusion.py [--device NAME] [--steps N] [--plot FILE]
+    python examples/diffusion.py [--device NAME] [--steps N] [--width N] [--plot FILE]
 
 A small U-shaped network of convolutions, group norms and one attention sees a noisy picture, how
 noisy it is and which digit it is to be, and predicts the noise (J. Ho et al., 2020). It learns from
@@ -21,14 +21,13 @@ import bringup as bu
 
 Params = dict[str, Any]
 
-WIDTH, GROUPS, FEATURES = 24, 4, 64
-BATCH, RATE = 64, 3e-3
+GROUPS, FEATURES, BATCH, RATE = 4, 64, 64, 3e-3
 #: Steps of sampling, and pictures drawn of each digit.
 SAMPLING, DRAWN = 50, 10
 
 
-def init(key: bu.random.Key) -> Params:
-    """Each block norms, convolves and adds; `up` sees the output of `down` as well."""
+def init(key: bu.random.Key, width: int) -> Params:
+    """Each block norms and convolves twice; `up` sees the output of `down` as well."""
     keys = iter(bu.random.split(key, 32))
 
     def weights(*shape: int) -> bu.Array:
@@ -37,34 +36,23 @@ def init(key: bu.random.Key) -> Params:
         return bu.random.normal(next(keys), shape, dtype=bu.float32) * inputs**-0.5
 
     def norm(features: int) -> dict[str, bu.Array]:
-        return {
-            "gain": bu.ones(features, dtype=bu.float32),
-            "bias": bu.zeros(features, dtype=bu.float32),
-        }
+        return {"gain": bu.ones(features, bu.float32), "bias": bu.zeros(features, bu.float32)}
 
     def block(inputs: int, outputs: int) -> Params:
         return {
-            "before": norm(inputs),
-            "first": weights(outputs, inputs, 3, 3),
-            "told": weights(FEATURES, outputs),
-            "between": norm(outputs),
-            "second": weights(outputs, outputs, 3, 3),
-            "past": weights(outputs, inputs, 1, 1),
-        }
+            "before": norm(inputs), "first": weights(outputs, inputs, 3, 3),
+            "between": norm(outputs), "second": weights(outputs, outputs, 3, 3),
+            "told": weights(FEATURES, outputs), "past": weights(outputs, inputs, 1, 1),
+        }  # fmt: skip
 
     return {
-        "digit": weights(10, FEATURES) * 10**0.5,
-        "told": weights(FEATURES, FEATURES),
-        "in": weights(WIDTH, 1, 3, 3),
-        "down": block(WIDTH, WIDTH),
-        "middle": block(WIDTH, 2 * WIDTH),
-        "seen": norm(2 * WIDTH),
-        "heads": weights(2 * WIDTH, 6 * WIDTH),
-        "joined": weights(2 * WIDTH, 2 * WIDTH),
-        "up": block(3 * WIDTH, WIDTH),
-        "after": norm(WIDTH),
-        "out": weights(1, WIDTH, 3, 3) * 0.1,
-    }
+        "digit": weights(10, FEATURES) * 10**0.5, "told": weights(FEATURES, FEATURES),
+        "in": weights(width, 1, 3, 3), "down": block(width, width),
+        "middle": block(width, 2 * width), "seen": norm(2 * width),
+        "heads": weights(2 * width, 6 * width), "joined": weights(2 * width, 2 * width),
+        "up": block(3 * width, width), "after": norm(width),
+        "out": weights(1, width, 3, 3) * 0.1,
+    }  # fmt: skip
 
 
 def convolved(p: Params, x: bu.Array, told: bu.Array) -> bu.Array:
@@ -112,8 +100,8 @@ def loss(params: Params, x: bu.Array, digit: bu.Array, key: bu.random.Key) -> bu
     return bu.mean(bu.square(noise_in(params, picture * x + rest * noise, time, digit) - noise))
 
 
-def train(data: tuple[Host, Host], steps: int) -> tuple[Params, Training]:
-    """The running average of the parameters while they are trained."""
+def train(data: tuple[Host, Host], steps: int, width: int) -> tuple[Params, Training]:
+    """The trained parameters."""
     first, rest = bu.random.split(bu.random.key(0))
     optimizer = bu.optim.adam(bu.optim.cosine_schedule(RATE, steps, warmup=min(50, steps // 2)))
 
@@ -123,10 +111,9 @@ def train(data: tuple[Host, Host], steps: int) -> tuple[Params, Training]:
         value, gradients = bu.value_and_grad(loss)(params, x, digit, drawing)
         return *optimizer.update(gradients, state, params), key, value
 
-    training, params = Training(steps), init(first)
+    training, params = Training(steps), init(first, width)
     feed = batches((data[0] * 2 - 1, data[1]), BATCH, steps)
-    params, *_ = training.run(feed, step, params, optimizer.init(params), rest)
-    return params, training
+    return training.run(feed, step, params, optimizer.init(params), rest)[0], training
 
 
 @bu.jit
@@ -141,28 +128,26 @@ def sample(params: Params, digit: bu.Array, key: bu.random.Key) -> bu.Array:
         return picture * seen + rest * noise, None
 
     start = bu.random.normal(key, (digit.shape[0], 1, 8, 8), dtype=bu.float32)
-    # Not from 1, where no picture is left to be seen.
-    times = bu.linspace(1 - 0.01, 1 / SAMPLING, SAMPLING, dtype=bu.float32)
-    end: bu.Array
-    end, _ = bu.scan(step, start, times)
-    return (end[:, 0] + 1) / 2
+    times = bu.linspace(0.99, 1 / SAMPLING, SAMPLING, dtype=bu.float32)
+    return (bu.scan(step, start, times)[0][:, 0] + 1) / 2
 
 
 def main() -> None:
     """Read the options, train, draw."""
-    options = parser("Draw handwritten digits out of noise.", steps=2000).parse_args()
+    found = parser("Draw handwritten digits out of noise.", steps=1500)
+    found.add_argument("--width", type=int, default=24, help="channels, a multiple of 4")
+    options = found.parse_args()
     (x, label), _ = digits()
     with bu.device(options.device) as device:
         print(f"{len(x)} digits to learn on {device}")
-        params, training = train((x, label), options.steps)
+        params, training = train((x, label), options.steps, options.width)
         print(f"diffusion: {training.said()}")
         asked = np.repeat(np.arange(10, dtype=np.int32), DRAWN)
         drawn = np.asarray(sample(params, asked, bu.random.key(1)))
     apart = np.square(drawn[:, None] - x[None, :, 0]).sum(axis=(2, 3))
     same = (label[apart.argmin(axis=1)] == asked).sum()
     print(f"{same} of {len(drawn)} drawn are nearest to a picture of the digit asked for")
-    rows = [(str(digit), drawn[asked == digit]) for digit in range(10)]
-    gallery(options.plot, "digits, diffusion", rows)
+    gallery(options.plot, "digits, diffusion", [(str(n), drawn[asked == n]) for n in range(10)])
 
 
 if __name__ == "__main__":

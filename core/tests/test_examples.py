@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -33,10 +34,13 @@ needs_digits = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("name", ["digits", "lenet", "lstm", "regression"])
+@pytest.mark.parametrize("name", ["digits", "diffusion"])
 def test_without_the_digits_the_extra_is_named(name: str) -> None:
-    code = "import runpy, sys; sys.modules['sklearn'] = None; runpy.run_path(sys.argv[1])"
-    command = [sys.executable, "-c", code, str(EXAMPLES / f"{name}.py")]
+    code = (
+        "import runpy, sys; sys.modules['sklearn'] = None; sys.path.insert(0, sys.argv[2]);"
+        "path = sys.argv.pop(1); sys.argv.pop(); runpy.run_path(path, run_name='__main__')"
+    )
+    command = [sys.executable, "-c", code, str(EXAMPLES / f"{name}.py"), str(EXAMPLES)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == 'the digits are missing: pip install "bringup[examples]"\n'
@@ -81,9 +85,7 @@ def test_training_is_the_same_on_every_device() -> None:
 
 @needs_digits
 def test_lenet_learns_the_digits() -> None:
-    (share,) = re.findall(
-        r"test accuracy +([\d.]+)%", run("lenet.py", "--steps", "800", "--batch", "32")
-    )
+    (share,) = re.findall(r"test accuracy +([\d.]+)%", run("lenet.py", "--steps", "800"))
     assert float(share) >= 98
 
 
@@ -103,12 +105,12 @@ def test_lenet_is_the_same_on_every_device() -> None:
 
 @needs_digits
 def test_an_lstm_learns_the_digits() -> None:
-    (share,) = re.findall(r"test accuracy +([\d.]+)%", run("lstm.py", "--epochs", "15"))
+    (share,) = re.findall(r"test accuracy +([\d.]+)%", run("lstm.py", "--steps", "630"))
     assert float(share) >= 96
 
 
 def lstm_loss(device: str) -> float:
-    few = ("--epochs", "1", "--batches", "2", "--batch", "4", "--device")
+    few = ("--steps", "2", "--batch", "4", "--device")
     (found,) = re.findall(r"-> ([\d.]+)", run("lstm.py", *few, device))
     return float(found)
 
@@ -132,9 +134,9 @@ def test_a_network_completes_digits_better_than_a_line() -> None:
 
 
 def regression_losses(device: str) -> list[float]:
-    found = re.findall(r"loss ([\d.]+)", run("regression.py", "--steps", "3", "--device", device))
-    assert len(found) == 2
-    return [float(text) for text in found]
+    text = run("regression.py", "--steps", "3", "--device", device)
+    (found,) = re.findall(r"loss ([\d.]+) -> ([\d.]+)", text)
+    return [float(number) for number in found]
 
 
 @needs_digits
@@ -144,6 +146,81 @@ def test_random_training_is_the_same_on_every_device() -> None:
     expected = regression_losses(default)
     for device in others:
         assert regression_losses(device) == pytest.approx(expected, rel=1e-5)
+
+
+def shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *options: str
+) -> str:
+    """What an example prints that runs in this process, where most is imported already."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setattr("sys.argv", list(options))
+    runpy.run_path(str(EXAMPLES / options[0]), run_name="__main__")
+    return capsys.readouterr().out
+
+
+def rights(text: str) -> list[int]:
+    """How many digits each row of a table has right."""
+    return [int(found) for found in re.findall(r" (\d+) of 450 +[\d,]+ +\d+ µs", text)]
+
+
+def is_png(path: Path) -> bool:
+    return path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+@needs_digits
+def test_quantised_networks_are_right_nearly_as_often(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.delenv("BRINGUP_OPT", raising=False)
+    plot = tmp_path / "quantised.png"
+    options = ("quantised.py", "--steps", "90", "--plot", str(plot))
+    text = shown(monkeypatch, capsys, *options)
+    dense, *small = rights(text)
+    assert dense >= 420, text
+    assert len(small) == 4
+    assert min(small) >= dense - 8, text
+    assert is_png(plot)
+
+
+@needs_digits
+def test_pruned_networks_are_right_nearly_as_often(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.delenv("BRINGUP_OPT", raising=False)
+    plot = tmp_path / "pruned.png"
+    text = shown(monkeypatch, capsys, "pruned.py", "--steps", "250", "--plot", str(plot))
+    dense, sparse, idle, fewer = rights(text)
+    assert dense >= 425, text
+    assert sparse == idle >= dense - 25, text
+    assert fewer >= dense - 15, text
+    sizes = [int(found.replace(",", "")) for found in re.findall(r"450 +([\d,]+) ", text)]
+    assert sizes[0] == sizes[1] > sizes[2] > 3 * sizes[3]
+    assert is_png(plot)
+
+
+@needs_digits
+def test_an_autoencoder_describes_digits_better_than_their_mean(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plot = tmp_path / "vae.png"
+    text = shown(monkeypatch, capsys, "vae.py", "--steps", "100", "--plot", str(plot))
+    found = re.search(r"mean picture ([\d.]+), autoencoder at most ([\d.]+)", text)
+    assert found, text
+    mean, bound = map(float, found.groups())
+    assert bound < mean - 8
+    assert is_png(plot)
+
+
+@needs_digits
+def test_diffusion_learns_to_see_noise(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plot = tmp_path / "diffusion.png"
+    few = ("--steps", "40", "--width", "4", "--plot", str(plot))
+    text = shown(monkeypatch, capsys, "diffusion.py", *few)
+    (found,) = re.findall(r"-> ([\d.]+)", text)
+    assert float(found) < 0.85, text
+    assert is_png(plot)
 
 
 def test_one_line_is_one_kernel() -> None:

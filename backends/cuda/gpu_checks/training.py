@@ -9,8 +9,9 @@ stands beside that.
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -100,9 +101,9 @@ def _train(make: Make, device: str, steps: int, task: Task) -> list[float]:
 
 def _digits(quick: bool) -> Make:
     example = _example("digits")
-    data = example.load_digits()
-    x, label = (data.data / 16).astype(np.float32), data.target.astype(np.int32)
-    batches: Sequence[Any] = list(example.batches(x, label, 4 if quick else 200))
+    (x, label), _ = example.digits()
+    data = x.reshape(len(x), -1), label
+    batches: Sequence[Any] = list(example.batches(data, example.BATCH, 4 if quick else 200))
 
     def make() -> Any:
         def step(params: Any, x: Any, label: Any) -> Any:
@@ -142,9 +143,7 @@ def _transformer(quick: bool) -> Make:
 
 
 def _example(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
-    if spec is None or spec.loader is None:
-        raise SystemExit(f"examples/{name}.py is not there")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    folder = str(ROOT / "examples")
+    if folder not in sys.path:
+        sys.path.append(folder)  # examples share a module
+    return importlib.import_module(name)
