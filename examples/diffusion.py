@@ -20,10 +20,9 @@ from common import Host, Training, batches, digits, gallery, parser
 import bringup as bu
 
 Params = dict[str, Any]
-
 GROUPS, FEATURES, BATCH, RATE = 4, 64, 64, 3e-3
-#: Steps of sampling, and pictures drawn of each digit.
-SAMPLING, DRAWN = 50, 10
+#: Where sampling starts (at 1 no picture is left to be seen), its steps, and pictures of each digit.
+START, SAMPLING, DRAWN = 0.99, 50, 10
 
 
 def init(key: bu.random.Key, width: int) -> Params:
@@ -35,8 +34,8 @@ def init(key: bu.random.Key, width: int) -> Params:
         inputs = math.prod(shape[1:]) if len(shape) == 4 else shape[0]
         return bu.random.normal(next(keys), shape, dtype=bu.float32) * inputs**-0.5
 
-    def norm(features: int) -> dict[str, bu.Array]:
-        return {"gain": bu.ones(features, bu.float32), "bias": bu.zeros(features, bu.float32)}
+    def norm(n: int) -> dict[str, bu.Array]:
+        return {"gain": bu.ones(n, dtype=bu.float32), "bias": bu.zeros(n, dtype=bu.float32)}
 
     def block(inputs: int, outputs: int) -> Params:
         return {
@@ -50,8 +49,7 @@ def init(key: bu.random.Key, width: int) -> Params:
         "in": weights(width, 1, 3, 3), "down": block(width, width),
         "middle": block(width, 2 * width), "seen": norm(2 * width),
         "heads": weights(2 * width, 6 * width), "joined": weights(2 * width, 2 * width),
-        "up": block(3 * width, width), "after": norm(width),
-        "out": weights(1, width, 3, 3) * 0.1,
+        "up": block(3 * width, width), "after": norm(width), "out": weights(1, width, 3, 3) * 0.1,
     }  # fmt: skip
 
 
@@ -87,8 +85,7 @@ def noise_in(p: Params, x: bu.Array, time: bu.Array, digit: bu.Array) -> bu.Arra
 
 def shares(time: bu.Array) -> tuple[bu.Array, bu.Array]:
     """How much picture and how much noise there is; their squares add up to 1."""
-    angle = time * (math.pi / 2)
-    return bu.cos(angle), bu.sin(angle)
+    return bu.cos(time * (math.pi / 2)), bu.sin(time * (math.pi / 2))
 
 
 def loss(params: Params, x: bu.Array, digit: bu.Array, key: bu.random.Key) -> bu.Array:
@@ -124,11 +121,11 @@ def sample(params: Params, digit: bu.Array, key: bu.random.Key) -> bu.Array:
         noise = noise_in(params, x, bu.broadcast_to(time, digit.shape), digit)
         picture, rest = shares(time)
         seen = bu.clip((x - rest * noise) / picture, -1.0, 1.0)
-        picture, rest = shares(time - 1 / SAMPLING)
+        picture, rest = shares(time - START / SAMPLING)
         return picture * seen + rest * noise, None
 
     start = bu.random.normal(key, (digit.shape[0], 1, 8, 8), dtype=bu.float32)
-    times = bu.linspace(0.99, 1 / SAMPLING, SAMPLING, dtype=bu.float32)
+    times = bu.linspace(START, START / SAMPLING, SAMPLING, dtype=bu.float32)
     return (bu.scan(step, start, times)[0][:, 0] + 1) / 2
 
 
@@ -144,7 +141,7 @@ def main() -> None:
         print(f"diffusion: {training.said()}")
         asked = np.repeat(np.arange(10, dtype=np.int32), DRAWN)
         drawn = np.asarray(sample(params, asked, bu.random.key(1)))
-    apart = np.square(drawn[:, None] - x[None, :, 0]).sum(axis=(2, 3))
+    apart = np.square(drawn[:, None] - x[:, 0]).sum(axis=(2, 3))
     same = (label[apart.argmin(axis=1)] == asked).sum()
     print(f"{same} of {len(drawn)} drawn are nearest to a picture of the digit asked for")
     gallery(options.plot, "digits, diffusion", [(str(n), drawn[asked == n]) for n in range(10)])
