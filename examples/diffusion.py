@@ -21,7 +21,7 @@ import bringup as bu
 
 Params = dict[str, Any]
 GROUPS, FEATURES, BATCH, RATE = 4, 64, 64, 3e-3
-#: Where sampling starts (at 1 no picture is left to be seen), its steps, and pictures of each digit.
+#: Where sampling starts (at 1 no picture is left), its steps, and how many pictures of a digit.
 START, SAMPLING, DRAWN = 0.99, 50, 10
 
 
@@ -91,7 +91,7 @@ def shares(time: bu.Array) -> tuple[bu.Array, bu.Array]:
 def loss(params: Params, x: bu.Array, digit: bu.Array, key: bu.random.Key) -> bu.Array:
     """The mean squared error of the noise; 1 is that of who sees none."""
     first, second = bu.random.split(key)
-    time = bu.random.uniform(first, (x.shape[0],), dtype=bu.float32)
+    time = bu.random.uniform(first, x.shape[0], dtype=bu.float32)
     noise = bu.random.normal(second, x.shape, dtype=bu.float32)
     picture, rest = (share[:, None, None, None] for share in shares(time))
     return bu.mean(bu.square(noise_in(params, picture * x + rest * noise, time, digit) - noise))
@@ -104,8 +104,8 @@ def train(data: tuple[Host, Host], steps: int, width: int) -> tuple[Params, Trai
 
     @partial(bu.jit, donate_argnums=(0, 1))
     def step(params: Params, state: Any, key: bu.random.Key, x: bu.Array, digit: bu.Array) -> Any:
-        drawing = bu.random.fold_in(key, state.step)
-        value, gradients = bu.value_and_grad(loss)(params, x, digit, drawing)
+        fresh = bu.random.fold_in(key, state.step)
+        value, gradients = bu.value_and_grad(loss)(params, x, digit, fresh)
         return *optimizer.update(gradients, state, params), key, value
 
     training, params = Training(steps), init(first, width)
@@ -135,14 +135,13 @@ def main() -> None:
     found.add_argument("--width", type=int, default=24, help="channels, a multiple of 4")
     options = found.parse_args()
     (x, label), _ = digits()
-    with bu.device(options.device) as device:
-        print(f"{len(x)} digits to learn on {device}")
+    with bu.device(options.device):
         params, training = train((x, label), options.steps, options.width)
         print(f"diffusion: {training.said()}")
         asked = np.repeat(np.arange(10, dtype=np.int32), DRAWN)
         drawn = np.asarray(sample(params, asked, bu.random.key(1)))
-    apart = np.square(drawn[:, None] - x[:, 0]).sum(axis=(2, 3))
-    same = (label[apart.argmin(axis=1)] == asked).sum()
+    nearest = np.square(drawn[:, None] - x[:, 0]).sum(axis=(2, 3)).argmin(axis=1)
+    same = (label[nearest] == asked).sum()
     print(f"{same} of {len(drawn)} drawn are nearest to a picture of the digit asked for")
     gallery(options.plot, "digits, diffusion", [(str(n), drawn[asked == n]) for n in range(10)])
 
