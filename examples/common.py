@@ -14,6 +14,8 @@ import numpy as np
 import bringup as bu
 
 Host = np.ndarray[Any, Any]
+#: Names and seconds.
+Times = list[tuple[str, float]]
 T = TypeVar("T")
 #: One line says what to do where a package of the examples is missing.
 EXTRA = 'pip install "bringup[examples]"'
@@ -130,25 +132,49 @@ class Training:
         )
 
 
-def plot(path: Path | None, title: str, *trainings: tuple[str, Training]) -> None:
-    """Write a picture of losses, and of the time of a step where there are several."""
+def compared(fn: Callable[..., Any], *args: Any, repeats: int) -> Times:
+    """Print launches, bytes and times of a function fused and op by op; the seconds of both.
+
+    The last of its results is the loss, whose difference is printed as well.
+    """
+    found = bu.compare(fn, *args, repeats=repeats)
+    print("\n".join(str(found).splitlines()[:4]))
+    print(f"loss: {found.ulp[-1]:g} ULP apart")
+    return [("fused", found.fused.seconds), ("op by op", found.unfused.seconds)]
+
+
+def plot(
+    path: Path | None,
+    title: str,
+    *trainings: tuple[str, Training],
+    times: Times | None = None,
+) -> None:
+    """Write a picture of losses and of the times of a step.
+
+    times: names and seconds; by default those of the trainings.
+    """
     if path is None:
         return
-    several = len(trainings) > 1
-    figure = _figure(9 if several else 5, 3.5)
-    axes = figure.subplots(1, 1 + several, squeeze=False)[0]
-    axes[0].set(title=title, xlabel="step", ylabel="loss", yscale="log")
+    rows = times or [(name, training.seconds) for name, training in trainings]
+    figure = _figure(9, 3.5)
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    left.set(title=title, xlabel="step", ylabel="loss", yscale="log")
     for name, training in trainings:
-        axes[0].plot(range(1, len(training.losses) + 1), training.losses, label=name, linewidth=1)
-    if several:
-        axes[0].legend(frameon=False)
-        names = [name for name, _ in trainings]
-        bars = axes[1].barh(names, [t.seconds * 1e3 for _, t in trainings])
-        axes[1].bar_label(bars, fmt="%.2f", padding=3)
-        axes[1].set(title="time of a step", xlabel="ms")
-        axes[1].invert_yaxis()
-    for each in axes:
-        each.spines[["top", "right"]].set_visible(False)
+        left.plot(range(1, len(training.losses) + 1), training.losses, label=name, linewidth=1)
+    left.xaxis.get_major_locator().set_params(integer=True)
+    left.yaxis.set_major_formatter("{x:g}")
+    low, high = left.get_ylim()
+    left.yaxis.set_minor_formatter("{x:g}" if high < 10 * low else "")
+    if len(trainings) > 1:
+        left.legend(frameon=False)
+    bars = right.barh([name for name, _ in rows], [each * 1e3 for _, each in rows], height=0.5)
+    labels = [f"{each * 1e3:,.{0 if each > 0.1 else 2}f}" for _, each in rows]
+    right.bar_label(bars, labels, padding=3)
+    right.margins(x=0.2, y=0.6 / len(rows))
+    right.set(title="time of a step", xlabel="ms")
+    right.invert_yaxis()
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path)
     print(f"a picture is in {path}")
 
