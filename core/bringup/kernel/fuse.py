@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from bringup.errors import UnsupportedError
 from bringup.graph import Graph, Instr, Value
@@ -31,6 +32,7 @@ from bringup.kernel.lower import (
     shape_region,
 )
 from bringup.kernel.movement import is_movement, needs_of
+from bringup.kernel.order import by_memory
 from bringup.ops.table import Kind
 from bringup.records import record
 
@@ -88,16 +90,17 @@ def fuse(
     *,
     fuses: Callable[[Instr], bool] = lambda _instr: True,
     depth: bool = True,
+    donated: frozenset[int] = frozenset(),
 ) -> list[Launch]:
-    """Partition ``graph`` into launches in a runnable order.
+    """Partition ``graph`` into launches in a runnable order that keeps little in memory.
 
     fuses: whether an instruction may stand in a kernel; the others are left whole.  depth=False
     makes one kernel of each instruction (nothing is fused), which is the reference for the fused
-    result.
+    result.  donated: positions of inputs whose memory outputs may take.
     Raises UnsupportedError for an instruction that alone exceeds the limits.
     """
     try:
-        return _Fusion(graph, limits, fuses, depth).run()
+        return _Fusion(graph, limits, fuses, depth, donated).run()
     finally:
         forget()
 
@@ -109,9 +112,15 @@ def _is_made_free(value: Value) -> bool:
 
 class _Fusion:
     def __init__(
-        self, graph: Graph, limits: Limits, fuses: Callable[[Instr], bool], depth: bool
+        self,
+        graph: Graph,
+        limits: Limits,
+        fuses: Callable[[Instr], bool],
+        depth: bool,
+        donated: frozenset[int],
     ) -> None:
         self.graph = graph
+        self.donated = donated
         self.limits = limits
         self.fuses = fuses
         self.depth = depth
@@ -150,7 +159,9 @@ class _Fusion:
         cheap = self._is_cheap(instr)
         if not kept and (len(readers) == 1 or cheap) and self._absorb(readers, instr):
             return
-        if not cheap and len(readers) > 1:
+        # One number costs nothing to store, and readers that wait for each other keep more alive.
+        spread = is_fold(instr) or instr.result.type.size > 1
+        if not cheap and spread and len(readers) > 1:
             readers = self._unite(readers, instr)
             if len(readers) == 1 and not kept and self._absorb(readers, instr):
                 return
@@ -450,8 +461,10 @@ class _Fusion:
     def _siblings(self, a: _Cluster, b: _Cluster) -> bool:
         if a.whole is not None or b.whole is not None:
             return False
-        shared = {v for v in self._outside(a) & self._outside(b) if v.type.size > 1}
-        return bool(shared) and _sizes(a) == _sizes(b) and self._apart(a, b)
+        # A shared number saves no memory traffic, but of small regions the launch is the cost.
+        least = 1 if prod(_sizes(a)) <= _SMALL else 2
+        shared = any(v.type.size >= least for v in self._outside(a) & self._outside(b))
+        return shared and _sizes(a) == _sizes(b) and self._apart(a, b)
 
     def _join(self, a: _Cluster, b: _Cluster, extra: set[Instr]) -> bool:
         """Make ``b`` part of ``a`` if they are one kernel, also together with ``extra``."""
@@ -490,24 +503,17 @@ class _Fusion:
         ordered: list[_Cluster] = []
         done: set[int] = set()
         forwards = list(reversed(self.clusters))  # they were made from the outputs on
-        for cluster in sorted(forwards, key=self._rank):
+        for cluster in sorted(forwards, key=lambda c: c.last):
             self._visit(cluster, ordered, done)
+        reads = [self._outside(c) for c in ordered]
+        writes = [c.region.outputs for c in ordered]
         launches: list[Launch] = []
-        for cluster in ordered:
+        for cluster in [ordered[n] for n in by_memory(self.graph, reads, writes, self.donated)]:
             try:
                 launches.append(self._launch(cluster, len(launches)))
             except Unfusable:
                 launches += self._launch_apart(cluster, launches)
         return launches
-
-    def _rank(self, cluster: _Cluster) -> int:
-        """Where the launch stands in the order of the graph.
-
-        Casts of arguments have their gradients at the end of a graph.  What they cast is computed
-        long before, next to other readers of its operands, whose memory it would else keep.
-        """
-        members = cluster.region.members
-        return max((self.order[m] for m in members if m.op.name != "convert"), default=cluster.last)
 
     def _launch_apart(self, cluster: _Cluster, before: list[Launch]) -> list[Launch]:
         """One kernel for each instruction of a cluster whose body grew too large.

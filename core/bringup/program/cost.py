@@ -52,7 +52,18 @@ def program_cost(program: Program) -> Cost:
         read += sum(_bytes_read(kernel, i) for i in kernel.inputs)
         written += sum(kernel.buffers[i].type.nbytes for i in kernel.outputs)
         flops += kernel_flops(kernel)
-    return Cost(launches, read, written, flops, program.arena_bytes)
+    return Cost(launches, read, written, flops, program.arena_bytes, _call_bytes(program))
+
+
+def _call_bytes(program: Program) -> int:
+    """Memory of a call: its buffers, what is written over a donated one once, and the scratch."""
+    shared = {output for output, _ in program.aliases}
+    types = [
+        *program.inputs,
+        *(t for n, t in enumerate(program.outputs) if n not in shared),
+        *(literal.type for literal in program.constants),
+    ]
+    return program.arena_bytes + sum(t.nbytes for t in types)
 
 
 def _nested_cost(step: ControlStep) -> Cost:
@@ -85,19 +96,26 @@ def _largest(costs: Sequence[Cost]) -> Cost:
 
 def _repeated(costs: Sequence[Cost], times: Sequence[int]) -> Cost:
     """Programs that run several times, each in the same arena."""
-    *counted, arenas = zip(*map(_fields, costs), strict=True)
+    *counted, arenas, peaks = zip(*map(_fields, costs), strict=True)
     totals = [sum(map(mul, times, column)) for column in counted]
-    return Cost(*[*totals, sum(arenas)])
+    return Cost(*[*totals, sum(arenas), max(peaks)])
 
 
 def sum_costs(costs: Iterable[Cost]) -> Cost:
     """The cost of programs run one after the other, each with an arena of its own."""
-    nothing = (0,) * len(_fields(Cost(0, 0, 0, 0, 0)))
-    return Cost(*map(sum, zip(nothing, *map(_fields, costs), strict=True)))
+    *counted, peaks = zip(_fields(Cost(0, 0, 0, 0, 0, 0)), *map(_fields, costs), strict=True)
+    return Cost(*[*map(sum, counted), max(peaks)])
 
 
 def _fields(cost: Cost) -> tuple[int, ...]:
-    return (cost.kernels, cost.bytes_read, cost.bytes_written, cost.flops, cost.arena_bytes)
+    return (
+        cost.kernels,
+        cost.bytes_read,
+        cost.bytes_written,
+        cost.flops,
+        cost.arena_bytes,
+        cost.peak_bytes,
+    )
 
 
 def _bytes_read(kernel: Kernel, buffer: int) -> int:

@@ -298,6 +298,8 @@ class Cost:
     kernel and distinct index map that reads it.
     flops: floating-point operations.
     arena_bytes: scratch.
+    peak_bytes: memory of a call: arguments, results, constants and scratch; a result that takes the
+    memory of a donated argument counts once.  Of several programs, the largest.
     """
 
     kernels: int
@@ -305,3 +307,4 @@ class Cost:
     bytes_written: int
     flops: int
     arena_bytes: int
+    peak_bytes: int

@@ -55,7 +55,7 @@ def fused_program(
         return instr not in whole and capabilities.fuses(instr)
 
     with timeline.span("fuse", "compile"):
-        launches = fuse(ready, capabilities.limits, fuses=fuses, depth=fused)
+        launches = fuse(ready, capabilities.limits, fuses=fuses, depth=fused, donated=owned)
     with timeline.span("plan", "compile"):
         launches = [_after_fusion(x, passes) for x in _constants_first(launches)]
         program = plan(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import bringup as bu
 from bringup.errors import OpTypeError
+from bringup.program.program import Cost
 
 Array = np.ndarray[Any, Any]
 Tree = dict[str, Any]
@@ -265,3 +267,53 @@ def test_misuse_is_explained() -> None:
         optimizer.update({"b": bu.ones(2)}, state, {"b": bu.ones(2)})
     with pytest.raises(OpTypeError, match="warmup=7 of steps=5"):
         bu.optim.cosine_schedule(1.0, 5, warmup=7)
+
+
+LAYERS, WIDTH, BATCH = 6, 32, 256
+
+
+def step_cost(optimizer: bu.optim.Optimizer, *, checkpoint: bool = False) -> Cost:
+    """A training step of layers that are much wider in examples than in weights."""
+
+    def layer(w: Any, x: bu.Array) -> bu.Array:
+        return bu.tanh(bu.tanh(x @ w[0]) @ w[1])
+
+    weights = [[bu.float32[WIDTH, WIDTH]] * 2] * LAYERS
+
+    def loss(weights: Any, x: bu.Array) -> bu.Array:
+        for w in weights:
+            x = (bu.checkpoint(layer) if checkpoint else layer)(w, x)
+        return bu.sum(x)
+
+    @partial(bu.jit, donate_argnums=(0, 1))
+    def step(weights: Any, state: Any, x: bu.Array) -> Any:
+        return optimizer.update(bu.grad(loss)(weights, x), state, weights)
+
+    zeros = bu.tree.map(lambda t: bu.zeros(t.shape, dtype=bu.float32), weights)
+    state = optimizer.init(zeros)
+    return step.lower(zeros, state, bu.float32[BATCH, WIDTH]).cost()
+
+
+def test_a_rate_that_the_step_computes_costs_one_launch_and_no_memory() -> None:
+    """Updates stay in the kernels of the gradients, which do not wait for each other."""
+    plain = step_cost(bu.optim.sgd(0.1, momentum=0.9))
+    rated = step_cost(bu.optim.sgd(bu.optim.cosine_schedule(0.1, 10, warmup=2), momentum=0.9))
+    assert rated.kernels <= plain.kernels + 1
+    assert rated.arena_bytes < plain.arena_bytes + 1024
+    assert rated.bytes_written < plain.bytes_written + 1024
+
+
+@pytest.mark.parametrize("rate", [0.1, bu.optim.cosine_schedule(0.1, 10, warmup=2)])
+def test_updates_run_as_soon_as_they_may(rate: Any) -> None:
+    """No activation or cotangent waits for the end of the step to be multiplied."""
+    optimizer, result = bu.optim.sgd(rate, momentum=0.9), 4 * BATCH * WIDTH
+    # What all layers but the last keep, and cotangents of one.
+    assert step_cost(optimizer).arena_bytes < (2 * LAYERS + 2) * result + 1024
+    # Inputs of layers, and what one of them computes again.
+    assert step_cost(optimizer, checkpoint=True).arena_bytes < (LAYERS + 4) * result + 1024
+
+
+def test_the_peak_counts_what_is_donated_once() -> None:
+    cost = step_cost(bu.optim.sgd(0.1, momentum=0.9))
+    parameters = 4 * WIDTH * WIDTH * 2 * LAYERS
+    assert cost.peak_bytes - cost.arena_bytes - 4 * BATCH * WIDTH - 2 * parameters in range(9)
