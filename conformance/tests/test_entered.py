@@ -115,7 +115,7 @@ def test_without_the_library_it_is_named(
 
 def test_what_only_backends_use_of_core_is_found() -> None:
     assert entered.beneath() == ("bringup.llvm",)
-    assert entered.package_of("toy:1") == "plugin_toy"
+    assert entered.packages_of("toy:1") == ("plugin_toy",)
     assert "bringup.llvm.math.power" in entered.modules_of("bringup.llvm")
 
 

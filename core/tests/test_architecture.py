@@ -45,9 +45,12 @@ CONFORMANCE = "conformance/bringup_conformance"
 BACKENDS = (
     "backends/cpu/bringup_cpu",
     "backends/cuda/bringup_cuda",
+    "backends/cuda/emulator/bringup_cuda_emulator",
     "backends/template/bringup_template",
 )
-BACKEND_PACKAGES = ("bringup_cpu", "bringup_cuda", "bringup_template")
+BACKEND_PACKAGES = ("bringup_cpu", "bringup_cuda", "bringup_cuda_emulator", "bringup_template")
+#: The one backend that stands on another: a different driver beneath the same code.
+EMULATOR_OF = ("bringup_cuda_emulator", "bringup_cuda")
 DEVICE_NAMES = ("cpu", "cuda", "template", "opencl")
 
 # Within these the reader decides: a class stands in one file, and a short function that is called
@@ -181,6 +184,8 @@ def backend_imports(root: Path) -> Iterator[Problem]:
         own = module_of(source.path).split(".")[0]
         for line, name in imports(source):
             package = name.split(".")[0]
+            if (own, package) == EMULATOR_OF:
+                continue
             if package != own and package in (*BACKEND_PACKAGES, "bringup_conformance"):
                 yield Problem(source.path, line, f"imports {name}")
 

@@ -1,4 +1,4 @@
-"""The three distributions agree on names, versions and entry points, and name things that exist."""
+"""The distributions agree on names, versions and entry points, and name things that exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = {"bringup": ".", "bringup-cuda": "backends/cuda", "bringup-template": "backends/template"}
+FOLDERS = {
+    "bringup": ".",
+    "bringup-cuda": "backends/cuda",
+    "bringup-cuda-emulator": "backends/cuda/emulator",
+    "bringup-template": "backends/template",
+}
 GROUP = "bringup.backends"
 
 

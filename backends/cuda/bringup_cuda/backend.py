@@ -1,4 +1,4 @@
-"""The two backends: GPUs through NVIDIA's driver, and GPUs that are emulated on the host."""
+"""NVIDIA GPUs, through their driver."""
 
 from __future__ import annotations
 
@@ -8,16 +8,11 @@ from dataclasses import replace
 from bringup.backend import Backend, Capabilities, Device, DeviceInfo, Lowered, NoHardware
 from bringup.dtypes import STORED
 from bringup.program.program import Program
-from bringup_cuda import surface
 from bringup_cuda.driver import find_gpus, nearest, open_library, require_gpus
 from bringup_cuda.targets import BASELINE, SHARED_KIB, capabilities_of
 
 #: What the host drives, launch by launch.
 _CONTROL = ("while", "scan", "case")
-#: The architecture that emulated devices have: what an H100 is given.
-EMULATED = "sm_90a"
-#: How many of them there are: programs for several devices can be tried anywhere.
-EMULATED_COUNT = 2
 
 
 class CudaBackend(Backend):
@@ -55,7 +50,9 @@ class CudaBackend(Backend):
         target = nearest(gpu.architecture)
         assert target is not None, "such GPUs are refused"
         capabilities = self.capabilities(target)
-        return CudaDevice(open_library(), index, _name(self.name, index), capabilities, target)
+        return CudaDevice(
+            open_library(), index, device_name(self.name, index), capabilities, target
+        )
 
     def lower(self, program: Program, target: str = "") -> Lowered:
         """LLVM IR and PTX for an architecture; needs no GPU.  Raises UnsupportedError,
@@ -75,38 +72,6 @@ class CudaBackend(Backend):
             return BASELINE
 
 
-class EmulatedBackend(CudaBackend):
-    """The very same, but the driver is an emulator, which runs kernels on the host's processors."""
-
-    name = "cuda-emulated"
-
-    def devices(self) -> Sequence[DeviceInfo]:
-        """Always there."""
-        product = f"emulated GPU ({EMULATED})"
-        return tuple(DeviceInfo(index, product) for index in range(EMULATED_COUNT))
-
-    def capabilities(self, target: str = "") -> Capabilities:
-        """Those of the architecture, marked as simulated."""
-        return replace(super().capabilities(target), simulated=True)
-
-    def open(self, index: int) -> Device:
-        """Open an emulated GPU."""
-        from bringup_cuda.device import CudaDevice
-
-        name, capabilities = _name(self.name, index), self.capabilities()
-        return CudaDevice(emulated_library(), index, name, capabilities, EMULATED)
-
-    def _meant(self, target: str) -> str:
-        return target or EMULATED
-
-
-def emulated_library() -> surface.Library:
-    """The emulator as a driver."""
-    from bringup_cuda.emulator import driver
-
-    # Its memory is the host's: ``kDLCPU``.
-    return surface.Library(driver, driver.extras, "llvm", 1, goes_on=True)
-
-
-def _name(backend: str, index: int) -> str:
+def device_name(backend: str, index: int) -> str:
+    """What a device is called in messages."""
     return f"{backend}:{index}" if index else backend

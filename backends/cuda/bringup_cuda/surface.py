@@ -1,7 +1,7 @@
 """That part of ``pycuda.driver`` which the runtime calls: the one seam to a GPU.
 
 Names, orders of arguments and classes of exceptions are pycuda's (read in the source of release
-2026.1).  Three things stand behind it: ``pycuda.driver`` itself, `bringup_cuda.emulator.driver`
+2026.1).  Three things stand behind it: ``pycuda.driver`` itself, `bringup_cuda_emulator.driver`
 (the same names, on memory of the host) and the fake driver of the tests, which records.
 
 What releases of pycuda lack (captured graphs, copies between devices that work) is `Extras`; for
@@ -302,7 +302,7 @@ class Graph(Protocol):
 class Extras(Protocol):
     """What the runtime needs beyond pycuda's releases.  Raises the driver's own Error classes.
 
-    For the emulator, an object of the module: `bringup_cuda.emulator.driver.extras`.
+    For the emulator, an object of the module: `bringup_cuda_emulator.driver.extras`.
     """
 
     def begin_capture(self, stream: Any) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from bringup_cuda.backend import emulated_library
 from bringup_cuda.driver import open_library
 from gpu_checks.copying import Copier
 from gpu_checks.measuring import Side, Times, measure, sets_of
@@ -55,7 +54,12 @@ def work(task: Task) -> bool:
 
 
 def _copier(task: Task, ours: Ours, emulated: bool) -> Copier:
-    library = emulated_library() if emulated else open_library()
+    if emulated:
+        from bringup_cuda_emulator.backend import emulated_library
+
+        library = emulated_library()
+    else:
+        library = open_library()
     copier = Copier(library, ours.device.index, 1 << 20 if task.quick else CAPACITY)
     if not copier.check():
         raise SystemExit("the kernel that copies does not copy")

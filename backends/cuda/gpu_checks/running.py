@@ -189,6 +189,7 @@ def _command(asked: Run, part: Part, out: Path, seconds: float) -> list[str]:
 def _environment(asked: Run) -> dict[str, str]:
     """What was installed comes before what the machine has; of jax, no more memory than it uses."""
     places = [*([str(asked.site.resolve())] if asked.site else []), str(BACKEND)]
+    places += [str(BACKEND / "emulator")] if "emulated" in asked.device else []
     if os.environ.get("PYTHONPATH"):
         places.append(os.environ["PYTHONPATH"])
     return {

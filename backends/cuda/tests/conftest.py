@@ -15,31 +15,26 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from assembling import OLDEST, WHEELS, Assemble, find_ptxas, release_of
+from distributions import write_metadata
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Metadata alone where the distribution is not installed: its wheel would ask for pycuda.
+    """Metadata alone where the distributions are not installed.
 
     Gone after each module, so that the tests of others see the backends that are there.
     """
     try:
-        metadata.distribution("bringup-cuda")
+        metadata.distribution("bringup-cuda-emulator")
     except metadata.PackageNotFoundError:
-        root = tmp_path_factory.mktemp("site")
+        root = write_metadata(tmp_path_factory.mktemp("site"))
     else:
         yield
         return
-    info = root / "bringup_cuda-0.1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bringup-cuda\nVersion: 0.1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[bringup.backends]\ncuda = bringup_cuda.plugin\n"
-        "cuda-emulated = bringup_cuda.plugin_emulated\n"
-    )
     sys.path.append(str(root))
     # For the interpreters that tests start as well.
-    found = [str(root), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    here = Path(__file__).parents[1]
+    found = [str(root), str(here), str(here / "emulator"), os.environ.get("PYTHONPATH", "")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
         yield

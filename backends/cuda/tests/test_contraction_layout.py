@@ -15,7 +15,7 @@ from bringup.llvm.text import Builder, Module
 from bringup_cuda.contraction.layout import CHUNK, GAPS, Layout
 from bringup_cuda.contraction.points import number
 from bringup_cuda.contraction.tiles import SCALAR, TENSOR
-from bringup_cuda.emulator import run
+from bringup_cuda_emulator import run
 
 #: Bytes of all banks.
 BANKS = 128

@@ -21,8 +21,8 @@ from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.span import inside
 from bringup_cuda.contraction import planning
 from bringup_cuda.contraction.tiles import TENSOR, Tile
-from bringup_cuda.emulator import run
 from bringup_cuda.lower import to_ptx
+from bringup_cuda_emulator import run
 
 Fn = Callable[..., Any]
 MMA = "llvm.nvvm.mma.m16n8k8.row.col.tf32"

@@ -25,13 +25,13 @@ from bringup.dtypes import DType
 from bringup.types import TensorType
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.verdict import judge
-from bringup_cuda.backend import EMULATED
 from bringup_cuda.contraction import planning
 from bringup_cuda.contraction.tiles import TENSOR, WARPGROUP, Tile
 from bringup_cuda.driver import nearest
-from bringup_cuda.emulator import EmulatorError
 from bringup_cuda.lower import to_ptx
 from bringup_cuda.targets import capabilities_of
+from bringup_cuda_emulator import EmulatorError
+from bringup_cuda_emulator.backend import EMULATED
 
 Fn = Callable[..., Any]
 TARGET = "sm_90a"

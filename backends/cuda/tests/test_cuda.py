@@ -17,11 +17,12 @@ from bringup.backend import DeviceInfo, NoHardware
 from bringup.errors import BackendError, UnsupportedError
 from bringup.llvm.objects import ObjectCache
 from bringup_cuda import backend as backend_module
-from bringup_cuda import cache, graphs, lower, plugin, plugin_emulated
+from bringup_cuda import cache, graphs, lower, plugin
 from bringup_cuda.backend import CudaBackend
 from bringup_cuda.driver import LIBRARY, Gpu, driver_version, find_gpus, nearest, require_gpus
 from bringup_cuda.graphs import RELAXED, DriverExtras
 from bringup_cuda.targets import BASELINE, SHARED_KIB
+from bringup_cuda_emulator import plugin as emulated_plugin
 
 HOPPER = ("NVIDIA H100", 9, 0)
 
@@ -370,8 +371,8 @@ def test_the_plugin_needs_neither_pycuda_nor_a_compiler() -> None:
 
 
 def test_the_emulated_backend_is_the_same_but_simulated_and_always_there() -> None:
-    backend = plugin_emulated.bringup_backend()
-    plugin_emulated.bringup_handshake()
+    backend = emulated_plugin.bringup_backend()
+    emulated_plugin.bringup_handshake()
     assert backend.name == "cuda-emulated"
     assert [info.index for info in backend.devices()] == [0, 1]
     real, emulated = CudaBackend().capabilities("sm_90"), backend.capabilities()

@@ -20,8 +20,8 @@ from emulated_kernels import (
 )
 
 from bringup.errors import CompileError, UnsupportedError
-from bringup_cuda.emulator import EmulatorError, load, run
-from bringup_cuda.emulator.switching import host
+from bringup_cuda_emulator import EmulatorError, load, run
+from bringup_cuda_emulator.switching import host
 
 
 @pytest.mark.parametrize("seed", SEEDS)

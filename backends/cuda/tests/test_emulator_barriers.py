@@ -15,8 +15,8 @@ import bringup as bu
 from bringup import float32
 from bringup.types import TensorType
 from bringup_cuda.commands import Launch, Translated
-from bringup_cuda.emulator import EmulatorError
 from bringup_cuda.lower import translate
+from bringup_cuda_emulator import EmulatorError
 
 f32 = float32
 BARRIER = re.compile(r"  call void @llvm\.nvvm\.barrier(0\(\)|\.cta\.sync\.\S+\(i32 0\))\n")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bringup_cuda.emulator import EmulatorError, Finding, run
+from bringup_cuda_emulator import EmulatorError, Finding, run
 
 TEXT = """
 target triple = "nvptx64-nvidia-cuda"

@@ -20,8 +20,8 @@ from emulated_kernels import (
 import bringup as bu
 from bringup import float32
 from bringup.types import TensorType
-from bringup_cuda.emulator import EmulatorError, load, run
 from bringup_cuda.lower import translate
+from bringup_cuda_emulator import EmulatorError, load, run
 
 
 @pytest.mark.parametrize("seed", SEEDS)

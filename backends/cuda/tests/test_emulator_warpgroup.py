@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bringup.errors import CompileError
-from bringup_cuda.emulator import EmulatorError, Finding, run
+from bringup_cuda_emulator import EmulatorError, Finding, run
 
 Array = np.ndarray[Any, Any]
 ROWS, COLUMNS, INNER, THREADS = 64, 128, 16, 128

@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from assembling import Assemble
+from distributions import write_metadata
 from gpu_checks import (
     bars,
     benching,
@@ -47,16 +48,9 @@ WIDE = "wide product bf16"
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What processes of the script need where the distribution is not installed."""
-    if list(metadata.distributions(name="bringup-cuda", path=_lasting())):
+    if list(metadata.distributions(name="bringup-cuda-emulator", path=_lasting())):
         return
-    info = tmp_path / "site" / "bringup_cuda-0.1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bringup-cuda\nVersion: 0.1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[bringup.backends]\ncuda = bringup_cuda.plugin\n"
-        "cuda-emulated = bringup_cuda.plugin_emulated\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(info.parent))
+    monkeypatch.setenv("PYTHONPATH", str(write_metadata(tmp_path / "site")))
 
 
 def _lasting() -> list[str]:

@@ -22,8 +22,8 @@ from bringup.llvm.simt import SimtKernel
 from bringup.program.program import Program
 from bringup.types import TensorType
 from bringup_cuda.commands import Command, Launch, Translated
-from bringup_cuda.emulator import driver as emulated_driver
 from bringup_cuda.occupancy import TURNS, Processors, blocks_of, processors_of, resident
+from bringup_cuda_emulator import driver as emulated_driver
 
 Array = np.ndarray[Any, Any]
 Fn = Callable[..., Any]

@@ -117,7 +117,7 @@ def modules_of(
     """The modules of some backends' packages, or of the packages named; then these with those of
     core that only backends use, unless packages are named.  Raises BringupError.
     """
-    own = _modules(packages or map(measuring.package_of, backends))
+    own = _modules(packages or (p for name in backends for p in measuring.packages_of(name)))
     return own, own if packages else own | _modules(measuring.beneath())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 import warnings
@@ -63,10 +64,15 @@ def save() -> None:
         current.save()
 
 
-def package_of(backend: str) -> str:
-    """The package of a backend's plugin.  Raises BackendError for a name that no backend has."""
-    entry = select(backend.partition(":")[0], candidates()).entry
-    return entry.module.partition(".")[0]
+def packages_of(backend: str) -> tuple[str, ...]:
+    """The packages of a backend's plugin, and of the backends that its distribution requires.
+
+    Raises BackendError for a name that no backend has.
+    """
+    own, others = select(backend.partition(":")[0], candidates()), candidates()
+    required = {re.split(r"[^\w.-]", text, maxsplit=1)[0].lower() for text in own.requires}
+    found = [own, *(c for c in others if c.distribution in required and not c.is_core)]
+    return tuple(dict.fromkeys(c.entry.module.partition(".")[0] for c in found))
 
 
 def beneath() -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 BACKEND = HERE.parents[1]
 ROOT = BACKEND.parents[1]
-sys.path[:0] = [str(BACKEND), str(HERE)]
+sys.path[:0] = [str(BACKEND), str(BACKEND / "emulator"), str(HERE)]
 
 import standin  # noqa: E402
 from gpu_checks import installing, packing  # noqa: E402
@@ -78,7 +78,7 @@ def prepare(folder: Path) -> None:
 
 def environment_of(folder: Path, work: Path) -> dict[str, str]:
     """Of an interpreter that finds both."""
-    before = [str(folder / "site"), str(HERE), str(BACKEND)]
+    before = [str(folder / "site"), str(HERE), str(BACKEND), str(BACKEND / "emulator")]
     if os.environ.get("PYTHONPATH"):
         before.append(os.environ["PYTHONPATH"])
     return {

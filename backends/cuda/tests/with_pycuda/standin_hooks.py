@@ -51,7 +51,7 @@ class Emulation:
     """GPUs, and the modules loaded on them."""
 
     def __init__(self) -> None:
-        from bringup_cuda.emulator import Gpu
+        from bringup_cuda_emulator import Gpu
 
         seed = int(os.environ.get("CUDA_EMULATED_SEED", "0"))
         self._make: Callable[[], Gpu] = lambda: Gpu(MEMORY + (64 << 20), seed)
@@ -69,7 +69,7 @@ class Emulation:
 
     def allocate(self, device: int, nbytes: int) -> int:
         """See ``struct hooks``."""
-        from bringup_cuda.emulator.arena import OutOfArena
+        from bringup_cuda_emulator.arena import OutOfArena
 
         try:
             found: int = self.gpu(device).arena.allocate(nbytes)
@@ -83,7 +83,7 @@ class Emulation:
 
     def load(self, device: int, image: bytes) -> int:
         """See ``struct hooks``."""
-        from bringup_cuda.emulator import load
+        from bringup_cuda_emulator import load
 
         ptx = image.decode()
         if _is_copy(ptx):
@@ -101,7 +101,7 @@ class Emulation:
         parameters: int, nbytes: int,
     ) -> int:  # fmt: skip
         """See ``struct hooks``."""
-        from bringup_cuda.emulator import EmulatorError
+        from bringup_cuda_emulator import EmulatorError
 
         loaded, name = self.modules[module], kernel.decode()
         packed = ctypes.string_at(parameters, nbytes)
@@ -150,7 +150,7 @@ def _is_copy(ptx: str) -> bool:
 
 def _unpacked(packed: bytes, types: Any) -> list[int | bytes] | None:
     """The arguments in a parameter block, aligned as C aligns them; None if it is another size."""
-    from bringup_cuda.emulator.irtext import size_of
+    from bringup_cuda_emulator.irtext import size_of
 
     at = 0
     made: list[int | bytes] = []

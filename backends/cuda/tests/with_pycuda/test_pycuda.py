@@ -18,7 +18,7 @@ from standin import StandIn
 
 from bringup_cuda import surface
 from bringup_cuda.driver import require_gpus
-from bringup_cuda.emulator import driver as emulated
+from bringup_cuda_emulator import driver as emulated
 
 KERNEL = b"""
 .version 8.7

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from bringup.llvm.host.emit import Emit, define, number
 from bringup.llvm.text import Module, Val, i32, i64, ptr, void
-from bringup_cuda.emulator.layout import (
+from bringup_cuda_emulator.layout import (
     GROUP_THREADS,
     THREAD_SHIFT,
     Context,
@@ -15,8 +15,8 @@ from bringup_cuda.emulator.layout import (
     State,
     Thread,
 )
-from bringup_cuda.emulator.machine import context_of, fail, thread_at, word
-from bringup_cuda.emulator.meeting import wait
+from bringup_cuda_emulator.machine import context_of, fail, thread_at, word
+from bringup_cuda_emulator.meeting import wait
 
 
 def emit_warpgroups(module: Module) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bringup.errors import BringupError
 from bringup.records import record
-from bringup_cuda.emulator.layout import Fault
+from bringup_cuda_emulator.layout import Fault
 
 Coordinates = tuple[int, int, int]
 

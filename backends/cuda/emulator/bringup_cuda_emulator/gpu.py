@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from math import gcd
 from typing import Any
 
-from bringup_cuda.emulator import report
-from bringup_cuda.emulator.arena import GAP, Arena, Reserved
-from bringup_cuda.emulator.layout import (
+from bringup_cuda_emulator import report
+from bringup_cuda_emulator.arena import GAP, Arena, Reserved
+from bringup_cuda_emulator.layout import (
     COPY_BYTES,
     GROUP_BYTES,
     KIND_SHIFT,
@@ -30,9 +30,9 @@ from bringup_cuda.emulator.layout import (
     Fault,
     Thread,
 )
-from bringup_cuda.emulator.loading import Loaded, native
-from bringup_cuda.emulator.report import EmulatorError, Finding, Place
-from bringup_cuda.emulator.rewrite import KernelCode
+from bringup_cuda_emulator.loading import Loaded, native
+from bringup_cuda_emulator.report import EmulatorError, Finding, Place
+from bringup_cuda_emulator.rewrite import KernelCode
 
 Shape = tuple[int, int, int]
 _STRANGER = "an address of no allocation"

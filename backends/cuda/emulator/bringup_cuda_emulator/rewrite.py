@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bringup.errors import CompileError
 from bringup.records import record
-from bringup_cuda.emulator.irtext import (
+from bringup_cuda.extents import read_extents
+from bringup_cuda_emulator.irtext import (
     ADDRESS,
     ASSEMBLY,
     ATOMIC,
@@ -30,10 +31,9 @@ from bringup_cuda.emulator.irtext import (
     type_of,
     value_of,
 )
-from bringup_cuda.emulator.layout import SITE_BITS, Access, Thread
-from bringup_cuda.emulator.sharing import Shared, lay_out, shared_variables
-from bringup_cuda.emulator.shims import REGISTERS, Shim, all_shims, read_assembly
-from bringup_cuda.extents import read_extents
+from bringup_cuda_emulator.layout import SITE_BITS, Access, Thread
+from bringup_cuda_emulator.sharing import Shared, lay_out, shared_variables
+from bringup_cuda_emulator.shims import REGISTERS, Shim, all_shims, read_assembly
 
 
 @record

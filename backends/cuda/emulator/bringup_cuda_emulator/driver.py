@@ -14,8 +14,8 @@ from typing import Any
 
 from bringup.errors import CompileError
 from bringup_cuda import surface
-from bringup_cuda.emulator import contexts
-from bringup_cuda.emulator.contexts import (
+from bringup_cuda_emulator import contexts
+from bringup_cuda_emulator.contexts import (
     FREE_SHARED,
     MOST_SHARED,
     State,
@@ -23,7 +23,7 @@ from bringup_cuda.emulator.contexts import (
     init,
     stream_of,
 )
-from bringup_cuda.emulator.copies import (
+from bringup_cuda_emulator.copies import (
     DeviceAllocation,
     mem_alloc,
     memcpy_dtod_async,
@@ -34,8 +34,8 @@ from bringup_cuda.emulator.copies import (
     owned,
     pagelocked_empty,
 )
-from bringup_cuda.emulator.irtext import size_of
-from bringup_cuda.emulator.loading import Loaded, load
+from bringup_cuda_emulator.irtext import size_of
+from bringup_cuda_emulator.loading import Loaded, load
 
 # Typed as the surface has them: a module's names may be assigned to, so that no subtype will do.
 Error: type[Exception] = contexts.Error

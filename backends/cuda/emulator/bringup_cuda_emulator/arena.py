@@ -14,7 +14,7 @@ import mmap
 import sys
 
 from bringup.records import record
-from bringup_cuda.emulator.layout import SHARED_WINDOW
+from bringup_cuda_emulator.layout import SHARED_WINDOW
 
 ALIGNMENT = 256
 #: Bytes between allocations that belong to none.

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bringup_cuda.emulator.gpu import Gpu, Shape
-from bringup_cuda.emulator.loading import Loaded, load
+from bringup_cuda_emulator.gpu import Gpu, Shape
+from bringup_cuda_emulator.loading import Loaded, load
 
 Dims = int | Sequence[int]
 

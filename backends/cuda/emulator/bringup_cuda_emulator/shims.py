@@ -34,8 +34,8 @@ from bringup.errors import CompileError
 from bringup.llvm.host.emit import NULL, Emit, define, number
 from bringup.llvm.text import Module, Type, Val, i32, i64, ptr, void
 from bringup.records import record
-from bringup_cuda.emulator.layout import Access, Context, Thread
-from bringup_cuda.emulator.machine import context_of, each_lane, word
+from bringup_cuda_emulator.layout import Access, Context, Thread
+from bringup_cuda_emulator.machine import context_of, each_lane, word
 
 _SREG = "llvm.nvvm.read.ptx.sreg."
 #: Special registers, by the member of the thread that holds them.
@@ -194,7 +194,7 @@ def check(
 
 
 def _tables(name: str) -> Iterator[Sequence[Any]]:
-    package = importlib.import_module("bringup_cuda.emulator")
+    package = importlib.import_module("bringup_cuda_emulator")
     for info in pkgutil.iter_modules(package.__path__):
         if info.name.startswith("shims"):
             module = importlib.import_module(f"{package.__name__}.{info.name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bringup.llvm.host.emit import Emit
 from bringup.llvm.math import f32_to_bf16
 from bringup.llvm.text import Val, bf16, const, f32, i32, poison, vec
-from bringup_cuda.emulator.shims import Call, shim
+from bringup_cuda_emulator.shims import Call, shim
 
 
 def _one(b: Emit, call: Call) -> Val:

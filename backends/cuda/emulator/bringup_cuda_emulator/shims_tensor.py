@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bringup.llvm.host.emit import Emit, number
 from bringup.llvm.text import Type, Val, const, f16, f32, i8, i16, i32, ptr, struct_type, vec
-from bringup_cuda.emulator.layout import Access
-from bringup_cuda.emulator.shims import Lanes, Shim, Work, check, collective
+from bringup_cuda_emulator.layout import Access
+from bringup_cuda_emulator.shims import Lanes, Shim, Work, check, collective
 
 _SHARED = 3
 #: Registers of a lane: of the left factor, of the right one, of the sums.

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from bringup.llvm.host.emit import Emit, number
 from bringup.llvm.text import Type, Val, const, f32, i1, i32, i64, struct_type, void
-from bringup_cuda.emulator.layout import Fault, Thread
-from bringup_cuda.emulator.machine import fail, word
-from bringup_cuda.emulator.shims import Call, Lanes, Shim, Work, collective, shim
+from bringup_cuda_emulator.layout import Fault, Thread
+from bringup_cuda_emulator.machine import fail, word
+from bringup_cuda_emulator.shims import Call, Lanes, Shim, Work, collective, shim
 
 _PREFIX = "llvm.nvvm."
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bringup_cuda.emulator.arena import OutOfArena
-from bringup_cuda.emulator.contexts import (
+from bringup_cuda_emulator.arena import OutOfArena
+from bringup_cuda_emulator.contexts import (
     LogicError,
     MemoryError,
     State,
@@ -17,8 +17,8 @@ from bringup_cuda.emulator.contexts import (
     stream_of,
     waited,
 )
-from bringup_cuda.emulator.queues import LOCK, is_working
-from bringup_cuda.emulator.report import EmulatorError
+from bringup_cuda_emulator.queues import LOCK, is_working
+from bringup_cuda_emulator.report import EmulatorError
 
 
 class DeviceAllocation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bringup.llvm.host.emit import Emit, define, number
 from bringup.llvm.text import Module, Val, i32, i64, ptr, void
-from bringup_cuda.emulator.layout import (
+from bringup_cuda_emulator.layout import (
     BARRIERS,
     THREAD_SHIFT,
     WARP,
@@ -13,7 +13,7 @@ from bringup_cuda.emulator.layout import (
     State,
     Thread,
 )
-from bringup_cuda.emulator.machine import (
+from bringup_cuda_emulator.machine import (
     context_of,
     each_lane,
     fail,

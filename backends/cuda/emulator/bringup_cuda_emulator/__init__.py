@@ -1,6 +1,6 @@
 """GPU kernels on the host: the LLVM IR that goes to NVPTX, run thread by thread and checked.
 
->>> from bringup_cuda.emulator import run
+>>> from bringup_cuda_emulator import run
 >>> run(text, "kernel", grid=4, block=256, args=[x, y])  # doctest: +SKIP
 
 Arrays among the arguments are copied to the emulated GPU and back.  `driver` is the same as
@@ -35,9 +35,9 @@ in an order of its own.
 
 from __future__ import annotations
 
-from bringup_cuda.emulator.gpu import Gpu
-from bringup_cuda.emulator.loading import Loaded, load
-from bringup_cuda.emulator.report import EmulatorError, Finding, Place
-from bringup_cuda.emulator.running import run
+from bringup_cuda_emulator.gpu import Gpu
+from bringup_cuda_emulator.loading import Loaded, load
+from bringup_cuda_emulator.report import EmulatorError, Finding, Place
+from bringup_cuda_emulator.running import run
 
 __all__ = ["EmulatorError", "Finding", "Gpu", "Loaded", "Place", "load", "run"]

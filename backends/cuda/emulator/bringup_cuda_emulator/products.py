@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bringup.llvm.host.emit import Emit, define, number
 from bringup.llvm.text import Module, Val, const, f32, i1, i32, i64, ptr, void
-from bringup_cuda.emulator.layout import (
+from bringup_cuda_emulator.layout import (
     GROUP_BYTES,
     MAX_PRODUCTS,
     MAX_SETS,
@@ -24,9 +24,9 @@ from bringup_cuda.emulator.layout import (
     Product,
     Thread,
 )
-from bringup_cuda.emulator.machine import context_of, fail, stamped, word
-from bringup_cuda.emulator.matrices import INNER
-from bringup_cuda.emulator.warpgroups import each_thread, group_of, number_of_group
+from bringup_cuda_emulator.machine import context_of, fail, stamped, word
+from bringup_cuda_emulator.matrices import INNER
+from bringup_cuda_emulator.warpgroups import each_thread, group_of, number_of_group
 
 EXPORTS = ("emu.settled",)
 

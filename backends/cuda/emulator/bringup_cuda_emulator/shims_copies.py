@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from bringup.llvm.host.emit import NULL, Emit, number
 from bringup.llvm.text import Val, i8, i32, i64, ptr, void
-from bringup_cuda.emulator.layout import (
+from bringup_cuda_emulator.layout import (
     COPY_BYTES,
     IN_FLIGHT,
     KIND_SHIFT,
@@ -19,8 +19,8 @@ from bringup_cuda.emulator.layout import (
     Fault,
     Thread,
 )
-from bringup_cuda.emulator.machine import context_of, fail, word
-from bringup_cuda.emulator.shims import Body, Call, Shim, check
+from bringup_cuda_emulator.machine import context_of, fail, word
+from bringup_cuda_emulator.shims import Body, Call, Shim, check
 
 _GLOBAL, _SHARED = 1, 3
 #: Members of a copy under way: target, source, bytes that are read, all bytes, group, site.

@@ -17,10 +17,10 @@ from bringup.llvm.host.halves import provide_halves
 from bringup.llvm.host.machine import LLVM
 from bringup.llvm.text import Module
 from bringup.records import record
-from bringup_cuda.emulator import checking, machine, matrices, meeting, products, warpgroups
-from bringup_cuda.emulator.rewrite import KernelCode, rewrite
-from bringup_cuda.emulator.shims import all_shims
-from bringup_cuda.emulator.switching import host
+from bringup_cuda_emulator import checking, machine, matrices, meeting, products, warpgroups
+from bringup_cuda_emulator.rewrite import KernelCode, rewrite
+from bringup_cuda_emulator.shims import all_shims
+from bringup_cuda_emulator.switching import host
 
 #: Of LLVM's code generator.  The machine is compiled once and run much; kernels are the other way.
 MACHINE_LEVEL, KERNEL_LEVEL = 2, 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bringup.backend import Backend, Handshake, hookimpl
-from bringup_cuda.backend import EmulatedBackend
+from bringup_cuda_emulator.backend import EmulatedBackend
 
 
 @hookimpl

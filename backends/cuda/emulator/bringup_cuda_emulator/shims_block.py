@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bringup.llvm.host.emit import Emit
 from bringup.llvm.text import Val, i32, void
-from bringup_cuda.emulator.layout import Thread
-from bringup_cuda.emulator.machine import word
-from bringup_cuda.emulator.shims import Call, Shim
+from bringup_cuda_emulator.layout import Thread
+from bringup_cuda_emulator.machine import word
+from bringup_cuda_emulator.shims import Call, Shim
 
 
 def _barrier(b: Emit, call: Call, count: Val, *, wait: bool) -> None:

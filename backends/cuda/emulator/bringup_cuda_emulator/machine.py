@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from bringup.llvm.host.emit import Emit, define, number
 from bringup.llvm.text import Module, Val, const, i32, i64, ptr, void
-from bringup_cuda.emulator.layout import (
+from bringup_cuda_emulator.layout import (
     STAMP_SHIFT,
     THREAD_SHIFT,
     WARP,
@@ -20,7 +20,7 @@ from bringup_cuda.emulator.layout import (
     State,
     Thread,
 )
-from bringup_cuda.emulator.switching import Host, emit_switch
+from bringup_cuda_emulator.switching import Host, emit_switch
 
 EXPORTS = ("emu.launch",)
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from bringup.llvm.host.emit import Emit, number
 from bringup.llvm.text import Val, f32, i32, i64, struct_type, void
-from bringup_cuda.emulator.layout import Context, Group, Thread
-from bringup_cuda.emulator.machine import context_of, stamped, word
-from bringup_cuda.emulator.products import FORM_BF16, FORM_TURNED, LEFT, PAYLOAD_BYTES, RIGHT
-from bringup_cuda.emulator.shims import Body, Call, Shim, Spelling
-from bringup_cuda.emulator.warpgroups import group_of
+from bringup_cuda_emulator.layout import Context, Group, Thread
+from bringup_cuda_emulator.machine import context_of, stamped, word
+from bringup_cuda_emulator.products import FORM_BF16, FORM_TURNED, LEFT, PAYLOAD_BYTES, RIGHT
+from bringup_cuda_emulator.shims import Body, Call, Shim, Spelling
+from bringup_cuda_emulator.warpgroups import group_of
 
 _PREFIX = "llvm.nvvm.wgmma."
 _PRODUCT, _FENCED, _AWAITED = (f"emulated.wgmma.{name}." for name in ("product", "fence", "wait"))

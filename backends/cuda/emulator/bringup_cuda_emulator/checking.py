@@ -12,7 +12,7 @@ from functools import partial
 
 from bringup.llvm.host.emit import Emit, define, number
 from bringup.llvm.text import Module, Val, const, i1, i8, i32, i64, ptr, void
-from bringup_cuda.emulator.layout import (
+from bringup_cuda_emulator.layout import (
     IN_FLIGHT,
     KIND_SHIFT,
     PLAIN,
@@ -28,7 +28,7 @@ from bringup_cuda.emulator.layout import (
     Fault,
     Thread,
 )
-from bringup_cuda.emulator.machine import context_of, fail, word
+from bringup_cuda_emulator.machine import context_of, fail, word
 
 EXPORTS = ("emu.check", "emu.within")
 _SHARED_SPACE = 3

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from bringup_cuda.emulator.gpu import Gpu
-from bringup_cuda.emulator.layout import Fault
-from bringup_cuda.emulator.queues import LOCK, Queues, Work, is_working
-from bringup_cuda.emulator.report import KINDS, EmulatorError
+from bringup_cuda_emulator.gpu import Gpu
+from bringup_cuda_emulator.layout import Fault
+from bringup_cuda_emulator.queues import LOCK, Queues, Work, is_working
+from bringup_cuda_emulator.report import KINDS, EmulatorError
 
 #: How many GPUs there are, and how much memory each has.
 DEVICES = 2

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bringup.llvm.host.emit import NULL, Emit, define, number
 from bringup.llvm.text import Module, Val, f16, f32, i16, i32, i64, ptr, void
-from bringup_cuda.emulator.layout import (
+from bringup_cuda_emulator.layout import (
     GROUP_THREADS,
     STAMP_SHIFT,
     THREAD_SHIFT,
@@ -15,8 +15,8 @@ from bringup_cuda.emulator.layout import (
     Fault,
     Thread,
 )
-from bringup_cuda.emulator.machine import context_of, fail, thread_at, word
-from bringup_cuda.emulator.warpgroups import number_of_group
+from bringup_cuda_emulator.machine import context_of, fail, thread_at, word
+from bringup_cuda_emulator.warpgroups import number_of_group
 
 #: Inner elements of a product.
 INNER = 16

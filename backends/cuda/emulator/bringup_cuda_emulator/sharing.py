@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from bringup.records import record
-from bringup_cuda.emulator.irtext import DEFINE, GLOBAL, SHARED_SPACE, size_of, type_of
+from bringup_cuda_emulator.irtext import DEFINE, GLOBAL, SHARED_SPACE, size_of, type_of
 
 #: Bytes between variables that belong to none, and a multiple of every alignment.
 RED_ZONE = 128
