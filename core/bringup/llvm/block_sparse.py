@@ -27,6 +27,8 @@ _ALIGNMENT = 64
 #: Products that are summed in a row where a column may have more than a sum may be long.
 _RUN = 2048
 
+_Range = tuple[Val, Val]
+
 
 @record
 class _Form:
@@ -65,9 +67,10 @@ class _Form:
         vectors = min(width // lanes, sums // tile)
         near = target.cache_bytes // 2 // max(1, tile * inner * wide.itemsize)
         chunk = max(1, min(-(-rows // tile), near))
+        longest = min(count, step.attrs["per_column"]) * height
         return cls(
             x.dtype, wide, rows, inner, step.attrs["features"], count, height, width,
-            lanes, tile, vectors, chunk, min(count, step.attrs["per_column"]) * height > LONGEST_CHAIN,
+            lanes, tile, vectors, chunk, longest > LONGEST_CHAIN,
         )  # fmt: skip
 
     @property
@@ -133,37 +136,39 @@ def _emit_order(module: Module, step: OpStep, name: str, form: _Form) -> NativeK
     with phase.units():
         with b.loop(number(-1), number(form.across)) as columns:
             b.store(ir.zero(ir.i32), end(columns.index), 4)
-        with b.loop(number(0), number(form.count)) as blocks, _live(phase, form, blocks.index) as at:
-            place = end(at[1])
+        with _live(phase, form) as (_, _, column):
+            place = end(column)
             b.store(b.add(b.load(ir.i32, place, 4), const(ir.i32, 1)), place, 4)
         with b.loop(number(0), number(form.across), carried=[ir.zero(ir.i32)]) as columns:
             place = end(columns.index)
             count = b.load(ir.i32, place, 4)
             b.store(columns.carried[0], place, 4)
             columns.next(b.add(columns.carried[0], count))
-        with b.loop(number(0), number(form.count)) as blocks, _live(phase, form, blocks.index) as at:
-            place = end(at[1])
+        with _live(phase, form) as (block, row, column):
+            place = end(column)
             free = b.load(ir.i32, place, 4)
             b.store(b.add(free, const(ir.i32, 1)), place, 4)
             pair = b.gep(order, b.mul(b.sext(free, ir.i64), number(2)), ir.i32)
-            b.store(b.trunc(blocks.index, ir.i32), pair, 4)
-            b.store(b.trunc(at[0], ir.i32), b.gep(pair, 1, ir.i32), 4)
+            b.store(b.trunc(block, ir.i32), pair, 4)
+            b.store(b.trunc(row, ir.i32), b.gep(pair, 1, ir.i32), 4)
     return phase.done(1, 8 * form.count + 4 * form.across)
 
 
 @contextmanager
-def _live(phase: Phase, form: _Form, block: Val) -> Iterator[tuple[Val, Val]]:
-    """Emit code for a block that counts, with its row and column."""
+def _live(phase: Phase, form: _Form) -> Iterator[tuple[Val, Val, Val]]:
+    """Emit a loop over the blocks that count: the number of one, its row and its column."""
     b = phase.b
-    row, column = (
-        b.sext(b.load(ir.i32, b.gep(base, block, ir.i32), 4), ir.i64)
-        for base in phase.operands[2:]
-    )
-    live = b.and_(
-        b.icmp("ult", row, number(form.down)), b.icmp("ult", column, number(form.across))
-    )
-    with b.if_then(live):
-        yield row, column
+    with b.loop(number(0), number(form.count)) as blocks:
+        row, column = (_i64(b, base, blocks.index) for base in phase.operands[2:])
+        inside = b.icmp("ult", row, number(form.down))
+        inside = b.and_(inside, b.icmp("ult", column, number(form.across)))
+        with b.if_then(inside):
+            yield blocks.index, row, column
+
+
+def _i64(b: Builder, base: Val, place: Val) -> Val:
+    """An i32 in memory, as i64."""
+    return b.sext(b.load(ir.i32, b.gep(base, place, ir.i32), 4), ir.i64)
 
 
 def _emit_panels(module: Module, step: OpStep, name: str, form: _Form) -> NativeKernel:
@@ -201,10 +206,8 @@ def _emit_products(module: Module, step: OpStep, name: str, form: _Form) -> Nati
         column = b.urem(unit, number(form.across))
         first = b.mul(b.udiv(unit, number(form.across)), number(form.chunk))
         end = smaller(b, b.add(first, number(form.chunk)), number(form.tiles))
-        blocks = tuple(
-            b.sext(b.load(ir.i32, b.gep(phase.shared, place, ir.i32), 4), ir.i64)
-            for place in (column, b.add(column, number(1)))
-        )
+        after = b.add(column, number(1))
+        blocks = _i64(b, phase.shared, column), _i64(b, phase.shared, after)
         with b.loop(first, end) as tiles:
             at = _Tile(phase, form, tiles.index, column, blocks)
             even = form.width // whole * whole
@@ -220,9 +223,7 @@ def _emit_products(module: Module, step: OpStep, name: str, form: _Form) -> Nati
 class _Tile:
     """A tile of rows times the blocks of a column, the entries from one to another of the order."""
 
-    def __init__(
-        self, phase: Phase, form: _Form, tile: Val, column: Val, entries: tuple[Val, ...]
-    ) -> None:
+    def __init__(self, phase: Phase, form: _Form, tile: Val, column: Val, entries: _Range) -> None:
         self.b = phase.b
         self.form = form
         self.blocks, self.result = phase.operands[1], phase.results[0]
@@ -263,34 +264,33 @@ class _Tile:
         return runs.carried
 
     def _sums(
-        self, part: Val, entries: tuple[Val, ...], inner: tuple[Val, Val], zeros: Sequence[Val]
+        self, part: Val, entries: _Range, inner: _Range, zeros: Sequence[Val]
     ) -> Sequence[Val]:
         """Products over some entries, and over the same inner indices of each block."""
         b, form = self.b, self.form
-        element, size = memory_type(form.dtype), form.dtype.itemsize
+        element, count = memory_type(form.dtype), len(zeros) // form.tile
+
+        def vector(base: Val, v: int) -> Val:
+            address = b.gep(base, v * form.lanes, element)
+            return widen(b, b.load(vec(element, form.lanes), address, form.dtype.itemsize))
+
         with b.loop(*entries, 1, zeros) as blocks:
-            pair = b.gep(self.order, b.mul(blocks.index, number(2)), ir.i32)
-            block, row = (
-                b.sext(b.load(ir.i32, b.gep(pair, n, ir.i32), 4), ir.i64) for n in range(2)
-            )
+            pair = b.mul(blocks.index, number(2))
+            block, row = (_i64(b, self.order, b.add(pair, number(n))) for n in range(2))
             right = b.add(b.mul(block, number(form.height * form.width)), part)
             base = b.gep(self.blocks, right, element)
             left = b.gep(self.panel, b.mul(row, number(form.height * form.tile)), form.number)
             with b.loop(*inner, 1, blocks.carried) as terms:
                 at = b.gep(base, b.mul(terms.index, number(form.width)), element)
-                count = len(zeros) // form.tile
-                vectors = [
-                    widen(b, b.load(vec(element, form.lanes), b.gep(at, v * form.lanes, element), size))
-                    for v in range(count)
-                ]
+                vectors = [vector(at, v) for v in range(count)]
                 factors = b.gep(left, b.mul(terms.index, number(form.tile)), form.number)
                 sums: list[Val] = []
                 for r in range(form.tile):
                     address = b.gep(factors, r, form.number)
                     factor = b.load(form.number, address, form.wide.itemsize)
                     spread = b.splat(factor, form.lanes)
-                    for v, vector in enumerate(vectors):
-                        sums.append(b.fma(spread, vector, terms.carried[r * count + v]))
+                    for v, each in enumerate(vectors):
+                        sums.append(b.fma(spread, each, terms.carried[r * count + v]))
                 terms.next(*sums)
             blocks.next(*terms.carried)
         return blocks.carried

@@ -12,7 +12,7 @@ from bringup.dtypes import FLOATS, Precision, i32
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
-from bringup.ops._checks import is_int, listed, precision_attr, precision_column
+from bringup.ops._checks import is_int, listed, one_of, precision_attr, precision_column
 from bringup.ops._numeric import Array, via_wider
 from bringup.ops.batching import Flags
 from bringup.ops.build import rows
@@ -24,10 +24,11 @@ Cotangents = tuple[Value | None, ...]
 
 def _infer(operands: Types, attrs: Attrs) -> TensorType:
     x, blocks, *places = operands
-    if x.dtype not in FLOATS or blocks.dtype is not x.dtype or any(p.dtype is not i32 for p in places):
+    one_of("block_sparse_dot", x, FLOATS)
+    if blocks.dtype is not x.dtype or any(p.dtype is not i32 for p in places):
         raise OpTypeError(
             f"block_sparse_dot: dtypes do not fit: {listed(operands)}",
-            fix="give x and blocks one float dtype, rows and columns i32",
+            fix=f"convert blocks to {x.dtype}, rows and columns to i32",
         )
     if x.rank < 1 or blocks.rank != 3 or any(p.shape != blocks.shape[:1] for p in places):
         raise OpTypeError(
@@ -136,7 +137,8 @@ def _decompose(
         return build.splat(0, result)
     at = _Operands(x, blocks, (rows_, columns), features)
     order = rows.iota(type=columns.type, dim=0)
-    column, row, number = rows.sort(at.column, at.row, order, dim=0, num_keys=1)
+    by_column: Any = rows.sort(at.column, at.row, order, dim=0, num_keys=1)
+    column, row, number = by_column
     # How many blocks stand in the columns before each one, and in these and itself.
     pairs = TensorType((at.across, at.count), i32)
     other, each = build.broadcast_to(column, pairs.shape, (1,)), rows.iota(type=pairs, dim=0)
