@@ -416,8 +416,9 @@ def block_sparse_params(
     """
 
     def divided(p: Array) -> bool:
-        sizes = zip(p.shape, block, strict=True) if p.ndim == 2 and p.dtype in FLOATS else ()
-        return all(n % (size or n) == 0 for n, size in sizes) and p.ndim == 2
+        if p.ndim != 2 or p.dtype not in FLOATS:
+            return False
+        return all(n and n % (size or n) == 0 for n, size in zip(p.shape, block, strict=True))
 
     def small(x: Any) -> Any:
         p = as_array(x)

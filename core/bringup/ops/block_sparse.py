@@ -16,7 +16,18 @@ from bringup.ops._checks import is_int, listed, one_of, precision_attr, precisio
 from bringup.ops._numeric import Array, via_wider
 from bringup.ops.batching import Flags
 from bringup.ops.build import rows
-from bringup.ops.table import DERIVED, Attr, Attrs, Domain, Kind, OpDef, Trait, Types, define
+from bringup.ops.table import (
+    DERIVED,
+    Attr,
+    Attrs,
+    Domain,
+    Kind,
+    OpDef,
+    Special,
+    Trait,
+    Types,
+    define,
+)
 from bringup.types import TensorType
 
 Cotangents = tuple[Value | None, ...]
@@ -50,7 +61,10 @@ def _infer(operands: Types, attrs: Attrs) -> TensorType:
         )
     for key in ("per_row", "per_column"):
         if not is_int(attrs[key]) or attrs[key] < 0:
-            raise OpTypeError(f"block_sparse_dot: {key} {attrs[key]!r} is no count", fix="use 0 …")
+            raise OpTypeError(
+                f"block_sparse_dot: {key}={attrs[key]!r} is no number of {blocks}",
+                fix="give an int of 0 or more, or leave it out",
+            )
     precision_attr("block_sparse_dot", operands[:2], attrs)
     return x.with_shape((*x.shape[:-1], features))
 
@@ -195,6 +209,12 @@ def _batch(operands: Sequence[Value], batched: Flags, _size: int, /, **attrs: An
     return None if any(batched[1:]) else rows.block_sparse_dot(*operands, **attrs)
 
 
+def _cell(x: str, blocks: str, rows_: str, columns: str, result: str, features: int = 2) -> Special:
+    return Special(
+        (x, blocks, f"i32:{rows_}", f"i32:{columns}"), result, attrs=(("features", features),)
+    )
+
+
 block_sparse_dot = define(
     OpDef(
         name="block_sparse_dot",
@@ -223,6 +243,14 @@ block_sparse_dot = define(
         reference=_reference,
         vjp=_vjp,
         dtypes=FLOATS,
+        special=(
+            _cell("[[1, 2]]", "[[[3]], [[4]], [[5]]]", "[1, 0, 1]", "[0, 1, 0]", "[[16, 4]]"),
+            _cell("[[1, 2]]", "[[[3]], [[4]]]", "[0, 2]", "[-1, 0]", "[[0.0, 0.0]]"),
+            _cell("[[1, 2]]", "[[[3]], [[4]]]", "[INT_MIN, 1]", "[0, INT_MAX]", "[[0.0, 0.0]]"),
+            _cell("[[inf, 2]]", "[[[3]]]", "[1]", "[0]", "[[6, 0.0]]"),
+            _cell("[[inf, 2]]", "[[[0.0]]]", "[0]", "[1]", "[[0.0, nan]]"),
+            _cell("[nan]", "[[[1, 2]]]", "[0]", "[0]", "[nan, nan]"),
+        ),
         # Some places are before the first and some beyond the last.
         domain=Domain((None, None, (-1.0, 4.0))),
         traits=frozenset({Trait.EXPENSIVE}),
