@@ -20,6 +20,7 @@ from bringup.llvm.loops import LONGEST_CHAIN, NativeKernel
 from bringup.llvm.scalar import is_half, memory_type, narrow, widen
 from bringup.llvm.schedule import LoopTarget
 from bringup.llvm.text import Builder, Module, Type, Val, const, vec
+from bringup.llvm.turning import turn
 from bringup.program.program import OpStep
 from bringup.records import record
 
@@ -103,7 +104,12 @@ class _Form:
     @property
     def shared_bytes(self) -> int:
         """Of the ends of columns, the order of blocks, and the panels."""
-        return self.places[1] + self.tiles * self.tile * self.inner * self.wide.itemsize
+        return self.places[1] + self.tiles * self.panel * self.wide.itemsize
+
+    @property
+    def panel(self) -> int:
+        """Elements from one panel to the next, with room for a vector behind each."""
+        return self.tile * self.inner + _ALIGNMENT // self.wide.itemsize
 
     def row(self, b: Builder, tile: Val) -> Val:
         """The first row of a tile."""
@@ -116,7 +122,7 @@ def emit_block_sparse_dot(
     """Emit a step of the row ``block_sparse_dot``."""
     form = _Form.of(step, target)
     order = _emit_order(module, step, f"{name}.order", form)
-    panels = _emit_panels(module, step, f"{name}.panels", form)
+    panels = _emit_panels(module, step, f"{name}.panels", form, target)
     return NativeStep((order, panels, _emit_products(module, step, name, form)), form.shared_bytes)
 
 
@@ -171,10 +177,15 @@ def _i64(b: Builder, base: Val, place: Val) -> Val:
     return b.sext(b.load(ir.i32, b.gep(base, place, ir.i32), 4), ir.i64)
 
 
-def _emit_panels(module: Module, step: OpStep, name: str, form: _Form) -> NativeKernel:
+def _emit_panels(
+    module: Module, step: OpStep, name: str, form: _Form, target: LoopTarget
+) -> NativeKernel:
     """The rows of x in tiles, of each its inner indices, of each the rows side by side."""
     phase = Phase(module, step, name)
-    b, element = phase.b, memory_type(form.dtype)
+    b, element, size = phase.b, memory_type(form.dtype), form.wide.itemsize
+    lanes = target.vector_bits // form.wide.bits
+    square = b.alloca(ir.array(form.number, lanes**2), align=_ALIGNMENT)
+    whole = form.inner // lanes * lanes if form.tile > 1 else 0
     with phase.units() as tile:
         first = b.mul(form.row(b, tile), number(form.inner))
         heads = [
@@ -182,19 +193,32 @@ def _emit_panels(module: Module, step: OpStep, name: str, form: _Form) -> Native
             for r in range(form.tile)
         ]
         panel = _panel(phase, form, tile)
-        with b.loop(number(0), number(form.inner)) as inner:
+
+        def read(head: Val, inner: Val, count: int) -> Val:
+            address = b.gep(head, inner, element)
+            return widen(b, b.load(vec(element, count), address, form.dtype.itemsize))
+
+        with b.loop(number(0), number(whole), lanes) as inner:
+            to = b.gep(panel, b.mul(inner.index, number(form.tile)), form.number)
+            # Backwards, since a square may write beyond its rows: into the next one's, or the room
+            # between panels.
+            for start in reversed(range(0, form.tile, lanes)):
+                some = heads[start : start + lanes]
+                for r, head in enumerate(some):
+                    row = b.gep(square, r * lanes, form.number)
+                    b.store(read(head, inner.index, lanes), row, size)
+                turned = turn(module, form.number, lanes, len(some))
+                b.call(turned, [square, b.gep(to, start, form.number), number(form.tile)])
+        with b.loop(number(whole), number(form.inner)) as inner:
             to = b.gep(panel, b.mul(inner.index, number(form.tile)), form.number)
             for r, head in enumerate(heads):
-                address = b.gep(head, inner.index, element)
-                value = widen(b, b.load(element, address, form.dtype.itemsize))
-                b.store(value, b.gep(to, r, form.number), form.wide.itemsize)
+                b.store(read(head, inner.index, 1), b.gep(to, r, form.number), size)
     return phase.done(form.tiles, 2 * form.inner * form.tile)
 
 
 def _panel(phase: Phase, form: _Form, tile: Val) -> Val:
     panels = phase.b.gep(phase.shared, form.places[1], ir.i8)
-    start = phase.b.mul(tile, number(form.tile * form.inner))
-    return phase.b.gep(panels, start, form.number)
+    return phase.b.gep(panels, phase.b.mul(tile, number(form.panel)), form.number)
 
 
 def _emit_products(module: Module, step: OpStep, name: str, form: _Form) -> NativeKernel:
