@@ -187,9 +187,15 @@ def block_sparse_dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
             less = {"features": across * width, "precision": "tf32"}
             yield _instance(types, less, PRODUCTS[:3])
     if draw.far:
-        types = [dtype[97, 5 * 37], dtype[19, 37, 45], i32[19], i32[19]]
-        attrs = {"features": 5 * 45}
-        yield Instance(tuple(types), tuple(attrs.items()), PRODUCTS[:2], far=True)
+        # Many tiles of rows; sums that are too long to be added up one by one.
+        for rows, down, across, (count, height, width) in (
+            (97, 5, 5, (19, 37, 45)),
+            (2, 2, 3, (5, 4200, w)),
+        ):
+            places = i32[count]
+            types = [dtype[rows, down * height], dtype[count, height, width], places, places]
+            attrs = (("features", across * width),)
+            yield Instance(tuple(types), attrs, PRODUCTS[:2], far=True)
 
 
 def resize(row: OpDef, draw: Drawing) -> Iterator[Instance]:
