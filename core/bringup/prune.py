@@ -292,7 +292,7 @@ def without_units(params: Any, layers: Sequence[Units]) -> Any:
 # -- blocks ----------------------------------------------------------------------------------------
 
 
-@record(keep_hash=True)
+@record(keep_hash=True, repr=False)
 class Pattern:
     """Where the blocks of a matrix stand; not a parameter, but part of what is compiled.
 
@@ -302,6 +302,9 @@ class Pattern:
     shape: tuple[int, int]
     rows: tuple[int, ...]
     columns: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return f"<pattern of {len(self.rows)} blocks in {self.shape[0]}×{self.shape[1]}>"
 
 
 @guarded_methods

@@ -1,4 +1,12 @@
-"""The block_sparse_dot row: products with matrices of which only some blocks are stored."""
+"""The block_sparse_dot row: products with matrices of which only some blocks are stored.
+
+Where blocks stand is data, not an attribute, so that one program serves every pattern of a size and
+caches hold it once; a pattern that is constant is folded like any constant.  It is a list of rows
+and of columns in any order, which has no padding and no invalid state, and which exchanged is the
+list of the transposed matrix: the gradient by x is the same row, as fast as the product.  A device
+that wants blocks sorted by column, or tables of equal length, makes them of the list once for each
+product, as the decomposition does; the two promises bound the tables.
+"""
 
 from __future__ import annotations
 
