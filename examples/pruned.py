@@ -1,4 +1,5 @@
-"""Handwritten digits: LeNet with a tenth of its weights, and with fewer units.
+"""Handwritten digits: LeNet with a tenth of its weights, and with fewer units; a dense network with
+a tenth of its blocks.
 
     python examples/pruned.py [--device NAME] [--steps N] [--plot FILE]
 
@@ -6,6 +7,8 @@ LeNet is trained, then trained on while more and more weights become zero, in th
 of all. Zeros alone save no time; some units are left without weights, and `without_units` takes
 them out. More is saved where whole units of the dense network are chosen, channels of convolutions
 and columns of a dense layer: the same function of smaller arrays is compiled to a smaller program.
+Where layers are wide, blocks of weights become zero together, and `block_sparse_params` stores the
+matrices without them: what stands on the right of `@` is smaller, and the product costs less.
 """
 
 from __future__ import annotations
@@ -14,14 +17,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import lenet
+import quantised
 from common import Host, Training, batches, digits, measured, parser, table
-from lenet import Params, init, loss, scores
+from lenet import Params
 
 import bringup as bu
 
 BATCH = 32
-#: The share of weights that become zero, and of units that are removed.
+#: The share of weights or blocks that become zero, and of units that are removed.
 SPARSITY, FEWER = 0.9, 0.5
+BLOCK = (16, 16)
 #: The layers with units, the axis that counts them, and who reads them; a channel of `c2` is 2 × 2
 #: rows of `d1`.
 LAYERS = (("c1", 0, "c2", 1), ("c2", 0, "d1", 0), ("d1", 1, "d2", 0))
@@ -44,26 +50,29 @@ def without_least(params: Params) -> Params:
     return dict(bu.prune.without_units(zeroed, UNITS))
 
 
-def trainer(data: tuple[Host, Host], steps: int) -> Callable[..., Any]:
-    """``train(params, pruned) -> (params, pruned)``, which says how so many steps went.
+def trainer(
+    scores: Callable[..., bu.Array], data: tuple[Host, Host], steps: int, **how: Any
+) -> Callable[..., Any]:
+    """``train(name, params, pruned) -> (params, pruned)``, which says how so many steps went.
 
+    how: which weights are pruned, as `bu.prune.gradual` takes it.
     pruned: what pruning remembers, nothing at first; it begins after the first so many steps.
     """
     optimizer = bu.optim.adam(bu.optim.cosine_schedule(3e-3, steps))
     rise = bu.prune.polynomial(0.0, SPARSITY, steps=max(steps // 2, 1), begin=steps)
-    # Biases of channels have axes of size 1 after the first.
-    pruning = bu.prune.gradual(
-        rise, every=5, scope="global", prunes=lambda p: p.ndim > 1 and p.shape[-1] > 1
-    )
+    pruning = bu.prune.gradual(rise, every=5, **how)
+
+    def loss(params: Any, x: bu.Array, label: bu.Array) -> bu.Array:
+        return bu.mean(bu.nn.cross_entropy(scores(params, x), label))
 
     @partial(bu.jit, donate_argnums=(1, 2))
-    def step(params: Params, state: Any, pruned: Any, x: bu.Array, label: bu.Array) -> Any:
+    def step(params: Any, state: Any, pruned: Any, x: bu.Array, label: bu.Array) -> Any:
         value, gradients = bu.value_and_grad(loss)(params, x, label)
         params, state = optimizer.update(gradients, state, params)
         params, pruned = pruning.update(params, pruned)
         return params, state, pruned, value
 
-    def train(name: str, params: Params, pruned: Any = None) -> tuple[Params, Any]:
+    def train(name: str, params: Any, pruned: Any = None) -> tuple[Any, Any]:
         training = Training(steps)
         before = params, optimizer.init(params), pruned or pruning.init(params)
         params, _, pruned = training.run(batches(data, BATCH, steps), step, *before)
@@ -73,24 +82,51 @@ def trainer(data: tuple[Host, Host], steps: int) -> Callable[..., Any]:
     return train
 
 
+def by_units(data: tuple[Host, Host], steps: int) -> dict[str, Any]:
+    """LeNet with weights and with units left out."""
+    # Biases of channels have axes of size 1 after the first.
+    weights = {"prunes": lambda p: p.ndim > 1 and p.shape[-1] > 1, "scope": "global"}
+    train = trainer(lenet.scores, data, steps, **weights)
+    dense, pruned = train("dense", lenet.init())
+    sparse, _ = train("pruned", dense, pruned)
+    fewer, _ = train("half of the units", without_least(dense))
+    return {
+        "dense": dense,
+        f"{SPARSITY:.0%} zeros": sparse,
+        "  without idle units": bu.prune.without_units(sparse, UNITS),
+        "half of the units": fewer,
+    }
+
+
+def by_blocks(data: tuple[Host, Host], steps: int) -> dict[str, Any]:
+    """A dense network with blocks of its hidden layers left out."""
+    divided = {"prunes": lambda p: p.ndim > 1 and p.shape[-1] % BLOCK[1] == 0, "block": BLOCK}
+    train = trainer(quantised.scores, data, steps, **divided)
+    dense, pruned = train("dense layers", quantised.init(bu.random.key(0)))
+    sparse, _ = train("pruned by blocks", dense, pruned)
+    return {
+        "dense layers": dense,
+        f"{SPARSITY:.0%} zero blocks": sparse,
+        "  stored without them": bu.prune.block_sparse_params(sparse, block=BLOCK),
+    }
+
+
 def main() -> None:
     """Read the options, train, prune, compare."""
     options = parser("Prune LeNet on handwritten digits.", steps=1000).parse_args()
     data, (x, label) = digits()
     with bu.device(options.device) as device:
         print(f"{len(data[1])} digits to learn, {len(label)} to test, on {device}")
-        train = trainer(data, options.steps)
-        dense, pruned = train("dense", init())
-        sparse, _ = train("pruned", dense, pruned)
-        fewer, _ = train("half of the units", without_least(dense))
-        variants = {
-            "dense": dense,
-            f"{SPARSITY:.0%} zeros": sparse,
-            "  without idle units": bu.prune.without_units(sparse, UNITS),
-            "half of the units": fewer,
-        }
-        rows = [measured(name, scores, params, x, label) for name, params in variants.items()]
-    table(options.plot, "LeNet, pruned", len(label), rows)
+        rows = [
+            measured(name, lenet.scores, params, x, label)
+            for name, params in by_units(data, options.steps).items()
+        ]
+        flat, lines = (data[0].reshape(len(data[0]), -1), data[1]), x.reshape(len(x), -1)
+        rows += [
+            measured(name, quantised.scores, params, lines, label)
+            for name, params in by_blocks(flat, options.steps).items()
+        ]
+    table(options.plot, "LeNet and a dense network, pruned", len(label), rows)
 
 
 if __name__ == "__main__":

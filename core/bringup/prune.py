@@ -2,8 +2,10 @@
 
 A mask is a container like the parameters, of bool arrays that broadcast to them: false where a
 weight is zero.  While a network is trained, `gradual` makes masks by a schedule and keeps weights
-zero; afterwards `without_units` removes the rows and columns that are zero altogether, so that the
-same function of smaller arrays compiles to a smaller and faster program.
+zero.  Afterwards `without_units` removes the rows and columns that are zero altogether, so that the
+same function of smaller arrays compiles to a smaller and faster program, and `block_sparse_params`
+stores matrices that have many blocks of zeros without them: a `BlockSparse` stands on the right of
+``@``, in the network as it is, and the product leaves out what is not stored.
 
 >>> params = {"w": bu.asarray([[0.1, -3.0], [2.0, 0.2]]), "b": bu.asarray([0.01, 0.02])}
 >>> masks = bu.prune.masks(params, 0.5)
@@ -13,27 +15,32 @@ same function of smaller arrays compiles to a smaller and faster program.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from bringup.api.apply import apply
 from bringup.api.array import Array
-from bringup.api.broadcasting import as_array, convert
+from bringup.api.boundary import guarded_methods
+from bringup.api.broadcasting import as_array, convert, floats_of
 from bringup.api.control import cond
-from bringup.api.creation import ones, zeros
+from bringup.api.creation import asarray, ones, zeros
 from bringup.api.elementwise import abs, clip, logical_and, where
 from bringup.api.elementwise import round as rounded
 from bringup.api.gathering import take
-from bringup.api.manipulation import broadcast_to, concat, reshape
+from bringup.api.manipulation import broadcast_to, concat, permute_dims, reshape
 from bringup.api.names import publish
+from bringup.api.promotion import Operand, promote
 from bringup.api.reductions import mean
 from bringup.api.sorting import argsort
-from bringup.dtypes import bool_, f32, i32
+from bringup.dtypes import FLOATS, bool_, f32, i32
 from bringup.errors import OpTypeError
 from bringup.graph import user_location
+from bringup.records import record
 from bringup.tracing.pytree import flatten, tree_map, unflatten
 
 #: Sparsity: the share of weights that are zero; a number, or a function of the steps made so far.
@@ -75,7 +82,7 @@ def masks(
     leaves, treedef = flatten(params)
     arrays = [as_array(x) for x in leaves]
     taken = [n for n, p in enumerate(arrays) if (prunes or matrices)(p)]
-    blocks = [_blocks(arrays[n], block) for n in taken]
+    blocks = [_blocks("masks", arrays[n], block) for n in taken]
     scores = [
         reshape(mean(abs(convert(b, f32 if b.dtype.bits < 32 else b.dtype)), axis=(-3, -1)), (-1,))
         for b in blocks
@@ -282,6 +289,151 @@ def without_units(params: Any, layers: Sequence[Units]) -> Any:
     return unflatten(treedef, list(arrays.values()))
 
 
+# -- blocks ----------------------------------------------------------------------------------------
+
+
+@record(keep_hash=True, repr=False)
+class Pattern:
+    """Where the blocks of a matrix stand; not a parameter, but part of what is compiled.
+
+    shape: of the matrix.  rows, columns: the block row and the block column of each block.
+    """
+
+    shape: tuple[int, int]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return f"<pattern of {len(self.rows)} blocks in {self.shape[0]}×{self.shape[1]}>"
+
+
+@guarded_methods
+@dataclass(frozen=True, slots=True)
+class BlockSparse:
+    """A matrix without its blocks of zeros; a container that `block_sparse` makes.
+
+    blocks: ``[n, height, width]``, in any order.  pattern: where each of them stands.
+
+    ``x @ self`` takes floats of shape ``[…, k]`` and costs what the blocks that are stored cost; a
+    device may do it as one operation, ``block_sparse_dot``.  Its gradients are those by `x` and by
+    the blocks: blocks that are not stored stay zero.
+
+    >>> w = bu.prune.block_sparse(bu.asarray([[0.0, 2.0], [0.0, 3.0]]), block=(1, 1))
+    >>> w.blocks.shape, (bu.asarray([[1.0, 10.0]]) @ w).tolist()
+    ((2, 1, 1), [[0.0, 32.0]])
+    """
+
+    blocks: Array
+    pattern: Pattern = field(metadata={"static": True})
+    #: numpy's arrays leave the product to us.
+    __array_ufunc__: ClassVar[None] = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the matrix."""
+        return self.pattern.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the blocks, and of two i32 for each that say where it stands."""
+        return self.blocks.nbytes + 8 * len(self.pattern.rows)
+
+    def dense(self) -> Array:
+        """The matrix again.
+
+        >>> bu.prune.block_sparse(bu.asarray([[0.0, 2.0]]), block=(1, 1)).dense().tolist()
+        [[0.0, 2.0]]
+        """
+        _, height, width = self.blocks.shape
+        rows, columns = self.shape
+        full = zeros((rows // height, columns // width, height, width), dtype=self.blocks.dtype)
+        full = full.at[self._places()].set(self.blocks)
+        return reshape(permute_dims(full, (0, 2, 1, 3)), self.shape)
+
+    def __rmatmul__(self, x: Operand) -> Array:
+        x = floats_of("matmul", x)
+        if not x.ndim or x.shape[-1] != self.shape[0]:
+            raise OpTypeError(
+                f"matmul: {x.type} and a block-sparse matrix {self.shape}",
+                location=user_location(),
+                fix=f"give x a last axis of size {self.shape[0]}",
+            )
+        dtype = promote(x.dtype, self.blocks.dtype)
+        pattern = self.pattern
+        attrs = {
+            "features": self.shape[1],
+            "per_row": max(Counter(pattern.rows).values(), default=0),
+            "per_column": max(Counter(pattern.columns).values(), default=0),
+        }
+        operands = convert(x, dtype), convert(self.blocks, dtype), *self._places()
+        return apply("block_sparse_dot", operands, attrs)
+
+    def _places(self) -> tuple[Array, Array]:
+        return asarray(self.pattern.rows, dtype=i32), asarray(self.pattern.columns, dtype=i32)
+
+
+def block_sparse(w: Operand, *, block: Block = (32, 32)) -> BlockSparse:
+    """A matrix of floats without its blocks of zeros, for use as ``x @ w`` after training.
+
+    w: ``[k, n]``, whose values are known: not inside a function that is compiled.
+    block: rows and columns of a block, which divide those of the matrix.  A width that is a
+    multiple of the device's vector is fastest.
+    Raises OpTypeError for what is no matrix of floats, and for blocks that do not divide it.
+
+    >>> w = bu.concat([bu.zeros((32, 64)), bu.ones((32, 64))])
+    >>> small = bu.prune.block_sparse(w)
+    >>> small.blocks.shape, small.nbytes / w.nbytes < 0.51
+    ((2, 32, 32), True)
+    """
+    array = floats_of("block_sparse", w)
+    if array.ndim != 2:
+        raise OpTypeError(
+            f"block_sparse: {array.type} is no matrix",
+            location=user_location(),
+            fix="give it two axes; a stack of matrices is a list of them",
+        )
+    split = permute_dims(_blocks("block_sparse", array, block), (0, 2, 1, 3))
+    # By columns, since a product sums up those of a column.
+    columns, rows = np.nonzero((np.asarray(split) != 0).any(axis=(2, 3)).T)
+    places = (tuple(rows.tolist()), tuple(columns.tolist()))
+    return BlockSparse(split[rows, columns], Pattern((array.shape[0], array.shape[1]), *places))
+
+
+def block_sparse_params(
+    params: Any,
+    *,
+    block: Block = (32, 32),
+    least: float = 0.5,
+    prunes: Callable[[Array], bool] | None = None,
+) -> Any:
+    """A container with `block_sparse` matrices, for a network that uses them as ``x @ w``.
+
+    least: the share of blocks that are zero from which on a matrix is stored so.
+    prunes: which parameters, by default matrices of floats that the blocks divide.  The others stay
+    as they are.  Leave out tables that are indexed and not multiplied.
+
+    >>> params = {"w": bu.zeros((64, 32)), "full": bu.ones((64, 32)), "b": bu.zeros(32)}
+    >>> small = bu.prune.block_sparse_params(params)
+    >>> small["w"].nbytes, small["full"].shape, small["b"].shape
+    (0, (64, 32), (32,))
+    """
+
+    def divided(p: Array) -> bool:
+        if p.ndim != 2 or p.dtype not in FLOATS:
+            return False
+        return all(n and n % (size or n) == 0 for n, size in zip(p.shape, block, strict=True))
+
+    def small(x: Any) -> Any:
+        p = as_array(x)
+        if not (prunes or divided)(p):
+            return x
+        sparse = block_sparse(p, block=block)
+        stored = sparse.blocks.size / p.size if p.size else 1.0
+        return sparse if 1 - stored >= least else x
+
+    return tree_map(small, params)
+
+
 def _units(arrays: Mapping[str, Array], places: Mapping[str, int]) -> int:
     """How many units a layer has: the length of its shortest axis."""
     unknown = [path for path in places if path not in arrays]
@@ -312,7 +464,7 @@ def _nonzero(array: Array, axis: int, count: int) -> Any:
     return (lines.reshape(count, -1) != 0).any(axis=1)
 
 
-def _blocks(p: Array, block: Block) -> Array:
+def _blocks(name: str, p: Array, block: Block) -> Array:
     """A parameter as ``[…, blocks down, height, blocks across, width]``."""
     if p.ndim < 2:
         p = reshape(p, (1, -1))
@@ -320,7 +472,7 @@ def _blocks(p: Array, block: Block) -> Array:
     height, width = block[0] or rows, block[1] or columns
     if not height or not width or rows % height or columns % width:
         raise OpTypeError(
-            f"masks: blocks of {block[0]} x {block[1]} in {p.type}",
+            f"{name}: blocks of {block[0]} x {block[1]} in {p.type}",
             location=user_location(),
             fix="give blocks that divide the last two axes",
         )
@@ -334,9 +486,13 @@ def _best(scores: Array, share: float | Array) -> Array:
 
 
 __all__ = [
+    "BlockSparse",
     "Gradual",
+    "Pattern",
     "PruningState",
     "Units",
+    "block_sparse",
+    "block_sparse_params",
     "gradual",
     "masked",
     "masks",

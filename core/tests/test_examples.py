@@ -189,12 +189,15 @@ def test_pruned_networks_are_right_nearly_as_often(
     monkeypatch.delenv("BRINGUP_OPT", raising=False)
     plot = tmp_path / "pruned.png"
     text = shown(monkeypatch, capsys, "pruned.py", "--steps", "250", "--plot", str(plot))
-    dense, sparse, idle, fewer = rights(text)
+    dense, sparse, idle, fewer, layers, blocks, stored = rights(text)
     assert dense >= 425, text
     assert sparse == idle >= dense - 25, text
     assert fewer >= dense - 15, text
+    assert blocks >= layers - 25 >= 400, text
+    assert abs(stored - blocks) <= 1, text  # the sums of a product are taken in another order
     sizes = [int(found.replace(",", "")) for found in re.findall(r"450 +([\d,]+) ", text)]
     assert sizes[0] == sizes[1] > sizes[2] > 3 * sizes[3]
+    assert sizes[4] == sizes[5] > 7 * sizes[6]
     assert is_png(plot)
 
 

@@ -1,5 +1,5 @@
 """Operand types and attributes of the rows of networks: windows at every boundary, norms by
-feature, attention.
+feature, attention, products with blocks.
 """
 
 from __future__ import annotations
@@ -166,6 +166,38 @@ def attention(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
         yield Instance(far, tuple(attrs.items()), ("signed", "small"), far=True)
 
 
+def block_sparse_dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
+    """Rows of x, block rows and columns, blocks: whole vectors and parts, one row, no block."""
+    dtype, w = draw.dtype, draw.vector
+    for lead, down, across, (count, height, width) in (
+        ((5,), 3, 4, (7, 4, w)),
+        ((2, 3), 4, 3, (5, 2, 3)),
+        ((w + 1,), 4, 5, (9, 1, 1)),
+        ((), 3, 2, (4, 2, 2 * w)),
+        ((13,), 4, 3, (9, 5, w + 1)),
+        ((2,), 5, 2, (6, 3, 5 * w)),
+        ((3,), 2, 2, (0, 2, 2)),
+        ((0,), 2, 2, (3, 2, 2)),
+        ((3,), 0, 2, (3, 2, 2)),
+    ):
+        places = i32[count]
+        types = [dtype[*lead, down * height], dtype[count, height, width], places, places]
+        yield _instance(types, {"features": across * width}, PRODUCTS[:3])
+        if dtype is f32 and count and lead == (5,):
+            less = {"features": across * width, "precision": "tf32"}
+            yield _instance(types, less, PRODUCTS[:3])
+    if draw.far:
+        # Many tiles of rows; sums that are too long to be added up one by one.
+        for rows, down, across, (count, height, width) in (
+            (97, 5, 5, (19, 37, 45)),
+            (2, 2, 3, (5, 4200, w)),
+        ):
+            places = i32[count]
+            types = [dtype[rows, down * height], dtype[count, height, width], places, places]
+            attrs = (("features", across * width),)
+            yield Instance(tuple(types), attrs, PRODUCTS[:2], far=True)
+
+
 def resize(row: OpDef, draw: Drawing) -> Iterator[Instance]:
     """Sizes that grow, shrink, and do both, dividing each other or not."""
     dtype, w = draw.dtype, draw.vector
@@ -215,6 +247,7 @@ def convolved(grow: Growing) -> Value | None:
 MAKERS = {
     "attention": attention,
     "batch_norm": by_feature,
+    "block_sparse_dot": block_sparse_dot,
     "convolution": convolution,
     "group_norm": by_feature,
     "reduce_window": reduce_window,

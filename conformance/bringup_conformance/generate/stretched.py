@@ -31,8 +31,8 @@ _COUNTERS = (8, 17)
 _AT_ENDS = ("ramp", "falling", "signed")
 #: Rows with far sizes of their own, and those whose weights grow with the square of a size.
 _OTHERS = (
-    "dot_general", "convolution", "attention", "resize", "gather", "scatter", "dynamic_slice",
-    "dynamic_update_slice",
+    "dot_general", "convolution", "attention", "block_sparse_dot", "resize", "gather", "scatter",
+    "dynamic_slice", "dynamic_update_slice",
 )  # fmt: skip
 #: Sizes below are dimension numbers and windows as often as sizes.
 _LEAST = 9

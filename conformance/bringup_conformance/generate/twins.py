@@ -21,7 +21,7 @@ from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.recipes import Recipe
 
 #: Attributes that promise something of the data, which the data would break.
-_PROMISES = frozenset({"unique"})
+_PROMISES = frozenset({"per_column", "per_row", "unique"})
 #: Kinds of data for which any attributes have results.
 _PLAIN = frozenset({"signed", "small", "ramp", "positive", "negative", "ties", "units"})
 #: Elements of the operands: what twins show, small ones show.

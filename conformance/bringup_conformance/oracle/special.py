@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bringup.backend.capabilities import Numerics
-from bringup.dtypes import DType, bool_
+from bringup.dtypes import DType, as_dtype
 from bringup.errors import OpTypeError
 from bringup.graph import Builder, Graph
 from bringup.ops.special import allowed, special_value
@@ -58,13 +58,13 @@ def _flushed(cell: Special, numerics: Numerics) -> bool:
     return numerics.flush_subnormals and any("SUBNORMAL" in t for t in (*cell.operands, *results))
 
 
-def _type_of(array: Array, dtype: DType) -> TensorType:
-    return TensorType(array.shape, bool_ if array.dtype == np.bool_ else dtype)
+def _type_of(array: Array) -> TensorType:
+    return TensorType(array.shape, as_dtype(array.dtype))
 
 
 def _packs(row: OpDef, cell: Special, dtype: DType) -> bool:
     """Whether a cell is about scalars, and its instruction works element by element."""
-    types = [_type_of(special_value(text, dtype), dtype) for text in cell.operands]
+    types = [_type_of(special_value(text, dtype)) for text in cell.operands]
     if any(t.rank for t in types):
         return False
     vectors = [t.with_shape((2,)) for t in types]
@@ -85,7 +85,7 @@ def program(
     """One instruction and one output for each group that the target supports."""
     builder, outputs, kept = Builder(), [], []
     for cells in parts:
-        types = [_type_of(array, dtype) for array in operands(cells, dtype)]
+        types = [_type_of(array) for array in operands(cells, dtype)]
         attrs = dict(cells.cells[0].attrs)
         if not support.has(row, types, attrs):
             continue
@@ -101,7 +101,7 @@ def missing(row: OpDef, dtype: DType, parts: Iterable[Cells], support: Support) 
     """Why the target does not support some of the groups, each reason once."""
     found: dict[str, None] = {}
     for cells in parts:
-        types = [_type_of(array, dtype) for array in operands(cells, dtype)]
+        types = [_type_of(array) for array in operands(cells, dtype)]
         reason = support.reason(row, types, dict(cells.cells[0].attrs))
         if reason is not None:
             found[reason] = None

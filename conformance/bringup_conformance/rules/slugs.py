@@ -152,7 +152,7 @@ def _converted(row: OpDef, cell: Special, word: str) -> tuple[str, ...]:
 
 def _word(text: str) -> str:
     """An operand in words: of arrays the elements in order."""
-    text = text.strip()
+    text = text.strip().rpartition(":")[2]
     if text in _WORDS:
         return _WORDS[text]
     if text.startswith("["):

@@ -286,12 +286,26 @@ class _Fusion:
             return False, None
         if is_movement(instr):
             asks = _fills(instr) or instr.op.name in INDEXED
-            if asks and cluster.contracts and self._feeds_contraction(cluster, instr):
+            if (
+                asks
+                and cluster.contracts
+                and self._feeds_contraction(cluster, instr)
+                and not self._picks_members(cluster, instr)
+            ):
                 return False, None  # every product would ask again what one copy settles
             return len(indices) <= _MAX_READS, None
         if not self._worth_repeating(cluster, instr, indices):
             return False, None
         return len(indices) <= _CHEAP_READS, None
+
+    def _picks_members(self, cluster: _Cluster, instr: Instr) -> bool:
+        """Whether a gather picks whole members of a batch for a dot: it asks once for each."""
+        (user, *others) = self.users[instr.result]
+        if instr.op.name != "gather" or others or user.op.name != "dot_general":
+            return False
+        batch = user.attrs["batch"][user.operands.index(instr.result)]
+        positions = set(range(instr.result.type.rank)) - set(instr.attrs["offset"])
+        return user in cluster.region.members and positions <= set(batch)
 
     def _worth_repeating(self, cluster: _Cluster, instr: Instr, indices: list[Index]) -> bool:
         """An expensive value must not be computed many times over, whether per reader or per grid

@@ -122,6 +122,7 @@ def _of(module: str, *names: str) -> dict[str, tuple[str, str]]:
 OP_EMITTERS: Later[StepEmitter] = Later(
     {
         **_of("attending", "attention"),
+        **_of("block_sparse", "block_sparse_dot"),
         **_of("cumulative", "cumulative"),
         **_of("diagonalising", "eigh", "svd"),
         **_of("factoring", "cholesky", "lu", "triangular_solve"),

@@ -28,6 +28,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "shr",
         "xor",
     ),
+    "block_sparse": ("block_sparse_dot",),
     "calls": ("after", "call"),
     "choice": (
         "compare",

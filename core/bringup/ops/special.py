@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from bringup.dtypes import DType, bool_
+from bringup.dtypes import BY_NAME, DType, bool_
 from bringup.ops._numeric import Array, round_to, unsigned
 
 WORDS = (
@@ -25,13 +25,14 @@ def special_value(text: str, dtype: DType) -> Array:
     Numbers; ``nan``; ``inf``; ``MAX`` the largest finite float, ``TINY`` the smallest normal one,
     ``SUBNORMAL`` the smallest above 0; ``INT_MIN`` and ``INT_MAX`` of the integer dtype (0 and the
     largest if unsigned); ``BITS`` its width; ``true`` and ``false``, whatever the dtype.  All of
-    them 0-d; ``[a, b]`` is a vector, ``[[a, b]]`` a matrix.
+    them 0-d; ``[a, b]`` is a vector, ``[[a, b]]`` a matrix.  ``i32:[0, 1]`` has a dtype of its own.
 
     >>> from bringup.dtypes import f32, i8
     >>> special_value("[1, -0.0]", f32), special_value("INT_MIN", i8)
     (array([ 1., -0.], dtype=float32), array(-128, dtype=int8))
     """
-    text = text.strip()
+    own, colon, rest = text.strip().rpartition(":")
+    text, dtype = rest, BY_NAME[own] if colon else dtype
     if text.startswith("["):
         kind = np.bool_ if "true" in text or "false" in text else dtype.numpy
         return np.array([special_value(p, dtype) for p in _parts(text[1:-1])], dtype=kind)

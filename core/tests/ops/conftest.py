@@ -409,6 +409,20 @@ def _attention(_row: OpDef, dtype: DType) -> Cases:
     yield (dtype[2, 0], dtype[3, 0], dtype[3, 2]), {"scale": 0.5}
 
 
+def _block_sparse_dot(_row: OpDef, dtype: DType) -> Cases:
+    for lead, down, across, block in (
+        ((3,), 2, 3, (4, 3, 2)),
+        ((2, 2), 3, 2, (5, 2, 1)),
+        ((), 2, 2, (3, 1, 4)),
+        ((2,), 2, 2, (0, 2, 2)),
+        ((0,), 1, 2, (2, 2, 2)),
+        ((2,), 0, 2, (1, 2, 2)),
+    ):
+        count, height, width = block
+        operands = dtype[*lead, down * height], dtype[block], i32[count], i32[count]
+        yield operands, {"features": across * width}
+
+
 def _source(row: OpDef, dtype: DType) -> Cases:
     if row.name == "iota":
         for shape, dim in (((5,), 0), ((3, 4), 0), ((3, 4), 1), ((0, 2), 1), ((300,), 0)):
@@ -451,6 +465,7 @@ CASES: dict[str, Callable[[OpDef, DType], Cases]] = {
     "group_norm": _by_feature,
     "batch_norm": _by_feature,
     "attention": _attention,
+    "block_sparse_dot": _block_sparse_dot,
     "convolution": _convolution,
     "reduce_window": _reduce_window,
     "resize": _resize,

@@ -149,6 +149,31 @@ WRONG: dict[str, tuple[OpDef, tuple[TensorType, ...], dict[str, Any]]] = {
         (v("f32[3,4]"), v("f32[5,4]"), v("f32[5,4]"), v("f32[2,5]")),
         {"scale": 1.0},
     ),
+    "block_sparse_dot dtypes": (
+        ops.block_sparse_dot,
+        (v("f32[3,4]"), v("f32[5,2,2]"), v("i64[5]"), v("i64[5]")),
+        {"features": 4},
+    ),
+    "block_sparse_dot shapes": (
+        ops.block_sparse_dot,
+        (v("f32[3,4]"), v("f32[5,2,2]"), v("i32[5]"), v("i32[4]")),
+        {"features": 4},
+    ),
+    "block_sparse_dot blocks": (
+        ops.block_sparse_dot,
+        (v("f32[3,4]"), v("f32[5,3,2]"), v("i32[5]"), v("i32[5]")),
+        {"features": 4},
+    ),
+    "block_sparse_dot empty blocks": (
+        ops.block_sparse_dot,
+        (v("f32[3,4]"), v("f32[5,0,2]"), v("i32[5]"), v("i32[5]")),
+        {"features": 4},
+    ),
+    "block_sparse_dot promise": (
+        ops.block_sparse_dot,
+        (v("f32[3,4]"), v("f32[5,2,2]"), v("i32[5]"), v("i32[5]")),
+        {"features": 4, "per_row": -1},
+    ),
     "argmax empty": (ops.argmax, (v("f32[0]"),), {"dim": 0}),
     "argmax narrow": (ops.argmax, (v("f32[300]"),), {"dim": 0, "dtype": i8}),
     "argmax float": (ops.argmax, (v("f32[3]"),), {"dim": 0, "dtype": f32}),
@@ -199,7 +224,7 @@ def test_every_row_rejects_dtypes_it_does_not_take(kit, any_row: OpDef) -> None:
             "batch": ((), ()), "contract": ((), ()), "approximate": "none", "epsilon": 0.1,
             "correction": 0.0, "direction": "eq", "branches": (), "window": (2,), "scale": 1.0,
             "groups": 1, "shape": (3,), "method": "nearest", "offset": (), "index_map": (0,),
-            "index_dim": 1,
+            "index_dim": 1, "features": 3,
         }  # fmt: skip
         if any_row.name == "shr":
             attrs["kind"] = "logical"

@@ -115,6 +115,7 @@ def test_words_of_integers() -> None:
     assert special_value("INT_MAX", u64) == 2**64 - 1
     assert special_value("BITS", i8) == 8
     assert special_value("[true, false]", i8).dtype == bool
+    assert special_value("i32:[INT_MIN, 1]", f32).tolist() == [-(2**31), 1]
     assert special_value("[]", f32).shape == (0,)
 
 

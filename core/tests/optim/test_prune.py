@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.errors import OpTypeError
+from bringup.errors import BringupError, OpTypeError
 
 RNG = np.random.default_rng(3)
 W = RNG.normal(size=(8, 12)).astype(np.float32)
@@ -133,6 +133,139 @@ def test_of_a_layer_that_names_no_readers_only_what_makes_units_decides() -> Non
     params = {"w": bu.asarray([[0.0, 2.0, 3.0]])}
     small = bu.prune.without_units(params, [bu.prune.Units(made={"['w']": 1}, read={})])
     assert small["w"].tolist() == [[2.0, 3.0]]
+
+
+# -- blocks ----------------------------------------------------------------------------------------
+
+
+def with_zero_blocks(shape: tuple[int, int], block: tuple[int, int], keeps: Any) -> Any:
+    """A matrix of small whole numbers, products of which are exact, zero where `keeps` is false."""
+    spread = np.kron(keeps, np.ones(block, bool))
+    return np.where(spread, RNG.integers(1, 4, shape), 0).astype(np.float32)
+
+
+def whole(*shape: int) -> Any:
+    return RNG.integers(-3, 4, shape).astype(np.float32)
+
+
+#: Shapes, blocks, and which blocks stay: some, with an empty row and column; none; all; one.
+BLOCKS: dict[str, tuple[tuple[int, int], tuple[int, int], Any]] = {
+    "some": ((12, 20), (3, 4), np.arange(20).reshape(4, 5) % 3 == 0),
+    "empty lines": ((12, 20), (3, 4), np.outer([1, 0, 1, 1], [1, 1, 0, 1, 0]) > 0),
+    "none": ((12, 20), (3, 4), np.zeros((4, 5), bool)),
+    "all": ((6, 16), (2, 8), np.ones((3, 2), bool)),
+    "single weights": ((5, 7), (1, 1), RNG.random((5, 7)) < 0.4),
+    "whole": ((5, 7), (5, 7), np.ones((1, 1), bool)),
+}
+
+
+@pytest.mark.parametrize("form", BLOCKS)
+def test_a_block_sparse_matrix_is_the_matrix(form: str) -> None:
+    shape, block, keeps = BLOCKS[form]
+    w = with_zero_blocks(shape, block, keeps)
+    sparse = bu.prune.block_sparse(bu.asarray(w), block=block)
+    assert sparse.shape == shape
+    assert sparse.blocks.shape == (keeps.sum(), *block)
+    assert sparse.nbytes == keeps.sum() * (block[0] * block[1] * 4 + 8)
+    assert (np.asarray(sparse.dense()) == w).all()
+    for lead in ((9,), (2, 3), ()):
+        x = whole(*lead, shape[0])
+        assert (np.asarray(bu.asarray(x) @ sparse) == x @ w).all()
+        assert (np.asarray(x @ sparse) == x @ w).all()  # an array of numpy on the left
+    assert (np.asarray(bu.jit(lambda s, x: x @ s)(sparse, x)) == x @ w).all()
+    frozen = bu.freeze(lambda s, x: x @ s, sparse)
+    assert (np.asarray(frozen(bu.asarray(x))) == x @ w).all()
+
+
+@pytest.mark.parametrize("form", BLOCKS)
+def test_gradients_are_those_of_the_matrix_where_it_has_blocks(form: str) -> None:
+    shape, block, keeps = BLOCKS[form]
+    w, x = with_zero_blocks(shape, block, keeps), whole(4, shape[0])
+    slopes = whole(4, shape[1])
+    sparse = bu.prune.block_sparse(bu.asarray(w), block=block)
+    by_w, by_x = bu.grad(lambda s, x: bu.sum((x @ s) * slopes), argnums=(0, 1))(
+        sparse, bu.asarray(x)
+    )
+    assert by_w.pattern is sparse.pattern
+    spread = np.kron(keeps, np.ones(block, bool))
+    assert (np.asarray(by_w.dense()) == np.where(spread, x.T @ slopes, 0)).all()
+    assert (np.asarray(by_x) == slopes @ w.T).all()
+
+
+def test_examples_and_networks_run_side_by_side() -> None:
+    shape, block, keeps = BLOCKS["some"]
+    w, x = with_zero_blocks(shape, block, keeps), whole(3, 12)
+    sparse = bu.prune.block_sparse(bu.asarray(w), block=block)
+    rows = bu.vmap(lambda row: row @ sparse)(bu.asarray(x))
+    assert (np.asarray(rows) == x @ w).all()
+    two = bu.tree.map(lambda a: bu.stack([a, 2 * a]), sparse)
+    both = bu.vmap(lambda s, x: x @ s, in_axes=(0, None))(two, bu.asarray(x))
+    assert (np.asarray(both) == np.stack([x @ w, 2 * x @ w])).all()
+
+
+def test_fine_tuning_changes_blocks_alone() -> None:
+    shape, block, keeps = BLOCKS["some"]
+    params = {"w": bu.asarray(with_zero_blocks(shape, block, keeps)), "b": bu.zeros(20)}
+    small = bu.prune.block_sparse_params(params, block=block)
+    assert isinstance(small["w"], bu.prune.BlockSparse)
+    x, y = bu.asarray(whole(32, 12)), bu.asarray(whole(32, 20))
+    optimizer = bu.optim.adam(0.05)
+
+    @bu.jit
+    def step(params: Any, state: Any) -> Any:
+        error, slopes = bu.value_and_grad(lambda p: bu.mean(bu.square(x @ p["w"] + p["b"] - y)))(
+            params
+        )
+        return (*optimizer.update(slopes, state, params), error)
+
+    state, errors = optimizer.init(small), []
+    for _ in range(30):
+        small, state, error = step(small, state)
+        errors.append(float(error))
+    assert errors[-1] < errors[0] / 2
+    spread = np.kron(keeps, np.ones(block, bool))
+    assert (np.asarray(small["w"].dense())[~spread] == 0).all()
+
+
+def test_dtypes_meet_as_those_of_arrays() -> None:
+    shape, block, keeps = BLOCKS["some"]
+    w = bu.asarray(with_zero_blocks(shape, block, keeps))
+    half = bu.prune.block_sparse(bu.astype(w, bu.float16), block=block)
+    assert half.blocks.dtype is bu.float16
+    assert (bu.ones((2, 12), dtype=bu.float16) @ half).dtype is bu.float16
+    assert (bu.ones((2, 12), dtype=bu.float32) @ half).dtype is bu.float32
+
+
+def test_of_a_container_only_matrices_with_many_zero_blocks_are_stored_so() -> None:
+    params = {
+        "sparse": bu.asarray(with_zero_blocks((8, 8), (4, 4), np.eye(2, dtype=bool))),
+        "dense": bu.asarray(W),
+        "odd": bu.zeros((8, 6), dtype=bu.float32),
+        "bias": bu.zeros(8),
+        "stack": bu.zeros((2, 8, 8)),
+        "counts": bu.zeros((8, 8), dtype=bu.int32),
+    }
+    small = bu.prune.block_sparse_params(params, block=(4, 4))
+    changed = [name for name in params if small[name] is not params[name]]
+    assert changed == ["sparse"]
+    assert bu.prune.block_sparse_params(params, block=(4, 4), least=0.51) == params
+    with pytest.raises(OpTypeError, match=r"blocks of 4 x 4 in f32\[8,6\]"):
+        bu.prune.block_sparse_params({"w": params["odd"]}, block=(4, 4), prunes=bu.prune.matrices)
+
+
+def test_misuse_of_blocks_is_explained() -> None:
+    w = bu.asarray(W)
+    with pytest.raises(OpTypeError, match=r"block_sparse: blocks of 3 x 4 in f32\[8,12\]"):
+        bu.prune.block_sparse(w, block=(3, 4))
+    with pytest.raises(OpTypeError, match="is no matrix"):
+        bu.prune.block_sparse(bu.zeros((2, 8, 8)))
+    with pytest.raises(OpTypeError, match="no floats"):
+        bu.prune.block_sparse(bu.zeros((8, 8), dtype=bu.int32))
+    sparse = bu.prune.block_sparse(w, block=(4, 4))
+    with pytest.raises(OpTypeError, match=r"f32\[3,12\] and a block-sparse matrix \(8, 12\)"):
+        bu.asarray(W[:3]) @ sparse
+    with pytest.raises(BringupError, match="value"):
+        bu.jit(lambda w: bu.prune.block_sparse(w, block=(4, 4)).blocks)(w)
 
 
 def test_misuse_is_explained() -> None:

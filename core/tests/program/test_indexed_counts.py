@@ -50,6 +50,16 @@ def by_table(table: Any, at: Any, weight: Any) -> Any:
     return bu.grad(lambda table: bu.sum(embedded(table, at) * weight))(table)
 
 
+def by_experts(x: Any, experts: Any, at: Any) -> Any:
+    """Each example times the matrix it picks."""
+    return bu.einsum("nrk,nkd->nrd", x, bu.take(experts, at, axis=0))
+
+
+def by_columns(x: Any, w: Any, at: Any) -> Any:
+    """Picked columns are summed over: every row of the product would look them up again."""
+    return bu.take(x, at, axis=1) @ w
+
+
 def cached(cache: Any, row: Any, at: Any) -> Any:
     return bu.dynamic_update_slice(cache, row, (at, 0))
 
@@ -82,6 +92,18 @@ def test_one_launch(name: str) -> None:
     cost = lower_graph(bu.trace(fn, *types), Paper(STEPS)).cost()
     assert (cost.kernels, cost.bytes_read, cost.bytes_written) == wanted
     assert cost.arena_bytes == 0
+
+
+def test_matrices_picked_for_a_product_are_read_where_they_are() -> None:
+    """Beside the product there is one launch, which counts indices from the end."""
+    types = f32[N, 4, 8], f32[5, 8, D], AT
+    cost = lower_graph(bu.trace(by_experts, *types), Paper(STEPS)).cost()
+    assert (cost.kernels, cost.bytes_written) == (2, 4 * (N + N * 4 * D))
+
+
+def test_columns_picked_for_a_product_are_copied_once() -> None:
+    cost = lower_graph(bu.trace(by_columns, f32[N, V], f32[D, 8], i32[D]), Paper(STEPS)).cost()
+    assert (cost.kernels, cost.bytes_written) == (2, 4 * (N * D + N * 8))
 
 
 def test_what_is_not_fused_is_launched_alone() -> None:
