@@ -23,6 +23,7 @@ from bringup.errors import ConversionError, TraceError
 from bringup.graph import Graph, Value, user_location
 from bringup.passes.dce import eliminate
 from bringup.passes.known import split
+from bringup.passes.panels import in_panels
 from bringup.passes.pipeline import freezing_passes
 from bringup.passes.run import PassContext, run_pipeline
 from bringup.runtime.compiler import Options, compile_graph
@@ -61,6 +62,9 @@ class Frozen(Jitted[P, R]):
             context=PassContext.from_environment(),
         )
         constants, rest = split(graph, known)
+        shapes = device.capabilities.shapes if device is not None and self._options.fuse else None
+        if shapes is not None and shapes.panel:
+            constants, rest = in_panels(constants, rest, shapes.panel, shapes.products)
         others = [array for n, array in outer.items() if n not in known]
         computed = self._computed(constants, list(known.values()))
         entry.function = TracedFunction(rest, (*others, *computed), function.result)

@@ -90,6 +90,11 @@ def lengths(target: LoopTarget) -> tuple[int, ...]:
     return tuple(sorted({*sides, _LEAST_ROWS, _LEAST_DEPTH, _DEPTH_BYTES // 4}))
 
 
+def panel_bits(target: LoopTarget) -> int:
+    """Bits of a row of a right panel of the tile that is tried first."""
+    return _VECTORS[0] * target.vector_bits
+
+
 def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
     """How to cut a contraction; None where packing does not pay."""
     dtype = contraction.fold.dtype
@@ -234,4 +239,4 @@ def _units(
     return best[1]
 
 
-__all__ = ["LEAST_PRODUCTS", "Blocking", "Cut", "blocking", "lengths"]
+__all__ = ["LEAST_PRODUCTS", "Blocking", "Cut", "blocking", "lengths", "panel_bits"]

@@ -1,0 +1,129 @@
+"""Known weights of products, laid out once as the panels that a device packs them into.
+
+A device that sums products tile by tile packs the right factor into panels first: a few columns
+that are neighbours, for the first inner index, then for the next.  Of weights that are known, the
+panels are a constant.  A product reads the weights from it through the movement that undoes the
+layout and becomes an index map, so that nothing else of the program changes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from bringup.graph import Builder, Graph, Instr, Value, replay
+from bringup.ops.build import pad, reshape, slice_dim, transpose
+from bringup.ops.contraction import free_dims
+from bringup.passes.base import as_results, opdef
+from bringup.passes.dce import eliminate
+from bringup.passes.known import known_values
+from bringup.records import record
+
+#: Rows of the other factor from which packing pays.
+_LEAST_ROWS = 16
+
+
+@record
+class _Layout:
+    """How weights become panels.
+
+    order: their dimensions, first those of the batch, then those that are summed over.
+    matrix: sizes of the batch, of what is summed over, and of the columns.
+    width: columns of a panel.
+    """
+
+    order: tuple[int, ...]
+    matrix: tuple[int, int, int]
+    width: int
+
+    def panels(self, weights: Value) -> Value:
+        """Weights -> [batch, panels, inner indices, columns of a panel]."""
+        x = reshape(transpose(weights, self.order), self.matrix)
+        x = pad(x, 0, (0, 0, 0), (0, 0, -self.matrix[2] % self.width))
+        x = reshape(x, (*self.matrix[:2], x.shape[2] // self.width, self.width))
+        return transpose(x, (0, 2, 1, 3))
+
+    def weights(self, panels: Value, shape: tuple[int, ...]) -> Value:
+        """Panels -> weights of that shape."""
+        batch, inner, columns = self.matrix
+        x = reshape(transpose(panels, (0, 2, 1, 3)), (batch, inner, panels.shape[1] * self.width))
+        x = reshape(slice_dim(x, 2, 0, columns), [shape[d] for d in self.order])
+        return transpose(x, [self.order.index(d) for d in range(len(shape))])
+
+
+def in_panels(constants: Graph, rest: Graph, bits: int, products: int) -> tuple[Graph, Graph]:
+    """Lay out the weights of large products as panels.
+
+    constants, rest: as `known.split` returns them: what the first computes are the last inputs of
+    the second.
+    bits: of a row of a panel.  products: multiplications from which a product is packed.
+    Returns both graphs anew; panels stand for a constant that nothing else reads.
+    """
+    first = len(rest.inputs) - len(constants.outputs)
+    known = known_values(rest, range(first, len(rest.inputs)))
+    weights = known.held - known.expanded
+    layouts = {
+        instr: layout
+        for instr in rest.instrs
+        if weights.intersection(instr.operands[1:])
+        and instr.operands[0] not in known.fixed
+        and (layout := _layout(instr, bits, products)) is not None
+    }
+    if not layouts:
+        return constants, rest
+    made, builder = Builder(), Builder()
+    outputs = list(replay(constants, builder=made))
+    there = dict(zip(rest.inputs[first:], outputs, strict=True))
+    inputs: dict[tuple[Value, _Layout], Value] = {}
+
+    def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        if known.fixed.issuperset(instr.results):
+            results = made.emit_again(instr, tuple(there[v] for v in instr.operands))
+            there.update(zip(instr.results, results, strict=True))
+        layout = layouts.get(instr)
+        if layout is None:
+            return None
+        key = (instr.operands[1], layout)
+        if key not in inputs:
+            with made:
+                outputs.append(layout.panels(there[instr.operands[1]]))
+            inputs[key] = builder.input(outputs[-1].type)
+        again = layout.weights(inputs[key], operands[1].shape)
+        return as_results(opdef(instr)(operands[0], again, **instr.attrs))
+
+    arguments = [builder.input(v.type) for v in rest.inputs]
+    results = replay(rest, rewrite, builder=builder, arguments=arguments)
+    graph = eliminate(builder.build(results, rest.name))
+    read = {v for instr in graph.instrs for v in instr.operands}.union(graph.outputs)
+    kept = [n for n, v in enumerate(graph.inputs) if n < first or v in read]
+    left = Graph([graph.inputs[n] for n in kept], graph.instrs, graph.outputs, graph.name)
+    computed = made.build([outputs[n - first] for n in kept if n >= first], constants.name)
+    return eliminate(computed), left
+
+
+def _layout(product: Instr, bits: int, products: int) -> _Layout | None:
+    """The layout of the right factor; None where nothing would be packed."""
+    if product.op.name != "dot_general":
+        return None
+    x, weights = product.operands
+    (_, batch), (_, contract) = product.attrs["batch"], product.attrs["contract"]
+    order = (*batch, *contract, *free_dims(len(weights.shape), batch, contract))
+    sizes = [weights.shape[d] for d in order]
+    first, last = len(batch), len(batch) + len(contract)
+    matrix = math.prod(sizes[:first]), math.prod(sizes[first:last]), math.prod(sizes[last:])
+    dtype, width = weights.dtype, bits // weights.dtype.bits
+    if dtype is not product.attrs["accumulate"] or matrix[2] < width or _is_repeated(weights):
+        return None
+    rows = x.type.size // max(1, matrix[0] * matrix[1])
+    if rows < _LEAST_ROWS or rows * matrix[1] * matrix[2] < products:
+        return None
+    return _Layout(order, matrix, width)
+
+
+def _is_repeated(value: Value) -> bool:
+    """Whether a view has more elements than what it is a view of."""
+    while (made := value.producer) is not None:
+        if value.type.size > made.operands[0].type.size:
+            return True
+        value = made.operands[0]
+    return False
