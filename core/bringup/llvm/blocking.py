@@ -7,12 +7,13 @@ and columns are cut into units follows from the caches and the number of threads
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
 from bringup.dtypes import i8, i16, i32, u8, u32
-from bringup.kernel.contraction import Axes, Contraction, size, steps_of
+from bringup.kernel.contraction import Axes, Contraction, panel, size, steps_of
+from bringup.kernel.index import Expr, flatten
 from bringup.llvm.loops import LONGEST_CHAIN
 from bringup.llvm.microkernel import TileShape
 from bringup.llvm.schedule import LoopTarget
@@ -33,6 +34,8 @@ _NEAR_BYTES = 3 << 18
 #: does not stay in a core's cache; and what starting a unit does.
 _PACK = 1.0
 _PACK_FAR = 1.0
+#: The same for an element that is read where it lies, beyond a core's cache.
+_READ = 0.5
 _START = 2000
 _MOST_ROWS = 14
 #: Vectors of columns that a tile may have, in the order in which they are tried.
@@ -72,13 +75,16 @@ class Cut:
 
 @record
 class Blocking:
-    """rows, columns: of a unit, whole tiles.  band: rows that are packed at a time, whole tiles."""
+    """rows, columns: of a unit, whole tiles.  band: rows that are packed at a time, whole tiles.
+    ready: columns need no packing, as they lie in memory as panels.
+    """
 
     tile: TileShape
     cut: Cut
     rows: int
     columns: int
     band: int
+    ready: bool = False
 
 
 def lengths(target: LoopTarget) -> tuple[int, ...]:
@@ -113,11 +119,30 @@ def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
     if cut.depth + cut.blocks > LONGEST_CHAIN:
         return None
     lanes = target.vector_bits // dtype.bits
-    tile = _tile(rows, columns, lanes, target.registers)
+    ready = not pair and panels_at(contraction, _VECTORS[0] * lanes) is not None
+    tile = _tile((rows, columns), _VECTORS[:1] if ready else _VECTORS, lanes, target.registers)
     if pair:
         tile = replace(tile, pair=True)
     members = size(contraction.batch)
-    return _units((members, rows, columns, inner), tile, cut, target, dtype.bits // 8)
+    plan = _units((members, rows, columns, inner), tile, cut, target, dtype.bits // 8, ready)
+    return plan
+
+
+def panels_at(contraction: Contraction, width: int) -> tuple[int, Expr] | None:
+    """Where the right factor lies in memory as panels of so many columns: its buffer, and the place
+    of the first panel.  None where it does not.
+    """
+    factor = panel(contraction, contraction.right)
+    made = factor.body.outputs[0].producer
+    if made is None or made.op.name != "load" or made.operands or made.attrs["mask"]:
+        return None
+    column, row = (flatten(map(Expr.of, axes), [a.size for a in axes])
+                   for axes in (factor.axes, factor.inner))  # fmt: skip
+    place = column // width * (size(factor.inner) * width) + row * width + column % width
+    first: Expr = made.attrs["index"] + place * -1
+    whole = made.result.dtype is contraction.fold.dtype
+    moved = not first.axes().isdisjoint((*factor.axes, *factor.inner))
+    return (made.attrs["buffer"], first) if whole and not moved else None
 
 
 def _in_pairs(contraction: Contraction) -> bool:
@@ -145,10 +170,11 @@ def _cut(axes: Axes, most: int) -> Cut:
     return Cut(axes, level, min(count, -(-piece // _EVEN) * _EVEN if tail == 1 else piece))
 
 
-def _tile(rows: int, columns: int, lanes: int, registers: int) -> TileShape:
-    """The tile that covers rows and columns in the least time."""
+def _tile(sides: tuple[int, int], tried: Sequence[int], lanes: int, registers: int) -> TileShape:
+    """The tile that covers rows and columns in the least time.  tried: vectors it may have."""
+    rows, columns = sides
     best: tuple[float, TileShape] | None = None
-    for vectors in _VECTORS:
+    for vectors in tried:
         most = _most_rows(vectors, registers)
         for count in range(most, most // 2, -1):
             tile = TileShape(count, vectors, lanes)
@@ -204,10 +230,11 @@ def _packing(unit: Blocking, down: int, bytes_each: int, target: LoopTarget) -> 
     """What packing a unit costs for each inner index.  down: units below one another."""
     stays = 2 * (unit.band + unit.columns) * unit.cut.depth * bytes_each <= target.cache_bytes
     far = 0 if stays else unit.columns * _PACK_FAR
-    if unit.cut.blocks == 1:
-        # Packed columns serve the units below one another, and rows all others if there is one.
-        return ((unit.rows if down > 1 else 0) + unit.columns / down) * _PACK + far
-    return (unit.rows + unit.columns) * _PACK + far
+    # Packed columns serve the units below one another, and rows all others if there is one.
+    rows = unit.rows if down > 1 or unit.cut.blocks > 1 else 0
+    if unit.ready:
+        return rows * _PACK + unit.columns * _READ
+    return (rows + unit.columns / (down if unit.cut.blocks == 1 else 1)) * _PACK + far
 
 
 @cache
@@ -217,6 +244,7 @@ def _units(
     cut: Cut,
     target: LoopTarget,
     bytes_each: int,
+    ready: bool,
 ) -> Blocking:
     members, rows, columns, inner = sizes
     down, across = -(-rows // tile.rows), -(-columns // tile.columns)
@@ -224,7 +252,7 @@ def _units(
     for i in _parts(down):
         for j in _parts(across):
             band = _band(i * tile.rows, tile, cut, bytes_each, target.cache_bytes)
-            unit = Blocking(tile, cut, i * tile.rows, j * tile.columns, band)
+            unit = Blocking(tile, cut, i * tile.rows, j * tile.columns, band, ready)
             if not _fits(unit, bytes_each, target.cache_bytes) and i + j > 2:
                 continue
             products = unit.rows * unit.columns / tile.lanes / 2
@@ -239,4 +267,4 @@ def _units(
     return best[1]
 
 
-__all__ = ["LEAST_PRODUCTS", "Blocking", "Cut", "blocking", "lengths", "panel_bits"]
+__all__ = ["LEAST_PRODUCTS", "Blocking", "Cut", "blocking", "lengths", "panel_bits", "panels_at"]
