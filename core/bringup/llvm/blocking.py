@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
-from bringup.dtypes import i8, i16, i32, u8, u32
+from bringup.dtypes import DType, i8, i16, i32, u8, u32
 from bringup.kernel.contraction import Axes, Contraction, panel, size, steps_of
 from bringup.kernel.index import Expr, flatten
 from bringup.llvm.loops import LONGEST_CHAIN
@@ -74,9 +74,22 @@ class Cut:
 
 
 @record
+class Panels:
+    """Panels in memory.
+
+    buffer: where they are.  first: the place of the first one, by the axes of the batch.
+    dtype: of an element, which a sum's holds.
+    """
+
+    buffer: int
+    first: Expr
+    dtype: DType
+
+
+@record
 class Blocking:
     """rows, columns: of a unit, whole tiles.  band: rows that are packed at a time, whole tiles.
-    ready: columns need no packing, as they lie in memory as panels.
+    ready: panels of the columns that are in memory and need no packing.
     """
 
     tile: TileShape
@@ -84,7 +97,7 @@ class Blocking:
     rows: int
     columns: int
     band: int
-    ready: bool = False
+    ready: Panels | None = None
 
 
 def lengths(target: LoopTarget) -> tuple[int, ...]:
@@ -119,20 +132,20 @@ def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
     if cut.depth + cut.blocks > LONGEST_CHAIN:
         return None
     lanes = target.vector_bits // dtype.bits
-    ready = not pair and panels_at(contraction, _VECTORS[0] * lanes) is not None
-    tile = _tile((rows, columns), _VECTORS[:1] if ready else _VECTORS, lanes, target.registers)
+    ready = None if pair else panels_at(contraction, _VECTORS[0] * lanes)
+    tile = _tile((rows, columns), _VECTORS[:1] if ready is not None else _VECTORS, lanes, target.registers)
     if pair:
         tile = replace(tile, pair=True)
     members = size(contraction.batch)
-    plan = _units((members, rows, columns, inner), tile, cut, target, dtype.bits // 8, ready)
-    return plan
+    sizes = members, rows, columns, inner
+    unit = _units(sizes, tile, cut, target, dtype.bits // 8, ready is not None)
+    return replace(unit, ready=ready)
 
 
-def panels_at(contraction: Contraction, width: int) -> tuple[int, Expr] | None:
-    """Where the right factor lies in memory as panels of so many columns: its buffer, and the place
-    of the first panel.  None where it does not.
-    """
-    factor = panel(contraction, contraction.right)
+def panels_at(contraction: Contraction, width: int) -> Panels | None:
+    """The right factor in memory, if it lies there as panels of so many columns."""
+    right = contraction.right
+    factor = panel(contraction, replace(right, value=right.narrow))
     made = factor.body.outputs[0].producer
     if made is None or made.op.name != "load" or made.operands or made.attrs["mask"]:
         return None
@@ -140,9 +153,9 @@ def panels_at(contraction: Contraction, width: int) -> tuple[int, Expr] | None:
                    for axes in (factor.axes, factor.inner))  # fmt: skip
     place = column // width * (size(factor.inner) * width) + row * width + column % width
     first: Expr = made.attrs["index"] + place * -1
-    whole = made.result.dtype is contraction.fold.dtype
-    moved = not first.axes().isdisjoint((*factor.axes, *factor.inner))
-    return (made.attrs["buffer"], first) if whole and not moved else None
+    if not first.axes().isdisjoint((*factor.axes, *factor.inner)):
+        return None
+    return Panels(made.attrs["buffer"], first, made.result.dtype)
 
 
 def _in_pairs(contraction: Contraction) -> bool:
@@ -226,13 +239,15 @@ def _fits(unit: Blocking, bytes_each: int, cache_bytes: int) -> bool:
     return 2 * near * bytes_each <= cache_bytes and total * bytes_each <= _SHARED * cache_bytes
 
 
-def _packing(unit: Blocking, down: int, bytes_each: int, target: LoopTarget) -> float:
+def _packing(
+    unit: Blocking, down: int, bytes_each: int, target: LoopTarget, ready: bool
+) -> float:
     """What packing a unit costs for each inner index.  down: units below one another."""
     stays = 2 * (unit.band + unit.columns) * unit.cut.depth * bytes_each <= target.cache_bytes
     far = 0 if stays else unit.columns * _PACK_FAR
     # Packed columns serve the units below one another, and rows all others if there is one.
     rows = unit.rows if down > 1 or unit.cut.blocks > 1 else 0
-    if unit.ready:
+    if ready:
         return rows * _PACK + unit.columns * _READ
     return (rows + unit.columns / (down if unit.cut.blocks == 1 else 1)) * _PACK + far
 
@@ -252,11 +267,12 @@ def _units(
     for i in _parts(down):
         for j in _parts(across):
             band = _band(i * tile.rows, tile, cut, bytes_each, target.cache_bytes)
-            unit = Blocking(tile, cut, i * tile.rows, j * tile.columns, band, ready)
+            unit = Blocking(tile, cut, i * tile.rows, j * tile.columns, band)
             if not _fits(unit, bytes_each, target.cache_bytes) and i + j > 2:
                 continue
             products = unit.rows * unit.columns / tile.lanes / 2
-            cost = (products + _packing(unit, -(-down // i), bytes_each, target)) * inner + _START
+            packing = _packing(unit, -(-down // i), bytes_each, target, ready)
+            cost = (products + packing) * inner + _START
             units = members * -(-down // i) * -(-across // j)
             rounds = math.ceil(units / target.threads)
             # A thread that comes late costs less where there is more to share.
@@ -267,4 +283,4 @@ def _units(
     return best[1]
 
 
-__all__ = ["LEAST_PRODUCTS", "Blocking", "Cut", "blocking", "lengths", "panel_bits", "panels_at"]
+__all__ = ["LEAST_PRODUCTS", "Blocking", "Cut", "Panels", "blocking", "lengths", "panel_bits"]

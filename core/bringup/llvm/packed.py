@@ -16,7 +16,7 @@ from bringup.kernel.contraction import Axes, Contraction, recognise, size
 from bringup.kernel.form import Kernel, Stage, Store
 from bringup.kernel.index import Axis
 from bringup.llvm import text as ir
-from bringup.llvm.blocking import Blocking, blocking, panels_at
+from bringup.llvm.blocking import Blocking, blocking
 from bringup.llvm.body import Frame
 from bringup.llvm.dense import number, smaller
 from bringup.llvm.loops import NativeKernel
@@ -25,7 +25,7 @@ from bringup.llvm.microkernel import micro_kernel
 from bringup.llvm.packing import Packing, coordinates, pointers, runs
 from bringup.llvm.scalar import memory_type, register_type
 from bringup.llvm.schedule import LoopTarget
-from bringup.llvm.text import Builder, Callee, Module, Param, Val, vec
+from bringup.llvm.text import Builder, Module, Param, Val, vec
 from bringup.llvm.vector_body import VectorBody
 
 _ALIGNMENT = 64
@@ -58,11 +58,12 @@ class _Emitter:
         tile, cut = plan.tile, plan.cut
         left = Packing(contraction, contraction.left, tile.rows, tile.lanes, cut, tile.pair)
         self.pack_rows = left.function(module, f"{name}.rows")
-        self.pack_columns: Callee | None = None
-        if not plan.ready:
+        if plan.ready is None:
             right = Packing(contraction, contraction.right, tile.columns, tile.lanes, cut, tile.pair)
             self.pack_columns = right.function(module, f"{name}.columns")
-        self.micro = micro_kernel(module, self.dtype, tile)
+        stored = self.dtype if plan.ready is None else plan.ready.dtype
+        self.right_element = memory_type(stored)
+        self.micro = micro_kernel(module, self.dtype, tile, stored)
         params: list[Param] = [("buffers", ir.ptr, "nocapture readonly")]
         params += [(n, ir.i64) for n in ("begin", "end", "worker")]
         self.function = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
@@ -93,7 +94,7 @@ class _Emitter:
         sums = plan.rows * plan.columns if plan.cut.blocks > 1 else tile.rows * tile.columns
         # Squares and vectors are stored whole and may reach beyond the end.
         spare = tile.lanes * max(tile.rows, tile.columns)
-        columns = 0 if plan.ready else depth * plan.columns + spare
+        columns = 0 if plan.ready is not None else depth * plan.columns + spare
         counts = [depth * plan.band + spare, columns, sums + tile.lanes]
         sizes = [-(-n * each // _ALIGNMENT) * _ALIGNMENT for n in counts]
         buffers = len(self.contraction.kernel.buffers)
@@ -132,7 +133,7 @@ class _Emitter:
                     self._tiles(loop.index, depth, bands.index)
             return strip, unit_rows
         depth = number(plan.cut.depth)
-        if plan.ready:
+        if plan.ready is not None:
             self._pack_columns(number(0), depth)
         else:
             with b.if_then(b.icmp("ne", strip, held[0])):
@@ -153,22 +154,19 @@ class _Emitter:
         return b.mul(b.add(outer, low), number(cut.tail)), b.mul(count, number(cut.tail))
 
     def _pack_columns(self, start: Val, depth: Val) -> None:
-        """Leave the panels of a block at `right`, whose columns are `stride` elements long."""
-        b, tile = self.b, self.plan.tile
+        """Leave the panels of a block at `right`, `stride` inner indices apart."""
+        b, ready = self.b, self.plan.ready
         self.stride = depth
-        if self.pack_columns is None:
-            found = panels_at(self.contraction, tile.columns)
-            assert found is not None
-            buffer, first = found
-            body = VectorBody(b, self.contraction.kernel.stages[0].body, self.pointers, [], None, [])
-            at = body.scalar(first, (), Frame(self.bases, (), None, 1, None))
-            self.stride = number(size(self.contraction.inner))
-            at = b.add(at, b.mul(self.column, self.stride))
-            at = b.add(at, b.mul(start, number(tile.columns)))
-            self.right = b.gep(self.pointers[buffer], at, self.element)
+        if ready is None:
+            args = [self.buffers, self.right, self.batch, self.column, self.width, start, depth]
+            b.call(self.pack_columns, args)
             return
-        args = [self.buffers, self.right, self.batch, self.column, self.width, start, depth]
-        b.call(self.pack_columns, args)
+        body = VectorBody(b, self.contraction.kernel.stages[0].body, self.pointers, [], None, [])
+        at = body.scalar(ready.first, (), Frame(self.bases, (), None, 1, None))
+        self.stride = number(size(self.contraction.inner))
+        at = b.add(at, b.mul(self.column, self.stride))
+        at = b.add(at, b.mul(start, number(self.plan.tile.columns)))
+        self.right = b.gep(self.pointers[ready.buffer], at, self.right_element)
 
     def _pack_rows(self, start: Val, depth: Val) -> None:
         args = [self.buffers, self.left, self.batch, self.row, self.height, start, depth]
@@ -182,7 +180,7 @@ class _Emitter:
         first = b.icmp("eq", block, number(0))
         count = b.lshr(b.add(depth, number(1)), number(1)) if tile.pair else depth
         with b.loop(number(0), self.width, tile.columns) as across:
-            right = b.gep(self.right, b.mul(across.index, self.stride), self.element)
+            right = b.gep(self.right, b.mul(across.index, self.stride), self.right_element)
             with b.loop(number(0), self.height, tile.rows) as down:
                 left = b.gep(self.left, b.mul(down.index, depth), self.element)
                 sums = self.sums

@@ -19,8 +19,8 @@ from bringup.passes.dce import eliminate
 from bringup.passes.known import known_values
 from bringup.records import record
 
-#: Rows of the other factor from which packing pays.
-_LEAST_ROWS = 16
+#: Rows, inner indices and columns from which products are packed.
+_PACKED = 16
 
 
 @record
@@ -111,13 +111,15 @@ def _layout(product: Instr, bits: int, products: int) -> _Layout | None:
     sizes = [weights.shape[d] for d in order]
     first, last = len(batch), len(batch) + len(contract)
     matrix = math.prod(sizes[:first]), math.prod(sizes[first:last]), math.prod(sizes[last:])
-    dtype, width = weights.dtype, bits // weights.dtype.bits
-    if dtype is not product.attrs["accumulate"] or matrix[2] < width or _is_repeated(weights):
+    width = bits // product.attrs["accumulate"].bits
+    _, inner, columns = matrix
+    rows = x.type.size // max(1, math.prod(matrix[:2]))
+    if columns < width or rows * inner * columns < products or _is_repeated(weights):
         return None
-    rows = x.type.size // max(1, matrix[0] * matrix[1])
-    if rows < _LEAST_ROWS or rows * matrix[1] * matrix[2] < products:
-        return None
-    return _Layout(order, matrix, width)
+    # Columns that fill their panels are another axis, whatever loops over it; others are found by
+    # a division, which only packed products do without.
+    even = columns % width == 0
+    return _Layout(order, matrix, width) if even or min(rows, inner, columns) >= _PACKED else None
 
 
 def _is_repeated(value: Value) -> bool:
