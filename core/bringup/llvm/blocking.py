@@ -27,6 +27,8 @@ LEAST_PRODUCTS = 1 << 17
 _LEAST_ROWS = 16
 #: From so many products on, packing pays for pairs with fewer rows as well.
 _FEW_ROWS_PRODUCTS = 1 << 20
+#: Up to so many rows, pairs are joined sooner for each tile than they are packed once.
+_MOST_JOINED = 128
 _LEAST_DEPTH = 16
 #: Bytes of both factors up to which those loops read columns well that lie side by side.
 _NEAR_BYTES = 3 << 18
@@ -132,17 +134,17 @@ def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
     if cut.depth + cut.blocks > LONGEST_CHAIN:
         return None
     lanes = target.vector_bits // dtype.bits
-    ready = None if pair else panels_at(contraction, _VECTORS[0] * lanes)
-    tile = _tile((rows, columns), _VECTORS[:1] if ready is not None else _VECTORS, lanes, target.registers)
-    if pair:
-        tile = replace(tile, pair=True)
-    members = size(contraction.batch)
-    sizes = members, rows, columns, inner
+    # The pair of a last single index would reach beyond its panel.
+    joined = rows <= _MOST_JOINED and inner % 2 == 0 and cut.depth % 2 == 0
+    ready = _panels(contraction, _VECTORS[0] * lanes) if joined or not pair else None
+    tried = _VECTORS if ready is None else _VECTORS[:1]
+    tile = replace(_tile((rows, columns), tried, lanes, target.registers), pair=pair)
+    sizes = size(contraction.batch), rows, columns, inner
     unit = _units(sizes, tile, cut, target, dtype.bits // 8, ready is not None)
     return replace(unit, ready=ready)
 
 
-def panels_at(contraction: Contraction, width: int) -> Panels | None:
+def _panels(contraction: Contraction, width: int) -> Panels | None:
     """The right factor in memory, if it lies there as panels of so many columns."""
     right = contraction.right
     factor = panel(contraction, replace(right, value=right.narrow))
@@ -152,10 +154,13 @@ def panels_at(contraction: Contraction, width: int) -> Panels | None:
     column, row = (flatten(map(Expr.of, axes), [a.size for a in axes])
                    for axes in (factor.axes, factor.inner))  # fmt: skip
     place = column // width * (size(factor.inner) * width) + row * width + column % width
-    first: Expr = made.attrs["index"] + place * -1
+    buffer, first = made.attrs["buffer"], made.attrs["index"] + place * -1
     if not first.axes().isdisjoint((*factor.axes, *factor.inner)):
         return None
-    return Panels(made.attrs["buffer"], first, made.result.dtype)
+    # A last panel is read whole, whatever it has in place of columns.
+    end = first.last + -(-size(factor.axes) // width) * width * size(factor.inner)
+    inside = first.first >= 0 and end <= contraction.kernel.buffers[buffer].type.size
+    return Panels(buffer, first, made.result.dtype) if inside else None
 
 
 def _in_pairs(contraction: Contraction) -> bool:
@@ -239,9 +244,7 @@ def _fits(unit: Blocking, bytes_each: int, cache_bytes: int) -> bool:
     return 2 * near * bytes_each <= cache_bytes and total * bytes_each <= _SHARED * cache_bytes
 
 
-def _packing(
-    unit: Blocking, down: int, bytes_each: int, target: LoopTarget, ready: bool
-) -> float:
+def _packing(unit: Blocking, down: int, bytes_each: int, target: LoopTarget, ready: bool) -> float:
     """What packing a unit costs for each inner index.  down: units below one another."""
     stays = 2 * (unit.band + unit.columns) * unit.cut.depth * bytes_each <= target.cache_bytes
     far = 0 if stays else unit.columns * _PACK_FAR

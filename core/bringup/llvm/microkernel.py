@@ -13,7 +13,7 @@ alone is two.
 
 from __future__ import annotations
 
-from bringup.dtypes import DType
+from bringup.dtypes import DType, i16
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import combine, convert, identity, memory_type, register_type
 from bringup.llvm.text import Builder, Callee, Module, Param, Val, const, vec
@@ -70,9 +70,7 @@ class _Micro:
         start = identity("add", self.dtype, shape.lanes)
         with b.loop(const(ir.i64, 0), count, carried=[start] * len(self.places)) as loop:
             left = b.gep(a, b.mul(loop.index, const(ir.i64, shape.rows)), self.element)
-            stored = memory_type(self.stored)
-            right = b.gep(other, b.mul(loop.index, const(ir.i64, shape.columns)), stored)
-            vectors = [self._vector(right, v, self.stored) for v in range(shape.vectors)]
+            vectors = [self._right(other, loop.index, v) for v in range(shape.vectors)]
             sums: list[Val] = []
             for r in range(shape.rows):
                 number = b.load(self.element, b.gep(left, r, self.element), self.element.bits // 8)
@@ -87,11 +85,23 @@ class _Micro:
         )
         b.ret()
 
-    def _vector(self, base: Val, place: int, stored: DType) -> Val:
-        b, element, lanes = self.b, memory_type(stored), self.shape.lanes
-        address = b.gep(base, place * lanes, element)
-        vector = b.load(vec(element, lanes), address, element.bits // 8)
-        return vector if stored is self.dtype else convert(b, vector, stored, self.dtype)
+    def _right(self, panel: Val, index: Val, place: int) -> Val:
+        """A vector of the right panel, of pairs joined here if it has none."""
+        b, dtype, shape = self.b, self.stored, self.shape
+        rows = 2 if shape.pair and dtype is not self.dtype else 1
+        at = b.mul(index, const(ir.i64, rows * shape.columns))
+        row = b.gep(panel, at, memory_type(dtype))
+        if rows == 1:
+            return convert(b, self._vector(row, place, dtype), dtype, self.dtype)
+        even, odd = (self._vector(row, place + n * shape.vectors, dtype) for n in range(2))
+        order = [n + half for n in range(shape.lanes) for half in (0, shape.lanes)]
+        pairs = convert(b, b.shufflevector(even, odd, order), dtype, i16)
+        return b.bitcast(pairs, vec(self.element, shape.lanes))
+
+    def _vector(self, base: Val, place: int, dtype: DType) -> Val:
+        element, lanes = memory_type(dtype), self.shape.lanes
+        address = self.b.gep(base, place * lanes, element)
+        return self.b.load(vec(element, lanes), address, element.bits // 8)
 
     def _step(self, x: Val, y: Val, total: Val) -> Val:
         if self.dtype.is_float:

@@ -59,8 +59,9 @@ class _Emitter:
         left = Packing(contraction, contraction.left, tile.rows, tile.lanes, cut, tile.pair)
         self.pack_rows = left.function(module, f"{name}.rows")
         if plan.ready is None:
-            right = Packing(contraction, contraction.right, tile.columns, tile.lanes, cut, tile.pair)
-            self.pack_columns = right.function(module, f"{name}.columns")
+            width, right = tile.columns, contraction.right
+            right_packing = Packing(contraction, right, width, tile.lanes, cut, tile.pair)
+            self.pack_columns = right_packing.function(module, f"{name}.columns")
         stored = self.dtype if plan.ready is None else plan.ready.dtype
         self.right_element = memory_type(stored)
         self.micro = micro_kernel(module, self.dtype, tile, stored)
