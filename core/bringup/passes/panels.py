@@ -19,6 +19,7 @@ from bringup.passes.dce import eliminate
 from bringup.passes.known import known_values
 from bringup.records import record
 
+Dims = tuple[int, ...]
 #: Rows, inner indices and columns from which products are packed.
 _PACKED = 16
 
@@ -103,23 +104,41 @@ def in_panels(constants: Graph, rest: Graph, bits: int, products: int) -> tuple[
 
 def _layout(product: Instr, bits: int, products: int) -> _Layout | None:
     """The layout of the right factor; None where nothing would be packed."""
-    if product.op.name != "dot_general":
+    dims = _right_dims(product)
+    if dims is None:
         return None
-    x, weights = product.operands
-    (_, batch), (_, contract) = product.attrs["batch"], product.attrs["contract"]
-    order = (*batch, *contract, *free_dims(len(weights.shape), batch, contract))
-    sizes = [weights.shape[d] for d in order]
-    first, last = len(batch), len(batch) + len(contract)
-    matrix = math.prod(sizes[:first]), math.prod(sizes[first:last]), math.prod(sizes[last:])
+    weights = product.operands[1]
+    parts = [math.prod(weights.shape[d] for d in part) for part in dims]
+    batch, inner, columns = parts
     width = bits // product.attrs["accumulate"].bits
-    _, inner, columns = matrix
-    rows = x.type.size // max(1, math.prod(matrix[:2]))
+    rows = product.result.type.size // max(1, batch * columns)
     if columns < width or rows * inner * columns < products or _is_repeated(weights):
         return None
     # Columns that fill their panels are another axis, whatever loops over it; others are found by
     # a division, which only packed products do without.
     even = columns % width == 0
-    return _Layout(order, matrix, width) if even or min(rows, inner, columns) >= _PACKED else None
+    packed = min(rows, inner, columns) >= _PACKED
+    return _Layout(sum(dims, ()), (batch, inner, columns), width) if even or packed else None
+
+
+def _right_dims(product: Instr) -> tuple[Dims, Dims, Dims] | None:
+    """Which dimensions of the second factor are of the batch, summed over, and columns; None if its
+    columns are not last in the result.
+    """
+    attrs, rank = product.attrs, len(product.operands[-1].shape)
+    if product.op.name == "dot_general":
+        batch, contract = attrs["batch"][1], attrs["contract"][1]
+        return batch, contract, free_dims(rank, batch, contract)
+    if (
+        product.op.name != "convolution"
+        or attrs["groups"] > 1
+        or any(n > 1 for n in attrs["strides"])
+    ):
+        return None
+    if not attrs["lhs_dims"][1] == attrs["out_dims"][1] == rank - 1:
+        return None
+    made, taken, *spatial = attrs["rhs_dims"]
+    return (), (*spatial, taken), (made,)
 
 
 def _is_repeated(value: Value) -> bool:
