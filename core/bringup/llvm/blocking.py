@@ -136,7 +136,7 @@ def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
     lanes = target.vector_bits // dtype.bits
     # The pair of a last single index would reach beyond its panel.
     joined = rows <= _MOST_JOINED and inner % 2 == 0 and cut.depth % 2 == 0
-    ready = _panels(contraction, _VECTORS[0] * lanes) if joined or not pair else None
+    ready = panels(contraction, target) if joined or not pair else None
     tried = _VECTORS if ready is None else _VECTORS[:1]
     tile = replace(_tile((rows, columns), tried, lanes, target.registers), pair=pair)
     sizes = size(contraction.batch), rows, columns, inner
@@ -144,8 +144,9 @@ def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
     return replace(unit, ready=ready)
 
 
-def _panels(contraction: Contraction, width: int) -> Panels | None:
-    """The right factor in memory, if it lies there as panels of so many columns."""
+def panels(contraction: Contraction, target: LoopTarget) -> Panels | None:
+    """The right factor in memory, if it lies there as panels of `panel_bits`."""
+    width = panel_bits(target) // contraction.fold.dtype.bits
     right = contraction.right
     factor = panel(contraction, replace(right, value=right.narrow))
     made = factor.body.outputs[0].producer
@@ -286,4 +287,13 @@ def _units(
     return best[1]
 
 
-__all__ = ["LEAST_PRODUCTS", "Blocking", "Cut", "Panels", "blocking", "lengths", "panel_bits"]
+__all__ = [
+    "LEAST_PRODUCTS",
+    "Blocking",
+    "Cut",
+    "Panels",
+    "blocking",
+    "lengths",
+    "panel_bits",
+    "panels",
+]

@@ -10,13 +10,14 @@ finished tile, out of the nearest cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bringup.kernel.axes import merge_neighbours
 from bringup.kernel.contraction import Axes, Contraction, recognise, size
 from bringup.kernel.form import Kernel, Stage, Store
 from bringup.kernel.index import Axis
 from bringup.llvm import text as ir
-from bringup.llvm.blocking import Blocking, blocking
+from bringup.llvm.blocking import Blocking, blocking, panels
 from bringup.llvm.body import Frame
 from bringup.llvm.dense import number, smaller
 from bringup.llvm.loops import NativeKernel
@@ -40,6 +41,9 @@ def emit_packed(
     contraction = recognise(kernel)
     if contraction is None:
         return None
+    other = replace(contraction, left=contraction.right, right=contraction.left)
+    if panels(contraction, target) is None and panels(other, target) is not None:
+        contraction = other  # panels in memory are worth results that do not lie side by side
     plan = blocking(contraction, target)
     if plan is None:
         return None
@@ -215,6 +219,8 @@ class _Emitter:
             frame = Frame(bases, (), None, 1, None)
             for store in merged.stores:
                 element = memory_type(self.contraction.kernel.buffers[store.buffer].type.dtype)
+                if store.index.coefficient(columns[-1]) != 1:
+                    continue
                 start = body.scalar(store.index, (), frame)
                 step = store.index.coefficient(rows[0]) or 0
                 with b.loop(number(0), number(tile.rows)) as loop:

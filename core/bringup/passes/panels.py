@@ -22,6 +22,10 @@ from bringup.records import record
 Dims = tuple[int, ...]
 #: Rows, inner indices and columns from which products are packed.
 _PACKED = 16
+#: Results with features in other places than last are stored one by one as columns: that pays up to
+#: so many places of a feature, and from so many products in a sum.
+_PLACES = 96
+_SUMMED = 512
 
 
 @record
@@ -122,23 +126,21 @@ def _layout(product: Instr, bits: int, products: int) -> _Layout | None:
 
 
 def _right_dims(product: Instr) -> tuple[Dims, Dims, Dims] | None:
-    """Which dimensions of the second factor are of the batch, summed over, and columns; None if its
-    columns are not last in the result.
+    """Which dimensions of the second factor are of the batch, summed over, and columns, in the
+    order in which a kernel goes over them; None if its columns are no right factor.
     """
-    attrs, rank = product.attrs, len(product.operands[-1].shape)
+    attrs = product.attrs
     if product.op.name == "dot_general":
         batch, contract = attrs["batch"][1], attrs["contract"][1]
-        return batch, contract, free_dims(rank, batch, contract)
-    if (
-        product.op.name != "convolution"
-        or attrs["groups"] > 1
-        or any(n > 1 for n in attrs["strides"])
-    ):
-        return None
-    if not attrs["lhs_dims"][1] == attrs["out_dims"][1] == rank - 1:
+        return batch, contract, free_dims(len(product.operands[1].shape), batch, contract)
+    if product.op.name != "convolution" or attrs["groups"] > 1 or max(attrs["strides"]) > 1:
         return None
     made, taken, *spatial = attrs["rhs_dims"]
-    return (), (*spatial, taken), (made,)
+    if attrs["lhs_dims"][1] == attrs["out_dims"][1] == len(attrs["rhs_dims"]) - 1:
+        return (), (*spatial, taken), (made,)
+    sizes = product.operands[1].shape
+    places, inner = product.result.type.size // sizes[made], math.prod(sizes) // sizes[made]
+    return ((), (taken, *spatial), (made,)) if places <= _PLACES and inner >= _SUMMED else None
 
 
 def _is_repeated(value: Value) -> bool:
