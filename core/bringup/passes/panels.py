@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from bringup.graph import Builder, Graph, Instr, Value, replay
-from bringup.ops.build import pad, reshape, slice_dim, transpose
+from bringup.ops.build import convert, pad, reshape, slice_dim, transpose
 from bringup.ops.contraction import free_dims
 from bringup.passes.base import as_results, opdef
 from bringup.passes.dce import eliminate
@@ -66,12 +66,16 @@ def in_panels(constants: Graph, rest: Graph, bits: int, products: int) -> tuple[
     """
     first = len(rest.inputs) - len(constants.outputs)
     known = known_values(rest, range(first, len(rest.inputs)))
-    weights = known.held - known.expanded
+    stored = {
+        instr: _stored(instr.operands[1])
+        for instr in rest.instrs
+        if instr.op.name in ("dot_general", "convolution") and instr.operands[0] not in known.fixed
+    }
     layouts = {
         instr: layout
-        for instr in rest.instrs
-        if weights.intersection(instr.operands[1:])
-        and instr.operands[0] not in known.fixed
+        for instr, weights in stored.items()
+        if weights in known.held
+        and not _is_expanded(weights)
         and (layout := _layout(instr, bits, products)) is not None
     }
     if not layouts:
@@ -88,13 +92,14 @@ def in_panels(constants: Graph, rest: Graph, bits: int, products: int) -> tuple[
         layout = layouts.get(instr)
         if layout is None:
             return None
-        key = (instr.operands[1], layout)
+        key = (stored[instr], layout)
         if key not in inputs:
             with made:
-                outputs.append(layout.panels(there[instr.operands[1]]))
+                outputs.append(layout.panels(there[stored[instr]]))
             inputs[key] = builder.input(outputs[-1].type)
-        again = layout.weights(inputs[key], operands[1].shape)
-        return as_results(opdef(instr)(operands[0], again, **instr.attrs))
+        weights = layout.weights(inputs[key], operands[1].shape)
+        weights = convert(weights, operands[1].dtype)
+        return as_results(opdef(instr)(operands[0], weights, **instr.attrs))
 
     arguments = [builder.input(v.type) for v in rest.inputs]
     results = replay(rest, rewrite, builder=builder, arguments=arguments)
@@ -116,7 +121,7 @@ def _layout(product: Instr, bits: int, products: int) -> _Layout | None:
     batch, inner, columns = parts
     width = bits // product.attrs["accumulate"].bits
     rows = product.result.type.size // max(1, batch * columns)
-    if columns < width or rows * inner * columns < products or _is_repeated(weights):
+    if columns < width or rows * inner * columns < products:
         return None
     # Columns that fill their panels are another axis, whatever loops over it; others are found by
     # a division, which only packed products do without.
@@ -143,10 +148,16 @@ def _right_dims(product: Instr) -> tuple[Dims, Dims, Dims] | None:
     return ((), (taken, *spatial), (made,)) if places <= _PLACES and inner >= _SUMMED else None
 
 
-def _is_repeated(value: Value) -> bool:
-    """Whether a view has more elements than what it is a view of."""
+def _stored(weights: Value) -> Value:
+    """Weights before a conversion, which kernels do as they read them."""
+    made = weights.producer
+    return made.operands[0] if made is not None and made.op.name == "convert" else weights
+
+
+def _is_expanded(value: Value) -> bool:
+    """Whether a view takes more memory than what it is a view of."""
     while (made := value.producer) is not None:
-        if value.type.size > made.operands[0].type.size:
+        if value.type.nbytes > made.operands[0].type.nbytes:
             return True
         value = made.operands[0]
     return False
