@@ -192,7 +192,7 @@ def test_golden(parse: Parse) -> None:
 
 
 def test_golden_panels(parse: Parse) -> None:
-    """Eighteen columns in panels of eight; weights reshaped before are laid out as they are read."""
+    """Eighteen columns in panels of eight; weights are laid out as they are read."""
     constants = parse("""
     graph f(%0: f32[18,16,2], %1: f32[18]) {
       return %0, %1
