@@ -121,11 +121,11 @@ def freeze(
     Returns a function of the arguments after `params`, traced once per signature as by `jit`.  What
     depends on parameters and arrays of outer scopes alone is computed once, on the device, and kept
     in memory, for all signatures that need it; so are weights of large products as the panels that
-    they are packed into, on a device that declares any.  Where a convolution or a product by such weights is
-    scaled and shifted by feature, as by `nn.batch_norm`, the weights are scaled instead, and the
-    shifts are one bias.  That rounds elsewhere: each result of n products and m scales and shifts
-    is within ``(n + m + 1) u (sum |x w s| + |shifts|)`` of the exact one, to first order in u, half
-    the epsilon of the dtype, as it is without freezing.  Half floats are summed in f32 and so have
+    they are packed into, on a device that declares any.  Where a convolution or a product by such
+    weights is scaled and shifted by feature, as by `nn.batch_norm`, the weights are scaled instead,
+    and the shifts are one bias.  That rounds elsewhere: each result of n products and m scales and
+    shifts is within ``(n + m + 1) u (sum |x w s| + |shifts|)`` of the exact one, to first order in
+    u, half the epsilon of the dtype, as it is without freezing.  Half floats are summed in f32 and so have
     less to lose without: of the bound, ``u sum |x w s|`` for the scaled weights is new to them.
     Weights scaled out of the normal range of their dtype lose more.
 
