@@ -125,9 +125,9 @@ def freeze(
     weights is scaled and shifted by feature, as by `nn.batch_norm`, the weights are scaled instead,
     and the shifts are one bias.  That rounds elsewhere: each result of n products and m scales and
     shifts is within ``(n + m + 1) u (sum |x w s| + |shifts|)`` of the exact one, to first order in
-    u, half the epsilon of the dtype, as it is without freezing.  Half floats are summed in f32 and so have
-    less to lose without: of the bound, ``u sum |x w s|`` for the scaled weights is new to them.
-    Weights scaled out of the normal range of their dtype lose more.
+    u, half the epsilon of the dtype, as it is without freezing.  Half floats are summed in f32 and
+    so have less to lose without: of the bound, ``u sum |x w s|`` for the scaled weights is new to
+    them.  Weights scaled out of the normal range of their dtype lose more.
 
     Raises ConversionError for parameters that are no arrays, TraceError inside a traced function,
     and what `jit` raises.
