@@ -59,6 +59,15 @@ def lenet(p: Params, x: Any) -> Any:
     return nn.relu(x @ p["d1"] + p["d1_bias"]) @ p["d2"] + p["d2_bias"]
 
 
+def product(w: Any, x: Any) -> Any:
+    """Activations by weights; sums of integers are of 32 bits."""
+    return bu.matmul(x, w, dtype=bu.int32 if x.dtype is bu.int8 else None)
+
+
+def _drawn(dtype: Any, *shape: int) -> Any:
+    return bu.astype(bu.asarray(np.round(64 * _weights(*shape))), dtype)
+
+
 _MOBILE = {
     "wide": _normed_weights(144, 24, 1, 1),
     "depth": _normed_weights(144, 1, 3, 3),
@@ -77,14 +86,25 @@ CASES: dict[str, tuple[Callable[..., Any], Any, Any]] = {
     "LeNet, 1 image": (lenet, _LENET, _weights(1, 1, 8, 8)),
     "LeNet, 64 images": (lenet, _LENET, _weights(64, 1, 8, 8)),
 }
+CASES |= {
+    f"{rows} rows x 1024 x 1024 {dtype}": (
+        product, _drawn(dtype, 1024, 1024), _drawn(dtype, rows, 1024)
+    )
+    for dtype in (bu.float32, bu.bfloat16, bu.int8)
+    for rows in (1, 8, 32, 64, 512)
+}  # fmt: skip
 
 
 def main() -> None:
     """Print a line for each network and each way."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=200, help="calls of each")
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--only", default="", help="part of the names of cases")
+    options = parser.parse_args()
+    rounds = options.rounds
     for name, (fn, params, host) in CASES.items():
+        if options.only not in name:
+            continue
         p, x = bu.tree.tree_map(bu.asarray, params), bu.asarray(host)
         frozen = bu.freeze(fn, p)
         plain, unfused = bu.jit(fn), bu.jit(fn, fuse=False)

@@ -73,7 +73,7 @@ class CpuBackend(Backend):
 
 @cache
 def _capabilities(target: str) -> Capabilities:
-    from bringup.llvm.blocking import LEAST_PRODUCTS, lengths
+    from bringup.llvm.blocking import LEAST_PRODUCTS, lengths, panel_bits
     from bringup.llvm.claims import emitter_claims
     from bringup.llvm.launches import step_claims
     from bringup.llvm.loops import LONGEST_CHAIN
@@ -90,5 +90,6 @@ def _capabilities(target: str) -> Capabilities:
             block=1024,
             contraction=lengths(loops),
             products=LEAST_PRODUCTS,
+            panel=panel_bits(loops),
         ),
     )

@@ -23,6 +23,7 @@ from bringup.errors import ConversionError, TraceError
 from bringup.graph import Graph, Value, user_location
 from bringup.passes.dce import eliminate
 from bringup.passes.known import split
+from bringup.passes.panels import in_panels
 from bringup.passes.pipeline import freezing_passes
 from bringup.passes.run import PassContext, run_pipeline
 from bringup.runtime.compiler import Options, compile_graph
@@ -61,6 +62,9 @@ class Frozen(Jitted[P, R]):
             context=PassContext.from_environment(),
         )
         constants, rest = split(graph, known)
+        shapes = device.capabilities.shapes if device is not None and self._options.fuse else None
+        if shapes is not None and shapes.panel:
+            constants, rest = in_panels(constants, rest, shapes.panel, shapes.products)
         others = [array for n, array in outer.items() if n not in known]
         computed = self._computed(constants, list(known.values()))
         entry.function = TracedFunction(rest, (*others, *computed), function.result)
@@ -116,13 +120,14 @@ def freeze(
 
     Returns a function of the arguments after `params`, traced once per signature as by `jit`.  What
     depends on parameters and arrays of outer scopes alone is computed once, on the device, and kept
-    in memory, for all signatures that need it.  Where a convolution or a product by such weights is
-    scaled and shifted by feature, as by `nn.batch_norm`, the weights are scaled instead, and the
-    shifts are one bias.  That rounds elsewhere: each result of n products and m scales and shifts
-    is within ``(n + m + 1) u (sum |x w s| + |shifts|)`` of the exact one, to first order in u, half
-    the epsilon of the dtype, as it is without freezing.  Half floats are summed in f32 and so have
-    less to lose without: of the bound, ``u sum |x w s|`` for the scaled weights is new to them.
-    Weights scaled out of the normal range of their dtype lose more.
+    in memory, for all signatures that need it; so are weights of large products as the panels that
+    they are packed into, on a device that declares any.  Where a convolution or a product by such
+    weights is scaled and shifted by feature, as by `nn.batch_norm`, the weights are scaled instead,
+    and the shifts are one bias.  That rounds elsewhere: each result of n products and m scales and
+    shifts is within ``(n + m + 1) u (sum |x w s| + |shifts|)`` of the exact one, to first order in
+    u, half the epsilon of the dtype, as it is without freezing.  Half floats are summed in f32 and
+    so have less to lose without: of the bound, ``u sum |x w s|`` for the scaled weights is new to
+    them.  Weights scaled out of the normal range of their dtype lose more.
 
     Raises ConversionError for parameters that are no arrays, TraceError inside a traced function,
     and what `jit` raises.

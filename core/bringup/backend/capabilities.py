@@ -104,6 +104,8 @@ class Shapes:
     such as the sides of a tile and the depth of a block.
     products: multiplications from which they take another path, such as where their factors are
     packed first; 0 for nowhere.
+    panel: bits of a row of the panels into which the right factor of such a product is packed, a
+    few neighbouring columns; 0 for none.  Weights that are known are packed once where it is given.
     """
 
     vector: int = 16
@@ -111,6 +113,7 @@ class Shapes:
     extra: tuple[int, ...] = ()
     contraction: tuple[int, ...] = ()
     products: int = 0
+    panel: int = 0
 
 
 @record(kw_only=True)

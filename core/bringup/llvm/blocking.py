@@ -7,12 +7,13 @@ and columns are cut into units follows from the caches and the number of threads
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
-from bringup.dtypes import i8, i16, i32, u8, u32
-from bringup.kernel.contraction import Axes, Contraction, size, steps_of
+from bringup.dtypes import DType, i8, i16, i32, u8, u32
+from bringup.kernel.contraction import Axes, Contraction, panel, size, steps_of
+from bringup.kernel.index import Expr, flatten
 from bringup.llvm.loops import LONGEST_CHAIN
 from bringup.llvm.microkernel import TileShape
 from bringup.llvm.schedule import LoopTarget
@@ -26,6 +27,8 @@ LEAST_PRODUCTS = 1 << 17
 _LEAST_ROWS = 16
 #: From so many products on, packing pays for pairs with fewer rows as well.
 _FEW_ROWS_PRODUCTS = 1 << 20
+#: Up to so many rows, pairs are joined sooner for each tile than they are packed once.
+_MOST_JOINED = 128
 _LEAST_DEPTH = 16
 #: Bytes of both factors up to which those loops read columns well that lie side by side.
 _NEAR_BYTES = 3 << 18
@@ -33,6 +36,8 @@ _NEAR_BYTES = 3 << 18
 #: does not stay in a core's cache; and what starting a unit does.
 _PACK = 1.0
 _PACK_FAR = 1.0
+#: The same for an element that is read where it lies, beyond a core's cache.
+_READ = 0.5
 _START = 2000
 _MOST_ROWS = 14
 #: Vectors of columns that a tile may have, in the order in which they are tried.
@@ -71,14 +76,30 @@ class Cut:
 
 
 @record
+class Panels:
+    """Panels in memory.
+
+    buffer: where they are.  first: the place of the first one, by the axes of the batch.
+    dtype: of an element, which a sum's holds.
+    """
+
+    buffer: int
+    first: Expr
+    dtype: DType
+
+
+@record
 class Blocking:
-    """rows, columns: of a unit, whole tiles.  band: rows that are packed at a time, whole tiles."""
+    """rows, columns: of a unit, whole tiles.  band: rows that are packed at a time, whole tiles.
+    ready: panels of the columns that are in memory and need no packing.
+    """
 
     tile: TileShape
     cut: Cut
     rows: int
     columns: int
     band: int
+    ready: Panels | None = None
 
 
 def lengths(target: LoopTarget) -> tuple[int, ...]:
@@ -88,6 +109,11 @@ def lengths(target: LoopTarget) -> tuple[int, ...]:
     vectors = _VECTORS[0]
     sides = _most_rows(vectors, target.registers), vectors * target.vector_bits // 32
     return tuple(sorted({*sides, _LEAST_ROWS, _LEAST_DEPTH, _DEPTH_BYTES // 4}))
+
+
+def panel_bits(target: LoopTarget) -> int:
+    """Bits of a row of a right panel of the tile that is tried first."""
+    return _VECTORS[0] * target.vector_bits
 
 
 def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
@@ -108,11 +134,34 @@ def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
     if cut.depth + cut.blocks > LONGEST_CHAIN:
         return None
     lanes = target.vector_bits // dtype.bits
-    tile = _tile(rows, columns, lanes, target.registers)
-    if pair:
-        tile = replace(tile, pair=True)
-    members = size(contraction.batch)
-    return _units((members, rows, columns, inner), tile, cut, target, dtype.bits // 8)
+    # The pair of a last single index would reach beyond its panel.
+    joined = rows <= _MOST_JOINED and inner % 2 == 0 and cut.depth % 2 == 0
+    ready = panels(contraction, target) if joined or not pair else None
+    tried = _VECTORS if ready is None else _VECTORS[:1]
+    tile = replace(_tile((rows, columns), tried, lanes, target.registers), pair=pair)
+    sizes = size(contraction.batch), rows, columns, inner
+    unit = _units(sizes, tile, cut, target, dtype.bits // 8, ready is not None)
+    return replace(unit, ready=ready)
+
+
+def panels(contraction: Contraction, target: LoopTarget) -> Panels | None:
+    """The right factor in memory, if it lies there as panels of `panel_bits`."""
+    width = panel_bits(target) // contraction.fold.dtype.bits
+    right = contraction.right
+    factor = panel(contraction, replace(right, value=right.narrow))
+    made = factor.body.outputs[0].producer
+    if made is None or made.op.name != "load" or made.operands or made.attrs["mask"]:
+        return None
+    column, row = (flatten(map(Expr.of, axes), [a.size for a in axes])
+                   for axes in (factor.axes, factor.inner))  # fmt: skip
+    place = column // width * (size(factor.inner) * width) + row * width + column % width
+    buffer, first = made.attrs["buffer"], made.attrs["index"] + place * -1
+    if not first.axes().isdisjoint((*factor.axes, *factor.inner)):
+        return None
+    # A last panel is read whole, whatever it has in place of columns.
+    end = first.last + -(-size(factor.axes) // width) * width * size(factor.inner)
+    inside = first.first >= 0 and end <= contraction.kernel.buffers[buffer].type.size
+    return Panels(buffer, first, made.result.dtype) if inside else None
 
 
 def _in_pairs(contraction: Contraction) -> bool:
@@ -140,10 +189,11 @@ def _cut(axes: Axes, most: int) -> Cut:
     return Cut(axes, level, min(count, -(-piece // _EVEN) * _EVEN if tail == 1 else piece))
 
 
-def _tile(rows: int, columns: int, lanes: int, registers: int) -> TileShape:
-    """The tile that covers rows and columns in the least time."""
+def _tile(sides: tuple[int, int], tried: Sequence[int], lanes: int, registers: int) -> TileShape:
+    """The tile that covers rows and columns in the least time.  tried: vectors it may have."""
+    rows, columns = sides
     best: tuple[float, TileShape] | None = None
-    for vectors in _VECTORS:
+    for vectors in tried:
         most = _most_rows(vectors, registers)
         for count in range(most, most // 2, -1):
             tile = TileShape(count, vectors, lanes)
@@ -195,14 +245,15 @@ def _fits(unit: Blocking, bytes_each: int, cache_bytes: int) -> bool:
     return 2 * near * bytes_each <= cache_bytes and total * bytes_each <= _SHARED * cache_bytes
 
 
-def _packing(unit: Blocking, down: int, bytes_each: int, target: LoopTarget) -> float:
+def _packing(unit: Blocking, down: int, bytes_each: int, target: LoopTarget, ready: bool) -> float:
     """What packing a unit costs for each inner index.  down: units below one another."""
     stays = 2 * (unit.band + unit.columns) * unit.cut.depth * bytes_each <= target.cache_bytes
     far = 0 if stays else unit.columns * _PACK_FAR
-    if unit.cut.blocks == 1:
-        # Packed columns serve the units below one another, and rows all others if there is one.
-        return ((unit.rows if down > 1 else 0) + unit.columns / down) * _PACK + far
-    return (unit.rows + unit.columns) * _PACK + far
+    # Packed columns serve the units below one another, and rows all others if there is one.
+    rows = unit.rows if down > 1 or unit.cut.blocks > 1 else 0
+    if ready:
+        return rows * _PACK + unit.columns * _READ
+    return (rows + unit.columns / (down if unit.cut.blocks == 1 else 1)) * _PACK + far
 
 
 @cache
@@ -212,6 +263,7 @@ def _units(
     cut: Cut,
     target: LoopTarget,
     bytes_each: int,
+    ready: bool,
 ) -> Blocking:
     members, rows, columns, inner = sizes
     down, across = -(-rows // tile.rows), -(-columns // tile.columns)
@@ -223,7 +275,8 @@ def _units(
             if not _fits(unit, bytes_each, target.cache_bytes) and i + j > 2:
                 continue
             products = unit.rows * unit.columns / tile.lanes / 2
-            cost = (products + _packing(unit, -(-down // i), bytes_each, target)) * inner + _START
+            packing = _packing(unit, -(-down // i), bytes_each, target, ready)
+            cost = (products + packing) * inner + _START
             units = members * -(-down // i) * -(-across // j)
             rounds = math.ceil(units / target.threads)
             # A thread that comes late costs less where there is more to share.
@@ -234,4 +287,13 @@ def _units(
     return best[1]
 
 
-__all__ = ["LEAST_PRODUCTS", "Blocking", "Cut", "blocking", "lengths"]
+__all__ = [
+    "LEAST_PRODUCTS",
+    "Blocking",
+    "Cut",
+    "Panels",
+    "blocking",
+    "lengths",
+    "panel_bits",
+    "panels",
+]

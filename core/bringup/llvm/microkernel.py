@@ -13,9 +13,9 @@ alone is two.
 
 from __future__ import annotations
 
-from bringup.dtypes import DType
+from bringup.dtypes import DType, i16
 from bringup.llvm import text as ir
-from bringup.llvm.scalar import combine, identity, register_type
+from bringup.llvm.scalar import combine, convert, identity, memory_type, register_type
 from bringup.llvm.text import Builder, Callee, Module, Param, Val, const, vec
 from bringup.records import record
 
@@ -38,25 +38,28 @@ class TileShape:
         return self.vectors * self.lanes
 
 
-def micro_kernel(module: Module, dtype: DType, shape: TileShape) -> Callee:
+def micro_kernel(module: Module, dtype: DType, shape: TileShape, stored: DType) -> Callee:
     """``void (ptr a, ptr b, ptr c, i64 count, i1 first)``: a tile of products over ``count`` inner
     indices, or pairs of them, written to ``c`` row by row if it is the first, else added to what is
     there.
+
+    stored: dtype of the right panels' elements, converted when they are read.
     """
-    name = f"bringup.product.{dtype}.{shape.rows}x{shape.vectors}x{shape.lanes}"
+    name = f"bringup.product.{dtype}.{stored}.{shape.rows}x{shape.vectors}x{shape.lanes}"
     name += ".pairs" if shape.pair else ""
     found = module.functions.get(name)
     if found is None:
         params: list[Param] = [("a", ir.ptr, "noalias"), ("b", ir.ptr, "noalias")]
         params += [("c", ir.ptr, "noalias"), ("count", ir.i64), ("first", ir.i1)]
         found = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
-        _Micro(Builder(found.block("entry")), dtype, shape).fill(*found.args)
+        _Micro(Builder(found.block("entry")), dtype, shape, stored).fill(*found.args)
     return found.callee
 
 
 class _Micro:
-    def __init__(self, b: Builder, dtype: DType, shape: TileShape) -> None:
+    def __init__(self, b: Builder, dtype: DType, shape: TileShape, stored: DType) -> None:
         self.b = b
+        self.stored = stored
         self.dtype = dtype
         self.shape = shape
         self.element = register_type(dtype)
@@ -67,8 +70,7 @@ class _Micro:
         start = identity("add", self.dtype, shape.lanes)
         with b.loop(const(ir.i64, 0), count, carried=[start] * len(self.places)) as loop:
             left = b.gep(a, b.mul(loop.index, const(ir.i64, shape.rows)), self.element)
-            right = b.gep(other, b.mul(loop.index, const(ir.i64, shape.columns)), self.element)
-            vectors = [self._vector(right, v) for v in range(shape.vectors)]
+            vectors = [self._right(other, loop.index, v) for v in range(shape.vectors)]
             sums: list[Val] = []
             for r in range(shape.rows):
                 number = b.load(self.element, b.gep(left, r, self.element), self.element.bits // 8)
@@ -83,9 +85,23 @@ class _Micro:
         )
         b.ret()
 
-    def _vector(self, base: Val, place: int) -> Val:
-        address = self.b.gep(base, place * self.shape.lanes, self.element)
-        return self.b.load(vec(self.element, self.shape.lanes), address, self.element.bits // 8)
+    def _right(self, panel: Val, index: Val, place: int) -> Val:
+        """A vector of the right panel, of pairs joined here if it has none."""
+        b, dtype, shape = self.b, self.stored, self.shape
+        rows = 2 if shape.pair and dtype is not self.dtype else 1
+        at = b.mul(index, const(ir.i64, rows * shape.columns))
+        row = b.gep(panel, at, memory_type(dtype))
+        if rows == 1:
+            return convert(b, self._vector(row, place, dtype), dtype, self.dtype)
+        even, odd = (self._vector(row, place + n * shape.vectors, dtype) for n in range(2))
+        order = [n + half for n in range(shape.lanes) for half in (0, shape.lanes)]
+        pairs = convert(b, b.shufflevector(even, odd, order), dtype, i16)
+        return b.bitcast(pairs, vec(self.element, shape.lanes))
+
+    def _vector(self, base: Val, place: int, dtype: DType) -> Val:
+        element, lanes = memory_type(dtype), self.shape.lanes
+        address = self.b.gep(base, place * lanes, element)
+        return self.b.load(vec(element, lanes), address, element.bits // 8)
 
     def _step(self, x: Val, y: Val, total: Val) -> Val:
         if self.dtype.is_float:
@@ -103,7 +119,7 @@ class _Micro:
         return b.add(even, odd)
 
     def _onto(self, c: Val, place: int, part: Val) -> Val:
-        return combine(self.b, "add", self.dtype, self._vector(c, place), part)
+        return combine(self.b, "add", self.dtype, self._vector(c, place, self.dtype), part)
 
     def _write(self, c: Val, sums: list[Val] | tuple[Val, ...]) -> None:
         for place, total in enumerate(sums):

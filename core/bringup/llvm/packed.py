@@ -10,13 +10,14 @@ finished tile, out of the nearest cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bringup.kernel.axes import merge_neighbours
 from bringup.kernel.contraction import Axes, Contraction, recognise, size
 from bringup.kernel.form import Kernel, Stage, Store
 from bringup.kernel.index import Axis
 from bringup.llvm import text as ir
-from bringup.llvm.blocking import Blocking, blocking
+from bringup.llvm.blocking import Blocking, blocking, panels
 from bringup.llvm.body import Frame
 from bringup.llvm.dense import number, smaller
 from bringup.llvm.loops import NativeKernel
@@ -40,6 +41,9 @@ def emit_packed(
     contraction = recognise(kernel)
     if contraction is None:
         return None
+    other = replace(contraction, left=contraction.right, right=contraction.left)
+    if panels(contraction, target) is None and panels(other, target) is not None:
+        contraction = other  # panels in memory are worth results that do not lie side by side
     plan = blocking(contraction, target)
     if plan is None:
         return None
@@ -57,10 +61,14 @@ class _Emitter:
         self.columns = size(contraction.right.axes)
         tile, cut = plan.tile, plan.cut
         left = Packing(contraction, contraction.left, tile.rows, tile.lanes, cut, tile.pair)
-        right = Packing(contraction, contraction.right, tile.columns, tile.lanes, cut, tile.pair)
         self.pack_rows = left.function(module, f"{name}.rows")
-        self.pack_columns = right.function(module, f"{name}.columns")
-        self.micro = micro_kernel(module, self.dtype, tile)
+        if plan.ready is None:
+            width, right = tile.columns, contraction.right
+            right_packing = Packing(contraction, right, width, tile.lanes, cut, tile.pair)
+            self.pack_columns = right_packing.function(module, f"{name}.columns")
+        stored = self.dtype if plan.ready is None else plan.ready.dtype
+        self.right_element = memory_type(stored)
+        self.micro = micro_kernel(module, self.dtype, tile, stored)
         params: list[Param] = [("buffers", ir.ptr, "nocapture readonly")]
         params += [(n, ir.i64) for n in ("begin", "end", "worker")]
         self.function = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
@@ -91,7 +99,8 @@ class _Emitter:
         sums = plan.rows * plan.columns if plan.cut.blocks > 1 else tile.rows * tile.columns
         # Squares and vectors are stored whole and may reach beyond the end.
         spare = tile.lanes * max(tile.rows, tile.columns)
-        counts = [depth * plan.band + spare, depth * plan.columns + spare, sums + tile.lanes]
+        columns = 0 if plan.ready is not None else depth * plan.columns + spare
+        counts = [depth * plan.band + spare, columns, sums + tile.lanes]
         sizes = [-(-n * each // _ALIGNMENT) * _ALIGNMENT for n in counts]
         buffers = len(self.contraction.kernel.buffers)
         scratch = b.load(ir.ptr, b.gep(self.buffers, buffers, ir.ptr), 8)
@@ -129,8 +138,11 @@ class _Emitter:
                     self._tiles(loop.index, depth, bands.index)
             return strip, unit_rows
         depth = number(plan.cut.depth)
-        with b.if_then(b.icmp("ne", strip, held[0])):
+        if plan.ready is not None:
             self._pack_columns(number(0), depth)
+        else:
+            with b.if_then(b.icmp("ne", strip, held[0])):
+                self._pack_columns(number(0), depth)
         with b.if_then(b.icmp("ne", unit_rows, held[1])):
             self._pack_rows(number(0), depth)
         self._tiles(number(0), depth, number(0))
@@ -147,8 +159,19 @@ class _Emitter:
         return b.mul(b.add(outer, low), number(cut.tail)), b.mul(count, number(cut.tail))
 
     def _pack_columns(self, start: Val, depth: Val) -> None:
-        args = [self.buffers, self.right, self.batch, self.column, self.width, start, depth]
-        self.b.call(self.pack_columns, args)
+        """Leave the panels of a block at `right`, `stride` inner indices apart."""
+        b, ready = self.b, self.plan.ready
+        self.stride = depth
+        if ready is None:
+            args = [self.buffers, self.right, self.batch, self.column, self.width, start, depth]
+            b.call(self.pack_columns, args)
+            return
+        body = VectorBody(b, self.contraction.kernel.stages[0].body, self.pointers, [], None, [])
+        at = body.scalar(ready.first, (), Frame(self.bases, (), None, 1, None))
+        self.stride = number(size(self.contraction.inner))
+        at = b.add(at, b.mul(self.column, self.stride))
+        at = b.add(at, b.mul(start, number(self.plan.tile.columns)))
+        self.right = b.gep(self.pointers[ready.buffer], at, self.right_element)
 
     def _pack_rows(self, start: Val, depth: Val) -> None:
         args = [self.buffers, self.left, self.batch, self.row, self.height, start, depth]
@@ -162,7 +185,7 @@ class _Emitter:
         first = b.icmp("eq", block, number(0))
         count = b.lshr(b.add(depth, number(1)), number(1)) if tile.pair else depth
         with b.loop(number(0), self.width, tile.columns) as across:
-            right = b.gep(self.right, b.mul(across.index, depth), self.element)
+            right = b.gep(self.right, b.mul(across.index, self.stride), self.right_element)
             with b.loop(number(0), self.height, tile.rows) as down:
                 left = b.gep(self.left, b.mul(down.index, depth), self.element)
                 sums = self.sums
@@ -196,6 +219,8 @@ class _Emitter:
             frame = Frame(bases, (), None, 1, None)
             for store in merged.stores:
                 element = memory_type(self.contraction.kernel.buffers[store.buffer].type.dtype)
+                if store.index.coefficient(columns[-1]) != 1:
+                    continue
                 start = body.scalar(store.index, (), frame)
                 step = store.index.coefficient(rows[0]) or 0
                 with b.loop(number(0), number(tile.rows)) as loop:

@@ -202,8 +202,11 @@ def _grid_schedule(
     vectors = -(-lane.size // lanes)
     if row is None:
         columns = min(4, vectors)
+        # Two sums hide no latency, and one stream of memory is slower than two.
+        others = [a for a in shared if a != lane and a.size % 2 == 0]
+        double = Tile(others[-1], 2, 1) if columns == 2 and others and _only_folds(kernel) else None
         return Schedule(
-            _grid_with_last(kernel, lane), lanes, lane, columns, None, None, lanes * columns
+            _grid_with_last(kernel, lane), lanes, lane, columns, double, None, lanes * columns
         )
     # Up to four vectors that do not pair up make one masked body rather than two.
     columns = vectors if vectors <= 4 and lane.size % (2 * lanes) else min(2, vectors)

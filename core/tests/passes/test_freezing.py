@@ -15,6 +15,7 @@ from bringup.graph.verify import verify
 from bringup.ops.evaluate import evaluate
 from bringup.passes.fold_scales import fold_scales
 from bringup.passes.known import repeated, split
+from bringup.passes.panels import in_panels
 from bringup.passes.pipeline import freezing_passes
 from bringup.passes.run import PassContext, run_pipeline
 
@@ -188,6 +189,56 @@ def test_golden(parse: Parse) -> None:
     assert str(cleaned) == inspect.cleandoc(constants)
     assert str(parts[1]) == inspect.cleandoc(rest)
     assert str(graph) == inspect.cleandoc(before), "the pass changed its argument"
+
+
+def test_golden_panels(parse: Parse) -> None:
+    """Eighteen columns in panels of eight; weights are laid out as they are read."""
+    constants = parse("""
+    graph f(%0: f32[18,16,2], %1: f32[18]) {
+      return %0, %1
+    }
+    """)
+    rest = parse("""
+    graph f(%0: f32[20,32], %1: f32[18,16,2], %2: f32[18]) {
+      %3: f32[18,32] = reshape(%1) {shape=(18, 32)}
+      %4: f32[20,18] = dot_general(%0, %3) {batch=((), ()), contract=((1,), (1,)), accumulate=f32, result=f32, precision="highest"}
+      %5: f32[20,18] = broadcast_in_dim(%2) {shape=(20, 18), dims=(1,)}
+      %6: f32[20,18] = add(%4, %5)
+      return %6
+    }
+    """)  # noqa: E501
+    made, left = in_panels(constants, rest, bits=8 * 32, products=20 * 32 * 18)
+    assert str(made) == inspect.cleandoc("""
+    graph f(%0: f32[18,16,2], %1: f32[18]) {
+      %2: f32[18,32] = reshape(%0) {shape=(18, 32)}
+      %3: f32[32,18] = transpose(%2) {permutation=(1, 0)}
+      %4: f32[1,32,18] = reshape(%3) {shape=(1, 32, 18)}
+      %5: f32[] = constant() {value=f32[](0.0)}
+      %6: f32[1,32,24] = pad(%4, %5) {lo=(0, 0, 0), hi=(0, 0, 6), interior=(0, 0, 0)}
+      %7: f32[1,32,3,8] = reshape(%6) {shape=(1, 32, 3, 8)}
+      %8: f32[1,3,32,8] = transpose(%7) {permutation=(0, 2, 1, 3)}
+      return %1, %8
+    }
+    """)
+    assert str(left) == inspect.cleandoc("""
+    graph f(%0: f32[20,32], %1: f32[18], %2: f32[1,3,32,8]) {
+      %3: f32[1,32,3,8] = transpose(%2) {permutation=(0, 2, 1, 3)}
+      %4: f32[1,32,24] = reshape(%3) {shape=(1, 32, 24)}
+      %5: f32[1,32,18] = slice(%4) {start=(0, 0, 0), limit=(1, 32, 18), stride=(1, 1, 1)}
+      %6: f32[32,18] = reshape(%5) {shape=(32, 18)}
+      %7: f32[18,32] = transpose(%6) {permutation=(1, 0)}
+      %8: f32[20,18] = dot_general(%0, %7) {batch=((), ()), contract=((1,), (1,)), accumulate=f32, result=f32, precision="highest"}
+      %9: f32[20,18] = broadcast_in_dim(%1) {shape=(20, 18), dims=(1,)}
+      %10: f32[20,18] = add(%8, %9)
+      return %10
+    }
+    """)  # noqa: E501
+    x, *known = (exact(t) for t in (f32[20, 32], f32[18, 16, 2], f32[18]))
+    (found,) = evaluate(left, [x, *evaluate(made, known)])
+    (wanted,) = evaluate(rest, [x, *known])
+    assert np.array_equal(found, wanted)
+    same = in_panels(constants, rest, bits=8 * 32, products=20 * 32 * 18 + 1)
+    assert same == (constants, rest), "small products are not packed"
 
 
 def test_nothing_is_folded_where_nothing_is_known() -> None:
