@@ -77,7 +77,8 @@ def scores(params: Params, x: bu.Array) -> bu.Array:
         hidden = bu.nn.gelu(bu.nn.layer_norm(x, **block["between"]) @ block["up"])
         x = x + hidden @ block["down"]
     x = bu.mean(bu.nn.layer_norm(x, **params["after"]), axis=1)
-    return x @ params["digit"] + params["digit_bias"]
+    ten: bu.Array = x @ params["digit"] + params["digit_bias"]
+    return ten
 
 
 def network(params: Params, stats: Stats, x: bu.Array, training: bool) -> tuple[bu.Array, Stats]:
