@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -193,34 +194,33 @@ def plot(
         return
     with extra("the plots are"):
         from matplotlib.figure import Figure
-    ratios = [3.2] * bool(losses) + [2.0] * len(panels)
-    tall = 3.4 if losses else 1.2 + 0.4 * max((len(panel.rows) for panel in panels), default=0)
-    drawn = _framed(pictures) if pictures else np.zeros((0, 0))
-    below = len(drawn) / 12 + 0.3 if pictures else 0.0
-    figure = Figure(
-        figsize=(max(2 + 1.4 * sum(ratios), drawn.shape[1] / 12 + 1), tall * bool(ratios) + below),
-        layout="constrained",
-        dpi=150,
-    )
-    figure.suptitle(title)
-    heights = [height for height in (tall * bool(ratios), below) if height]
-    parts = list(figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0])
-    if ratios:
-        axes = list(parts.pop(0).subplots(1, len(ratios), squeeze=False, width_ratios=ratios)[0])
-        if losses:
-            _draw_losses(axes.pop(0), losses)
-        for number, panel in enumerate(panels):
-            _draw_bars(axes[number], panel)
-            if number and _names(panel) == _names(panels[number - 1]):
-                axes[number].set_yticklabels([])
+    # Strips one below the other: a height in inches, and of each part a share and how it is drawn.
+    curves = [(3.0, partial(_draw_losses, losses=losses))] * bool(losses)
+    cells = [
+        (2.0, partial(_draw_bars, panel=panel, before=before))
+        for before, panel in zip([None, *panels], panels, strict=False)
+    ]
+    tall = 1 + 0.35 * max((len(panel.rows) for panel in panels), default=0)
+    strips: list[tuple[float, Any]] = [(3.2 if losses else tall, curves + cells)]
+    if losses and len(cells) > 2:
+        strips = [(3.2, curves), (tall, cells)]
     if pictures:
-        _draw_pictures(parts[0].subplots(), drawn, [name for name, _ in pictures])
+        drawn = _framed(pictures)
+        names = [name for name, _ in pictures]
+        height = min(9 * drawn.shape[0] / drawn.shape[1], 6)
+        strips.append((height, [(1.0, partial(_draw_pictures, drawn=drawn, names=names))]))
+    strips = [(height, parts) for height, parts in strips if parts]
+    heights = [height for height, _ in strips]
+    figure = Figure(figsize=(10, sum(heights) + 0.3), layout="constrained", dpi=150)
+    figure.suptitle(title)
+    places = figure.subfigures(len(strips), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for place, (_, parts) in zip(places, strips, strict=True):
+        shares = [share for share, _ in parts]
+        row = place.subplots(1, len(parts), squeeze=False, width_ratios=shares)[0]
+        for axes, (_, draw) in zip(row, parts, strict=True):
+            draw(axes)
     figure.savefig(path)
     print(f"a picture is in {path}")
-
-
-def _names(panel: Bars) -> list[str]:
-    return [name for name, _ in panel.rows]
 
 
 def _draw_losses(axes: Any, losses: Sequence[tuple[str, Sequence[float]]]) -> None:
@@ -237,10 +237,15 @@ def _draw_losses(axes: Any, losses: Sequence[tuple[str, Sequence[float]]]) -> No
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_bars(axes: Any, panel: Bars) -> None:
-    """A bar for each row, the first on top, with its number."""
-    numbers = [number for _, number in panel.rows]
-    bars = axes.barh(_names(panel), numbers, height=0.6)
+def _draw_bars(axes: Any, panel: Bars, before: Bars | None) -> None:
+    """A bar for each row, the first on top, with its number.
+
+    before: the panel on the left; where it has the same names they are not repeated.
+    """
+    names, numbers = zip(*panel.rows, strict=True)
+    bars = axes.barh(names, numbers, height=0.6)
+    if before and [name for name, _ in before.rows] == list(names):
+        axes.tick_params(left=False, labelleft=False)
     labels = [f"{number:,.0f}" if number >= 100 else f"{number:.3g}" for number in numbers]
     axes.bar_label(bars, labels, padding=3)
     axes.set(title=panel.title, xlabel=panel.unit, xticks=[])
@@ -312,19 +317,23 @@ def table(
     count: int,
     rows: Sequence[Row],
     *trainings: tuple[str, Training],
+    bars: Sequence[Bars] = (),
 ) -> None:
-    """Print what variants of a network reach and cost, of so many pictures, and plot it."""
+    """Print what variants of a network reach and cost, of so many pictures, and plot it.
+
+    trainings, bars: what is plotted as well.
+    """
     wide = max(len(row.name) for row in rows)
     print(f"{'':{wide}} {'right':>12} {'bytes':>10} {'a call':>10}")
     for row in rows:
         share = f"{row.right} of {count}"
         print(f"{row.name:{wide}} {share:>12} {row.bytes:10,} {row.seconds * 1e6:7.0f} µs")
-    bars = [
+    shown = [
         Bars("right", f"of {count} digits", [(row.name, row.right) for row in rows]),
         Bars("parameters", "KiB", [(row.name, row.bytes / 1024) for row in rows]),
         Bars("time of a call", "µs", [(row.name, row.seconds * 1e6) for row in rows]),
     ]
-    plot(path, title, *trainings, bars=bars)
+    plot(path, title, *trainings, bars=[*shown, *bars])
 
 
 def save(path: Path, params: Any) -> None:
