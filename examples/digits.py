@@ -78,9 +78,9 @@ def main() -> None:
                 for name, (_, rate) in MODELS.items()
             },
         )
-        for name, params in models.items():
-            share = right(bu.jit(scores)(params, bu.asarray(x)), label) / len(label)
-            print(f"{name}: {trainings[name].said()}, test accuracy {share:.1%}")
+        for name, training in trainings.items():
+            share = right(bu.jit(scores)(models[name], bu.asarray(x)), label) / len(label)
+            print(f"{name}: {training.said()}, test accuracy {share:.1%}")
     plot(options.plot, "digits, dense", *trainings.items())
 
 

@@ -135,7 +135,7 @@ def main() -> None:
         Bars("peak memory of a step", "KiB", [(n, step.peak / 1024) for n, step in steps.items()]),
         Bars("time of a step", "ms", [(n, step.seconds * 1e3) for n, step in steps.items()]),
     ]
-    table(options.plot, "digits, LeNet mixed", len(label), rows, *losses, bars=bars)
+    table(options.plot, "digits, LeNet in 32, 16 and 8 bits", len(label), rows, *losses, bars=bars)
     for name, (scratch, peak, seconds) in steps.items():
         sizes = f"{scratch / 1024:,.0f} KiB of scratch, {peak / 1024:,.0f} KiB in all"
         print(f"a step in {name:4}: {sizes}, {seconds * 1e3:.2f} ms")
