@@ -171,8 +171,8 @@ def compared(title: str, result: str, fn: Callable[..., Any], *args: Any, repeat
 
 
 def step_times(*trainings: tuple[str, Training]) -> Bars:
-    """The time of a step of each training."""
-    rows = [(name, training.seconds * 1e3) for name, training in trainings if training.losses]
+    """The time of a step of each training that had more than one."""
+    rows = [(name, training.seconds * 1e3) for name, training in trainings if training.seconds]
     return Bars("time of a step", "ms", rows)
 
 
@@ -224,10 +224,13 @@ def plot(
 
 
 def _draw_losses(axes: Any, losses: Sequence[tuple[str, Sequence[float]]]) -> None:
-    """The loss of each step, on a scale of powers of ten."""
+    """The loss of each step, pale, and its mean of a fiftieth of the steps around it."""
     axes.set(xlabel="step", ylabel="loss", yscale="log")
     for name, values in losses:
-        axes.plot(range(1, len(values) + 1), values, label=name, linewidth=1, alpha=0.8)
+        steps, wide = np.arange(1, len(values) + 1), max(len(values) // 50, 1)
+        (pale,) = axes.plot(steps, values, linewidth=1, alpha=0.3)
+        means = [np.convolve(row, np.full(wide, 1 / wide), "valid") for row in (steps, values)]
+        axes.plot(*means, label=name, color=pale.get_color())
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.yaxis.set_major_formatter("{x:g}")
     low, high = axes.get_ylim()
