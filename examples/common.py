@@ -225,6 +225,8 @@ def plot(
 
 def _draw_losses(axes: Any, losses: Sequence[tuple[str, Sequence[float]]]) -> None:
     """The loss of each step, pale, and its mean of a fiftieth of the steps around it."""
+    from matplotlib.ticker import MaxNLocator, NullLocator
+
     axes.set(xlabel="step", ylabel="loss", yscale="log")
     for name, values in losses:
         steps, wide = np.arange(1, len(values) + 1), max(len(values) // 50, 1)
@@ -232,9 +234,11 @@ def _draw_losses(axes: Any, losses: Sequence[tuple[str, Sequence[float]]]) -> No
         means = [np.convolve(row, np.full(wide, 1 / wide), "valid") for row in (steps, values)]
         axes.plot(*means, label=name, color=pale.get_color())
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.yaxis.set_major_formatter("{x:g}")
     low, high = axes.get_ylim()
-    axes.yaxis.set_minor_formatter("{x:g}" if high < 10 * low else "")
+    if high < 10 * low:  # there may be no power of ten
+        axes.yaxis.set_major_locator(MaxNLocator(6))
+        axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}")
     if len(losses) > 1:
         axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
