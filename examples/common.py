@@ -190,7 +190,10 @@ def plot(
     """
     losses = [(name, training.losses) for name, training in trainings if training.losses]
     panels = [panel for panel in bars or [step_times(*trainings)] if panel.rows]
-    if path is None or not (panels or pictures):
+    if path is None:
+        return
+    if not (losses or panels or pictures):
+        print("no picture: nothing was trained")
         return
     with extra("the plots are"):
         from matplotlib.figure import Figure

@@ -1,6 +1,6 @@
 """Handwritten digits: a MobileNetV2 with depthwise convolutions, then frozen, on any device.
 
-    python examples/mobilenet.py [--device NAME] [--steps N] [--compare]
+    python examples/mobilenet.py [--device NAME] [--steps N] [--compare] [--plot FILE]
 
 The inverted residual of M. Sandler et al. (2018): more features, a window over each of them alone,
 fewer features without an activation. After training, `freeze` puts the batch norms into the

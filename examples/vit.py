@@ -1,6 +1,6 @@
 """Handwritten digits: a vision transformer, trained on any device.
 
-    python examples/vit.py [--device NAME] [--steps N] [--compare]
+    python examples/vit.py [--device NAME] [--steps N] [--compare] [--plot FILE]
 
 As A. Dosovitskiy et al. (2021): a picture is a sequence of squares of points, each square is mapped
 to a vector, its place is added, and blocks of attention and a GELU network follow. The digit is

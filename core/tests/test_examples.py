@@ -251,10 +251,16 @@ def test_what_was_trained_is_saved_and_loaded(
 ) -> None:
     path = str(tmp_path / "trained.safetensors")
     few = ("--steps", "30", "--save", path)
+    one = tmp_path / "one.png"
+    shown(monkeypatch, capsys, "digits.py", "--steps", "1", "--plot", str(one))
+    assert is_png(one), "one step has a loss, and no time without the first"
     shares = r"test accuracy ([\d.]+%)"
     text = shown(monkeypatch, capsys, "digits.py", *few)
-    again = shown(monkeypatch, capsys, "digits.py", "--load", path)
+    plot = tmp_path / "nothing.png"
+    again = shown(monkeypatch, capsys, "digits.py", "--load", path, "--plot", str(plot))
     assert again.count("not trained") == 2
+    assert "no picture: nothing was trained" in again
+    assert not plot.exists()
     assert re.findall(shares, again) == re.findall(shares, text)
     with pytest.raises(SystemExit, match="holds arrays of other names or shapes"):
         shown(monkeypatch, capsys, "vae.py", "--load", path)
