@@ -1,6 +1,6 @@
 """ResNet-50: trained on pictures, then run with frozen parameters, on any device.
 
-    python examples/resnet.py [--device NAME] [--steps N] [--images FOLDER] [--compare] [--plot FILE]
+    python examples/resnet.py [--steps N] [--images FOLDER] [--compare] [--plot FILE]
 
 The network of K. He et al. (2016), with the stride in the convolutions of 3 × 3. Pictures are read
 from a folder for each class; without one, the classes are noisy patterns of colour. A training step
