@@ -291,24 +291,26 @@ def right(scores: bu.Array | Host, labels: Host) -> int:
     return int((np.argmax(np.asarray(scores), axis=1) == labels).sum())
 
 
-def seconds(run: Callable[[], Any], rounds: int = 20) -> float:
-    """The median time of a run, the first one (which compiles) left out."""
-    run()
-    times = []
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
+def seconds(*runs: Callable[[], Any], rounds: int = 20) -> list[float]:
+    """The median time of each run.  They alternate, so that what else the machine does is the same
+    for all; the first round, which compiles, is left out.
+    """
+    times: list[list[float]] = [[] for _ in runs]
+    for _ in range(rounds + 1):
+        for run, taken in zip(runs, times, strict=True):
+            begin = time.perf_counter()
+            run()
+            taken.append(time.perf_counter() - begin)
+    return [statistics.median(taken[1:]) for taken in times]
 
 
 class Row(NamedTuple):
-    """What one variant of a network reaches and costs: bytes of parameters, seconds of a call."""
+    """What one variant of a network reaches and costs: bytes of parameters, and a call."""
 
     name: str
     right: int
     bytes: int
-    seconds: float
+    run: Callable[[], Any]
 
 
 def measured(
@@ -317,8 +319,8 @@ def measured(
     """A network compiled for its parameters and called with all pictures at once."""
     call, held = bu.jit(network), bu.asarray(x)
     size = sum(leaf.nbytes for leaf in bu.tree.leaves(params))
-    each = seconds(lambda: np.asarray(call(params, held)))
-    return Row(name, right(call(params, held), labels), size, each)
+    count = right(call(params, held), labels)
+    return Row(name, count, size, lambda: np.asarray(call(params, held)))
 
 
 def table(
@@ -333,15 +335,20 @@ def table(
 
     trainings, bars: what is plotted as well.
     """
+    times = seconds(*(row.run for row in rows))
     wide = max(len(row.name) for row in rows)
     print(f"{'':{wide}} {'right':>12} {'bytes':>10} {'a call':>10}")
-    for row in rows:
+    for row, each in zip(rows, times, strict=True):
         share = f"{row.right} of {count}"
-        print(f"{row.name:{wide}} {share:>12} {row.bytes:10,} {row.seconds * 1e6:7.0f} µs")
+        print(f"{row.name:{wide}} {share:>12} {row.bytes:10,} {each * 1e6:7.0f} µs")
     shown = [
         Bars("right", f"of {count} digits", [(row.name, row.right) for row in rows]),
         Bars("parameters", "KiB", [(row.name, row.bytes / 1024) for row in rows]),
-        Bars("time of a call", "µs", [(row.name, row.seconds * 1e6) for row in rows]),
+        Bars(
+            "time of a call",
+            "µs",
+            [(row.name, each * 1e6) for row, each in zip(rows, times, strict=True)],
+        ),
     ]
     plot(path, title, *trainings, bars=[*shown, *bars])
 

@@ -67,8 +67,9 @@ def race(x: bu.Array, y: bu.Array, z: bu.Array) -> Bars:
     """Time the one line as three calls and as one."""
     multiply, add, total = bu.jit(bu.multiply), bu.jit(bu.add), bu.jit(bu.sum)
     one = bu.jit(sum_of_products)
-    apart = seconds(lambda: float(total(add(x, multiply(y, z)))))
-    fused = seconds(lambda: float(one(x, y, z)))
+    apart, fused = seconds(
+        lambda: float(total(add(x, multiply(y, z)))), lambda: float(one(x, y, z))
+    )
     print(f"\n==== time of sum_of_products, {x.size:,} elements\n")
     print(f"three calls {apart * 1e3:8.3f} ms")
     print(f"one         {fused * 1e3:8.3f} ms, {apart / fused:.1f} times as fast")

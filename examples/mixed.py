@@ -11,13 +11,11 @@ skipped. Afterwards `bu.amp.quantize` keeps the weights of the first network in 
 from __future__ import annotations
 
 import math
-import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from common import Bars, Host, Training, batches, digits, measured, parser, table, trained
+from common import Bars, Host, Training, batches, digits, measured, parser, seconds, table, trained
 from lenet import Params, init, scores
 
 import bringup as bu
@@ -68,27 +66,27 @@ class Costs(NamedTuple):
     seconds: float
 
 
-def costs(batch: tuple[Host, ...], rounds: int = 20) -> dict[str, Costs]:
-    """Those of a step in each form.  Each takes one step a round, so that what else the machine
-    does is the same for all; the first round, which compiles, is left out.
-    """
-    sizes: dict[str, tuple[int, int]] = {}
-    times: dict[str, list[float]] = {name: [] for name in FORMS}
-    begun = {name: begin(init(), dtype, rounds + 1) for name, dtype in FORMS.items()}
-    states = {name: [init(), *state] for name, (_, *state) in begun.items()}
-    for name, (step, *_) in begun.items():
-        lowered = step.lower(*states[name], *batch)
+def costs(batch: tuple[Host, ...]) -> dict[str, Costs]:
+    """Those of a step in each form."""
+    runs: list[Callable[[], Any]] = []
+    sizes: list[tuple[int, int]] = []
+    for dtype in FORMS.values():
+        step, *state = begin(init(), dtype, steps=100)
+        lowered = step.lower(init(), *state, *batch)
         program, scratch = lowered.program, lowered.cost().arena_bytes
         donated = dict(program.aliases)
         fresh = [kind for number, kind in enumerate(program.outputs) if number not in donated]
-        sizes[name] = scratch, scratch + sum(kind.nbytes for kind in (*program.inputs, *fresh))
-    for _ in range(rounds + 1):
-        for name, (step, *_) in begun.items():
-            start = time.perf_counter()
-            *states[name], loss = step(*states[name], *batch)
-            loss.block_until_ready()
-            times[name].append(time.perf_counter() - start)
-    return {name: Costs(*sizes[name], statistics.median(times[name][1:])) for name in FORMS}
+        held = scratch + sum(kind.nbytes for kind in (*program.inputs, *fresh))
+        sizes.append((scratch, held))
+        runs.append(partial(advance, step, [init(), *state], batch))
+    times = seconds(*runs)
+    return {n: Costs(*size, each) for n, size, each in zip(FORMS, sizes, times, strict=True)}
+
+
+def advance(step: bu.Jitted[..., Any], state: list[Any], batch: tuple[Host, ...]) -> None:
+    """Take a step, wait for it, and put the new state in place of the old."""
+    *state[:], loss = step(*state, *batch)
+    loss.block_until_ready()
 
 
 def in_eight_bits(params: Params) -> dict[str, Any]:
@@ -136,9 +134,9 @@ def main() -> None:
         Bars("time of a step", "ms", [(n, step.seconds * 1e3) for n, step in steps.items()]),
     ]
     table(options.plot, "digits, LeNet in 32, 16 and 8 bits", len(label), rows, *losses, bars=bars)
-    for name, (scratch, peak, seconds) in steps.items():
-        sizes = f"{scratch / 1024:,.0f} KiB of scratch, {peak / 1024:,.0f} KiB in all"
-        print(f"a step in {name:4}: {sizes}, {seconds * 1e3:.2f} ms")
+    for name, step in steps.items():
+        sizes = f"{step.scratch / 1024:,.0f} KiB of scratch, {step.peak / 1024:,.0f} KiB in all"
+        print(f"a step in {name:4}: {sizes}, {step.seconds * 1e3:.2f} ms")
     # Of a difference of two counts, each binomial with the accuracy of f32.
     share = (rows[0].right + 1) / (len(label) + 2)
     noise = 2 * math.sqrt(2 * len(label) * share * (1 - share))

@@ -215,11 +215,11 @@ def main() -> None:
         baseline = bigram_loss(text[:cut], pieces, len(alphabet))
         print(f"held-out loss: bigrams {baseline:.4f}, transformer {held_out:.4f}")
         prompt = [alphabet.index(c) for c in "    def "]
-        speeds = []
-        for name, cached in (("with a cache", True), ("without one", False)):
-            write = partial(sample, params, prompt, bu.random.key(1), CONTEXT, cached)
-            speeds.append((name, (CONTEXT - 1) / seconds(write, rounds=5)))
-        written = sample(params, prompt, bu.random.key(1), CONTEXT)
+        write = partial(sample, params, prompt, bu.random.key(1), CONTEXT)
+        times = seconds(write, partial(write, cached=False), rounds=5)
+        written = write()
+    names = "with a cache", "without one"
+    speeds = [(name, (CONTEXT - 1) / each) for name, each in zip(names, times, strict=True)]
     print("sampling:", ", ".join(f"{name} {speed:,.0f} tokens a second" for name, speed in speeds))
     print("".join(alphabet[c] for c in written))
     bars = [step_times(("transformer", training)), Bars("sampling", "tokens a second", speeds)]
