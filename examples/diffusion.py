@@ -15,11 +15,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from common import Host, Training, batches, digits, gallery, parser
+from common import Host, Training, batches, digits, parser, plot, trained
 
 import bringup as bu
 
 Params = dict[str, Any]
+Data = tuple[Host, Host]
 GROUPS, FEATURES, BATCH, RATE = 4, 64, 64, 3e-3
 #: Where sampling starts (at 1 no picture is left), its steps, and how many pictures of a digit.
 START, SAMPLING, DRAWN = 0.99, 50, 10
@@ -32,7 +33,7 @@ def init(key: bu.random.Key, width: int) -> Params:
     def weights(*shape: int) -> bu.Array:
         # Convolutions have their inputs in all axes after the first, matrices in the first.
         inputs = math.prod(shape[1:]) if len(shape) == 4 else shape[0]
-        return bu.random.normal(next(keys), shape, dtype=bu.float32) * inputs**-0.5
+        return bu.random.normal(next(keys), shape, dtype=bu.float32) * math.sqrt(1 / inputs)
 
     def norm(n: int) -> dict[str, bu.Array]:
         return {"gain": bu.ones(n, dtype=bu.float32), "bias": bu.zeros(n, dtype=bu.float32)}
@@ -97,9 +98,9 @@ def loss(params: Params, x: bu.Array, digit: bu.Array, key: bu.random.Key) -> bu
     return bu.mean(bu.square(noise_in(params, picture * x + rest * noise, time, digit) - noise))
 
 
-def train(data: tuple[Host, Host], steps: int, width: int) -> tuple[Params, Training]:
-    """The trained parameters."""
-    first, rest = bu.random.split(bu.random.key(0))
+def train(params: Params, training: Training, data: Data, key: bu.random.Key) -> Params:
+    """The parameters after a training."""
+    steps = training.steps
     optimizer = bu.optim.adam(bu.optim.cosine_schedule(RATE, steps, warmup=min(50, steps // 2)))
 
     @partial(bu.jit, donate_argnums=(0, 1))
@@ -108,9 +109,9 @@ def train(data: tuple[Host, Host], steps: int, width: int) -> tuple[Params, Trai
         value, gradients = bu.value_and_grad(loss)(params, x, digit, fresh)
         return *optimizer.update(gradients, state, params), key, value
 
-    training, params = Training(steps), init(first, width)
     feed = batches((data[0] * 2 - 1, data[1]), BATCH, steps)
-    return training.run(feed, step, params, optimizer.init(params), rest)[0], training
+    params, *_ = training.run(feed, step, params, optimizer.init(params), key)
+    return params
 
 
 @bu.jit
@@ -131,19 +132,24 @@ def sample(params: Params, digit: bu.Array, key: bu.random.Key) -> bu.Array:
 
 def main() -> None:
     """Read the options, train, draw."""
-    found = parser("Draw handwritten digits out of noise.", steps=1500)
-    found.add_argument("--width", type=int, default=24, help="channels, a multiple of 4")
-    options = found.parse_args()
-    (x, label), _ = digits()
-    with bu.device(options.device):
-        params, training = train((x, label), options.steps, options.width)
+    reader = parser("Draw handwritten digits out of noise.", steps=1500)
+    reader.add_argument("--width", type=int, default=24, help="channels, a multiple of 4")
+    options = reader.parse_args()
+    data, _ = digits()
+    training = Training(options.steps)
+    with bu.device(options.device) as device:
+        print(f"{len(data[1])} digits to learn, on {device}")
+        first, rest = bu.random.split(bu.random.key(0))
+        params = init(first, options.width)
+        params = trained(options, params, lambda p: train(p, training, data, rest))
         print(f"diffusion: {training.said()}")
         asked = np.repeat(np.arange(10, dtype=np.int32), DRAWN)
-        drawn = np.asarray(sample(params, asked, bu.random.key(1)))
-    nearest = np.square(drawn[:, None] - x[:, 0]).sum(axis=(2, 3)).argmin(axis=1)
-    same = (label[nearest] == asked).sum()
+        drawn = np.asarray(sample(params, bu.asarray(asked), bu.random.key(1)))
+    nearest = np.square(drawn[:, None] - data[0][:, 0]).sum(axis=(2, 3)).argmin(axis=1)
+    same = (data[1][nearest] == asked).sum()
     print(f"{same} of {len(drawn)} drawn are nearest to a picture of the digit asked for")
-    gallery(options.plot, "digits, diffusion", [(str(n), drawn[asked == n]) for n in range(10)])
+    pictures = [(str(n), drawn[asked == n]) for n in range(10)]
+    plot(options.plot, "digits, diffusion", ("diffusion", training), pictures=pictures)
 
 
 if __name__ == "__main__":

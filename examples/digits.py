@@ -1,6 +1,6 @@
 """Handwritten digits: softmax regression, then a small network, trained on any device.
 
-    python examples/digits.py [--device NAME] [--steps N] [--plot FILE]
+    python examples/digits.py [--device NAME] [--steps N] [--plot FILE] [--save FILE | --load FILE]
 
 The model is plain Python over containers of arrays. `value_and_grad` differentiates it, and `jit`
 makes one program of a whole training step: forward, backward and update, the new parameters in the
@@ -13,7 +13,7 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
-from common import Host, Training, batches, digits, parser, plot, right
+from common import Host, Training, batches, digits, parser, plot, right, trained
 
 import bringup as bu
 
@@ -21,6 +21,8 @@ Params = list[dict[str, bu.Array]]
 Data = tuple[Host, Host]
 
 BATCH = 128
+#: The numbers of units, and the rate of learning.
+MODELS = {"softmax regression": ([64, 10], 0.5), "64-64-10 network": ([64, 64, 10], 0.2)}
 
 
 def init(sizes: list[int]) -> Params:
@@ -49,33 +51,37 @@ def loss(params: Params, x: bu.Array, label: bu.Array) -> bu.Array:
     return -bu.mean(bu.sum(one_hot * bu.nn.log_softmax(scores(params, x), axis=1), axis=1))
 
 
-def train(
-    name: str, sizes: list[int], rate: float, steps: int, learned: Data, test: Data
-) -> Training:
-    """Train one model and print how well and how fast."""
+def train(params: Params, training: Training, data: Data, rate: float) -> Params:
+    """The parameters after the steps of a training."""
 
     @partial(bu.jit, donate_argnums=0)
     def step(params: Params, x: bu.Array, label: bu.Array) -> tuple[Params, bu.Array]:
         value, gradients = bu.value_and_grad(loss)(params, x, label)
         return bu.tree.map(lambda p, g: p - rate * g, params, gradients), value
 
-    training = Training(steps)
-    (params,) = training.run(batches(learned, BATCH, steps), step, init(sizes))
-    share = right(bu.jit(scores)(params, test[0]), test[1]) / len(test[1])
-    print(f"{name}: {training.said()}, test accuracy {share:.1%}")
-    return training
+    (params,) = training.run(batches(data, BATCH, training.steps), step, params)
+    return params
 
 
 def main() -> None:
     """Read the options, train both models."""
     options = parser("Train on handwritten digits.", steps=1000).parse_args()
-    learned, test = ((x.reshape(len(x), -1), y) for x, y in digits())
+    learned, (x, label) = ((x.reshape(len(x), -1), y) for x, y in digits())
+    trainings = {name: Training(options.steps) for name in MODELS}
     with bu.device(options.device) as device:
-        print(f"{len(learned[1])} digits to learn, {len(test[1])} to test, on {device}")
-        line = train("softmax regression", [64, 10], 0.5, options.steps, learned, test)
-        network = train("64-64-10 network", [64, 64, 10], 0.2, options.steps, learned, test)
-    title = "digits, dense"
-    plot(options.plot, title, ("softmax regression", line), ("64-64-10 network", network))
+        print(f"{len(learned[1])} digits to learn, {len(label)} to test, on {device}")
+        models = trained(
+            options,
+            {name: init(sizes) for name, (sizes, _) in MODELS.items()},
+            lambda models: {
+                name: train(models[name], trainings[name], learned, rate)
+                for name, (_, rate) in MODELS.items()
+            },
+        )
+        for name, training in trainings.items():
+            share = right(bu.jit(scores)(models[name], bu.asarray(x)), label) / len(label)
+            print(f"{name}: {training.said()}, test accuracy {share:.1%}")
+    plot(options.plot, "digits, dense", *trainings.items())
 
 
 if __name__ == "__main__":

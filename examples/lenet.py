@@ -13,7 +13,7 @@ import math
 from functools import partial
 
 import numpy as np
-from common import Host, Training, batches, digits, parser, plot, right
+from common import Host, Training, batches, digits, parser, plot, right, trained
 
 import bringup as bu
 
@@ -60,14 +60,15 @@ def loss(params: Params, x: bu.Array, label: bu.Array) -> bu.Array:
 
 def shifted(x: Host, rng: np.random.Generator) -> Host:
     """Each picture moved by at most a point to every side."""
-    wide = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    wide: Host = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     row, column = (rng.integers(0, 3, (len(x), 1)) + np.arange(8) for _ in range(2))
-    return wide[np.arange(len(x))[:, None, None], 0, row[:, :, None], column[:, None]][:, None]
+    moved: Host = wide[np.arange(len(x))[:, None, None], 0, row[:, :, None], column[:, None]]
+    return moved[:, None]
 
 
-def train(data: tuple[Host, Host], size: int, steps: int) -> tuple[Params, Training]:
-    """The trained parameters; the rate falls to nothing along half a cosine."""
-    rate = bu.optim.cosine_schedule(RATE * size / 64, steps)
+def train(params: Params, training: Training, data: tuple[Host, Host], size: int) -> Params:
+    """The parameters after a training; the rate falls to nothing along half a cosine."""
+    rate = bu.optim.cosine_schedule(RATE * size / 64, training.steps)
     optimizer = bu.optim.sgd(rate, momentum=MOMENTUM)
 
     @partial(bu.jit, donate_argnums=(0, 1))
@@ -77,10 +78,10 @@ def train(data: tuple[Host, Host], size: int, steps: int) -> tuple[Params, Train
         value, gradients = bu.value_and_grad(loss)(params, x, label)
         return *optimizer.update(gradients, state, params), value
 
-    training, rng, params = Training(steps), np.random.default_rng(2), init()
-    feed = ((shifted(x, rng), label) for x, label in batches(data, size, steps))
+    rng = np.random.default_rng(2)
+    feed = ((shifted(x, rng), label) for x, label in batches(data, size, training.steps))
     params, _ = training.run(feed, step, params, optimizer.init(params))
-    return params, training
+    return params
 
 
 def main() -> None:
@@ -89,10 +90,11 @@ def main() -> None:
     found.add_argument("--batch", type=int, default=64, help="pictures in one step")
     options = found.parse_args()
     learned, (x, label) = digits()
+    training = Training(options.steps)
     with bu.device(options.device) as device:
         print(f"{len(learned[1])} digits to learn, {len(label)} to test, on {device}")
-        params, training = train(learned, options.batch, options.steps)
-        share = right(bu.jit(scores)(params, x), label) / len(label)
+        params = trained(options, init(), lambda p: train(p, training, learned, options.batch))
+        share = right(bu.jit(scores)(params, bu.asarray(x)), label) / len(label)
     print(f"LeNet: {training.said()}, test accuracy {share:.1%}")
     plot(options.plot, "digits, LeNet", ("LeNet", training))
 

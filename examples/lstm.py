@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from common import Host, Training, batches, digits, parser, plot, right
+from common import Host, Training, batches, digits, parser, plot, right, trained
 
 import bringup as bu
 
@@ -92,18 +92,24 @@ def epochs(data: tuple[Host, Host], size: int, steps: int) -> Iterator[Any]:
 
 def main() -> None:
     """Read the options, train."""
-    found = parser("Train an LSTM on handwritten digits.", steps=1680)
-    found.add_argument("--batch", type=int, default=32, help="pictures in a step")
-    options = found.parse_args()
+    reader = parser("Train an LSTM on handwritten digits.", steps=1680)
+    reader.add_argument("--batch", type=int, default=32, help="pictures in a step")
+    options = reader.parse_args()
     (x, label), (x_test, label_test) = digits()
     optimizer = bu.optim.adam(bu.optim.cosine_schedule(RATE, options.steps))
     feed = list(epochs((x[:, 0], label), options.batch, options.steps))
     training = Training(len(feed))
+
+    def train(params: Params) -> Params:
+        found: Params
+        found, _ = training.run(feed, trainer(optimizer), params, optimizer.init(params))
+        return found
+
     with bu.device(options.device) as device:
         print(f"{len(x)} digits to learn, {len(x_test)} to test, on {device}")
-        params = init()
-        params, _ = training.run(feed, trainer(optimizer), params, optimizer.init(params))
-        share = right(bu.jit(scores)(params, x_test[:, 0]), label_test) / len(label_test)
+        params = trained(options, init(), train)
+        found = bu.jit(scores)(params, bu.asarray(x_test[:, 0]))
+        share = right(found, label_test) / len(label_test)
     print(f"LSTM: {training.said()}, test accuracy {share:.1%}")
     plot(options.plot, "digits line by line, LSTM", ("LSTM", training))
 

@@ -1,6 +1,6 @@
 """Handwritten digits: a MobileNetV2 with depthwise convolutions, then frozen, on any device.
 
-    python examples/mobilenet.py [--device NAME] [--steps N] [--compare]
+    python examples/mobilenet.py [--device NAME] [--steps N] [--compare] [--plot FILE]
 
 The inverted residual of M. Sandler et al. (2018): more features, a window over each of them alone,
 fewer features without an activation. After training, `freeze` puts the batch norms into the
@@ -9,13 +9,10 @@ weights; both forms of inference are timed.
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from common import Host, digits
+from common import digits, seconds
 from vision import Params, Stats, accuracy, conv_norm, init_stats, layer, parser, train
 
 import bringup as bu
@@ -73,16 +70,6 @@ def scores(
     return bu.mean(bu.nn.relu6(x), axis=(2, 3)) @ params["head"] + params["head_bias"], new
 
 
-def median(predict: Callable[[Host], bu.Array], x: Host, repeats: int = 50) -> float:
-    """Milliseconds of a call, without the first two."""
-    times = []
-    for _ in range(repeats + 2):
-        begin = time.perf_counter()
-        predict(x).block_until_ready()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times[2:]) * 1e3
-
-
 def main() -> None:
     """Read the options, train, freeze, and compare the two forms of inference."""
     options = parser("Train a MobileNetV2 on handwritten digits.", steps=400, batch=64).parse_args()
@@ -103,9 +90,13 @@ def main() -> None:
         share = accuracy(frozen, *test, options.batch)
         apart = np.abs(np.asarray(frozen(x)) - np.asarray(plain(known, x))).max()
         kernels = [plain.lower(known, x).cost().kernels, frozen.lower(x).cost().kernels]
-        times = [median(lambda x: plain(known, x), x), median(frozen, x)]
-    print(f"inference: {kernels[0]} kernels and {times[0]:.3f} ms for {len(x)} digits", end=", ")
-    print(f"frozen {kernels[1]} and {times[1]:.3f} ms, scores at most {apart:.1e} apart")
+        times = seconds(
+            lambda: plain(known, x).block_until_ready(), lambda: frozen(x).block_until_ready()
+        )
+    print(
+        f"inference: {kernels[0]} kernels and {times[0] * 1e3:.3f} ms for {len(x)} digits", end=", "
+    )
+    print(f"frozen {kernels[1]} and {times[1] * 1e3:.3f} ms, scores at most {apart:.1e} apart")
     print(f"test accuracy {share:.1%}, frozen")
 
 

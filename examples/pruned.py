@@ -19,7 +19,7 @@ from typing import Any
 
 import lenet
 import quantised
-from common import Host, Training, batches, digits, measured, parser, table
+from common import Host, Training, batches, digits, measured, parser, table, trained
 from lenet import Params
 
 import bringup as bu
@@ -28,6 +28,7 @@ BATCH = 32
 #: The share of weights or blocks that become zero, and of units that are removed.
 SPARSITY, FEWER = 0.9, 0.5
 BLOCK = (16, 16)
+Networks = dict[str, Any]
 #: The layers with units, the axis that counts them, and who reads them; a channel of `c2` is 2 × 2
 #: rows of `d1`.
 LAYERS = (("c1", 0, "c2", 1), ("c2", 0, "d1", 0), ("d1", 1, "d2", 0))
@@ -50,10 +51,23 @@ def without_least(params: Params) -> Params:
     return dict(bu.prune.without_units(zeroed, UNITS))
 
 
+def initial() -> Networks:
+    """LeNet as it is trained, pruned by weights and with fewer units; then the same of the dense
+    network, whose pruned one has blocks of zeros.
+    """
+    convolved, flat = lenet.init(), quantised.init(bu.random.key(0))
+    fewer = without_least(convolved)
+    return {"dense": convolved, "sparse": convolved, "fewer": fewer, "flat": flat, "blocks": flat}
+
+
 def trainer(
-    scores: Callable[..., bu.Array], data: tuple[Host, Host], steps: int, **how: Any
+    scores: Callable[..., bu.Array],
+    data: tuple[Host, Host],
+    steps: int,
+    done: list[tuple[str, Training]],
+    **how: Any,
 ) -> Callable[..., Any]:
-    """``train(name, params, pruned) -> (params, pruned)``, which says how so many steps went.
+    """``train(name, params, pruned) -> (params, pruned)``, which adds how it went to `done`.
 
     how: which weights are pruned, as `bu.prune.gradual` takes it.
     pruned: what pruning remembers, nothing at first; it begins after the first so many steps.
@@ -77,56 +91,53 @@ def trainer(
         before = params, optimizer.init(params), pruned or pruning.init(params)
         params, _, pruned = training.run(batches(data, BATCH, steps), step, *before)
         print(f"{name}: {training.said()}")
+        done.append((name, training))
         return params, pruned
 
     return train
 
 
-def by_units(data: tuple[Host, Host], steps: int) -> dict[str, Any]:
-    """LeNet with weights and with units left out."""
+def train(
+    data: tuple[Host, Host], steps: int, done: list[tuple[str, Training]], networks: Networks
+) -> Networks:
+    """The networks trained."""
     # Biases of channels have axes of size 1 after the first.
     weights = {"prunes": lambda p: p.ndim > 1 and p.shape[-1] > 1, "scope": "global"}
-    train = trainer(lenet.scores, data, steps, **weights)
-    dense, pruned = train("dense", lenet.init())
+    train = trainer(lenet.scores, data, steps, done, **weights)
+    dense, pruned = train("dense", networks["dense"])
     sparse, _ = train("pruned", dense, pruned)
     fewer, _ = train("half of the units", without_least(dense))
-    return {
-        "dense": dense,
-        f"{SPARSITY:.0%} zeros": sparse,
-        "  without idle units": bu.prune.without_units(sparse, UNITS),
-        "half of the units": fewer,
-    }
-
-
-def by_blocks(data: tuple[Host, Host], steps: int) -> dict[str, Any]:
-    """A dense network with blocks of its hidden layers left out."""
+    lines = data[0].reshape(len(data[0]), -1), data[1]
     divided = {"prunes": lambda p: p.ndim > 1 and p.shape[-1] % BLOCK[1] == 0, "block": BLOCK}
-    train = trainer(quantised.scores, data, steps, **divided)
-    dense, pruned = train("dense layers", quantised.init(bu.random.key(0)))
-    sparse, _ = train("pruned by blocks", dense, pruned)
-    return {
-        "dense layers": dense,
-        f"{SPARSITY:.0%} zero blocks": sparse,
-        "  stored without them": bu.prune.block_sparse_params(sparse, block=BLOCK),
-    }
+    train = trainer(quantised.scores, lines, steps, done, **divided)
+    flat, pruned = train("dense layers", networks["flat"])
+    blocks, _ = train("pruned by blocks", flat, pruned)
+    return {"dense": dense, "sparse": sparse, "fewer": fewer, "flat": flat, "blocks": blocks}
 
 
 def main() -> None:
     """Read the options, train, prune, compare."""
     options = parser("Prune LeNet on handwritten digits.", steps=1000).parse_args()
     data, (x, label) = digits()
+    done: list[tuple[str, Training]] = []
     with bu.device(options.device) as device:
         print(f"{len(data[1])} digits to learn, {len(label)} to test, on {device}")
-        rows = [
-            measured(name, lenet.scores, params, x, label)
-            for name, params in by_units(data, options.steps).items()
-        ]
-        flat, lines = (data[0].reshape(len(data[0]), -1), data[1]), x.reshape(len(x), -1)
-        rows += [
-            measured(name, quantised.scores, params, lines, label)
-            for name, params in by_blocks(flat, options.steps).items()
-        ]
-    table(options.plot, "LeNet and a dense network, pruned", len(label), rows)
+        found = trained(options, initial(), partial(train, data, options.steps, done))
+        units = {
+            "dense": found["dense"],
+            f"{SPARSITY:.0%} zeros": found["sparse"],
+            "  without idle units": bu.prune.without_units(found["sparse"], UNITS),
+            "half of the units": found["fewer"],
+        }
+        blocks = {
+            "dense layers": found["flat"],
+            f"{SPARSITY:.0%} zero blocks": found["blocks"],
+            "  stored without them": bu.prune.block_sparse_params(found["blocks"], block=BLOCK),
+        }
+        lines = x.reshape(len(x), -1)
+        rows = [measured(name, lenet.scores, p, x, label) for name, p in units.items()]
+        rows += [measured(name, quantised.scores, p, lines, label) for name, p in blocks.items()]
+        table(options.plot, "LeNet and a dense network, pruned", len(label), rows, *done)
 
 
 if __name__ == "__main__":

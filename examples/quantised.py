@@ -15,7 +15,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from common import Host, Training, batches, digits, measured, parser, table
+from common import Host, Training, batches, digits, measured, parser, table, trained
 
 import bringup as bu
 
@@ -23,8 +23,8 @@ Params = list[dict[str, bu.Array]]
 
 SIZES = [64, 256, 256, 10]
 BATCH = 64
-#: The rows of a column that share a scale.
-INT4 = {"bits": 4, "group": 64}
+#: Of 4-bit weights, the rows of a column that share a scale.
+GROUP = 64
 
 
 def init(key: bu.random.Key) -> Params:
@@ -41,21 +41,22 @@ def scores(params: Any, x: bu.Array) -> bu.Array:
     *hidden, last = params
     for layer in hidden:
         x = bu.nn.relu(x @ layer["w"] + layer["b"])
-    return x @ last["w"] + last["b"]
+    found: bu.Array = x @ last["w"] + last["b"]
+    return found
 
 
 def train(
     params: Params,
+    training: Training,
     data: tuple[Host, Host],
-    steps: int,
     rate: float,
     seen: Callable[[Params], Params] = lambda params: params,
-) -> tuple[Params, Training]:
-    """The trained parameters.
+) -> Params:
+    """The parameters after a training.
 
     seen: the parameters that the network computes with, of those that are trained.
     """
-    optimizer = bu.optim.adam(bu.optim.cosine_schedule(rate, steps))
+    optimizer = bu.optim.adam(bu.optim.cosine_schedule(rate, training.steps))
 
     def loss(params: Params, x: bu.Array, label: bu.Array) -> bu.Array:
         return bu.mean(bu.nn.cross_entropy(scores(seen(params), x), label))
@@ -67,32 +68,34 @@ def train(
         value, gradients = bu.value_and_grad(loss)(params, x, label)
         return *optimizer.update(gradients, state, params), value
 
-    training = Training(steps)
-    feed = batches(data, BATCH, steps)
+    feed = batches(data, BATCH, training.steps)
     params, _ = training.run(feed, step, params, optimizer.init(params))
-    return params, training
+    return params
 
 
 def main() -> None:
     """Read the options, train, quantise, compare."""
     options = parser("Quantise a network of handwritten digits.", steps=600).parse_args()
     data, (x, label) = ((x.reshape(len(x), -1), y) for x, y in digits())
+    training, tuning = Training(options.steps), Training(max(options.steps // 3, 1))
     with bu.device(options.device) as device:
         print(f"{len(data[1])} digits to learn, {len(label)} to test, on {device}")
-        dense, training = train(init(bu.random.key(0)), data, options.steps, 2e-3)
+        first = init(bu.random.key(0))
+        dense = trained(options, first, lambda p: train(p, training, data, 2e-3))
         print(f"f32: {training.said()}")
-        steps = max(options.steps // 3, 1)
-        aware, tuning = train(dense, data, steps, 5e-4, partial(bu.quant.fake_params, **INT4))
+        seen = partial(bu.quant.fake_params, bits=4, group=GROUP)
+        aware = train(dense, tuning, data, 5e-4, seen)
         print(f"quantisation-aware: {tuning.said()}")
         variants = {
             "f32": dense,
             "int8, dynamic": bu.quant.quantize_params(dense, dynamic=True),
             "int8, calibrated": bu.quant.calibrate(scores, dense, [data[0][:256]]),
-            "int4 weights": bu.quant.quantize_params(dense, **INT4),
-            "int4, trained for it": bu.quant.quantize_params(aware, **INT4),
+            "int4 weights": bu.quant.quantize_params(dense, bits=4, group=GROUP),
+            "int4, trained for it": bu.quant.quantize_params(aware, bits=4, group=GROUP),
         }
         rows = [measured(name, scores, params, x, label) for name, params in variants.items()]
-    table(options.plot, "a dense network, quantised", len(label), rows)
+    losses = ("f32", training), ("int4, trained for it", tuning)
+    table(options.plot, "digits, a dense network, quantised", len(label), rows, *losses)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from itertools import pairwise, repeat
 from typing import Any
 
 import numpy as np
-from common import Host, Training, digits, parser, plot
+from common import Host, Training, digits, parser, plot, trained
 
 import bringup as bu
 
@@ -50,10 +50,9 @@ def loss(params: Params, x: bu.Array, y: bu.Array, key: bu.random.Key) -> bu.Arr
     return bu.mean(bu.square(predict(params, x, key) - y))
 
 
-def train(x: Host, y: Host, steps: int) -> tuple[Params, Training]:
-    """The trained network."""
-    first, rest = bu.random.split(bu.random.key(0))
-    optimizer = bu.optim.adam(bu.optim.cosine_schedule(RATE, steps))
+def train(params: Params, training: Training, x: Host, y: Host, key: bu.random.Key) -> Params:
+    """The network after a training."""
+    optimizer = bu.optim.adam(bu.optim.cosine_schedule(RATE, training.steps))
 
     @partial(bu.jit, donate_argnums=(0, 1))
     def step(params: Params, state: Any, x: bu.Array, y: bu.Array, key: bu.random.Key) -> Any:
@@ -63,10 +62,9 @@ def train(x: Host, y: Host, steps: int) -> tuple[Params, Training]:
         value, gradients = bu.value_and_grad(loss)(params, *batch, dropping)
         return *optimizer.update(gradients, state, params), value
 
-    training, params = Training(steps), init(first)
-    batch = bu.asarray(x), bu.asarray(y), rest
-    params, _ = training.run(repeat(batch, steps), step, params, optimizer.init(params))
-    return params, training
+    batch = bu.asarray(x), bu.asarray(y), key
+    params, _ = training.run(repeat(batch, training.steps), step, params, optimizer.init(params))
+    return params
 
 
 def ridge(x: Host, y: Host, asked: Host, strength: float = 1.0) -> Host:
@@ -87,10 +85,12 @@ def main() -> None:
     options = parser("Complete handwritten digits.", steps=2000).parse_args()
     pictures = (part.reshape(len(part), -1) for part, _ in digits())
     (x, y), (asked, wanted) = (np.split(half, 2, axis=1) for half in pictures)
+    training = Training(options.steps)
     with bu.device(options.device) as device:
         print(f"{len(x)} digits to learn, {len(asked)} to test, on {device}")
-        params, training = train(x, y, options.steps)
-        network = np.asarray(bu.jit(predict)(params, asked))
+        first, rest = bu.random.split(bu.random.key(0))
+        params = trained(options, init(first), lambda p: train(p, training, x, y, rest))
+        network = np.asarray(bu.jit(predict)(params, bu.asarray(asked)))
     line = ridge(x, y, asked)
     print(f"network: {training.said()}")
     print(f"held-out R²: ridge regression {r_squared(line, wanted):.3f}", end=", ")

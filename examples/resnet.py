@@ -1,6 +1,6 @@
 """ResNet-50: trained on pictures, then run with frozen parameters, on any device.
 
-    python examples/resnet.py [--device NAME] [--steps N] [--images FOLDER] [--compare]
+    python examples/resnet.py [--steps N] [--images FOLDER] [--compare] [--plot FILE]
 
 The network of K. He et al. (2016), with the stride in the convolutions of 3 × 3. Pictures are read
 from a folder for each class; without one, the classes are noisy patterns of colour. A training step
@@ -119,16 +119,19 @@ def main() -> None:
         data = read(options.images, options.size)
     else:
         data = patterns(8 * options.batch, 4, options.size)
+
+    def network(known: tuple[Params, Stats], x: bu.Array) -> bu.Array:
+        return scores(*known, x)[0]
+
     with bu.device(options.device) as device:
         classes = int(data[1].max()) + 1
         print(f"{len(data[0])} pictures of {classes} classes, on {device}")
         params = init(bu.random.key(0), options.width, options.blocks, classes)
-        network = partial(scores, checkpoint=options.checkpoint)
+        training = partial(scores, checkpoint=options.checkpoint)
         rate = bu.optim.cosine_schedule(options.rate, options.steps, warmup=options.steps // 4)
         optimizer = bu.optim.sgd(rate, momentum=MOMENTUM)
-        known = train("ResNet", network, optimizer, params, init_stats(params), data, options)
-        predict = bu.freeze(lambda known, x: scores(*known, x)[0], known)
-        share = accuracy(predict, *data, options.batch)
+        known = train("ResNet", training, optimizer, params, init_stats(params), data, options)
+        share = accuracy(bu.freeze(network, known), *data, options.batch)
     print(f"accuracy {share:.1%} on the pictures it has learned, frozen")
 
 

@@ -1,29 +1,30 @@
 """A character transformer that learns the source of a module of Python's library.
 
-    python examples/transformer.py [--device NAME] [--steps N]
+    python examples/transformer.py [--device NAME] [--steps N] [--plot FILE]
 
 Two blocks of causal attention and a GELU network, trained by Adam on all but the last tenth of the
 text, against a bigram model there. One step, drawing its batch included, is one program. Sampling
 keeps keys and values of the characters so far in arrays of one size, so that it is one program too,
-run once for each character.
+run once for each character; the same characters are drawn from the scores of the whole window,
+computed anew for each, to see what the cache saves.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
-import time
 from collections.abc import Callable
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
+from common import Bars, Host, Training, parser, plot, seconds, step_times, trained
 
 import bringup as bu
 
 Params = dict[str, Any]
 Cache = list[tuple[bu.Array, bu.Array]]
-Host = np.ndarray[Any, Any]
 #: ``(number of the block, query, key, value) -> what is attended to``.
 Attend = Callable[[int, bu.Array, bu.Array, bu.Array], bu.Array]
 
@@ -75,14 +76,18 @@ def scores(params: Params, text: bu.Array, places: bu.Array, attend: Attend) -> 
     return bu.matmul(x, bu.matrix_transpose(params["character"]))
 
 
-def loss(params: Params, text: bu.Array) -> bu.Array:
-    """The mean cross-entropy of the characters of windows after their first."""
+def window_scores(params: Params, text: bu.Array) -> bu.Array:
+    """The scores of whole windows of text, from their first character."""
 
     def attend(_: int, query: bu.Array, key: bu.Array, value: bu.Array) -> bu.Array:
         return bu.nn.attention(query, key, value, causal=True)
 
-    found = scores(params, text[:, :-1], bu.arange(text.shape[1] - 1, dtype=bu.int32), attend)
-    return bu.mean(bu.nn.cross_entropy(found, text[:, 1:]))
+    return scores(params, text, bu.arange(text.shape[1], dtype=bu.int32), attend)
+
+
+def loss(params: Params, text: bu.Array) -> bu.Array:
+    """The mean cross-entropy of the characters of windows after their first."""
+    return bu.mean(bu.nn.cross_entropy(window_scores(params, text[:, :-1]), text[:, 1:]))
 
 
 def follow(
@@ -114,22 +119,34 @@ def empty_cache() -> Cache:
     ]
 
 
-def sample(params: Params, prompt: list[int], key: bu.random.Key, length: int) -> list[int]:
-    """The prompt continued to a length, each character drawn with the probability it is given."""
+@partial(bu.jit, donate_argnums=1, static_argnames="cached")
+def next_character(
+    params: Params, cache: Cache, text: bu.Array, place: bu.Array, key: bu.random.Key, cached: bool
+) -> tuple[bu.Array, Cache]:
+    """The character after one at a place, drawn with the probability it is given, and the cache."""
+    if cached:
+        found, cache = follow(params, cache, text[place], place)
+    else:
+        found = window_scores(params, text[None])[0, place]
+    return bu.random.categorical(bu.random.fold_in(key, place), found), cache
 
-    @partial(bu.jit, donate_argnums=1)
-    def step(
-        params: Params, cache: Cache, character: bu.Array, place: bu.Array, key: bu.random.Key
-    ) -> Any:
-        found, cache = follow(params, cache, character, place)
-        return bu.random.categorical(bu.random.fold_in(key, place), found), cache
 
-    text, cache = list(prompt), empty_cache()
+def sample(
+    params: Params, prompt: list[int], key: bu.random.Key, length: int, cached: bool = True
+) -> list[int]:
+    """The prompt continued to a length.
+
+    cached: keep keys and values; without, those of the whole context are computed each time.
+    """
+    text, cache = np.zeros(CONTEXT, np.int32), empty_cache()
+    text[: len(prompt)] = prompt
     for place in range(length - 1):
-        drawn, cache = step(params, cache, np.int32(text[place]), np.int32(place), key)
-        if place + 1 == len(text):
-            text.append(int(drawn))
-    return text
+        drawn, cache = next_character(
+            params, cache, bu.asarray(text), bu.asarray(np.int32(place)), key, cached=cached
+        )
+        if place + 1 >= len(prompt):
+            text[place + 1] = int(drawn)
+    return [int(character) for character in text[:length]]
 
 
 def windows(text: Host) -> Host:
@@ -150,12 +167,13 @@ def held_out_loss(params: Params, pieces: Host, batch: int) -> float:
     """The mean loss of windows, a batch at a time."""
     parts = [pieces[at : at + batch] for at in range(0, len(pieces), batch)]
     measure = bu.jit(loss)
-    return sum(float(measure(params, part)) * len(part) for part in parts) / len(pieces)
+    total = sum(float(measure(params, bu.asarray(part))) * len(part) for part in parts)
+    return total / len(pieces)
 
 
-def train(text: Host, characters: int, steps: int, batch: int) -> Params:
-    """The trained parameters; prints the loss now and then."""
-    first, rest = bu.random.split(bu.random.key(0))
+def train(params: Params, training: Training, text: Host, batch: int, key: bu.random.Key) -> Params:
+    """The parameters after a training."""
+    steps = training.steps
     rate = bu.optim.cosine_schedule(RATE, steps, warmup=min(50, steps // 2))
     optimizer = bu.optim.adam(rate, beta2=0.99)
 
@@ -169,40 +187,43 @@ def train(text: Host, characters: int, steps: int, batch: int) -> Params:
         gradients = bu.optim.clip_by_global_norm(gradients, 1.0)
         return *optimizer.update(gradients, state, params), value
 
-    params = init(first, characters)
-    state, held = optimizer.init(params), bu.asarray(text)
-    print(f"{step.lower(params, state, held, rest).cost().kernels} kernels a step")
-    begin = time.perf_counter()
-    for number in range(1, steps + 1):
-        params, state, value = step(params, state, held, rest)
-        if number in (1, steps) or number % 100 == 0:
-            passed = time.perf_counter() - begin
-            print(f"step {number:4}: loss {float(value):.6f} after {passed:5.1f} s")
+    feed = repeat((bu.asarray(text), key), steps)
+    params, _ = training.run(feed, step, params, optimizer.init(params))
     return params
 
 
 def main() -> None:
     """Read the options, train, compare, and write a few lines."""
-    parser = argparse.ArgumentParser(description="Learn to write like a module of Python.")
-    parser.add_argument("--device", help="as `bringup devices` lists it; by default the first")
-    parser.add_argument("--steps", type=int, default=600, help="of training")
-    parser.add_argument("--batch", type=int, default=16, help="windows of text in a step")
-    options = parser.parse_args()
+    reader = parser("Learn to write like a module of Python.", steps=600)
+    reader.add_argument("--batch", type=int, default=16, help="windows of text in a step")
+    options = reader.parse_args()
 
     source = inspect.getsource(argparse)
     alphabet = sorted(set(source))
     text = np.array([alphabet.index(c) for c in source], np.int32)
     cut = len(text) * 9 // 10
-    pieces = windows(text[cut:])
+    pieces, training = windows(text[cut:]), Training(options.steps)
     with bu.device(options.device) as device:
         print(f"{cut} characters to learn, {len(text) - cut} to test, on {device}")
-        params = train(text[:cut], len(alphabet), options.steps, options.batch)
+        first, rest = bu.random.split(bu.random.key(0))
+        params = trained(
+            options, init(first, len(alphabet)),
+            lambda p: train(p, training, text[:cut], options.batch, rest),
+        )  # fmt: skip
+        print(f"transformer: {training.said()}")
         held_out = held_out_loss(params, pieces, options.batch)
         baseline = bigram_loss(text[:cut], pieces, len(alphabet))
         print(f"held-out loss: bigrams {baseline:.4f}, transformer {held_out:.4f}")
         prompt = [alphabet.index(c) for c in "    def "]
-        written = sample(params, prompt, bu.random.key(1), CONTEXT)
+        write = partial(sample, params, prompt, bu.random.key(1), CONTEXT)
+        times = seconds(write, partial(write, cached=False), rounds=5)
+        written = write()
+    names = "with a cache", "without one"
+    speeds = [(name, (CONTEXT - 1) / each) for name, each in zip(names, times, strict=True)]
+    print("sampling:", ", ".join(f"{name} {speed:,.0f} tokens a second" for name, speed in speeds))
     print("".join(alphabet[c] for c in written))
+    bars = [step_times(("transformer", training)), Bars("sampling", "tokens a second", speeds)]
+    plot(options.plot, "characters, transformer", ("transformer", training), bars=bars)
 
 
 if __name__ == "__main__":

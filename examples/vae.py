@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from common import Host, Training, batches, digits, gallery, parser
+from common import Host, Training, batches, digits, parser, plot, trained
 
 import bringup as bu
 
@@ -68,10 +68,9 @@ def loss(params: Params, x: bu.Array, key: bu.random.Key) -> bu.Array:
     return bu.mean(cost(drawn, x) + divergence)
 
 
-def train(x: Host, steps: int) -> tuple[Params, Training]:
-    """The trained parameters."""
-    first, rest = bu.random.split(bu.random.key(0))
-    optimizer = bu.optim.adam(bu.optim.cosine_schedule(RATE, steps))
+def train(params: Params, training: Training, x: Host, key: bu.random.Key) -> Params:
+    """The parameters after a training."""
+    optimizer = bu.optim.adam(bu.optim.cosine_schedule(RATE, training.steps))
 
     @partial(bu.jit, donate_argnums=(0, 1))
     def step(params: Params, state: bu.optim.State, key: bu.random.Key, x: bu.Array) -> Any:
@@ -79,22 +78,23 @@ def train(x: Host, steps: int) -> tuple[Params, Training]:
         value, gradients = bu.value_and_grad(loss)(params, x, drawing)
         return *optimizer.update(gradients, state, params), key, value
 
-    training, params = Training(steps), init(first)
-    state = params, optimizer.init(params), rest
-    params, *_ = training.run(batches((x,), BATCH, steps), step, *state)
-    return params, training
+    feed = batches((x,), BATCH, training.steps)
+    params, *_ = training.run(feed, step, params, optimizer.init(params), key)
+    return params
 
 
 def main() -> None:
     """Read the options, train, draw."""
     options = parser("Draw handwritten digits.", steps=3000).parse_args()
     (x, _), (held_out, _) = ((x.reshape(len(x), -1), y) for x, y in digits())
+    training = Training(options.steps)
     with bu.device(options.device) as device:
         print(f"{len(x)} digits to learn, {len(held_out)} to test, on {device}")
-        params, training = train(x, options.steps)
+        first, rest = bu.random.split(bu.random.key(0))
+        params = trained(options, init(first), lambda p: train(p, training, x, rest))
         print(f"autoencoder: {training.said()}")
         baseline = bu.mean(cost(x.mean(axis=0), held_out))
-        bound = bu.jit(loss)(params, held_out, bu.random.key(1))
+        bound = bu.jit(loss)(params, bu.asarray(held_out), bu.random.key(1))
         print(
             f"nats for a held-out digit: mean picture {float(baseline):.2f},"
             f" autoencoder at most {float(bound):.2f}"
@@ -109,9 +109,9 @@ def main() -> None:
         again = np.asarray(drawn(params, encode(params, bu.asarray(seen))[0]))
         new = np.asarray(drawn(params, codes)).reshape(4, COLUMNS, 8, 8)
     rows = [("held out", seen.reshape(-1, 8, 8)), ("decoded", again)]
-    gallery(
-        options.plot, "digits, variational autoencoder", [*rows, *(("new", row) for row in new)]
-    )
+    rows += [("new", row) for row in new]
+    title = "digits, variational autoencoder"
+    plot(options.plot, title, ("autoencoder", training), pictures=rows)
 
 
 if __name__ == "__main__":

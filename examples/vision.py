@@ -9,7 +9,7 @@ from typing import Any
 
 import common
 import numpy as np
-from common import Host, Training, batches, compared, plot
+from common import Bars, Host, Training, batches, compared, plot, trained
 
 import bringup as bu
 
@@ -28,8 +28,8 @@ def parser(description: str, steps: int, batch: int) -> argparse.ArgumentParser:
     flag = argparse.BooleanOptionalAction
     options.add_argument("--batch", type=int, default=batch, help="pictures in a step")
     options.add_argument("--donate", action=flag, default=True, help="reuse parameters' memory")
-    options.add_argument("--compare", action="store_true", help="with a step op by op")
-    options.add_argument("--repeats", type=int, default=5, help="of each step that is compared")
+    options.add_argument("--compare", action="store_true", help="training and inference op by op")
+    options.add_argument("--repeats", type=int, default=5, help="of each call that is compared")
     return options
 
 
@@ -84,10 +84,10 @@ def trainer(
     return step
 
 
-def accuracy(predict: Callable[[Host], bu.Array], x: Host, label: Host, size: int) -> float:
+def accuracy(predict: Callable[[bu.Array], bu.Array], x: Host, label: Host, size: int) -> float:
     """The share of pictures whose highest score is that of their class."""
     parts = range(0, len(x), size)
-    found = [np.argmax(np.asarray(predict(x[i : i + size])), axis=1) for i in parts]
+    found = [np.argmax(np.asarray(predict(bu.asarray(x[i : i + size]))), axis=1) for i in parts]
     return float(np.mean(np.concatenate(found) == label))
 
 
@@ -101,20 +101,30 @@ def train(
     options: argparse.Namespace,
 ) -> tuple[Params, Stats]:
     """The trained parameters and their statistics; prints how the loss falls, and how fast."""
-    state = optimizer.init(params)
-    step = trainer(network, optimizer, options.donate)
+    step, training = trainer(network, optimizer, options.donate), Training(options.steps)
+    feed = batches(data, options.batch, options.steps)
 
-    def advance(batch: tuple[Host, ...]) -> bu.Array:
-        nonlocal params, stats, state
-        params, stats, state, value = step(params, stats, state, *batch)
-        return value
+    def run(known: tuple[Params, Stats]) -> tuple[Params, Stats]:
+        params, stats, _ = training.run(feed, step, *known, optimizer.init(known[0]))
+        return params, stats
 
-    training = Training(options.steps)
-    training.over(batches(data, options.batch, options.steps), advance)
+    params, stats = trained(options, (params, stats), run)
     print(training.said())
-    arguments = params, stats, state, *next(batches(data, options.batch, 1))
+    x, label = (bu.asarray(part) for part in next(batches(data, options.batch, 1)))
+    arguments = params, stats, optimizer.init(params), x, label
     cost = step.lower(*arguments).cost()
     print(f"{cost.kernels} kernels a step, {cost.arena_bytes / 2**20:,.1f} MiB of scratch")
-    times = compared(step, *arguments, repeats=options.repeats) if options.compare else None
-    plot(options.plot, title, ("fused", training), times=times)
+    bars: list[Bars] = []
+    if options.compare:
+
+        @bu.jit
+        def predict(params: Params, stats: Stats, x: bu.Array) -> bu.Array:
+            return bu.argmax(network(params, stats, x, training=False)[0], axis=1)
+
+        repeats = options.repeats
+        bars = [
+            compared("time of a step", "loss", step, *arguments, repeats=repeats),
+            compared("time of inference", "classes", predict, params, stats, x, repeats=repeats),
+        ]
+    plot(options.plot, title, ("fused", training), bars=bars)
     return params, stats

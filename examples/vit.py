@@ -1,6 +1,6 @@
 """Handwritten digits: a vision transformer, trained on any device.
 
-    python examples/vit.py [--device NAME] [--steps N] [--compare]
+    python examples/vit.py [--device NAME] [--steps N] [--compare] [--plot FILE]
 
 As A. Dosovitskiy et al. (2021): a picture is a sequence of squares of points, each square is mapped
 to a vector, its place is added, and blocks of attention and a GELU network follow. The digit is
@@ -77,7 +77,8 @@ def scores(params: Params, x: bu.Array) -> bu.Array:
         hidden = bu.nn.gelu(bu.nn.layer_norm(x, **block["between"]) @ block["up"])
         x = x + hidden @ block["down"]
     x = bu.mean(bu.nn.layer_norm(x, **params["after"]), axis=1)
-    return x @ params["digit"] + params["digit_bias"]
+    ten: bu.Array = x @ params["digit"] + params["digit_bias"]
+    return ten
 
 
 def network(params: Params, stats: Stats, x: bu.Array, training: bool) -> tuple[bu.Array, Stats]:

@@ -226,9 +226,53 @@ def test_diffusion_learns_to_see_noise(
     assert is_png(plot)
 
 
-def test_one_line_is_one_kernel() -> None:
-    size = 1 << 16
-    text = run("fusion.py", "--size", str(size))
+@needs_digits
+def test_mixed_precision_is_as_accurate_in_less_memory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Activations are most of what a step holds, and take half; parameters stay as they are."""
+    monkeypatch.delenv("BRINGUP_OPT", raising=False)
+    plot = tmp_path / "mixed.png"
+    text = shown(monkeypatch, capsys, "mixed.py", "--steps", "150", "--plot", str(plot))
+    assert min(rights(text)) >= 410, text
+    apart = re.search(r"at most (\d+) digits apart; two .* are ([\d.]+)", text)
+    assert apart, text
+    assert int(apart[1]) <= float(apart[2])
+    found = re.findall(r"a step in (\w+) *: ([\d,]+) KiB of scratch, ([\d,]+) KiB", text)
+    sizes = {name: [int(n.replace(",", "")) for n in both] for name, *both in found}
+    for name in ("bf16", "f16"):
+        assert sizes[name][0] < 0.55 * sizes["f32"][0]
+        assert sizes[name][1] < 0.62 * sizes["f32"][1]
+    skipped = re.findall(r"(\d+) steps skipped", text)
+    assert len(skipped) == 1, "only f16 has a scale"
+    assert is_png(plot)
+
+
+@needs_digits
+def test_what_was_trained_is_saved_and_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "trained.safetensors")
+    few = ("--steps", "30", "--save", path)
+    one = tmp_path / "one.png"
+    shown(monkeypatch, capsys, "digits.py", "--steps", "1", "--plot", str(one))
+    assert is_png(one), "one step has a loss, and no time without the first"
+    shares = r"test accuracy ([\d.]+%)"
+    text = shown(monkeypatch, capsys, "digits.py", *few)
+    plot = tmp_path / "nothing.png"
+    again = shown(monkeypatch, capsys, "digits.py", "--load", path, "--plot", str(plot))
+    assert again.count("not trained") == 2
+    assert "no picture: nothing was trained" in again
+    assert not plot.exists()
+    assert re.findall(shares, again) == re.findall(shares, text)
+    with pytest.raises(SystemExit, match="holds arrays of other names or shapes"):
+        shown(monkeypatch, capsys, "vae.py", "--load", path)
+
+
+def test_one_line_is_one_kernel(tmp_path: Path) -> None:
+    size, plot = 1 << 16, tmp_path / "fusion.png"
+    text = run("fusion.py", "--size", str(size), "--plot", str(plot))
+    assert is_png(plot)
     rows = re.findall(r"^(op by op|fused) +(\d+) +([\d,]+) +([\d,]+)$", text, re.MULTILINE)
     assert len(rows) == 6, text
     counts = [(kind, int(n), int(read.replace(",", ""))) for kind, n, read, _ in rows]

@@ -98,13 +98,15 @@ def test_two_forms_of_a_step_are_compared_and_drawn(
 ) -> None:
     common, plot = example("common"), tmp_path / "times.png"
     step = bu.jit(lambda x: bu.sum(bu.exp(x) * x))
-    times = common.compared(step, bu.ones(1000, dtype=bu.float32), repeats=1)
-    assert [name for name, _ in times] == ["fused", "op by op"]
+    x = bu.ones(1000, dtype=bu.float32)
+    times = common.compared("time of a step", "loss", step, x, repeats=1)
+    assert [name for name, _ in times.rows] == ["fused", "op by op"]
     text = capsys.readouterr().out
     assert re.search(r"launches +1 +3 +3.00\n", text), text
+    assert re.search(r"loss: \d+ ULP apart\n", text), text
     training = common.Training(2)
     training.over([2.0, 1.0], bu.asarray)
-    common.plot(plot, "two steps", ("fused", training), times=times)
+    common.plot(plot, "two steps", ("fused", training), bars=[times])
     drawn(plot)
 
 
@@ -145,7 +147,8 @@ def test_a_vision_transformer_learns_the_digits(
 ) -> None:
     for name, value in {"BLOCKS": 1, "WIDTH": 32, "HEADS": 2, "RATE": 0.01}.items():
         monkeypatch.setattr(example("vit"), name, value)
-    text = main("vit", "--steps", "100", "--batch", "50")
+    text = main("vit", "--steps", "100", "--batch", "50", "--compare", "--repeats", "1")
+    assert "classes: 0 ULP apart" in text
     first, last = losses(text)
     assert last < 0.7 * first
     (share,) = re.findall(r"test accuracy ([\d.]+)%", text)

@@ -21,6 +21,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "transformer.py"
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The example as a module, of a size for slow devices."""
+    monkeypatch.syspath_prepend(str(EXAMPLE.parent))
     spec = importlib.util.spec_from_file_location("transformer", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
@@ -44,7 +45,11 @@ def test_it_beats_bigrams_within_half_a_minute() -> None:
     assert found, done.stdout
     bigrams, transformer = map(float, found.groups())
     assert transformer < bigrams - 0.05
-    written = done.stdout[found.end() : -1]
+    speeds = re.search(
+        r"with a cache ([\d,]+) .*, without one ([\d,]+) tokens a second\n", done.stdout
+    )
+    assert speeds, done.stdout
+    written = done.stdout[speeds.end() : -1]
     assert written.startswith("    def ")
     assert len(written) == 128
 
@@ -72,6 +77,14 @@ def test_the_cache_gives_the_scores_of_the_whole_text(small: ModuleType) -> None
         assert np.abs(np.asarray(found) - wanted[place]).max() < 1e-5
 
 
+def test_the_cache_changes_no_character(small: ModuleType) -> None:
+    params, key = small.init(bu.random.key(3), 7), bu.random.key(5)
+    kept, anew = (small.sample(params, [1, 2], key, 10, cached) for cached in (True, False))
+    assert kept == anew
+    assert kept[:2] == [1, 2]
+    assert len(set(kept)) > 2
+
+
 def test_what_comes_later_changes_nothing_before(small: ModuleType) -> None:
     params = small.init(bu.random.key(3), 7)
     first = bu.random.randint(bu.random.key(4), (1, 10), 0, 7, dtype=bu.int32)
@@ -87,16 +100,17 @@ def test_what_comes_later_changes_nothing_before(small: ModuleType) -> None:
 
 
 def test_training_and_sampling_are_the_same_on_every_device(
-    small: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    small: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small, "BLOCKS", 1)  # the second would be compiled for each device too
     text = np.asarray(bu.random.randint(bu.random.key(0), 100, 0, 7, dtype=bu.int32))
     found = []
     for name in (name for name in bu.devices() if ":" not in name):
         with bu.device(name):
-            params = small.train(text, 7, 2, 2)
-            losses = [float(x) for x in re.findall(r"loss ([\d.]+)", capsys.readouterr().out)]
-            found.append((losses, small.sample(params, [1, 2], bu.random.key(1), 6)))
+            training, first = small.Training(2), small.init(bu.random.key(0), 7)
+            params = small.train(first, training, text, 2, bu.random.key(1))
+            written = small.sample(params, [1, 2], bu.random.key(1), 6)
+            found.append((training.losses, written))
     assert len(found[0][0]) == 2
     assert len(found[0][1]) == 6
     for losses, written in found:
