@@ -17,8 +17,9 @@ Advance = Callable[[], Any]
 #: ``(parameters, arrays) -> advance``, from the beginning.
 Begin = Callable[[Params, tuple[Host, ...]], Advance]
 
-SGD = {"rate": 0.003, "momentum": 0.9}
-ADAM = {"rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+RATE, MOMENTUM = 1e-3, 0.9
+#: What all three take by default.
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
 def _lstm_cell(f: Any, state: Any, line: Any, weights: Any, own: Any, bias: Any) -> Any:
@@ -27,8 +28,8 @@ def _lstm_cell(f: Any, state: Any, line: Any, weights: Any, own: Any, bias: Any)
     gates = line @ weights + shown @ own + bias
     width = own.shape[0]
     take, keep, value, show = (gates[:, i * width : (i + 1) * width] for i in range(4))
-    kept = f.sigmoid(keep) * kept + f.sigmoid(take) * f.xp.tanh(value)
-    return f.sigmoid(show) * f.xp.tanh(kept), kept
+    kept = f.nn.sigmoid(keep) * kept + f.nn.sigmoid(take) * f.xp.tanh(value)
+    return f.nn.sigmoid(show) * f.xp.tanh(kept), kept
 
 
 class _Functional:
@@ -40,8 +41,8 @@ class _Functional:
     tree_map: Callable[..., Any]
     checkpoint: Callable[..., Any]
     scan: Callable[..., Any]
-    #: Of a name: what has `init` and `update` as in `bringup.optim`.
-    optimizer: Callable[[str], Any]
+    #: By name, those of `bringup.optim` or what looks like them.
+    optimizers: dict[str, Any]
     donate = True
 
     def begin(self, model: Model) -> Begin:
@@ -55,7 +56,7 @@ class _Functional:
                 return lambda: call(held, *x)
 
             return infer
-        optimizer = self.optimizer(model.optimizer)
+        optimizer = self.optimizers[model.optimizer]
 
         @partial(self.jit, donate_argnums=(0, 1) if self.donate else ())
         def step(params: Any, state: Any, *data: Any) -> Any:
@@ -104,10 +105,10 @@ class Bringup(_Functional):
         self.jit = partial(bu.jit, fuse=fuse)
         self.value_and_grad, self.tree_map = bu.value_and_grad, bu.tree.tree_map
         self.checkpoint = bu.checkpoint if checkpoint else lambda fn: fn
-        self.optimizer = lambda n: bu.optim.sgd(**SGD) if n == "sgd" else bu.optim.adam(**ADAM)
-        self.relu, self.relu6, self.silu = bu.nn.relu, bu.nn.relu6, bu.nn.silu
-        self.sigmoid, self.max_pool, self.layer_norm = bu.nn.sigmoid, bu.nn.max_pool, bu.nn.layer_norm
+        descent = bu.optim.sgd(RATE, momentum=MOMENTUM)
+        self.optimizers = {"sgd": descent, "adam": bu.optim.adam(RATE)}
         self.gelu = partial(bu.nn.gelu, approximate=True)
+        self.max_pool, self.layer_norm = bu.nn.max_pool, bu.nn.layer_norm
 
     def conv(self, x: Any, kernel: Any, bias: Any = None, **options: Any) -> Any:
         y = self.nn.conv(x, kernel, **options)
@@ -140,49 +141,42 @@ class Jax(_Functional):
     def __init__(self) -> None:
         import jax
 
-        self.xp, self.nn, self.lax, self.jit, self.scan = (
-            jax.numpy, jax.nn, jax.lax, jax.jit, jax.lax.scan
-        )  # fmt: skip
+        self.xp, self.nn, self.lax = jax.numpy, jax.nn, jax.lax
+        self.jit, self.scan = jax.jit, jax.lax.scan
         self.value_and_grad, self.tree_map = jax.value_and_grad, jax.tree.map
         self.checkpoint = lambda fn: fn
-        self.optimizer = self._optimizer
-        self.relu, self.relu6, self.silu = jax.nn.relu, jax.nn.relu6, jax.nn.silu
-        self.sigmoid, self.gelu = jax.nn.sigmoid, jax.nn.gelu
+        self.optimizers = self._optimizers()
+        self.gelu = jax.nn.gelu  # the approximation, by default
 
-    def _optimizer(self, name: str) -> Any:
+    def _optimizers(self) -> dict[str, Any]:
         xp, over = self.xp, self.tree_map
-        if name == "sgd":
+        zeros = partial(over, xp.zeros_like)
 
-            def sgd(gradients: Any, speed: Any, params: Any) -> Any:
-                speed = over(lambda v, g: SGD["momentum"] * v + g, speed, gradients)
-                return over(lambda p, v: p - SGD["rate"] * v, params, speed), speed
-
-            return _Optimizer(partial(over, xp.zeros_like), sgd)
-        rate, beta1, beta2, epsilon = ADAM.values()
+        def sgd(gradients: Any, speed: Any, params: Any) -> Any:
+            speed = over(lambda v, g: MOMENTUM * v + g, speed, gradients)
+            return over(lambda p, v: p - RATE * v, params, speed), speed
 
         def adam(gradients: Any, state: Any, params: Any) -> Any:
             count, mean, square = state
             count = count + 1
-            mean = over(lambda m, g: beta1 * m + (1 - beta1) * g, mean, gradients)
-            square = over(lambda s, g: beta2 * s + (1 - beta2) * g * g, square, gradients)
-            first, second = 1 - beta1**count, 1 - beta2**count
+            mean = over(lambda m, g: BETA1 * m + (1 - BETA1) * g, mean, gradients)
+            square = over(lambda s, g: BETA2 * s + (1 - BETA2) * g * g, square, gradients)
+            first, second = 1 - BETA1**count, 1 - BETA2**count
 
             def moved(p: Any, m: Any, s: Any) -> Any:
-                return p - rate * (m / first) / (xp.sqrt(s / second) + epsilon)
+                return p - RATE * (m / first) / (xp.sqrt(s / second) + EPSILON)
 
             return over(moved, params, mean, square), (count, mean, square)
 
         def init(params: Any) -> Any:
-            return xp.float32(0), over(xp.zeros_like, params), over(xp.zeros_like, params)
+            return xp.float32(0), zeros(params), zeros(params)
 
-        return _Optimizer(init, adam)
+        return {"sgd": _Optimizer(zeros, sgd), "adam": _Optimizer(init, adam)}
 
-    def conv(
-        self, x: Any, kernel: Any, bias: Any = None, *, stride: int = 1, padding: int = 0, groups: int = 1
-    ) -> Any:
-        sides = [(padding, padding)] * 2
+    def conv(self, x: Any, kernel: Any, bias: Any = None, **sizes: int) -> Any:
+        strides, sides = (sizes.get("stride", 1),) * 2, [(sizes.get("padding", 0),) * 2] * 2
         y = self.lax.conv_general_dilated(
-            x, kernel, (stride, stride), sides, feature_group_count=groups
+            x, kernel, strides, sides, feature_group_count=sizes.get("groups", 1)
         )
         return y if bias is None else y + bias[:, None, None]
 
@@ -221,11 +215,9 @@ class Torch:
         import torch
 
         torch.set_num_threads(len(os.sched_getaffinity(0)))
-        self.xp, self.compiled, self.permute = torch, compiled, torch.permute
-        f = self.functional = torch.nn.functional
-        self.relu, self.relu6, self.silu = f.relu, f.relu6, f.silu
-        self.sigmoid, self.conv, self.max_pool = torch.sigmoid, f.conv2d, f.max_pool2d
-        self.gelu = partial(f.gelu, approximate="tanh")
+        self.xp, self.nn, self.compiled = torch, torch.nn.functional, compiled
+        self.conv, self.max_pool, self.permute = self.nn.conv2d, self.nn.max_pool2d, torch.permute
+        self.gelu = partial(self.nn.gelu, approximate="tanh")
         self.checkpoint = lambda fn: fn
 
     def begin(self, model: Model) -> Begin:
@@ -238,14 +230,21 @@ class Torch:
             found = torch.from_numpy(x.copy())
             return found.long() if x.dtype.kind == "i" else found
 
-        def infer(params: Params, data: tuple[Host, ...]) -> Advance:
-            held, x = tree.tree_map(place, (params, data))
-            return torch.no_grad()(lambda: call(held, *x))
+        if model.optimizer is None:
+
+            def infer(params: Params, data: tuple[Host, ...]) -> Advance:
+                held, x = tree.tree_map(place, (params, data))
+                advance: Advance = torch.no_grad()(lambda: call(held, *x))
+                return advance
+
+            return infer
+        kinds = {"sgd": partial(torch.optim.SGD, momentum=MOMENTUM), "adam": torch.optim.Adam}
+        optimizing = partial(kinds[model.optimizer], lr=RATE, fused=True)
 
         def train(params: Params, data: tuple[Host, ...]) -> Advance:
             held, x = tree.tree_map(place, (params, data))
             leaves = [leaf.requires_grad_() for leaf in tree.tree_leaves(held)]
-            optimizer = self._optimizer(model.optimizer, leaves)
+            optimizer = optimizing(leaves)
 
             def advance() -> Any:
                 optimizer.zero_grad()
@@ -256,34 +255,27 @@ class Torch:
 
             return advance
 
-        return train if model.optimizer else infer
-
-    def _optimizer(self, name: str | None, leaves: list[Any]) -> Any:
-        if name == "sgd":
-            rate, momentum = SGD.values()
-            return self.xp.optim.SGD(leaves, lr=rate, momentum=momentum, fused=True)
-        rate, beta1, beta2, epsilon = ADAM.values()
-        return self.xp.optim.Adam(leaves, lr=rate, betas=(beta1, beta2), eps=epsilon, fused=True)
+        return train
 
     def rows(self, table: Any, index: Any) -> Any:
-        return self.functional.embedding(index, table)
+        return self.nn.embedding(index, table)
 
     def dense(self, x: Any, weights: Any, bias: Any = None) -> Any:
-        return self.functional.linear(x, weights.mT, bias)
+        return self.nn.linear(x, weights.mT, bias)
 
     def batch_norm(self, x: Any, gain: Any, bias: Any, mean: Any = None, var: Any = None) -> Any:
-        return self.functional.batch_norm(x, mean, var, gain, bias, training=mean is None)
+        return self.nn.batch_norm(x, mean, var, gain, bias, training=mean is None)
 
     def layer_norm(self, x: Any, gain: Any, bias: Any) -> Any:
-        return self.functional.layer_norm(x, gain.shape, gain, bias)
+        return self.nn.layer_norm(x, gain.shape, gain, bias)
 
     def attention(self, split: Any, causal: bool) -> Any:
         query, key, value = split.permute(2, 0, 3, 1, 4).unbind()
-        y = self.functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
+        y = self.nn.scaled_dot_product_attention(query, key, value, is_causal=causal)
         return y.permute(0, 2, 1, 3)
 
     def cross_entropy(self, scores: Any, label: Any) -> Any:
-        return self.functional.cross_entropy(scores.flatten(0, -2), label.flatten())
+        return self.nn.cross_entropy(scores.flatten(0, -2), label.flatten())
 
     def lstm(self, lines: Any, weights: Any, own: Any, bias: Any) -> Any:
         start = lines.new_zeros((lines.shape[1], own.shape[0]))

@@ -16,26 +16,27 @@ import numpy as np
 Host = np.ndarray[Any, Any]
 Params = dict[str, Any]
 Random = np.random.Generator
+#: Parameters, and the arrays that are read with them.
+Made = tuple[Params, tuple[Host, ...]]
 
 
 class Model(NamedTuple):
-    """make: ``(random numbers, small) -> (parameters, arrays read)``, on the host.
+    """make: ``(random numbers, small) -> (parameters, arrays)``, on the host.
 
     run: ``(framework, parameters, *arrays) -> loss or result``.  optimizer: ``sgd`` (with momentum)
     or ``adam``; None is inference.
     """
 
-    make: Callable[[Random, bool], tuple[Params, tuple[Host, ...]]]
+    make: Callable[[Random, bool], Made]
     run: Callable[..., Any]
     optimizer: str | None
 
 
-def longest(params: Params) -> int:
+def longest(params: Any) -> int:
     """How many products the longest sum of a dense layer or a convolution has."""
-    parts = params.values() if isinstance(params, dict) else params
     if isinstance(params, np.ndarray):
         return math.prod(params.shape[1:]) if params.ndim == 4 else params.shape[0]
-    return max(map(longest, parts))
+    return max(map(longest, params.values() if isinstance(params, dict) else params))
 
 
 def _normal(rng: Random, *shape: int, spread: float = 1.0) -> Host:
@@ -74,9 +75,7 @@ def _conv_norm(f: Any, p: Params, x: Any, stride: int = 1, groups: int = 1) -> A
     return f.batch_norm(x, **p["norm"])
 
 
-def make_resnet(
-    rng: Random, small: bool, training: bool, batch: int
-) -> tuple[Params, tuple[Host, ...]]:
+def make_resnet(rng: Random, small: bool, training: bool) -> Made:
     """ResNet-50 of K. He et al. (2016), or one of two blocks."""
     width, blocks, size = (8, (1, 1), 32) if small else (64, (3, 4, 6, 3), 224)
     params: Params = {"stem": _layer(rng, (width, 3, 7, 7), training), "blocks": []}
@@ -91,26 +90,28 @@ def make_resnet(
             }
             if number == 0:
                 shapes["shortcut"] = (outputs, inputs, 1, 1)
-            params["blocks"].append({n: _layer(rng, s, training) for n, s in shapes.items()})
+            layers = {n: _layer(rng, s, training) for n, s in shapes.items()}
+            layers["expand"]["norm"]["gain"] *= np.float32(0.2)  # else rounding grows with depth
+            params["blocks"].append(layers)
             inputs = outputs
     classes = 10 if small else 1000
     params |= {"head": _dense(rng, inputs, classes), "head_bias": np.zeros(classes, np.float32)}
-    x, label = _pictures(rng, batch, 3, size, size)
+    x, label = _pictures(rng, 8, 3, size, size)
     return params, (x, label) if training else (x,)
 
 
 def _resnet_block(f: Any, p: Params, x: Any, stride: int) -> Any:
-    y = f.relu(_conv_norm(f, p["reduce"], x))
-    y = f.relu(_conv_norm(f, p["window"], y, stride))
+    y = f.nn.relu(_conv_norm(f, p["reduce"], x))
+    y = f.nn.relu(_conv_norm(f, p["window"], y, stride))
     y = _conv_norm(f, p["expand"], y)
     if "shortcut" in p:
         x = _conv_norm(f, p["shortcut"], x, stride)
-    return f.relu(x + y)
+    return f.nn.relu(x + y)
 
 
 def resnet(f: Any, params: Params, x: Any, label: Any = None) -> Any:
     """The scores of pictures, or with labels the loss."""
-    x = f.max_pool(f.relu(_conv_norm(f, params["stem"], x, 2)), 3, stride=2, padding=1)
+    x = f.max_pool(f.nn.relu(_conv_norm(f, params["stem"], x, 2)), 3, stride=2, padding=1)
     for number, p in enumerate(params["blocks"]):
         stride = 2 if number and "shortcut" in p else 1
         x = f.checkpoint(partial(_resnet_block, f, stride=stride))(p, x)
@@ -118,7 +119,7 @@ def resnet(f: Any, params: Params, x: Any, label: Any = None) -> Any:
     return x if label is None else f.cross_entropy(x, label)
 
 
-def make_mobilenet(rng: Random, small: bool) -> tuple[Params, tuple[Host, ...]]:
+def make_mobilenet(rng: Random, small: bool) -> Made:
     """An inverted residual of M. Sandler et al. (2018), as in its third stage."""
     width, inner, size = (4, 8, 8) if small else (24, 144, 56)
     shapes = {
@@ -132,12 +133,12 @@ def make_mobilenet(rng: Random, small: bool) -> tuple[Params, tuple[Host, ...]]:
 
 def mobilenet(f: Any, p: Params, x: Any) -> Any:
     """Wide by points, by feature 3 × 3, narrow by points, and `x`."""
-    y = f.relu6(_conv_norm(f, p["expand"], x))
-    y = f.relu6(_conv_norm(f, p["depthwise"], y, groups=y.shape[1]))
+    y = f.nn.relu6(_conv_norm(f, p["expand"], x))
+    y = f.nn.relu6(_conv_norm(f, p["depthwise"], y, groups=y.shape[1]))
     return x + _conv_norm(f, p["project"], y)
 
 
-def make_lenet(rng: Random, small: bool) -> tuple[Params, tuple[Host, ...]]:
+def make_lenet(rng: Random, small: bool) -> Made:
     """As `examples/lenet.py`, on pictures of 8 × 8."""
     shapes = {"c1": (16, 1, 3, 3), "c2": (32, 16, 3, 3), "d1": (128, 64), "d2": (64, 10)}
     params: Params = {}
@@ -151,8 +152,8 @@ def lenet(f: Any, p: Params, x: Any, label: Any) -> Any:
     """Two convolutions with pooling, then two dense layers."""
     for name in ("c1", "c2"):
         x = f.conv(x, p[name], p[f"{name}_bias"], padding=1)
-        x = f.max_pool(f.relu(x), 2, stride=2)
-    x = f.relu(f.dense(x.reshape((x.shape[0], -1)), p["d1"], p["d1_bias"]))
+        x = f.max_pool(f.nn.relu(x), 2, stride=2)
+    x = f.nn.relu(f.dense(x.reshape((x.shape[0], -1)), p["d1"], p["d1_bias"]))
     return f.cross_entropy(f.dense(x, p["d2"], p["d2_bias"]), label)
 
 
@@ -190,9 +191,7 @@ def _blocks(f: Any, params: Params, x: Any, heads: int, causal: bool) -> Any:
     return f.layer_norm(x, **params["after"])
 
 
-def make_gpt(
-    rng: Random, small: bool, blocks: int, width: int, context: int, batch: int
-) -> tuple[Params, tuple[Host, ...]]:
+def make_gpt(rng: Random, small: bool, blocks: int, width: int, context: int, batch: int) -> Made:
     """A transformer of characters, as `examples/transformer.py`."""
     if small:
         blocks, width, context, batch = 1, 24, 8, 2
@@ -210,7 +209,7 @@ def gpt(f: Any, params: Params, text: Any, following: Any, heads: int) -> Any:
     return f.cross_entropy(x @ f.permute(params["character"], (1, 0)), following)
 
 
-def make_vit(rng: Random, small: bool) -> tuple[Params, tuple[Host, ...]]:
+def make_vit(rng: Random, small: bool) -> Made:
     """ViT-Ti/16 of A. Dosovitskiy et al. (2021) and H. Touvron et al. (2021)."""
     blocks, width, square, size = (1, 12, 4, 8) if small else (12, 192, 16, 224)
     params = _transformer(rng, blocks, width)
@@ -231,7 +230,7 @@ def vit(f: Any, params: Params, x: Any, label: Any) -> Any:
 # ---- others
 
 
-def make_lstm(rng: Random, small: bool) -> tuple[Params, tuple[Host, ...]]:
+def make_lstm(rng: Random, small: bool) -> Made:
     """As `examples/lstm.py`: pictures of eight lines of eight points."""
     units, batch = (4, 2) if small else (64, 32)
     params = {
@@ -251,7 +250,7 @@ def lstm(f: Any, p: Params, lines: Any, label: Any) -> Any:
     return f.cross_entropy(f.dense(shown, p["last"], p["last_bias"]), label)
 
 
-def make_vae(rng: Random, small: bool) -> tuple[Params, tuple[Host, ...]]:
+def make_vae(rng: Random, small: bool) -> Made:
     """As `examples/vae.py`; the noise is drawn on the host, so that all have the same."""
     points, hidden, codes, batch = (8, 8, 2, 4) if small else (64, 256, 8, 64)
     shapes = {
@@ -266,29 +265,25 @@ def make_vae(rng: Random, small: bool) -> tuple[Params, tuple[Host, ...]]:
 
 def vae(f: Any, p: Params, x: Any, noise: Any) -> Any:
     """The negative evidence lower bound of D. Kingma and M. Welling (2014)."""
-    hidden = f.silu(f.dense(x, p["see"], p["see_bias"]))
+    hidden = f.nn.silu(f.dense(x, p["see"], p["see_bias"]))
     code = f.dense(hidden, p["code"], p["code_bias"])
     mean, log_variance = code[:, : noise.shape[1]], code[:, noise.shape[1] :]
     drawn = mean + f.xp.exp(log_variance / 2) * noise
-    hidden = f.silu(f.dense(drawn, p["read"], p["read_bias"]))
-    picture = f.sigmoid(f.dense(hidden, p["draw"], p["draw_bias"]))
+    hidden = f.nn.silu(f.dense(drawn, p["read"], p["read_bias"]))
+    picture = f.nn.sigmoid(f.dense(hidden, p["draw"], p["draw_bias"]))
     cost = f.xp.square((x - picture) / 0.2).sum(axis=1)
     divergence = (f.xp.square(mean) + f.xp.exp(log_variance) - 1 - log_variance).sum(axis=1)
     return ((cost + divergence) / 2).mean()
 
 
 def _gpt(blocks: int, width: int, heads: int, context: int, batch: int) -> Model:
-    sizes = {"blocks": blocks, "width": width, "context": context, "batch": batch}
-    return Model(partial(make_gpt, **sizes), partial(gpt, heads=heads), "adam")
+    make = partial(make_gpt, blocks=blocks, width=width, context=context, batch=batch)
+    return Model(make, partial(gpt, heads=heads), "adam")
 
 
 MODELS: dict[str, Model] = {
-    "ResNet-50 training, 8 of 224×224": Model(
-        partial(make_resnet, training=True, batch=8), resnet, "sgd"
-    ),
-    "ResNet-50 inference, 8 of 224×224": Model(
-        partial(make_resnet, training=False, batch=8), resnet, None
-    ),
+    "ResNet-50 training, 8 of 224×224": Model(partial(make_resnet, training=True), resnet, "sgd"),
+    "ResNet-50 inference, 8 of 224×224": Model(partial(make_resnet, training=False), resnet, None),
     "MobileNetV2 block inference, 8 of 24×56×56": Model(make_mobilenet, mobilenet, None),
     "GPT training, 2 blocks of 64, 16 × 128": _gpt(2, 64, 4, 128, 16),
     "GPT training, 6 blocks of 384, 4 × 256": _gpt(6, 384, 6, 256, 4),
