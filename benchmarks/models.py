@@ -158,6 +158,8 @@ def compare(name: str, sides: dict[str, Side]) -> dict[str, tuple[float, float]]
     moved = [max(abs(n[i] - expected[i]).max() for n in nudged) for i in range(STEPS)]
     own = [by * abs(result).max() for result in expected]
     bounds = 2 * np.maximum.accumulate(np.add(moved, own))
+    if not bounds.all():
+        raise SystemExit(f"{name}: the parameters do not move the result, so nothing is compared")
     for side in others:
         apart = [abs(a - b).max() for a, b in zip(begun[side][1], expected, strict=True)]
         _say(f"  {side}: at most {max(apart):.1e} from {base}'s, {max(bounds):.1e} allowed")

@@ -64,7 +64,8 @@ def _pictures(rng: Random, *shape: int) -> tuple[Host, Host]:
 
 def _layer(rng: Random, shape: tuple[int, ...], training: bool) -> Params:
     """A convolution and its batch norm, which in inference knows a mean and a variance."""
-    stats = {n: abs(_normal(rng, shape[0], spread=0.1)) + 1 for n in ("mean", "var")}
+    mean, var = _normal(rng, 2, shape[0], spread=0.1)
+    stats = {"mean": mean, "var": abs(var) + 1}
     norm = _norm(shape[0])
     return {"weights": _filters(rng, *shape), "norm": norm if training else norm | stats}
 
@@ -196,8 +197,8 @@ def make_gpt(rng: Random, small: bool, blocks: int, width: int, context: int, ba
     if small:
         blocks, width, context, batch = 1, 24, 8, 2
     params = _transformer(rng, blocks, width)
-    params["character"] = _normal(rng, 96, width, spread=0.2)
-    params["place"] = _normal(rng, context, width, spread=0.2)
+    params["character"] = _normal(rng, 96, width, spread=width**-0.5)
+    params["place"] = _normal(rng, context, width, spread=width**-0.5)
     text = rng.integers(0, 96, (batch, context + 1), np.int32)
     return params, (text[:, :-1].copy(), text[:, 1:].copy())
 
