@@ -178,7 +178,8 @@ def measure(name: str, chosen: Sequence[str], options: argparse.Namespace) -> li
         side.end()
     times = [statistics.median(column) for column in zip(*turns, strict=True)]
     ratios = [statistics.median(turn[i] / turn[0] for turn in turns) for i in range(len(sides))]
-    steps = [f"{t * 1e3:.3g} ({r:.2f})" for t, r in zip(times, ratios, strict=True)]
+    shown = [f"{t * 1e3:,.0f}" if t > 0.1 else f"{t * 1e3:.3g}" for t in times]
+    steps = [f"{t} ({r:.2f})" for t, r in zip(shown, ratios, strict=True)]
     _say(f"  ms of a step: {', '.join(steps)}")
     return [
         [name, *steps],
