@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from timing import repeats, seconds
 
 import bringup as bu
 
@@ -167,27 +167,16 @@ def compare(name: str) -> str:
     ours, theirs = bu.jit(make(bu)), jax.jit(make(jnp))
     mine, yours = [bu.asarray(x) for x in data], [jnp.asarray(x) for x in data]
     np.testing.assert_allclose(np.asarray(ours(*mine)), theirs(*yours), rtol=2e-3, atol=2e-3)
-    repeat = 1
-    while (took := _time(lambda: theirs(*yours).block_until_ready(), repeat)) * repeat < 2e-3:
-        repeat *= 4
-    rounds = max(8, min(ROUNDS, int(2 / (took * repeat))))
-    pairs = [
-        (
-            _time(lambda: ours(*mine), repeat),
-            _time(lambda: theirs(*yours).block_until_ready(), repeat),
-        )
-        for _ in range(rounds)
-    ]
+
+    def other() -> None:
+        theirs(*yours).block_until_ready()
+
+    repeat = repeats(other, 2e-3)
+    rounds = max(8, min(ROUNDS, int(2 / (seconds(other, repeat) * repeat))))
+    pairs = [(seconds(lambda: ours(*mine), repeat), seconds(other, repeat)) for _ in range(rounds)]
     a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
     ratio = statistics.median(x / y for x, y in pairs)
     return f"{name:28} {a * 1e6:12.1f} {b * 1e6:12.1f} {ratio:8.2f}"
-
-
-def _time(run: Callable[[], Any], repeat: int) -> float:
-    start = time.perf_counter()
-    for _ in range(repeat):
-        run()
-    return (time.perf_counter() - start) / repeat
 
 
 def main(names: list[str]) -> None:
