@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MethodType
@@ -370,13 +371,12 @@ def _donate(
     Memory that something else still reads is copied first: a recorded operation, numpy, the same
     array elsewhere among the arguments.
     """
+    count = Counter(map(id, arguments)) if donated else {}
     for i in sorted(donated):
         x = arguments[i]
         buffer = _buffer(x, types[i], device)
-        if type(x) is Array:
-            elsewhere = any(x is other for j, other in enumerate(arguments) if j != i)
-            if elsewhere or _is_read(x):
-                buffer = transfer.duplicate(device.device, buffer, types[i])
+        if type(x) is Array and (count[id(x)] > 1 or _is_read(x)):
+            buffer = transfer.duplicate(device.device, buffer, types[i])
         buffers[i] = buffer
     for i in donated:
         if type(arguments[i]) is Array:

@@ -127,13 +127,13 @@ def blocking(contraction: Contraction, target: LoopTarget) -> Blocking | None:
     least = 2 if pair and products >= _FEW_ROWS_PRODUCTS else _LEAST_ROWS
     if rows < least or columns < _LEAST_ROWS or inner < _LEAST_DEPTH or products < LEAST_PRODUCTS:
         return None
+    lanes = target.vector_bits // dtype.bits
     near = (rows + columns) * inner * dtype.bits // 8 <= _NEAR_BYTES
-    if near and not pair and _side_by_side(contraction):
+    if near and not pair and _side_by_side(contraction, lanes):
         return None
     cut = _cut(contraction.inner, _DEPTH_BYTES * 8 // dtype.bits)
     if cut.depth + cut.blocks > LONGEST_CHAIN:
         return None
-    lanes = target.vector_bits // dtype.bits
     # The pair of a last single index would reach beyond its panel.
     joined = rows <= _MOST_JOINED and inner % 2 == 0 and cut.depth % 2 == 0
     ready = panels(contraction, target) if joined or not pair else None
@@ -171,12 +171,12 @@ def _in_pairs(contraction: Contraction) -> bool:
     return fits and contraction.fold.dtype in (i32, u32)
 
 
-def _side_by_side(contraction: Contraction) -> bool:
-    """Whether the columns of the right factor are neighbours in memory."""
+def _side_by_side(contraction: Contraction, lanes: int) -> bool:
+    """Whether the columns of the right factor are neighbours in memory, a vector at least."""
     loads = [i for i in steps_of(contraction.kernel.stages[0].body, contraction.right.value)
              if i.op.name == "load"]  # fmt: skip
     last = next(a for a in reversed(contraction.right.axes) if a.size > 1)
-    return all(i.attrs["index"].coefficient(last) in (0, 1) for i in loads)
+    return last.size >= lanes and all(i.attrs["index"].coefficient(last) in (0, 1) for i in loads)
 
 
 def _cut(axes: Axes, most: int) -> Cut:
