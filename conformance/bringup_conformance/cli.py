@@ -6,6 +6,8 @@ stopped it.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from bringup.cli import shell
 
 app = shell.application("Prove a device right.", shell.Imported)
@@ -66,16 +68,19 @@ _COMMANDS = (
         "conformance coverage --backend mydevice --level smoke --report report",
     ),
     (
-        "mutants:mutants",
-        "Plant small mistakes in a backend's code and see what finds them.",
-        "conformance mutants --backend mydevice --sample 50",
-        "conformance mutants --backend mydevice --kind source --package mypackage --report folder",
-    ),
-    (
         "verify:verify",
         "Look through a certificate.",
         "conformance verify certificate",
         "conformance verify certificate --backend mydevice --rerun --sample 50",
+    ),
+)
+#: Those of the distribution bringup-selftest, for who has installed it.
+_SELFTEST = (
+    (
+        "mutants:mutants",
+        "Plant small mistakes in a backend's code and see what finds them.",
+        "conformance mutants --backend mydevice --sample 50",
+        "conformance mutants --backend mydevice --kind source --package mypackage --report folder",
     ),
     (
         "selftest:selftest",
@@ -86,6 +91,9 @@ _COMMANDS = (
 )
 for place, *texts in _COMMANDS:
     shell.declare(app, f"bringup_conformance.commands.{place}", *texts)
+if find_spec("bringup_selftest") is not None:
+    for place, *texts in _SELFTEST:
+        shell.declare(app, f"bringup_selftest.commands.{place}", *texts)
 
 
 def main() -> None:

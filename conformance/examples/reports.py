@@ -16,8 +16,8 @@ from pathlib import Path
 from bringup.backend import Backend
 from bringup.runtime.devices import get
 from bringup_conformance import Report, run
-from bringup_conformance.selftest.control import target_of
-from bringup_conformance.selftest.corpus import faults
+from bringup_selftest.control import target_of
+from bringup_selftest.corpus import faults
 
 #: ``c - x`` computed as ``x - c`` in kernels; ``x * 0`` made 0 by a pass, NaN or not.
 PLANTED = ("FU14b", "SV06")
@@ -26,8 +26,8 @@ PLANTED = ("FU14b", "SV06")
 FRAGILE = """
 import os, time
 from bringup.backend import Handshake, hookimpl
-from bringup_conformance.selftest.corpus import with_ops
-from bringup_conformance.selftest.device import Reference
+from bringup_selftest.corpus import with_ops
+from bringup_selftest.device import Reference
 
 def no_room(call):
     raise MemoryError("no room for the result")

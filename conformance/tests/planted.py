@@ -13,8 +13,8 @@ from bringup_conformance.execution.running import attempt
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.reporting import failures
-from bringup_conformance.selftest.corpus import OpEdit, faults, with_declared, with_ops
-from bringup_conformance.selftest.device import Reference
+from bringup_selftest.corpus import OpEdit, faults, with_declared, with_ops
+from bringup_selftest.device import Reference
 
 
 def opened(backend: Backend) -> DeviceTarget:

@@ -18,8 +18,8 @@ from bringup.backend.device import Handle
 from bringup.errors import CompileError, DeviceError
 from bringup.runtime import timeline
 from bringup.types import TensorType
-from bringup_conformance.selftest.corpus import OpCall, Plant, with_method, with_ops
-from bringup_conformance.selftest.memory import Block
+from bringup_selftest.corpus import OpCall, Plant, with_method, with_ops
+from bringup_selftest.memory import Block
 
 Handles = list[Handle]
 

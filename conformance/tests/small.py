@@ -22,8 +22,8 @@ from bringup_conformance.oracle.verdict import Mismatch, Verdict
 from bringup_conformance.reporting import failures, terminal
 from bringup_conformance.reporting.reports import Failure
 from bringup_conformance.reporting.results import result_of
-from bringup_conformance.selftest.corpus import faults, with_ops
-from bringup_conformance.selftest.device import Reference
+from bringup_selftest.corpus import faults, with_ops
+from bringup_selftest.device import Reference
 
 EMPTY = {"meta", "br", "hr"}
 

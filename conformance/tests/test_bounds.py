@@ -20,7 +20,7 @@ from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.numbers import Array, nearest, same_bits
 from bringup_conformance.oracle.span import Span, inside
 from bringup_conformance.oracle.verdict import judge
-from bringup_conformance.selftest.corpus import OpCall
+from bringup_selftest.corpus import OpCall
 
 FLOATS = (f16, bf16, f32, f64)
 LIBM: dict[str, Callable[[float], float]] = {

@@ -27,7 +27,7 @@ from bringup_conformance.execution.plan import Plan, Unit
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.reporting import certificate
-from bringup_conformance.selftest.corpus import OpCall, OpEdit
+from bringup_selftest.corpus import OpCall, OpEdit
 
 OPS = ("exp", "add", "sub", "sort", "gelu", "reduce", "reshape")
 Data = Any

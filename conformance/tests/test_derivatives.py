@@ -23,10 +23,10 @@ from bringup_conformance.oracle.derivatives import (
     Unshown,
     disagreement,
 )
-from bringup_conformance.selftest.corpus import faults
-from bringup_conformance.selftest.device import Reference
-from bringup_conformance.selftest.killing import How
-from bringup_conformance.selftest.watching import examined
+from bringup_selftest.corpus import faults
+from bringup_selftest.device import Reference
+from bringup_selftest.killing import How
+from bringup_selftest.watching import examined
 
 #: Rows whose vjp says that there is nothing to differentiate, or refuses to.
 _NONE = {"argmax", "argmin", "clz", "one_hot", "philox4x32", "popcount", "threefry2x32", "while"}

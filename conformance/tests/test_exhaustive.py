@@ -21,7 +21,7 @@ from bringup_conformance.execution.targets import Target
 from bringup_conformance.generate import exhaustive, heavy
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.numbers import Array, format_of
-from bringup_conformance.selftest.corpus import OpCall, OpEdit
+from bringup_selftest.corpus import OpCall, OpEdit
 
 
 def plan(target: Target, seed: int = 0) -> Plan:

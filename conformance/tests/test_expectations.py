@@ -28,7 +28,7 @@ from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.oracle.verdict import Verdict
 from bringup_conformance.reporting import results
-from bringup_conformance.selftest.corpus import OpCall
+from bringup_selftest.corpus import OpCall
 
 
 def written(folder: Path, text: str) -> Path:

@@ -41,9 +41,9 @@ from bringup_conformance.reducing.windows import Found, Windows
 from bringup_conformance.reporting.causes import show_cause, source_lines
 from bringup_conformance.reporting.roots import kernel_ops
 from bringup_conformance.reporting.scripts import script
-from bringup_conformance.selftest import corpus
-from bringup_conformance.selftest.device import Reference
-from bringup_conformance.selftest.editing import each_body, each_step
+from bringup_selftest import corpus
+from bringup_selftest.device import Reference
+from bringup_selftest.editing import each_body, each_step
 
 #: Three fused instructions between two that no kernel holds.
 PROGRAM = """graph g(%0: f32[5,16], %1: f32[5,16]) {

@@ -27,9 +27,9 @@ from bringup_conformance.oracle.bounds import propagate
 from bringup_conformance.oracle.span import Span
 from bringup_conformance.reporting.declared import capabilities_of
 from bringup_conformance.reporting.environment import plain
-from bringup_conformance.selftest.corpus import with_ops
-from bringup_conformance.selftest.device import Reference
-from bringup_conformance.selftest.faults import dots, far
+from bringup_selftest.corpus import with_ops
+from bringup_selftest.device import Reference
+from bringup_selftest.faults import dots, far
 
 DECLARED = Shapes(contraction=(14, 16, 256), products=1 << 17)
 

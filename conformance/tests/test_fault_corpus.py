@@ -15,14 +15,14 @@ from bringup.ops.build import like, reverse, rows
 from bringup.program.program import KernelStep, Program
 from bringup.runtime.compiler import make_program
 from bringup_conformance import replay, run
-from bringup_conformance.selftest import watching
-from bringup_conformance.selftest.control import target_of
-from bringup_conformance.selftest.corpus import faults
-from bringup_conformance.selftest.device import Reference
-from bringup_conformance.selftest.editing import fused, written
-from bringup_conformance.selftest.excuses import EXCUSED, PLANTED_AS
-from bringup_conformance.selftest.killing import How, Kill
-from bringup_conformance.selftest.versions import planned, rewritten, spread
+from bringup_selftest import watching
+from bringup_selftest.control import target_of
+from bringup_selftest.corpus import faults
+from bringup_selftest.device import Reference
+from bringup_selftest.editing import fused, written
+from bringup_selftest.excuses import EXCUSED, PLANTED_AS
+from bringup_selftest.killing import How, Kill
+from bringup_selftest.versions import planned, rewritten, spread
 
 #: The list that the corpus began with, by group.
 LISTED = {

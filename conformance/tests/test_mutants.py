@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 from bringup.llvm import text as ir
 from bringup.llvm.masked import masked_store
 from bringup_conformance import cli
-from bringup_conformance.mutants import emitted, source
-from bringup_conformance.mutants.mutant import Mutant
+from bringup_selftest.mutants import emitted, source
+from bringup_selftest.mutants.mutant import Mutant
 
 SOURCE = '''
 """A module."""
@@ -224,7 +224,7 @@ def conformance(*arguments: str) -> Result:
 
 
 def test_what_lives_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bringup_conformance.mutants.trying._PATIENCE", 2.0)
+    monkeypatch.setattr("bringup_selftest.mutants.trying._PATIENCE", 2.0)
     toys.install(tmp_path / "toy", monkeypatch, LINES)
     asked = (
         "mutants", "--backend=toy", "--level=smoke", "--only=mul", "--kind=source",

@@ -18,7 +18,7 @@ from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.oracle.span import Span, inside
-from bringup_conformance.selftest.faults.dots import asked_bits
+from bringup_selftest.faults.dots import asked_bits
 
 ROWS, COLUMNS, INNER = 12, 9, 33
 ONLY = "ops/dot_general/f32,ops/convolution/f32,fusion/precisions/f32"

@@ -7,8 +7,8 @@ from bringup_conformance.cases import Case
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate import public
 from bringup_conformance.generate.recipes import Recipe
-from bringup_conformance.selftest.control import target_of
-from bringup_conformance.selftest.device import Reference
+from bringup_selftest.control import target_of
+from bringup_selftest.device import Reference
 
 
 def test_nearly_every_function_that_computes_is_traced() -> None:

@@ -27,8 +27,8 @@ from bringup_conformance.execution.plan import Plan, Unit
 from bringup_conformance.execution.schedule import Job, Schedule
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.reporting import certificate, terminal
-from bringup_conformance.selftest.corpus import OpCall
-from bringup_conformance.selftest.device import Reference
+from bringup_selftest.corpus import OpCall
+from bringup_selftest.device import Reference
 
 OPS = ("exp", "add", "sub", "gelu")
 

@@ -28,7 +28,7 @@ from bringup_conformance.reporting import failures
 from bringup_conformance.rules import carried, cells, probe, slugs
 from bringup_conformance.rules.contract import AREAS
 from bringup_conformance.runtime.tables import PROMISES
-from bringup_conformance.selftest.corpus import OpCall
+from bringup_selftest.corpus import OpCall
 
 #: Rules that no test of the suite can carry, each with the reason.
 EXEMPT: dict[str, str] = {}

@@ -31,9 +31,9 @@ from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.rules.contract import CONTRACT
 from bringup_conformance.runtime import closing, machine, units
 from bringup_conformance.runtime.tables import PROMISES
-from bringup_conformance.selftest.control import target_of
-from bringup_conformance.selftest.corpus import Plant, faults, with_method, with_ops
-from bringup_conformance.selftest.device import Reference
+from bringup_selftest.control import target_of
+from bringup_selftest.corpus import Plant, faults, with_method, with_ops
+from bringup_selftest.device import Reference
 
 #: Rules that cases of other levels show.
 ELSEWHERE = {"limits.past-31-bits"}

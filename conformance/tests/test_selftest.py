@@ -22,13 +22,13 @@ from bringup.dtypes import f32
 from bringup.errors import DeviceError, OutOfMemoryError
 from bringup_conformance.cli import app, main
 from bringup_conformance.execution import runner
-from bringup_conformance.selftest import matrix, watching
-from bringup_conformance.selftest.control import Setting, control_of, target_of
-from bringup_conformance.selftest.corpus import Fault, OpCall, faults, op_fault
-from bringup_conformance.selftest.device import Reference
-from bringup_conformance.selftest.excuses import EXCUSED
-from bringup_conformance.selftest.killing import How, Kill, examine
-from bringup_conformance.selftest.memory import Heap
+from bringup_selftest import matrix, watching
+from bringup_selftest.control import Setting, control_of, target_of
+from bringup_selftest.corpus import Fault, OpCall, faults, op_fault
+from bringup_selftest.device import Reference
+from bringup_selftest.excuses import EXCUSED
+from bringup_selftest.killing import How, Kill, examine
+from bringup_selftest.memory import Heap
 
 #: The part of the list that is about single ops.
 LISTED = (  # noqa: SIM905

@@ -34,9 +34,9 @@ from bringup_conformance.reducing.counted import counted_loops
 from bringup_conformance.reducing.nested import smaller_loops
 from bringup_conformance.reducing.reduce import Effort, reduced
 from bringup_conformance.reducing.rewriting import Small, cuts, halves, peeled, prefixes, steers
-from bringup_conformance.selftest import corpus
-from bringup_conformance.selftest.corpus import OpCall
-from bringup_conformance.selftest.device import Reference
+from bringup_selftest import corpus
+from bringup_selftest.corpus import OpCall
+from bringup_selftest.device import Reference
 
 
 def programs() -> Iterator[Small]:

@@ -18,9 +18,9 @@ from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.recipes import Recipe, nan_patterns
 from bringup_conformance.oracle import special
 from bringup_conformance.rules.cells import cells_of
-from bringup_conformance.selftest import watching
-from bringup_conformance.selftest.corpus import faults
-from bringup_conformance.selftest.killing import How
+from bringup_selftest import watching
+from bringup_selftest.corpus import faults
+from bringup_selftest.killing import How
 
 #: Faults by the cases that find them.
 FOUND = {

@@ -42,6 +42,7 @@ RANK = {name: rank for rank, group in enumerate(LAYERS) for name in group}
 
 CORE = "core/bringup"
 CONFORMANCE = "conformance/bringup_conformance"
+SELFTEST = "conformance/selftest/bringup_selftest"
 BACKENDS = (
     "backends/cpu/bringup_cpu",
     "backends/cuda/bringup_cuda",
@@ -49,8 +50,8 @@ BACKENDS = (
     "backends/template/bringup_template",
 )
 BACKEND_PACKAGES = ("bringup_cpu", "bringup_cuda", "bringup_cuda_emulator", "bringup_template")
-#: The one backend that stands on another: a different driver beneath the same code.
-EMULATOR_OF = ("bringup_cuda_emulator", "bringup_cuda")
+#: What stands on another: a different driver beneath the same code, and what tests the suite.
+STANDS_ON = (("bringup_cuda_emulator", "bringup_cuda"), ("bringup_selftest", "bringup_conformance"))
 DEVICE_NAMES = ("cpu", "cuda", "template", "opencl")
 
 # Within these the reader decides: a class stands in one file, and a short function that is called
@@ -180,11 +181,11 @@ def wrong_direction(root: Path) -> Iterator[Problem]:
 
 def backend_imports(root: Path) -> Iterator[Problem]:
     """Imports of a backend by core, conformance or another backend, and of the suite by any."""
-    for source in sources(root, CORE, CONFORMANCE, *BACKENDS):
+    for source in sources(root, CORE, CONFORMANCE, SELFTEST, *BACKENDS):
         own = module_of(source.path).split(".")[0]
         for line, name in imports(source):
             package = name.split(".")[0]
-            if (own, package) == EMULATOR_OF:
+            if (own, package) in STANDS_ON:
                 continue
             if package != own and package in (*BACKEND_PACKAGES, "bringup_conformance"):
                 yield Problem(source.path, line, f"imports {name}")
@@ -192,7 +193,7 @@ def backend_imports(root: Path) -> Iterator[Problem]:
 
 def private_uses(root: Path) -> Iterator[Problem]:
     """Underscored modules and names of core that the suite or a backend reaches for."""
-    for source in sources(root, CONFORMANCE, *BACKENDS):
+    for source in sources(root, CONFORMANCE, SELFTEST, *BACKENDS):
         bound = {
             alias.asname or alias.name.split(".")[-1]
             for node in source.nodes
@@ -226,7 +227,7 @@ def device_names(root: Path) -> Iterator[Problem]:
     # A word of a hyphenated LLVM triple is no device name.
     word = re.compile(rf"(?<![\w-])({names})(?![\w-])")
     quoted = re.compile(rf"""["'=]({names})(?::\w+)?["']""")
-    for source in sources(root, CORE, CONFORMANCE):
+    for source in sources(root, CORE, CONFORMANCE, SELFTEST):
         for node in source.nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found = (quoted if node in source.docstrings else word).search(node.value)
@@ -270,7 +271,7 @@ def long_functions(root: Path) -> Iterator[Problem]:
 
 def undocumented(root: Path) -> Iterator[Problem]:
     """Public modules, classes and top-level functions without a docstring."""
-    for source in sources(root, CORE, CONFORMANCE, *BACKENDS):
+    for source in sources(root, CORE, CONFORMANCE, SELFTEST, *BACKENDS):
         if not ast.get_docstring(source.tree):
             yield Problem(source.path, 1, "the module has no docstring")
         for node in source.tree.body:
@@ -290,7 +291,7 @@ def is_overload(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> 
 
 def stray_instructions(root: Path) -> Iterator[Problem]:
     """Calls of ``Instr(...)`` outside the graph package: only the builder makes instructions."""
-    for source in sources(root, CORE, CONFORMANCE, *BACKENDS):
+    for source in sources(root, CORE, CONFORMANCE, SELFTEST, *BACKENDS):
         if module_of(source.path).startswith("bringup.graph"):
             continue
         for node in source.nodes:
@@ -305,7 +306,7 @@ CHANGING |= {"clear", "update", "setdefault", "acquire", "release", "send", "wri
 
 def effects_in_asserts(root: Path) -> Iterator[Problem]:
     """Asserts that do something: ``python -O`` leaves them out, and nothing else may differ."""
-    for source in sources(root, CORE, CONFORMANCE, *BACKENDS):
+    for source in sources(root, CORE, CONFORMANCE, SELFTEST, *BACKENDS):
         asserts = (node for node in source.nodes if isinstance(node, ast.Assert))
         for node in asserts:
             for inner in ast.walk(node.test):
@@ -369,7 +370,7 @@ def test_every_exemption_excuses_something(tmp_path: Path) -> None:
     assert set(EXEMPT) <= found
 
 
-@pytest.mark.parametrize("folder", [CORE, CONFORMANCE, *BACKENDS])
+@pytest.mark.parametrize("folder", [CORE, CONFORMANCE, SELFTEST, *BACKENDS])
 def test_the_rules_look_at_real_files(folder: str) -> None:
     assert list(sources(ROOT, folder))
 

@@ -1,0 +1,1 @@
+"""Commands that `conformance` has where this distribution is installed."""

@@ -1,0 +1,249 @@
+"""Faults: each a thin wrapper round a right backend that corrupts one behaviour.
+
+Wrappers go through the seam alone: functions of ops, ``render``, ``load`` and ``launch``, the six
+byte methods, ``compile``, and the passes of a backend.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Literal
+
+import numpy as np
+
+from bringup.backend import Backend, BufferView, Capabilities, Device, DeviceInfo, Lowered
+from bringup.kernel.form import Kernel
+from bringup.ops.table import lookup
+from bringup.passes.base import Pass
+from bringup.program.program import Program
+
+Array = np.ndarray[Any, Any]
+Kind = Literal["op", "fus", "plan", "mem", "str", "key", "pass", "rt"]
+Plant = Callable[[Backend], Backend]
+
+#: Modules of `bringup_selftest.faults`, in the order of the matrix.
+MODULES = (
+    "indexing", "masks", "dtypes", "special", "payloads", "neighbours", "integers", "reductions",
+    "broadcasting", "gathers", "sorting", "convolution", "dots", "denormals", "casts",
+    "fusion", "plans", "passes", "control", "randoms", "transfers", "donation", "caching", "errors",
+    "derivatives", "far", "composites",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault.
+
+    id: as ``IX02``; those that end in a letter are more than the lists of others hold.
+    group: the part of the corpus.  title: what is wrong, in a sentence.
+    plant: the backend with the fault, made of a right one.
+    depth: of the reference device it is planted in.  asynchronous, at_once: as in `Reference`.
+    """
+
+    id: str
+    group: str
+    kind: Kind
+    title: str
+    plant: Plant
+    depth: int = 1
+    asynchronous: bool = False
+    at_once: int = 0
+
+
+@cache
+def faults() -> tuple[Fault, ...]:
+    """The whole corpus, group by group.  Raises ValueError if two faults have one id."""
+    package = f"{__package__}.faults"
+    found = [f for name in MODULES for f in importlib.import_module(f"{package}.{name}").FAULTS]
+    ids = [fault.id for fault in found]
+    twice = sorted({name for name in ids if ids.count(name) > 1})
+    if twice:
+        raise ValueError(f"two faults are called {', '.join(twice)}")
+    return tuple(found)
+
+
+class Planted(Backend):
+    """A backend round another one; what is not overridden is the other's.
+
+    device: makes the device to hand out of the one that was opened.
+    ops: functions that this changes, None if it may change anything.  programs: how it rewrites
+    what is compiled.  host: whether it changes what core does on the host alone.  These say what an
+    item must meet to be run at all, see `Control.meets`.
+    """
+
+    def __init__(
+        self,
+        inner: Backend,
+        *,
+        device: Callable[[Device], Device] | None = None,
+        declared: Callable[[Capabilities], Capabilities] | None = None,
+        before: Sequence[Pass] = (),
+        after: Sequence[Callable[[Kernel], Kernel]] = (),
+        ops: frozenset[str] | None = frozenset(),
+        programs: Callable[[Program], Program] | None = None,
+        host: bool = False,
+    ) -> None:
+        self.inner = inner
+        self.ops = ops
+        self.host = host
+        self.programs = programs
+        self.name = inner.name
+        self._device = device
+        self._declared = declared
+        self.own_passes = tuple(before)
+        self.own_kernel_passes = tuple(after)
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        """The other's."""
+        return self.inner.devices()
+
+    def targets(self) -> Sequence[str]:
+        """The other's."""
+        return self.inner.targets()
+
+    def capabilities(self, target: str = "") -> Capabilities:
+        """The other's, edited if that is the fault."""
+        given = self.inner.capabilities(target)
+        return given if self._declared is None else self._declared(given)
+
+    def open(self, index: int) -> Device:
+        """A device of the other's with the fault."""
+        opened = self.inner.open(index)
+        if self._declared is not None:
+            opened.capabilities = self._declared(opened.capabilities)
+        return opened if self._device is None else self._device(opened)
+
+    def passes_before_fusion(self) -> Sequence[Pass]:
+        """The other's, then the fault's."""
+        return (*self.inner.passes_before_fusion(), *self.own_passes)
+
+    def passes_after_fusion(self) -> Sequence[Callable[[Kernel], Kernel]]:
+        """The other's, then the fault's."""
+        return (*self.inner.passes_after_fusion(), *self.own_kernel_passes)
+
+    def lower(self, program: Program, target: str = "") -> Lowered:
+        """The other's."""
+        return self.inner.lower(program, target)
+
+
+def with_method(name: str, wrapper: Callable[..., Any]) -> Plant:
+    """A plant that replaces a method of devices: ``wrapper(device, inner, *args, **kwargs)``."""
+    return with_device(partial(_method, name, wrapper))
+
+
+def _method(name: str, wrapper: Callable[..., Any], device: Device) -> Device:
+    setattr(device, name, partial(wrapper, device, getattr(device, name)))
+    return device
+
+
+def with_device(edit: Callable[[Device], Device]) -> Plant:
+    """A plant that edits or replaces opened devices."""
+    return lambda backend: Planted(backend, device=edit, ops=None)
+
+
+def with_programs(rewrite: Callable[[Program], Program]) -> Plant:
+    """A plant that compiles other programs than core asks for; ``rewrite`` is a pure function."""
+
+    def compiled(_device: Device, inner: Callable[[Program], Any], program: Program) -> Any:
+        return inner(rewrite(program))
+
+    edit = partial(_method, "compile", compiled)
+    return lambda backend: Planted(backend, device=edit, programs=rewrite)
+
+
+def with_kernels(rewrite: Callable[[Kernel], Kernel]) -> Plant:
+    """A plant that rewrites kernels where a backend's own passes do."""
+    return lambda backend: Planted(backend, after=(rewrite,))
+
+
+def with_passes(*passes: Pass) -> Plant:
+    """A plant that adds passes over graphs."""
+    return lambda backend: Planted(backend, before=passes)
+
+
+def with_declared(edit: Callable[[Capabilities], Capabilities]) -> Plant:
+    """A plant that declares something else."""
+    return lambda backend: Planted(backend, declared=edit, ops=None)
+
+
+@dataclass(slots=True)
+class OpCall:
+    """A call of an op's function, after the right function has run.
+
+    operands: copies of what they were.  results: the memory of the results, right so far.
+    before: what was in that memory before the call.
+    device: to read or write elsewhere.  out: the views of the results.
+    """
+
+    name: str
+    operands: list[Array]
+    results: list[Array]
+    before: list[Array]
+    attrs: Mapping[str, Any]
+    device: Any
+    views: Sequence[BufferView]
+    out: Sequence[BufferView]
+
+    @property
+    def right(self) -> Array:
+        """The first result, as a copy."""
+        return self.results[0].copy()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the first result."""
+        found: np.dtype[Any] = self.results[0].dtype
+        return found
+
+    def reference(self, *operands: Array, **attrs: Any) -> Array:
+        """The op's own reference on other operands or attributes."""
+        with np.errstate(all="ignore"):
+            made = lookup(self.name).reference(*operands, **{**self.attrs, **attrs})
+        return np.asarray(made)
+
+
+#: Gives the wrong result, or None to leave it; may also write into ``call.results``.
+OpEdit = Callable[[OpCall], Array | None]
+
+
+def with_ops(edits: Mapping[str, OpEdit]) -> Plant:
+    """A plant that corrupts functions of ops, by name."""
+
+    def edit(device: Any) -> Device:
+        functions = dict(device.ops)
+        for name, change in edits.items():
+            functions[name] = _edited(device, name, functions[name], change)
+        device.ops = functions
+        opened: Device = device
+        return opened
+
+    return lambda backend: Planted(backend, device=edit, ops=frozenset(edits))
+
+
+def _edited(device: Any, name: str, inner: Callable[..., object], change: OpEdit) -> Any:
+    def call(*views: BufferView, out: Any, **attrs: Any) -> None:
+        results = out if isinstance(out, tuple) else (out,)
+
+        def run() -> None:
+            operands = [device.dense(view).copy() for view in views]
+            memory = [device.dense(view) for view in results]
+            before = [array.copy() for array in memory]
+            inner(*views, out=out, **attrs)
+            call = OpCall(name, operands, memory, before, attrs, device, views, results)
+            with np.errstate(all="ignore"):
+                wrong = change(call)
+            if wrong is not None:
+                memory[0][...] = wrong
+
+        device.submit(run)
+
+    return call
+
+
+def op_fault(id: str, group: str, title: str, names: str | Iterable[str], edit: OpEdit) -> Fault:
+    """A fault of kind op: one edit of the functions of some ops."""
+    several = (names,) if isinstance(names, str) else tuple(names)
+    return Fault(id, group, "op", title, with_ops(dict.fromkeys(several, edit)))

@@ -1,0 +1,263 @@
+"""Faults of loops and branches, as rewrites of their instructions or of their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from bringup.dtypes import bool_, i32, u8
+from bringup.graph import Graph, Instr, Literal, Value, rebuild, replay
+from bringup.graph.builder import Builder
+from bringup.passes.base import Pass, as_results, deep, opdef
+from bringup.program.program import CaseStep, Program, ScanStep, Step, WhileStep
+from bringup_selftest.corpus import Fault, Kind, with_passes, with_programs
+from bringup_selftest.editing import call, each_step, number
+
+GROUP = "Control flow"
+_COUNTER = i32[()]
+Values = tuple[Value, ...]
+Rewriting = Callable[[Instr, Values], Sequence[Value] | None]
+
+
+def _inlined(graph: Graph, arguments: Sequence[Value]) -> Values:
+    return replay(graph, arguments=arguments)
+
+
+def _emit(instr: Instr, operands: Sequence[Value], **attrs: object) -> Values:
+    return as_results(opdef(instr)(*operands, **{**instr.attrs, **attrs}))
+
+
+def once_too_often(instr: Instr, operands: Values) -> Sequence[Value] | None:
+    """The condition is looked at after the body."""
+    if instr.op.name != "while":
+        return None
+    return _emit(instr, _inlined(instr.attrs["body"], operands))
+
+
+def body_of_nothing(instr: Instr, operands: Values) -> Sequence[Value] | None:
+    """A loop that does not run at all gives the results of its body."""
+    if instr.op.name != "while":
+        return None
+    (flag,) = _inlined(instr.attrs["cond"], operands)
+    once = _inlined(instr.attrs["body"], operands)
+    ended = _emit(instr, operands)
+    made: list[Value] = []
+    for right, wrong in zip(ended, once, strict=True):
+        spread = call("broadcast_in_dim", flag, shape=right.shape, dims=())
+        made.append(call("select", spread, right, wrong))
+    return made
+
+
+def last_branch(instr: Instr, operands: Values) -> Sequence[Value] | None:
+    """All branches run, and the last one's results stay."""
+    if instr.op.name != "case":
+        return None
+    return _inlined(instr.attrs["branches"][-1], operands[1:])
+
+
+def first_for_outside(instr: Instr, operands: Values) -> Sequence[Value] | None:
+    """A number of no branch selects the first one, not the last."""
+    if instr.op.name != "case":
+        return None
+    count = len(instr.attrs["branches"])
+    index, *rest = operands
+    first = number(0, index)
+    below = call("compare", index, first, direction="lt")
+    above = call("compare", index, number(count - 1, index), direction="gt")
+    return _emit(instr, (call("select", call("or", below, above), first, index), *rest))
+
+
+def number_of_a_byte(instr: Instr, operands: Values) -> Sequence[Value] | None:
+    """The number of a branch is read as a byte."""
+    if instr.op.name != "case":
+        return None
+    index, *rest = operands
+    byte = call("convert", call("convert", index, dtype=u8), dtype=index.dtype)
+    return _emit(instr, (byte, *rest))
+
+
+def carried_swapped(instr: Instr, operands: Values) -> Sequence[Value] | None:
+    """Two carried values of one type in each other's place."""
+    if instr.op.name != "while":
+        return None
+    body = instr.attrs["body"]
+    outputs = list(body.outputs)
+    for i, one in enumerate(outputs):
+        for j in range(i + 1, len(outputs)):
+            if outputs[j].type is one.type and one.type is not _COUNTER:
+                outputs[i], outputs[j] = outputs[j], outputs[i]
+                return _emit(instr, operands, body=_giving(body, outputs))
+    return None
+
+
+def carried_in_turn(instr: Instr, operands: Values) -> Sequence[Value] | None:
+    """Carried values are assigned one after the other: the second sees the new first."""
+    if instr.op.name != "while":
+        return None
+    body = instr.attrs["body"]
+    builder = Builder()
+    state = [builder.input(v.type) for v in body.inputs]
+    with builder:
+        for place in range(len(state)):
+            state[place] = replay(body, arguments=state)[place]
+    return _emit(instr, operands, body=builder.build(state, body.name))
+
+
+def _giving(body: Graph, outputs: Sequence[Value]) -> Graph:
+    return rebuild(Graph(body.inputs, body.instrs, outputs, body.name))
+
+
+def row_before(instr: Instr, operands: Values) -> Sequence[Value] | None:
+    """A scan writes step i at i - 1."""
+    if instr.op.name != "scan" or instr.attrs["length"] < 2:
+        return None
+    made = _emit(instr, operands)
+    count = instr.attrs["carries"]
+    return (*made[:count], *map(_rotated, made[count:]))
+
+
+def _rotated(rows: Value) -> Value:
+    rest = rows.shape[1:]
+    parts = []
+    for first, last in ((1, rows.shape[0]), (0, 1)):
+        start, limit = (first, *(0 for _ in rest)), (last, *rest)
+        stride = (1,) * len(rows.shape)
+        parts.append(call("slice", rows, start=start, limit=limit, stride=stride))
+    return call("concatenate", *parts, dim=0)
+
+
+def other_direction(instr: Instr, operands: Values) -> Sequence[Value] | None:
+    """A scan over more than one row runs backwards, or forwards."""
+    if instr.op.name != "scan":
+        return None
+    return _emit(instr, operands, reverse=not instr.attrs["reverse"])
+
+
+def carry_not_taken(instr: Instr, operands: Values) -> Sequence[Value] | None:
+    """A scan's rows are made with the carry of the start."""
+    if instr.op.name != "scan" or not instr.attrs["carries"]:
+        return None
+    right = _emit(instr, operands)
+    body, consts, count = instr.attrs["body"], instr.attrs["consts"], instr.attrs["carries"]
+    kept = [*body.inputs[consts : consts + count], *body.outputs[count:]]
+    wrong = _emit(instr, operands, body=_giving(body, kept))
+    return (*right[:count], *wrong[count:])
+
+
+def flag_of_before(instr: Instr, operands: Values) -> Sequence[Value] | None:
+    """The condition sees the state before the last run of the body."""
+    if instr.op.name != "while":
+        return None
+    ended = _emit(instr, operands)
+    (flag,) = _inlined(instr.attrs["cond"], operands)
+    once_more = _inlined(instr.attrs["body"], ended)
+    made: list[Value] = []
+    for right, wrong in zip(ended, once_more, strict=True):
+        spread = call("broadcast_in_dim", flag, shape=right.shape, dims=())
+        made.append(call("select", spread, wrong, right))
+    return made
+
+
+def other_side(instr: Instr, operands: Values) -> Sequence[Value] | None:
+    """What is carried has two places, and the one of the trip before is returned after odd ones."""
+    if instr.op.name != "while":
+        return None
+    cond, body, count = instr.attrs["cond"], instr.attrs["body"], len(operands)
+    flag = number_of(False)
+    state = [*operands, *operands, flag]
+    builder, conditions = Builder(), Builder()
+    inputs = [builder.input(v.type) for v in state]
+    with builder:
+        after = replay(body, arguments=inputs[:count])
+        odd = call("compare", inputs[-1], number(False, inputs[-1]), direction="eq")
+    turned = builder.build((*after, *inputs[:count], odd), body.name)
+    given = [conditions.input(v.type) for v in state]
+    with conditions:
+        holds = replay(cond, arguments=given[:count])
+    ended = _emit(instr, state, cond=conditions.build(holds, cond.name), body=turned)
+    made: list[Value] = []
+    for right, old in zip(ended[:count], ended[count:-1], strict=True):
+        spread = call("broadcast_in_dim", ended[-1], shape=right.shape, dims=())
+        made.append(right if right.type is _COUNTER else call("select", spread, old, right))
+    return made
+
+
+def number_of(value: bool) -> Value:
+    """A flag."""
+    return call("constant", value=Literal.splat(value, bool_[()]))
+
+
+def outer_counter(instr: Instr, operands: Values) -> Sequence[Value] | None:
+    """A loop inside a loop counts on from where the outer one stands."""
+    if instr.op.name not in ("while", "scan"):
+        return None
+    body = instr.attrs["body"]
+    outer = next((v for v in body.inputs if v.type is _COUNTER), None)
+    if outer is None:
+        return None
+    place = body.inputs.index(outer)
+    builder = Builder()
+    inputs = [builder.input(v.type) for v in body.inputs]
+
+    def begun(inner: Instr, given: Values) -> Sequence[Value] | None:
+        if inner.op.name != "while":
+            return None
+        own = next((n for n, v in enumerate(given) if v.type is _COUNTER), None)
+        if own is None:
+            return None
+        return _emit(inner, [inputs[place] if n == own else v for n, v in enumerate(given)])
+
+    outputs = replay(body, begun, builder=builder, arguments=inputs)
+    return _emit(instr, operands, body=builder.build(outputs, body.name))
+
+
+# -- steps -----------------------------------------------------------------------------------------
+
+
+def branches_rotated(step: Step) -> Step:
+    """Branches are numbered from one."""
+    if isinstance(step, CaseStep) and len(step.branches) > 1:
+        return replace(step, branches=(*step.branches[-1:], *step.branches[:-1]))
+    return step
+
+
+def start_not_copied(step: Step) -> Step:
+    """A part that a loop changes in place begins as whatever lies in its place."""
+    if not isinstance(step, WhileStep | ScanStep):
+        return step
+    operands = list(step.operands)
+    for place, result in zip(step.updated, step.results[len(step.carried) :], strict=False):
+        operands[place] = result
+    return replace(step, operands=tuple(operands))
+
+
+def _graph_fault(id: str, title: str, rewrite: Rewriting, kind: Kind = "rt") -> Fault:
+    run = deep(lambda graph: rebuild(graph, rewrite))
+    plant = with_passes(Pass(rewrite.__name__, f"loops -> {rewrite.__name__}", run))
+    return Fault(id, GROUP, kind, title, plant, depth=3)
+
+
+def _step_fault(id: str, title: str, edit: Callable[[Step], Step], kind: Kind = "rt") -> Fault:
+    def changed(program: Program) -> Program:
+        return each_step(program, edit)
+
+    return Fault(id, GROUP, kind, title, with_programs(changed), depth=3)
+
+
+FAULTS: tuple[Fault, ...] = (
+    _graph_fault("CF01", "a loop runs although its condition is false at entry", once_too_often),
+    _graph_fault("CF01b", "a loop runs once more after its condition fails", flag_of_before),
+    _graph_fault("CF02", "a loop of no trips gives its body's results", body_of_nothing),
+    _graph_fault("CF03", "all branches run, and the last one stays", last_branch),
+    _graph_fault("CF03b", "a number of no branch selects the first", first_for_outside),
+    _graph_fault("CF03d", "the number of a branch is read as a byte", number_of_a_byte),
+    _step_fault("CF03c", "branches are numbered from one", branches_rotated),
+    _graph_fault("CF05", "carried values of one type are swapped", carried_swapped, "plan"),
+    _graph_fault("CF05b", "carried values are assigned one by one", carried_in_turn, "plan"),
+    _graph_fault("CF08a", "an odd number of trips ends in the other place", other_side),
+    _step_fault("CF09", "what a loop changes is not copied first", start_not_copied, "plan"),
+    _graph_fault("CF07", "a scan writes step i at i - 1", row_before),
+    _graph_fault("CF07b", "an inner loop goes on with the outer one's counter", outer_counter),
+    _graph_fault("CF07c", "a scan runs the other way", other_direction),
+    _graph_fault("CF07d", "a scan's rows see the first carry", carry_not_taken),
+)

@@ -1,0 +1,136 @@
+"""Faults of sorts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bringup_selftest.corpus import Array, Fault, OpCall, op_fault
+
+GROUP = "Sort and top-k"
+#: Elements of a line that one block sorts.
+_LINE = 1024
+
+
+def _sorted(call: OpCall, operands: list[Array]) -> list[Array]:
+    from bringup.ops.table import lookup
+
+    made = lookup("sort").reference(*operands, **call.attrs)
+    return list(made) if isinstance(made, tuple) else [made]
+
+
+def unstable(call: OpCall) -> Array | None:
+    """Ties come in reverse order in longer lines."""
+    d = call.attrs["dim"]
+    if call.operands[0].shape[d] <= 16:
+        return None
+    wrong = _sorted(call, [np.flip(x, d) for x in call.operands])
+    for memory, array in zip(call.results, wrong, strict=True):
+        memory[...] = array
+    return None
+
+
+def payload_left(call: OpCall) -> Array | None:
+    """What is carried along is not moved where keys are equal to their neighbours."""
+    keys = call.attrs["num_keys"]
+    d = call.attrs["dim"]
+    first = call.results[0]
+    if len(call.operands) <= keys or first.shape[d] < 2:
+        return None
+    tied = np.zeros(first.shape, np.bool_)
+    lines, flags = np.moveaxis(first, d, -1), np.moveaxis(tied, d, -1)
+    flags[..., 1:] = lines[..., 1:] == lines[..., :-1]
+    for memory, x in zip(call.results[keys:], call.operands[keys:], strict=True):
+        memory[...] = np.where(tied, x, memory)
+    return None
+
+
+def padded_network(call: OpCall) -> Array | None:
+    """A network is filled up with the largest number, which pushes out what comes after it."""
+    (x, *rest), d = call.operands, call.attrs["dim"]
+    n = x.shape[d]
+    if rest or x.dtype not in (np.float32, np.float64, np.int32) or n < 2 or n & (n - 1) == 0:
+        return None
+    largest = np.finfo(x.dtype).max if x.dtype.kind == "f" else np.iinfo(x.dtype).max
+    missing = (1 << n.bit_length()) - n
+    shape = list(x.shape)
+    shape[d] = missing
+    whole = np.concatenate([x, np.full(shape, largest, x.dtype)], axis=d)
+    return np.take(_sorted(call, [whole])[0], range(n), axis=d)
+
+
+def last_of_square(call: OpCall) -> Array | None:
+    """Squares are sorted along the last dimension."""
+    x = call.operands[0]
+    if x.ndim != 2 or x.shape[0] != x.shape[1] or call.attrs["dim"] != 0:
+        return None
+    return call.reference(*call.operands, dim=1) if len(call.operands) == 1 else None
+
+
+def largest_lost(call: OpCall) -> Array | None:
+    """The last of a longer line is the one before it."""
+    wrong, d = np.moveaxis(call.right, call.attrs["dim"], -1), call.attrs["dim"]
+    if wrong.shape[-1] <= 16:
+        return None
+    wrong[..., -1] = wrong[..., -2]
+    return np.moveaxis(wrong, -1, d)
+
+
+def nan_first(call: OpCall) -> Array | None:
+    """NaN comes first."""
+    x, d = call.operands[0], call.attrs["dim"]
+    if len(call.operands) > 1 or x.dtype.kind in "biu":
+        return None
+    lines = np.moveaxis(call.right, d, -1)
+    order = np.argsort(~np.isnan(lines), axis=-1, kind="stable")
+    return np.moveaxis(np.take_along_axis(lines, order, -1), -1, d)
+
+
+def signed_order(call: OpCall) -> Array | None:
+    """Unsigned keys are ordered as signed ones."""
+    x = call.operands[0]
+    if x.dtype.kind != "u" or len(call.operands) > 1:
+        return None
+    signed = np.dtype(f"i{x.itemsize}")
+    return _sorted(call, [x.view(signed)])[0].view(x.dtype)
+
+
+def always_up(call: OpCall) -> Array | None:
+    """The order is never descending."""
+    if len(call.operands) > 1:
+        return None
+    return call.reference(*call.operands, descending=False)
+
+
+def second_key_forgotten(call: OpCall) -> Array | None:
+    """Only the first key counts."""
+    if call.attrs["num_keys"] < 2:
+        return None
+    from bringup.ops.table import lookup
+
+    made = lookup("sort").reference(*call.operands, **{**call.attrs, "num_keys": 1})
+    for memory, array in zip(call.results, made, strict=True):
+        memory[...] = array
+    return None
+
+
+def in_blocks(call: OpCall) -> Array | None:
+    """Long lines are sorted block by block, and the blocks are not merged."""
+    x, d = call.operands[0], call.attrs["dim"]
+    if len(call.operands) > 1 or x.shape[d] <= _LINE:
+        return None
+    cuts = range(_LINE, x.shape[d], _LINE)
+    return np.concatenate([call.reference(part) for part in np.split(x, cuts, axis=d)], axis=d)
+
+
+FAULTS: tuple[Fault, ...] = (
+    op_fault("SO01", GROUP, "ties are reversed from 17 on", "sort", unstable),
+    op_fault("SO02", GROUP, "what ties carry is not moved", "sort", payload_left),
+    op_fault("SO04", GROUP, "the padding of a network is a number", "sort", padded_network),
+    op_fault("SO05", GROUP, "squares are sorted along the last axis", "sort", last_of_square),
+    op_fault("SO05b", GROUP, "the last of a line is lost", "sort", largest_lost),
+    op_fault("SO20a", GROUP, "NaN comes first", "sort", nan_first),
+    op_fault("SO21a", GROUP, "unsigned keys are signed", "sort", signed_order),
+    op_fault("SO22a", GROUP, "descending is ignored", "sort", always_up),
+    op_fault("SO23a", GROUP, "the second key is ignored", "sort", second_key_forgotten),
+    op_fault("SO24a", GROUP, "lines past a block are sorted in parts", "sort", in_blocks),
+)
