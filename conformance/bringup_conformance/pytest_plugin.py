@@ -150,7 +150,7 @@ class Suite(pytest.File):
 
     def _soak(self, target: Target) -> pytest.Item:
         """Level soak as one test."""
-        from bringup_conformance.execution.fuzzing import soaked
+        from bringup_conformance.execution.soak import soaked
         from bringup_conformance.reporting import failures
         from bringup_conformance.reporting.environment import product
         from bringup_conformance.reporting.plain import failure_text

@@ -18,8 +18,7 @@ from bringup.graph.printer import print_graph
 from bringup_conformance import cli, replay, run
 from bringup_conformance.cases import Case, Outcome
 from bringup_conformance.execution import plan, soak
-from bringup_conformance.execution.corpus import KEPT, Corpus
-from bringup_conformance.execution.soak import Limits
+from bringup_conformance.execution.soak import KEPT, Corpus, Limits
 from bringup_conformance.execution.targets import DeviceTarget
 
 

@@ -14,10 +14,11 @@ Hypothesis never sees it fail, since it would spend the rest of the run on that 
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import hypothesis
@@ -28,7 +29,6 @@ from bringup.errors import BringupError
 from bringup.graph import Graph
 from bringup.runtime.compiler import lower_graph
 from bringup_conformance.cases import Case, Outcome, instructions
-from bringup_conformance.execution.corpus import Corpus
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.merging import Merge
 from bringup_conformance.execution.plan import Plan
@@ -43,7 +43,12 @@ from bringup_conformance.reducing.explain import explained
 from bringup_conformance.reducing.reduce import Effort
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.environment import environment
-from bringup_conformance.reporting.failures import TIMEOUT
+from bringup_conformance.reporting.failures import (
+    TIMEOUT,
+    case_from_json,
+    case_to_json,
+    suite_version,
+)
 from bringup_conformance.reporting.reports import Report
 from bringup_conformance.reporting.results import result_of
 
@@ -251,3 +256,124 @@ def costs_of(target: Target) -> Costs:
         return {"scratch bytes": float(cost.arena_bytes), "kernels": float(cost.kernels)}
 
     return costs
+
+
+#: Programs kept for each score.
+KEPT = 8
+#: Changes when a corpus of an earlier version means something else.
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """A program and its score."""
+
+    score: float
+    case: Case
+
+
+@dataclass(slots=True)
+class Corpus:
+    """What was found worth keeping.
+
+    folder: where it is kept, if anywhere.  programs: drawn so far.  best: by score.
+    """
+
+    folder: Path | None = None
+    programs: int = 0
+    best: dict[str, list[Best]] = field(default_factory=dict)
+
+    @classmethod
+    def opened(cls, folder: Path | None) -> Corpus:
+        """The corpus of a folder, empty if there is none.  Raises BringupError if it holds one of
+        another format, OSError.
+        """
+        path = None if folder is None else folder / "best.json"
+        if path is None or not path.exists():
+            return cls(folder)
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if data["format"] != FORMAT:
+                raise ValueError(f"format {data['format']}")
+            best = {
+                name: [Best(each["score"], case_from_json(each["case"])) for each in found]
+                for name, found in data["best"].items()
+            }
+            return cls(folder, data["programs"], best)
+        except (ValueError, KeyError, TypeError, AttributeError, BringupError) as error:
+            fix = "name another folder"
+            raise BringupError(f"{path} is of no corpus: {error!r}", fix=fix) from error
+
+    def cases(self) -> Iterator[Case]:
+        """The programs kept, each once."""
+        seen = set()
+        for best in [each for found in self.best.values() for each in found]:
+            if best.case.name not in seen:
+                seen.add(best.case.name)
+                yield best.case
+
+    def keep(self, case: Case, scores: Mapping[str, float]) -> None:
+        """Keep a program if it is among the best in anything."""
+        for name, score in scores.items():
+            found = self.best.setdefault(name, [])
+            alike = any(each.score == score or each.case.name == case.name for each in found)
+            if score > 0 and not alike:
+                found.append(Best(score, case))
+                found.sort(key=lambda each: -each.score)
+                del found[KEPT:]
+
+    def save(self) -> None:
+        """Write it to its folder.  Raises OSError."""
+        if self.folder is None:
+            return
+        data = {
+            "format": FORMAT,
+            "suite": suite_version(),
+            "programs": self.programs,
+            "best": {
+                name: [{"score": b.score, "case": case_to_json(b.case)} for b in found]
+                for name, found in self.best.items()
+            },
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        fresh = self.folder / "best.json.new"
+        fresh.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        fresh.replace(self.folder / "best.json")
+
+
+#: Raises what the test shall fail with.
+Fail = Callable[[Outcome], None]
+
+
+def soaked(target: Target, fail: Fail, seed: int = 0) -> Callable[[], None]:
+    """A test that draws programs, and climbs as level soak does.
+
+    fail: is given what failed.  seed: of the data of programs, and of the plan.
+    """
+    plan, costs = plan_of(target, seed), costs_of(target)
+
+    @hypothesis.settings(
+        deadline=None,
+        # What fails is written down, and `conformance explain` makes it smaller.
+        phases=(Phase.reuse, Phase.generate, Phase.target),
+        suppress_health_check=[
+            HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example
+        ],
+        print_blob=False,
+    )  # fmt: skip
+    @hypothesis.given(programs(settings_of(plan), large=plan.budget.large))
+    def soak(made: tuple[Program, bool]) -> None:
+        """A random program is right, whatever it scores."""
+        program, exact = made
+        case = program.case(LEVEL, exact, seed)
+        outcome = run_case(target, case)
+        if outcome.problem is not None:
+            fail(outcome)
+            return
+        for name, score in costs(case.graph).items():
+            hypothesis.target(score, label=name)
+        if instructions(case.graph) >= FUSED:
+            hypothesis.target(outcome.verdict.ratio, label=SHARE)
+
+    made: Callable[[], None] = soak
+    return made
