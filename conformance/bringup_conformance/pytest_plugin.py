@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from bringup_conformance.execution.crew import Crew
     from bringup_conformance.execution.expectations import Expectations
     from bringup_conformance.execution.protocol import Done, Work
-    from bringup_conformance.execution.schedule import Schedule
-    from bringup_conformance.execution.suites import Part
+    from bringup_conformance.execution.schedule import Part, Schedule
     from bringup_conformance.execution.targets import Target
     from bringup_conformance.reporting.results import Result
 
@@ -131,8 +130,7 @@ class Suite(pytest.File):
         """One item for each op, dtype and feature."""
         from bringup.errors import BringupError
         from bringup_conformance.execution.expectations import Expectations, load
-        from bringup_conformance.execution.schedule import Job, Schedule
-        from bringup_conformance.execution.suites import parts_of
+        from bringup_conformance.execution.schedule import Job, Schedule, parts_of
         from bringup_conformance.execution.targets import DeviceTarget
 
         option = self.config.getoption

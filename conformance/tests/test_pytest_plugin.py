@@ -15,8 +15,7 @@ import toys
 from planted import right
 
 from bringup_conformance import DeviceTarget
-from bringup_conformance.execution.schedule import Job, Schedule
-from bringup_conformance.execution.suites import parts_of
+from bringup_conformance.execution.schedule import Job, Schedule, parts_of
 
 #: A device with one op that is wrong, and one that ends the process.
 FAULTS = """
