@@ -12,7 +12,7 @@ from rich.console import Console
 from bringup_conformance.commands import asked
 from bringup_conformance.commands.run import certify
 from bringup_conformance.commands.shared import Json
-from bringup_conformance.execution import expectations, joining
+from bringup_conformance.execution import expectations, merging
 from bringup_conformance.execution.holding import held
 from bringup_conformance.reporting import certificate as certificates
 from bringup_conformance.reporting import failures, terminal, writing
@@ -35,11 +35,11 @@ def join(
     known = None if expect is None else expectations.load(expect)
     if certificate is not None:
         certificates.check_folder(certificate)
-    journals = joining.whole(parts)  # before the folder loses what it holds
+    journals = merging.whole(parts)  # before the folder loses what it holds
     report.mkdir(parents=True, exist_ok=True)
     with held(report):
         failures.prepare(report)
-        found = joining.joined(journals, report)
+        found = merging.joined(journals, report)
         found.findings = (
             None
             if known is None
