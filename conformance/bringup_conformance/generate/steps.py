@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bringup.dtypes import BY_NAME, DType, bool_, f16, f32, f64, i8, i32, i64, u8
+from bringup.dtypes import BY_NAME, DType, bool_, f16, f32, f64, i8, i32, i64, u8, u32
 from bringup.graph import Value
 from bringup_conformance.generate.choices import chance, pick, weighted
 from bringup_conformance.generate.control import looped
@@ -12,7 +12,6 @@ from bringup_conformance.generate.growing import Growing
 from bringup_conformance.generate.indexed import gathered, scattered, windowed
 from bringup_conformance.generate.networks import convolved, pooled
 from bringup_conformance.generate.orders import ordered, running
-from bringup_conformance.generate.sampled import sampled
 
 Step = Callable[[Growing], Value | None]
 Weighted = tuple[tuple[int, str], ...]
@@ -44,6 +43,27 @@ _INTEGER_BINARY = (
     (1, "and"), (1, "or"), (1, "xor"), (1, "shl"),
 )  # fmt: skip
 _DIRECTIONS = ("lt", "eq", "gt", "ge", "le", "ne")
+
+
+#: The generators, and the words of counter each takes.
+_GENERATORS = (("threefry2x32", 2), ("philox4x32", 4))
+
+
+def sampled(grow: Growing) -> Value | None:
+    """A choice by random bits of each element's number, as dropout makes it."""
+    x = grow.back(lambda v: v.dtype is not bool_ and bool(v.shape))
+    if x is None:
+        return None
+    name, count = pick(grow.choices, _GENERATORS)
+    type_ = x.type.with_dtype(u32)
+    numbers = [
+        grow.emit("iota", type=type_, dim=grow.choices.integer(0, len(x.shape) - 1)),
+        *(grow.constant(type_, grow.choices.integer(0, 9)) for _ in range(count - 1)),
+    ]
+    key = [grow.constant(type_, grow.choices.integer(0, 1 << 20)) for _ in range(2)]
+    word = grow.emit(name, *key, *numbers)
+    kept = grow.emit("compare", word, grow.constant(type_, 3 << 30), direction="lt")
+    return grow.emit("select", kept, x, grow.constant(x.type, 0))
 
 
 def unary(grow: Growing) -> Value | None:
