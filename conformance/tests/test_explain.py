@@ -35,10 +35,9 @@ from bringup_conformance.reducing import again
 from bringup_conformance.reducing.apart import locate_apart, where_needed
 from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reducing.locate import locate
-from bringup_conformance.reducing.marked import marked
 from bringup_conformance.reducing.steps import Place
 from bringup_conformance.reducing.windows import Found, Windows
-from bringup_conformance.reporting.causes import show_cause, source_lines
+from bringup_conformance.reporting.causes import marked, show_cause, source_lines
 from bringup_conformance.reporting.roots import kernel_ops
 from bringup_conformance.reporting.scripts import script
 from bringup_selftest import corpus

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 
 from rich.console import Console
 from rich.text import Text
 
 from bringup_conformance.reducing.cause import Cause
-from bringup_conformance.reducing.marked import marked
 from bringup_conformance.reporting import views
 from bringup_conformance.reporting.plain import visible
 from bringup_conformance.reporting.reports import Failure
@@ -100,3 +100,71 @@ def _section(console: Console, title: str, lines: Sequence[str], style: str = ""
 
 def _line(console: Console, text: str = "", style: str = "") -> None:
     console.print(Text(visible(text), style=style), soft_wrap=True)
+
+
+_VALUE = re.compile(r"%\d+")
+
+
+def marked(before: str, after: str) -> list[str]:
+    r"""Lines that begin with ``- ``, ``+ `` or two blanks; those that are left have the names they
+    have after.
+
+    >>> print(*marked("%1 = exp(%0)\n%2 = neg(%1)", "%1 = neg(%0)"), sep="\n")
+    - %1 = exp(%0)
+    - %2 = neg(%1)
+    + %1 = neg(%0)
+    """
+    old, new = before.splitlines(), after.splitlines()
+    matcher = SequenceMatcher(None, list(map(_blank, old)), list(map(_blank, new)), autojunk=False)
+    codes = matcher.get_opcodes()
+    names = _renamed(
+        [line for tag, i, j, _, _ in codes if tag != "equal" for line in old[i:j]],
+        [line for tag, _, _, k, m in codes if tag != "equal" for line in new[k:m]],
+    )
+    lines: list[str] = []
+    for tag, i, j, k, m in codes:
+        if tag == "equal":
+            lines += _equal(old[i:j], new[k:m], names)
+            continue
+        if i < j and k < m:
+            _became(old[j - 1], new[m - 1], names)
+        lines += [f"- {line}" for line in old[i:j]] + [f"+ {line}" for line in new[k:m]]
+    return lines
+
+
+def _blank(line: str) -> str:
+    return _VALUE.sub("%", line)
+
+
+def _defined(line: str) -> list[str]:
+    """The values that a line defines."""
+    if line.lstrip().startswith("graph "):
+        return _VALUE.findall(line)
+    return _VALUE.findall(line.partition(" = ")[0]) if " = " in line else []
+
+
+def _renamed(gone: Sequence[str], come: Sequence[str]) -> dict[str, str]:
+    """Names of what went in one place and came in another."""
+    waiting: dict[str, list[str]] = {}
+    for line in come:
+        waiting.setdefault(_blank(line), []).append(line)
+    names: dict[str, str] = {}
+    for line in gone:
+        if waiting.get(_blank(line)):
+            _became(line, waiting[_blank(line)].pop(0), names)
+    return names
+
+
+def _became(old: str, new: str, names: dict[str, str]) -> None:
+    names.update(zip(_defined(old), _defined(new), strict=False))
+
+
+def _equal(old: Sequence[str], new: Sequence[str], names: dict[str, str]) -> list[str]:
+    lines = []
+    for a, b in zip(old, new, strict=True):
+        made = len(_defined(a))
+        read = zip(_VALUE.findall(a)[made:], _VALUE.findall(b)[made:], strict=True)
+        same = all(names.get(x) == y for x, y in read)
+        _became(a, b, names)
+        lines += [f"  {b}"] if same else [f"- {a}", f"+ {b}"]
+    return lines
