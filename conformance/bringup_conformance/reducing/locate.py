@@ -14,11 +14,12 @@ from functools import cached_property
 
 import numpy as np
 
+from bringup.backend.adapters import KernelsDevice
 from bringup.backend.device import KernelPass
 from bringup.backend.placement import is_driven
-from bringup.errors import BringupError, GraphError
+from bringup.errors import BringupError, GraphError, UnsupportedError
 from bringup.graph import Graph, Value
-from bringup.graph.printer import print_graph
+from bringup.graph.printer import Numbering, print_graph
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.passes.base import Pass
@@ -32,17 +33,17 @@ from bringup_conformance.cases import Case, Problem
 from bringup_conformance.execution.running import told
 from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target, runnable_of
 from bringup_conformance.oracle.numbers import Array
+from bringup_conformance.oracle.verdict import Mismatch, Verdict
 from bringup_conformance.reducing import loops, together
 from bringup_conformance.reducing.cause import Cause
-from bringup_conformance.reducing.sources import texts
 from bringup_conformance.reducing.steps import Place, alone, inputs_of, places
-from bringup_conformance.reducing.tracing import trace
 from bringup_conformance.reducing.trials import (
     Values,
     about,
     by_kernel,
     evaluating,
     examine,
+    finished,
     part,
     sets_of,
     unread,
@@ -417,3 +418,69 @@ def _first(runnable: Runnable, count: int) -> Runnable:
 
 
 __all__ = ["Suspect", "locate", "located"]
+
+
+#: Characters of a text that a failure keeps.
+MOST_TEXT = 100_000
+
+
+def texts(device: OpenDevice, program: Program) -> tuple[str, str]:
+    """Source and assembly; empty where the backend shows none.
+
+    A device that renders kernels is asked itself, as it may differ from its backend.
+    """
+    source, asm = "", ""
+    try:
+        lowered = device.backend.lower(program)
+        source, asm = lowered.source, lowered.asm
+    except UnsupportedError:
+        pass
+    except Exception as error:  # noqa: BLE001  (showing a source is no reason to fail)
+        source = f"not shown: {told(error)}"
+    if isinstance(device.device, KernelsDevice):
+        try:
+            rendered = [device.device.render(kernel) for kernel in dict.fromkeys(program.kernels)]
+        except Exception as error:  # noqa: BLE001  (what it raises is shown instead)
+            return f"render raises {told(error)}", asm
+        if rendered and all(isinstance(text, str) for text in rendered):
+            source = "\n".join(map(str, rendered))
+    return source[:MOST_TEXT], asm[:MOST_TEXT]
+
+
+def trace(
+    target: Target, case: Case, graph: Graph, inputs: list[Array], right: Values,
+    made: Sequence[Value], results: Sequence[Array], found: Verdict,
+) -> tuple[str, ...]:  # fmt: skip
+    """One line for the wrong element of a step, one for the element of the program that it spoils.
+
+    graph: what the steps were made of.  right: the right array of each of its values.  made,
+    results: what the step writes, and what the device wrote.  found: the verdict on that.
+    """
+    names = Numbering(graph.inputs, graph.instrs)
+    for mismatch in found.mismatches:
+        value = made[mismatch.output]
+        wrong = results[mismatch.output][mismatch.index]
+        if value in graph.outputs:
+            continue
+        spoilt = _spoilt(target, case, graph, inputs, right, value, mismatch.index, wrong)
+        if spoilt is not None:
+            return (_described(names[value], mismatch), f"→ {spoilt}")
+    return tuple(_described(names[made[m.output]], m) for m in found.mismatches[:1])
+
+
+def _described(name: str, mismatch: Mismatch) -> str:
+    place = ", ".join(map(str, mismatch.index))
+    return f"{name}[{place}] is {mismatch.actual}, not {mismatch.expected}"
+
+
+def _spoilt(
+    target: Target, case: Case, graph: Graph, inputs: list[Array], right: Values,
+    value: Value, index: tuple[int, ...], wrong: object,
+) -> Mismatch | None:  # fmt: skip
+    """The element of an output that one wrong element makes wrong, all else being right."""
+    array = np.array(right[value])
+    array[index] = wrong
+    given = {**{v: right[v] for v in graph.inputs}, value: array}
+    values = finished(graph, given)
+    found = verdict(target, case, [values[v] for v in graph.outputs], inputs)
+    return None if found.ok else found.mismatches[0]
