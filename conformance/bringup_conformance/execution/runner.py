@@ -25,7 +25,6 @@ from bringup_conformance.execution.holding import held
 from bringup_conformance.execution.journal import Journal, differences, header
 from bringup_conformance.execution.levels import APART, LEVELS, ladder
 from bringup_conformance.execution.merging import Merge, Met
-from bringup_conformance.execution.progress import OnProgress
 from bringup_conformance.execution.protocol import (
     Began,
     Done,

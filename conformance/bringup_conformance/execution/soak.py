@@ -346,7 +346,11 @@ Fail = Callable[[Outcome], None]
 
 
 def soaked(target: Target, fail: Fail, seed: int = 0) -> Callable[[], None]:
-    """A test that draws programs, and climbs as level soak does.
+    """A test that draws programs, and climbs as level soak does, for whatever runs such tests:
+    pytest, or HypoFuzz, which goes on for ever and watches what code programs reach.
+
+    Programs run in the process of the test, where coverage can be watched: a device that takes
+    down its process is for `conformance run --level=soak`.
 
     fail: is given what failed.  seed: of the data of programs, and of the plan.
     """

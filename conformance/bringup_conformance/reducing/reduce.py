@@ -156,7 +156,11 @@ Left = Mapping[Instr, Sequence[int]]
 
 
 def skippings(small: Small) -> Iterator[Small]:
-    """Groups of alike instructions skipped, then each by itself, then parts of joins left out."""
+    """Groups of alike instructions skipped, then each by itself, then parts of joins left out.
+
+    What they make may have another type than what they are made of: all of a sort go at once, where
+    one alone leaves types that do not fit together.
+    """
     graph, recipes = small
     steering = steers(graph)
     free = [i for i in graph.instrs if i.operands and steering.isdisjoint(i.results)]

@@ -109,6 +109,12 @@ def marked(before: str, after: str) -> list[str]:
     r"""Lines that begin with ``- ``, ``+ `` or two blanks; those that are left have the names they
     have after.
 
+    Every graph numbers its own values, so a plain diff shows all that comes below an instruction
+    that went.  Here lines are matched with the numbers blanked; the matches give the numbers of one
+    graph in terms of the other, and a matched line that reads other values counts as changed after
+    all.  What stands where something went is taken for what it became, so that its readers count as
+    left alone.
+
     >>> print(*marked("%1 = exp(%0)\n%2 = neg(%1)", "%1 = neg(%0)"), sep="\n")
     - %1 = exp(%0)
     - %2 = neg(%1)
