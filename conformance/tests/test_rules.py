@@ -24,10 +24,10 @@ from bringup_conformance.execution import levels, runner
 from bringup_conformance.execution.plan import SIMULATED, Plan
 from bringup_conformance.execution.support import Support
 from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.reporting import failures
-from bringup_conformance.rules import carried, cells, probe, slugs
+from bringup_conformance.reporting import failures, listing
+from bringup_conformance.rules import carried, cells, slugs
 from bringup_conformance.rules.contract import AREAS
-from bringup_conformance.runtime.tables import PROMISES
+from bringup_conformance.runtime import PROMISES
 from bringup_selftest.corpus import OpCall
 
 #: Rules that no test of the suite can carry, each with the reason.
@@ -38,7 +38,7 @@ Rows = list[tuple[OpDef, DType]]
 
 @pytest.fixture(scope="module")
 def tested() -> Mapping[str, str]:
-    return probe.carried_by_tests()
+    return listing.carried_by_tests()
 
 
 def rows() -> Rows:

@@ -29,8 +29,7 @@ from bringup_conformance.execution.plan import Plan, budget_of
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.rules.contract import CONTRACT
-from bringup_conformance.runtime import closing, machine, units
-from bringup_conformance.runtime.tables import PROMISES
+from bringup_conformance.runtime import PROMISES, closing, machine, units
 from bringup_selftest.control import target_of
 from bringup_selftest.corpus import Plant, faults, with_method, with_ops
 from bringup_selftest.device import Reference

@@ -21,7 +21,6 @@ from bringup_conformance.execution import expectations, runner
 from bringup_conformance.execution.journal import Journal, job_of
 from bringup_conformance.execution.selection import resembling
 from bringup_conformance.reporting import certificate as certificates
-from bringup_conformance.reporting import expected as expected_text
 from bringup_conformance.reporting import folders, terminal
 from bringup_conformance.reporting.failures import TIMEOUT
 from bringup_conformance.reporting.reports import Report
@@ -119,7 +118,7 @@ def _show(found: Report, options: runner.Options, as_json: bool, verbose: bool) 
     if as_json:
         typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
     elif not none or found.unsupported or found.interrupted:
-        expected_text.show(Console(), found)
+        terminal.show_expected(Console(), found)
         terminal.show_report(Console(), found, options.report, verbose=verbose)
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -150,6 +151,22 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def show_expected(console: Console, report: Report) -> None:
+    """A line for every entry of the vendor's that something can be said of."""
+    found = report.findings
+    if found is None:
+        return
+    for entry, count in Counter(map(str, found.xfailed.values())).items():
+        _line(console, f"XFAIL {count} as expected: {entry}", "yellow")
+    for each in found.xpassed:
+        _line(console, f"XPASS nothing fails any more: {each}", "bold yellow")
+    for text in found.errors:
+        _line(console, f"ERROR {text}", "bold red")
+    for text in found.unclaimed:
+        _line(console, f"UNCLAIMED {text}", "yellow")
+    _line(console, f"{len(found.failed)} failed that were not expected to")
 
 
 def show_report(

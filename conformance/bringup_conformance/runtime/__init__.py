@@ -8,10 +8,42 @@ from functools import partial
 from bringup_conformance.cases import Check, Problem, Unsupported
 from bringup_conformance.execution.plan import Item, Plan, Unit
 from bringup_conformance.execution.targets import Target
+from bringup_conformance.runtime import (
+    aliasing,
+    caching,
+    closing,
+    declared,
+    donation,
+    edges,
+    keys,
+    lifetime,
+    memory,
+    rejections,
+    repeats,
+    streams,
+    threads,
+    transfers,
+)
 from bringup_conformance.runtime.bench import Bench, Broken, Facts, Promise, facts_of, runs
-from bringup_conformance.runtime.tables import PROMISES
 
 LEVEL = "runtime"
+#: All promises, by area.
+PROMISES: tuple[Promise, ...] = (
+    *memory.PROMISES,
+    *aliasing.PROMISES,
+    *transfers.PROMISES,
+    *streams.PROMISES,
+    *donation.PROMISES,
+    *caching.PROMISES,
+    *threads.PROMISES,
+    *lifetime.PROMISES,
+    *closing.PROMISES,
+    *rejections.PROMISES,
+    *edges.PROMISES,
+    *repeats.PROMISES,
+    *declared.PROMISES,
+    *keys.PROMISES,
+)
 
 
 def units(plan: Plan) -> list[Unit]:
