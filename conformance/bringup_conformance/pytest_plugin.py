@@ -18,8 +18,8 @@ import pytest
 
 if TYPE_CHECKING:
     from bringup_conformance.cases import Outcome, Unsupported
-    from bringup_conformance.execution.crew import Crew
     from bringup_conformance.execution.expectations import Expectations
+    from bringup_conformance.execution.pool import Pool
     from bringup_conformance.execution.protocol import Done, Work
     from bringup_conformance.execution.schedule import Part, Schedule
     from bringup_conformance.execution.targets import Target
@@ -123,7 +123,7 @@ class Suite(pytest.File):
 
     schedule: Schedule
     expected: Expectations
-    _crew: Crew | None = None
+    _pool: Pool | None = None
     _shrinking = 0.0
 
     def collect(self) -> Iterator[pytest.Item]:
@@ -166,14 +166,14 @@ class Suite(pytest.File):
         )
         return test
 
-    def crew(self) -> Crew:
+    def pool(self) -> Pool:
         """The process that runs cases; started when the first test does."""
-        if self._crew is None:
-            from bringup_conformance.execution.crew import Crew
+        if self._pool is None:
+            from bringup_conformance.execution.pool import Pool
             from bringup_conformance.execution.protocol import Setup
 
             job = self.schedule.job
-            self._crew = Crew(
+            self._pool = Pool(
                 Setup(
                     self.config.getoption("bringup_backend"),
                     job.level,
@@ -182,9 +182,9 @@ class Suite(pytest.File):
                 ),
                 1,
             )
-            self._crew.open()
-            self.config.add_cleanup(self._crew.end)
-        return self._crew
+            self._pool.open()
+            self.config.add_cleanup(self._pool.end)
+        return self._pool
 
     def run(self, work: Work) -> list[Done]:
         """Run a unit, or an item of it; what came of each.
@@ -193,7 +193,7 @@ class Suite(pytest.File):
         """
         from collections import deque
 
-        from bringup_conformance.execution.crew import StoppedError
+        from bringup_conformance.execution.pool import StoppedError
         from bringup_conformance.execution.protocol import Done, Finished
 
         found: list[Done] = []
@@ -207,10 +207,10 @@ class Suite(pytest.File):
                 left_out = message.left_out and not work.last
 
         try:
-            self.crew().work(deque([work]), take)
+            self.pool().work(deque([work]), take)
         except StoppedError as error:
-            self.crew().end()
-            self._crew = None
+            self.pool().end()
+            self._pool = None
             raise DeviceFailure(str(error)) from error
         if left_out or not found:
             raise DeviceFailure("the device took down its process too often: cases are left out")
@@ -239,7 +239,7 @@ class Suite(pytest.File):
         start = time.monotonic()
         alone = bool(result.problem.log)
         task = Explain(done.unit, int(done.item), result.problem, document, left, alone)
-        self.crew().work(deque([task]), take, end=float("inf"))
+        self.pool().work(deque([task]), take, end=float("inf"))
         self._shrinking += time.monotonic() - start
         return found[-1]
 

@@ -22,8 +22,8 @@ from bringup.graph import Builder, Graph
 from bringup.ops.table import lookup
 from bringup_conformance import Progress, Report, replay, run
 from bringup_conformance.cases import Case, Outcome, Problem
-from bringup_conformance.execution import crew, here, holding, protocol, pulse, runner, running
-from bringup_conformance.execution.hands import cause
+from bringup_conformance.execution import here, holding, pool, protocol, pulse, runner, running
+from bringup_conformance.execution.processes import cause
 from bringup_conformance.execution.schedule import Job, Schedule, chosen, place_of, thinned
 from bringup_conformance.execution.targets import Target
 from bringup_conformance.generate.recipes import Recipe
@@ -153,12 +153,12 @@ def test_a_unit_that_kills_again_and_again_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toys.install(tmp_path, monkeypatch, "os._exit(1)")
-    monkeypatch.setattr(crew, "MOST_OF_A_UNIT", 2)
+    monkeypatch.setattr(pool, "MOST_OF_A_UNIT", 2)
     report = run(
         "toy", "ops", only="ops/exp/0,ops/exp/mapped,ops/exp/deep", jobs=1, shrink_seconds=0
     )
     assert all(r.problem is not None and r.problem.log for r in report.results)
-    assert [r.status for r in report.results] == ["fail"] * crew.MOST_OF_A_UNIT
+    assert [r.status for r in report.results] == ["fail"] * pool.MOST_OF_A_UNIT
     what = "ops/exp/f32: what follows the last failure is left out"
     assert report.reduced[1:] == [what]
 
@@ -167,7 +167,7 @@ def test_a_device_that_only_dies_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toys.install(tmp_path, monkeypatch, "os._exit(1)")
-    monkeypatch.setattr(crew, "MOST_IN_A_ROW", 4)
+    monkeypatch.setattr(pool, "MOST_IN_A_ROW", 4)
     report = run("toy", "smoke", only=ONE_EACH, jobs=1, shrink_seconds=0)
     assert "4 workers ended in a row; the last: its process exited" in report.reduced[1]
     assert report.failed == 3

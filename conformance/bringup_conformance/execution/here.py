@@ -1,4 +1,4 @@
-"""Units of a run, one after the other in this process: what `Crew` is for targets at hand."""
+"""Units of a run, one after the other in this process: what `Pool` is for targets at hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from bringup_conformance.cases import Case, Outcome
-from bringup_conformance.execution.crew import Sink, StoppedError, Until
+from bringup_conformance.execution.pool import Sink, StoppedError, Until
 from bringup_conformance.execution.protocol import Done, Explain, Explained, Work
 from bringup_conformance.execution.running import is_lost
 from bringup_conformance.execution.schedule import Job, Schedule, place_of
@@ -19,7 +19,7 @@ from bringup_conformance.reporting.results import Place, Result
 
 
 class Here:
-    """What runs a target at hand.  The interface is that of `Crew`."""
+    """What runs a target at hand.  The interface is that of `Pool`."""
 
     jobs = 1
     silent = 0

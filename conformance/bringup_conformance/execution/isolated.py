@@ -11,7 +11,7 @@ from bringup.backend.capabilities import Capabilities
 from bringup.graph import Graph
 from bringup.graph.printer import print_graph
 from bringup_conformance.cases import Problem
-from bringup_conformance.execution.hands import TICK, Gone, Hand, refusal
+from bringup_conformance.execution.processes import TICK, Gone, WorkerProcess, refusal
 from bringup_conformance.execution.protocol import (
     Call,
     Compile,
@@ -118,8 +118,8 @@ class Servant:
 
     def __init__(self, backend: str, timeout: float) -> None:
         self._setup = Setup(backend, timeout=timeout)
-        self._hand: Hand | None = None
-        self._inbox: queue.SimpleQueue[tuple[Hand, Any]] = queue.SimpleQueue()
+        self._worker: WorkerProcess | None = None
+        self._inbox: queue.SimpleQueue[tuple[WorkerProcess, Any]] = queue.SimpleQueue()
         self.made = 0
 
     def ask(self, message: Compile) -> int:
@@ -130,47 +130,47 @@ class Servant:
 
     def value(self, message: object, suspect: Suspect | None = None) -> Any:
         """The answer to a message.  Raises ElsewhereError, BackendError."""
-        hand = self._started()
-        hand.tell(message)
-        found = self._next(hand)
+        worker = self._started()
+        worker.tell(message)
+        found = self._next(worker)
         while isinstance(found, Suspected):
             if suspect is not None:
                 suspect(found.cause)
-            found = self._next(hand)
+            found = self._next(worker)
         if isinstance(found, Raised):
             raise ElsewhereError(found.kind, found.told)
         return found.value
 
-    def _started(self) -> Hand:
-        if self._hand is None:
-            self._hand = Hand(self._setup, self._inbox)
-            found = self._next(self._hand)
+    def _started(self) -> WorkerProcess:
+        if self._worker is None:
+            self._worker = WorkerProcess(self._setup, self._inbox)
+            found = self._next(self._worker)
             if isinstance(found, Refused):
                 raise refusal(found)
             assert isinstance(found, Ready)
-        return self._hand
+        return self._worker
 
-    def _next(self, hand: Hand) -> Any:
-        hand.watch.begin()
+    def _next(self, worker: WorkerProcess) -> Any:
+        worker.watch.begin()
         while True:
             try:
                 sender, found = self._inbox.get(timeout=TICK)
             except queue.Empty:
-                why = hand.watch.stuck(self._setup.timeout)
+                why = worker.watch.stuck(self._setup.timeout)
                 if why:
-                    hand.kill(why)
+                    worker.kill(why)
                 continue
-            if sender is not hand:
+            if sender is not worker:
                 continue
             if isinstance(found, Gone):
-                problem = hand.death()
+                problem = worker.death()
                 self.end()
                 raise ElsewhereError(problem.kind, problem.what, problem.log, problem.phase)
             return found
 
     def end(self) -> None:
         """End the process, if there is one."""
-        if self._hand is not None:
-            self._hand.end()
-            self._hand = None
+        if self._worker is not None:
+            self._worker.end()
+            self._worker = None
             self.made += 1

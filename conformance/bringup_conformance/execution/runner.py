@@ -13,7 +13,6 @@ from typing import TypedDict, Unpack
 
 from bringup.errors import BringupError
 from bringup_conformance.cases import PROGRAMS, Unsupported
-from bringup_conformance.execution.crew import Crew, StoppedError
 from bringup_conformance.execution.expectations import (
     CERTIFYING,
     Expectations,
@@ -25,6 +24,7 @@ from bringup_conformance.execution.holding import held
 from bringup_conformance.execution.journal import Journal, differences, header
 from bringup_conformance.execution.levels import APART, LEVELS, ladder
 from bringup_conformance.execution.merging import Merge, Met
+from bringup_conformance.execution.pool import Pool, StoppedError
 from bringup_conformance.execution.protocol import (
     Began,
     Done,
@@ -321,7 +321,7 @@ def usable_cores() -> int:
         return os.cpu_count() or 1
 
 
-def _workers(backend: str | Target, job: Job, how: Options) -> Crew | Here:
+def _workers(backend: str | Target, job: Job, how: Options) -> Pool | Here:
     from bringup_conformance.execution.targets import DeviceTarget
 
     jobs = how.jobs
@@ -334,7 +334,7 @@ def _workers(backend: str | Target, job: Job, how: Options) -> Crew | Here:
     cores = usable_cores()
     count = min(cores, MOST_JOBS) if jobs is None else jobs
     setup = Setup(backend, job.level, job.seed, job.only, job.fraction, how.timeout, few=job.few)
-    return Crew(setup, count, max(1, cores // count))
+    return Pool(setup, count, max(1, cores // count))
 
 
 def _reductions(job: Job) -> list[str]:
@@ -351,7 +351,7 @@ class _Session:
     """
 
     def __init__(
-        self, workers: Crew | Here, report: Report, job: Job, how: Options, *, measures: bool
+        self, workers: Pool | Here, report: Report, job: Job, how: Options, *, measures: bool
     ) -> None:
         self.workers = workers
         self.merge = Merge(report, how.report)

@@ -20,9 +20,9 @@ from bringup.errors import BringupError
 from bringup.graph.parser import parse_graph
 from bringup.ops.table import find
 from bringup_conformance.execution import entered, pulse
-from bringup_conformance.execution.hands import GRACE, LOST, LOST_MARK
 from bringup_conformance.execution.here import explain
 from bringup_conformance.execution.isolated import Isolated
+from bringup_conformance.execution.processes import GRACE, LOST, LOST_MARK
 from bringup_conformance.execution.protocol import (
     Answer,
     Began,

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
-from bringup_conformance.execution.hands import cause
+from bringup_conformance.execution.processes import cause
 from bringup_selftest.control import control_of
 from bringup_selftest.corpus import Fault, faults
 from bringup_selftest.killing import How, Kill, examine

@@ -24,7 +24,7 @@ from bringup.backend.capabilities import Capabilities
 from bringup.errors import BringupError, DeviceError
 from bringup.graph import Graph
 from bringup_conformance.cases import Case, Check, NotOffered, Problem
-from bringup_conformance.execution.crew import OPENING
+from bringup_conformance.execution.pool import OPENING
 from bringup_conformance.execution.running import run_item
 from bringup_conformance.execution.schedule import Job, Schedule
 from bringup_conformance.execution.targets import DeviceTarget, Runnable, missing_from

@@ -48,14 +48,14 @@ class Gone:
     """A worker's last message, which it did not send."""
 
 
-Inbox = queue.SimpleQueue[tuple["Hand", Any]]
+Inbox = queue.SimpleQueue[tuple["WorkerProcess", Any]]
 
 
-class Hand:
+class WorkerProcess:
     """One worker process.
 
-    tasks: what it was given and has not finished.  at: the item at hand.  next: the number of the
-    one after the last.  watch: whether it hangs.
+    tasks: what it was given and has not finished.  at: the item in progress.  next: the number of
+    the one after the last.  watch: whether it hangs.
     """
 
     _numbers = itertools.count()

@@ -1,6 +1,6 @@
 """Units of a run shared among worker processes: who is free gets the next, who dies is replaced.
 
-A worker that dies takes one item with it, the one at hand: that is the item's result, and a new
+A worker that dies takes one item with it, the one in progress: that is the item's result, and a new
 worker goes on behind it.  An item that hangs is run once more, with nothing beside it; only if it
 hangs again is that its result.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 from bringup.errors import BackendError
 from bringup_conformance.cases import Problem
-from bringup_conformance.execution.hands import TICK, Gone, Hand, Inbox, refusal
+from bringup_conformance.execution.processes import TICK, Gone, Inbox, WorkerProcess, refusal
 from bringup_conformance.execution.protocol import (
     Began,
     Done,
@@ -53,7 +53,7 @@ class StoppedError(Exception):
     """The run ends before all is done."""
 
 
-class Crew:
+class Pool:
     """Worker processes on one device.
 
     Use it as a context, which ends them.  places: of all units.  numbers, of: see `Schedule`.
@@ -70,17 +70,17 @@ class Crew:
         self._setup = replace(setup, asks=True)
         self._threads = threads
         self._inbox: Inbox = queue.SimpleQueue()
-        self._hands: list[Hand] = []
+        self._workers: list[WorkerProcess] = []
         self._todo: deque[Work | Explain] = deque()
         self._again: deque[Work] = deque()
-        self._proving: Hand | None = None
+        self._proving: WorkerProcess | None = None
         self._looked = 0.0
         self.silent = 0
         self._deaths: dict[int, int] = {}
         self._in_a_row = 0
         self._known = False
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> Pool:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -88,9 +88,9 @@ class Crew:
 
     def end(self) -> None:
         """End all workers at once."""
-        for hand in self._hands:
-            hand.end()
-        self._hands.clear()
+        for worker in self._workers:
+            worker.end()
+        self._workers.clear()
         self._todo.clear()
         self._again.clear()
         self._proving = None
@@ -134,20 +134,20 @@ class Crew:
                 left += len(self._todo) + len(self._again)
                 self._todo.clear()
                 self._again.clear()
-            for _ in range(self.jobs - len(self._hands)):
+            for _ in range(self.jobs - len(self._workers)):
                 self._start()
             self._give()
-            if not self._todo and not self._again and not any(h.tasks for h in self._hands):
+            if not self._todo and not self._again and not any(h.tasks for h in self._workers):
                 return left
             self._step(take)
 
     def _drop(self) -> int:
         """Forget all tasks, and end who is at one; returns how many."""
-        busy = [hand for hand in self._hands if hand.tasks]
-        dropped = len(self._todo) + len(self._again) + sum(len(hand.tasks) for hand in busy)
-        for hand in busy:
-            self._hands.remove(hand)
-            hand.end()
+        busy = [worker for worker in self._workers if worker.tasks]
+        dropped = len(self._todo) + len(self._again) + sum(len(worker.tasks) for worker in busy)
+        for worker in busy:
+            self._workers.remove(worker)
+            worker.end()
         self._todo.clear()
         self._again.clear()
         self._proving = None
@@ -158,95 +158,97 @@ class Crew:
         if self._proving is not None:
             return
         if self._again:
-            free = next((hand for hand in self._hands if hand.ready), None)
-            if free is not None and not any(hand.tasks for hand in self._hands):
+            free = next((worker for worker in self._workers if worker.ready), None)
+            if free is not None and not any(worker.tasks for worker in self._workers):
                 self._proving = free
                 free.give(self._again.popleft())
             return
-        for hand in self._hands:
-            while self._todo and hand.ready and len(hand.tasks) < self._most():
-                hand.give(self._todo.popleft())
+        for worker in self._workers:
+            while self._todo and worker.ready and len(worker.tasks) < self._most():
+                worker.give(self._todo.popleft())
 
     def _most(self) -> int:
         return _HELD if isinstance(self._todo[0], Work) else 1
 
     @property
     def doing(self) -> tuple[str, ...]:
-        """The names of the items at hand."""
-        return tuple(hand.at.name for hand in self._hands if hand.at is not None)
+        """The names of the items in progress."""
+        return tuple(worker.at.name for worker in self._workers if worker.at is not None)
 
     def _start(self) -> None:
-        self._hands.append(Hand(self._setup, self._inbox, self._threads))
+        self._workers.append(WorkerProcess(self._setup, self._inbox, self._threads))
 
     def _step(self, take: Sink) -> None:
         """Hear one message, or that there is none; look after those who say nothing."""
         if time.monotonic() - self._looked > TICK:
             self._look()
         try:
-            hand, message = self._inbox.get(timeout=TICK)
+            worker, message = self._inbox.get(timeout=TICK)
         except queue.Empty:
             return
-        if hand not in self._hands:
+        if worker not in self._workers:
             return
-        hand.watch.begin()
+        worker.watch.begin()
         if isinstance(message, Gone):
-            self._bury(hand, take)
+            self._bury(worker, take)
         elif isinstance(message, Refused):
             raise refusal(message)
         elif isinstance(message, Ready):
-            self._greet(hand, message)
+            self._greet(worker, message)
         else:
-            self._hear(hand, message, take)
+            self._hear(worker, message, take)
 
-    def _greet(self, hand: Hand, message: Ready) -> None:
-        hand.ready = True
+    def _greet(self, worker: WorkerProcess, message: Ready) -> None:
+        worker.ready = True
         if not self._known:
             self._known = True
             self.places, self.environment = message.places, message.environment
             self.numbers, self.of = message.numbers, message.of
             self._setup = replace(self._setup, asks=False)
 
-    def _hear(self, hand: Hand, message: Any, take: Sink) -> None:
+    def _hear(self, worker: WorkerProcess, message: Any, take: Sink) -> None:
         if isinstance(message, Began):
-            hand.at = message
+            worker.at = message
         elif isinstance(message, Done):
-            hand.at, hand.next = None, int(message.item) + 1
-            task = hand.tasks[0]
-            if hand is self._proving:
+            worker.at, worker.next = None, int(message.item) + 1
+            task = worker.tasks[0]
+            if worker is self._proving:
                 self._proving = None
             if task.problem is None or message.item != task.first:
                 self._in_a_row = 0
         else:
-            hand.at, hand.next = None, 0
-            hand.tasks.popleft()
-            if hand is self._proving:
+            worker.at, worker.next = None, 0
+            worker.tasks.popleft()
+            if worker is self._proving:
                 self._proving = None
         take(message)
 
     def _look(self) -> None:
         """Kill who hangs."""
         self._looked = time.monotonic()
-        for hand in self._hands:
-            why = hand.watch.stuck(self._limit(hand)) if hand.tasks or not hand.ready else ""
+        for worker in self._workers:
+            why = (
+                worker.watch.stuck(self._limit(worker)) if worker.tasks or not worker.ready else ""
+            )
             if why:
-                hand.kill(why)
+                worker.kill(why)
 
-    def _limit(self, hand: Hand) -> float:
+    def _limit(self, worker: WorkerProcess) -> float:
         """Seconds without a sign of life."""
         timeout = self._setup.timeout
-        if not hand.ready:
+        if not worker.ready:
             return max(timeout, OPENING)
-        task = hand.tasks[0]
+        task = worker.tasks[0]
         if isinstance(task, Explain):  # the process that it asks may hang, again and again
             return task.seconds + MOST * timeout
         return patience(self.places[task.unit].level, timeout)
 
-    def _bury(self, hand: Hand, take: Sink) -> None:
-        problem = hand.death()
-        self._hands.remove(hand)
-        if hand is self._proving:
+    def _bury(self, worker: WorkerProcess, take: Sink) -> None:
+        problem = worker.death()
+        self._workers.remove(worker)
+        if worker is self._proving:
             self._proving = None
-        hand.end()
+        worker.end()
         if not self._known:
             raise BackendError(
                 f"the device {self._setup.backend!r} cannot be opened: {problem.what}",
@@ -256,11 +258,11 @@ class Crew:
         self._in_a_row += 1
         if self._in_a_row >= MOST_IN_A_ROW:
             raise StoppedError(f"{self._in_a_row} workers ended in a row; the last: {problem.what}")
-        self._inherit(hand, problem, take)
+        self._inherit(worker, problem, take)
 
-    def _inherit(self, hand: Hand, problem: Problem, take: Sink) -> None:
+    def _inherit(self, worker: WorkerProcess, problem: Problem, take: Sink) -> None:
         """What becomes of a dead worker's tasks."""
-        tasks = list(hand.tasks)
+        tasks = list(worker.tasks)
         self._todo.extendleft(reversed(tasks[1:]))
         if not tasks:
             return
@@ -271,17 +273,17 @@ class Crew:
             else:
                 self._todo.appendleft(replace(task, alone=True))
             return
-        at = max(task.first, hand.next) if hand.at is None else hand.at.item
+        at = max(task.first, worker.next) if worker.at is None else worker.at.item
         if problem.kind == "hang" and not (task.again and at == task.first):
             self.silent += 1
             self._again.append(Work(task.unit, at, last=task.last, again=True))
             return
         deaths = self._deaths[task.unit] = self._deaths.get(task.unit, 0) + 1
         last = deaths >= MOST_OF_A_UNIT or task.last
-        if hand.at is not None and (task.problem is None or hand.at.item != task.first):
-            self._todo.appendleft(Work(task.unit, hand.at.item, problem, last))
+        if worker.at is not None and (task.problem is None or worker.at.item != task.first):
+            self._todo.appendleft(Work(task.unit, worker.at.item, problem, last))
             return
-        # It ended with no item at hand: what works late may do so, and so may the making of one.
+        # It ended between items: what works late may do so, and so may the making of one.
         device = {key: self.environment[key] for key in ("product", "details")}
         run = Run(self._setup.backend, self._setup.seed, device)
         take(Done(task.unit, at - 0.5, lost(self.places[task.unit], problem, run)))
