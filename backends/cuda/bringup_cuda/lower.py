@@ -15,7 +15,7 @@ from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.simt import SimtKernel, SimtTarget, emit_simt
-from bringup.llvm.simt_split import split_for
+from bringup.llvm.simt_plan import split_for
 from bringup.llvm.text import Builder, Module, Val, const
 from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, Slot
 from bringup_cuda.commands import Command, Control, Launch, Scratch, Translated

@@ -14,8 +14,7 @@ from bringup.graph import Value
 from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
-from bringup.llvm.body import Frame, Position
-from bringup.llvm.fold import accumulate, finish, start
+from bringup.llvm.body import Frame, Position, accumulate, finish, start
 from bringup.llvm.scalar import combine
 from bringup.llvm.simt_across import Across
 from bringup.llvm.simt_body import Copy, SimtBody

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from bringup.kernel.form import Fold, Stage
 from bringup.kernel.index import Axis, Expr
-from bringup.llvm.body import Frame
-from bringup.llvm.fold import accumulate, finish, start
+from bringup.llvm.body import Frame, accumulate, finish, start
 from bringup.llvm.simt_body import Copy, SimtBody
 from bringup.llvm.simt_frame import Bases, steps_of
 from bringup.llvm.text import Val

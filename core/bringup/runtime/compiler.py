@@ -26,7 +26,7 @@ from bringup.passes.base import Pass
 from bringup.passes.check import terminates
 from bringup.passes.pipeline import passes_for
 from bringup.passes.run import PassContext, dump_folder, run_pipeline
-from bringup.program.check import check_program
+from bringup.program.evaluate import check_program
 from bringup.program.program import Program
 from bringup.program.verify import verify_program
 from bringup.records import record

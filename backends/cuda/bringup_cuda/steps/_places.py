@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from bringup.dtypes import DType
 from bringup.llvm import text as ir
-from bringup.llvm.places import array_strides, coordinates, load_index, stride_of, trailing_run
 from bringup.llvm.scalar import memory_type
+from bringup.llvm.sizes import array_strides, coordinates, load_index, stride_of, trailing_run
 from bringup.llvm.text import Builder, Val, const
 from bringup.ops.scattering import Windows, scatter_windows
 from bringup.program.program import OpStep
