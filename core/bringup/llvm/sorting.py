@@ -13,8 +13,7 @@ from bringup.llvm import text as ir
 from bringup.llvm._merging import emit_merging
 from bringup.llvm._network import Network, Words
 from bringup.llvm._records import Line, Numbers, Places
-from bringup.llvm._sort_base import Blocks, Emission, Job, transposed
-from bringup.llvm._sorted_odd import Oddities
+from bringup.llvm._sort_base import Blocks, Emission, Job, Oddities, transposed
 from bringup.llvm.launches import NativeStep
 from bringup.llvm.loops import NativeKernel
 from bringup.llvm.schedule import LoopTarget
