@@ -96,12 +96,8 @@ class Worker:
 
     def cost(self) -> tuple[int, int]:
         """Bytes of scratch of a step of training, and of all that a call holds."""
-        program = self._framework.lowered().program
-        aliased = {output for output, _ in program.aliases}
-        fresh = [t for number, t in enumerate(program.outputs) if number not in aliased]
-        return program.arena_bytes, program.arena_bytes + sum(
-            t.nbytes for t in (*program.inputs, *fresh)
-        )
+        cost = self._framework.lowered().cost()
+        return cost.arena_bytes, cost.peak_bytes
 
 
 def serve(link: Connection, *arguments: Any) -> None:

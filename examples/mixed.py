@@ -57,9 +57,7 @@ def begin(
 
 
 class Costs(NamedTuple):
-    """Bytes of scratch of a step, and of all it holds at once: scratch, arguments, and results that
-    are not in the memory of donated arguments; and its median seconds.
-    """
+    """Bytes of scratch of a step, and of all it holds at once; and its median seconds."""
 
     scratch: int
     peak: int
@@ -72,12 +70,8 @@ def costs(batch: tuple[Host, ...]) -> dict[str, Costs]:
     sizes: list[tuple[int, int]] = []
     for dtype in FORMS.values():
         step, *state = begin(init(), dtype, steps=100)
-        lowered = step.lower(init(), *state, *batch)
-        program, scratch = lowered.program, lowered.cost().arena_bytes
-        donated = dict(program.aliases)
-        fresh = [kind for number, kind in enumerate(program.outputs) if number not in donated]
-        held = scratch + sum(kind.nbytes for kind in (*program.inputs, *fresh))
-        sizes.append((scratch, held))
+        cost = step.lower(init(), *state, *batch).cost()
+        sizes.append((cost.arena_bytes, cost.peak_bytes))
         runs.append(partial(advance, step, [init(), *state], batch))
     times = seconds(*runs)
     return {n: Costs(*size, each) for n, size, each in zip(FORMS, sizes, times, strict=True)}

@@ -113,7 +113,8 @@ def train(
     x, label = (bu.asarray(part) for part in next(batches(data, options.batch, 1)))
     arguments = params, stats, optimizer.init(params), x, label
     cost = step.lower(*arguments).cost()
-    print(f"{cost.kernels} kernels a step, {cost.arena_bytes / 2**20:,.1f} MiB of scratch")
+    scratch, peak = (size / 2**20 for size in (cost.arena_bytes, cost.peak_bytes))
+    print(f"{cost.kernels} kernels a step, {scratch:,.1f} MiB of scratch, {peak:,.1f} MiB in all")
     bars: list[Bars] = []
     if options.compare:
 

@@ -49,7 +49,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "toy"
     toys.install(folder, monkeypatch, LINES)
     # What other devices use of core, and this backend does not, is not its own.
-    (folder / "used_toy.py").write_text("import runpy\nrunpy.run_module('bringup.llvm._chains')\n")
+    (folder / "used_toy.py").write_text("import runpy\nrunpy.run_module('bringup.llvm.schedule')\n")
     (folder / "absent_toy.py").write_text("x = 1\ny = 1\n")
     (folder / "stray_toy.py").write_text("x = 1\n")
     return folder

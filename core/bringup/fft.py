@@ -28,7 +28,7 @@ from bringup.api.promotion import Operand, dtype_of
 from bringup.dtypes import bf16, f16, f32
 from bringup.errors import OpTypeError
 from bringup.graph import Literal, user_location
-from bringup.ops.turns import turns
+from bringup.ops._elementary import roots_of_unity
 
 __all__ = [
     "fft",
@@ -413,7 +413,7 @@ def _first(x: Pair, length: int) -> Pair:
 def _constants(like: Array, count: int, length: int) -> Pair:
     """e^(−2πik/length) for k < count."""
     type_ = like.type.with_shape((count,))
-    found = turns(np.arange(count), length)
+    found = roots_of_unity(np.arange(count), length)
     cos, sin = (
         apply("constant", (), {"value": Literal.of(part, type_.dtype)}, device=like._device)
         for part in found

@@ -85,7 +85,7 @@ from bringup.api.names import publish
 from bringup.api.numpy_names import bitwise_not, exp2, rem
 from bringup.api.promotion import Operand, common, dtype_of
 from bringup.api.sorting import top_k
-from bringup.api.spatial import Ints, each_of, extents_of, padding_of
+from bringup.api.windows import Ints, each_of, extents_of, padding_of
 from bringup.dtypes import Precision
 from bringup.errors import OpTypeError
 from bringup.graph import user_location

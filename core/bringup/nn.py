@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,29 +26,44 @@ from bringup.api.activations import (
 )
 from bringup.api.apply import apply
 from bringup.api.array import Array
-from bringup.api.attending import attention
-from bringup.api.axes import axes_of, axis_of, flag_of, integer_of, number_of, shape_of
-from bringup.api.broadcasting import as_array, as_float, fit, float_unary, unary
-from bringup.api.convolving import conv, conv_transpose
+from bringup.api.axes import (
+    axes_of,
+    axis_of,
+    choice_of,
+    flag_of,
+    integer_of,
+    items_of,
+    number_of,
+    shape_of,
+)
+from bringup.api.broadcasting import (
+    as_array,
+    as_float,
+    common_shape,
+    convert,
+    fit,
+    float_unary,
+    spread,
+    unary,
+)
 from bringup.api.defaults import default_float
-from bringup.api.dropout import dropout
 from bringup.api.elementwise import isfinite, where
 from bringup.api.floating import exp, log
 from bringup.api.manipulation import moveaxis, reshape
 from bringup.api.names import publish
 from bringup.api.norms import batch_norm, batch_norm_train, group_norm, instance_norm, rms_norm
-from bringup.api.pooling import avg_pool, max_pool
 from bringup.api.promotion import Operand, common, dtype_of, literal
 from bringup.api.reductions import Axis
 from bringup.api.reductions import sum as _sum
-from bringup.api.resizing import resize
-from bringup.dtypes import bool_
+from bringup.api.windows import avg_pool, conv, conv_transpose, max_pool
+from bringup.dtypes import DType, Precision, bool_
 from bringup.errors import ArrayIndexError, OpTypeError
 from bringup.graph import user_location
 from bringup.types import TensorType
 
 if TYPE_CHECKING:
     from bringup.api import init
+    from bringup.api.keys import Key
 
 
 def relu(x: Operand) -> Array:
@@ -250,6 +266,148 @@ def one_hot(indices: Operand, num_classes: int, *, axis: int = -1, dtype: object
             )
     result = apply("one_hot", (as_array(indices),), {"size": size, "dtype": own})
     return moveaxis(result, -1, axis_of("one_hot", axis, result.ndim))
+
+
+def attention(
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    *,
+    mask: Operand | None = None,
+    bias: Operand | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    precision: Precision = "highest",
+) -> Array:
+    """``softmax(scale * query @ key.T + bias) @ value`` over the last two axes.
+
+    query: ``(batch, heads, n, depth)``; key, value: ``(batch, heads, m, …)``; the leading axes are
+    any that run together.
+    mask: of bools, spread over ``(batch, heads, n, m)``; False hides a key.
+    bias: of floats, spread likewise and added.
+    causal: query i sees the keys up to ``i + m - n``, so the last query sees all.
+    scale: ``1 / sqrt(depth)`` by default.
+    precision: of both products, as in `bringup.matmul`; f16 and bf16 work in f32.
+
+    A query that sees no key gives NaN.
+
+    >>> q, kv = bu.zeros((1, 1, 2, 4)), bu.asarray([[[[2.0], [4.0]]]])
+    >>> bu.nn.attention(q, bu.ones((1, 1, 2, 4)), kv, causal=True).tolist()
+    [[[[2.0], [3.0]]]]
+    """
+    arrays = [as_array(v) for v in (query, key, value)]
+    dtype, _ = common([*arrays, *([] if bias is None else [bias])])
+    dtype = dtype if dtype.is_float else default_float()
+    arrays = [convert(v, dtype) for v in arrays]
+    shown = " and ".join(str(v.type) for v in arrays)
+    if any(v.ndim != arrays[0].ndim or v.ndim < 2 for v in arrays):
+        raise _wrong_attention(
+            f"ranks differ: {shown}", "give all of them (batch, heads, length, depth)"
+        )
+    added = _added_scores(mask, bias, dtype, arrays[0].ndim)
+    if added is not None:
+        arrays.append(added)
+    factor = 1 / math.sqrt(arrays[0].shape[-1] or 1) if scale is None else float(scale)
+    attrs = {"scale": factor, "causal": bool(causal), "precision": precision}
+    return apply("attention", arrays, attrs)
+
+
+def _added_scores(
+    mask: Operand | None, bias: Operand | None, dtype: DType, rank: int
+) -> Array | None:
+    """What is added to the scores."""
+    added = None if bias is None else _with_rank(convert(as_array(bias), dtype), rank)
+    if mask is None:
+        return added
+    seen = _with_rank(as_array(mask), rank)
+    if seen.dtype is not bool_:
+        raise _wrong_attention(f"the mask is {seen.type}", "give bools, or floats as bias")
+    shape = common_shape("attention", [seen, *([] if added is None else [added])])
+    full = TensorType(shape, dtype)
+    shown = fit(0.0 if added is None else added, full)
+    return apply("select", (spread(seen, shape), shown, fit(-math.inf, full)))
+
+
+def _with_rank(x: Array, rank: int) -> Array:
+    """`x` with axes of size 1 in front."""
+    return x if x.ndim >= rank else reshape(x, (1,) * (rank - x.ndim) + x.shape)
+
+
+def _wrong_attention(what: str, fix: str) -> OpTypeError:
+    return OpTypeError(f"attention: {what}", location=user_location(), fix=fix)
+
+
+def dropout(x: Operand, key: Key, rate: float | Array) -> Array:
+    """`x` with elements replaced by 0 with probability `rate`, the others divided by 1 - rate.
+
+    So the expected value stays `x`.  Which ones is a function of the key: a new one for every step
+    (`bringup.random.fold_in`).  The choice is made where `x` is read, also in the gradient, and
+    takes no memory.
+    rate: a number of [0, 1], or a 0-d array.
+
+    >>> x = bu.nn.dropout(bu.ones(1000), bu.random.key(0), 0.2)
+    >>> sorted(set(x.tolist())), 750 < float(bu.sum(x != 0)) < 850
+    ([0.0, 1.25], True)
+    """
+    from bringup.api.keys import checked
+    from bringup.api.samplers import bernoulli
+    from bringup.api.sampling import parameter
+
+    x, key = as_float(x), checked("dropout", key)
+    rate = parameter("dropout", "rate", rate, key)
+    if isinstance(rate, Array):
+        kept = 1 - convert(rate, x.dtype)
+        return where(bernoulli(key, spread(kept, x.shape)), x / kept, 0.0)
+    if not 0 <= rate <= 1:
+        raise OpTypeError(
+            f"dropout: rate={rate} is no probability",
+            location=user_location(),
+            fix="give the share to drop, 0 <= rate <= 1",
+        )
+    return where(bernoulli(key, 1 - rate, x.shape), x * (1 / (1 - rate) if rate < 1 else 0.0), 0.0)
+
+
+def resize(
+    x: Operand,
+    shape: Sequence[int],
+    method: str = "linear",
+    antialias: bool = False,
+    *,
+    axis: Sequence[int] | None = None,
+) -> Array:
+    """`x` resampled to a shape, at half-pixel centres.
+
+    shape: the sizes of all axes, or of those in `axis`.
+    method: "nearest", any dtype; "linear" or "cubic", floats.
+    antialias: where an axis shrinks, weigh all it had, not only the nearest.
+
+    >>> bu.nn.resize(bu.asarray([0.0, 4.0]), (4,)).tolist()
+    [0.0, 1.0, 3.0, 4.0]
+    >>> bu.nn.resize(bu.asarray([[1, 2]]), (4,), axis=(1,), method="nearest").tolist()
+    [[1, 1, 2, 2]]
+    """
+    choice_of("resize", "method", method, ("nearest", "linear", "cubic"))
+    x = as_array(x) if method == "nearest" else as_float(x)
+    sizes = shape_of("resize", shape)
+    axes = (
+        range(x.ndim)
+        if axis is None
+        else [axis_of("resize", a, x.ndim) for a in items_of("resize", "axis", axis)]
+    )
+    if len(sizes) != len(axes) or len(set(axes)) != len(axes):
+        raise OpTypeError(
+            f"resize: sizes {sizes} are given for axes {tuple(axes)} of {x.type}",
+            location=user_location(),
+            fix="give one size for each axis, or name the axes",
+        )
+    table = dict(zip(axes, sizes, strict=True))
+    full = tuple(table.get(d, n) for d, n in enumerate(x.shape))
+    attrs = {
+        "shape": full,
+        "method": method,
+        "antialias": flag_of("resize", "antialias", antialias),
+    }
+    return apply("resize", (x,), attrs)
 
 
 hard_silu = hard_swish

@@ -29,8 +29,7 @@ from bringup.api.distributions import (
 )
 from bringup.api.keys import Key, bits, fold_in, key, split
 from bringup.api.names import publish
-from bringup.api.poisson import poisson
-from bringup.api.rejection import beta, dirichlet, gamma
+from bringup.api.rejection import beta, dirichlet, gamma, poisson
 from bringup.api.samplers import (
     bernoulli,
     categorical,

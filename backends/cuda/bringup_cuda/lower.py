@@ -14,20 +14,23 @@ from bringup.errors import CompileError, UnsupportedError
 from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
+from bringup.llvm.math.exponential import exp_by_branch
+from bringup.llvm.math.remainder import remainder
 from bringup.llvm.simt import SimtKernel, SimtTarget, emit_simt
-from bringup.llvm.simt_split import split_for
-from bringup.llvm.text import Builder, Module, Val, const
+from bringup.llvm.simt_plan import split_for
+from bringup.llvm.text import Builder, Module, Val, const, vec
 from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, Slot
 from bringup_cuda.commands import Command, Control, Launch, Scratch, Translated
 from bringup_cuda.extents import note_extents
-from bringup_cuda.instructions import native_of
-from bringup_cuda.targets import ALIGNMENT, BASELINE, BLOCK, TILE_KIB, WARP
+from bringup_cuda.targets import ALIGNMENT, BASELINE, BLOCK, TILE_KIB, WARP, number_of
 
 TRIPLE = "nvptx64-nvidia-cuda"
 #: Registers of a multiprocessor.
 REGISTERS = 1 << 16
 #: The PTX version that knows every architecture of `SHARED_KIB`.
 PTX_FEATURE = "+ptx87"
+#: The first architecture that has instructions for minima, maxima and rounding to bf16.
+_NATIVE_FROM = 80
 
 
 def _shuffle(b: Builder, word: Val, mask: int) -> Val:
@@ -241,3 +244,35 @@ def _machine(architecture: str) -> Any:
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(TRIPLE)
     return target.create_target_machine(cpu=architecture, features=PTX_FEATURE, opt=3)
+
+
+def native_of(target: str) -> dict[str, Callable[..., Val]]:
+    """For `bringup.llvm.text.Module.native` of an architecture such as ``sm_90``."""
+    # LLVM's NVPTX target divides, cuts and subtracts where it finds ``frem``, rounding twice.
+    found: dict[str, Callable[..., Val]] = {"rem": remainder, "exp": exp_by_branch}
+    if number_of(target) < _NATIVE_FROM:
+        return found
+    return {**found, "maximum": _maximum, "minimum": _minimum, "f32_to_bf16": _to_bf16}
+
+
+def _maximum(b: Builder, x: Val, y: Val) -> Val:
+    return b.intrinsic("llvm.maximum", x.type, (x, y))
+
+
+def _minimum(b: Builder, x: Val, y: Val) -> Val:
+    return b.intrinsic("llvm.minimum", x.type, (x, y))
+
+
+def _to_bf16(b: Builder, x: Val) -> Val:
+    """Two at a time; LLVM's own ``fptrunc`` is not the same on every machine that runs the IR."""
+    lanes = x.type.lanes
+    if lanes == 1:
+        return b.intrinsic("llvm.nvvm.f2bf16.rn", ir.bf16, (x,), ())
+    pair = vec(ir.bf16, 2)
+    made = ir.poison(vec(ir.bf16, lanes))
+    for low in range(0, lanes, 2):
+        parts = [b.extractelement(x, low + n) for n in (1, 0)]
+        both = b.intrinsic("llvm.nvvm.ff2bf16x2.rn", pair, parts, ())
+        for n in (0, 1):
+            made = b.insertelement(made, b.extractelement(both, n), low + n)
+    return made

@@ -27,7 +27,6 @@ from bringup.api.axes import (
 from bringup.api.broadcasting import as_array, as_float, common_shape, convert, spread
 from bringup.api.closures import require_function
 from bringup.api.complex import ComplexArray, conj, imag, real
-from bringup.api.convolving import conv
 from bringup.api.creation import asarray, iota, linspace, ones, ones_like, zeros, zeros_like
 from bringup.api.datatypes import finfo
 from bringup.api.defaults import default_float
@@ -60,6 +59,7 @@ from bringup.api.reductions import Axis, max, mean, min, sum
 from bringup.api.sorting import searchsorted
 from bringup.api.spectra import pinv
 from bringup.api.vmap import vmap
+from bringup.api.windows import conv
 from bringup.dtypes import i32, i64
 from bringup.errors import OpTypeError
 from bringup.graph import user_location

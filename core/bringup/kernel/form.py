@@ -22,6 +22,7 @@ from typing import Literal as OneOf
 
 from bringup.dtypes import DType, Precision
 from bringup.graph import Graph, Instr, Value
+from bringup.graph.printer import print_graph
 from bringup.kernel.index import Axis, Bound, Expr
 from bringup.records import record
 from bringup.types import TensorType
@@ -164,6 +165,15 @@ class Kernel:
         return f"<kernel {self.name}{ops}: grid {grid}, {len(self.buffers)} buffers>"
 
     def __str__(self) -> str:
-        from bringup.kernel.printer import print_kernel  # the printer stands on this module
+        """Deterministic and complete: the content of cache keys.
 
-        return print_kernel(self)
+        The first line alone holds the name, so that the rest identifies the content.
+        """
+        lines = [f"kernel {self.name}"]
+        lines += [f"  b{n}: {decl}" for n, decl in enumerate(self.buffers)]
+        lines.append(f"  grid {' '.join(map(str, self.grid)) or '()'}")
+        for number, stage in enumerate(self.stages):
+            lines.append(f"  stage {number} over {' '.join(map(str, stage.axes)) or '()'}")
+            lines += [f"    {line}" for line in print_graph(stage.body).splitlines()]
+            lines += [f"    {sink}" for sink in stage.sinks]
+        return "\n".join(lines)

@@ -128,7 +128,7 @@ def resolve(name: str) -> Operation | None:
 
 
 def parse_kernel(text: str, *, source: str | None = None) -> Kernel:
-    """The kernel that `print_kernel` printed as ``text``.
+    """The kernel whose ``str`` is ``text``.
 
     source: what the text was read from, for the locations of instructions.  The result is well
     typed, not verified; see `verify_kernel`.

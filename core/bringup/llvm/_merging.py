@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from bringup.llvm import text as ir
 from bringup.llvm._network import Record
 from bringup.llvm._records import Numbers
-from bringup.llvm._sort_base import Blocks, Job
-from bringup.llvm._sorted_odd import Oddities
+from bringup.llvm._sort_base import Blocks, Job, Oddities
 from bringup.llvm.launches import NativeStep
 from bringup.llvm.loops import NativeKernel
 from bringup.llvm.masked import masked_load

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 
 from bringup.dtypes import DType
 from bringup.graph import Graph, Instr, Value
+from bringup.kernel.form import Fold
 from bringup.kernel.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.llvm import text as ir
 from bringup.llvm.division import Reciprocal, divides_fast, reciprocal
-from bringup.llvm.scalar import literal, register_type, render
+from bringup.llvm.scalar import combine, identity, literal, register_type, render, widen
 from bringup.llvm.schedule import Tile
 from bringup.llvm.text import Builder, Type, Val, const, const_vector, vec
 from bringup.records import record
@@ -331,3 +332,49 @@ def _fits_i32(expr: Expr) -> bool:
     )
     inner = all(_fits_i32(a.of) for a, _ in expr.terms if isinstance(a, Div | Mod))
     return worst < 2**31 and inner
+
+
+def start(fold: Fold, lanes: int, empty: bool) -> Val:
+    """The accumulator before the first element; the result itself if there is none."""
+    if empty and fold.kind == "add" and fold.dtype.is_float:  # pragma: no cover - folded before
+        return ir.zero(identity("add", fold.dtype, lanes).type)
+    return identity(fold.kind, fold.dtype, lanes)
+
+
+def accumulate(
+    body: BodyEmitter,
+    fold: Fold,
+    value: Value,
+    position: Position,
+    acc: Val,
+    lanes: int,
+    mask: Val | None,
+) -> Val:
+    """Fold the body's value at a position into its accumulator, in the lanes of ``mask``."""
+    b = body.b
+    made = value.producer
+    if fold.product and fold.dtype.is_float and made is not None and made.op.name == "mul":
+        x, y = (body.lanes_of(v, position, lanes) for v in made.operands)
+        after = b.fma(widen(b, x), widen(b, y), acc)
+    else:
+        after = combine(b, fold.kind, fold.dtype, acc, body.lanes_of(value, position, lanes))
+    return after if mask is None else b.select(mask, after, acc)
+
+
+def finish(b: Builder, fold: Fold, parts: Sequence[Val], *, across: bool) -> Val:
+    """Combine the partial accumulators pairwise, and their lanes if they share a grid point."""
+    live = list(parts)
+    while len(live) > 1:
+        half = (len(live) + 1) // 2
+        pairs = [
+            combine(b, fold.kind, fold.dtype, x, y)
+            for x, y in zip(live[:half], live[half:], strict=False)
+        ]
+        live = pairs + live[len(pairs) : half]
+    total = live[0]
+    while across and total.type.lanes > 1:
+        half = total.type.lanes // 2
+        low = b.shufflevector(total, None, list(range(half)))
+        high = b.shufflevector(total, None, list(range(half, 2 * half)))
+        total = combine(b, fold.kind, fold.dtype, low, high)
+    return total

@@ -14,12 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
-from bringup.llvm._chains import SUMS, TILED
-from bringup.llvm.body import Frame, Position
-from bringup.llvm.fold import accumulate, finish, start
+from bringup.llvm.body import Frame, Position, accumulate, finish, start
 from bringup.llvm.masked import prefetch
 from bringup.llvm.scalar import combine, memory_type
-from bringup.llvm.schedule import LoopTarget, Schedule, Tile, schedule
+from bringup.llvm.schedule import SUMS, TILED, LoopTarget, Schedule, Tile, schedule
 from bringup.llvm.text import Builder, Module, Param, Val, const, const_vector
 from bringup.llvm.vector_body import VectorBody
 from bringup.records import record

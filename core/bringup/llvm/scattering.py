@@ -16,9 +16,9 @@ from bringup.llvm import text as ir
 from bringup.llvm.launches import NativeStep, Phase
 from bringup.llvm.loops import NativeKernel
 from bringup.llvm.masked import masked_load, masked_store
-from bringup.llvm.places import array_strides, coordinates, load_index, stride_of, trailing_run
 from bringup.llvm.scalar import combine, is_half, memory_type, narrow, widen
 from bringup.llvm.schedule import LoopTarget
+from bringup.llvm.sizes import array_strides, coordinates, load_index, stride_of, trailing_run
 from bringup.llvm.text import Builder, Module, Val, const, const_vector, vec
 from bringup.ops._windows import Windows
 from bringup.ops.scattering import scatter_windows

@@ -8,8 +8,7 @@ from math import prod
 
 from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.kernel.index import Axis
-from bringup.llvm.body import Position
-from bringup.llvm.fold import accumulate, start
+from bringup.llvm.body import Position, accumulate, start
 from bringup.llvm.scalar import FLOAT_ONLY
 from bringup.llvm.simt_access import Access, accesses, copies_for, cost_of, fetched_bytes, width
 from bringup.llvm.simt_body import COPY, Copy, SimtBody

@@ -2,7 +2,8 @@
 
 A block is ``rows × members × columns`` threads.  Members share the loops of one grid point;
 neighbouring columns are neighbouring points, for memory where those lie side by side, and rows are
-groups of members of their own, for loops too short for a warp.
+groups of members of their own, for loops too short for a warp.  `split_for` cuts long folds over
+few points into two launches, so that all of a machine has work.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import replace
 from bringup.dtypes import DType
 from bringup.kernel.form import Kernel, Stage
 from bringup.kernel.index import Axis, Expr
+from bringup.kernel.split import SplitFold, split_fold
 from bringup.llvm.schedule import LoopTarget, schedule
 from bringup.llvm.simt_access import (
     WIDEST,
@@ -39,6 +41,12 @@ _WORDS = 64
 _FRESH = 8
 #: Bytes of static shared memory for partial results, of 48 KiB that any machine has.
 _SLOTS = 40 << 10
+#: Of a fold in two launches: elements a chunk should have at least, and rows of one where columns
+#: are folded.
+_CHUNK = 1 << 13
+_LINES = 64
+#: Elements that take no longer than a second launch would.
+_SMALL = 1 << 16
 
 
 @record
@@ -419,6 +427,33 @@ def with_loops(kernel: Kernel, grouping: Grouping) -> Kernel:
     return replace(kernel, stages=stages, grid=grid)
 
 
+def split_for(kernel: Kernel, target: SimtTarget) -> SplitFold | None:
+    """Two kernels for one, where one would leave much of the machine without work.
+
+    Depends on sizes alone, so that results do not differ from device to device of a kind.
+    """
+    first = kernel.stages[0]
+    if not first.axes or not first.folds or kernel.points * first.trips < _SMALL:
+        return None
+    grouping = plan(kernel, {}, target)
+    units = -(-kernel.points // (grouping.lanes * grouping.columns * grouping.rows))
+    # Four blocks for each of those that run at once, so that none waits long for the last.
+    wanted = -(-4 * (target.full // target.block) // units)
+    axis = max(first.axes, key=lambda a: (a.size, -a.id))
+    rest = first.trips // axis.size
+    least = max(1, _LINES // rest) if grouping.lane is not None else max(1, _CHUNK // rest)
+    chunks = min(wanted, axis.size // least)
+    if wanted <= 4 or chunks < 2:
+        return None
+    size = -(-axis.size // chunks)
+    # Whole rounds of a block, as far as there are several.
+    grain = grouping.threads * 16 if grouping.lane is None and rest == 1 else 16
+    size = -(-size // grain) * grain if size >= 2 * grain else -(-size // 4) * 4
+    elements = size * rest * min(kernel.points, 64)
+    return split_fold(kernel, chunk_elements=elements, max_points=kernel.points)
+
+
 __all__ = [
-    "Grouping", "Inner", "has_spare_slots", "kept_words", "owns_tiles", "plan", "with_loops",
+    "Grouping", "Inner", "has_spare_slots", "kept_words", "owns_tiles", "plan", "split_for",
+    "with_loops",
 ]  # fmt: skip

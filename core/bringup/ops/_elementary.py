@@ -700,3 +700,20 @@ def erfinv(x: Array, start: Array) -> Array:
     slope = bell.scaled(k) * dd.constants(x.dtype)["2 over root pi"]
     newton = above.high / slope.high
     return np.copysign(y - newton / (1 + y * newton), x)
+
+
+_EIGHTH_TURN = np.longdouble("0.785398163397448309615660845819875721")
+
+
+def roots_of_unity(count: Array, n: int) -> tuple[Array, Array]:
+    """Roots of unity: cosine and −sine of ``count`` n-ths of a turn, exact where they are 0, ½ of
+    roots or 1.
+    """
+    octant, rest = np.divmod(8 * (count % n), n)
+    angle = np.where(octant % 2 == 1, n - rest, rest) * _EIGHTH_TURN / n
+    x, y = cos(angle), sin(angle)
+    swapped = np.isin(octant, (1, 2, 5, 6))
+    x, y = np.where(swapped, y, x), np.where(swapped, x, y)
+    x = np.where(np.isin(octant, (2, 3, 4, 5)), -x, x)
+    y = np.where(octant >= 4, -y, y)
+    return x, -y

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,6 @@ from bringup.dtypes import NUMERIC, DType, Precision, accumulator
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
-from bringup.ops._batch_windows import batch_convolution
 from bringup.ops._checks import (
     dtype_attr,
     ints,
@@ -23,8 +24,8 @@ from bringup.ops._checks import (
     precision_column,
 )
 from bringup.ops._numeric import Array, is_float, round_to, wider
-from bringup.ops._phases import by_phases, phased_dim
 from bringup.ops._sliding import positions, spread_size, windows
+from bringup.ops.batching import Flags, carried, folded, unfolded
 from bringup.ops.build import rows
 from bringup.ops.table import DERIVED, Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
 from bringup.records import record
@@ -37,6 +38,8 @@ Kept = dict[str, Any]
 
 _SPATIAL = ("strides", "lo", "hi", "lhs_dilation", "rhs_dilation")
 _PLACES = ("lhs_dims", "rhs_dims", "out_dims")
+#: The most parts that a convolution of a dilated operand is taken apart into.
+_MOST_PHASES = 16
 
 
 @record
@@ -279,9 +282,9 @@ def _decompose(
     if 0 in sizes:
         return build.splat(0, TensorType(_placed(sizes, at.out_dims), result))
     kept: Kept = {"accumulate": accumulate, "result": result, "precision": precision}
-    phased = phased_dim(at, lhs.shape)
+    phased = _phased_dim(at, lhs.shape)
     if phased is not None:
-        return by_phases(lhs, rhs, at, phased, kept)
+        return _by_phases(lhs, rhs, at, phased, kept)
     x = patches(lhs, at, w.shape[2:], counts)
     n, _, elements = x.shape[:3]
     x = build.reshape(x, (n, at.groups, taken, elements, *counts))
@@ -390,6 +393,82 @@ def _cell(lhs: str, rhs: str, result: str, *kinds: str, **attrs: Any) -> Special
     return Special((lhs, rhs), result, kinds or ("float",), tuple(attrs.items()))
 
 
+def _phased_dim(at: Geometry, lhs: Sequence[int]) -> int | None:
+    """A spatial dimension along which results at equal remainders are convolutions of their own."""
+    if math.prod(at.lhs_dilation) > _MOST_PHASES:
+        return None
+    for i, gap in enumerate(at.lhs_dilation):
+        plain = at.strides[i] == at.rhs_dilation[i] == 1
+        if gap > 1 and plain and lhs[at.lhs_dims[2 + i]] > 0:
+            return i
+    return None
+
+
+def _by_phases(lhs: Value, rhs: Value, at: Geometry, i: int, kept: dict[str, Any]) -> Value:
+    """Result s·t + r of the dimension, s the dilation, sees every s-th element of the window alone:
+    one convolution for each r, put together alternately.
+    """
+    gap, dim = at.lhs_dilation[i], at.out_dims[2 + i]
+    shape = list(at.shape(lhs.shape, rhs.shape))
+    count, most = shape[dim], -(-shape[dim] // gap)
+    parts: list[Value] = []
+    for r in range(min(gap, count)):
+        shape[dim] = -(-(count - r) // gap)
+        part = _phase(lhs, rhs, at, i, r, TensorType(tuple(shape), kept["result"]), kept)
+        missing = [0] * len(shape)
+        missing[dim] = most - shape[dim]
+        part = build.pad(part, 0, [0] * len(shape), missing)
+        parts.append(build.reshape(part, (*part.shape[: dim + 1], 1, *part.shape[dim + 1 :])))
+    if len(parts) == 1:
+        return build.reshape(parts[0], (*shape[:dim], most, *shape[dim + 1 :]))
+    joined: Value = rows.concatenate(*parts, dim=dim + 1)
+    joined = build.reshape(joined, (*shape[:dim], most * len(parts), *shape[dim + 1 :]))
+    return build.slice_dim(joined, dim, 0, count)
+
+
+def _phase(
+    lhs: Value, rhs: Value, at: Geometry, i: int, r: int, type_: TensorType, kept: dict[str, Any]
+) -> Value:
+    """The results at one remainder."""
+    gap, dim = at.lhs_dilation[i], at.rhs_dims[2 + i]
+    first = (at.lo[i] - r) % gap
+    size = -(-(rhs.shape[dim] - first) // gap)
+    if size <= 0:
+        return build.splat(0, type_)
+    start, stride = [0] * len(rhs.shape), [1] * len(rhs.shape)
+    start[dim], stride[dim] = first, gap
+    seen = rows.slice(rhs, start=tuple(start), limit=rhs.shape, stride=tuple(stride))
+    lo = (at.lo[i] - r - first) // gap
+    hi = type_.shape[at.out_dims[2 + i]] + size - 1 - lhs.shape[at.lhs_dims[2 + i]] - lo
+
+    def put(values: Sequence[int], value: int) -> tuple[int, ...]:
+        return (*values[:i], value, *values[i + 1 :])
+
+    inner = replace(at, lo=put(at.lo, lo), hi=put(at.hi, hi), lhs_dilation=put(at.lhs_dilation, 1))
+    return rows.convolution(lhs, seen, **inner.attrs(), **kept)
+
+
+def _batch(
+    operands: Sequence[Value], batched: Flags, size: int, /, *, groups: int, **attrs: Any
+) -> Value | None:
+    """One convolution: examples of lhs join its batch, those of rhs its output features; where both
+    have examples, each is a group of features.
+    """
+    if size == 0:
+        return None
+    lhs, rhs = operands
+    at, features, *_ = attrs["lhs_dims"]
+    count = rhs.shape[attrs["rhs_dims"][0] + batched[1]]
+    if not batched[1]:
+        made = rows.convolution(folded(lhs, at), rhs, groups=groups, **attrs)
+        return unfolded(made, attrs["out_dims"][0], size, lhs.shape[at + 1])
+    if batched[0] or groups > 1:
+        (lhs,) = carried((lhs,), batched[:1], size)
+        lhs, groups = folded(lhs, features), size * groups
+    made = rows.convolution(lhs, folded(rhs, attrs["rhs_dims"][0]), groups=groups, **attrs)
+    return unfolded(made, attrs["out_dims"][1], size, count)
+
+
 convolution = define(
     OpDef(
         name="convolution",
@@ -435,8 +514,9 @@ convolution = define(
         traits=frozenset({Trait.EXPENSIVE}),
         accuracy=DERIVED,
         decompose=_decompose,
-        batch=batch_convolution,
+        batch=_batch,
     )
 )
+
 
 __all__ = ["Geometry", "convolution", "patches"]

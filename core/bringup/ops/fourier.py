@@ -16,11 +16,11 @@ from bringup.ops import _elementary as elementary
 from bringup.ops import _matrices as la
 from bringup.ops import build
 from bringup.ops._checks import one_of, same_types
+from bringup.ops._elementary import roots_of_unity
 from bringup.ops._numeric import Array
 from bringup.ops.batching import shifting
 from bringup.ops.build import rows
 from bringup.ops.table import Accuracy, Attrs, Kind, OpDef, Special, Trait, Types, define
-from bringup.ops.turns import turns
 
 Pair = tuple[Value, Value]
 
@@ -75,7 +75,7 @@ def _residual(
 def _matrix(n: int) -> Array:
     """The transform of n numbers as real: [part of the result, k, part of the operand, j]."""
     j = np.arange(n)
-    cos, sin = turns(np.multiply.outer(j, j), n)
+    cos, sin = roots_of_unity(np.multiply.outer(j, j), n)
     return np.stack([np.stack([cos, -sin], axis=1), np.stack([sin, cos], axis=1)])
 
 
@@ -112,7 +112,7 @@ def _by_factors(x: Pair, radix: int) -> Pair:
     rest = n // radix
     split = [build.reshape(v, (*v.shape[:-1], radix, rest)) for v in x]
     re, im = _by_matrix((split[0], split[1]), len(split[0].shape) - 2)
-    cos, sin = turns(np.multiply.outer(np.arange(radix), np.arange(rest)), n)
+    cos, sin = roots_of_unity(np.multiply.outer(np.arange(radix), np.arange(rest)), n)
     turned = _times((re, im), cos, sin, 0, len(re.shape) - 1)
     re, im = (build.reshape(_to_back(v), x[0].shape) for v in _transform(*turned))
     return re, im
@@ -127,7 +127,7 @@ def _transform(re: Value, im: Value) -> Pair:
 def _chirp(n: int, size: int) -> tuple[Array, Array, Array, Array]:
     """e^(−iπk²/n) for k < n, and the transform of its conjugate, wrapped round ``size``."""
     k = np.arange(n, dtype=np.int64)
-    cos, sin = turns(k * k % (2 * n), 2 * n)
+    cos, sin = roots_of_unity(k * k % (2 * n), 2 * n)
     wrapped = np.zeros(size, np.clongdouble)
     wrapped[:n] = cos - 1j * sin
     wrapped[size - n + 1 :] = wrapped[1:n][::-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,10 @@ from bringup.dtypes import NUMERIC, bool_, i32
 from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
-from bringup.ops._batch_windows import batch_reduce_window
 from bringup.ops._checks import ints, one_of
 from bringup.ops._numeric import Array, is_float, round_to, total_max, total_min, wider
 from bringup.ops._sliding import positions, spread_size, windows
+from bringup.ops.batching import Flags
 from bringup.ops.build import rows
 from bringup.ops.reduction import identity
 from bringup.ops.table import (
@@ -219,6 +220,15 @@ def _cell(x: str, kind: str, result: str, *kinds: str, **attrs: Any) -> Special:
     return Special((x,), result, kinds or ("float",), tuple(table.items()))
 
 
+def _batch(
+    operands: Sequence[Value], _batched: Flags, _size: int, /, *, kind: str, **attrs: Ints
+) -> Value:
+    """Windows of one example."""
+    still = {"window": 1, "strides": 1, "lo": 0, "hi": 0, "dilation": 1}
+    moved = {name: (still[name], *values) for name, values in attrs.items()}
+    return rows.reduce_window(operands[0], kind=kind, **moved)
+
+
 reduce_window = define(
     OpDef(
         name="reduce_window",
@@ -259,7 +269,7 @@ reduce_window = define(
         accuracy=DERIVED,
         variant_accuracy=dict.fromkeys(("max", "min"), EXACT),
         decompose=_decompose,
-        batch=batch_reduce_window,
+        batch=_batch,
         variant="kind",
     )
 )

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bringup.passes.base import Available, Maker, Pass, everything
-from bringup.passes.canonicalise import canonicalise
-from bringup.passes.cse import cse
 from bringup.passes.dce import dce
 from bringup.passes.decompose import decompose
 from bringup.passes.fold import fold
-from bringup.passes.simplify import simplify
+from bringup.passes.simplify import canonicalise, cse, simplify
 
 #: Every pass between the traced graph and fusion.  Simplification comes first because it knows
 #: better than a decomposition what to make of ``pow(x, 2)``.  It also folds and merges what it

@@ -26,7 +26,7 @@ from bringup.passes.base import Pass
 from bringup.passes.check import terminates
 from bringup.passes.pipeline import passes_for
 from bringup.passes.run import PassContext, dump_folder, run_pipeline
-from bringup.program.check import check_program
+from bringup.program.evaluate import check_program
 from bringup.program.program import Program
 from bringup.program.verify import verify_program
 from bringup.records import record
@@ -34,7 +34,6 @@ from bringup.runtime import debug, timeline
 from bringup.runtime.collection import PAUSED
 from bringup.runtime.compiled import Compiled, CompiledParts, Part
 from bringup.runtime.devices import OpenDevice
-from bringup.runtime.mixed import MixedExecutable
 from bringup.runtime.programs import fused_program, materialize_outputs, materialized, prepared
 from bringup.tracing.context import nested
 
@@ -136,13 +135,14 @@ def lower_graph(
         return Compiled(
             graph, optimized, (program,), None, lambda: _lowered(backend, program, target)
         )
-    from bringup.runtime.driven import PaperTarget, driven_pieces, lone  # few programs need it
+    # Few programs need it.
+    from bringup.runtime.segments import OfflineTarget, driven_pieces, only_instruction
 
-    pieces = driven_pieces(optimized, PaperTarget(backend.name, capabilities))
+    pieces = driven_pieces(optimized, OfflineTarget(backend.name, capabilities))
     parts = [
         Part(lower_graph(piece, backend, target, options=options), loop) for piece, loop in pieces
     ]
-    return CompiledParts(graph, optimized, parts, None, lone(materialized(optimized)))
+    return CompiledParts(graph, optimized, parts, None, only_instruction(materialized(optimized)))
 
 
 def make_program(
@@ -273,7 +273,8 @@ def _compile_parts(
     options: Options,
 ) -> Compiled:
     """Compile a graph that no one program holds: for two devices, or with loops that core runs."""
-    from bringup.runtime.driven import DrivenExecutable, lone  # few programs need it
+    # Few programs need it.
+    from bringup.runtime.segments import DrivenExecutable, MixedExecutable, only_instruction
 
     compiled: list[Compiled] = []
 
@@ -288,7 +289,7 @@ def _compile_parts(
 
     ready = materialized(optimized)
     cut = partition(ready, device, fallback)
-    instr = lone(ready) if cut.segments[0].driven else None
+    instr = only_instruction(ready) if cut.segments[0].driven else None
     executable: Executable
     if instr is not None:
         executable = DrivenExecutable(ready, device, partial(compile_part, where=device))

@@ -9,8 +9,7 @@ from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import KernelPass
 from bringup.graph import Builder, Graph, Instr, Value, replay
 from bringup.graph.ir import Operation
-from bringup.kernel.fuse import Launch, fuse
-from bringup.kernel.narrow import narrow_concatenations
+from bringup.kernel.fuse import Launch, fuse, narrow_concatenations
 from bringup.ops.table import lookup
 from bringup.program.in_place import kept_whole
 from bringup.program.nested import forward_invariants

@@ -12,12 +12,10 @@ from bringup.graph import Graph, Instr
 from bringup.graph.diff import diff_graphs
 from bringup.graph.verify import verify
 from bringup.passes.base import Maker, everything, opdef
-from bringup.passes.canonicalise import canonicalise
-from bringup.passes.cse import cse
 from bringup.passes.dce import dce
 from bringup.passes.decompose import decompose
 from bringup.passes.fold import MAX_ELEMENTS, fold
-from bringup.passes.simplify import simplify
+from bringup.passes.simplify import canonicalise, cse, simplify
 
 Parse = Callable[[str], Graph]
 

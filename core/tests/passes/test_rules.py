@@ -12,12 +12,11 @@ from bringup.errors import GraphError
 from bringup.graph import Builder, Graph, Value
 from bringup.ops.build import rows
 from bringup.passes.base import everything
-from bringup.passes.canonicalise import CANONICAL
 from bringup.passes.check import check_values
 from bringup.passes.dce import eliminate
 from bringup.passes.rewrite import Rule, Rules, all_rules, apply_rules, rule
 from bringup.passes.rules import arithmetic, control, logic, movement, reduction, traits
-from bringup.passes.simplify import SIMPLIFY, simplify
+from bringup.passes.simplify import CANONICAL, SIMPLIFY, simplify
 
 ALL = all_rules(SIMPLIFY)
 Examples = Callable[[str], Iterator[tuple[str, Graph, Graph]]]

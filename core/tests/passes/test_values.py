@@ -16,14 +16,12 @@ from bringup.ops.build import convert, rows, splat
 from bringup.ops.table import all_ops
 from bringup.passes import everything, passes_for
 from bringup.passes.base import Maker, opdef
-from bringup.passes.canonicalise import canonicalise
 from bringup.passes.check import check_values
-from bringup.passes.cse import cse
 from bringup.passes.dce import dce
 from bringup.passes.decompose import decompose
 from bringup.passes.fold import fold
 from bringup.passes.known import split
-from bringup.passes.simplify import simplify
+from bringup.passes.simplify import canonicalise, cse, simplify
 
 CONSTANTS = (0.0, -0.0, 1, -1, 2, 0.25, 3, -4, math.inf, -math.inf, 127)
 DTYPES = (f32, i32, f16, i8, u8, bool_)

@@ -24,8 +24,7 @@ from bringup.kernel.limits import Limits
 from bringup.kernel.parser import parse_kernel
 from bringup.ops.build import constant, rows
 from bringup.ops.table import lookup
-from bringup.program.check import check_program
-from bringup.program.evaluate import evaluate_program
+from bringup.program.evaluate import check_program, evaluate_program
 from bringup.program.plan import plan
 from bringup.program.program import KernelStep, OpStep, Program, Slot
 from bringup.program.verify import PROGRAM_RULES, verify_program

@@ -27,11 +27,10 @@ from bringup_cuda.contraction.attention_plan import (
     Planned,
     rows_index,
 )
-from bringup_cuda.contraction.copying import Copier, Threads
+from bringup_cuda.contraction.copying import Copier, Threads, shared_memory
 from bringup_cuda.contraction.engine import Engine, sum_stride, sum_type
 from bringup_cuda.contraction.fma import FmaEngine
 from bringup_cuda.contraction.layout import CHUNK
-from bringup_cuda.contraction.memory import shared_memory
 from bringup_cuda.contraction.points import Point, decode, evaluate, is_wide, number
 from bringup_cuda.contraction.tensor import TensorEngine
 from bringup_cuda.contraction.tiles import Tile

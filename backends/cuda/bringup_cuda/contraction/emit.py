@@ -17,11 +17,10 @@ from bringup.llvm import text as ir
 from bringup.llvm.scalar import register_type
 from bringup.llvm.simt import SimtKernel
 from bringup.llvm.text import Builder, Function, Module, Param, Val, vec
-from bringup_cuda.contraction.copying import Copier, Threads, neighbours
+from bringup_cuda.contraction.copying import Copier, Threads, aligned, neighbours, shared_memory
 from bringup_cuda.contraction.engine import Engine, sum_stride, sum_type
 from bringup_cuda.contraction.fma import FmaEngine
 from bringup_cuda.contraction.layout import CHUNK, TURN, Plan
-from bringup_cuda.contraction.memory import aligned, shared_memory
 from bringup_cuda.contraction.planning import Planned, Side
 from bringup_cuda.contraction.points import Point, Points, decode, number, widest_store
 
