@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import pkgutil
-import re
 import subprocess
 import sys
 import warnings
@@ -19,6 +18,9 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import bringup
 from bringup.backend.discovery import candidates, select
@@ -69,9 +71,10 @@ def packages_of(backend: str) -> tuple[str, ...]:
 
     Raises BackendError for a name that no backend has.
     """
-    own, others = select(backend.partition(":")[0], candidates()), candidates()
-    required = {re.split(r"[^\w.-]", text, maxsplit=1)[0].lower() for text in own.requires}
-    found = [own, *(c for c in others if c.distribution in required and not c.is_core)]
+    installed = candidates()
+    own = select(backend.partition(":")[0], installed)
+    required = {canonicalize_name(Requirement(text).name) for text in own.requires}
+    found = [own, *(c for c in installed if c.distribution in required and not c.is_core)]
     return tuple(dict.fromkeys(c.entry.module.partition(".")[0] for c in found))
 
 
