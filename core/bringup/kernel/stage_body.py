@@ -4,9 +4,8 @@ computes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from bringup.dtypes import DType, accumulator, i32, i64
 from bringup.graph import Builder, Instr, Literal, Value
@@ -17,9 +16,6 @@ from bringup.kernel.movement import is_movement, joined, needs_of, source_of
 from bringup.ops.table import Kind, OpDef, Trait, lookup
 from bringup.records import record
 from bringup.types import TensorType
-
-if TYPE_CHECKING:
-    from bringup.kernel.lower import Lowering
 
 Mask = tuple[Bound, ...]
 Key = tuple[Value, Index, Mask]
@@ -56,8 +52,49 @@ def inlines(instr: Instr) -> bool:
     return pointwise or is_fold(instr) or is_movement(instr)
 
 
+@dataclass(slots=True, eq=False)
+class KernelScope:
+    """What all stages of a kernel have in common.
+
+    members: the instructions that the kernel computes.
+    grid: its axes, one for each dimension of a register that is longer than 1.
+    buffers: the number of the buffer of each value in memory.
+    """
+
+    members: set[Instr]
+    grid: tuple[Axis, ...] = ()
+    buffers: dict[Value, int] = field(default_factory=dict)
+
+    def at_grid(self, shape: tuple[int, ...]) -> Index:
+        """The index at which a fold's result of this shape is a register."""
+        axes = iter(self.grid)
+        return tuple(Expr() if n == 1 else Expr.of(next(axes)) for n in shape)
+
+    def inner_axes(self, fold: Instr) -> tuple[tuple[Axis, ...], dict[int, Expr]]:
+        """The loop axes of a fold and, for a reduction, the index of each reduced dimension."""
+        shape = fold.operands[0].shape
+        if opdef(fold).kind is Kind.REDUCTION:
+            dims: Sequence[int] = fold.attrs["dims"]
+        else:
+            dims = fold.attrs["contract"][0]
+        axes: list[Axis] = []
+        table: dict[int, Expr] = {}
+        for d in dims:
+            if shape[d] == 1:
+                table[d] = Expr()
+                continue
+            axis = Axis(len(self.grid) + len(axes), shape[d])
+            axes.append(axis)
+            table[d] = Expr.of(axis)
+        return tuple(axes), table
+
+    def buffer_of(self, value: Value) -> int:
+        """The number of a value's buffer, new on first use."""
+        return self.buffers.setdefault(value, len(self.buffers))
+
+
 @dataclass(slots=True)
-class Item:
+class StageItem:
     """A fold to make or a value to store: its level decides the stage."""
 
     value: Value
@@ -68,33 +105,40 @@ class Item:
 
 
 @record
-class Tile:
-    """Where an earlier stage left a value: the number of its tile, and the place in it."""
+class TileElement:
+    """Where an earlier stage stored an element.
+
+    number: of the tile.
+    offset: in it, in elements.
+    """
 
     number: int
-    at: Expr
+    offset: Expr
 
 
-class Walk:
+class ElementWalk:
     """Which elements one stage needs: every (value, index, mask) reached from its items, operands
     first.
     """
 
     def __init__(
-        self, owner: Lowering, tiles: Mapping[tuple[Value, Index], Tile], inner: tuple[Axis, ...]
+        self,
+        scope: KernelScope,
+        tiles: Mapping[tuple[Value, Index], TileElement],
+        inner: tuple[Axis, ...],
     ) -> None:
-        self.owner = owner
+        self.scope = scope
         self.tiles = tiles
         self.inner = inner
         self.seen: dict[Key, None] = {}
 
-    def roots(self, item: Item) -> list[Key]:
-        """The elements whose values an item's sink is made of."""
+    def roots(self, item: StageItem) -> list[Key]:
+        """The elements whose values an item's sink is producer of."""
         if item.fold is None:
             return [(item.value, item.index, ())]
         if opdef(item.fold).kind is Kind.REDUCTION:
             return [(item.fold.operands[0], self._reduced_index(item.fold, item.index), ())]
-        left, right = dot_indices(item.fold, item.index, self.owner.inner_axes(item.fold)[1])
+        left, right = dot_indices(item.fold, item.index, self.scope.inner_axes(item.fold)[1])
         return [(item.fold.operands[0], left, ()), (item.fold.operands[1], right, ())]
 
     def visit(self, keys: Iterable[Key]) -> None:
@@ -123,52 +167,52 @@ class Walk:
 
     def _reached(self, key: Key) -> None:
         value, index, _ = key
-        made = self._inside(value, index)
-        if made is not None and is_fold(made) and index != self.owner.at_grid(value.shape):
-            at = ", ".join(map(str, index))
-            raise Unfusable(f"{made.op.name} is read at ({at}), not at its grid point")
+        producer = self._inside(value, index)
+        if producer is not None and is_fold(producer) and index != self.scope.at_grid(value.shape):
+            where = ", ".join(map(str, index))
+            raise Unfusable(f"{producer.op.name} is read at ({where}), not at its grid point")
 
     def _reduced_index(self, fold: Instr, index: Index) -> Index:
-        _, inner = self.owner.inner_axes(fold)
-        kept = iter(index)
+        _, inner = self.scope.inner_axes(fold)
+        outer = iter(index)
         return tuple(
-            inner[d] if d in inner else next(kept) for d in range(fold.operands[0].type.rank)
+            inner[d] if d in inner else next(outer) for d in range(fold.operands[0].type.rank)
         )
 
     def _inside(self, value: Value, index: Index) -> Instr | None:
-        made = value.producer
-        if made is None or made not in self.owner.region.members or (value, index) in self.tiles:
+        producer = value.producer
+        if producer is None or producer not in self.scope.members or (value, index) in self.tiles:
             return None
-        return made
+        return producer
 
     def _needs(self, value: Value, index: Index, mask: Mask) -> Iterable[Key]:
-        made = self._inside(value, index)
-        if made is None or is_fold(made):
+        producer = self._inside(value, index)
+        if producer is None or is_fold(producer):
             return ()
-        if is_movement(made):
-            return needs_of(made, index, mask)
-        return [(v, index, mask) for v in made.operands]
+        if is_movement(producer):
+            return needs_of(producer, index, mask)
+        return [(v, index, mask) for v in producer.operands]
 
 
-class Body(Walk):
+class BodyBuilder(ElementWalk):
     """The scalar graph of one stage, built on demand; ``memo`` maps (value, index, mask) to its
     scalar.
     """
 
     def __init__(
         self,
-        owner: Lowering,
+        scope: KernelScope,
         registers: list[tuple[Value, DType]],
-        tiles: Mapping[tuple[Value, Index], Tile],
+        tiles: Mapping[tuple[Value, Index], TileElement],
         inner: tuple[Axis, ...],
     ) -> None:
-        super().__init__(owner, tiles, inner)
+        super().__init__(scope, tiles, inner)
         self.builder = Builder(dedupe=True)
         self.registers = {v: self.builder.input(TensorType((), d)) for v, d in registers}
         self.memo: dict[Key, Value] = {}
 
-    def value_of(self, item: Item) -> Value:
-        """The scalar an item's sink takes."""
+    def value_of(self, item: StageItem) -> Value:
+        """The scalar that the sink of an item takes."""
         keys = self.roots(item)
         with self.builder:
             self.visit(keys)
@@ -180,7 +224,7 @@ class Body(Walk):
             product: Value = scalars[0] if len(scalars) == 1 else lookup("mul")(*scalars)
             return product
 
-    def at(self, value: Value, index: Index, mask: Mask) -> Value:
+    def element(self, value: Value, index: Index, mask: Mask) -> Value:
         """Element ``index`` of ``value``, valid where ``mask`` holds."""
         with self.builder:
             self.visit([(value, index, mask)])
@@ -191,35 +235,35 @@ class Body(Walk):
         self.memo[key] = self._make(*key)
 
     def _make(self, value: Value, index: Index, mask: Mask) -> Value:
-        made = self._inside(value, index)
-        if made is None:
+        producer = self._inside(value, index)
+        if producer is None:
             return self._load(value, index, mask)
-        if is_fold(made):
-            return self._register(made)
-        if is_movement(made):
-            return self._moved(made, index, mask)
-        if made.op.name == "iota":
-            return self._iota(made, index)
-        if made.op.name == "constant":
-            literal = made.attrs["value"]
+        if is_fold(producer):
+            return self._register(producer)
+        if is_movement(producer):
+            return self._moved(producer, index, mask)
+        if producer.op.name == "iota":
+            return self._iota(producer, index)
+        if producer.op.name == "constant":
+            literal = producer.attrs["value"]
             scalar: Value = lookup("constant")(
                 value=Literal(literal.elements, TensorType((), value.dtype))
             )
             return scalar
-        operands = tuple(self.memo[(v, index, mask)] for v in made.operands)
-        self.builder.location = made.location
-        return self.builder.emit(made.op, operands, made.attrs)[0]
+        operands = tuple(self.memo[(v, index, mask)] for v in producer.operands)
+        self.builder.location = producer.location
+        return self.builder.emit(producer.op, operands, producer.attrs)[0]
 
     def _load(self, value: Value, index: Index, mask: Mask) -> Value:
         tile = self.tiles.get((value, index))
         result: Value
         if tile is not None:
-            result = kops.load(buffer=-1 - tile.number, dtype=value.dtype, index=tile.at)
+            result = kops.load(buffer=-1 - tile.number, dtype=value.dtype, index=tile.offset)
             return result
         offset, where, loaded = self._resolved(flatten(index, value.shape), mask)
         result = kops.load(
             *loaded,
-            buffer=self.owner.buffer_of(value),
+            buffer=self.scope.buffer_of(value),
             dtype=value.dtype,
             index=offset,
             mask=where,
@@ -257,9 +301,9 @@ class Body(Walk):
     def _register(self, fold: Instr) -> Value:
         return self._convert(self.registers[fold.result], fold.result.dtype)
 
-    def _moved(self, made: Instr, index: Index, mask: Mask) -> Value:
-        sources = source_of(made, index, mask)
-        parts = [self._part(made.operands[s.operand], s, mask) for s in sources]
+    def _moved(self, producer: Instr, index: Index, mask: Mask) -> Value:
+        sources = source_of(producer, index, mask)
+        parts = [self._part(producer.operands[s.operand], s, mask) for s in sources]
         result = parts[-1]
         for source, part in reversed(list(zip(sources[:-1], parts[:-1], strict=True))):
             result = lookup("select")(self._inside_mask(source.bounds), part, result)
@@ -273,11 +317,11 @@ class Body(Walk):
             result = lookup("select")(fits, result, zero)
         return result
 
-    def _iota(self, made: Instr, index: Index) -> Value:
-        expr, _, loaded = self._resolved(index[made.attrs["dim"]], ())
-        narrow = i32 if expr.last < 2**31 else i64
-        number = kops.index(*loaded, index=expr, dtype=narrow)
-        return self._convert(number, made.result.dtype)
+    def _iota(self, producer: Instr, index: Index) -> Value:
+        expr, _, loaded = self._resolved(index[producer.attrs["dim"]], ())
+        dtype = i32 if expr.last < 2**31 else i64
+        number = kops.index(*loaded, index=expr, dtype=dtype)
+        return self._convert(number, producer.result.dtype)
 
     def _convert(self, value: Value, dtype: DType) -> Value:
         result: Value = value if value.dtype is dtype else lookup("convert")(value, dtype=dtype)

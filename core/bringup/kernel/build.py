@@ -16,13 +16,19 @@ from typing import Any
 from bringup.dtypes import DType
 from bringup.graph import Graph, Instr, Value
 from bringup.kernel import ops as kops
-from bringup.kernel.evaluation import (
+from bringup.kernel.form import BufferDecl, Fold, Kernel, Sink, Stage, Store
+from bringup.kernel.index import Axis, Div, Expr, Mod, flatten
+from bringup.kernel.indexed import Index
+from bringup.kernel.limits import Limits
+from bringup.kernel.movement import is_movement, needs_of
+from bringup.kernel.stage_body import (
     MAX_BODY,
-    Body,
-    Item,
-    Tile,
+    BodyBuilder,
+    ElementWalk,
+    KernelScope,
+    StageItem,
+    TileElement,
     Unfusable,
-    Walk,
     inlines,
     is_expensive,
     is_fold,
@@ -30,11 +36,6 @@ from bringup.kernel.evaluation import (
     register_dtype,
     row_offset,
 )
-from bringup.kernel.form import BufferDecl, Fold, Kernel, Sink, Stage, Store
-from bringup.kernel.index import Axis, Div, Expr, Mod, flatten
-from bringup.kernel.indexed import Index
-from bringup.kernel.limits import Limits
-from bringup.kernel.movement import is_movement, needs_of
 from bringup.ops.table import Kind
 from bringup.records import record
 from bringup.types import TensorType
@@ -65,7 +66,7 @@ class Shape:
 
 
 @record
-class Lowered:
+class BuiltKernel:
     """A kernel, and the values behind its non-tile buffers in order."""
 
     kernel: Kernel
@@ -104,37 +105,37 @@ def _part_of(e: Expr, size: int, axes: list[Axis]) -> _Part | None:
     return _Part(axes.index(axis), "high" if high else "low", atom.by) if whole else None
 
 
-def lower_region(region: Region, order: Mapping[Instr, int], limits: Limits, name: str) -> Lowered:
+def build_kernel(
+    region: Region, order: Mapping[Instr, int], limits: Limits, name: str
+) -> BuiltKernel:
     """Build the kernel of a region.  Raises Unfusable."""
-    return Lowering(region, order, limits).run(name)
+    return KernelBuilder(region, order, limits).run(name)
 
 
 def shape_region(region: Region, order: Mapping[Instr, int], limits: Limits) -> Shape:
     """Find out whether a region is one kernel, and which.  Raises Unfusable."""
-    return Lowering(region, order, limits).shape()
+    return KernelBuilder(region, order, limits).shape()
 
 
-class Lowering:
-    """One region being lowered; `evaluation` asks it for axes, buffers and members."""
+class KernelBuilder:
+    """One region that becomes a kernel."""
 
     def __init__(self, region: Region, order: Mapping[Instr, int], limits: Limits) -> None:
         self.region = region
         self.limits = limits
         self.folds = sorted((m for m in region.members if is_fold(m)), key=order.__getitem__)
         self.order = order
-        self.grid: tuple[Axis, ...] = ()
-        self.grid_full: Index = ()
-        self.buffers: dict[Value, int] = {}
+        self.scope = KernelScope(region.members)
         self.levels: dict[Value, int] = {}
 
     def shape(self) -> Shape:
-        """Walk every stage without building it."""
+        """ElementWalk every stage without building it."""
         self._choose_grid()
         stages = _group(self._items())
         self._check_rows(stages)
         reads: dict[Value, dict[Index, None]] = {}
         for stage in stages:
-            walk = Walk(self, {}, stage[0].inner)
+            walk = ElementWalk(self.scope, {}, stage[0].inner)
             for item in stage:
                 walk.visit(walk.roots(item))
             for value, index in walk.outside():
@@ -143,9 +144,11 @@ class Lowering:
             raise Unfusable(
                 f"needs {len(reads)} inputs, the device takes {self.limits.buffers} buffers"
             )
-        return Shape(self.grid, len(stages), {v: list(indices) for v, indices in reads.items()})
+        return Shape(
+            self.scope.grid, len(stages), {v: list(indices) for v, indices in reads.items()}
+        )
 
-    def run(self, name: str) -> Lowered:
+    def run(self, name: str) -> BuiltKernel:
         """The whole lowering.  Raises Unfusable."""
         self._choose_grid()
         items = self._items()
@@ -153,14 +156,14 @@ class Lowering:
         self._check_rows(stages)
         tiles = self._shared(stages)
         built, decls = self._build(stages, tiles)
-        values = sorted(self.buffers, key=self.buffers.__getitem__)
+        values = sorted(self.scope.buffers, key=self.scope.buffers.__getitem__)
         if len(values) > self.limits.buffers:
             raise Unfusable(f"needs {len(values)} buffers, the device takes {self.limits.buffers}")
         outputs = set(self.region.outputs)
         buffers = tuple(BufferDecl(v.type, "out" if v in outputs else "in") for v in values)
         source = tuple(m.op.name for m in sorted(self.region.members, key=self.order.__getitem__))
-        kernel = Kernel(name, self.grid, buffers + decls, built, source)
-        return Lowered(kernel, tuple(values))
+        kernel = Kernel(name, self.scope.grid, buffers + decls, built, source)
+        return BuiltKernel(kernel, tuple(values))
 
     # -- grid --------------------------------------------------------------------------------------
 
@@ -170,27 +173,21 @@ class Lowering:
         ]
         if any(s != shapes[0] for s in shapes):
             raise Unfusable(f"reductions over different grids: {shapes}")
-        self.grid = tuple(Axis(i, n) for i, n in enumerate(shapes[0]))
-        self.grid_full = tuple(map(Expr.of, self.grid))
-
-    def at_grid(self, shape: tuple[int, ...]) -> Index:
-        """The index at which a fold's result of this shape is a register."""
-        axes = iter(self.grid_full)
-        return tuple(Expr() if n == 1 else next(axes) for n in shape)
+        self.scope.grid = tuple(Axis(i, n) for i, n in enumerate(shapes[0]))
 
     # -- items and levels --------------------------------------------------------------------------
 
-    def _items(self) -> list[Item]:
-        items: list[Item] = []
+    def _items(self) -> list[StageItem]:
+        items: list[StageItem] = []
         for fold in self.folds:
-            inner, _ = self.inner_axes(fold)
-            index = self.at_grid(fold.result.shape)
+            inner, _ = self.scope.inner_axes(fold)
+            index = self.scope.at_grid(fold.result.shape)
             level = self._level_of_operands(fold)
             self.levels[fold.result] = level + 1
-            items.append(Item(fold.result, level, inner, index, fold))
+            items.append(StageItem(fold.result, level, inner, index, fold))
         for value in self.region.outputs:
             index, inner = self._place(value)
-            items.append(Item(value, self._level(value), inner, index, None))
+            items.append(StageItem(value, self._level(value), inner, index, None))
         return items
 
     def _level(self, value: Value) -> int:
@@ -200,45 +197,27 @@ class Lowering:
         stack = [value]
         while stack:
             top = stack[-1]
-            made = top.producer
+            producer = top.producer
             if top in self.levels:
                 stack.pop()
-            elif made is None or made not in self.region.members:
+            elif producer is None or producer not in self.region.members:
                 self.levels[top] = 0
                 stack.pop()
-            elif missing := [v for v in made.operands if v not in self.levels]:
+            elif missing := [v for v in producer.operands if v not in self.levels]:
                 stack.extend(missing)
             else:
-                self.levels[top] = max((self.levels[v] for v in made.operands), default=0)
+                self.levels[top] = max((self.levels[v] for v in producer.operands), default=0)
                 stack.pop()
         return self.levels[value]
 
     def _level_of_operands(self, fold: Instr) -> int:
         return max(self._level(v) for v in fold.operands)
 
-    def inner_axes(self, fold: Instr) -> tuple[tuple[Axis, ...], dict[int, Expr]]:
-        """The loop axes of a fold and, for a reduction, the index of each reduced dimension."""
-        shape = fold.operands[0].shape
-        if opdef(fold).kind is Kind.REDUCTION:
-            dims: Sequence[int] = fold.attrs["dims"]
-        else:
-            dims = fold.attrs["contract"][0]
-        axes: list[Axis] = []
-        table: dict[int, Expr] = {}
-        for d in dims:
-            if shape[d] == 1:
-                table[d] = Expr()
-                continue
-            axis = Axis(len(self.grid) + len(axes), shape[d])
-            axes.append(axis)
-            table[d] = Expr.of(axis)
-        return tuple(axes), table
-
     def _place(self, value: Value) -> tuple[Index, tuple[Axis, ...]]:
         """Where an output's dimensions lie: on grid axes or on inner axes of its store stage."""
         shape = value.shape
         sizes = _squeezed(shape)
-        wanted = [a.size for a in self.grid]
+        wanted = [a.size for a in self.scope.grid]
         if not self.folds or not any(_depends(value, f, self.region.members) for f in self.folds):
             if list(sizes[: len(wanted)]) != wanted:
                 raise Unfusable(f"output {value.type} does not span the grid {tuple(wanted)}")
@@ -251,14 +230,16 @@ class Lowering:
         """The index that runs over ``shape``, of the grid's axes and new inner ones."""
         live = [d for d, n in enumerate(shape) if n != 1]
         places = {(live[part.dim], part.role): part for part in parts}
-        grid = dict(zip(((live[p.dim], p.role) for p in parts), self.grid_full, strict=True))
+        grid = dict(
+            zip(((live[p.dim], p.role) for p in parts), map(Expr.of, self.scope.grid), strict=True)
+        )
         index: list[Expr] = [Expr()] * len(shape)
         inner: list[Axis] = []
 
         def along(d: int, role: str, size: int) -> Expr:
             if (d, role) in grid:
                 return grid[d, role]
-            inner.append(Axis(len(self.grid) + len(inner), size))
+            inner.append(Axis(len(self.scope.grid) + len(inner), size))
             return Expr.of(inner[-1])
 
         for d in live:
@@ -281,35 +262,35 @@ class Lowering:
         stack: list[tuple[Value, Index]] = [(value, start)]
         seen: set[tuple[Value, Index]] = set()
         while stack:
-            at = stack.pop()
-            made = at[0].producer
-            if at in seen or made is None or made not in self.region.members:
+            element = stack.pop()
+            index, producer = element[1], element[0].producer
+            if element in seen or producer is None or producer not in self.region.members:
                 continue
-            seen.add(at)
-            if is_fold(made):
-                return self._grid_positions(made, at[1], axes)
-            if is_movement(made):
-                stack.extend((v, index) for v, index, _ in needs_of(made, at[1]))
+            seen.add(element)
+            if is_fold(producer):
+                return self._grid_positions(producer, index, axes)
+            if is_movement(producer):
+                stack.extend((v, where) for v, where, _ in needs_of(producer, index))
             else:
-                stack.extend((v, at[1]) for v in made.operands)
+                stack.extend((v, index) for v in producer.operands)
             if len(seen) > MAX_BODY:
                 break
         raise Unfusable("an output does not reach its reduction")
 
     def _grid_positions(self, fold: Instr, index: Index, axes: list[Axis]) -> list[_Part]:
-        found: list[_Part] = []
+        parts: list[_Part] = []
         for e, n in zip(index, fold.result.shape, strict=True):
             if n == 1:
                 continue
             part = _part_of(e, n, axes)
-            if part is None or any(part.clashes(other) for other in found):
+            if part is None or any(part.clashes(other) for other in parts):
                 raise Unfusable(f"{fold.op.name} is read at {e}, not at one grid point")
-            found.append(part)
-        return found
+            parts.append(part)
+        return parts
 
     # -- limits ------------------------------------------------------------------------------------
 
-    def _check_rows(self, stages: list[list[Item]]) -> None:
+    def _check_rows(self, stages: list[list[StageItem]]) -> None:
         looping = [s for s in stages if s[0].inner]
         if len(looping) > 1:
             longest = max(_trips(s[0].inner) for s in looping)
@@ -330,28 +311,28 @@ class Lowering:
 
     # -- tiles -------------------------------------------------------------------------------------
 
-    def _shared(self, stages: list[list[Item]]) -> dict[tuple[Value, Index], tuple[int, int]]:
+    def _shared(self, stages: list[list[StageItem]]) -> dict[tuple[Value, Index], tuple[int, int]]:
         """Expensive values that two stages need: (value, index) -> (stage that makes it, its inner
         trips).
         """
         heavy = _Heavy(self.region.members)
-        homes: dict[tuple[Value, Index], tuple[int, int]] = {}
+        makers: dict[tuple[Value, Index], tuple[int, int]] = {}
         tiles: dict[tuple[Value, Index], tuple[int, int]] = {}
         for number, stage in enumerate(stages):
             inner = stage[0].inner
             trips = _trips(inner)
             if not inner:
                 continue
-            walk = Walk(self, {}, inner)
+            walk = ElementWalk(self.scope, {}, inner)
             for item in stage:
                 walk.visit(walk.roots(item))
             for value, index, mask in walk.seen:
                 if mask or not heavy(value) or not _moves_with(index, inner):
                     continue
-                place = (value, index)
-                if place in homes and homes[place][1] == trips and self._fits(trips, value):
-                    tiles[place] = homes[place]
-                homes.setdefault(place, (number, trips))
+                element = (value, index)
+                if element in makers and makers[element][1] == trips and self._fits(trips, value):
+                    tiles[element] = makers[element]
+                makers.setdefault(element, (number, trips))
         return self._within_scratch(_topmost(tiles, self.region.members))
 
     def _fits(self, trips: int, value: Value) -> bool:
@@ -361,52 +342,48 @@ class Lowering:
         self, tiles: dict[tuple[Value, Index], tuple[int, int]]
     ) -> dict[tuple[Value, Index], tuple[int, int]]:
         """As many as fit together; the others are evaluated once more."""
-        kept: dict[tuple[Value, Index], tuple[int, int]] = {}
+        fitting: dict[tuple[Value, Index], tuple[int, int]] = {}
         room = self.limits.tile_bytes
-        for place, (home, trips) in tiles.items():
-            size = trips * place[0].dtype.itemsize
+        for element, (stage, trips) in tiles.items():
+            size = trips * element[0].dtype.itemsize
             if size <= room:
-                kept[place] = (home, trips)
+                fitting[element] = (stage, trips)
                 room -= size
-        return kept
+        return fitting
 
     # -- bodies ------------------------------------------------------------------------------------
 
-    def buffer_of(self, value: Value) -> int:
-        """The number of a value's buffer, new on first use."""
-        return self.buffers.setdefault(value, len(self.buffers))
-
     def _build(
-        self, stages: list[list[Item]], tiles: dict[tuple[Value, Index], tuple[int, int]]
+        self, stages: list[list[StageItem]], tiles: dict[tuple[Value, Index], tuple[int, int]]
     ) -> tuple[tuple[Stage, ...], tuple[BufferDecl, ...]]:
-        self.buffers.clear()
-        pending: list[tuple[list[Item], Graph, list[Sink]]] = []
+        self.scope.buffers.clear()
+        pending: list[tuple[list[StageItem], Graph, list[Sink]]] = []
         registers: list[tuple[Value, DType]] = []
-        places = {
-            place: Tile(n, row_offset(stages[home][0].inner))
-            for n, (place, (home, _)) in enumerate(tiles.items())
+        stored = {
+            element: TileElement(n, row_offset(stages[stage][0].inner))
+            for n, (element, (stage, _)) in enumerate(tiles.items())
         }
-        made: set[tuple[Value, Index]] = set()
+        done: set[tuple[Value, Index]] = set()
         for number, stage in enumerate(stages):
             # A stage over more axes has the element it wants at the maker's axes among its own.
-            ready = {p: places[p] for p in made if places[p].at.axes() <= {*stage[0].inner}}
-            body = Body(self, registers, ready, stage[0].inner)
+            ready = {e: stored[e] for e in done if stored[e].offset.axes() <= {*stage[0].inner}}
+            body = BodyBuilder(self.scope, registers, ready, stage[0].inner)
             outputs: list[Value] = []
             sinks: list[Sink] = []
             for item in stage:
                 outputs.append(body.value_of(item))
                 sinks.append(self._sink(item, body))
-            for place, (home, _) in tiles.items():
-                if home == number:
-                    outputs.append(body.at(*place, ()))
-                    sinks.append(Store(-1 - places[place].number, places[place].at))
-                    made.add(place)
+            for element, (maker, _) in tiles.items():
+                if maker == number:
+                    outputs.append(body.element(*element, ()))
+                    sinks.append(Store(-1 - stored[element].number, stored[element].offset))
+                    done.add(element)
             pending.append((stage, body.builder.build(outputs, f"stage{number}"), sinks))
             registers += [(i.value, register_dtype(i.fold)) for i in stage if i.fold is not None]
-        count = len(self.buffers)
+        count = len(self.scope.buffers)
         decls = tuple(
-            BufferDecl(TensorType((trips,), place[0].dtype), "tile")
-            for place, (_, trips) in tiles.items()
+            BufferDecl(TensorType((trips,), value.dtype), "tile")
+            for (value, _), (_, trips) in tiles.items()
         )
         built = tuple(
             Stage(s[0].inner, _renumber(g, count), tuple(_place_sink(k, count) for k in sinks))
@@ -414,13 +391,13 @@ class Lowering:
         )
         return built, decls
 
-    def _sink(self, item: Item, body: Body) -> Sink:
+    def _sink(self, item: StageItem, body: BodyBuilder) -> Sink:
         if item.fold is not None:
             contracts = opdef(item.fold).kind is Kind.CONTRACTION
             kind = "add" if contracts else item.fold.attrs["kind"]
             precision = item.fold.attrs.get("precision", "highest")
             return Fold(kind, register_dtype(item.fold), contracts, precision)
-        return Store(self.buffer_of(item.value), flatten(item.index, item.value.shape))
+        return Store(self.scope.buffer_of(item.value), flatten(item.index, item.value.shape))
 
 
 class _Heavy:
@@ -434,16 +411,18 @@ class _Heavy:
         stack = [value]
         while stack:
             top = stack[-1]
-            made = top.producer
+            producer = top.producer
             if top in self.known:
                 stack.pop()
-            elif made is None or made not in self.members or is_fold(made):
+            elif producer is None or producer not in self.members or is_fold(producer):
                 self.known[top] = False
                 stack.pop()
-            elif missing := [v for v in made.operands if v not in self.known]:
+            elif missing := [v for v in producer.operands if v not in self.known]:
                 stack.extend(missing)
             else:
-                self.known[top] = is_expensive(made) or any(self.known[v] for v in made.operands)
+                self.known[top] = is_expensive(producer) or any(
+                    self.known[v] for v in producer.operands
+                )
                 stack.pop()
         return self.known[value]
 
@@ -465,7 +444,7 @@ def _topmost(
             ):
                 under.add(v)
                 stack.extend(v.producer.operands)
-    return {place: home for place, home in tiles.items() if place[0] not in under}
+    return {element: maker for element, maker in tiles.items() if element[0] not in under}
 
 
 def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -496,16 +475,16 @@ def _depends(value: Value, fold: Instr, members: set[Instr]) -> bool:
     return False
 
 
-def _group(items: list[Item]) -> list[list[Item]]:
+def _group(items: list[StageItem]) -> list[list[StageItem]]:
     """Stages: items of one level and one inner nest, in order of level."""
-    table: dict[tuple[int, tuple[Axis, ...]], list[Item]] = {}
+    table: dict[tuple[int, tuple[Axis, ...]], list[StageItem]] = {}
     for item in items:
         table.setdefault((item.level, item.inner), []).append(item)
     return [table[key] for key in sorted(table, key=lambda k: k[0])]
 
 
 def _renumber(body: Graph, count: int) -> Graph:
-    """Tile loads carry ``-1 - n`` until the number of outside buffers is known."""
+    """TileElement loads carry ``-1 - n`` until the number of outside buffers is known."""
     if all(i.op.name != "load" or i.attrs["buffer"] >= 0 for i in body.instrs):
         return body
     from bringup.graph import rebuild
@@ -526,15 +505,15 @@ def _place_sink(sink: Sink, count: int) -> Sink:
 
 
 __all__ = [
-    "Lowered",
-    "Lowering",
+    "BuiltKernel",
+    "KernelBuilder",
     "Region",
     "Shape",
     "Unfusable",
+    "build_kernel",
     "inlines",
     "is_expensive",
     "is_fold",
-    "lower_region",
     "opdef",
     "shape_region",
 ]
