@@ -217,11 +217,11 @@ class KernelBuilder:
         """Where an output's dimensions lie: on grid axes or on inner axes of its store stage."""
         shape = value.shape
         sizes = _squeezed(shape)
-        wanted = [a.size for a in self.scope.grid]
+        grid = [a.size for a in self.scope.grid]
         if not self.folds or not any(_depends(value, f, self.region.members) for f in self.folds):
-            if list(sizes[: len(wanted)]) != wanted:
-                raise Unfusable(f"output {value.type} does not span the grid {tuple(wanted)}")
-            parts = [_Part(p) for p in range(len(wanted))]
+            if list(sizes[: len(grid)]) != grid:
+                raise Unfusable(f"output {value.type} does not span the grid {tuple(grid)}")
+            parts = [_Part(p) for p in range(len(grid))]
         else:
             parts = self._probe(value)
         return self._assign(shape, parts)
@@ -229,7 +229,7 @@ class KernelBuilder:
     def _assign(self, shape: tuple[int, ...], parts: list[_Part]) -> tuple[Index, tuple[Axis, ...]]:
         """The index that runs over ``shape``, of the grid's axes and new inner ones."""
         live = [d for d, n in enumerate(shape) if n != 1]
-        places = {(live[part.dim], part.role): part for part in parts}
+        parts_of = {(live[part.dim], part.role): part for part in parts}
         grid = dict(
             zip(((live[p.dim], p.role) for p in parts), map(Expr.of, self.scope.grid), strict=True)
         )
@@ -243,7 +243,7 @@ class KernelBuilder:
             return Expr.of(inner[-1])
 
         for d in live:
-            part = places.get((d, "high")) or places.get((d, "low"))
+            part = parts_of.get((d, "high")) or parts_of.get((d, "low"))
             if part is None:
                 index[d] = along(d, "whole", shape[d])
                 continue
