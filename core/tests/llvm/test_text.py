@@ -137,6 +137,10 @@ USES: dict[str, Use] = {
             "shl",
             "lshr",
             "ashr",
+            "smin",
+            "smax",
+            "umin",
+            "lesser",
         )
     },
     **{name: _binary(name, "x") for name in ("fadd", "fsub", "fmul", "fdiv")},
