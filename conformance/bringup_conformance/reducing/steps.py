@@ -20,7 +20,7 @@ from bringup.program.program import (
     Step,
     WhileStep,
 )
-from bringup.runtime.programs import fused_program, prepared
+from bringup.runtime.programs import fused_program
 from bringup.types import TensorType
 
 #: A value of the fused graph, and where it lives.
@@ -96,8 +96,7 @@ class Copies:
     def step(self, source: Slot, target: Slot) -> Step:
         """Copy ``source`` to ``target``.  Raises UnsupportedError."""
         graph = _copying(source.type)
-        ready = prepared(graph, self._capabilities)
-        (made,) = fused_program(ready, self._capabilities, self._passes)[1].steps
+        (made,) = fused_program(graph, self._capabilities, self._passes)[1].steps
         first, last = Slot("input", 0, 0, source.type), Slot("output", 0, 0, source.type)
         return _moved(made, {first: source}, {last: target})
 
