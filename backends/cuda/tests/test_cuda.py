@@ -17,10 +17,20 @@ from bringup.backend import DeviceInfo, NoHardware
 from bringup.errors import BackendError, UnsupportedError
 from bringup.llvm.objects import ObjectCache
 from bringup_cuda import backend as backend_module
-from bringup_cuda import cache, graphs, lower, plugin
+from bringup_cuda import plugin
 from bringup_cuda.backend import CudaBackend
-from bringup_cuda.driver import LIBRARY, Gpu, driver_version, find_gpus, nearest, require_gpus
-from bringup_cuda.graphs import RELAXED, DriverExtras
+from bringup_cuda.codegen import lower
+from bringup_cuda.codegen import lower as cache
+from bringup_cuda.driver import extras
+from bringup_cuda.driver.discovery import (
+    LIBRARY,
+    Gpu,
+    driver_version,
+    find_gpus,
+    nearest,
+    require_gpus,
+)
+from bringup_cuda.driver.extras import RELAXED, DriverExtras
 from bringup_cuda.targets import BASELINE, SHARED_KIB
 from bringup_cuda_emulator import plugin as emulated_plugin
 
@@ -120,7 +130,7 @@ def raising(error: Exception) -> Any:
 
 
 def test_gpus_that_can_be_opened_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "DriverExtras", lambda driver: None)
+    monkeypatch.setattr(extras, "DriverExtras", lambda driver: None)
     gpus = (*GPUS, Gpu("Tesla T4", "sm_75"))
     assert required(gpus) == gpus
     monkeypatch.setattr(backend_module, "require_gpus", lambda: gpus)
