@@ -20,9 +20,9 @@ from bringup.kernel.contraction import size
 from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import SplitFold, split_fold
-from bringup.llvm.objects import ObjectCache
+from bringup.llvm.host.object_cache import ObjectCache
 from bringup.llvm.simt import SimtKernel, emit_simt
-from bringup.llvm.simt_plan import split_for
+from bringup.llvm.simt.plan import split_for
 from bringup.program.program import CONTROL_STEPS, KernelStep, Program
 from bringup_cuda.codegen.commands import (
     Command,

@@ -16,7 +16,7 @@ from bringup.kernel.index import Axis
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, narrow
 from bringup.llvm.simt import SimtKernel
-from bringup.llvm.sizes import AttentionSizes
+from bringup.llvm.steps.params import AttentionSizes
 from bringup.llvm.text import Builder, Module, Param, Val, vec
 from bringup.program.program import OpStep
 from bringup_cuda.codegen.commands import Clear, Command, Launch

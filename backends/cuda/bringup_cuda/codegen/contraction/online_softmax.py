@@ -15,7 +15,7 @@ from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.math import MATH
 from bringup.llvm.scalar import memory_type, narrow, widen
-from bringup.llvm.sizes import AttentionSizes
+from bringup.llvm.steps.params import AttentionSizes
 from bringup.llvm.text import Builder, Val, const, vec
 from bringup.records import record
 from bringup_cuda.codegen.contraction.attention_plan import (
