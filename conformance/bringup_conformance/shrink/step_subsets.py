@@ -41,7 +41,7 @@ class FailingSteps:
     array: Array
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class StepSubsets:
     """Runs of a few steps of a program on right inputs.
 
