@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 # Imported when asked for: pytest loads the plugin in this package in every run of it, anybody's.
 _HOMES = {
     "LEVELS": "execution.levels",
-    "Cause": "reducing.cause",
+    "Cause": "shrink.cause",
     "DeviceTarget": "execution.targets",
     "Failure": "reporting.reports",
     "Progress": "execution.runner",
     "Report": "reporting.reports",
     "Target": "execution.targets",
-    "explain": "reducing.again",
+    "explain": "shrink.reproduce",
     "replay": "execution.replaying",
     "run": "execution.runner",
-    "shrink": "reducing.again",
+    "shrink": "shrink.reproduce",
 }
 
 
