@@ -260,6 +260,7 @@ class Points:
         if within is not None and not within.any():
             return np.zeros((1, 1), region.dtype)
         self.check_bounds("load", region, index, within)
+        elements: Array
         address, array = region.address(index), region.array
         # Lanes that are masked off may be out of bounds: "clip" reads something there.
         if array.shape[0] == 1:
@@ -271,7 +272,7 @@ class Points:
         if region.counted:
             self._traffic.read += elements.itemsize * _count(elements.shape, within)
         if region.dtype == np.bool_:
-            elements = np.not_equal(elements, 0)
+            elements = elements != 0
         return elements if held is None else np.where(held, elements, elements.dtype.type(0))
 
     def store(
