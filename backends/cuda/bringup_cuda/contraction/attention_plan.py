@@ -10,7 +10,7 @@ from bringup.kernel.contraction import Contraction, Factor
 from bringup.kernel.form import Fold, Kernel, Stage
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm.scalar import is_half
-from bringup.llvm.steps.params import AttentionSizes
+from bringup.llvm.steps.params import AttentionParams
 from bringup.records import record
 from bringup_cuda.contraction.engine import sum_stride, sum_type
 from bringup_cuda.contraction.layout import GAPS, Layout, Plan, plan_copy
@@ -48,7 +48,7 @@ def _power_of_two(n: int, least: int) -> int:
 class Planned:
     """How a step runs.  plans: the copies of queries, keys and values."""
 
-    form: AttentionSizes
+    form: AttentionParams
     cut: Cut
     tensor: bool
     made: tuple[Contraction, Contraction]
@@ -109,7 +109,7 @@ class Map:
     nbytes: int
 
 
-def plan_attention(form: AttentionSizes, architecture: str) -> Planned:
+def plan_attention(form: AttentionParams, architecture: str) -> Planned:
     """How to run attention of these sizes."""
     least, tensor = shared_bytes(architecture), _has_tensor(form, architecture)
     for most in CUTS:
@@ -129,7 +129,7 @@ def plan_attention(form: AttentionSizes, architecture: str) -> Planned:
     return planned
 
 
-def _planned(form: AttentionSizes, cut: Cut, architecture: str) -> Planned | None:
+def _planned(form: AttentionParams, cut: Cut, architecture: str) -> Planned | None:
     later, tensor = has_async(architecture), _has_tensor(form, architecture)
     if tensor and cut.queries != 16 * WARPS[0]:
         return None
@@ -148,7 +148,7 @@ def _planned(form: AttentionSizes, cut: Cut, architecture: str) -> Planned | Non
     return Planned(form, cut, tensor, products, (queries, keys, values))
 
 
-def _has_tensor(form: AttentionSizes, architecture: str) -> bool:
+def _has_tensor(form: AttentionParams, architecture: str) -> bool:
     """Whether tensor cores multiply: halves, and f32 that asks for tf32; a single value is read
     along the keys, which is not how its fragments lie.
     """
@@ -156,7 +156,7 @@ def _has_tensor(form: AttentionSizes, architecture: str) -> bool:
     return has_async(architecture) and (is_half(form.dtype) or asked)
 
 
-def _factors(form: AttentionSizes, inner: Axis, *sides: tuple[int, Expr, Axis]) -> Contraction:
+def _factors(form: AttentionParams, inner: Axis, *sides: tuple[int, Expr, Axis]) -> Contraction:
     """Two loads as the factors of a contraction."""
     builder = Builder()
     with builder:
@@ -167,7 +167,7 @@ def _factors(form: AttentionSizes, inner: Axis, *sides: tuple[int, Expr, Axis]) 
     return Contraction(kernel, (), left, right, (inner,), Fold("add", form.wide, True), {})
 
 
-def _products(form: AttentionSizes) -> Contraction:
+def _products(form: AttentionParams) -> Contraction:
     """Scores: queries and keys over the depth."""
     query, key = Axis(QUERY, form.queries), Axis(KEY, form.keys)
     depth = Axis(DEPTH, form.depth)
@@ -179,14 +179,14 @@ def _products(form: AttentionSizes) -> Contraction:
     )
 
 
-def _weighed(form: AttentionSizes) -> Contraction:
+def _weighed(form: AttentionParams) -> Contraction:
     """Results: the powers, which no load gives, and values over the keys."""
     key, value = Axis(KEY, form.keys), Axis(VALUE, form.values)
     index = rows_index(form, key, value)
     return _factors(form, key, (2, index, key), (2, index, value))
 
 
-def rows_index(form: AttentionSizes, row: Axis, column: Axis) -> Expr:
+def rows_index(form: AttentionParams, row: Axis, column: Axis) -> Expr:
     """Where an element of a row-major member of the batch is."""
     member = Expr.of(Axis(MEMBER, form.batch)) * (row.size * column.size)
     return member + Expr.of(row) * column.size + Expr.of(column)

@@ -9,7 +9,7 @@ from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import SplitFold, split_fold
 from bringup.llvm.simt import SimtKernel
-from bringup.llvm.steps.params import AttentionSizes
+from bringup.llvm.steps.params import AttentionParams
 from bringup.program.program import KernelStep, OpStep
 from bringup_cuda.commands import Clear, Command, Launch
 from bringup_cuda.contraction.attention import emit_attention
@@ -43,7 +43,7 @@ def render(emission: Emission, step: KernelStep | OpStep) -> Sequence[Command] |
 
 def render_attention(emission: Emission, step: OpStep) -> Sequence[Command]:
     """The commands of a step of the row ``attention``."""
-    form = AttentionSizes.of(step)
+    form = AttentionParams.of(step)
     (result,) = step.results
     if not form.batch * form.queries * form.values:  # pragma: no cover - folded before
         return []

@@ -13,7 +13,7 @@ from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.math import MATH
 from bringup.llvm.scalar import memory_type, narrow, widen
-from bringup.llvm.steps.params import AttentionSizes
+from bringup.llvm.steps.params import AttentionParams
 from bringup.llvm.text import Builder, Type, Val, const, vec
 from bringup.records import record
 from bringup_cuda.contraction.attention_plan import KEY, LEAD, QUERY, Planned
@@ -68,7 +68,7 @@ class Scores:
     """
 
     def __init__(
-        self, b: Builder, form: AttentionSizes, base: Point, first: Val, bias: Val | None
+        self, b: Builder, form: AttentionParams, base: Point, first: Val, bias: Val | None
     ) -> None:
         self.b = b
         self.form = form

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, narrow, widen
-from bringup.llvm.steps.params import ScanSizes
+from bringup.llvm.steps.params import ScanParams
 from bringup.llvm.text import Builder, Val, const, vec
 from bringup.program.program import OpStep
 from bringup_cuda.commands import Argument, Command
@@ -41,7 +41,7 @@ class Scanner(ABC):
     """What both ways share."""
 
     def __init__(
-        self, emission: Emission, step: OpStep, scan: ScanSizes, source: Argument, target: Argument
+        self, emission: Emission, step: OpStep, scan: ScanParams, source: Argument, target: Argument
     ) -> None:
         self.emission = emission
         self.step = step
@@ -86,7 +86,7 @@ class Columns(Scanner):
     """
 
     def __init__(
-        self, emission: Emission, step: OpStep, scan: ScanSizes, source: Argument, target: Argument
+        self, emission: Emission, step: OpStep, scan: ScanParams, source: Argument, target: Argument
     ) -> None:
         super().__init__(emission, step, scan, source, target)
         many = scan.outer * scan.inner >= 2 * _BUSY_THREADS
@@ -194,7 +194,7 @@ class Rows(Scanner):
     """
 
     def __init__(
-        self, emission: Emission, step: OpStep, scan: ScanSizes, source: Argument, target: Argument
+        self, emission: Emission, step: OpStep, scan: ScanParams, source: Argument, target: Argument
     ) -> None:
         super().__init__(emission, step, scan, source, target)
         whole = scan.outer > 1 or scan.reverse
@@ -479,13 +479,13 @@ class Rows(Scanner):
 
 def render(emission: Emission, step: OpStep) -> Sequence[Command]:
     """The launches of a step of the row ``cumulative``."""
-    scan = ScanSizes.of(step)
+    scan = ScanParams.of(step)
     source, target = step.operands[0], step.results[0]
     return emit_scan(emission, step, scan, source, target)
 
 
 def emit_scan(
-    emission: Emission, step: OpStep, scan: ScanSizes, source: Argument, target: Argument
+    emission: Emission, step: OpStep, scan: ScanParams, source: Argument, target: Argument
 ) -> list[Command]:
     """Launches that scan ``source`` into ``target``, which is other memory."""
     if scan.inner > 1:

@@ -24,7 +24,7 @@ from functools import partial
 from bringup.dtypes import i32
 from bringup.errors import UnsupportedError
 from bringup.llvm import text as ir
-from bringup.llvm.steps.params import ScanSizes
+from bringup.llvm.steps.params import ScanParams
 from bringup.llvm.text import Val, const
 from bringup.program.program import OpStep
 from bringup.records import record
@@ -328,7 +328,7 @@ class SortLong:
             radix = self.key(way).radix
             if radix not in summing:
                 size = radix * self.tiles
-                scan = ScanSizes("add", i32, i32, lines.count, size, 1, False, True)
+                scan = ScanParams("add", i32, i32, lines.count, size, 1, False, True)
                 summing[radix] = emit_scan(self.emission, self.step, scan, counts, sums)
             made += [self._count(way, counts), *summing[radix], self._move(way, sums)]
         return made
