@@ -178,7 +178,7 @@ class PoolEmitter:
         return condition
 
     def _start(self) -> None:
-        """``pool_start()``: create the threads.  The owner of the job calls it, once per process."""
+        """``pool_start()``: create the threads.  The owner of the job calls it once."""
         b, _ = define(self.module, "pool_start", void, [])
         b.put(self.state, State.started, number(1))
         b.c("pthread_mutex_init", i32, self._word(State.mutex, b), NULL)
