@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,25 +49,37 @@ class Code:
     """Loaded machine code, in memory while this object lives.
 
     addresses: of the exported functions, by the names they had in the text.
+    facts: as in `Emitted`.
     """
 
-    __slots__ = ("__weakref__", "_segment", "addresses", "object")
+    __slots__ = ("__weakref__", "_segment", "addresses", "facts", "object")
 
-    def __init__(self, addresses: Mapping[str, int], segment: object, data: bytes) -> None:
+    def __init__(
+        self, addresses: Mapping[str, int], segment: object, data: bytes, facts: bytes
+    ) -> None:
         self.addresses = addresses
         self.object = data
+        self.facts = facts
         self._segment = segment
+
+
+@record
+class Emitted:
+    """The text of a module.  facts: what else its emitter found out; kept with the object."""
+
+    text: str
+    facts: bytes = b""
 
 
 @record
 class Deferred:
     """A module whose text is made only if its object is not on disk.
 
-    source: everything that the text depends on.
+    source: everything that the text and the facts depend on, `sources` among it.
     """
 
     source: str
-    make: Callable[[], str]
+    make: Callable[[], Emitted]
 
 
 class _Segment:
@@ -143,7 +156,7 @@ class Engine:
         )
 
     def compile_native(
-        self, text: str | Deferred, exports: Sequence[str], level: int | None = None
+        self, text: str | Emitted | Deferred, exports: Sequence[str], level: int | None = None
     ) -> Code:
         """Compile a module, or find it compiled, and load it.
 
@@ -158,21 +171,25 @@ class Engine:
             warming.join()
             self._warming = None
         with self._lock:
-            key = self.key(text if isinstance(text, str) else text.source, exports, level)
+            module = Emitted(text) if isinstance(text, str) else text
+            source = module.source if isinstance(module, Deferred) else module.text
+            key = self.key(source, exports, level)
             while self._dead:
                 self._dead.pop().close()
             found = self._loaded.get(key)
             if found is not None:
                 return found
-            data = None if self.objects is None else self.objects.get(key)
-            needed = None if data is None else _undefined(data, key, exports)
-            if data is None or needed is None:
-                data = self._compile(_text(text), key, exports, level)
+            stored = None if self.objects is None else self.objects.get(key)
+            data, facts = (b"", b"") if stored is None else _parted(stored)
+            needed = _undefined(data, key, exports) if data else None
+            if needed is None:
+                emitted = _emitted(module)
+                data, facts = self._compile(emitted.text, key, exports, level), emitted.facts
                 needed = _undefined(data, key, exports)
                 assert needed is not None
                 if self.objects is not None:
-                    self.objects.put(key, data)
-            code = self._load(key, data, exports, needed, text)
+                    self.objects.put(key, _joined(data, facts))
+            code = self._load(key, data, exports, needed, module, facts)
             self._loaded[key] = code
             return code
 
@@ -211,18 +228,20 @@ class Engine:
         data: bytes,
         exports: Sequence[str],
         needed: frozenset[str],
-        text: str | Deferred,
+        module: Emitted | Deferred,
+        facts: bytes,
     ) -> Code:
         # LLVM's loader ends the process over a missing symbol.
         unknown = [n for n in needed if llvm.address_of_symbol(n) is None]
         if unknown:  # pragma: no cover - only wrong emitters
             names = ", ".join(sorted(unknown))
             raise CompileError(
-                f"compiled code calls what no library here has: {names}", source=_text(text)
+                f"compiled code calls what no library here has: {names}",
+                source=_emitted(module).text,
             )
         if self._segment is None or len(self._segment.loaded) >= _SEGMENT:
             self._segment = _Segment(self._new_machine(self.level), self._dead)
-        return Code(self._segment.load(key, data, exports), self._segment, data)
+        return Code(self._segment.load(key, data, exports), self._segment, data, facts)
 
 
 def _undefined(data: bytes, key: str, exports: Sequence[str]) -> frozenset[str] | None:
@@ -239,8 +258,19 @@ def _undefined(data: bytes, key: str, exports: Sequence[str]) -> frozenset[str] 
     return symbols.undefined if symbols.defined >= wanted else None
 
 
-def _text(text: str | Deferred) -> str:
-    return text if isinstance(text, str) else text.make()
+def _emitted(module: Emitted | Deferred) -> Emitted:
+    return module.make() if isinstance(module, Deferred) else module
+
+
+def _joined(data: bytes, facts: bytes) -> bytes:
+    """An object and its facts as they are stored."""
+    return len(facts).to_bytes(4, "little") + facts + data
+
+
+def _parted(stored: bytes) -> tuple[bytes, bytes]:
+    """What `_joined` joined."""
+    end = 4 + int.from_bytes(stored[:4], "little")
+    return stored[end:], stored[4:end]
 
 
 @contextmanager
@@ -278,6 +308,27 @@ def _rename(module: llvm.ModuleRef, key: str, exports: Sequence[str]) -> None:
 
 def _unique(name: str, key: str) -> str:
     return f"{name}.{key[:24]}"
+
+
+@cache
+def sources(*packages: Path) -> str:
+    """A digest of the Python files of some packages by name, size and time, by which Python itself
+    tells whether bytecode is out of date: what `Deferred.source` holds of the emitters' own code.
+
+    Raises OSError where a package is no folder.
+    """
+    lines: list[str] = []
+    folders = [(str(package), package.name) for package in packages]
+    while folders:
+        folder, name = folders.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    stat = entry.stat()
+                    lines.append(f"{name}/{entry.name} {stat.st_size} {stat.st_mtime_ns}")
+                elif entry.is_dir() and entry.name != "__pycache__":
+                    folders.append((entry.path, f"{name}/{entry.name}"))
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
 
 
 @cache
