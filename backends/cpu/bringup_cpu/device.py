@@ -35,8 +35,6 @@ class CpuDevice(Device):
         self.memory: Memory = memory()
         # Compiled code refers to the pool by symbol, so it must be there first.
         self.pool = pool()
-        if self.pool.threads > 1:  # pragma: no branch - only one processor
-            engine().warm_up()
 
     def alloc(self, nbytes: int) -> Handle:
         """A new buffer.  Raises OutOfMemoryError."""
