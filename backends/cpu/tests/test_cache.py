@@ -69,7 +69,9 @@ def test_a_second_process_compiles_nothing(python: Python, tmp_path: Path) -> No
     assert content(tmp_path) == left
 
 
-_LOOP = _USE + """
+_LOOP = (
+    _USE
+    + """
 import sys
 table = bu.asarray(np.arange(5000, dtype=np.float32))
 step = lambda i, x: (i + 1, bu.cumulative_sum(x, axis=0) * 0.5 + table[i] + np.arange(40.0))
@@ -79,6 +81,7 @@ emitters = ("bringup_cpu.codegen", "bringup_cpu.control")
 print([name for name in emitters if name in sys.modules])
 print(engine().compiled)
 """
+)
 
 
 def test_a_second_process_emits_no_program(python: Python) -> None:
@@ -91,11 +94,14 @@ def test_a_second_process_emits_no_program(python: Python) -> None:
 
 
 def test_constants_are_no_part_of_code(python: Python) -> None:
-    code = _USE + """
+    code = (
+        _USE
+        + """
 table = np.arange(5000.0) * FACTOR
 assert np.array_equal(np.asarray(bu.jit(lambda x: x + bu.asarray(table))(table)), table * 2)
 print(engine().compiled)
 """
+    )
     assert int(python(code.replace("FACTOR", "1.5")).stdout) > 0
     assert int(python(code.replace("FACTOR", "-3.0")).stdout) == 0
 

@@ -17,6 +17,7 @@ from typing import TypeVar
 from bringup.graph import Graph, Instr, Value
 from bringup.graph.printer import Numbering, format_instr
 from bringup.kernel.axes import normalize_axes
+from bringup.kernel.build import Region, Unfusable, build_kernel, is_fold
 from bringup.kernel.clusters import Cluster, Clusters, is_cheap, is_source, weight_of
 from bringup.kernel.form import Kernel
 from bringup.kernel.fusion_rules import (
@@ -30,7 +31,6 @@ from bringup.kernel.fusion_rules import (
 )
 from bringup.kernel.index import forget
 from bringup.kernel.limits import Limits
-from bringup.kernel.lower import Region, Unfusable, is_fold, lower_region
 from bringup.kernel.movement import is_movement
 from bringup.kernel.order import by_memory
 from bringup.records import record
@@ -279,7 +279,7 @@ class _Fusion:
             )
         order = self.clusters.order
         name = f"k{number}_{_label(cluster.region, order)}"
-        lowered = lower_region(cluster.region, order, self.limits, name)
+        lowered = build_kernel(cluster.region, order, self.limits, name)
         written = set(cluster.region.outputs)
         reads = tuple(v for v in lowered.values if v not in written)
         writes = tuple(v for v in lowered.values if v in written)
