@@ -37,6 +37,7 @@ from bringup.api.creation import (
 from bringup.api.datatypes import astype, can_cast, finfo, iinfo, isdtype, result_type
 from bringup.api.defaults import default_dtype, set_default_dtype
 from bringup.api.derivatives import hessian, jacfwd, jacrev, jvp, vjp
+from bringup.api.devices import device, devices
 from bringup.api.dlpack import from_dlpack
 from bringup.api.einsum import einsum
 from bringup.api.elementwise import (
@@ -144,7 +145,6 @@ from bringup.api.manipulation import (
     unstack,
 )
 from bringup.api.names import publish as _publish
-from bringup.api.place import device, devices
 from bringup.api.promotion import Operand as ArrayLike
 from bringup.api.reductions import (
     all,

@@ -41,7 +41,6 @@ from bringup.api.reductions import all as every
 from bringup.api.reductions import max as largest_of
 from bringup.dtypes import FLOATS, STORAGE, DType, bf16, f8e4m3fn, f32, i32
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.tracing.pytree import TreeDef, flatten, tree_map, unflatten
 
 P = ParamSpec("P")
@@ -156,7 +155,6 @@ def select(condition: Operand, tree: T, other: T) -> T:
     if chosen.shape or chosen.dtype.kind != "bool":
         raise OpTypeError(
             f"select: the condition is {chosen.type}, not bool[]",
-            location=user_location(),
             fix="give one truth for the whole containers, such as all_finite(gradients)",
         )
     leaves, treedef = flatten(tree)
@@ -164,7 +162,6 @@ def select(condition: Operand, tree: T, other: T) -> T:
     if found != treedef:
         raise OpTypeError(
             f"select: the containers differ: {treedef} and {found}",
-            location=user_location(),
             fix="give what was there before, and what takes its place",
         )
     picked: T = unflatten(
@@ -225,7 +222,6 @@ class LossScale:
         if period < 1 or factor <= 1 or not 0 < least <= largest:
             raise OpTypeError(
                 f"LossScale: period={period}, factor={factor}, least={least}, largest={largest}",
-                location=user_location(),
                 fix="give a period of at least 1, a factor above 1, and 0 < least <= largest",
             )
         # As arrays from the start, so that every step has the same signature.
@@ -342,9 +338,7 @@ class AmaxHistory:
             steps = integer_of("AmaxHistory", "amax", amax)
             if steps < 1:
                 raise OpTypeError(
-                    f"AmaxHistory: {steps} steps are no history",
-                    location=user_location(),
-                    fix="give at least 1",
+                    f"AmaxHistory: {steps} steps are no history", fix="give at least 1"
                 )
             amax = zeros(steps, dtype=f32)
         object.__setattr__(self, "amax", amax)

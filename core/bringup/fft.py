@@ -23,12 +23,12 @@ from bringup.api.elementwise import add, multiply, subtract
 from bringup.api.indexing import getitem
 from bringup.api.manipulation import concat, flip, moveaxis, reshape, roll, stack
 from bringup.api.names import publish
-from bringup.api.place import DeviceSpec
 from bringup.api.promotion import Operand, dtype_of
 from bringup.dtypes import bf16, f16, f32
 from bringup.errors import OpTypeError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
 from bringup.ops._elementary import roots_of_unity
+from bringup.runtime.devices import DeviceSpec
 
 __all__ = [
     "fft",
@@ -83,9 +83,7 @@ def rfft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "backw
     """
     x = _wide("rfft", x)
     if isinstance(x, ComplexArray):
-        raise OpTypeError(
-            f"rfft: takes real numbers, got {x.type}", location=user_location(), fix="use fft"
-        )
+        raise OpTypeError(f"rfft: takes real numbers, got {x.type}", fix="use fft")
     line, length, dim = _line("rfft", x, n, axis)
     found = _half(line) if length % 2 == 0 else _first((line, zeros_like(line)), length)
     return _back(_scaled(found, _factor("rfft", length, norm, inverse=False)), dim)
@@ -293,9 +291,7 @@ def _wide(name: str, x: Any) -> Array:
     """In f32, f64 or a complex dtype."""
     x = as_float(x)
     if x.ndim == 0:
-        raise OpTypeError(
-            f"{name}: {x.type} has no axis", location=user_location(), fix="reshape it to 1-d"
-        )
+        raise OpTypeError(f"{name}: {x.type} has no axis", fix="reshape it to 1-d")
     return convert(x, f32) if x.dtype in (f16, bf16) else x
 
 
@@ -304,7 +300,6 @@ def _length(name: str, x: Array, n: Any) -> int:
     if length < 1:
         raise OpTypeError(
             f"{name}: {n!r} elements of {x.type} have no transform",
-            location=user_location(),
             fix="give an axis, or n, of at least 1",
         )
     return length
@@ -313,16 +308,14 @@ def _length(name: str, x: Array, n: Any) -> int:
 def _count(name: str, n: int) -> int:
     length = integer_of(name, "n", n)
     if length < 1:
-        raise OpTypeError(
-            f"{name}: {n!r} is no length", location=user_location(), fix="give at least 1"
-        )
+        raise OpTypeError(f"{name}: {n!r} is no length", fix="give at least 1")
     return length
 
 
 def _spacing(name: str, d: float) -> float:
     spacing = number_of(name, "d", d)
     if not spacing:
-        raise OpTypeError(f"{name}: d is 0", location=user_location(), fix="give a spacing")
+        raise OpTypeError(f"{name}: d is 0", fix="give a spacing")
     return spacing
 
 
@@ -391,7 +384,6 @@ def _sites(
     if not dims or (s is not None and len(s) != len(dims)):
         raise OpTypeError(
             f"{name}: {len(dims)} axes and {'no' if s is None else len(s)} lengths for {x.type}",
-            location=user_location(),
             fix="give one axis at least, and a length for each or none",
         )
     return list(zip(dims, s if s is not None else [None] * len(dims), strict=True))

@@ -88,7 +88,6 @@ from bringup.api.sorting import top_k
 from bringup.api.windows import Ints, each_of, extents_of, padding_of
 from bringup.dtypes import Precision
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.nn import erf, logistic
 
 #: "SAME", "VALID", or elements before and after each dimension.
@@ -138,7 +137,6 @@ def conv_dimension_numbers(
     if not specs or {rank, len(rhs_shape)} != {len(s) for s in specs}:
         raise OpTypeError(
             f"{name}: dimensions {dimension_numbers!r} of shapes {lhs_shape} and {rhs_shape}",
-            location=user_location(),
             fix='give three texts of a letter for each, as in ("NHWC", "HWIO", "NHWC")',
         )
     return ConvDimensionNumbers(*specs)
@@ -184,7 +182,6 @@ def conv_general_dilated(
     if isinstance(padding, str) and spread != ones:
         raise OpTypeError(
             f"{name}: padding {padding!r} of an operand spread by {spread}",
-            location=user_location(),
             fix="give a pair (before, after) for each spatial dimension",
         )
     sizes = tuple(x.shape[d] for d in lhs_dims[2:])
@@ -260,9 +257,7 @@ def reduce_window(
     kind, first = next((row[1:] for row in folds if row[0] is computation), ("", 0))
     if not kind:
         raise OpTypeError(
-            f"{name}: {computation!r} folds no windows",
-            location=user_location(),
-            fix="use bringup.lax.add, max or min",
+            f"{name}: {computation!r} folds no windows", fix="use bringup.lax.add, max or min"
         )
     window = each_of(name, "window_dimensions", window_dimensions, x.ndim)
     strides = each_of(name, "window_strides", window_strides, x.ndim)

@@ -58,7 +58,6 @@ from bringup.api.reductions import sum as _sum
 from bringup.api.windows import avg_pool, conv, conv_transpose, max_pool
 from bringup.dtypes import DType, Precision, bool_
 from bringup.errors import ArrayIndexError, OpTypeError
-from bringup.graph import user_location
 from bringup.types import TensorType
 
 if TYPE_CHECKING:
@@ -206,7 +205,6 @@ def layer_norm(
         if as_array(value).shape != affine.shape:
             raise OpTypeError(
                 f"layer_norm: gain or bias is {as_array(value).type}, not {affine}",
-                location=user_location(),
                 fix=f"give it shape {affine.shape}, the sizes of the normalised axes",
             )
         parts.append(fit(value, affine))
@@ -231,7 +229,6 @@ def cross_entropy(scores: Operand, labels: Operand, *, axis: int = -1) -> Array:
     if labels.shape != scores.shape[:dim] + scores.shape[dim + 1 :] or not labels.dtype.is_integer:
         raise OpTypeError(
             f"cross_entropy: labels {labels.type} do not fit scores {scores.type}",
-            location=user_location(),
             fix=f"give integers of the shape of the scores without axis {dim}",
         )
     size = scores.shape[dim]
@@ -261,7 +258,6 @@ def one_hot(indices: Operand, num_classes: int, *, axis: int = -1, dtype: object
         if wrong.any():
             raise ArrayIndexError(
                 f"index {host[wrong].flat[0]} is out of range for {size} classes",
-                location=user_location(),
                 fix=f"use 0 … {size - 1}; what has no class, such as padding, mask with where",
             )
     result = apply("one_hot", (as_array(indices),), {"size": size, "dtype": own})
@@ -334,7 +330,7 @@ def _with_rank(x: Array, rank: int) -> Array:
 
 
 def _wrong_attention(what: str, fix: str) -> OpTypeError:
-    return OpTypeError(f"attention: {what}", location=user_location(), fix=fix)
+    return OpTypeError(f"attention: {what}", fix=fix)
 
 
 def dropout(x: Operand, key: Key, rate: float | Array) -> Array:
@@ -360,9 +356,7 @@ def dropout(x: Operand, key: Key, rate: float | Array) -> Array:
         return where(bernoulli(key, spread(kept, x.shape)), x / kept, 0.0)
     if not 0 <= rate <= 1:
         raise OpTypeError(
-            f"dropout: rate={rate} is no probability",
-            location=user_location(),
-            fix="give the share to drop, 0 <= rate <= 1",
+            f"dropout: rate={rate} is no probability", fix="give the share to drop, 0 <= rate <= 1"
         )
     return where(bernoulli(key, 1 - rate, x.shape), x * (1 / (1 - rate) if rate < 1 else 0.0), 0.0)
 
@@ -397,7 +391,6 @@ def resize(
     if len(sizes) != len(axes) or len(set(axes)) != len(axes):
         raise OpTypeError(
             f"resize: sizes {sizes} are given for axes {tuple(axes)} of {x.type}",
-            location=user_location(),
             fix="give one size for each axis, or name the axes",
         )
     table = dict(zip(axes, sizes, strict=True))

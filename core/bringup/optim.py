@@ -32,7 +32,6 @@ from bringup.api.names import publish
 from bringup.api.reductions import sum as total
 from bringup.dtypes import DType, f32, i32
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.tracing.pytree import TreeDef, flatten, tree_map, unflatten
 
 #: The rate of each step: a number, or a function of the steps made so far, an i32 array.
@@ -105,7 +104,6 @@ def _floats(params: Any) -> tuple[list[Array], TreeDef]:
         if not array.dtype.is_float:
             raise OpTypeError(
                 f"{path} is {array.type}, and only floats are optimised",
-                location=user_location(),
                 fix="keep other arrays apart from the parameters",
             )
     return arrays, treedef
@@ -116,7 +114,6 @@ def _like(treedef: TreeDef, what: str, tree: Any) -> list[Array]:
     if found != treedef:
         raise OpTypeError(
             f"the {what} are {found}, the parameters {treedef}",
-            location=user_location(),
             fix="give the gradients of these parameters, and the state made for them",
         )
     return [as_array(x) for x in leaves]
@@ -348,9 +345,7 @@ def cosine_schedule(
     """
     if not 0 <= warmup < steps:
         raise OpTypeError(
-            f"cosine_schedule: warmup={warmup} of steps={steps}",
-            location=user_location(),
-            fix="give 0 <= warmup < steps",
+            f"cosine_schedule: warmup={warmup} of steps={steps}", fix="give 0 <= warmup < steps"
         )
 
     def rate(step: Any) -> Array:
@@ -401,7 +396,6 @@ def piecewise_schedule(rates: Sequence[float], bounds: Sequence[int]) -> Callabl
     if len(bounds) != len(rates) - 1 or list(bounds) != sorted(set(bounds)):
         raise OpTypeError(
             f"piecewise_schedule: {len(rates)} rates with the bounds {list(bounds)}",
-            location=user_location(),
             fix="give a bound between each two rates, in rising order",
         )
 

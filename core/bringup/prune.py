@@ -39,7 +39,6 @@ from bringup.api.reductions import mean
 from bringup.api.sorting import argsort
 from bringup.dtypes import FLOATS, bool_, f32, i32
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.records import record
 from bringup.tracing.pytree import flatten, tree_map, unflatten
 
@@ -94,9 +93,7 @@ def masks(
     elif scope == "layer":
         chosen = [_best(s, sparsity) for s in scores]
     else:
-        raise OpTypeError(
-            f"masks: scope={scope!r}", location=user_location(), fix='give "layer" or "global"'
-        )
+        raise OpTypeError(f"masks: scope={scope!r}", fix='give "layer" or "global"')
     found = [ones((), dtype=bool_) for _ in arrays]
     for n, kept, whole in zip(taken, chosen, blocks, strict=True):
         *outer, rows, height, columns, width = whole.shape
@@ -127,7 +124,6 @@ def n_of_m_masks(
         if not 0 < n <= m or size % m:
             raise OpTypeError(
                 f"n_of_m_masks: {n} of {m} along axis {axis} of {p.type}",
-                location=user_location(),
                 fix="give 0 < n <= m, and an m that divides the axis",
             )
         groups = reshape(abs(p), (*p.shape[:dim], size // m, m, *p.shape[dim + 1 :]))
@@ -355,7 +351,6 @@ class BlockSparse:
         if not x.ndim or x.shape[-1] != self.shape[0]:
             raise OpTypeError(
                 f"matmul: {x.type} and a block-sparse matrix {self.shape}",
-                location=user_location(),
                 fix=f"give x a last axis of size {self.shape[0]}",
             )
         dtype = promote(x.dtype, self.blocks.dtype)
@@ -389,7 +384,6 @@ def block_sparse(w: Operand, *, block: Block = (32, 32)) -> BlockSparse:
     if array.ndim != 2:
         raise OpTypeError(
             f"block_sparse: {array.type} is no matrix",
-            location=user_location(),
             fix="give it two axes; a stack of matrices is a list of them",
         )
     split = permute_dims(_blocks("block_sparse", array, block), (0, 2, 1, 3))
@@ -440,7 +434,6 @@ def _units(arrays: Mapping[str, Array], places: Mapping[str, int]) -> int:
     if unknown or not places:
         raise OpTypeError(
             f"without_units: no parameter is named {', '.join(unknown) or 'at all'}",
-            location=user_location(),
             fix=f"name some of {', '.join(arrays)}",
         )
     fits = {path: -arrays[path].ndim <= axis < arrays[path].ndim for path, axis in places.items()}
@@ -452,7 +445,6 @@ def _units(arrays: Mapping[str, Array], places: Mapping[str, int]) -> int:
         raise OpTypeError(
             f"without_units: axis {places[path]} of {path}, {arrays[path].type}, does not count"
             f" the {count} units of the layer",
-            location=user_location(),
             fix="name the axis of each parameter that has an entry for every unit",
         )
     return count
@@ -473,7 +465,6 @@ def _blocks(name: str, p: Array, block: Block) -> Array:
     if not height or not width or rows % height or columns % width:
         raise OpTypeError(
             f"{name}: blocks of {block[0]} x {block[1]} in {p.type}",
-            location=user_location(),
             fix="give blocks that divide the last two axes",
         )
     return reshape(p, (*outer, rows // height, height, columns // width, width))

@@ -60,7 +60,6 @@ from bringup.api.reductions import min as least_of
 from bringup.api.reductions import sum as sum_of
 from bringup.dtypes import FLOATS, f32, i8, i16, i32
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.tracing.pytree import flatten, unflatten
 
 T = TypeVar("T")
@@ -168,7 +167,6 @@ class Int8Array:
             raise OpTypeError(
                 f"matmul: no exact product of integers with {self.values.type}"
                 f" and scales {self.scale.type}",
-                location=user_location(),
                 fix="give matrices quantised with axis=-1, of fewer rows, or dequantize them",
             )
 
@@ -265,9 +263,7 @@ def quantize(
     if scale is None:
         if zero_point is not None:
             raise OpTypeError(
-                "quantize: a zero point without a scale",
-                location=user_location(),
-                fix="give both, or symmetric=False",
+                "quantize: a zero point without a scale", fix="give both, or symmetric=False"
             )
         if flag_of("quantize", "symmetric", symmetric):
             step, zero = _symmetric(_own(abs(array), axis), 8), None
@@ -309,7 +305,6 @@ def _groups(name: str, array: Array, group: int) -> Array:
     if array.ndim < 2 or group < 2 or group % 2 or array.shape[-2] % group:
         raise OpTypeError(
             f"{name}: groups of {group} rows of {array.type}",
-            location=user_location(),
             fix="give an even group that divides the axis before the last",
         )
     *outer, rows, columns = array.shape
@@ -396,7 +391,6 @@ class Histogram:
         if bins < 2 or bins % 2 or (share is not None and not 0 < share <= 1):
             raise OpTypeError(
                 f"Histogram: {bins} bins, keep={share}",
-                location=user_location(),
                 fix="give an even number of bins, and a share above 0 and at most 1",
             )
         made = counts if isinstance(counts, Array) else zeros(bins, dtype=f32)
@@ -484,9 +478,7 @@ def fake_quantize(
     array = floats_of("fake_quantize", x)
     most = _MOST.get(integer_of("fake_quantize", "bits", bits))
     if most is None:
-        raise OpTypeError(
-            f"fake_quantize: bits={bits}", location=user_location(), fix="give 8 or 4"
-        )
+        raise OpTypeError(f"fake_quantize: bits={bits}", fix="give 8 or 4")
     wide = convert(array, f32)
     zero = 0.0 if zero_point is None else convert(as_array(zero_point), f32)
     if scale is None:
@@ -528,7 +520,6 @@ def quantize_params(
     if bits not in _MOST or (dynamic and bits == 4):
         raise OpTypeError(
             f"quantize_params: bits={bits}, dynamic={dynamic}",
-            location=user_location(),
             fix="give bits=8, or bits=4 without dynamic",
         )
 
@@ -592,7 +583,6 @@ def calibrate(
     if isinstance(batches, Array | np.ndarray) or not isinstance(batches, Iterable):
         raise OpTypeError(
             f"calibrate: batches of {type(batches).__name__}",
-            location=user_location(),
             fix="give a list of batches, or another iterable of them",
         )
     seen: dict[str, MinMax | Histogram] = {}
@@ -608,7 +598,6 @@ def calibrate(
         if path not in seen:
             raise OpTypeError(
                 f"calibrate: params{path} was not multiplied with anything",
-                location=user_location(),
                 fix="use it as x @ w in fn, give batches, or leave it out by takes",
             )
         return quantize(p, axis=-1).with_inputs(*seen[path].qparams())

@@ -46,7 +46,6 @@ from bringup.api.promotion import Operand, common
 from bringup.api.quantiles import upper_quantile
 from bringup.dtypes import DType, bf16, f16, f32, i32
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.nn import logistic, logsumexp
 
 
@@ -105,9 +104,7 @@ def _floats(name: str, *operands: Operand) -> tuple[list[Array], DType]:
     dtype, _ = common(operands)
     if dtype.is_complex:
         raise OpTypeError(
-            f"{name}: takes real numbers, not {dtype}",
-            location=user_location(),
-            fix="take the real part, or the magnitude",
+            f"{name}: takes real numbers, not {dtype}", fix="take the real part, or the magnitude"
         )
     own = dtype if dtype.is_float else default_float()
     wide = f32 if own in (f16, bf16) else own
@@ -397,9 +394,7 @@ def polygamma(n: int, x: Operand, /) -> Array:
     """
     order = integer_of("polygamma", "n", n)
     if not 0 <= order <= 100:
-        raise OpTypeError(
-            f"polygamma: n is {order}", location=user_location(), fix="give an int from 0 to 100"
-        )
+        raise OpTypeError(f"polygamma: n is {order}", fix="give an int from 0 to 100")
     (x,), own = _floats("polygamma", x)
     if not order:
         return convert(digamma(x), own)

@@ -14,7 +14,6 @@ from bringup.api.promotion import Operand
 from bringup.api.reductions import Axis, var
 from bringup.api.reductions import mean as _mean
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 
 
 def identity(x: Operand) -> Array:
@@ -147,9 +146,7 @@ def glu(x: Operand, axis: int = -1) -> Array:
     half, odd = divmod(x.shape[dim], 2) if x.ndim else (0, 1)
     if odd:
         raise OpTypeError(
-            f"glu: axis {dim} of {x.type} has no halves",
-            location=user_location(),
-            fix="give an axis of even size",
+            f"glu: axis {dim} of {x.type} has no halves", fix="give an axis of even size"
         )
     before = (slice(None),) * dim
     gate = float_unary("logistic", x[(*before, slice(half, None))])

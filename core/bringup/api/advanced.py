@@ -17,7 +17,6 @@ from bringup.api.manipulation import concat, reshape
 from bringup.api.promotion import literal
 from bringup.dtypes import bool_, i32, i64, u64
 from bringup.errors import ArrayIndexError, OpTypeError
-from bringup.graph import user_location
 from bringup.records import record
 from bringup.runtime import transfer
 from bringup.types import TensorType
@@ -113,7 +112,6 @@ def _range(item: slice, size: int) -> range:
     except (TypeError, ValueError) as error:
         raise ArrayIndexError(
             f"a slice in a key with arrays slices nothing: {error}",
-            location=user_location(),
             fix="give integers, and a step that is not 0",
         ) from None
 
@@ -160,7 +158,6 @@ def host_index(name: str, indices: Any) -> Host:
     except (ValueError, OverflowError):
         raise OpTypeError(
             f"{name}: indices {indices!r} are no array",
-            location=user_location(),
             fix="give an integer, or nested lists of equal lengths",
         ) from None
 
@@ -178,7 +175,6 @@ def _check_mask(type_: TensorType, mask: Index, start: int) -> None:
         raise ArrayIndexError(
             f"a mask of shape {tuple(mask.shape)} does not fit {type_}, whose dimensions there"
             f" are {wanted}",
-            location=user_location(),
             fix="give the mask the sizes of the dimensions that it stands for",
         )
 
@@ -229,7 +225,6 @@ def _without_dots(type_: TensorType, items: Sequence[Any]) -> list[Any]:
         problem = "more than one '...'" if len(dots) > 1 else f"{used} indices"
         raise ArrayIndexError(
             f"{problem} for {type_}, which has rank {type_.rank}",
-            location=user_location(),
             fix=f"give indices for at most {type_.rank} dimensions, and at most one '...'",
         )
     at = dots[0] if dots else len(items)
@@ -242,7 +237,6 @@ def _from_start(item: Any, dim: int, type_: TensorType) -> Index:
     if not (index.dtype.is_integer if isinstance(index, Array) else index.dtype.kind in "iu"):
         raise ArrayIndexError(
             f"{item!r} does not index an array",
-            location=user_location(),
             fix="use integers, slices, '...', None, integer arrays and boolean masks",
         )
     return from_start(index, dim, type_)
@@ -259,7 +253,6 @@ def from_start(index: Index, dim: int, type_: TensorType) -> Index:
         if wrong.any():
             raise ArrayIndexError(
                 f"index {index[wrong].flat[0]} is out of range for dimension {dim} of {type_}",
-                location=user_location(),
                 fix=f"use {-size} … {size - 1}" if size else "the dimension is empty",
             )
         index = index.astype(np.int64)  # first: a narrow dtype does not hold the size
@@ -267,7 +260,6 @@ def from_start(index: Index, dim: int, type_: TensorType) -> Index:
     if not size and index.size:
         raise ArrayIndexError(
             f"dimension {dim} of {type_} is empty: no index is in range",
-            location=user_location(),
             fix="give the dimension at least one element",
         )
     if index.dtype.kind == "uint":
@@ -284,7 +276,6 @@ def _alike(indices: list[Index], type_: TensorType) -> tuple[Index, ...]:
         shapes = ", ".join(str(tuple(index.shape)) for index in indices)
         raise ArrayIndexError(
             f"index arrays of {type_} do not broadcast to one shape: {shapes}",
-            location=user_location(),
             fix="make their sizes equal or 1, counted from the last dimension",
         )
     if all(isinstance(index, np.ndarray) for index in indices):

@@ -6,9 +6,8 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bringup.api import engine, place
+from bringup.api import engine
 from bringup.api.array import Array
-from bringup.api.place import OpenDevice
 from bringup.errors import OpTypeError
 from bringup.graph import (
     Graph,
@@ -23,6 +22,8 @@ from bringup.graph import (
 )
 from bringup.ops.table import Kind, OpDef, lookup
 from bringup.passes.base import deep
+from bringup.runtime import devices
+from bringup.runtime.devices import OpenDevice
 from bringup.tracing.context import Trace, Traced, current
 from bringup.tracing.lazy import (
     Leaf,
@@ -106,7 +107,7 @@ def inline(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
     if any(isinstance(instr.op, OpDef) and instr.op.holds_graphs for instr in graph.instrs):
         # Nobody differentiates what is recorded, and rules would keep equal programs apart.
         graph = deep(_without_calls)(graph)
-    device = _common_device(arrays) or place.get()
+    device = _common_device(arrays) or devices.get()
     if any(has_effects(instr.op, instr.attrs) for instr in graph.instrs):
         # Nobody may ever look at a result of it.
         buffers = [array._concrete("an operand")._buffer for array in arrays]
@@ -200,7 +201,7 @@ def _defer(
         elif operand._device is not device:
             raise _two_devices(device, operand.device)
     if device is None:
-        device = place.get()
+        device = devices.get()
     nodes = record(op, tuple(sources), attrs)
     arrays = [_show(node, device) for node in nodes]
     if op.kind in (Kind.CONTROL, Kind.COMPOSITE) and has_effects(op, attrs):
@@ -246,6 +247,5 @@ def _common_device(arrays: Sequence[Array]) -> OpenDevice | None:
 def _two_devices(first: OpenDevice, second: OpenDevice) -> OpTypeError:
     return OpTypeError(
         f"operands are on different devices: {first} and {second}",
-        location=user_location(),
         fix=f'move one of them first: x.to("{first}")',
     )

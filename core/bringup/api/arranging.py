@@ -34,7 +34,6 @@ from bringup.api.promotion import DEFAULT_INT, Operand, literal
 from bringup.api.solving import diagonal as last_diagonal
 from bringup.dtypes import bool_
 from bringup.errors import ArrayIndexError, OpTypeError
-from bringup.graph import user_location
 
 concatenate = concat
 
@@ -106,9 +105,7 @@ def rot90(x: Operand, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
 def _two_axes(name: str, axes: Any, rank: int) -> tuple[int, int]:
     found = [axis_of(name, axis, rank) for axis in items_of(name, "axes", axes)]
     if len(found) != 2 or found[0] == found[1]:
-        raise OpTypeError(
-            f"{name}: axes {axes!r} are not two", location=user_location(), fix="give two axes"
-        )
+        raise OpTypeError(f"{name}: axes {axes!r} are not two", fix="give two axes")
     return found[0], found[1]
 
 
@@ -298,7 +295,6 @@ def _split(name: str, x: Array, parts: Any, axis: int, even: bool = False) -> li
         if count < 1 or (even and length % count):
             raise OpTypeError(
                 f"{name}: axis {dim} of {x.type} in {count} parts",
-                location=user_location(),
                 fix="give a number that divides the size, or use array_split",
             )
         larger = length % count
@@ -338,7 +334,6 @@ def pad(
     except ValueError:
         raise OpTypeError(
             f"pad: pad_width {pad_width!r} for {x.type}",
-            location=user_location(),
             fix="give an int of at least 0, a pair of them, or a pair for each axis",
         ) from None
     if mode == "constant":
@@ -348,9 +343,7 @@ def pad(
             continue
         if not x.shape[dim]:
             raise OpTypeError(
-                f"pad: axis {dim} of {x.type} has no entries to repeat",
-                location=user_location(),
-                fix='use mode="constant"',
+                f"pad: axis {dim} of {x.type} has no entries to repeat", fix='use mode="constant"'
             )
         # The positions of entries to repeat are found by numpy, whatever the mode.
         index = np.pad(np.arange(x.shape[dim]), pair, mode)  # type: ignore[call-overload]
@@ -388,9 +381,7 @@ def _entries(x: Array, dim: int, index: np.ndarray[Any, Any]) -> Array:
 def _framed(x: Array, pairs: list[list[int]], value: Operand) -> Array:
     edge = as_array(value).astype(x.dtype) if isinstance(value, Array | np.ndarray) else None
     if edge is not None and edge.ndim:
-        raise OpTypeError(
-            f"pad: the value is {edge.type}", location=user_location(), fix="give one value"
-        )
+        raise OpTypeError(f"pad: the value is {edge.type}", fix="give one value")
     lo, hi = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
     attrs = {"lo": lo, "hi": hi, "interior": (0,) * x.ndim}
     return apply("pad", (x, edge or literal(value, x.type.with_shape(()))), attrs)
@@ -466,7 +457,6 @@ def diag(x: Operand, /, k: int = 0) -> Array:
     if x.ndim != 1:
         raise OpTypeError(
             f"diag: {x.type} is neither a vector nor a matrix",
-            location=user_location(),
             fix="use diagonal for stacks of matrices",
         )
     size = x.size + abs(k)
@@ -515,7 +505,6 @@ def unravel_index(indices: Operand, shape: int | Sequence[int], /) -> tuple[Arra
         if host.size and not (host.min() >= 0 and host.max() < count):
             raise ArrayIndexError(
                 f"unravel_index: an index is out of range for {count} elements",
-                location=user_location(),
                 fix=f"use 0 … {count - 1}",
             )
     rest = clip(index, 0, max(count - 1, 0))
@@ -546,7 +535,6 @@ def ravel_multi_index(
     if len(given) != len(sizes) or not all(sizes):
         raise OpTypeError(
             f"{name}: {len(given)} indices for shape {sizes}",
-            location=user_location(),
             fix="give indices for each of the dimensions, which must have elements",
         )
     flat = asarray(0)
@@ -562,7 +550,6 @@ def _whole(name: str, index: Any) -> Array:
     if not found.dtype.is_integer:
         raise OpTypeError(
             f"{name}: indices must be integers, got {found.type}",
-            location=user_location(),
             fix="convert them: astype(indices, bu.int64)",
         )
     return found.astype(DEFAULT_INT)

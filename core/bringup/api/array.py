@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from bringup.api import engine, place
+from bringup.api import engine
 from bringup.api.boundary import guarded, guarded_methods, hide
-from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
 from bringup.dtypes import DType
 from bringup.errors import (
     ArrayIndexError,
     ConversionError,
-    DeviceError,
     OpTypeError,
     TraceError,
 )
-from bringup.graph import user_location
-from bringup.runtime import transfer
+from bringup.runtime import devices, transfer
+from bringup.runtime.devices import DeviceSpec, OpenDevice
 from bringup.tracing.context import Traced
 from bringup.tracing.lazy import Leaf, Node
 from bringup.types import TensorType
@@ -169,8 +167,8 @@ class Array:
 
     @property
     def device(self) -> OpenDevice:
-        """Where the array is or will be."""
-        return self._device if self._device is not None else place.get()
+        """Where the array is or will be.  Raises BackendError if there is no default device."""
+        return self._device if self._device is not None else devices.get()
 
     @property
     def is_traced(self) -> bool:
@@ -203,13 +201,10 @@ class Array:
         """The elements as a numpy array: the device's own memory, read-only, or a new array."""
         concrete = self._concrete(what, fix)
         device = concrete.device.device
-        try:
-            seen = transfer.view(device, concrete._buffer, self._type)
-            if seen is not None:
-                return seen
-            return transfer.download(device, concrete._buffer, self._type)
-        except DeviceError as error:
-            raise at_user_line(error)  # noqa: B904  (the same object)
+        seen = transfer.view(device, concrete._buffer, self._type)
+        if seen is not None:
+            return seen
+        return transfer.download(device, concrete._buffer, self._type)
 
     def _shared(self, what: str) -> Any:
         """The buffer, for others that keep it: a later donation must not change what they see."""
@@ -241,7 +236,6 @@ class Array:
         if copy is False and not zero_copy:
             raise ConversionError(
                 f"{self._type} on {self.device} does not become numpy's {wanted} without a copy",
-                location=user_location(),
                 fix="leave out copy=False",
             )
         return host.astype(wanted, copy=bool(copy) and not host.flags.writeable)
@@ -262,9 +256,7 @@ class Array:
         """
         if self.size != 1:
             raise ConversionError(
-                f"{self._type} has {self.size} elements, not one",
-                location=user_location(),
-                fix="index or reduce it first",
+                f"{self._type} has {self.size} elements, not one", fix="index or reduce it first"
             )
         return _scalar(self._host("the element of"))
 
@@ -300,11 +292,7 @@ class Array:
 
     def __index__(self) -> int:
         if not self.dtype.is_integer:
-            raise ArrayIndexError(
-                f"only integers index, not {self._type}",
-                location=user_location(),
-                fix="convert it to int",
-            )
+            raise ArrayIndexError(f"only integers index, not {self._type}", fix="convert it to int")
         fix = "for a window use dynamic_slice(x, starts, sizes), or make the argument static"
         return int(self._zero_d("the integer of", fix))
 
@@ -312,27 +300,20 @@ class Array:
         if self.shape:
             raise ConversionError(
                 f"{what} {self._type} is ambiguous: it is not 0-d",
-                location=user_location(),
                 fix="reduce it first with any, all, sum …, or index one element",
             )
         return _scalar(self._host(what, fix))
 
     def __len__(self) -> int:
         if not self.shape:
-            raise OpTypeError(
-                f"{self._type} is 0-d and has no length",
-                location=user_location(),
-                fix="use x.size",
-            )
+            raise OpTypeError(f"{self._type} is 0-d and has no length", fix="use x.size")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Array]:
         """The entries of the first dimension."""
         if not self.shape:
             raise OpTypeError(
-                f"{self._type} is 0-d and cannot be iterated over",
-                location=user_location(),
-                fix="use x.item()",
+                f"{self._type} is 0-d and cannot be iterated over", fix="use x.item()"
             )
         return _manipulation.rows_of(self)
 
@@ -349,7 +330,6 @@ class Array:
         if spec and self.shape:
             raise ConversionError(
                 f"{self._type} has no format {spec!r}: it is not 0-d",
-                location=user_location(),
                 fix="format each element of x.tolist(), or leave out the format",
             )
         return format(self.item(), spec) if spec else str(self)
@@ -479,7 +459,6 @@ class Array:
     def __hash__(self) -> int:
         raise OpTypeError(
             f"{self._type} is not hashable: == compares the elements",
-            location=user_location(),
             fix="use id(x) as the key, or x.tolist() for the values",
         )
 
@@ -597,7 +576,6 @@ def _foreign(name: str, other: Any, x: Array) -> Any:
         return NotImplemented
     raise OpTypeError(
         f"{name}: an array or a number is needed, not {type(other).__name__}",
-        location=user_location(),
         fix="make an array of it with asarray(…)" if isinstance(other, list | tuple) else None,
     )
 
@@ -615,7 +593,7 @@ def _known(node: Traced, what: str, fix: str | None) -> Array:
         raise _refused(node, what, "before any value exists", fix)
     graph, outer = prefix
     inputs = [array._concrete(what, fix) for array in outer]
-    device = node.trace.device or (inputs[0].device if inputs else place.get())
+    device = node.trace.device or (inputs[0].device if inputs else devices.get())
     buffers = engine.run_graph(graph, [array._buffer for array in inputs], device)
     return Array(node.value.type, device, buffers[0])
 
@@ -629,7 +607,6 @@ def _outside(node: Traced, what: str, fix: str | None) -> TraceError:
 def _refused(node: Traced, what: str, why: str, fix: str | None) -> TraceError:
     return TraceError(
         f"{what} a {node.value.type} value is needed while {node.trace.name!r} is traced, {why}",
-        location=user_location(),
         notes=(f"the value was {made_at(node.value)}",),
         fix=fix or "return the array and look at it outside, or make the argument static",
     )

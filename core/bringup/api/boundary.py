@@ -1,7 +1,8 @@
 """The boundary between a user's code and ours: what an error that crosses it shows.
 
-A traceback keeps the frames of the user's code; ``BRINGUP_TRACEBACK=full`` keeps ours as well.  An
-error that is a defect of ours keeps all frames.
+An error of ours that names no line gets the user's.  A traceback keeps the frames of the user's
+code; ``BRINGUP_TRACEBACK=full`` keeps ours as well.  An error that is a defect of ours keeps all
+frames.
 """
 
 from __future__ import annotations
@@ -51,10 +52,13 @@ def guarded(fn: F, called: str = "", module: str = "") -> F:
 def guarded_methods(cls: C) -> C:
     """A class whose own methods, and the properties that raise, are `guarded`; a decorator.
 
-    Methods that another function made, as operators are, see to their errors themselves.
+    Methods that another function made, as operators are, see to their errors themselves.  A
+    constructor is guarded if users call it: if the class or the constructor says what it raises.
     """
     for name, value in list(vars(cls).items()):
-        if name == "__init__" or (name.startswith("_") and not name.endswith("__")):
+        if name.startswith("_") and not name.endswith("__"):
+            continue
+        if name == "__init__" and "Raises" not in f"{cls.__doc__} {value.__doc__}":
             continue
         if isinstance(value, FunctionType) and value.__name__ == name:
             setattr(cls, name, guarded(value))
@@ -94,20 +98,23 @@ def _boundary(
 
 
 def hide(error: Exception, called: str) -> None:
-    """Take our frames out of the traceback of an error that is about to be raised again.
+    """Make an error that is about to be raised again show the user's code alone.
 
     called: what the user calls the instruction at fault.
     """
-    _rename(error, called)
+    _complete(error, called)
     error.__traceback__ = _users(error)
 
 
-def _rename(error: Exception, called: str) -> None:
+def _complete(error: Exception, called: str) -> None:
+    """Tell an error of ours what the user called, if that has a name, and on which line."""
     if not isinstance(error, BringupError):
         return
     op, colon, rest = error.what.partition(": ")
-    if colon and (op == error.op or (error.instruction or "").startswith(f"{op}(")):
+    if called and colon and (op == error.op or (error.instruction or "").startswith(f"{op}(")):
         error.what, error.op = f"{called}: {rest}", None
+    if error.location is None:
+        error.location = user_location()
 
 
 def _users(error: BaseException, *callables: Any) -> Any:
@@ -156,8 +163,7 @@ def _explained(
     kwargs: dict[str, Any],
 ) -> Exception:
     """The error itself, or ours for arguments that `fn` does not take."""
-    if called:
-        _rename(error, called)
+    _complete(error, called)
     entry = error.__traceback__
     if type(error) is not TypeError or entry is None or entry.tb_next is not None:
         return error

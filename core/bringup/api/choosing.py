@@ -20,7 +20,6 @@ from bringup.api.sampling import fraction, working
 from bringup.api.sorting import argsort, searchsorted
 from bringup.dtypes import i32, i64
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.types import TensorType
 
 
@@ -56,7 +55,6 @@ def _shuffled(name: str, key: Key, x: Any, axis: int) -> Array:
     if not array.ndim:
         raise OpTypeError(
             f"{name}: {array.type} has no entries to order",
-            location=user_location(),
             fix="give an array of at least one dimension, or a Python int",
         )
     return take(array, _order(key, array.shape[dim]), axis=dim)
@@ -97,7 +95,6 @@ def choice(
     if wanted and (count < 1 or (not replace and wanted > count)):
         raise OpTypeError(
             f"choice: {wanted} of {count} entries",
-            location=user_location(),
             fix="choose among at least one entry, and no more of them without replacement",
         )
     weights = None if p is None else _weights(p, count)
@@ -110,7 +107,6 @@ def _weights(p: Any, count: int) -> Array:
     if weights.shape != (count,):
         raise OpTypeError(
             f"choice: the weights are {weights.type} for {count} entries",
-            location=user_location(),
             fix=f"give one weight an entry: shape ({count},)",
         )
     return convert(weights, working(weights.dtype))

@@ -15,7 +15,7 @@ from bringup.api.creation import asarray
 from bringup.api.promotion import is_weak, kind_of, with_weak
 from bringup.api.traced import LeafType, array_type, graph_name, leaf_type, trace_function
 from bringup.errors import OpTypeError
-from bringup.graph import Builder, Graph, replay, user_location
+from bringup.graph import Builder, Graph, replay
 from bringup.records import record
 from bringup.tracing.context import current
 from bringup.tracing.pytree import TreeDef, flatten, unflatten
@@ -41,7 +41,6 @@ def require_function(name: str, fn: Any, what: str) -> None:
     if not callable(fn):
         raise OpTypeError(
             f"{name}: {what} is of type {type(fn).__name__}, no function",
-            location=user_location(),
             fix="give a function, such as lambda x: x",
         )
 
@@ -70,7 +69,6 @@ def closed_over(
         if pair and not (isinstance(result, tuple) and len(result) == 2):
             raise OpTypeError(
                 f"{pair}: {graph_name(fn)} gives one {type(result).__name__}, not (carry, y)",
-                location=user_location(),
                 fix="return two things, the second None if there is nothing to stack",
             )
         leaves, treedef = flatten(result)
@@ -136,7 +134,6 @@ class State:
                 raise OpTypeError(
                     f"{self.name}: the {self.part or self.label} is {before} before an iteration "
                     f"and {after} after it",
-                    location=user_location(),
                     fix="return the same containers",
                 )
             if not self._adopt([v.type for v in made.graph.outputs]):
@@ -169,7 +166,6 @@ class State:
             cast = f"convert it, as in astype(x, {before.dtype.long_name}), or start with {after}"
             raise OpTypeError(
                 f"{self.name}: {path} is {before} before an iteration and {after} after it",
-                location=user_location(),
                 fix=cast if before.shape == after.shape else "make the function keep its shape",
             )
 

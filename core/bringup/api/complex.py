@@ -15,11 +15,11 @@ import numpy as np
 from bringup.api.apply import apply
 from bringup.api.array import Array, Host
 from bringup.api.broadcasting import aligned, as_array, as_float, convert
-from bringup.api.place import DeviceSpec
 from bringup.api.promotion import Operand
 from bringup.dtypes import COMPLEX_OF, PART_OF, DType, bf16, f16, f32
 from bringup.errors import ConversionError, OpTypeError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
+from bringup.runtime.devices import DeviceSpec
 from bringup.tracing import pytree
 from bringup.tracing.context import Traced
 
@@ -88,7 +88,6 @@ class ComplexArray(Array):
     def _not_real(self, what: str) -> ConversionError:
         return ConversionError(
             f"{what} of {self.type}, which is complex",
-            location=user_location(),
             fix="take a part first: x.real, x.imag or abs(x)",
         )
 
@@ -119,9 +118,7 @@ def complex(real: Operand, imag: Operand = 0.0, /) -> ComplexArray:
     (a, b), _ = aligned("complex", (first, imag))
     if a.type.dtype.is_complex:
         raise OpTypeError(
-            f"complex: the parts meet in {a.type}, which is complex already",
-            location=user_location(),
-            fix="pass real arrays",
+            f"complex: the parts meet in {a.type}, which is complex already", fix="pass real arrays"
         )
     return ComplexArray(*(_part(x, first) for x in (a, b)))
 
@@ -211,7 +208,6 @@ def _join(_rest: Hashable, children: Sequence[Any]) -> Any:
     if isinstance(real, ComplexArray) or isinstance(imag, ComplexArray):
         raise OpTypeError(
             "the parts of a complex array would be complex, as in a Jacobian of f(z) by z",
-            location=user_location(),
             fix="differentiate real(f(z)) and imag(f(z)) apart; keep what maps over parts real",
         )
     if isinstance(real, Array) and isinstance(imag, Array):

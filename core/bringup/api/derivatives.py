@@ -15,7 +15,7 @@ from bringup.api.differentiable import Argnums, Point, check_function, point_of
 from bringup.api.manipulation import broadcast_to, moveaxis, reshape
 from bringup.api.traced import graph_name
 from bringup.errors import ConversionError, OpTypeError
-from bringup.graph import Graph, user_location
+from bringup.graph import Graph
 from bringup.tracing.autodiff import jvp_graph, vjp_graph
 from bringup.tracing.batching import batch_graph
 from bringup.tracing.pytree import TreeDef, prefix_leaves, unflatten
@@ -69,9 +69,7 @@ def _like(name: str, tree: Any, treedef: TreeDef, what: str) -> list[Any]:
     try:
         return prefix_leaves(tree, treedef, what)
     except ConversionError as error:
-        raise OpTypeError(
-            f"{name}: {error.what}", location=user_location(), fix=error.fix
-        ) from None
+        raise OpTypeError(f"{name}: {error.what}", fix=error.fix) from None
 
 
 def _of_type(leaf: Any, type_: Any, name: str, path: str) -> Array:
@@ -79,7 +77,6 @@ def _of_type(leaf: Any, type_: Any, name: str, path: str) -> Array:
     if array.type is not type_:
         raise OpTypeError(
             f"{name}: {path} is {array.type}, and what it belongs to is {type_}",
-            location=user_location(),
             fix=f"give it type {type_}",
         )
     return array
@@ -185,7 +182,6 @@ def _require_float_results(name: str, fn: Callable[..., Any], point: Point) -> N
             raise OpTypeError(
                 f"{name}: {path} of {graph_name(fn)} is {value.type},"
                 " and derivatives exist for floats only",
-                location=user_location(),
                 fix="return floats alone",
             )
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from bringup.api.array import Array
 from bringup.api.creation import asarray
-from bringup.api.place import OpenDevice
 from bringup.api.traced import TracedFunction, graph_name, leaf_type, trace_function
 from bringup.errors import OpTypeError
-from bringup.graph import Graph, user_location
+from bringup.graph import Graph
 from bringup.records import record
+from bringup.runtime.devices import OpenDevice
 from bringup.tracing.pytree import TreeDef, flatten, unflatten
 
 Argnums = int | Sequence[int]
@@ -85,7 +85,6 @@ def check_function(name: str, fn: object) -> None:
     if not callable(fn):
         raise OpTypeError(
             f"{name}: {type(fn).__name__} is no function",
-            location=user_location(),
             fix="give a function first, then call the result with its arguments",
         )
 
@@ -99,14 +98,11 @@ def _chosen(
         raise OpTypeError(
             f"{name}: {graph_name(fn)} got {len(args)} positional arguments,"
             f" argnums is {positions}",
-            location=user_location(),
             fix="pass the arguments to differentiate by position",
         ) from None
     if len({i % len(args) for i in positions}) < len(positions):
         raise OpTypeError(
-            f"{name}: argnums {positions} name one argument twice",
-            location=user_location(),
-            fix="name each argument once",
+            f"{name}: argnums {positions} name one argument twice", fix="name each argument once"
         )
     return chosen
 
@@ -119,7 +115,6 @@ def _differentiable(name: str, leaf: Any, path: str) -> Array:
             other = 'make the field static: dataclasses.field(metadata={"static": True})'
         raise OpTypeError(
             f"{name}: {path} is {array.type}, and derivatives exist for floats only",
-            location=user_location(),
             fix=f"convert it with astype(x, float32), or {other}",
         )
     return array

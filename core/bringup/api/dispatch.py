@@ -10,13 +10,13 @@ import numpy as np
 
 from bringup.api.array import Array
 from bringup.api.defaults import current_float, uniform
-from bringup.api.place import OpenDevice
 from bringup.backend.dispatch import ArrayLayout, Dispatcher, FastArg, FastEntry, array_layout
 from bringup.backend.foreign import REPORT, guarded
 from bringup.dtypes import DType
 from bringup.errors import DeviceError
 from bringup.graph import has_effects
 from bringup.runtime import devices
+from bringup.runtime.devices import OpenDevice
 from bringup.tracing.pytree import LEAF
 
 if TYPE_CHECKING:

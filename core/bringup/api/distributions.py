@@ -26,7 +26,6 @@ from bringup.api.sampling import float_of, sizes_of, tails, working
 from bringup.api.solving import cholesky
 from bringup.dtypes import f64, i32
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 
 
 def rademacher(key: Key, shape: Shape = (), dtype: object = None) -> Array:
@@ -223,7 +222,6 @@ def _check_probability(name: str, p: Any, *, least: bool = False) -> None:
     if isinstance(p, int | float) and not (0 < p <= 1 or (p == 0 and not least)):
         raise OpTypeError(
             f"{name}: p={p} is no probability here",
-            location=user_location(),
             fix="give 0 < p <= 1" if least else "give 0 <= p <= 1",
         )
 
@@ -253,7 +251,6 @@ def multivariate_normal(
     if not middle.ndim or spread_.ndim < 2 or spread_.shape[-2:] != middle.shape[-1:] * 2:
         raise OpTypeError(
             f"{name}: mean {middle.type} and cov {spread_.type}",
-            location=user_location(),
             fix="give a vector and a square matrix of its size, or stacks of them",
         )
     rest = broadcast_shapes(middle.shape[:-1], spread_.shape[:-2])

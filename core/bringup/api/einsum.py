@@ -16,7 +16,6 @@ from bringup.api.manipulation import permute_dims, reshape
 from bringup.api.promotion import Operand, common
 from bringup.dtypes import Precision
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 
 #: An operand and a letter for each of its dimensions.
 Labelled = tuple[Array, str]
@@ -188,4 +187,4 @@ def _spread(x: Array, term: str, target: str) -> Array:
 def _wrong(subscripts: str, arrays: Sequence[Array], what: str, fix: str) -> OpTypeError:
     shown = " and ".join(str(x.type) for x in arrays)
     where = f" of {shown}" if shown else ""
-    return OpTypeError(f"einsum: {subscripts!r}{where}: {what}", location=user_location(), fix=fix)
+    return OpTypeError(f"einsum: {subscripts!r}{where}: {what}", fix=fix)

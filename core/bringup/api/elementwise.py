@@ -27,7 +27,7 @@ from bringup.api.defaults import default_float
 from bringup.api.promotion import Operand, common
 from bringup.dtypes import bf16, bool_, f16, f32, i8, i16, i32, i64, u8
 from bringup.errors import ConversionError, OpTypeError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
 from bringup.types import TensorType
 
 _SIGNED = {1: i8, 2: i16, 4: i32, 8: i64}
@@ -137,16 +137,12 @@ def round(x: Operand, decimals: int = 0) -> Array:
 
         return ComplexArray(round(real(x), digits), round(imag(x), digits))
     if x.dtype is bool_:
-        raise OpTypeError(
-            f"round: {x.type} has no digits", location=user_location(), fix="convert it first"
-        )
+        raise OpTypeError(f"round: {x.type} has no digits", fix="convert it first")
     wide = f32 if x.dtype in (f16, bf16) else x.dtype
     limits = np.iinfo(wide.numpy) if wide.is_integer else np.finfo(wide.numpy)
     size = -digits if digits < 0 else digits
     if 10**size > int(limits.max):
-        raise OpTypeError(
-            f"round: {x.type} has no 10**{size}", location=user_location(), fix="keep more digits"
-        )
+        raise OpTypeError(f"round: {x.type} has no 10**{size}", fix="keep more digits")
     if not wide.is_float:
         part = remainder(x, 10**size)
         rest = subtract(10**size, part)
@@ -267,7 +263,6 @@ def pow(x1: Operand, x2: Operand) -> Array:
         if x2 < 0 and not x1.dtype.is_float:
             raise ConversionError(
                 f"{x1.type} to the power {x2} is no integer",
-                location=user_location(),
                 fix="convert the base to a float dtype first, or write the exponent as a float",
             )
     return binary("pow", x1, x2)
@@ -319,7 +314,6 @@ def clip(x: Operand, /, min: Operand | None = None, max: Operand | None = None) 
     if dtype is not x.dtype:
         raise OpTypeError(
             f"clip: bounds of {dtype} do not fit {x.type}",
-            location=user_location(),
             fix=f"convert the bounds to {x.dtype}, or x to {dtype}",
         )
     if len(bounds) == 2:
@@ -338,7 +332,6 @@ def where(condition: Operand, x1: Operand, x2: Operand, /) -> Array:
     if condition.dtype is not bool_:
         raise OpTypeError(
             f"where: the condition is {condition.type}, not bool",
-            location=user_location(),
             fix="compare first, for instance condition != 0",
         )
     dtype, weak = common((x1, x2))
@@ -373,9 +366,7 @@ def signbit(x: Operand) -> Array:
 def bits(x: Array) -> Array:
     """The bits of a float array as signed integers of the same width."""
     if not x.dtype.is_float:
-        raise OpTypeError(
-            f"{x.type} is no float", location=user_location(), fix="convert it, or use real(x)"
-        )
+        raise OpTypeError(f"{x.type} is no float", fix="convert it, or use real(x)")
     return apply("bitcast", (x,), {"dtype": _SIGNED[x.dtype.itemsize]})
 
 

@@ -17,7 +17,6 @@ from bringup.api.manipulation import reshape
 from bringup.api.promotion import Operand, literal
 from bringup.dtypes import bool_, i32, i64
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.types import TensorType
 
 
@@ -34,9 +33,7 @@ def take(x: Operand, /, indices: Operand, axis: int | None = None) -> Array:
     x = as_array(x)
     if axis is None and x.ndim != 1:
         raise OpTypeError(
-            f"take: {x.type} has {x.ndim} dimensions, and no axis is given",
-            location=user_location(),
-            fix="pass axis=",
+            f"take: {x.type} has {x.ndim} dimensions, and no axis is given", fix="pass axis="
         )
     dim = axis_of("take", 0 if axis is None else axis, x.ndim)
     index = _integers("take", indices)
@@ -51,7 +48,6 @@ def _integers(name: str, indices: Operand) -> advanced.Index:
     if kind not in ("int", "uint", "i", "u"):
         raise OpTypeError(
             f"{name}: indices must be integers, got {index.dtype}",
-            location=user_location(),
             fix="convert them: astype(indices, bu.int64)",
         )
     return index
@@ -103,7 +99,6 @@ def _lines(name: str, x: Array, indices: Operand, axis: int) -> tuple[Array, Arr
     if index.ndim != x.ndim or not x.ndim:
         raise OpTypeError(
             f"{name}: {x.type} and indices of shape {tuple(index.shape)} differ in rank",
-            location=user_location(),
             fix="give indices the rank of the array, which must not be 0-d",
         )
     dim = axis_of(name, axis, x.ndim)
@@ -112,7 +107,6 @@ def _lines(name: str, x: Array, indices: Operand, axis: int) -> tuple[Array, Arr
     if shape is None:
         raise OpTypeError(
             f"{name}: {x.type} and indices of shape {tuple(index.shape)} do not broadcast",
-            location=user_location(),
             fix="make sizes equal or 1, but along the axis",
         )
     counted = as_array(advanced.from_start(index, dim, x.type), x._device)
@@ -170,9 +164,7 @@ def _starts(name: str, x: Array, starts: Sequence[Operand] | Array) -> list[Arra
         given = items_of(name, "starts", starts)
     if len(given) != x.ndim:
         raise OpTypeError(
-            f"{name}: {len(given)} starts for {x.type}",
-            location=user_location(),
-            fix="give one start for each dimension",
+            f"{name}: {len(given)} starts for {x.type}", fix="give one start for each dimension"
         )
     dtypes = {start.dtype for start in given if isinstance(start, Array)}
     # Starts known here go with the dtype of the others if that holds every position.
@@ -186,7 +178,6 @@ def _starts(name: str, x: Array, starts: Sequence[Operand] | Array) -> list[Arra
     if not dtype.is_integer:
         raise OpTypeError(
             f"{name}: starts must be integers, got {dtype}",
-            location=user_location(),
             fix="convert them: astype(start, bu.int32)",
         )
     return [_start(name, start, dtype, x) for start in given]
@@ -215,18 +206,14 @@ def nonzero(x: Operand, /, *, size: int | None = None, fill: int = 0) -> tuple[A
     """
     x = as_array(x)
     if not x.ndim:
-        raise OpTypeError(
-            f"nonzero: {x.type} is 0-d", location=user_location(), fix="reshape it to (1,) first"
-        )
+        raise OpTypeError(f"nonzero: {x.type} is 0-d", fix="reshape it to (1,) first")
     if size is None:
         fix = "give the number of indices: nonzero(x, size=n)"
         found = np.nonzero(x._host("the number of nonzeros of", fix))
         return tuple(as_array(part.astype(np.int64), x._device) for part in found)
     count = integer_of("nonzero", "size", size)
     if count < 0:
-        raise OpTypeError(
-            f"nonzero: size {count} is negative", location=user_location(), fix="use size >= 0"
-        )
+        raise OpTypeError(f"nonzero: size {count} is negative", fix="use size >= 0")
     return _first_nonzeros(x, count, fill)
 
 

@@ -15,7 +15,6 @@ from bringup.api.creation import asarray, ones
 from bringup.api.differentiable import Argnums, check_function, point_of
 from bringup.api.traced import graph_name
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.tracing.autodiff import vjp_graph
 from bringup.tracing.pytree import unflatten
 
@@ -94,21 +93,18 @@ def _split(fn: Callable[..., Any], result: Any, has_aux: bool) -> tuple[Array, A
     if has_aux and (not isinstance(result, tuple) or len(result) != 2):
         raise OpTypeError(
             f"grad: {name} returned {type(result).__name__}, and has_aux needs (value, aux)",
-            location=user_location(),
             fix="return a tuple of two",
         )
     value, aux = result if has_aux else (result, None)
     if not isinstance(value, Array | float | np.floating):
         raise OpTypeError(
             f"grad: {name} returned a {type(value).__name__}, not a 0-d float array",
-            location=user_location(),
             fix="return one array; further results go through has_aux=True",
         )
     value = value if isinstance(value, Array) else asarray(value)
     if value.shape or not value.dtype.is_float:
         raise OpTypeError(
             f"grad: {name} returned {value.type}, not a 0-d float array",
-            location=user_location(),
             fix="reduce the result with sum or mean" if value.shape else "return a float",
         )
     return value, aux

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from bringup.api import place
+from bringup.api import devices
 from bringup.api.datatypes import isdtype
-from bringup.api.place import DeviceSpec, OpenDevice
 from bringup.api.promotion import DEFAULT_INT, scalar_dtype
 from bringup.dtypes import COMPLEX, COMPLEX_OF, STORED, DType
 from bringup.errors import ConversionError
+from bringup.runtime.devices import DeviceSpec, OpenDevice, get
 
 #: The version of the standard the names and semantics follow.
 API_VERSION = "2024.12"
@@ -37,7 +37,7 @@ class NamespaceInfo:
 
     def default_device(self) -> OpenDevice:
         """The device of arrays made without ``device=``."""
-        return place.get()
+        return get()
 
     def default_dtypes(self, *, device: DeviceSpec = None) -> dict[str, DType]:
         """The dtypes of Python scalars and of indices."""
@@ -50,11 +50,11 @@ class NamespaceInfo:
 
     def devices(self) -> list[str]:
         """As `devices`."""
-        return place.devices()
+        return devices.devices()
 
     def dtypes(self, *, device: DeviceSpec = None, kind: Any = None) -> dict[str, DType]:
         """The dtypes a device takes, by their long names."""
-        claims = place.get(device).capabilities
+        claims = get(device).capabilities
         known = {d for table in (claims.ops, claims.kernels) for ds in table.values() for d in ds}
         known |= {COMPLEX_OF[d] for d in known & COMPLEX_OF.keys()}
         found = [d for d in STORED + COMPLEX if d in known]

@@ -12,7 +12,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from bringup.api import place
 from bringup.api.apply import inline
 from bringup.api.array import Array
 from bringup.api.boundary import guarded, guarded_methods
@@ -21,7 +20,6 @@ from bringup.api.creation import asarray, cast_host
 from bringup.api.defaults import count_read, current_float, reads
 from bringup.api.dispatch import FastPath
 from bringup.api.options import positions_of, static_of
-from bringup.api.place import DeviceSpec, OpenDevice, at_user_line
 from bringup.api.promotion import exact_literal
 from bringup.api.traced import (
     LeafType,
@@ -38,14 +36,13 @@ from bringup.dtypes import DType
 from bringup.errors import (
     BringupError,
     ConversionError,
-    DeviceError,
     OpTypeError,
     TraceError,
 )
-from bringup.graph import user_location
 from bringup.records import record
-from bringup.runtime import nans, transfer
+from bringup.runtime import devices, nans, transfer
 from bringup.runtime.compiler import Compiled, Options, compile_graph, lower_graph
+from bringup.runtime.devices import DeviceSpec, OpenDevice
 from bringup.tracing.context import current
 from bringup.tracing.lazy import Leaf
 from bringup.tracing.pytree import Static, TreeDef, flatten, unflatten
@@ -154,13 +151,9 @@ class Jitted(Generic[P, R]):
         if target is not None:
             entry = self._trace(call, None)
             name, _, architecture = target.partition(":")
-            try:
-                backend = load(name)
-            except BringupError as error:
-                raise at_user_line(error)  # noqa: B904  (the same object)
             return lower_graph(
                 entry.function.graph,
-                backend,
+                load(name),
                 architecture,
                 donated=entry.donated,
                 options=self._options,
@@ -181,7 +174,7 @@ class Jitted(Generic[P, R]):
     def _compiled(self, entry: Entry, device: OpenDevice) -> Compiled:
         """What runs a signature, compiled when first asked for."""
         if entry.compiled is None:
-            fallback = place.get(self._fallback) if self._fallback is not None else None
+            fallback = devices.get(self._fallback) if self._fallback is not None else None
             entry.compiled = compile_graph(
                 entry.function.graph,
                 device,
@@ -214,10 +207,7 @@ class Jitted(Generic[P, R]):
             outputs = inline(entry.function.graph, [*arrays, *entry.function.captured])
             return unflatten(entry.function.result, outputs)
         assert device is not None
-        try:
-            outputs = _run(entry, self._compiled(entry, device), call.leaves, device)
-        except DeviceError as error:
-            raise at_user_line(error)  # noqa: B904  (the same object)
+        outputs = _run(entry, self._compiled(entry, device), call.leaves, device)
         if not kwargs and not call.static and not self._donated and not nans.wanted():
             decides = entry.defaulted or hosted != before
             self._fast.serve(entry, args, device, default if decides else None)
@@ -259,7 +249,6 @@ class Jitted(Generic[P, R]):
         )
         return ConversionError(
             f"{argument_name(self._fn, path)} is the type {leaf}, which has no value",
-            location=user_location(),
             fix="pass an array; types stand for arrays in lower(…) and trace(…) only",
         )
 
@@ -270,13 +259,11 @@ class Jitted(Generic[P, R]):
             names = parameters(self._fn)
             name = names[where] if isinstance(where, int) and where < len(names) else where
             raise ConversionError(
-                f"argument {name} of {graph_name(self._fn)}: {error.what}",
-                location=user_location(),
-                fix=error.fix,
+                f"argument {name} of {graph_name(self._fn)}: {error.what}", fix=error.fix
             ) from None
 
     def _device_of(self, leaves: Sequence[Any]) -> OpenDevice:
-        found = place.get(self._device) if self._device is not None else None
+        found = devices.get(self._device) if self._device is not None else None
         for leaf in leaves:
             if type(leaf) is not Array or leaf._device is None:
                 continue
@@ -285,17 +272,15 @@ class Jitted(Generic[P, R]):
             elif leaf._device is not found:
                 raise OpTypeError(
                     f"{graph_name(self._fn)}: an argument is on {leaf._device}, not on {found}",
-                    location=user_location(),
                     fix=f'move it first: x.to("{found}")',
                 )
-        return found if found is not None else place.get()
+        return found if found is not None else devices.get()
 
     def _check_inlining(self, device: OpenDevice | None) -> None:
-        if self._device is not None and place.get(self._device) is not device is not None:
+        if self._device is not None and devices.get(self._device) is not device is not None:
             raise TraceError(
                 f"{graph_name(self._fn)} is compiled for {self._device},"
                 f" and the function around it is traced for {device}",
-                location=user_location(),
                 fix="leave out device= of one of them",
             )
 
@@ -492,13 +477,11 @@ def compiled_as(
     if not callable(fn):
         raise OpTypeError(
             f"jit: {type(fn).__name__} is no function",
-            location=user_location(),
             fix="give a function first; options come by name",
         )
     if static[0].intersection(donated):
         raise OpTypeError(
             f"{base._maker}: an argument of {graph_name(fn)} is both static and donated",
-            location=user_location(),
             fix="choose one of them",
         )
     # A class of its own, so that its ``__call__`` can become the builtin of this function.

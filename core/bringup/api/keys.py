@@ -24,13 +24,13 @@ from bringup.api.broadcasting import convert, spread
 from bringup.api.creation import check_device, from_host, iota, zeros_like
 from bringup.api.indexing import region
 from bringup.api.manipulation import reshape, stack
-from bringup.api.place import DeviceSpec, OpenDevice
 from bringup.api.promotion import dtype_of, literal
 from bringup.dtypes import u32, u64
 from bringup.errors import ConversionError, OpTypeError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
 from bringup.ops.table import lookup
 from bringup.runtime import transfer
+from bringup.runtime.devices import DeviceSpec, OpenDevice
 from bringup.tracing.context import current
 
 Shape = int | Sequence[int]
@@ -97,9 +97,7 @@ class Key(_Known):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ConversionError(
-                "one key has no length", location=user_location(), fix="split it into several first"
-            )
+            raise ConversionError("one key has no length", fix="split it into several first")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Key]:
@@ -107,9 +105,7 @@ class Key(_Known):
 
     def __getitem__(self, index: Any) -> Key:
         if not self.shape:
-            raise OpTypeError(
-                "one key cannot be indexed", location=user_location(), fix="split it first"
-            )
+            raise OpTypeError("one key cannot be indexed", fix="split it first")
         items = index if isinstance(index, tuple) else (index,)
         last = slice(None) if any(item is ... for item in items) else ...
         words = _host_words(self) if _is_static(items) else None
@@ -146,9 +142,7 @@ def _is_static(items: tuple[Any, ...]) -> bool:
 def _check_impl(impl: Any) -> None:
     if not isinstance(impl, str) or impl not in GENERATORS:
         raise OpTypeError(
-            f"no generator is called {impl!r}",
-            location=user_location(),
-            fix=f"use one of {', '.join(GENERATORS)}",
+            f"no generator is called {impl!r}", fix=f"use one of {', '.join(GENERATORS)}"
         )
 
 
@@ -161,7 +155,7 @@ def checked(name: str, given: Any) -> Key:
     else:
         what = str(given.type) if isinstance(given, Array) else type(given).__name__
         fix = "make a key first: random.key(seed)"
-    raise OpTypeError(f"{name}: needs a key, not {what}", location=user_location(), fix=fix)
+    raise OpTypeError(f"{name}: needs a key, not {what}", fix=fix)
 
 
 def _check_words(data: object) -> None:
@@ -170,7 +164,6 @@ def _check_words(data: object) -> None:
     given = data.type if isinstance(data, Array) else type(data).__name__
     raise OpTypeError(
         f"the words of a key are u32[…,2], not {given}",
-        location=user_location(),
         fix="make keys with random.key(seed), and more of them with split",
     )
 
@@ -201,7 +194,6 @@ def _words_of(name: str, what: str, value: Any) -> tuple[int, int] | Array:
         if not -(1 << 63) <= number < 1 << 64:
             raise ConversionError(
                 f"{name}: {what} {number} does not fit in 64 bits",
-                location=user_location(),
                 fix=f"give an int from -2**63 to 2**64 - 1 as {what}",
             )
         return (number >> 32) & 0xFFFFFFFF, number & 0xFFFFFFFF
@@ -209,9 +201,7 @@ def _words_of(name: str, what: str, value: Any) -> tuple[int, int] | Array:
         return stack([_upper_word(value), convert(value, u32)])
     given = value.type if isinstance(value, Array) else type(value).__name__
     raise OpTypeError(
-        f"{name}: {what} must be an integer, not {given}",
-        location=user_location(),
-        fix="give an int or a 0-d integer array",
+        f"{name}: {what} must be an integer, not {given}", fix="give an int or a 0-d integer array"
     )
 
 
@@ -269,7 +259,6 @@ def bits(key: Key, shape: Shape = (), dtype: object = u32) -> Array:
     if own.kind != "uint":
         raise OpTypeError(
             f"bits: {own} is no unsigned integer",
-            location=user_location(),
             fix="use uint8, uint16, uint32 or uint64, and uniform or randint for other numbers",
         )
     if own is not u64:

@@ -24,11 +24,10 @@ from bringup.api.elementwise import clip, less, where
 from bringup.api.floating import logaddexp
 from bringup.api.gathering import dynamic_slice, dynamic_update_slice
 from bringup.api.manipulation import concat, expand_dims, flip, reshape, squeeze, stack
-from bringup.api.place import DeviceSpec
 from bringup.api.promotion import Operand, common, dtype_of
 from bringup.dtypes import DType, bool_, i64, u8
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
+from bringup.runtime.devices import DeviceSpec
 from bringup.tracing.pytree import flatten, tree_map, unflatten
 
 T = TypeVar("T")
@@ -65,7 +64,6 @@ def bitcast_convert_type(x: Operand, dtype: object, /) -> Array:
     ):
         raise OpTypeError(
             f"bitcast_convert_type: {x.type} has no bits of {own}",
-            location=user_location(),
             fix="give a dtype of numbers of the same width",
         )
     return x if own is x.dtype else apply("bitcast", (x,), {"dtype": own})
@@ -174,7 +172,6 @@ def associative_scan(
     if not given or len({x.shape[d] for x, d in zip(given, dims, strict=True)}) != 1:
         raise OpTypeError(
             f"associative_scan: axis {axis} of {', '.join(str(x.type) for x in given)}",
-            location=user_location(),
             fix="give arrays of one size along the axis",
         )
 
@@ -276,13 +273,10 @@ def _segments(name: str, kind: str, data: Operand, segment_ids: Operand, count: 
     if not ids.dtype.is_integer or ids.ndim != 1 or ids.shape != x.shape[:1]:
         raise OpTypeError(
             f"{name}: segments {ids.type} of {x.type}",
-            location=user_location(),
             fix="give an integer for each entry of the first dimension",
         )
     if x.dtype.is_complex and kind in ("min", "max"):
-        raise OpTypeError(
-            f"{name}: {x.type} has no order", location=user_location(), fix="take a real part"
-        )
+        raise OpTypeError(f"{name}: {x.type} has no order", fix="take a real part")
     if x.dtype is bool_:
         extreme = kind in ("min", "max")
         found = _segments(name, kind, convert(x, u8 if extreme else i64), ids, count)
@@ -380,7 +374,6 @@ def ravel_pytree(tree: T) -> tuple[Array, Callable[[Array], T]]:
         if vector.shape != (size,):
             raise OpTypeError(
                 f"ravel_pytree: {vector.type} does not go back into {treedef}",
-                location=user_location(),
                 fix=f"give a vector of {size} elements",
             )
         parts, at = [], 0

@@ -14,7 +14,6 @@ from bringup.api.manipulation import permute_dims, reshape
 from bringup.api.promotion import Operand, common, dtype_of
 from bringup.dtypes import Precision
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 
 
 def matmul(
@@ -141,7 +140,6 @@ def multi_dot(arrays: Sequence[Operand], /) -> Array:
     if len(parts) < 2 or not {1, 2}.issuperset(ranks) or 1 in ranks[1:-1]:
         raise OpTypeError(
             f"multi_dot: {', '.join(str(x.type) for x in parts) or 'no arrays'}",
-            location=user_location(),
             fix="give two matrices at least, the first and the last of which may be vectors",
         )
     # The sizes between the matrices, a vector at an end being a row or a column.
@@ -174,7 +172,6 @@ def matrix_transpose(x: Operand, /) -> Array:
     if x.ndim < 2:
         raise OpTypeError(
             f"matrix_transpose: {x.type} has fewer than two dimensions",
-            location=user_location(),
             fix="reshape it to a matrix",
         )
     return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
@@ -230,4 +227,4 @@ def _dot(
 
 
 def _wrong(name: str, a: Array, b: Array, what: str, fix: str) -> OpTypeError:
-    return OpTypeError(f"{name}: {what}: {a.type} and {b.type}", location=user_location(), fix=fix)
+    return OpTypeError(f"{name}: {what}: {a.type} and {b.type}", fix=fix)

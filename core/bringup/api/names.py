@@ -10,7 +10,6 @@ from typing import Any
 
 from bringup.api.boundary import guarded
 from bringup.errors import MissingAttributeError
-from bringup.graph import user_location
 
 #: Namespaces below `bringup`, searched for a name that another of them lacks.
 _SPACES = (
@@ -70,7 +69,6 @@ def _missing(name: str, names: Sequence[str], called: str) -> MissingAttributeEr
     fix = _answer(name, space) or _suggestion(name, names, lambda n: f"{called}.{n}", close)
     return MissingAttributeError(
         f"{called} has no {name!r}",
-        location=user_location(),
         fix=fix or f"names are those of the Python array API standard; dir({called}) lists them",
     )
 
@@ -86,7 +84,6 @@ def missing_attribute(x: Any, what: str, name: str, kind: str = "Array") -> Miss
     function = kind == "Array" and name in space.__all__ and callable(getattr(space, name))
     return MissingAttributeError(
         f"{what} has no attribute {name!r}",
-        location=user_location(),
         fix=(f"use bringup.{name}(x, …)" if function else None)
         or _answer(name, kind)
         or _suggestion(name, own, lambda n: f"x.{n}")

@@ -14,7 +14,7 @@ from bringup.api.manipulation import reshape
 from bringup.api.promotion import Operand, common, literal
 from bringup.api.reductions import Axis, mean, var
 from bringup.errors import OpTypeError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
 from bringup.types import TensorType
 
 Affine = tuple[Operand | None, int]
@@ -181,7 +181,6 @@ def _together(
         if as_array(value).shape != shape:
             raise OpTypeError(
                 f"{name}: {as_array(value).type} is given where {small} is needed",
-                location=user_location(),
                 fix=f"give it shape {shape}",
             )
         parts.append(convert(as_array(value), wide.dtype))

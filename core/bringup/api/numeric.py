@@ -62,7 +62,6 @@ from bringup.api.vmap import vmap
 from bringup.api.windows import conv
 from bringup.dtypes import i32, i64
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.tracing.pytree import tree_map
 from bringup.types import TensorType
 
@@ -150,7 +149,6 @@ def _vectors(name: str, x1: Operand, x2: Operand, mode: str) -> tuple[Array, Arr
     if a.ndim != 1 or b.ndim != 1 or not a.size or not b.size:
         raise OpTypeError(
             f"{name}: {a.type} and {b.type}",
-            location=user_location(),
             fix="give two vectors that have elements; nn.conv takes more dimensions",
         )
     return a, b
@@ -193,7 +191,6 @@ def bincount(
     if x.ndim != 1 or not (x.dtype.is_integer or x.dtype.kind == "bool"):
         raise OpTypeError(
             f"bincount: {x.type} is no vector of integers",
-            location=user_location(),
             fix="convert it, or flatten it with ravel",
         )
     x = convert(x, i64)
@@ -205,9 +202,7 @@ def bincount(
     shares = ones_like(x) if weights is None else as_array(weights)
     if shares.shape != x.shape:
         raise OpTypeError(
-            f"bincount: weights {shares.type} for {x.type}",
-            location=user_location(),
-            fix="give one weight for each element",
+            f"bincount: weights {shares.type} for {x.type}", fix="give one weight for each element"
         )
     return _counted(x, shares, size)
 
@@ -234,19 +229,16 @@ def histogram_bin_edges(
         if edges.ndim != 1 or edges.size < 2:
             raise OpTypeError(
                 f"{name}: the edges are {edges.type}",
-                location=user_location(),
                 fix="give a number of bins, or a vector of two edges at least",
             )
         return edges
     count = integer_of(name, "the number of bins", bins)
     if count < 1:
-        raise OpTypeError(f"{name}: {count} bins", location=user_location(), fix="give 1 at least")
+        raise OpTypeError(f"{name}: {count} bins", fix="give 1 at least")
     if range is not None:
         ends = [number_of(name, "an end", end) for end in items_of(name, "the range", range)]
         if len(ends) != 2 or not (math.isfinite(ends[0]) and 0 <= ends[1] - ends[0] < math.inf):
-            raise OpTypeError(
-                f"{name}: {range!r} is no range", location=user_location(), fix="give (low, high)"
-            )
+            raise OpTypeError(f"{name}: {range!r} is no range", fix="give (low, high)")
         low, high = (add(zeros((), x.dtype, device=x._device), end) for end in ends)
     elif not x.size:
         low, high = zeros((), x.dtype), ones((), x.dtype)
@@ -285,9 +277,7 @@ def histogram(
         shares = ravel(weights)
     if shares.size != x.size:
         raise OpTypeError(
-            f"histogram: weights {shares.type} for {x.type}",
-            location=user_location(),
-            fix="give one weight for each element",
+            f"histogram: weights {shares.type} for {x.type}", fix="give one weight for each element"
         )
     values, size = ravel(x), edges.size - 1
     places = searchsorted(edges, values, side="right") - 1
@@ -341,7 +331,6 @@ def interp(
     if points.ndim != 1 or points.shape != values.shape or not points.size:
         raise OpTypeError(
             f"interp: values {values.type} at points {points.type}",
-            location=user_location(),
             fix="give two vectors of one size",
         )
     # The last point once more, for the sake of a single one.
@@ -395,7 +384,6 @@ def gradient(f: Operand, /, *varargs: Operand, axis: Axis = None) -> Array | lis
     if len(spaces) != len(dims) or any(x.shape[d] < 2 for d in dims):
         raise OpTypeError(
             f"gradient: {len(varargs)} distances for axes {tuple(dims)} of {x.type}",
-            location=user_location(),
             fix="give one, or one for each axis; axes must have two entries at least",
         )
     found = [_slopes(x, d, space) for d, space in zip(dims, spaces, strict=True)]
@@ -408,7 +396,6 @@ def _slopes(x: Array, dim: int, space: Operand) -> Array:
     if gaps.ndim > 1 or (gaps.ndim and gaps.size != y.shape[-1]):
         raise OpTypeError(
             f"gradient: places {gaps.type} of {y.shape[-1]} entries",
-            location=user_location(),
             fix="give a distance, or the place of each entry",
         )
     steps = y[..., 1:] - y[..., :-1]
@@ -437,9 +424,7 @@ def geomspace(
     first, last = (number_of("geomspace", "an end", end) for end in (start, stop))
     if not first * last > 0 or not math.isfinite(last / first):
         raise OpTypeError(
-            f"geomspace: no such values from {start} to {stop}",
-            location=user_location(),
-            fix="give two numbers of one sign",
+            f"geomspace: no such values from {start} to {stop}", fix="give two numbers of one sign"
         )
     share = linspace(0.0, 1.0, num, endpoint=endpoint)
     values = where(equal(share, 1), last, multiply(first, pow(last / first, share)))
@@ -478,9 +463,7 @@ def vander(x: Operand, /, N: int | None = None, increasing: bool = False) -> Arr
     """
     x = as_array(x)
     if x.ndim != 1:
-        raise OpTypeError(
-            f"vander: {x.type} is no vector", location=user_location(), fix="flatten it with ravel"
-        )
+        raise OpTypeError(f"vander: {x.type} is no vector", fix="flatten it with ravel")
     (count,) = shape_of("vander", x.size if N is None else integer_of("vander", "N", N))
     rising = flag_of("vander", "increasing", increasing)
     powers = [ones_like(x)]
@@ -501,11 +484,7 @@ def polyval(p: Operand, x: Operand, /) -> Array:
     """
     coefficients, x = as_array(p), as_array(x)
     if coefficients.ndim != 1:
-        raise OpTypeError(
-            f"polyval: the coefficients are {coefficients.type}",
-            location=user_location(),
-            fix="give a vector",
-        )
+        raise OpTypeError(f"polyval: the coefficients are {coefficients.type}", fix="give a vector")
     value = zeros_like(x)
     for n in range(coefficients.size):
         value = add(multiply(value, x), coefficients[n])
@@ -530,7 +509,6 @@ def polyfit(x: Operand, /, y: Operand, deg: int, rcond: float | None = None) -> 
     if degree < 0 or not shaped or not places.size:
         raise OpTypeError(
             f"polyfit: degree {degree} for values {values.type} at {places.type}",
-            location=user_location(),
             fix="give a degree of at least 0, and a value for each place of a vector",
         )
     powers = vander(places, degree + 1)
@@ -569,9 +547,7 @@ def cov(
     for n, part in enumerate(parts):
         if part.ndim > 2:
             raise OpTypeError(
-                f"cov: {part.type} has more than two dimensions",
-                location=user_location(),
-                fix="use vmap for stacks",
+                f"cov: {part.type} has more than two dimensions", fix="use vmap for stacks"
             )
         rows = atleast_2d(part)
         parts[n] = rows if in_rows or part.ndim < 2 else matrix_transpose(rows)
@@ -616,7 +592,6 @@ def lexsort(keys: Sequence[Array] | Array, /, axis: int = -1) -> Array:
     if not given or any(key.shape != given[0].shape or not key.ndim for key in given):
         raise OpTypeError(
             f"lexsort: keys {', '.join(str(key.type) for key in given) or 'none'}",
-            location=user_location(),
             fix="give arrays of one shape, which has an axis",
         )
     dim = axis_of("lexsort", axis, given[0].ndim)
@@ -644,7 +619,6 @@ def select(
     if isinstance(condlist, Array | np.ndarray):
         raise OpTypeError(
             "select: the conditions are an array",
-            location=user_location(),
             fix="give a list of conditions and one of choices, or use where(condition, x, y)",
         )
     conditions = items_of("select", "conditions", condlist)
@@ -652,7 +626,6 @@ def select(
     if len(conditions) != len(choices) or not choices:
         raise OpTypeError(
             f"select: {len(choices)} choices for {len(conditions)} conditions",
-            location=user_location(),
             fix="give a choice for each condition",
         )
     found = default
@@ -687,7 +660,6 @@ def piecewise(
     if len(functions) not in (len(conditions), len(conditions) + 1):
         raise OpTypeError(
             f"piecewise: {len(functions)} functions for {len(conditions)} conditions",
-            location=user_location(),
             fix="give a function for each condition, and perhaps one more",
         )
     values = [f(x, *args) if callable(f) else f for f in functions]

@@ -65,7 +65,6 @@ from bringup.api.reductions import Axis, all, argmax, argmin, max, mean, min, pr
 from bringup.api.sorting import nanquantile, quantile
 from bringup.dtypes import bf16, f16, f32
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 
 absolute = abs
 amax = max
@@ -372,7 +371,6 @@ def average(
         if shares.ndim != 1 or len(dims) != 1 or shares.size != x.shape[dims[0]]:
             raise OpTypeError(
                 f"average: weights {shares.type} for {x.type}",
-                location=user_location(),
                 fix="give weights of the shape of the array, or one for each entry of the axis",
             )
         others = tuple(d for d in range(x.ndim) if d != dims[0])

@@ -10,7 +10,6 @@ import numpy as np
 
 from bringup.api.traced import graph_name, parameters
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 
 
 def static_of(
@@ -49,7 +48,6 @@ def positions_of(
         if position + len(names) < 0 or (closed and position >= len(names)):
             raise OpTypeError(
                 f"{maker}: {what}={position}: {graph_name(fn)} has {len(names)} parameters",
-                location=user_location(),
                 fix="count positions from 0, or from the end with -1",
             )
     return tuple(p % len(names) if p < 0 else p for p in positions)
@@ -61,7 +59,6 @@ def _each(what: str, given: Any, kind: Any, maker: str) -> tuple[Any, ...]:
     if not isinstance(found, Collection) or not all(isinstance(each, kind) for each in found):
         raise OpTypeError(
             f"{maker}: {what}={given!r} names no parameters",
-            location=user_location(),
             fix="positions are ints and names are strings; give one, or a sequence of them",
         )
     return tuple(found)
@@ -74,7 +71,6 @@ def _check_names(fn: Callable[..., Any], named: set[str], maker: str) -> None:
     for name in sorted(named.difference(own)):
         raise OpTypeError(
             f"{maker}: static_argnames={name!r}: {graph_name(fn)} has parameters {', '.join(own)}",
-            location=user_location(),
             fix="name parameters as the function does",
         )
 

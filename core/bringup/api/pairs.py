@@ -55,7 +55,7 @@ from bringup.api.floating import (
 from bringup.api.manipulation import concat, flip, reshape
 from bringup.dtypes import PART_OF, DType, bool_, f32
 from bringup.errors import OpTypeError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
 from bringup.types import TensorType
 
 Attrs = Mapping[str, Any]
@@ -104,7 +104,6 @@ def _refused(name: str, operands: Sequence[Array | Literal]) -> OpTypeError:
     types = ", ".join(str(x.type) for x in operands)
     return OpTypeError(
         f"{name}: does not take complex numbers: {types}",
-        location=user_location(),
         fix="use real(x), imag(x), abs(x) or angle(x)",
     )
 
@@ -176,7 +175,6 @@ def _convert(_name: str, attrs: Attrs, x: ComplexArray) -> Array:
     if not dtype.is_complex:
         raise OpTypeError(
             f"{x.type} does not become {dtype}: that would lose the imaginary part",
-            location=user_location(),
             fix="take a part first: real(x), imag(x) or abs(x)",
         )
     part = PART_OF[dtype]
@@ -191,7 +189,6 @@ def _compare(_name: str, attrs: Attrs, x: ComplexArray, y: ComplexArray) -> Arra
         return logical_or(not_equal(x.real, y.real), not_equal(x.imag, y.imag))
     raise OpTypeError(
         f"complex numbers have no order: {x.type} and {y.type}",
-        location=user_location(),
         fix="compare abs(x), real(x) or imag(x)",
     )
 

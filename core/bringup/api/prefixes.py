@@ -11,7 +11,6 @@ from bringup.api.manipulation import broadcast_to, concat, reshape
 from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT, Operand, dtype_of, literal
 from bringup.dtypes import DType, bool_, u8
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 
 
 def cumulative_sum(
@@ -66,9 +65,7 @@ def _running(
     x = as_array(x)
     if axis is None and x.ndim != 1:
         raise OpTypeError(
-            f"{name}: {x.type} has {x.ndim} dimensions, and no axis is given",
-            location=user_location(),
-            fix="pass axis=",
+            f"{name}: {x.type} has {x.ndim} dimensions, and no axis is given", fix="pass axis="
         )
     dim = axis_of(name, 0 if axis is None else axis, x.ndim)
     kinds: dict[str, DType] = {"bool": DEFAULT_INT, "int": DEFAULT_INT, "uint": DEFAULT_UINT}
@@ -118,9 +115,7 @@ def diff(
     times = integer_of("diff", "n", n)
     if times < 0 or not x.ndim:
         what = f"n {times} is negative" if times < 0 else f"{x.type} is 0-d: it has no axis"
-        raise OpTypeError(
-            f"diff: {what}", location=user_location(), fix="use n >= 0 on an array with an axis"
-        )
+        raise OpTypeError(f"diff: {what}", fix="use n >= 0 on an array with an axis")
     parts = [None if p is None else _beside(as_array(p), x, dim) for p in (prepend, append)]
     joined = [p for p in (parts[0], x, parts[1]) if p is not None]
     x = concat(joined, axis=dim) if len(joined) > 1 else x

@@ -26,7 +26,6 @@ import numpy as np
 
 from bringup.api.array import Array
 from bringup.api.defaults import default_complex, default_float
-from bringup.api.place import at_user_line
 from bringup.dtypes import (
     COMPLEX_OF,
     DType,
@@ -45,7 +44,7 @@ from bringup.dtypes import (
     u64,
 )
 from bringup.errors import ConversionError, OpTypeError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
 from bringup.tracing.context import Traced
 from bringup.types import TensorType
 
@@ -88,7 +87,6 @@ def promote(a: DType, b: DType) -> DType:
     if unsigned is u64:
         raise OpTypeError(
             f"no integer dtype holds both {a} and {b}",
-            location=user_location(),
             fix="convert one of them first, with astype(x, …)",
         )
     return _ABOVE_UNSIGNED[unsigned]
@@ -102,9 +100,7 @@ def kind_of(scalar: bool | int | float | complex) -> str:
         return "complex"
     if not isinstance(scalar, int | float):
         raise ConversionError(
-            f"a {type(scalar).__name__} is no number",
-            location=user_location(),
-            fix="give a number, or an array",
+            f"a {type(scalar).__name__} is no number", fix="give a number, or an array"
         )
     return "int" if isinstance(scalar, int) else "float"
 
@@ -112,9 +108,7 @@ def kind_of(scalar: bool | int | float | complex) -> str:
 def no_array(x: object) -> OpTypeError:
     """The error for what is neither an array nor a number."""
     return OpTypeError(
-        f"an array is needed, not {type(x).__name__}",
-        location=user_location(),
-        fix="make one with asarray(…)",
+        f"an array is needed, not {type(x).__name__}", fix="make one with asarray(…)"
     )
 
 
@@ -179,16 +173,12 @@ def common(operands: Sequence[Any]) -> tuple[DType, bool]:
 
 
 def dtype_of(meant: Any) -> DType:
-    """`as_dtype`, whose error here points at the user's line.
-
-    Python's ``float`` and ``complex`` mean the defaults, as in `scalar_dtype`.
+    """`as_dtype`, where Python's ``float`` and ``complex`` mean the defaults, as in
+    `scalar_dtype`.
     """
     if meant is float or meant is complex:
         return scalar_dtype(meant.__name__)
-    try:
-        return as_dtype(meant)
-    except OpTypeError as error:
-        raise at_user_line(error)  # noqa: B904  (the same object)
+    return as_dtype(meant)
 
 
 def dtype_among(name: str, what: str, given: object, allowed: Sequence[DType]) -> DType:
@@ -197,7 +187,6 @@ def dtype_among(name: str, what: str, given: object, allowed: Sequence[DType]) -
     if dtype not in allowed:
         raise OpTypeError(
             f"{name}: {what}={dtype} is not possible",
-            location=user_location(),
             fix=f"use {', '.join(d.long_name for d in allowed)}",
         )
     return dtype
@@ -240,7 +229,6 @@ def check_range(value: int, dtype: DType) -> None:
     if not limits.min <= value <= limits.max:
         raise ConversionError(
             f"{_text(value)} is out of range for {dtype}, which holds {limits.min} … {limits.max}",
-            location=user_location(),
             fix="use a wider dtype, or a value in range",
         )
 
@@ -255,7 +243,6 @@ def exact_literal(value: Any, type_: TensorType) -> Literal:
     if isinstance(value, complex):
         raise ConversionError(
             f"{value!r} is complex and does not become {dtype}",
-            location=user_location(),
             fix="use its real or its imaginary part",
         )
     if isinstance(value, np.generic):
@@ -266,16 +253,13 @@ def exact_literal(value: Any, type_: TensorType) -> Literal:
     if isinstance(value, float) and not dtype.is_float:
         raise ConversionError(
             f"{value!r} is a float and does not become {dtype}",
-            location=user_location(),
             fix="convert the array to a float dtype first, or pass an int",
         )
     try:
         return Literal.splat(value, type_)
     except (OverflowError, TypeError):  # the second by ml_dtypes
         raise ConversionError(
-            f"{_text(value)} is too large for {dtype}",
-            location=user_location(),
-            fix="use a smaller value, or the float inf",
+            f"{_text(value)} is too large for {dtype}", fix="use a smaller value, or the float inf"
         ) from None
 
 

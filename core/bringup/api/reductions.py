@@ -18,7 +18,6 @@ from bringup.api.manipulation import reshape
 from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT, Operand, dtype_of
 from bringup.dtypes import DType, bool_, u8
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 
 Axis = int | Sequence[int] | None
 
@@ -196,7 +195,6 @@ def _not_empty(name: str, x: Operand, axis: Axis) -> Array:
     if 0 in [x.shape[d] for d in axes_of(name, axis, x.ndim)]:
         raise OpTypeError(
             f"{name}: {x.type} has no elements along the reduced axes",
-            location=user_location(),
             fix="give it elements, or test x.size first",
         )
     return x

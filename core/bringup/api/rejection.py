@@ -28,7 +28,6 @@ from bringup.api.samplers import normal
 from bringup.api.sampling import float_of, parameter, sizes_of, spread_parameter, tails, working
 from bringup.dtypes import DType, bool_, i32
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 
 Parameter = float | Array
 #: A proposal is kept with probability 0.95 at least, so that no element needs as many.
@@ -93,7 +92,6 @@ def dirichlet(key: Key, alpha: Array, shape: Shape | None = None, dtype: object 
     if not weights.ndim:
         raise OpTypeError(
             f"dirichlet: alpha is {weights.type}",
-            location=user_location(),
             fix="give a weight for each number of a point, along the last axis",
         )
     rest = weights.shape[:-1] if shape is None else sizes_of("dirichlet", shape)
@@ -112,7 +110,6 @@ def parameters_of(
         if not isinstance(value, Array) and not value >= 0:
             raise OpTypeError(
                 f"{name}: {what}={value} is no parameter of the distribution",
-                location=user_location(),
                 fix="give a number of at least 0",
             )
     sizes, wide = sizes_of(name, shape, list(found.values())), working(dtype)
@@ -181,9 +178,7 @@ def poisson(
     own = DEFAULT_INT if dtype is None else dtype_of(dtype)
     if not own.is_integer:
         raise OpTypeError(
-            f"poisson: {own} is no integer dtype",
-            location=user_location(),
-            fix="convert the result, with astype(x, …)",
+            f"poisson: {own} is no integer dtype", fix="convert the result, with astype(x, …)"
         )
     few, many = split(one)
     mean = as_float(as_array(rate, one.data._device))
@@ -203,9 +198,7 @@ def _checked_rate(given: Any, key: Key) -> float | Array:
     rate: float | Array = parameter("poisson", "rate", given, key)
     if not isinstance(rate, Array) and not 0 <= rate < math.inf:
         raise OpTypeError(
-            f"poisson: rate={rate} is no mean of counts",
-            location=user_location(),
-            fix="give a finite number of at least 0",
+            f"poisson: rate={rate} is no mean of counts", fix="give a finite number of at least 0"
         )
     return rate
 

@@ -29,7 +29,6 @@ from bringup.api.sampling import (
 )
 from bringup.dtypes import DType, u32, u64
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 
 Bound = float | Array
 
@@ -76,11 +75,7 @@ def _is(bound: Any, value: float) -> bool:
 
 def _check_order(name: str, low: float, high: float) -> None:
     if not low <= high:
-        raise OpTypeError(
-            f"{name}: low={low} is above high={high}",
-            location=user_location(),
-            fix="give low <= high",
-        )
+        raise OpTypeError(f"{name}: low={low} is above high={high}", fix="give low <= high")
 
 
 def normal(key: Key, shape: Shape = (), dtype: object = None) -> Array:
@@ -197,9 +192,7 @@ def bernoulli(key: Key, p: Bound = 0.5, shape: Shape | None = None) -> Array:
         p = as_float(p)
         return less(fraction(one, sizes, p.dtype), spread(p, sizes))
     if not 0 <= p <= 1:
-        raise OpTypeError(
-            f"bernoulli: p={p} is no probability", location=user_location(), fix="give 0 <= p <= 1"
-        )
+        raise OpTypeError(f"bernoulli: p={p} is no probability", fix="give 0 <= p <= 1")
     # The last word is as good as the first that is too large, and p=1 must have them all.
     (word,) = generate(one, sizes, 1)
     count = math.ceil(p * 2.0**32)
@@ -233,7 +226,6 @@ def randint(
     if not own.is_integer:
         raise OpTypeError(
             f"randint: {own} is no integer dtype",
-            location=user_location(),
             fix="use uniform for floats and bernoulli for booleans",
         )
     low, high = low if minval is None else minval, high if maxval is None else maxval
@@ -243,11 +235,7 @@ def randint(
             check_range(high, own)
         return _between(one, *(spread_parameter(bound, own, sizes, one) for bound in (low, high)))
     if not low < high:
-        raise OpTypeError(
-            f"randint: no integer is in [{low}, {high})",
-            location=user_location(),
-            fix="give low < high",
-        )
+        raise OpTypeError(f"randint: no integer is in [{low}, {high})", fix="give low < high")
     check_range(high - 1, own)
     return convert(_below_span(one, sizes, high - low), own) + low
 
@@ -259,7 +247,6 @@ def _whole(what: str, value: Any, dtype: DType, key: Key) -> Any:
         shown = given.type if isinstance(given, Array) else given
         raise OpTypeError(
             f"randint: {what}={shown} is no integer",
-            location=user_location(),
             fix="give ints or integer arrays; uniform draws floats",
         )
     if not isinstance(given, Array) and what == "low":

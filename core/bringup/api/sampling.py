@@ -16,7 +16,6 @@ from bringup.api.keys import Key, Shape, generate
 from bringup.api.promotion import dtype_of
 from bringup.dtypes import DType, f32, f64
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 
 # The bits of the significand, which is how many make a number of [0, 1).
 _PRECISION = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
@@ -28,7 +27,6 @@ def float_of(name: str, dtype: object) -> DType:
     if not own.is_float:
         raise OpTypeError(
             f"{name}: {own} is no float dtype",
-            location=user_location(),
             fix="use float16, bfloat16, float32 or float64; randint draws integers",
         )
     return own
@@ -48,9 +46,7 @@ def parameter(name: str, what: str, value: Any, key: Key) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     raise OpTypeError(
-        f"{name}: {what} is a {type(value).__name__}",
-        location=user_location(),
-        fix="give a number, or an array of numbers",
+        f"{name}: {what} is a {type(value).__name__}", fix="give a number, or an array of numbers"
     )
 
 

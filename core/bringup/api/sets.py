@@ -24,7 +24,6 @@ from bringup.api.manipulation import concat, reshape
 from bringup.api.promotion import DEFAULT_INT, Operand
 from bringup.dtypes import i32, i64
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.types import TensorType
 
 
@@ -106,9 +105,7 @@ def _unique(name: str, x: Operand, size: int | None) -> UniqueAll:
     count = size
     if count < 0 or not x.size:
         raise OpTypeError(
-            f"{name}: size {count} of {x.type}",
-            location=user_location(),
-            fix="use size >= 0, of an array with elements",
+            f"{name}: size {count} of {x.type}", fix="use size >= 0, of an array with elements"
         )
     ordered, came, first, inverse = _groups(x)
     bounds = nonzero(first, size=count + 1, fill=x.size)[0]

@@ -18,7 +18,6 @@ from bringup.api.manipulation import concat, expand_dims, moveaxis, reshape
 from bringup.api.promotion import Operand, common
 from bringup.api.reductions import prod, sum
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 
 
 class QRResult(NamedTuple):
@@ -49,14 +48,11 @@ def matrix(name: str, x: Operand) -> Array:
     if x.dtype.is_complex:
         raise OpTypeError(
             f"{name}: does not take complex numbers: {x.type}",
-            location=user_location(),
             fix="work on the real matrix [[re, -im], [im, re]] instead",
         )
     if x.ndim < 2:
         raise OpTypeError(
-            f"{name}: {x.type} has fewer than two dimensions",
-            location=user_location(),
-            fix="reshape it to a matrix",
+            f"{name}: {x.type} has fewer than two dimensions", fix="reshape it to a matrix"
         )
     return x
 
@@ -67,7 +63,6 @@ def square(name: str, x: Operand) -> Array:
     if x.shape[-1] != x.shape[-2]:
         raise OpTypeError(
             f"{name}: the matrices of {x.type} are not square",
-            location=user_location(),
             fix="make the last two dimensions equal",
         )
     return x
@@ -201,7 +196,6 @@ def _system(name: str, a: Operand, b: Operand, left: bool) -> tuple[Array, Array
     if b.shape[-2 if left else -1] != a.shape[-1]:
         raise OpTypeError(
             f"{name}: sizes do not fit: {a.type} and {b.type}",
-            location=user_location(),
             fix=f"give the right side {a.shape[-1]} {'rows' if left else 'columns'}",
         )
     return a, b, vector
@@ -213,7 +207,6 @@ def _stacks(a: Array, b: Array) -> tuple[Array, Array]:
     if stack is None:
         raise OpTypeError(
             f"leading dimensions do not broadcast: {a.type} and {b.type}",
-            location=user_location(),
             fix="make their sizes equal or 1",
         )
     return spread(a, stack + a.shape[-2:]), spread(b, stack + b.shape[-2:])
@@ -279,9 +272,7 @@ def diagonal(x: Operand, /, *, offset: int = 0) -> Array:
     x = as_array(x)
     if x.ndim < 2:
         raise OpTypeError(
-            f"diagonal: {x.type} has fewer than two dimensions",
-            location=user_location(),
-            fix="reshape it to a matrix",
+            f"diagonal: {x.type} has fewer than two dimensions", fix="reshape it to a matrix"
         )
     *stack, m, n = x.shape
     k = integer_of("diagonal", "offset", offset)
@@ -334,7 +325,6 @@ def cross(x1: Operand, x2: Operand, /, *, axis: int = -1) -> Array:
     if any(v.shape[d] != 3 for v, d in zip((a, b), places, strict=True)):
         raise OpTypeError(
             f"cross: the vectors have not three elements: {a.type} and {b.type}",
-            location=user_location(),
             fix="give axis sizes of 3",
         )
     u, v = (_parts(x, d) for x, d in zip((a, b), places, strict=True))

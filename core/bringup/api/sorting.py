@@ -42,7 +42,6 @@ from bringup.api.reductions import any as _any
 from bringup.api.reductions import count_nonzero
 from bringup.dtypes import i32, i64
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 from bringup.types import TensorType
 
 Host = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -98,9 +97,7 @@ def top_k(x: Operand, /, k: int, *, axis: int = -1, mode: str = "largest") -> To
     count = integer_of("top_k", "k", k)
     if not 0 <= count <= x.shape[dim]:
         raise OpTypeError(
-            f"top_k: k {count} of axis {dim} of {x.type}",
-            location=user_location(),
-            fix=f"use 0 <= k <= {x.shape[dim]}",
+            f"top_k: k {count} of axis {dim} of {x.type}", fix=f"use 0 <= k <= {x.shape[dim]}"
         )
     choice_of("top_k", "mode", mode, ("largest", "smallest"))
     values, indices = _ordered(x, dim, mode == "largest")
@@ -124,7 +121,6 @@ def searchsorted(
     if table.ndim != 1:
         raise OpTypeError(
             f"searchsorted: {table.type} is not 1-d",
-            location=user_location(),
             fix="search one line at a time, with vmap for several",
         )
     choice_of("searchsorted", "side", side, ("left", "right"))
@@ -243,7 +239,6 @@ def _shares(name: str, q: Any) -> Host | Array:
         if q.ndim > 1 or not q.dtype.is_float:
             raise OpTypeError(
                 f"{name}: q is {q.type}, not one share nor a line of them",
-                location=user_location(),
                 fix="give floats of shape () or (n,)",
             )
         return q
@@ -254,11 +249,7 @@ def _shares(name: str, q: Any) -> Host | Array:
     else:
         shares = np.asarray(number_of(name, "q", q))
     if not np.all((shares >= 0) & (shares <= 1)):
-        raise OpTypeError(
-            f"{name}: q {q!r} is no share",
-            location=user_location(),
-            fix="give numbers from 0 to 1",
-        )
+        raise OpTypeError(f"{name}: q {q!r} is no share", fix="give numbers from 0 to 1")
     return shares
 
 
@@ -279,7 +270,6 @@ def _quantiles(
     if not size:
         raise OpTypeError(
             f"{name}: {x.type} has no elements along the axes",
-            location=user_location(),
             fix="give it elements, or test x.size first",
         )
     line = sort(flat)
@@ -335,9 +325,7 @@ def _line(name: str, x: Operand, axis: int) -> tuple[Array, int]:
     x = as_array(x)
     if not x.ndim:
         raise OpTypeError(
-            f"{name}: {x.type} is 0-d: it has no axis",
-            location=user_location(),
-            fix="reshape it to (1,) first",
+            f"{name}: {x.type} is 0-d: it has no axis", fix="reshape it to (1,) first"
         )
     return x, axis_of(name, axis, x.ndim)
 

@@ -22,7 +22,6 @@ from bringup.api.solving import inv, matrix
 from bringup.api.solving import square as square_matrix
 from bringup.dtypes import i64
 from bringup.errors import OpTypeError
-from bringup.graph import user_location
 
 
 class LstsqResult(NamedTuple):
@@ -171,9 +170,7 @@ def matrix_norm(x: Operand, /, *, keepdims: bool = False, ord: Any = "fro") -> A
         result = fold(sum(abs(x), axis=-1), axis=-1)
     else:
         raise OpTypeError(
-            f"matrix_norm: ord {ord!r} is none",
-            location=user_location(),
-            fix="use fro, nuc, 1, -1, 2, -2, inf or -inf",
+            f"matrix_norm: ord {ord!r} is none", fix="use fro, nuc, 1, -1, 2, -2, inf or -inf"
         )
     return reshape(result, (*result.shape, 1, 1)) if keepdims else result
 
@@ -235,7 +232,6 @@ def norm(
     if len(dims) != 2 or dims[0] == dims[1]:
         raise OpTypeError(
             f"norm: {x.type} along axes {tuple(dims)}",
-            location=user_location(),
             fix="give one axis, of vectors, or two, of matrices",
         )
     found = matrix_norm(moveaxis(x, dims, (-2, -1)), ord="fro" if ord is None else ord)
@@ -253,9 +249,7 @@ def cond(x: Operand, /, p: Any = None) -> Array:
     if p is None or (isinstance(p, int | float) and p in (2, -2)):
         x = matrix("cond", x)
         if 0 in x.shape[-2:]:
-            raise OpTypeError(
-                f"cond: {x.type} has no elements", location=user_location(), fix="give it some"
-            )
+            raise OpTypeError(f"cond: {x.type} has no elements", fix="give it some")
         values = svdvals(x)
         ends = (values[..., 0], values[..., -1])
         return ends[1] / ends[0] if p == -2 else ends[0] / ends[1]
@@ -280,7 +274,6 @@ def lstsq(a: Operand, b: Operand, /, rcond: float | None = None) -> LstsqResult:
     if rows.ndim != 2 or wanted.ndim not in (1, 2) or wanted.shape[0] != rows.shape[0]:
         raise OpTypeError(
             f"lstsq: {rows.type} and {wanted.type}",
-            location=user_location(),
             fix="give a matrix, and a vector or a matrix of as many rows; use vmap for stacks",
         )
     share = None if rcond is None else number_of("lstsq", "rcond", rcond)

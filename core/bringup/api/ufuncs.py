@@ -14,7 +14,6 @@ import numpy as np
 from bringup.api.array import Array
 from bringup.api.foreign import standard
 from bringup.errors import ConversionError
-from bringup.graph import user_location
 
 #: Operators by the ufunc that numpy's arrays and scalars, on their left, call for them.
 _OPERATORS = {
@@ -53,7 +52,6 @@ def answer(
     if any(isinstance(x, Array) for x in options.get("out") or ()):
         raise ConversionError(
             f"arrays are immutable: numpy's {ufunc.__name__} cannot write into one of ours",
-            location=user_location(),
             fix="leave out out= and keep the result",
         )
     what = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"

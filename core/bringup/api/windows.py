@@ -17,7 +17,7 @@ from bringup.api.manipulation import flip, permute_dims, reshape
 from bringup.api.promotion import Operand, common
 from bringup.dtypes import Precision
 from bringup.errors import OpTypeError
-from bringup.graph import Literal, user_location
+from bringup.graph import Literal
 from bringup.ops._sliding import spread_size
 
 Ints = tuple[int, ...]
@@ -90,7 +90,7 @@ def extents_of(window: Ints, dilation: Ints) -> Ints:
 
 
 def _wrong(name: str, what: str, fix: str) -> OpTypeError:
-    return OpTypeError(f"{name}: {what}", location=user_location(), fix=fix)
+    return OpTypeError(f"{name}: {what}", fix=fix)
 
 
 def conv(
@@ -182,7 +182,6 @@ def _exchanged(kernel: Array, weights: Ints, groups: int) -> Array:
     if groups < 1 or taken % groups:
         raise OpTypeError(
             f"conv_transpose: {taken} features do not part into {groups} groups",
-            location=user_location(),
             fix=f"use a number of groups that divides {taken}",
         )
     parts = reshape(kernel, (groups, taken // groups, made, *window))
@@ -202,7 +201,6 @@ def _pair(name: str, x: Operand, kernel: Operand) -> tuple[Array, Array]:
     if dtype.kind == "bool" or x.ndim != kernel.ndim:
         raise OpTypeError(
             f"{name}: operands do not fit: {x.type} and {kernel.type}",
-            location=user_location(),
             fix="give numbers, and a kernel with as many dimensions as x",
         )
     return convert(x, dtype), convert(kernel, dtype)

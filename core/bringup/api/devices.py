@@ -5,27 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from bringup.backend.registry import list_backends
-from bringup.errors import BringupError
-from bringup.graph import user_location
-from bringup.runtime import devices as runtime
-from bringup.runtime.devices import DeviceSpec, OpenDevice
-
-__all__ = ["DeviceSpec", "OpenDevice", "at_user_line", "device", "devices", "get"]
-
-
-def get(spec: DeviceSpec = None) -> OpenDevice:
-    """`runtime.devices.get`: the device of a name, an open device, or None for the default."""
-    try:
-        return runtime.get(spec)
-    except BringupError as error:
-        raise at_user_line(error)  # noqa: B904  (the same object)
-
-
-def at_user_line(error: BringupError) -> BringupError:
-    """The error, pointing at the user's line if it points nowhere yet."""
-    if error.location is None:
-        error.location = user_location()
-    return error
+from bringup.runtime.devices import DeviceSpec, OpenDevice, get, use
 
 
 def device(spec: DeviceSpec) -> AbstractContextManager[OpenDevice]:
@@ -38,7 +18,7 @@ def device(spec: DeviceSpec) -> AbstractContextManager[OpenDevice]:
     ...     bu.zeros(3).device is device
     True
     """
-    return runtime.use(get(spec))
+    return use(get(spec))
 
 
 def devices() -> list[str]:
@@ -54,3 +34,6 @@ def devices() -> list[str]:
         if status.state == "ready"
         for info in status.devices
     ]
+
+
+__all__ = ["device", "devices"]
