@@ -15,7 +15,9 @@ import math as _math
 import typing as _typing
 
 from bringup import backend, errors, nn, tree
+from bringup.api import operators as _operators  # noqa: F401  (it completes Array)
 from bringup.api.array import Array
+from bringup.api.array import Operand as ArrayLike
 from bringup.api.creation import (
     arange,
     array,
@@ -145,7 +147,6 @@ from bringup.api.manipulation import (
     unstack,
 )
 from bringup.api.names import publish as _publish
-from bringup.api.promotion import Operand as ArrayLike
 from bringup.api.reductions import (
     all,
     any,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from bringup.api.apply import apply
 from bringup.api.arranging import concatenate
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import items_of, pair_of, shape_of
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.complex import conj, imag, real
@@ -83,7 +83,7 @@ from bringup.api.lax_names import (
 from bringup.api.manipulation import broadcast_shapes, expand_dims, reshape, squeeze
 from bringup.api.names import publish
 from bringup.api.numpy_names import bitwise_not, exp2, rem
-from bringup.api.promotion import Operand, common, dtype_of
+from bringup.api.promotion import common, dtype_of
 from bringup.api.sorting import top_k
 from bringup.api.windows import Ints, each_of, extents_of, padding_of
 from bringup.dtypes import Precision

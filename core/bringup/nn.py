@@ -25,7 +25,7 @@ from bringup.api.activations import (
     standardize,
 )
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Axis, Operand
 from bringup.api.axes import (
     axes_of,
     axis_of,
@@ -52,8 +52,7 @@ from bringup.api.floating import exp, log
 from bringup.api.manipulation import moveaxis, reshape
 from bringup.api.names import publish
 from bringup.api.norms import batch_norm, batch_norm_train, group_norm, instance_norm, rms_norm
-from bringup.api.promotion import Operand, common, dtype_of, literal
-from bringup.api.reductions import Axis
+from bringup.api.promotion import common, dtype_of, literal
 from bringup.api.reductions import sum as _sum
 from bringup.api.windows import avg_pool, conv, conv_transpose, max_pool
 from bringup.dtypes import DType, Precision, bool_

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.boundary import guarded_methods
 from bringup.api.broadcasting import as_array, convert, floats_of
 from bringup.api.control import cond
@@ -34,7 +34,7 @@ from bringup.api.elementwise import round as rounded
 from bringup.api.gathering import take
 from bringup.api.manipulation import broadcast_to, concat, permute_dims, reshape
 from bringup.api.names import publish
-from bringup.api.promotion import Operand, promote
+from bringup.api.promotion import promote
 from bringup.api.reductions import mean
 from bringup.api.sorting import argsort
 from bringup.dtypes import FLOATS, bool_, f32, i32

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import axes_of, flag_of, integer_of, number_of
 from bringup.api.boundary import guarded_methods
 from bringup.api.broadcasting import as_array, convert, floats_of
@@ -53,7 +53,7 @@ from bringup.api.manipulation import flip, reshape, squeeze
 from bringup.api.names import publish
 from bringup.api.numeric import bincount
 from bringup.api.prefixes import cumulative_sum
-from bringup.api.promotion import Operand, dtype_among, promote
+from bringup.api.promotion import dtype_among, promote
 from bringup.api.reductions import argmin
 from bringup.api.reductions import max as largest_of
 from bringup.api.reductions import min as least_of

@@ -13,7 +13,7 @@ from typing import Any, overload
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import axis_of, choice_of, integer_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, spread
 from bringup.api.creation import asarray, eye, ones, tril, zeros_like
@@ -30,7 +30,7 @@ from bringup.api.manipulation import (
     stack,
     swapaxes,
 )
-from bringup.api.promotion import DEFAULT_INT, Operand, literal
+from bringup.api.promotion import DEFAULT_INT, literal
 from bringup.api.solving import diagonal as last_diagonal
 from bringup.dtypes import bool_
 from bringup.errors import ArrayIndexError, OpTypeError

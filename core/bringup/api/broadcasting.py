@@ -8,16 +8,9 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.defaults import default_float
-from bringup.api.promotion import (
-    Operand,
-    common,
-    dtype_of,
-    is_weak,
-    literal,
-    no_array,
-)
+from bringup.api.promotion import common, dtype_of, is_weak, literal, no_array
 from bringup.dtypes import FLOATS, DType
 from bringup.errors import OpTypeError
 from bringup.graph import Literal

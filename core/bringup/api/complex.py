@@ -13,9 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.array import Array, Host
+from bringup.api.array import Array, Host, Operand
 from bringup.api.broadcasting import aligned, as_array, as_float, convert
-from bringup.api.promotion import Operand
 from bringup.dtypes import COMPLEX_OF, PART_OF, DType, bf16, f16, f32
 from bringup.errors import ConversionError, OpTypeError
 from bringup.graph import Literal

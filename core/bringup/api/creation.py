@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import choice_of, flag_of, integer_of, number_of, shape_of
 from bringup.api.broadcasting import as_array, binary, convert, spread
 from bringup.api.defaults import default_float
@@ -21,7 +21,6 @@ from bringup.api.elementwise import add, greater_equal, less_equal, multiply, wh
 from bringup.api.manipulation import stack
 from bringup.api.promotion import (
     DEFAULT_INT,
-    Operand,
     check_range,
     common,
     dtype_of,

@@ -7,10 +7,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.creation import check_device, to_device
-from bringup.api.promotion import Operand, common, dtype_of, host_dtype, promote, with_weak
+from bringup.api.promotion import common, dtype_of, host_dtype, promote, with_weak
 from bringup.dtypes import PART_OF, DType
 from bringup.errors import OpTypeError
 from bringup.records import record

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import integer_of
 from bringup.api.broadcasting import (
     aligned,
@@ -24,7 +24,7 @@ from bringup.api.broadcasting import (
     unary,
 )
 from bringup.api.defaults import default_float
-from bringup.api.promotion import Operand, common
+from bringup.api.promotion import common
 from bringup.dtypes import bf16, bool_, f16, f32, i8, i16, i32, i64, u8
 from bringup.errors import ConversionError, OpTypeError
 from bringup.graph import Literal

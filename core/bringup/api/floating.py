@@ -5,10 +5,10 @@ Integers become the default float first.  Each is one op and has the accuracy of
 
 from __future__ import annotations
 
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.broadcasting import binary, float_unary
 from bringup.api.defaults import default_float
-from bringup.api.promotion import Operand, common
+from bringup.api.promotion import common
 
 
 def _binary(name: str, x1: Operand, x2: Operand) -> Array:

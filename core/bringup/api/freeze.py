@@ -14,7 +14,8 @@ from bringup.api.apply import source
 from bringup.api.array import Array
 from bringup.api.creation import asarray
 from bringup.api.differentiable import check_function
-from bringup.api.jit import Entry, Jitted, compiled_as
+from bringup.api.dispatch import Entry
+from bringup.api.jit import Jitted, compiled_as
 from bringup.api.options import positions_of, static_of
 from bringup.api.traced import TracedFunction, graph_name, leaf_type
 from bringup.dtypes import DType

@@ -9,12 +9,12 @@ import numpy as np
 
 from bringup.api import advanced
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import axis_of, integer_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, broadcast_shapes, convert, spread
 from bringup.api.elementwise import floor_divide, not_equal, remainder, where
 from bringup.api.manipulation import reshape
-from bringup.api.promotion import Operand, literal
+from bringup.api.promotion import literal
 from bringup.dtypes import bool_, i32, i64
 from bringup.errors import OpTypeError
 from bringup.types import TensorType

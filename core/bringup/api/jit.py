@@ -6,7 +6,6 @@ import functools
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
@@ -18,7 +17,7 @@ from bringup.api.boundary import guarded, guarded_methods
 from bringup.api.broadcasting import convert
 from bringup.api.creation import asarray, cast_host
 from bringup.api.defaults import count_read, current_float, reads
-from bringup.api.dispatch import FastPath
+from bringup.api.dispatch import Entry, FastPath
 from bringup.api.options import positions_of, static_of
 from bringup.api.promotion import exact_literal
 from bringup.api.traced import (
@@ -55,22 +54,6 @@ S = TypeVar("S")
 
 #: How many signatures of one function are remembered; then the oldest is traced anew when needed.
 SIGNATURES = 4096
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """One signature: what was traced, and what runs it.
-
-    types: of the graph's inputs.
-    donated: positions among the leaves.
-    defaulted: whether the default float dtype decided something in it.
-    """
-
-    function: TracedFunction
-    types: tuple[TensorType, ...]
-    donated: frozenset[int]
-    defaulted: bool
-    compiled: Compiled | None = None
 
 
 @record

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import axis_of, choice_of, integer_of, items_of
 from bringup.api.broadcasting import as_array, broadcast_shapes, common_shape, convert, spread
 from bringup.api.manipulation import permute_dims, reshape
-from bringup.api.promotion import Operand, common, dtype_of
+from bringup.api.promotion import common, dtype_of
 from bringup.dtypes import Precision
 from bringup.errors import OpTypeError
 

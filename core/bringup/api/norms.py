@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Axis, Operand
 from bringup.api.axes import axes_of, axis_of, integer_of, number_of
 from bringup.api.broadcasting import as_array, convert, fit
 from bringup.api.defaults import default_float
 from bringup.api.floating import rsqrt
 from bringup.api.manipulation import reshape
-from bringup.api.promotion import Operand, common, literal
-from bringup.api.reductions import Axis, mean, var
+from bringup.api.promotion import common, literal
+from bringup.api.reductions import mean, var
 from bringup.errors import OpTypeError
 from bringup.graph import Literal
 from bringup.types import TensorType

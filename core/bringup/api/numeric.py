@@ -13,7 +13,7 @@ import numpy as np
 
 from bringup.api.apply import apply_all
 from bringup.api.arranging import atleast_2d, diag, ravel, swapaxes
-from bringup.api.array import Array
+from bringup.api.array import Array, Axis, Operand
 from bringup.api.axes import (
     axes_of,
     axis_of,
@@ -54,8 +54,8 @@ from bringup.api.manipulation import (
     stack,
 )
 from bringup.api.prefixes import diff
-from bringup.api.promotion import DEFAULT_INT, Operand, common, dtype_of
-from bringup.api.reductions import Axis, max, mean, min, sum
+from bringup.api.promotion import DEFAULT_INT, common, dtype_of
+from bringup.api.reductions import max, mean, min, sum
 from bringup.api.sorting import searchsorted
 from bringup.api.spectra import pinv
 from bringup.api.vmap import vmap

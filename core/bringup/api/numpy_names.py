@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bringup.api.array import Array
+from bringup.api.array import Array, Axis, Operand
 from bringup.api.axes import axes_of, flag_of, number_of
 from bringup.api.broadcasting import as_array, as_float, binary, convert
 from bringup.api.complex import ComplexArray, conj, imag, real
@@ -60,8 +60,8 @@ from bringup.api.floating import (
 )
 from bringup.api.manipulation import broadcast_to, expand_dims, reshape
 from bringup.api.prefixes import cumulative_prod, cumulative_sum
-from bringup.api.promotion import DEFAULT_INT, Operand
-from bringup.api.reductions import Axis, all, argmax, argmin, max, mean, min, prod, sum
+from bringup.api.promotion import DEFAULT_INT
+from bringup.api.reductions import all, argmax, argmin, max, mean, min, prod, sum
 from bringup.api.sorting import nanquantile, quantile
 from bringup.dtypes import bf16, f16, f32
 from bringup.errors import OpTypeError

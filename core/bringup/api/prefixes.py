@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import axis_of, flag_of, integer_of
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.elementwise import not_equal, subtract
 from bringup.api.manipulation import broadcast_to, concat, reshape
-from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT, Operand, dtype_of, literal
+from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT, dtype_of, literal
 from bringup.dtypes import DType, bool_, u8
 from bringup.errors import OpTypeError
 

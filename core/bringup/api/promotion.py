@@ -54,9 +54,6 @@ DEFAULT_UINT = u64
 _RANK = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}
 _ABOVE_UNSIGNED = {u8: i16, u16: i32, u32: i64}
 
-#: An operand: an array, a Python scalar, or a numpy array or scalar.
-Operand = Array | bool | int | float | complex | np.generic | np.ndarray[Any, Any]
-
 
 class ComplexLiteral(Literal):
     """A complex constant.  No op takes it: `bringup.api.pairs` takes it apart."""

@@ -6,20 +6,16 @@ keepdims: leave reduced axes with size 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Axis, Operand
 from bringup.api.axes import axes_of, axis_of, flag_of, number_of
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.elementwise import as_bool
 from bringup.api.floating import sqrt
 from bringup.api.manipulation import reshape
-from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT, Operand, dtype_of
+from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT, dtype_of
 from bringup.dtypes import DType, bool_, u8
 from bringup.errors import OpTypeError
-
-Axis = int | Sequence[int] | None
 
 
 def sum(x: Operand, /, axis: Axis = None, dtype: object = None, *, keepdims: bool = False) -> Array:

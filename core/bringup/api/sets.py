@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bringup.api.apply import apply, apply_all
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import integer_of
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.complex import imag, real
@@ -21,7 +21,7 @@ from bringup.api.creation import zeros
 from bringup.api.elementwise import equal, minimum, not_equal, subtract
 from bringup.api.gathering import nonzero, take
 from bringup.api.manipulation import concat, reshape
-from bringup.api.promotion import DEFAULT_INT, Operand
+from bringup.api.promotion import DEFAULT_INT
 from bringup.dtypes import i32, i64
 from bringup.errors import OpTypeError
 from bringup.types import TensorType

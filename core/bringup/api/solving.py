@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from bringup.api.apply import apply, apply_all
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import axis_of, choice_of, flag_of, integer_of, pair_of
 from bringup.api.broadcasting import as_array, as_float, broadcast_shapes, convert, spread
 from bringup.api.creation import eye, tril
@@ -15,7 +15,7 @@ from bringup.api.gathering import take_along_axis
 from bringup.api.indexing import getitem
 from bringup.api.linear import matmul, matrix_transpose
 from bringup.api.manipulation import concat, expand_dims, moveaxis, reshape
-from bringup.api.promotion import Operand, common
+from bringup.api.promotion import common
 from bringup.api.reductions import prod, sum
 from bringup.errors import OpTypeError
 

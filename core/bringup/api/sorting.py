@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bringup.api.apply import apply, apply_all
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import axes_of, axis_of, choice_of, flag_of, integer_of, items_of, number_of
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.creation import zeros
@@ -37,7 +37,7 @@ from bringup.api.manipulation import (
     squeeze,
     stack,
 )
-from bringup.api.promotion import DEFAULT_INT, Operand, common
+from bringup.api.promotion import DEFAULT_INT, common
 from bringup.api.reductions import any as _any
 from bringup.api.reductions import count_nonzero
 from bringup.dtypes import i32, i64

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bringup.api.apply import apply_all
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.axes import axes_of, axis_of, flag_of, items_of, number_of
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.elementwise import abs, greater, multiply, not_equal, pow, square, where
 from bringup.api.floating import sqrt
 from bringup.api.linear import matmul, matrix_transpose
 from bringup.api.manipulation import expand_dims, moveaxis, reshape
-from bringup.api.promotion import Operand
 from bringup.api.reductions import max, min, sum
 from bringup.api.solving import inv, matrix
 from bringup.api.solving import square as square_matrix

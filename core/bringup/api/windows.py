@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.array import Array
+from bringup.api.array import Array, Operand
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.manipulation import flip, permute_dims, reshape
-from bringup.api.promotion import Operand, common
+from bringup.api.promotion import common
 from bringup.dtypes import Precision
 from bringup.errors import OpTypeError
 from bringup.graph import Literal
