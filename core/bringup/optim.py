@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bringup.api.array import Array
+from bringup.api.boundary import guarded
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.creation import zeros
 from bringup.api.elementwise import clip, sign, square, where
@@ -70,12 +71,14 @@ _Leaf = Callable[[Array, Array, Sequence[Array], Any, Array], tuple[Array, Seque
 def _optimizer(count: int, leaf: _Leaf, rate: Rate) -> Optimizer:
     """An optimiser that treats every leaf alike and keeps `count` numbers for each element."""
 
+    @guarded
     def init(params: Any) -> State:
         leaves, treedef = _floats(params)
         kept = [[zeros(p.shape, dtype=_wide(p.dtype), device=p._device) for p in leaves]] * count
         device = leaves[0]._device if leaves else None
         return State(zeros((), dtype=i32, device=device), _trees(treedef, kept))
 
+    @guarded
     def update(gradients: Any, state: State, params: Any) -> tuple[Any, State]:
         leaves, treedef = _floats(params)
         slopes = _like(treedef, "gradients", gradients)
@@ -273,6 +276,7 @@ def chain(*changes: Callable[[Any], Any], optimizer: Optimizer) -> Optimizer:
     [2.7, 3.6]
     """
 
+    @guarded
     def update(gradients: Any, state: State, params: Any) -> tuple[Any, State]:
         for change in changes:
             gradients = change(gradients)
@@ -348,6 +352,7 @@ def cosine_schedule(
             f"cosine_schedule: warmup={warmup} of steps={steps}", fix="give 0 <= warmup < steps"
         )
 
+    @guarded
     def rate(step: Any) -> Array:
         made = _made(step)
         along = clip((made - float(warmup)) / float(steps - warmup), 0.0, 1.0)
@@ -368,7 +373,7 @@ def linear_schedule(first: float, last: float, steps: int) -> Callable[[Any], Ar
     >>> [float(rate(n)) for n in (0, 5, 10, 99)]
     [1.0, 0.75, 0.5, 0.5]
     """
-    return lambda step: first + (last - first) * clip(_made(step) / float(steps), 0.0, 1.0)
+    return guarded(lambda step: first + (last - first) * clip(_made(step) / float(steps), 0.0, 1.0))
 
 
 def exponential_schedule(first: float, factor: float, every: int) -> Callable[[Any], Array]:
@@ -380,7 +385,7 @@ def exponential_schedule(first: float, factor: float, every: int) -> Callable[[A
     >>> [float(rate(n)) for n in (0, 5, 10)]
     [1.0, 0.5, 0.25]
     """
-    return lambda step: first * exp(_made(step) * (math.log(factor) / every))
+    return guarded(lambda step: first * exp(_made(step) * (math.log(factor) / every)))
 
 
 def piecewise_schedule(rates: Sequence[float], bounds: Sequence[int]) -> Callable[[Any], Array]:
@@ -399,6 +404,7 @@ def piecewise_schedule(rates: Sequence[float], bounds: Sequence[int]) -> Callabl
             fix="give a bound between each two rates, in rising order",
         )
 
+    @guarded
     def rate(step: Any) -> Array:
         made, found = _made(step), convert(as_array(rates[0]), f32)
         for bound, after in zip(bounds, rates[1:], strict=True):

@@ -25,7 +25,7 @@ import numpy as np
 
 from bringup.api.apply import apply
 from bringup.api.array import Array, Operand
-from bringup.api.boundary import guarded_methods
+from bringup.api.boundary import guarded, guarded_methods
 from bringup.api.broadcasting import as_array, convert, floats_of
 from bringup.api.control import cond
 from bringup.api.creation import asarray, ones, zeros
@@ -220,6 +220,7 @@ def gradual(share: Sparsity, *, every: int = 100, until: int | None = None, **ho
     ([[0.0, -2.0]], 2)
     """
 
+    @guarded
     def init(params: Any) -> PruningState:
         full = tree_map(lambda x: ones(as_array(x).shape, dtype=bool_), params)
         return PruningState(zeros((), dtype=i32), full)
@@ -229,6 +230,7 @@ def gradual(share: Sparsity, *, every: int = 100, until: int | None = None, **ho
         found = masks(params, now, **how)
         return tree_map(lambda x, m: broadcast_to(m, as_array(x).shape), params, found)
 
+    @guarded
     def update(params: Any, state: PruningState) -> tuple[Any, PruningState]:
         step = state.step + 1
         due = step % every == 0

@@ -14,6 +14,7 @@ import numpy as np
 
 from bringup.api.apply import apply
 from bringup.api.array import Array, Host, Operand
+from bringup.api.boundary import guarded_methods
 from bringup.api.broadcasting import aligned, as_array, as_float, convert
 from bringup.dtypes import COMPLEX_OF, PART_OF, DType, bf16, f16, f32
 from bringup.errors import ConversionError, OpTypeError
@@ -23,6 +24,7 @@ from bringup.tracing import pytree
 from bringup.tracing.context import Traced
 
 
+@guarded_methods
 class ComplexArray(Array):
     """A complex array: two real arrays of one shape, f32 for complex64 and f64 for complex128.
 

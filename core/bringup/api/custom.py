@@ -13,7 +13,7 @@ import numpy as np
 
 from bringup.api.apply import apply_all
 from bringup.api.array import Array
-from bringup.api.boundary import guarded_methods
+from bringup.api.boundary import guarded, guarded_methods
 from bringup.api.broadcasting import convert
 from bringup.api.closures import closed_over, require_function
 from bringup.api.creation import asarray, zeros
@@ -68,6 +68,7 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
     require_function("checkpoint", fn, "the function")
 
+    @guarded
     @functools.wraps(fn)
     def recomputed(*args: Any, **kwargs: Any) -> Any:
         if current() is None:

@@ -20,6 +20,7 @@ import numpy as np
 from bringup.api.apply import apply_all
 from bringup.api.array import Array
 from bringup.api.axes import shape_of
+from bringup.api.boundary import guarded_methods
 from bringup.api.broadcasting import convert, spread
 from bringup.api.creation import check_device, from_host, iota, zeros_like
 from bringup.api.indexing import region
@@ -58,6 +59,7 @@ class _Known:
     _words: Words
 
 
+@guarded_methods
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class Key(_Known):
     """A key of random streams, or an array of keys; made by `key`, `split` and `fold_in`.
@@ -68,6 +70,7 @@ class Key(_Known):
 
     data: the words, ``u32[…, 2]``.
     impl: the name of the generator.
+    Raises OpTypeError for other words, and for a generator that does not exist.
 
     >>> bu.random.split(bu.random.key(0), 3)[2].shape
     ()

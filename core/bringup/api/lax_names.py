@@ -15,6 +15,7 @@ from bringup.api.apply import apply
 from bringup.api.arranging import ravel
 from bringup.api.array import Array, Operand
 from bringup.api.axes import axis_of, flag_of, integer_of, shape_of
+from bringup.api.boundary import guarded
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.closures import require_function
 from bringup.api.control import scan
@@ -318,6 +319,7 @@ def linearize(fn: Callable[..., R], *primals: Any) -> tuple[R, Callable[..., R]]
     """
     require_function("linearize", fn, "fn")
 
+    @guarded
     def push(*tangents: Any) -> R:
         return jvp(fn, primals, tangents)[1]
 
@@ -370,6 +372,7 @@ def ravel_pytree(tree: T) -> tuple[Array, Callable[[Array], T]]:
     flat = concat([convert(ravel(x), wide) for x in arrays]) if wide else asarray([])
     size = sum(type_.size for type_ in types)
 
+    @guarded
     def unravel(vector: Array) -> T:
         if vector.shape != (size,):
             raise OpTypeError(

@@ -24,6 +24,7 @@ from bringup.api.axes import (
     number_of,
     shape_of,
 )
+from bringup.api.boundary import guarded
 from bringup.api.broadcasting import as_array, as_float, common_shape, convert, spread
 from bringup.api.closures import require_function
 from bringup.api.complex import ComplexArray, conj, imag, real
@@ -702,6 +703,7 @@ def vectorize(pyfunc: Callable[..., Any], /) -> Callable[..., Any]:
     """
     require_function("vectorize", pyfunc, "pyfunc")
 
+    @guarded
     def call(*args: Operand) -> Any:
         sizes = common_shape("vectorize", args)
         # Python scalars stay what they are, and yield to the dtypes of arrays.
