@@ -18,6 +18,7 @@ from bringup import backend, errors, nn, tree
 from bringup.api import operators as _operators  # noqa: F401  (it completes Array)
 from bringup.api.array import Array
 from bringup.api.array import Operand as ArrayLike
+from bringup.api.boundary import publish as _publish
 from bringup.api.creation import (
     arange,
     array,
@@ -38,10 +39,9 @@ from bringup.api.creation import (
 )
 from bringup.api.datatypes import astype, can_cast, finfo, iinfo, isdtype, result_type
 from bringup.api.defaults import default_dtype, set_default_dtype
-from bringup.api.derivatives import hessian, jacfwd, jacrev, jvp, vjp
-from bringup.api.devices import device, devices
+from bringup.api.deferred import clear_caches
+from bringup.api.derivatives import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp
 from bringup.api.dlpack import from_dlpack
-from bringup.api.einsum import einsum
 from bringup.api.elementwise import (
     abs,
     add,
@@ -89,7 +89,6 @@ from bringup.api.elementwise import (
     trunc,
     where,
 )
-from bringup.api.engine import clear_caches
 from bringup.api.floating import (
     acos,
     acosh,
@@ -124,11 +123,10 @@ from bringup.api.gathering import (
     take,
     take_along_axis,
 )
-from bringup.api.grad import grad, value_and_grad
 from bringup.api.info import API_VERSION as _API_VERSION
 from bringup.api.info import array_namespace_info as __array_namespace_info__
+from bringup.api.info import device, devices
 from bringup.api.jit import Jitted, jit
-from bringup.api.linear import matmul, matrix_transpose, outer, tensordot, vecdot
 from bringup.api.manipulation import (
     broadcast_arrays,
     broadcast_shapes,
@@ -146,13 +144,18 @@ from bringup.api.manipulation import (
     tile,
     unstack,
 )
-from bringup.api.names import publish as _publish
+from bringup.api.products import einsum, matmul, matrix_transpose, outer, tensordot, vecdot
 from bringup.api.reductions import (
     all,
     any,
     argmax,
     argmin,
     count_nonzero,
+    cummax,
+    cummin,
+    cumulative_prod,
+    cumulative_sum,
+    diff,
     max,
     mean,
     min,
@@ -161,7 +164,7 @@ from bringup.api.reductions import (
     sum,
     var,
 )
-from bringup.api.traced import eval_shape, trace
+from bringup.api.trace import eval_shape, trace
 from bringup.api.vmap import vmap
 from bringup.dtypes import bf16 as bfloat16
 from bringup.dtypes import bool_ as bool
@@ -205,15 +208,12 @@ _LATER = {
     **dict.fromkeys(
         ("checkpoint", "custom_jvp", "custom_vjp", "remat", "stop_gradient"), "bringup.api.custom"
     ),
-    **dict.fromkeys(
-        ("cummax", "cummin", "cumulative_prod", "cumulative_sum", "diff"), "bringup.api.prefixes"
-    ),
     "freeze": "bringup.api.freeze",
     **dict.fromkeys(
-        ("unique_all", "unique_counts", "unique_inverse", "unique_values"), "bringup.api.sets"
-    ),
-    **dict.fromkeys(
-        ("argsort", "isin", "median", "quantile", "searchsorted", "sort", "top_k"),
+        (
+            *("argsort", "isin", "median", "quantile", "searchsorted", "sort", "top_k"),
+            *("unique_all", "unique_counts", "unique_inverse", "unique_values"),
+        ),
         "bringup.api.sorting",
     ),
 }
@@ -222,13 +222,13 @@ _LATER = {
 _LATER |= {
     name: f"bringup.api.{module}"
     for module, names in {
-        "arranging": """
+        "numpy_shapes": """
             append argwhere array_split atleast_1d atleast_2d atleast_3d column_stack concatenate
             diag diagonal dsplit dstack flatnonzero fliplr flipud hsplit hstack identity ndim pad
             ravel ravel_multi_index rot90 shape size split swapaxes transpose tri tril_indices
             triu_indices unravel_index vsplit vstack
         """,
-        "lax_names": """
+        "jax_names": """
             associative_scan bitcast_convert_type block_until_ready clamp cumlogsumexp device_get
             device_put dynamic_index_in_dim dynamic_slice_in_dim dynamic_update_index_in_dim
             dynamic_update_slice_in_dim linearize map ravel_pytree segment_max segment_min
@@ -254,18 +254,28 @@ _LATER |= {
 if _typing.TYPE_CHECKING:
     from bringup import amp, debug, fft, lax, linalg, optim, prune, quant, random, special
     from bringup import tree as tree_util
-    from bringup.api.arranging import *
     from bringup.api.comparing import compare
     from bringup.api.complex import ComplexArray, angle, complex, conj, imag, real
     from bringup.api.control import cond, fori_loop, scan, switch, while_loop
     from bringup.api.custom import checkpoint, custom_jvp, custom_vjp, remat, stop_gradient
     from bringup.api.freeze import freeze
-    from bringup.api.lax_names import *
+    from bringup.api.jax_names import *
     from bringup.api.numeric import *
     from bringup.api.numpy_names import *
-    from bringup.api.prefixes import cummax, cummin, cumulative_prod, cumulative_sum, diff
-    from bringup.api.sets import unique_all, unique_counts, unique_inverse, unique_values
-    from bringup.api.sorting import argsort, isin, median, quantile, searchsorted, sort, top_k
+    from bringup.api.numpy_shapes import *
+    from bringup.api.sorting import (
+        argsort,
+        isin,
+        median,
+        quantile,
+        searchsorted,
+        sort,
+        top_k,
+        unique_all,
+        unique_counts,
+        unique_inverse,
+        unique_values,
+    )
 
 pi = _math.pi
 e = _math.e

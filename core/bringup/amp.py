@@ -27,7 +27,7 @@ import numpy as np
 from bringup.api import promotion
 from bringup.api.array import Array, Operand
 from bringup.api.axes import integer_of, number_of
-from bringup.api.boundary import guarded, guarded_methods
+from bringup.api.boundary import guarded, guarded_methods, publish
 from bringup.api.broadcasting import as_array, convert, floats_of
 from bringup.api.complex import ComplexArray
 from bringup.api.creation import asarray, zeros
@@ -35,7 +35,6 @@ from bringup.api.datatypes import finfo
 from bringup.api.elementwise import abs, clip, divide, isfinite, logical_and, maximum, where
 from bringup.api.elementwise import minimum as smaller
 from bringup.api.manipulation import concat, expand_dims
-from bringup.api.names import publish
 from bringup.api.reductions import all as every
 from bringup.api.reductions import max as largest_of
 from bringup.dtypes import FLOATS, STORAGE, DType, bf16, f8e4m3fn, f32, i32

@@ -9,8 +9,8 @@ import numpy as np
 
 from bringup.api.apply import apply_all
 from bringup.api.array import Array
+from bringup.api.boundary import publish
 from bringup.api.creation import asarray, zeros
-from bringup.api.names import publish
 from bringup.errors import BringupError, OpTypeError
 from bringup.ops.prints import show
 from bringup.tracing.context import current

@@ -15,6 +15,7 @@ import numpy as np
 from bringup.api.apply import apply, apply_all
 from bringup.api.array import Array, Operand
 from bringup.api.axes import axes_of, axis_of, choice_of, integer_of, items_of, number_of
+from bringup.api.boundary import publish
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.complex import ComplexArray, conj
 from bringup.api.creation import asarray, zeros_like
@@ -22,7 +23,6 @@ from bringup.api.defaults import default_float
 from bringup.api.elementwise import add, multiply, subtract
 from bringup.api.indexing import getitem
 from bringup.api.manipulation import concat, flip, moveaxis, reshape, roll, stack
-from bringup.api.names import publish
 from bringup.api.promotion import dtype_of
 from bringup.dtypes import bf16, f16, f32
 from bringup.errors import OpTypeError

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from bringup.api.apply import apply
-from bringup.api.arranging import concatenate
 from bringup.api.array import Array, Operand
 from bringup.api.axes import items_of, pair_of, shape_of
+from bringup.api.boundary import publish
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.complex import conj, imag, real
 from bringup.api.control import cond, fori_loop, scan, switch, while_loop
+from bringup.api.convolution import Ints, each_of, extents_of, padding_of
 from bringup.api.creation import full, full_like
 from bringup.api.custom import stop_gradient
 from bringup.api.datatypes import astype as convert_element_type
@@ -69,7 +70,7 @@ from bringup.api.floating import (
     tanh,
 )
 from bringup.api.gathering import dynamic_slice, dynamic_update_slice
-from bringup.api.lax_names import (
+from bringup.api.jax_names import (
     associative_scan,
     bitcast_convert_type,
     clamp,
@@ -81,11 +82,10 @@ from bringup.api.lax_names import (
     map,
 )
 from bringup.api.manipulation import broadcast_shapes, expand_dims, reshape, squeeze
-from bringup.api.names import publish
 from bringup.api.numpy_names import bitwise_not, exp2, rem
+from bringup.api.numpy_shapes import concatenate
 from bringup.api.promotion import common, dtype_of
 from bringup.api.sorting import top_k
-from bringup.api.windows import Ints, each_of, extents_of, padding_of
 from bringup.dtypes import Precision
 from bringup.errors import OpTypeError
 from bringup.nn import erf, logistic

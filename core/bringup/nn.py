@@ -36,6 +36,7 @@ from bringup.api.axes import (
     number_of,
     shape_of,
 )
+from bringup.api.boundary import publish
 from bringup.api.broadcasting import (
     as_array,
     as_float,
@@ -46,15 +47,14 @@ from bringup.api.broadcasting import (
     spread,
     unary,
 )
+from bringup.api.convolution import avg_pool, conv, conv_transpose, max_pool
 from bringup.api.defaults import default_float
 from bringup.api.elementwise import isfinite, where
 from bringup.api.floating import exp, log
 from bringup.api.manipulation import moveaxis, reshape
-from bringup.api.names import publish
 from bringup.api.norms import batch_norm, batch_norm_train, group_norm, instance_norm, rms_norm
 from bringup.api.promotion import common, dtype_of, literal
 from bringup.api.reductions import sum as _sum
-from bringup.api.windows import avg_pool, conv, conv_transpose, max_pool
 from bringup.dtypes import DType, Precision, bool_
 from bringup.errors import ArrayIndexError, OpTypeError
 from bringup.types import TensorType
@@ -345,8 +345,7 @@ def dropout(x: Operand, key: Key, rate: float | Array) -> Array:
     ([0.0, 1.25], True)
     """
     from bringup.api.keys import checked
-    from bringup.api.samplers import bernoulli
-    from bringup.api.sampling import parameter
+    from bringup.api.samplers import bernoulli, parameter
 
     x, key = as_float(x), checked("dropout", key)
     rate = parameter("dropout", "rate", rate, key)

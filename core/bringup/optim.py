@@ -24,12 +24,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bringup.api.array import Array
-from bringup.api.boundary import guarded
+from bringup.api.boundary import guarded, publish
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.creation import zeros
 from bringup.api.elementwise import clip, sign, square, where
 from bringup.api.floating import cos, exp, expm1, sqrt
-from bringup.api.names import publish
 from bringup.api.reductions import sum as total
 from bringup.dtypes import DType, f32, i32
 from bringup.errors import OpTypeError

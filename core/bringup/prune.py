@@ -25,7 +25,7 @@ import numpy as np
 
 from bringup.api.apply import apply
 from bringup.api.array import Array, Operand
-from bringup.api.boundary import guarded, guarded_methods
+from bringup.api.boundary import guarded, guarded_methods, publish
 from bringup.api.broadcasting import as_array, convert, floats_of
 from bringup.api.control import cond
 from bringup.api.creation import asarray, ones, zeros
@@ -33,7 +33,6 @@ from bringup.api.elementwise import abs, clip, logical_and, where
 from bringup.api.elementwise import round as rounded
 from bringup.api.gathering import take
 from bringup.api.manipulation import broadcast_to, concat, permute_dims, reshape
-from bringup.api.names import publish
 from bringup.api.promotion import promote
 from bringup.api.reductions import mean
 from bringup.api.sorting import argsort

@@ -26,7 +26,7 @@ import numpy as np
 
 from bringup.api.array import Array, Operand
 from bringup.api.axes import axes_of, flag_of, integer_of, number_of
-from bringup.api.boundary import guarded_methods
+from bringup.api.boundary import guarded_methods, publish
 from bringup.api.broadcasting import as_array, convert, floats_of
 from bringup.api.closures import require_function
 from bringup.api.creation import arange, asarray, zeros
@@ -48,13 +48,11 @@ from bringup.api.elementwise import bitwise_left_shift as shift_left
 from bringup.api.elementwise import bitwise_right_shift as shift_right
 from bringup.api.elementwise import round as nearest
 from bringup.api.floating import log2
-from bringup.api.linear import matmul
 from bringup.api.manipulation import flip, reshape, squeeze
-from bringup.api.names import publish
 from bringup.api.numeric import bincount
-from bringup.api.prefixes import cumulative_sum
+from bringup.api.products import matmul
 from bringup.api.promotion import dtype_among, promote
-from bringup.api.reductions import argmin
+from bringup.api.reductions import argmin, cumulative_sum
 from bringup.api.reductions import max as largest_of
 from bringup.api.reductions import min as least_of
 from bringup.api.reductions import sum as sum_of

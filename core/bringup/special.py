@@ -15,6 +15,7 @@ import numpy as np
 
 from bringup.api.array import Array, Operand
 from bringup.api.axes import integer_of
+from bringup.api.boundary import publish
 from bringup.api.broadcasting import as_array, convert, float_unary
 from bringup.api.creation import asarray
 from bringup.api.custom import custom_jvp
@@ -41,7 +42,6 @@ from bringup.api.elementwise import (
 )
 from bringup.api.floating import atanh, exp, log, log1p, sqrt
 from bringup.api.gathering import take
-from bringup.api.names import publish
 from bringup.api.promotion import common
 from bringup.api.quantiles import upper_quantile
 from bringup.dtypes import DType, bf16, f16, f32, i32

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from bringup.api.names import publish
+from bringup.api.boundary import publish
 from bringup.tracing.pytree import TreeDef, flatten, register, tree_map, unflatten
 
 T = TypeVar("T")

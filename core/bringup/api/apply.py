@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bringup.api import engine
+from bringup.api import deferred
 from bringup.api.array import Array
 from bringup.errors import OpTypeError
 from bringup.graph import (
@@ -82,7 +82,7 @@ def lift(trace: Trace, array: Array) -> Value:
             return node.value
         node.check_open()
     elif node is None and array._buffer is None:
-        raise engine.deleted(f"an array of type {array._type}")
+        raise deferred.deleted(f"an array of type {array._type}")
     if array._device is not None:
         if trace.device is None:
             trace.device = array._device
@@ -111,7 +111,7 @@ def inline(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
     if any(has_effects(instr.op, instr.attrs) for instr in graph.instrs):
         # Nobody may ever look at a result of it.
         buffers = [array._concrete("an operand")._buffer for array in arrays]
-        made = engine.run_graph(graph, buffers, device)
+        made = deferred.run_graph(graph, buffers, device)
         pairs = zip(graph.outputs, made, strict=True)
         return [Array(v.type, device, buffer) for v, buffer in pairs]
     table: dict[Value, Source] = {
@@ -133,7 +133,7 @@ def inline(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
             new.append(array._node)
     # All at once: they share most of what they wait for.
     if new and overdue(max(new, key=lambda node: node.bound)):
-        engine.evaluate(new, device)
+        deferred.evaluate(new, device)
     return [shown[value] for value in graph.outputs]
 
 
@@ -153,7 +153,7 @@ def source(array: Array) -> Leaf | Node:
     node = array._node
     if node is None:
         if array._buffer is None:
-            raise engine.deleted(f"an array of type {array._type}")
+            raise deferred.deleted(f"an array of type {array._type}")
         node = array._node = Leaf(array._type, array._buffer)
     if isinstance(node, Traced):
         node.check_open()
@@ -205,11 +205,11 @@ def _defer(
     nodes = record(op, tuple(sources), attrs)
     arrays = [_show(node, device) for node in nodes]
     if op.kind in (Kind.CONTROL, Kind.COMPOSITE) and has_effects(op, attrs):
-        engine.evaluate(nodes, device)  # nobody may ever look
+        deferred.evaluate(nodes, device)  # nobody may ever look
         return arrays
     if overdue(nodes[-1]):
         for group in groups(nodes[-1]):
-            engine.evaluate(group, device)
+            deferred.evaluate(group, device)
         for node in nodes:
             node.weight = 1
     return arrays
@@ -219,7 +219,7 @@ def _on_parts(
     op: Operation, operands: Sequence[Array | Literal], attrs: Mapping[str, Any]
 ) -> Array:
     """The result for complex operands: arrays of a class of their own."""
-    from bringup.api.pairs import apply_rule
+    from bringup.api.complex_rules import apply_rule
 
     return apply_rule(op.name, operands, attrs)
 

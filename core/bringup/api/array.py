@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from bringup.api import engine
-from bringup.api.boundary import guarded_methods
-from bringup.api.names import missing_attribute
+from bringup.api import deferred
+from bringup.api.boundary import guarded_methods, missing_attribute
 from bringup.dtypes import DType, f32
 from bringup.errors import (
     ArrayIndexError,
@@ -136,10 +135,10 @@ class Array:
         if isinstance(node, Traced):
             return _known(node, what, fix)
         if not isinstance(node, Node):
-            raise engine.deleted(f"an array of type {self._type}")
+            raise deferred.deleted(f"an array of type {self._type}")
         if node.buffer is None:
             assert self._device is not None
-            engine.evaluate([node], self._device)
+            deferred.evaluate([node], self._device)
         self._buffer = node.buffer
         return self
 
@@ -437,7 +436,7 @@ def _known(node: Traced, what: str, fix: str | None) -> Array:
     graph, outer = prefix
     inputs = [array._concrete(what, fix) for array in outer]
     device = node.trace.device or (inputs[0].device if inputs else devices.get())
-    buffers = engine.run_graph(graph, [array._buffer for array in inputs], device)
+    buffers = deferred.run_graph(graph, [array._buffer for array in inputs], device)
     return Array(node.value.type, device, buffers[0])
 
 

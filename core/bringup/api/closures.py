@@ -13,7 +13,7 @@ from bringup.api.array import Array
 from bringup.api.broadcasting import convert
 from bringup.api.creation import asarray
 from bringup.api.promotion import is_weak, kind_of, with_weak
-from bringup.api.traced import LeafType, array_type, graph_name, leaf_type, trace_function
+from bringup.api.trace import LeafType, array_type, graph_name, leaf_type, trace_function
 from bringup.errors import OpTypeError
 from bringup.graph import Builder, Graph, replay
 from bringup.records import record

@@ -13,7 +13,7 @@ import numpy as np
 from bringup.api.array import Array
 from bringup.api.axes import integer_of
 from bringup.api.jit import Jitted, jit
-from bringup.api.traced import graph_name
+from bringup.api.trace import graph_name
 from bringup.errors import OpTypeError, TraceError
 from bringup.program.program import Cost
 from bringup.records import record

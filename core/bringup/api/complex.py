@@ -1,7 +1,7 @@
 """`ComplexArray`: a pair of real arrays that behaves as one complex array.
 
-Ops know real numbers only.  An op applied to a complex array is looked up in `bringup.api.pairs`,
-which says what it does to the parts; so every function made of such ops takes complex arrays.
+Ops know real numbers only.  What an op applied to a complex array does to the parts is looked up in
+`bringup.api.complex_rules`; so every function made of such ops takes complex arrays.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from bringup.api.closures import closed_over, require_function
 from bringup.api.creation import asarray, zeros
 from bringup.api.defaults import current_float, default_dtype
 from bringup.api.promotion import is_weak
-from bringup.api.traced import LeafType, array_type, graph_name, leaf_type, trace_function
+from bringup.api.trace import LeafType, array_type, graph_name, leaf_type, trace_function
 from bringup.dtypes import DType
 from bringup.errors import ConversionError, OpTypeError
 from bringup.graph import Graph, Literal, Value, replay

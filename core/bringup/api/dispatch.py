@@ -11,7 +11,7 @@ import numpy as np
 
 from bringup.api.array import Array
 from bringup.api.defaults import current_float, uniform
-from bringup.api.traced import TracedFunction
+from bringup.api.trace import TracedFunction
 from bringup.backend.dispatch import ArrayLayout, Dispatcher, FastArg, FastEntry, array_layout
 from bringup.backend.foreign import REPORT, guarded
 from bringup.dtypes import DType

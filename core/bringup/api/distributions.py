@@ -1,31 +1,298 @@
-"""Distributions made of the samplers of others; `bringup.random` hands them on.
+"""Distributions by rejection, and those made of the samplers of others.
+
+Gamma and Poisson numbers are proposed, and kept or not.  Poisson numbers of small rates count
+arrivals.  Those of large ones are proposed by W. Hörmann's transformed rejection (1993), and judged
+by the distribution in C. Loader's form (2000), in which no large numbers cancel.
 
 Numbers are of the default float dtype, or i64, unless ``dtype=`` says otherwise.
+`bringup.random` hands these on.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from bringup.api.array import Array
-from bringup.api.broadcasting import as_array, convert, spread
+from bringup.api.broadcasting import as_array, as_float, convert, spread
 from bringup.api.control import while_loop
-from bringup.api.creation import zeros, zeros_like
+from bringup.api.creation import full_like, zeros, zeros_like
+from bringup.api.decompositions import cholesky
 from bringup.api.defaults import default_float
-from bringup.api.elementwise import clip, floor, maximum, where
+from bringup.api.elementwise import clip, floor, isfinite, maximum, minimum, where
 from bringup.api.floating import sqrt
 from bringup.api.keys import Key, Shape, checked, fold_in, split
-from bringup.api.linear import matmul
 from bringup.api.manipulation import broadcast_shapes, expand_dims, squeeze
+from bringup.api.products import matmul
 from bringup.api.promotion import DEFAULT_INT, dtype_of
 from bringup.api.quantiles import exp, log
+from bringup.api.reductions import all as all_of
 from bringup.api.reductions import any as any_of
-from bringup.api.rejection import Parameter, beta, gamma, parameters_of
-from bringup.api.samplers import bernoulli, exponential, normal
-from bringup.api.sampling import float_of, sizes_of, tails, working
-from bringup.api.solving import cholesky
-from bringup.dtypes import f64, i32
+from bringup.api.reductions import max as largest
+from bringup.api.reductions import sum as total
+from bringup.api.samplers import (
+    bernoulli,
+    exponential,
+    float_of,
+    normal,
+    parameter,
+    sizes_of,
+    spread_parameter,
+    tails,
+    working,
+)
+from bringup.dtypes import DType, bool_, f64, i32
 from bringup.errors import OpTypeError
+
+Parameter = float | Array
+#: A proposal is kept with probability 0.95 at least, so that no element needs as many.
+_MOST = 100
+#: Poisson rates from which on proposals are cheaper than arrivals.
+_LARGE = 10.0
+#: Of rates below `_LARGE` no element counts as many arrivals, nor rejects as many proposals.
+_MOST_ARRIVALS = 200
+
+
+def gamma(key: Key, a: Parameter, shape: Shape | None = None, dtype: object = None) -> Array:
+    """Numbers of the gamma distribution of scale 1, of the default float dtype.
+
+    a: the shape parameter, at least 0; a number, or an array, to whose shape `shape` defaults.
+    By the method of G. Marsaglia and W. Tsang (2000): proposals for all elements until each has one
+    that is kept; five or six rounds for a million.  There is no gradient.
+    Raises OpTypeError for a negative number; in an array negative ones and NaN give NaN.
+
+    >>> x = bu.random.gamma(bu.random.key(0), 3.0, 10_000)
+    >>> abs(float(bu.mean(x)) - 3) < 0.1
+    True
+    """
+    one, own = checked("gamma", key), float_of("gamma", dtype)
+    parameter = parameters_of("gamma", one, own, shape, a=a)[0]
+    size, power = _gamma(one, parameter)
+    return convert(size * exp(power), own)
+
+
+def beta(
+    key: Key, a: Parameter, b: Parameter, shape: Shape | None = None, dtype: object = None
+) -> Array:
+    """Numbers of the beta distribution, of the default float dtype.
+
+    a, b: above 0; numbers, or arrays, to whose shape `shape` defaults.
+
+    >>> x = bu.random.beta(bu.random.key(0), 2.0, 3.0, 10_000)
+    >>> abs(float(bu.mean(x)) - 0.4) < 0.02
+    True
+    """
+    one, own = checked("beta", key), float_of("beta", dtype)
+    first, second = parameters_of("beta", one, own, shape, a=a, b=b)
+    # Of logarithms, as both numbers may be too small for the dtype.
+    x, y = (_log_gamma(k, v) for k, v in zip(split(one), (first, second), strict=True))
+    top = maximum(x, y)
+    part, rest = exp(x - top), exp(y - top)
+    return convert(part / (part + rest), own)
+
+
+def dirichlet(key: Key, alpha: Array, shape: Shape | None = None, dtype: object = None) -> Array:
+    """Points of the simplex by the Dirichlet distribution: numbers that sum to 1 along a last axis.
+
+    alpha: ``[…, n]``, above 0.
+    shape: of the result without the last axis; by default that of `alpha` without it.
+    dtype: the default float dtype by default.
+
+    >>> x = bu.random.dirichlet(bu.random.key(0), bu.asarray([1.0, 2.0, 3.0]), 5)
+    >>> x.shape, bool(bu.all(bu.abs(bu.sum(x, axis=1) - 1) < 1e-12))
+    ((5, 3), True)
+    """
+    one, own = checked("dirichlet", key), float_of("dirichlet", dtype)
+    weights = as_array(alpha, one.data._device)
+    if not weights.ndim:
+        raise OpTypeError(
+            f"dirichlet: alpha is {weights.type}",
+            fix="give a weight for each number of a point, along the last axis",
+        )
+    rest = weights.shape[:-1] if shape is None else sizes_of("dirichlet", shape)
+    full = spread(convert(weights, working(own)), (*rest, weights.shape[-1]))
+    x = _log_gamma(one, full)
+    parts = exp(x - largest(x, axis=-1, keepdims=True))
+    return convert(parts / total(parts, axis=-1, keepdims=True), own)
+
+
+def parameters_of(
+    name: str, key: Key, dtype: DType, shape: Shape | None, **given: Any
+) -> list[Array]:
+    """Parameters as arrays of one shape, in the dtype to work in."""
+    found = {what: parameter(name, what, value, key) for what, value in given.items()}
+    for what, value in found.items():
+        if not isinstance(value, Array) and not value >= 0:
+            raise OpTypeError(
+                f"{name}: {what}={value} is no parameter of the distribution",
+                fix="give a number of at least 0",
+            )
+    sizes, wide = sizes_of(name, shape, list(found.values())), working(dtype)
+    return [spread_parameter(value, wide, sizes, key) for value in found.values()]
+
+
+def _log_gamma(key: Key, a: Array) -> Array:
+    size, power = _gamma(key, a)
+    return log(size) + power
+
+
+def _gamma(key: Key, a: Array) -> tuple[Array, Array]:
+    """A positive number, and the logarithm of one that it is still to be multiplied with."""
+    proposing, shrinking = split(key)
+    # Below 1 a number of a + 1 is drawn, and shrunk.
+    small = a < 1
+    size = _accepted(proposing, where(small, a + 1, a))
+    lower, upper, _ = tails(shrinking, a.shape, a.dtype)
+    power = where(small, log(lower, upper) / a, 0.0)
+    return where(a >= 0, size, full_like(size, float("nan"))), power
+
+
+def _accepted(key: Key, a: Array) -> Array:
+    """Gamma numbers of parameters of at least 1: ``d · v``, v the cube of a normal number."""
+    d = a - 1 / 3
+    c = 1 / sqrt(d * 9)
+
+    def waiting(state: tuple[Array, Array, Array]) -> Array:
+        number, kept, _ = state
+        return (number < _MOST) & ~all_of(kept)
+
+    def propose(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        number, kept, v = state
+        first, second = split(fold_in(key, number))
+        x = normal(first, a.shape, dtype=a.dtype)
+        lower, upper, _ = tails(second, a.shape, a.dtype)
+        root = 1 + c * x
+        cube = where(root > 0, root * root * root, 1.0)
+        bound = x * x * 0.5 + d * (1 - cube + log(cube))
+        good = (root > 0) & (log(lower, upper) < bound)
+        return number + 1, kept | good, where(kept, v, cube)
+
+    # What is no parameter waits for nothing.
+    start = (zeros((), dtype=i32, device=a._device), ~(a >= 1), full_like(a, 1.0))
+    last: tuple[Array, Array, Array] = while_loop(waiting, propose, start)
+    return d * last[2]
+
+
+def poisson(
+    key: Key, rate: float | Array, shape: Shape | None = None, dtype: object = None
+) -> Array:
+    """Numbers of events of a Poisson distribution, i64 by default.
+
+    rate: their mean, at least 0; a number, which is taken in the default float dtype, or an array,
+    in whose dtype is computed (f16 and bf16: f32), and to whose shape `shape` defaults.  f32 tells
+    whole numbers apart up to 2**24, so rates should stay below.
+    Raises OpTypeError for numbers that are no rates; in an array these give -1.
+
+    >>> x = bu.random.poisson(bu.random.key(0), 4.0, 10_000)
+    >>> abs(float(bu.mean(bu.astype(x, bu.float64))) - 4) < 0.1
+    True
+    """
+    one = checked("poisson", key)
+    rate = _checked_rate(rate, one)
+    sizes = sizes_of("poisson", shape, (rate,))
+    own = DEFAULT_INT if dtype is None else dtype_of(dtype)
+    if not own.is_integer:
+        raise OpTypeError(
+            f"poisson: {own} is no integer dtype", fix="convert the result, with astype(x, …)"
+        )
+    few, many = split(one)
+    mean = as_float(as_array(rate, one.data._device))
+    mean = spread(convert(mean, working(mean.dtype)), sizes)
+    if not isinstance(rate, Array):
+        return convert(
+            _poisson_arrivals(few, mean) if rate < _LARGE else _poisson_proposed(many, mean), own
+        )
+    small = mean < _LARGE
+    counted = _poisson_arrivals(few, where(small, mean, 0.0))
+    proposed = _poisson_proposed(many, where(small | ~isfinite(mean), _LARGE, mean))
+    found = where(small, counted, proposed)
+    return convert(where((mean >= 0) & isfinite(mean), found, -1.0), own)
+
+
+def _checked_rate(given: Any, key: Key) -> float | Array:
+    rate: float | Array = parameter("poisson", "rate", given, key)
+    if not isinstance(rate, Array) and not 0 <= rate < math.inf:
+        raise OpTypeError(
+            f"poisson: rate={rate} is no mean of counts", fix="give a finite number of at least 0"
+        )
+    return rate
+
+
+def _poisson_loop(key: Key, mean: Array, first: Array, step: Any) -> Array:
+    """Whole numbers, drawn until every element has one.
+
+    first: of a second number an element, which `step` may use.
+    step: ``(key, number, second) -> (number, second, whether it is the last)``.
+    """
+
+    def waiting(state: tuple[Array, Array, Array, Array]) -> Array:
+        return (state[0] < _MOST_ARRIVALS) & ~all_of(state[1])
+
+    def draw(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        round_, done, number, second = state
+        new, other, last = step(fold_in(key, round_), number, second)
+        return round_ + 1, done | last, where(done, number, new), where(done, second, other)
+
+    start = zeros((), dtype=i32, device=mean._device)
+    none = zeros_like(mean, dtype=bool_)
+    last: tuple[Array, ...] = while_loop(waiting, draw, (start, none, zeros_like(mean), first))
+    return last[2]
+
+
+def _poisson_arrivals(key: Key, mean: Array) -> Array:
+    """How many exponential numbers sum to no more than the mean."""
+
+    def step(key: Key, number: Array, passed: Array) -> tuple[Array, Array, Array]:
+        lower, upper, _ = tails(key, mean.shape, mean.dtype)
+        now = passed - log(lower, upper)
+        return where(now <= mean, number + 1, number), now, now > mean
+
+    return _poisson_loop(key, mean, zeros_like(mean), step)
+
+
+def _poisson_proposed(key: Key, mean: Array) -> Array:
+    """Rejection; means are at least `_LARGE`."""
+    b = 2.53 * sqrt(mean) + 0.931
+    a = 0.02483 * b - 0.059
+    height = 1.1328 / (b - 3.4) + 1.1239
+    quick = 0.9277 - 3.6224 / (b - 2)
+
+    def step(key: Key, number: Array, second: Array) -> tuple[Array, Array, Array]:
+        shift, test = split(key)
+        lower, upper, _ = tails(shift, mean.shape, mean.dtype)
+        v, rest, _ = tails(test, mean.shape, mean.dtype)
+        near = minimum(lower, upper)
+        k = floor((2 * a / near + b) * (lower - upper) * 0.5 + mean + 0.43)
+        possible = (k >= 0) & ((near >= 0.013) | (v <= near))
+        whole = where(possible, k, 0.0)
+        bound = log(v, rest) + log(height) - log(a / (near * near) + b)
+        good = (near >= 0.07) & (v <= quick) | possible & (bound <= _log_mass(whole, mean))
+        return k, second, good
+
+    return _poisson_loop(key, mean, zeros_like(mean), step)
+
+
+def _log_mass(k: Array, mean: Array) -> Array:
+    """The logarithm of the probability of `k` events."""
+    some = where(k > 0, k, 1.0)
+    square = 1 / (some * some)
+    # What Stirling's formula leaves of log k!, by its series, which is too short for 1 alone.
+    rest = (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680)))) / some
+    rest = where(some == 1, 0.08106146679532726, rest)
+    half = 0.5 * math.log(2 * math.pi) + 0.5 * log(some)
+    return where(k > 0, -(_deviance(some, mean) + rest + half), -mean)
+
+
+def _deviance(k: Array, mean: Array) -> Array:
+    """``k log(k / mean) + mean - k``, by a series where that cancels."""
+    apart = k - mean
+    ratio = apart / (k + mean)
+    square = ratio * ratio
+    series = full_like(square, 1 / 15)
+    for odd in (13, 11, 9, 7, 5, 3):
+        series = series * square + 1 / odd
+    near = apart * ratio + 2 * k * ratio * (square * series)
+    return where(abs(ratio) < 0.1, near, k * log(k / mean) - apart)
 
 
 def rademacher(key: Key, shape: Shape = (), dtype: object = None) -> Array:

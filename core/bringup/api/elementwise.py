@@ -271,7 +271,7 @@ def pow(x1: Operand, x2: Operand) -> Array:
 def integral_power(x: Operand, exponent: int) -> Array:
     """A complex array to a power that is an int."""
     from bringup.api.complex import ComplexArray
-    from bringup.api.pairs import power
+    from bringup.api.complex_rules import power
 
     assert isinstance(x, ComplexArray)
     return power(x, exponent)

@@ -9,15 +9,14 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from bringup.api import engine
+from bringup.api import deferred
 from bringup.api.apply import source
 from bringup.api.array import Array
 from bringup.api.creation import asarray
-from bringup.api.differentiable import check_function
+from bringup.api.derivatives import check_function
 from bringup.api.dispatch import Entry
-from bringup.api.jit import Jitted, compiled_as
-from bringup.api.options import positions_of, static_of
-from bringup.api.traced import TracedFunction, graph_name, leaf_type
+from bringup.api.jit import Jitted, compiled_as, positions_of, static_of
+from bringup.api.trace import TracedFunction, graph_name, leaf_type
 from bringup.dtypes import DType
 from bringup.errors import ConversionError, TraceError
 from bringup.graph import Graph, Value
@@ -87,7 +86,7 @@ class Frozen(Jitted[P, R]):
             missing = eliminate(Graph(graph.inputs, graph.instrs, new, graph.name))
             compiled = compile_graph(missing, device, options=self._options, fallback=fallback)
             buffers = [array._concrete("a parameter")._buffer for array in arrays]
-            results = engine.execute(compiled, buffers, device)
+            results = deferred.execute(compiled, buffers, device)
             for value, buffer in zip(new, results, strict=True):
                 array = self._constants[keys[value]] = Array(value.type, device, buffer)
                 table[value] = array

@@ -14,11 +14,10 @@ import numpy as np
 from bringup.api import advanced
 from bringup.api.apply import apply
 from bringup.api.array import Array, Operand
-from bringup.api.boundary import guarded_methods
+from bringup.api.boundary import guarded_methods, missing_attribute
 from bringup.api.broadcasting import aligned, as_array, broadcast_shapes, convert, spread
 from bringup.api.elementwise import add, divide, maximum, minimum, multiply, negative, pow, where
 from bringup.api.manipulation import flip, reshape
-from bringup.api.names import missing_attribute
 from bringup.api.promotion import literal
 from bringup.dtypes import bool_, i32, i64
 from bringup.errors import ArrayIndexError, ConversionError, OpTypeError

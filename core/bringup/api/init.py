@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from bringup.api.array import Array
 from bringup.api.axes import axis_of, shape_of
+from bringup.api.boundary import publish
 from bringup.api.keys import Key
-from bringup.api.names import publish
 from bringup.api.samplers import normal, uniform
 from bringup.errors import OpTypeError
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply_all
-from bringup.api.arranging import atleast_2d, diag, ravel, swapaxes
 from bringup.api.array import Array, Axis, Operand
 from bringup.api.axes import (
     axes_of,
@@ -28,8 +27,10 @@ from bringup.api.boundary import guarded
 from bringup.api.broadcasting import as_array, as_float, common_shape, convert, spread
 from bringup.api.closures import require_function
 from bringup.api.complex import ComplexArray, conj, imag, real
+from bringup.api.convolution import conv
 from bringup.api.creation import asarray, iota, linspace, ones, ones_like, zeros, zeros_like
 from bringup.api.datatypes import finfo
+from bringup.api.decompositions import pinv
 from bringup.api.defaults import default_float
 from bringup.api.elementwise import (
     add,
@@ -44,7 +45,6 @@ from bringup.api.elementwise import (
 )
 from bringup.api.floating import sqrt
 from bringup.api.gathering import take
-from bringup.api.linear import matmul, matrix_transpose, outer, tensordot, vecdot
 from bringup.api.manipulation import (
     concat,
     expand_dims,
@@ -54,13 +54,12 @@ from bringup.api.manipulation import (
     squeeze,
     stack,
 )
-from bringup.api.prefixes import diff
+from bringup.api.numpy_shapes import atleast_2d, diag, ravel, swapaxes
+from bringup.api.products import matmul, matrix_transpose, outer, tensordot, vecdot
 from bringup.api.promotion import DEFAULT_INT, common, dtype_of
-from bringup.api.reductions import max, mean, min, sum
+from bringup.api.reductions import diff, max, mean, min, sum
 from bringup.api.sorting import searchsorted
-from bringup.api.spectra import pinv
 from bringup.api.vmap import vmap
-from bringup.api.windows import conv
 from bringup.dtypes import i32, i64
 from bringup.errors import OpTypeError
 from bringup.tracing.pytree import tree_map

@@ -59,9 +59,19 @@ from bringup.api.floating import (
     sqrt,
 )
 from bringup.api.manipulation import broadcast_to, expand_dims, reshape
-from bringup.api.prefixes import cumulative_prod, cumulative_sum
 from bringup.api.promotion import DEFAULT_INT
-from bringup.api.reductions import all, argmax, argmin, max, mean, min, prod, sum
+from bringup.api.reductions import (
+    all,
+    argmax,
+    argmin,
+    cumulative_prod,
+    cumulative_sum,
+    max,
+    mean,
+    min,
+    prod,
+    sum,
+)
 from bringup.api.sorting import nanquantile, quantile
 from bringup.dtypes import bf16, f16, f32
 from bringup.errors import OpTypeError

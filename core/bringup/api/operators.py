@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from bringup.api import creation, dlpack, elementwise, indexing, linear, manipulation, reductions
+from bringup.api import creation, dlpack, elementwise, indexing, manipulation, products, reductions
 from bringup.api.array import Array, Operand
 from bringup.api.boundary import guarded, guarded_methods, hide
 from bringup.api.datatypes import astype
-from bringup.api.foreign import standard
+from bringup.api.foreign_names import standard
 from bringup.api.gathering import nonzero, take
 from bringup.api.info import namespace
 from bringup.errors import ConversionError, OpTypeError
@@ -34,7 +34,7 @@ _BINARY: tuple[tuple[str, Callable[[Any, Any], Array], str], ...] = (
     ("floordiv", elementwise.floor_divide, ""),
     ("mod", elementwise.remainder, ""),
     ("pow", elementwise.pow, "power"),
-    ("matmul", linear.matmul, ""),
+    ("matmul", products.matmul, ""),
     ("and", elementwise.bitwise_and, ""),
     ("or", elementwise.bitwise_or, ""),
     ("xor", elementwise.bitwise_xor, ""),
@@ -61,13 +61,13 @@ _METHODS: tuple[FunctionType, ...] = (
 _LATE = {
     "argsort": ("sorting", "argsort"),
     "conj": ("complex", "conj"),
-    "cumprod": ("prefixes", "cumulative_prod"),
-    "cumsum": ("prefixes", "cumulative_sum"),
-    "diagonal": ("solving", "diagonal"),
+    "cumprod": ("reductions", "cumulative_prod"),
+    "cumsum": ("reductions", "cumulative_sum"),
+    "diagonal": ("decompositions", "diagonal"),
     "dot": ("numeric", "dot"),
     "searchsorted": ("sorting", "searchsorted"),
     "sort": ("sorting", "sort"),
-    "trace": ("solving", "trace"),
+    "trace": ("decompositions", "trace"),
 }
 
 _OPERANDS = (Array, bool, int, float, complex, np.generic, np.ndarray)
@@ -134,7 +134,7 @@ class _Methods(Array):
     @property
     def mT(self) -> Array:
         """The last two dimensions swapped.  Raises OpTypeError if there are fewer."""
-        return linear.matrix_transpose(self)
+        return products.matrix_transpose(self)
 
     @property
     def at(self) -> indexing.At:

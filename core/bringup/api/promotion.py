@@ -56,7 +56,7 @@ _ABOVE_UNSIGNED = {u8: i16, u16: i32, u32: i64}
 
 
 class ComplexLiteral(Literal):
-    """A complex constant.  No op takes it: `bringup.api.pairs` takes it apart."""
+    """A complex constant.  No op takes it: `bringup.api.complex_rules` takes it apart."""
 
     __slots__ = ()
 

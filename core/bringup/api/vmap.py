@@ -14,7 +14,7 @@ from bringup.api.axes import axis_of, integer_of
 from bringup.api.boundary import guarded
 from bringup.api.creation import asarray
 from bringup.api.manipulation import broadcast_to, expand_dims, moveaxis
-from bringup.api.traced import TracedFunction, argument_name, graph_name, trace_function
+from bringup.api.trace import TracedFunction, argument_name, graph_name, trace_function
 from bringup.errors import ConversionError, OpTypeError
 from bringup.records import record
 from bringup.tracing.batching import batch_graph

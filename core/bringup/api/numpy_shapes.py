@@ -17,6 +17,7 @@ from bringup.api.array import Array, Operand
 from bringup.api.axes import axis_of, choice_of, integer_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, spread
 from bringup.api.creation import asarray, eye, ones, tril, zeros_like
+from bringup.api.decompositions import diagonal as last_diagonal
 from bringup.api.elementwise import add, clip, floor_divide, multiply, remainder, where
 from bringup.api.gathering import nonzero
 from bringup.api.manipulation import (
@@ -31,7 +32,6 @@ from bringup.api.manipulation import (
     swapaxes,
 )
 from bringup.api.promotion import DEFAULT_INT, literal
-from bringup.api.solving import diagonal as last_diagonal
 from bringup.dtypes import bool_
 from bringup.errors import ArrayIndexError, OpTypeError
 

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.arranging import ravel
 from bringup.api.array import Array, Operand
 from bringup.api.axes import axis_of, flag_of, integer_of, shape_of
 from bringup.api.boundary import guarded
@@ -25,6 +24,7 @@ from bringup.api.elementwise import clip, less, where
 from bringup.api.floating import logaddexp
 from bringup.api.gathering import dynamic_slice, dynamic_update_slice
 from bringup.api.manipulation import concat, expand_dims, flip, reshape, squeeze, stack
+from bringup.api.numpy_shapes import ravel
 from bringup.api.promotion import common, dtype_of
 from bringup.dtypes import DType, bool_, i64, u8
 from bringup.errors import OpTypeError
