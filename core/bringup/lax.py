@@ -22,17 +22,37 @@ from bringup.api.custom import stop_gradient
 from bringup.api.datatypes import astype as convert_element_type
 from bringup.api.elementwise import (
     abs,
+    acos,
+    acosh,
     add,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
     bitwise_and,
     bitwise_or,
     bitwise_xor,
+    cbrt,
     ceil,
+    cos,
+    cosh,
+    exp,
+    expm1,
     floor,
+    log,
+    log1p,
     nextafter,
     pow,
     reciprocal,
+    rsqrt,
     sign,
+    sin,
+    sinh,
+    sqrt,
     square,
+    tan,
+    tanh,
 )
 from bringup.api.elementwise import equal as eq
 from bringup.api.elementwise import greater as gt
@@ -47,28 +67,6 @@ from bringup.api.elementwise import negative as neg
 from bringup.api.elementwise import not_equal as ne
 from bringup.api.elementwise import subtract as sub
 from bringup.api.elementwise import where as select
-from bringup.api.floating import (
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    cbrt,
-    cos,
-    cosh,
-    exp,
-    expm1,
-    log,
-    log1p,
-    rsqrt,
-    sin,
-    sinh,
-    sqrt,
-    tan,
-    tanh,
-)
 from bringup.api.gathering import dynamic_slice, dynamic_update_slice
 from bringup.api.jax_names import (
     associative_scan,

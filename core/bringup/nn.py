@@ -49,8 +49,7 @@ from bringup.api.broadcasting import (
 )
 from bringup.api.convolution import avg_pool, conv, conv_transpose, max_pool
 from bringup.api.defaults import default_float
-from bringup.api.elementwise import isfinite, where
-from bringup.api.floating import exp, log
+from bringup.api.elementwise import exp, isfinite, log, where
 from bringup.api.manipulation import moveaxis, reshape
 from bringup.api.norms import batch_norm, batch_norm_train, group_norm, instance_norm, rms_norm
 from bringup.api.promotion import common, dtype_of, literal

@@ -27,8 +27,7 @@ from bringup.api.array import Array
 from bringup.api.boundary import guarded, publish
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.creation import zeros
-from bringup.api.elementwise import clip, sign, square, where
-from bringup.api.floating import cos, exp, expm1, sqrt
+from bringup.api.elementwise import clip, cos, exp, expm1, sign, sqrt, square, where
 from bringup.api.reductions import sum as total
 from bringup.dtypes import DType, f32, i32
 from bringup.errors import OpTypeError

@@ -37,6 +37,7 @@ from bringup.api.elementwise import (
     clip,
     floor,
     isfinite,
+    log2,
     logical_and,
     maximum,
     minimum,
@@ -47,7 +48,6 @@ from bringup.api.elementwise import (
 from bringup.api.elementwise import bitwise_left_shift as shift_left
 from bringup.api.elementwise import bitwise_right_shift as shift_right
 from bringup.api.elementwise import round as nearest
-from bringup.api.floating import log2
 from bringup.api.manipulation import flip, reshape, squeeze
 from bringup.api.numeric import bincount
 from bringup.api.products import matmul

@@ -22,8 +22,10 @@ from bringup.api.custom import custom_jvp
 from bringup.api.defaults import default_float
 from bringup.api.elementwise import (
     abs,
+    atanh,
     clip,
     equal,
+    exp,
     floor,
     greater,
     greater_equal,
@@ -31,6 +33,8 @@ from bringup.api.elementwise import (
     isnan,
     less,
     less_equal,
+    log,
+    log1p,
     logical_and,
     logical_not,
     logical_or,
@@ -38,9 +42,9 @@ from bringup.api.elementwise import (
     minimum,
     pow,
     remainder,
+    sqrt,
     where,
 )
-from bringup.api.floating import atanh, exp, log, log1p, sqrt
 from bringup.api.gathering import take
 from bringup.api.promotion import common
 from bringup.api.quantiles import upper_quantile

@@ -8,8 +8,19 @@ from __future__ import annotations
 from bringup.api.array import Array, Axis, Operand
 from bringup.api.axes import axis_of, number_of
 from bringup.api.broadcasting import as_array, as_float, float_unary
-from bringup.api.elementwise import abs, add, clip, divide, greater, multiply, where
-from bringup.api.floating import expm1, rsqrt, sqrt, tanh
+from bringup.api.elementwise import (
+    abs,
+    add,
+    clip,
+    divide,
+    expm1,
+    greater,
+    multiply,
+    rsqrt,
+    sqrt,
+    tanh,
+    where,
+)
 from bringup.api.reductions import mean as _mean
 from bringup.api.reductions import var
 from bringup.errors import OpTypeError

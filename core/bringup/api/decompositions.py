@@ -27,15 +27,16 @@ from bringup.api.creation import eye, tril
 from bringup.api.elementwise import (
     abs,
     greater,
+    log,
     multiply,
     not_equal,
     pow,
     remainder,
     sign,
+    sqrt,
     square,
     where,
 )
-from bringup.api.floating import log, sqrt
 from bringup.api.gathering import take_along_axis
 from bringup.api.indexing import getitem
 from bringup.api.manipulation import concat, expand_dims, moveaxis, reshape

@@ -19,8 +19,7 @@ from bringup.api.control import while_loop
 from bringup.api.creation import full_like, zeros, zeros_like
 from bringup.api.decompositions import cholesky
 from bringup.api.defaults import default_float
-from bringup.api.elementwise import clip, floor, isfinite, maximum, minimum, where
-from bringup.api.floating import sqrt
+from bringup.api.elementwise import clip, floor, isfinite, maximum, minimum, sqrt, where
 from bringup.api.keys import Key, Shape, checked, fold_in, split
 from bringup.api.manipulation import broadcast_shapes, expand_dims, squeeze
 from bringup.api.products import matmul

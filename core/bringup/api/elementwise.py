@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons, logic and bits, element by element.
+"""Arithmetic, exponentials, trigonometry, comparisons, logic and bits, element by element.
 
 Operands are arrays; one of two may be a Python scalar.  They broadcast, and promote as
 `result_type` says.  Types that an op does not take raise OpTypeError at the line of the call.
@@ -6,6 +6,9 @@ Special values follow the rows of the op table.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -30,7 +33,122 @@ from bringup.errors import ConversionError, OpTypeError
 from bringup.graph import Literal
 from bringup.types import TensorType
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _SIGNED = {1: i8, 2: i16, 4: i32, 8: i64}
+
+
+class Unary(Protocol):
+    """A function of one operand."""
+
+    __name__: str
+
+    def __call__(self, x: Operand) -> Array:
+        """The result for each element."""
+
+
+class Binary(Protocol):
+    """A function of two operands."""
+
+    __name__: str
+
+    def __call__(self, x1: Operand, x2: Operand) -> Array:
+        """The result for each pair of elements."""
+
+
+def _float(name: str, what: str, example: str) -> Unary:
+    """A function that is the float op of its name: integers become the default float first.
+
+    example: the elements of an operand and of the result.
+    """
+
+    def function(x: Operand) -> Array:
+        return float_unary(name, x)
+
+    operand, _, result = example.partition(" -> ")
+    return _documented(function, name, f"{what}\n\n>>> bu.{name}(bu.asarray({operand}))", result)
+
+
+def _comparison(name: str, sign: str, direction: str, example: str, note: str = "") -> Binary:
+    """A function that compares.  example: the result for 1, 2, 3 and 2."""
+
+    def function(x1: Operand, x2: Operand) -> Array:
+        return binary("compare", x1, x2, {"direction": direction})
+
+    doc = f"``x1 {sign} x2`` as bool{note}.\n\n>>> (bu.asarray([1, 2, 3]) {sign} 2)"
+    return _documented(function, name, doc, example)
+
+
+def _documented(function: F, name: str, doc: str, result: str) -> F:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{doc}.tolist()\n{result}\n"
+    return function
+
+
+reciprocal = _float("reciprocal", "``1 / x`` in a float dtype.", "[4.0] -> [0.25]")
+exp = _float("exp", "``e ** x``.", "[0.0] -> [1.0]")
+expm1 = _float("expm1", "``exp(x) - 1``, precise near 0.", "[0.0] -> [0.0]")
+log = _float("log", "The natural logarithm; NaN below 0.", "[1.0] -> [0.0]")
+log1p = _float("log1p", "``log(1 + x)``, precise near 0.", "[0.0] -> [0.0]")
+log2 = _float("log2", "The logarithm to base 2; NaN below 0.", "[8.0] -> [3.0]")
+log10 = _float("log10", "The logarithm to base 10; NaN below 0.", "[1000.0] -> [3.0]")
+sqrt = _float("sqrt", "The square root; NaN below 0.", "[9.0] -> [3.0]")
+cbrt = _float("cbrt", "The real cube root.", "[-27.0] -> [-3.0]")
+rsqrt = _float("rsqrt", "``1 / sqrt(x)``.", "[4.0] -> [0.5]")
+sin = _float("sin", "The sine of radians.", "[0.0] -> [0.0]")
+cos = _float("cos", "The cosine of radians.", "[0.0] -> [1.0]")
+tan = _float("tan", "The tangent of radians.", "[0.0] -> [0.0]")
+asin = _float(
+    "asin", "The inverse sine in [−π/2, π/2]; NaN beyond ±1.", "[1.0] -> [1.5707963267948966]"
+)
+acos = _float("acos", "The inverse cosine in [0, π]; NaN beyond ±1.", "[1.0] -> [0.0]")
+atan = _float("atan", "The inverse tangent in [−π/2, π/2].", "[bu.inf] -> [1.5707963267948966]")
+sinh = _float("sinh", "The hyperbolic sine.", "[0.0] -> [0.0]")
+cosh = _float("cosh", "The hyperbolic cosine.", "[0.0] -> [1.0]")
+tanh = _float("tanh", "The hyperbolic tangent.", "[0.0] -> [0.0]")
+asinh = _float("asinh", "The inverse hyperbolic sine.", "[0.0] -> [0.0]")
+acosh = _float("acosh", "The inverse hyperbolic cosine; NaN below 1.", "[1.0] -> [0.0]")
+atanh = _float("atanh", "The inverse hyperbolic tangent; NaN beyond ±1.", "[0.0] -> [0.0]")
+
+equal = _comparison("equal", "==", "eq", "[False, True, False]", "; NaN equals nothing")
+not_equal = _comparison("not_equal", "!=", "ne", "[True, False, True]")
+less = _comparison("less", "<", "lt", "[True, False, False]")
+less_equal = _comparison("less_equal", "<=", "le", "[True, True, False]")
+greater = _comparison("greater", ">", "gt", "[False, False, True]")
+greater_equal = _comparison("greater_equal", ">=", "ge", "[False, True, True]")
+
+
+def _float_binary(name: str, x1: Operand, x2: Operand) -> Array:
+    """An elementwise op of two operands in a float dtype."""
+    dtype, _ = common((x1, x2))
+    return binary(name, x1, x2, dtype=None if dtype.is_inexact else default_float())
+
+
+def logaddexp(x1: Operand, x2: Operand) -> Array:
+    """``log(exp(x1) + exp(x2))`` without overflow.
+
+    >>> bu.logaddexp(bu.asarray([-bu.inf]), bu.asarray([1.0])).tolist()
+    [1.0]
+    """
+    return _float_binary("logaddexp", x1, x2)
+
+
+def hypot(x1: Operand, x2: Operand) -> Array:
+    """``sqrt(x1² + x2²)`` without overflow on the way.
+
+    >>> bu.hypot(bu.asarray([3.0]), bu.asarray([4.0])).tolist()
+    [5.0]
+    """
+    return _float_binary("hypot", x1, x2)
+
+
+def atan2(x1: Operand, x2: Operand) -> Array:
+    """The angle of the points (`x2`, `x1`) in [−π, π]; the sign of a zero tells its side.
+
+    >>> bu.atan2(bu.asarray([0.0, -0.0]), -1.0).tolist() == [bu.pi, -bu.pi]
+    True
+    """
+    return _float_binary("atan2", x1, x2)
 
 
 def positive(x: Operand) -> Array:
@@ -76,15 +194,6 @@ def square(x: Operand) -> Array:
     [4, 9]
     """
     return unary("square", x)
-
-
-def reciprocal(x: Operand) -> Array:
-    """``1 / x`` in a float dtype.
-
-    >>> bu.reciprocal(bu.asarray([4.0])).tolist()
-    [0.25]
-    """
-    return float_unary("reciprocal", x)
 
 
 def floor(x: Operand) -> Array:
@@ -194,8 +303,7 @@ def divide(x1: Operand, x2: Operand) -> Array:
     >>> (bu.asarray([1, 2]) / 4).tolist()
     [0.25, 0.5]
     """
-    dtype, _ = common((x1, x2))
-    return binary("div", x1, x2, dtype=None if dtype.is_inexact else default_float())
+    return _float_binary("div", x1, x2)
 
 
 def floor_divide(x1: Operand, x2: Operand) -> Array:
@@ -384,64 +492,6 @@ def nextafter(x1: Operand, x2: Operand) -> Array:
     moved = where(equal(a, 0), copysign(smallest, b), moved)
     unordered = logical_or(not_equal(a, a), not_equal(b, b))
     return where(unordered, add(a, b), where(equal(a, b), b, moved))
-
-
-def _compare(direction: str, x1: Operand, x2: Operand) -> Array:
-    return binary("compare", x1, x2, {"direction": direction})
-
-
-def equal(x1: Operand, x2: Operand) -> Array:
-    """``x1 == x2`` as bool; NaN equals nothing.
-
-    >>> (bu.asarray([1, 2]) == 2).tolist()
-    [False, True]
-    """
-    return _compare("eq", x1, x2)
-
-
-def not_equal(x1: Operand, x2: Operand) -> Array:
-    """``x1 != x2`` as bool.
-
-    >>> (bu.asarray([1, 2]) != 2).tolist()
-    [True, False]
-    """
-    return _compare("ne", x1, x2)
-
-
-def less(x1: Operand, x2: Operand) -> Array:
-    """``x1 < x2`` as bool.
-
-    >>> (bu.asarray([1, 2]) < 2).tolist()
-    [True, False]
-    """
-    return _compare("lt", x1, x2)
-
-
-def less_equal(x1: Operand, x2: Operand) -> Array:
-    """``x1 <= x2`` as bool.
-
-    >>> (bu.asarray([1, 2]) <= 1).tolist()
-    [True, False]
-    """
-    return _compare("le", x1, x2)
-
-
-def greater(x1: Operand, x2: Operand) -> Array:
-    """``x1 > x2`` as bool.
-
-    >>> (bu.asarray([1, 2]) > 1).tolist()
-    [False, True]
-    """
-    return _compare("gt", x1, x2)
-
-
-def greater_equal(x1: Operand, x2: Operand) -> Array:
-    """``x1 >= x2`` as bool.
-
-    >>> (bu.asarray([1, 2]) >= 2).tolist()
-    [False, True]
-    """
-    return _compare("ge", x1, x2)
 
 
 def as_bool(x: Operand) -> Array:

@@ -20,8 +20,7 @@ from bringup.api.closures import require_function
 from bringup.api.control import scan
 from bringup.api.creation import asarray, full
 from bringup.api.derivatives import jvp
-from bringup.api.elementwise import clip, less, where
-from bringup.api.floating import logaddexp
+from bringup.api.elementwise import clip, less, logaddexp, where
 from bringup.api.gathering import dynamic_slice, dynamic_update_slice
 from bringup.api.manipulation import concat, expand_dims, flip, reshape, squeeze, stack
 from bringup.api.numpy_shapes import ravel

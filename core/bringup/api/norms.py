@@ -9,7 +9,7 @@ from bringup.api.array import Array, Axis, Operand
 from bringup.api.axes import axes_of, axis_of, integer_of, number_of
 from bringup.api.broadcasting import as_array, convert, fit
 from bringup.api.defaults import default_float
-from bringup.api.floating import rsqrt
+from bringup.api.elementwise import rsqrt
 from bringup.api.manipulation import reshape
 from bringup.api.promotion import common, literal
 from bringup.api.reductions import mean, var

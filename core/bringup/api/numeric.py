@@ -41,9 +41,9 @@ from bringup.api.elementwise import (
     less,
     multiply,
     pow,
+    sqrt,
     where,
 )
-from bringup.api.floating import sqrt
 from bringup.api.gathering import take
 from bringup.api.manipulation import (
     concat,

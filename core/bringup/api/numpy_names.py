@@ -20,7 +20,14 @@ from bringup.api.creation import full
 from bringup.api.datatypes import finfo
 from bringup.api.elementwise import (
     abs,
+    acos,
+    acosh,
     add,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
     bitwise_invert,
     bitwise_left_shift,
     bitwise_right_shift,
@@ -31,6 +38,7 @@ from bringup.api.elementwise import (
     isfinite,
     isnan,
     less_equal,
+    log1p,
     logical_and,
     logical_not,
     logical_or,
@@ -41,22 +49,12 @@ from bringup.api.elementwise import (
     pow,
     remainder,
     round,
+    sin,
+    sqrt,
     square,
     subtract,
     trunc,
     where,
-)
-from bringup.api.floating import (
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    log1p,
-    sin,
-    sqrt,
 )
 from bringup.api.manipulation import broadcast_to, expand_dims, reshape
 from bringup.api.promotion import DEFAULT_INT

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.broadcasting import convert
-from bringup.api.elementwise import clip, minimum, where
-from bringup.api.floating import sqrt
+from bringup.api.elementwise import clip, minimum, sqrt, where
 from bringup.dtypes import DType, f32, i32, i64, u32, u64
 
 

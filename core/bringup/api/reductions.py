@@ -10,8 +10,7 @@ from bringup.api.apply import apply
 from bringup.api.array import Array, Axis, Operand
 from bringup.api.axes import axes_of, axis_of, flag_of, integer_of, number_of
 from bringup.api.broadcasting import as_array, as_float, convert
-from bringup.api.elementwise import as_bool, not_equal, subtract
-from bringup.api.floating import sqrt
+from bringup.api.elementwise import as_bool, not_equal, sqrt, subtract
 from bringup.api.manipulation import broadcast_to, concat, reshape
 from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT, dtype_of, literal
 from bringup.dtypes import DType, bool_, u8

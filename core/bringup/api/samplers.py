@@ -16,7 +16,7 @@ from bringup.api.axes import axis_of, shape_of
 from bringup.api.broadcasting import as_array, as_float, common_shape, convert, spread
 from bringup.api.defaults import default_float
 from bringup.api.elementwise import clip, less, minimum, nextafter, where
-from bringup.api.floating import log as device_log
+from bringup.api.elementwise import log as device_log
 from bringup.api.gathering import take
 from bringup.api.keys import Key, Shape, bits, checked, generate, split
 from bringup.api.manipulation import expand_dims, moveaxis, reshape
