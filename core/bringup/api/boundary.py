@@ -178,10 +178,7 @@ def _explained(
         name = fn.__name__
         shown = f"{name}({_shown(signature)})"
         explained = OpTypeError(
-            f"{name}: {refused}",
-            location=user_location(),
-            notes=(f"it is {shown}",),
-            fix=_fix(name, signature, args, kwargs),
+            f"{name}: {refused}", notes=(f"it is {shown}",), fix=_fix(name, signature, args, kwargs)
         )
         explained.__suppress_context__ = True
         return explained

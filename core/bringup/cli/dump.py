@@ -29,7 +29,7 @@ from bringup.runtime.compiler import Compiled, lower_graph
 from bringup.types import TensorType
 
 _BY_DEFAULT = ("passes", "program", "kernels", "cost")
-_FIRST_AFTER_PASSES = "90"  # as the compiler numbers the files of a dump
+_FUSION = "89-fusion"  # the first file of a dump after those of passes
 
 
 def show(
@@ -41,8 +41,8 @@ def show(
     numbers); or a file of IR text.
     Raises BringupError for what cannot be found or compiled.
     """
-    wanted = tuple(levels) or _BY_DEFAULT
-    unknown = [level for level in wanted if level not in LEVELS]
+    chosen = tuple(levels) or _BY_DEFAULT
+    unknown = [level for level in chosen if level not in LEVELS]
     if unknown:
         raise BringupError(f"there is no level {unknown[0]!r}", fix=meant(unknown[0], LEVELS))
     target = target or _default_target()
@@ -50,26 +50,27 @@ def show(
     with TemporaryDirectory() as folder, _dumping_to(folder):
         compiled = _compile(subject, types, target)
         # Bodies of loops that core runs are dumped beside it.
-        own = dump_folder(Path(folder), compiled.graph, compiled.graph.name)
-        files = {f.stem: f.read_text(encoding="utf-8") for f in own.glob("*.txt")}
-    passes = {k: v for k, v in sorted(files.items()) if k < _FIRST_AFTER_PASSES}
+        subfolder = dump_folder(Path(folder), compiled.graph, compiled.graph.name)
+        files = {f.stem: f.read_text(encoding="utf-8") for f in subfolder.glob("*.txt")}
+    passes = {k: v for k, v in sorted(files.items()) if k < _FUSION}
     shown: dict[str, Callable[[], Any]] = {
         "passes": lambda: passes,
+        "fusion": lambda: files.get(_FUSION, ""),
         "program": lambda: "\n\n".join(map(str, compiled.programs)),
         "kernels": lambda: [str(k) for k in compiled.kernels],
         "source": lambda: _text(lambda: compiled.source),
         "asm": lambda: _text(lambda: compiled.asm),
         "cost": lambda: asdict(compiled.cost()),
     }
-    found = {level: shown[level]() for level in LEVELS if level in wanted}
+    contents = {level: shown[level]() for level in LEVELS if level in chosen}
     if as_json:
-        document(found)
+        document(contents)
     else:
-        _print(found)
+        _print(contents)
 
 
-def _print(found: dict[str, Any]) -> None:
-    for level, content in found.items():
+def _print(contents: dict[str, Any]) -> None:
+    for level, content in contents.items():
         if level == "passes":
             _print_passes(content)
         elif level == "kernels":
