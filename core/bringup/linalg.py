@@ -37,37 +37,10 @@ from bringup.api.decompositions import (
 from bringup.api.products import matmul, matrix_transpose, multi_dot, outer, tensordot, vecdot
 
 __all__ = [
-    "cho_factor",
-    "cho_solve",
-    "cholesky",
-    "cond",
-    "cross",
-    "det",
-    "diagonal",
-    "eigh",
-    "eigvalsh",
-    "inv",
-    "lstsq",
-    "lu",
-    "matmul",
-    "matrix_norm",
-    "matrix_power",
-    "matrix_rank",
-    "matrix_transpose",
-    "multi_dot",
-    "norm",
-    "outer",
-    "pinv",
-    "qr",
-    "slogdet",
-    "solve",
-    "solve_triangular",
-    "svd",
-    "svdvals",
-    "tensordot",
-    "trace",
-    "vecdot",
-    "vector_norm",
-]
+    "cho_factor", "cho_solve", "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh",
+    "inv", "lstsq", "lu", "matmul", "matrix_norm", "matrix_power", "matrix_rank",
+    "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve",
+    "solve_triangular", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
+]  # fmt: skip
 
 publish(globals(), "bringup.linalg")

@@ -418,21 +418,9 @@ def _made(step: Any) -> Array:
 
 
 __all__ = [
-    "Optimizer",
-    "State",
-    "adam",
-    "adamw",
-    "chain",
-    "clip_by_global_norm",
-    "cosine_schedule",
-    "ema",
-    "exponential_schedule",
-    "global_norm",
-    "linear_schedule",
-    "lion",
-    "piecewise_schedule",
-    "rmsprop",
-    "sgd",
-]
+    "Optimizer", "State", "adam", "adamw", "chain", "clip_by_global_norm", "cosine_schedule", "ema",
+    "exponential_schedule", "global_norm", "linear_schedule", "lion", "piecewise_schedule",
+    "rmsprop", "sgd",
+]  # fmt: skip
 
 publish(globals(), "bringup.optim")

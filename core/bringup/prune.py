@@ -478,21 +478,9 @@ def _best(scores: Array, share: float | Array) -> Array:
 
 
 __all__ = [
-    "BlockSparse",
-    "Gradual",
-    "Pattern",
-    "PruningState",
-    "Units",
-    "block_sparse",
-    "block_sparse_params",
-    "gradual",
-    "masked",
-    "masks",
-    "matrices",
-    "n_of_m_masks",
-    "polynomial",
-    "sparsity",
-    "without_units",
-]
+    "BlockSparse", "Gradual", "Pattern", "PruningState", "Units", "block_sparse",
+    "block_sparse_params", "gradual", "masked", "masks", "matrices", "n_of_m_masks", "polynomial",
+    "sparsity", "without_units",
+]  # fmt: skip
 
 publish(globals(), "bringup.prune")

@@ -465,34 +465,9 @@ def _unscaled(scaled: Callable[[Array], Array], x: Array) -> Array:
 
 
 __all__ = [
-    "beta",
-    "betaln",
-    "digamma",
-    "entr",
-    "erf",
-    "erfc",
-    "erfinv",
-    "expit",
-    "factorial",
-    "gamma",
-    "gammaln",
-    "i0",
-    "i0e",
-    "i1",
-    "i1e",
-    "kl_div",
-    "lgamma",
-    "log_ndtr",
-    "logit",
-    "logsumexp",
-    "ndtr",
-    "ndtri",
-    "polygamma",
-    "psi",
-    "rel_entr",
-    "xlog1py",
-    "xlogy",
-    "zeta",
-]
+    "beta", "betaln", "digamma", "entr", "erf", "erfc", "erfinv", "expit", "factorial", "gamma",
+    "gammaln", "i0", "i0e", "i1", "i1e", "kl_div", "lgamma", "log_ndtr", "logit", "logsumexp",
+    "ndtr", "ndtri", "polygamma", "psi", "rel_entr", "xlog1py", "xlogy", "zeta",
+]  # fmt: skip
 
 publish(globals(), "bringup.special")

@@ -84,24 +84,9 @@ tree_structure = structure
 tree_unflatten = unflatten
 
 __all__ = [
-    "TreeDef",
-    "all",
-    "flatten",
-    "leaves",
-    "leaves_with_path",
-    "map",
-    "map_with_path",
-    "reduce",
-    "register",
-    "structure",
-    "tree_all",
-    "tree_flatten",
-    "tree_leaves",
-    "tree_map",
-    "tree_reduce",
-    "tree_structure",
-    "tree_unflatten",
-    "unflatten",
-]
+    "TreeDef", "all", "flatten", "leaves", "leaves_with_path", "map", "map_with_path", "reduce",
+    "register", "structure", "tree_all", "tree_flatten", "tree_leaves", "tree_map", "tree_reduce",
+    "tree_structure", "tree_unflatten", "unflatten",
+]  # fmt: skip
 
 publish(globals(), "bringup.tree")
