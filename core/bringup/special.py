@@ -45,8 +45,8 @@ from bringup.api.elementwise import (
     where,
 )
 from bringup.api.gathering import take
+from bringup.api.portable_math import upper_quantile
 from bringup.api.promotion import common
-from bringup.api.quantiles import upper_quantile
 from bringup.dtypes import DType, bf16, f16, f32, i32
 from bringup.errors import OpTypeError
 from bringup.nn import logistic, logsumexp

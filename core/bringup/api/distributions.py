@@ -22,9 +22,9 @@ from bringup.api.defaults import default_float
 from bringup.api.elementwise import clip, floor, isfinite, maximum, minimum, sqrt, where
 from bringup.api.keys import Key, Shape, checked, fold_in, split
 from bringup.api.manipulation import broadcast_shapes, expand_dims, squeeze
+from bringup.api.portable_math import exp, log
 from bringup.api.products import matmul
 from bringup.api.promotion import DEFAULT_INT, dtype_of
-from bringup.api.quantiles import exp, log
 from bringup.api.reductions import all as all_of
 from bringup.api.reductions import any as any_of
 from bringup.api.reductions import max as largest

@@ -20,8 +20,8 @@ from bringup.api.elementwise import log as device_log
 from bringup.api.gathering import take
 from bringup.api.keys import Key, Shape, bits, checked, generate, split
 from bringup.api.manipulation import expand_dims, moveaxis, reshape
+from bringup.api.portable_math import log, normal_quantile, upper_quantile
 from bringup.api.promotion import DEFAULT_INT, check_range, dtype_of
-from bringup.api.quantiles import log, normal_quantile, upper_quantile
 from bringup.api.reductions import argmax, cumulative_sum
 from bringup.api.sorting import argsort, searchsorted
 from bringup.dtypes import DType, f32, f64, i32, i64, u32, u64
