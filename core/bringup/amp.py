@@ -136,7 +136,7 @@ def all_finite(tree: Any) -> Array:
     flags = [every(isfinite(as_array(leaf))) for leaf in flatten(tree)[0]]
     result = asarray(True) if not flags else flags[0]
     for flag in flags[1:]:
-        result = logical_and(result, flag)
+        result = result & flag
     return result
 
 

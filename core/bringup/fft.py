@@ -20,7 +20,7 @@ from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.complex import ComplexArray, conj
 from bringup.api.creation import asarray, zeros_like
 from bringup.api.defaults import default_float
-from bringup.api.elementwise import add, multiply, subtract
+from bringup.api.elementwise import add, subtract
 from bringup.api.indexing import getitem
 from bringup.api.manipulation import concat, flip, moveaxis, reshape, roll, stack
 from bringup.api.promotion import dtype_of
@@ -86,7 +86,7 @@ def irfft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "back
     parts = (parts[0], _without_ends(parts[1], length))
     found = _from_half(parts) if length % 2 == 0 else _from_odd(parts)
     scale = _factor("irfft", length, norm, inverse=True)
-    return moveaxis(found if scale == 1 else multiply(found, scale), -1, dim)
+    return moveaxis(found if scale == 1 else found * scale, -1, dim)
 
 
 def hfft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
@@ -353,7 +353,7 @@ def _opposite(name: str, norm: str) -> str:
 
 
 def _scaled(x: Pair, scale: float) -> Pair:
-    return x if scale == 1 else (multiply(x[0], scale), multiply(x[1], scale))
+    return x if scale == 1 else (x[0] * scale, x[1] * scale)
 
 
 def _sites(
@@ -406,7 +406,7 @@ def _folded(x: Pair) -> tuple[Array, Array, Array, Array]:
         (subtract, re, back_re),
         (add, im, back_im),
     )
-    a, b, c, d = (multiply(combine(u, v), 0.5) for combine, u, v in pairs)
+    a, b, c, d = (combine(u, v) * 0.5 for combine, u, v in pairs)
     return a, b, c, d
 
 
@@ -418,8 +418,8 @@ def _half(x: Array) -> Pair:
     whole = [concat([part, getitem(part, (..., slice(0, 1)))], axis=-1) for part in found]
     even_re, even_im, minus_odd_im, odd_re = _folded((whole[0], whole[1]))
     cos, sin = _constants(x, n // 2 + 1, n)
-    re = add(even_re, add(multiply(odd_re, cos), multiply(minus_odd_im, sin)))
-    im = add(even_im, subtract(multiply(odd_re, sin), multiply(minus_odd_im, cos)))
+    re = even_re + (odd_re * cos + minus_odd_im * sin)
+    im = even_im + (odd_re * sin - minus_odd_im * cos)
     return re, im
 
 
@@ -436,10 +436,10 @@ def _from_half(x: Pair) -> Array:
     count = x[0].shape[-1] - 1
     even_re, even_im, odd_re, odd_im = _folded(x)
     cos, sin = _constants(x[0], count + 1, 2 * count)
-    turned_re = add(multiply(odd_re, cos), multiply(odd_im, sin))
-    turned_im = subtract(multiply(odd_im, cos), multiply(odd_re, sin))
-    both = (subtract(even_re, turned_im), add(even_im, turned_re))
-    kept = [multiply(getitem(part, (..., slice(0, count))), 2.0) for part in both]
+    turned_re = odd_re * cos + odd_im * sin
+    turned_im = odd_im * cos - odd_re * sin
+    both = (even_re - turned_im, even_im + turned_re)
+    kept = [getitem(part, (..., slice(0, count))) * 2.0 for part in both]
     found = _transform((kept[0], kept[1]), inverse=True)
     pairs = stack(list(found), axis=-1)
     return reshape(pairs, (*pairs.shape[:-2], 2 * count))
@@ -448,7 +448,7 @@ def _from_half(x: Pair) -> Array:
 def _from_odd(x: Pair) -> Array:
     re, im = (getitem(part, (..., slice(1, None))) for part in x)
     whole_re = concat([x[0], flip(re, axis=-1)], axis=-1)
-    whole_im = concat([x[1], multiply(flip(im, axis=-1), -1.0)], axis=-1)
+    whole_im = concat([x[1], flip(im, axis=-1) * -1.0], axis=-1)
     return _transform((whole_re, whole_im), inverse=True)[0]
 
 

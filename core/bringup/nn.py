@@ -37,7 +37,6 @@ from bringup.api.elementwise import (
     abs as _abs,
 )
 from bringup.api.elementwise import (
-    add,
     clip,
     divide,
     exp,
@@ -159,7 +158,7 @@ def leaky_relu(x: Operand, negative_slope: Operand = 0.01) -> Array:
     [-0.5, 2.0]
     """
     x = as_float(x)
-    return where(greater(x, 0), x, multiply(x, negative_slope))
+    return where(x > 0, x, x * negative_slope)
 
 
 def elu(x: Operand, alpha: Operand = 1.0) -> Array:
@@ -190,7 +189,7 @@ def selu(x: Operand) -> Array:
     >>> bu.nn.selu(bu.asarray([0.0, 1.0])).tolist()
     [0.0, 1.0507009873554805]
     """
-    return multiply(elu(x, 1.6732632423543772), 1.0507009873554805)
+    return elu(x, 1.6732632423543772) * 1.0507009873554805
 
 
 def relu6(x: Operand) -> Array:
@@ -217,7 +216,7 @@ def hard_sigmoid(x: Operand) -> Array:
     >>> bu.nn.hard_sigmoid(bu.asarray([-3.0, 0.0, 3.0])).tolist()
     [0.0, 0.5, 1.0]
     """
-    return divide(relu6(as_float(x) + 3.0), 6.0)
+    return relu6(as_float(x) + 3.0) / 6.0
 
 
 def hard_swish(x: Operand) -> Array:
@@ -227,7 +226,7 @@ def hard_swish(x: Operand) -> Array:
     [-0.0, 3.0]
     """
     x = as_float(x)
-    return multiply(x, hard_sigmoid(x))
+    return x * hard_sigmoid(x)
 
 
 def mish(x: Operand) -> Array:
@@ -237,7 +236,7 @@ def mish(x: Operand) -> Array:
     [0.0, 100.0]
     """
     x = as_float(x)
-    return multiply(x, tanh(float_unary("softplus", x)))
+    return x * tanh(float_unary("softplus", x))
 
 
 def soft_sign(x: Operand) -> Array:
@@ -247,7 +246,7 @@ def soft_sign(x: Operand) -> Array:
     [-0.5, 0.75]
     """
     x = as_float(x)
-    return divide(x, 1 + _abs(x))
+    return x / (1 + _abs(x))
 
 
 def squareplus(x: Operand, b: Operand = 4.0) -> Array:
@@ -257,7 +256,7 @@ def squareplus(x: Operand, b: Operand = 4.0) -> Array:
     [1.0]
     """
     x = as_float(x)
-    return (x + sqrt(add(x * x, b))) / 2
+    return (x + sqrt(x * x + b)) / 2
 
 
 def glu(x: Operand, axis: int = -1) -> Array:
@@ -277,7 +276,7 @@ def glu(x: Operand, axis: int = -1) -> Array:
         )
     before = (slice(None),) * dim
     gate = float_unary("logistic", x[(*before, slice(half, None))])
-    return multiply(x[(*before, slice(0, half))], gate)
+    return x[*before, slice(0, half)] * gate
 
 
 def standardize(

@@ -29,7 +29,7 @@ from bringup.api.boundary import guarded, guarded_methods, publish
 from bringup.api.broadcasting import as_array, convert, floats_of
 from bringup.api.control import cond
 from bringup.api.creation import asarray, ones, zeros
-from bringup.api.elementwise import abs, clip, logical_and, where
+from bringup.api.elementwise import abs, clip, where
 from bringup.api.elementwise import round as rounded
 from bringup.api.gathering import take
 from bringup.api.manipulation import broadcast_to, concat, permute_dims, reshape
@@ -234,7 +234,7 @@ def gradual(share: Sparsity, *, every: int = 100, until: int | None = None, **ho
         step = state.step + 1
         due = step % every == 0
         if until is not None:
-            due = logical_and(due, step <= until)
+            due = due & (step <= until)
         kept = cond(due, lambda: made(params, step), lambda: state.masks)
         return masked(params, kept), PruningState(step, kept)
 

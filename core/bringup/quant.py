@@ -38,7 +38,6 @@ from bringup.api.elementwise import (
     floor,
     isfinite,
     log2,
-    logical_and,
     maximum,
     minimum,
     pow,
@@ -485,7 +484,7 @@ def fake_quantize(
         step = convert(as_array(scale), f32)
     lowest = -most if zero_point is None else -most - 1
     codes = _nearest_through(wide / step) + zero
-    inside = logical_and(codes >= lowest, codes <= most)
+    inside = (codes >= lowest) & (codes <= most)
     codes = where(inside, codes, stop_gradient(clip(codes, lowest, most)))
     return convert((codes - zero) * step, array.dtype)
 

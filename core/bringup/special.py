@@ -24,24 +24,15 @@ from bringup.api.elementwise import (
     abs,
     atanh,
     clip,
-    equal,
     exp,
     floor,
-    greater,
-    greater_equal,
     isfinite,
     isnan,
-    less,
-    less_equal,
     log,
     log1p,
-    logical_and,
-    logical_not,
-    logical_or,
     maximum,
     minimum,
     pow,
-    remainder,
     where,
 )
 from bringup.api.gathering import take
@@ -132,7 +123,7 @@ def logit(x: Operand, /) -> Array:
     [-inf, 0.0, inf]
     """
     (x,), own = _floats("logit", x)
-    central = less(abs(x - 0.5), 0.25)
+    central = abs(x - 0.5) < 0.25
     # The difference is exact where it is used.
     near = 2 * atanh(where(central, 2 * x - 1, 0.0))
     return convert(where(central, near, log(x) - log1p(-x)), own)
@@ -162,8 +153,8 @@ def xlog1py(x: Operand, y: Operand, /) -> Array:
 
 def _vanishing(x: Array, y: Array) -> Array:
     """Where x is 0, and y, which is no NaN, has no finite logarithm."""
-    finite = logical_and(greater(y, 0), isfinite(y))
-    return logical_and(equal(x, 0), logical_not(logical_or(finite, isnan(y))))
+    finite = (y > 0) & isfinite(y)
+    return (x == 0) & ~(finite | isnan(y))
 
 
 def entr(x: Operand, /) -> Array:
@@ -173,8 +164,8 @@ def entr(x: Operand, /) -> Array:
     [0.0, 0.0, -inf]
     """
     (x,), own = _floats("entr", x)
-    inside = where(less(x, 0), 0.0, x)
-    return convert(where(less(x, 0), -math.inf, 0.0 - xlogy(inside, inside)), own)
+    inside = where(x < 0, 0.0, x)
+    return convert(where(x < 0, -math.inf, 0.0 - xlogy(inside, inside)), own)
 
 
 def rel_entr(x: Operand, y: Operand, /) -> Array:
@@ -184,11 +175,11 @@ def rel_entr(x: Operand, y: Operand, /) -> Array:
     [0.0, 0.0, inf]
     """
     (x, y), own = _floats("rel_entr", x, y)
-    both = logical_and(greater(x, 0), greater(y, 0))
+    both = (x > 0) & (y > 0)
     ratio = where(both, x, 1.0) / where(both, y, 1.0)
-    nothing = logical_and(equal(x, 0), greater_equal(y, 0))
+    nothing = (x == 0) & (y >= 0)
     found = where(both, x * log(ratio), where(nothing, 0.0, math.inf))
-    return convert(where(logical_or(isnan(x), isnan(y)), math.nan, found), own)
+    return convert(where(isnan(x) | isnan(y), math.nan, found), own)
 
 
 def kl_div(x: Operand, y: Operand, /) -> Array:
@@ -229,9 +220,9 @@ def log_ndtr(x: Operand, /) -> Array:
     (x,), own = _floats("log_ndtr", x)
     # From here on down the series is as good as the dtype, and the probability no subnormal number.
     end = -10.0 if x.dtype is f32 else -20.0
-    high, low = greater(x, 0), less(x, end)
+    high, low = x > 0, x < end
     above = log1p(-ndtr(-where(high, x, 1.0)))
-    middle = log(ndtr(where(logical_or(high, low), -1.0, x)))
+    middle = log(ndtr(where(high | low, -1.0, x)))
     far = where(low, x, 2 * end)
     series = log(_polynomial(1 / (far * far), _MILLS))
     below = series - log(-far) - 0.5 * math.log(2 * math.pi) - far * far * 0.5
@@ -257,9 +248,9 @@ def _normal_quantile(p: Array) -> Array:
     least = float(np.finfo(p.dtype.numpy).tiny)
     tail = clip(minimum(p, 1 - p), least, 0.5)
     size = upper_quantile(tail, abs(p - 0.5), deep=True)
-    found = where(less(p, 0.5), -size, size)
-    found = where(equal(p, 0), -math.inf, where(equal(p, 1), math.inf, found))
-    inside = logical_and(greater_equal(p, 0), less_equal(p, 1))
+    found = where(p < 0.5, -size, size)
+    found = where(p == 0, -math.inf, where(p == 1, math.inf, found))
+    inside = (p >= 0) & (p <= 1)
     return where(inside, found, math.nan)
 
 
@@ -282,11 +273,11 @@ def gamma(x: Operand, /) -> Array:
     """
     (x,), own = _floats("gamma", x)
     down = floor(x)
-    odd = logical_and(less(x, 0), equal(remainder(down, 2), 1))
+    odd = (x < 0) & (down % 2 == 1)
     size = exp(lgamma(x))
     found = where(odd, -size, size)
-    found = where(equal(x, 0), 1 / x, found)
-    pole = logical_and(less(x, 0), equal(down, x))
+    found = where(x == 0, 1 / x, found)
+    pole = (x < 0) & (down == x)
     return convert(where(pole, math.nan, found), own)
 
 
@@ -302,12 +293,12 @@ def factorial(n: Operand, /) -> Array:
     (x,), own = _floats("factorial", n)
     with np.errstate(over="ignore"):
         held = np.asarray(_FACTORIALS, x.dtype.numpy)
-    whole = logical_and(equal(x, floor(x)), less_equal(x, 170))
+    whole = (x == floor(x)) & (x <= 170)
     place = convert(clip(x, 0, 170), i32)
     found = where(
         whole, take(asarray(held, device=x._device), place), gamma(where(whole, 1.0, x) + 1)
     )
-    return convert(where(less(x, 0), 0.0, found), own)
+    return convert(where(x < 0, 0.0, found), own)
 
 
 #: Of 1/x in Stirling's series: B(2k) / (2k (2k - 1)).
@@ -329,7 +320,7 @@ def betaln(a: Operand, b: Operand, /) -> Array:
     """
     (x, y), own = _floats("betaln", a, b)
     small, large = minimum(x, y), maximum(x, y)
-    first, second = less(large, 10), less(small, 10)
+    first, second = large < 10, small < 10
     a, b = where(first, 1.0, small), where(first, 10.0, large)
     growth, beyond = log1p(a / b), _stirling(b) - _stirling(a + b)
     # One is large: lgamma(b) - lgamma(a + b) in one.
@@ -371,7 +362,7 @@ def zeta(x: Operand, q: Operand = 1, /) -> Array:
     1.644934067
     """
     (x, q), own = _floats("zeta", x, q)
-    valid = logical_and(greater(x, 1), greater(q, 0))
+    valid = (x > 1) & (q > 0)
     s, first = where(valid, x, 2.0), where(valid, q, 1.0)
     last = first + 10
     tail = pow(last, -s)
@@ -383,7 +374,7 @@ def zeta(x: Operand, q: Operand = 1, /) -> Array:
     # The smallest terms come first.
     for k in range(9, -1, -1):
         found = found + pow(first + k, -s)
-    pole = logical_or(equal(x, 1), logical_and(greater(x, 1), equal(q, 0)))
+    pole = (x == 1) | (x > 1) & (q == 0)
     return convert(where(valid, found, where(pole, math.inf, math.nan)), own)
 
 

@@ -12,7 +12,7 @@ from bringup.api.apply import apply
 from bringup.api.array import Array
 from bringup.api.broadcasting import as_array, broadcast_shapes, convert, spread
 from bringup.api.creation import refuse_masked
-from bringup.api.elementwise import add, less, minimum, where
+from bringup.api.elementwise import minimum, where
 from bringup.api.manipulation import concat, reshape
 from bringup.api.promotion import literal
 from bringup.dtypes import bool_, i32, i64, u64
@@ -266,7 +266,7 @@ def from_start(index: Index, dim: int, type_: TensorType) -> Index:
         return index
     if size > np.iinfo(index.dtype.numpy).max:
         index = convert(index, i32 if size < 2**31 else i64)
-    return where(less(index, 0), add(index, size), index)
+    return where(index < 0, index + size, index)
 
 
 def _alike(indices: list[Index], type_: TensorType) -> tuple[Index, ...]:

@@ -14,6 +14,7 @@ import difflib
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import update_wrapper
 from types import FunctionType
@@ -102,11 +103,13 @@ def _boundary(
 
 
 def hide(error: Exception, called: str) -> None:
-    """Make an error that is about to be raised again show the user's code alone.
+    """Make an error that an operator is about to raise again show the user's code alone.
 
-    called: what the user calls the instruction at fault.
+    called: what the user calls the instruction at fault, if the operator is in the user's code; in
+    ours the function that it is a part of has the name.
     """
-    _complete(error, called)
+    ours = sys._getframe(2).f_code.co_filename.startswith(NOT_USERS)
+    _complete(error, "" if ours else called)
     error.__traceback__ = _users(error)
 
 
@@ -178,7 +181,10 @@ def _explained(
         name = fn.__name__
         shown = f"{name}({_shown(signature)})"
         explained = OpTypeError(
-            f"{name}: {refused}", notes=(f"it is {shown}",), fix=_fix(name, signature, args, kwargs)
+            f"{name}: {refused}",
+            location=user_location(),
+            notes=(f"it is {shown}",),
+            fix=_fix(name, signature, args, kwargs),
         )
         explained.__suppress_context__ = True
         return explained

@@ -17,7 +17,7 @@ from bringup.api.array import Array, Operand
 from bringup.api.axes import choice_of, flag_of, integer_of, number_of, shape_of
 from bringup.api.broadcasting import as_array, binary, convert, spread
 from bringup.api.defaults import default_float
-from bringup.api.elementwise import add, greater_equal, less_equal, multiply, where
+from bringup.api.elementwise import where
 from bringup.api.manipulation import stack
 from bringup.api.promotion import (
     DEFAULT_INT,
@@ -410,8 +410,8 @@ def arange(
     counted = DEFAULT_INT if whole else f64
     ramp = iota(TensorType((count,), counted), 0, opened)
     if step != 1:
-        ramp = multiply(ramp, step)
-    return convert(add(ramp, first) if first != 0 else ramp, own)
+        ramp = ramp * step
+    return convert(ramp + first if first != 0 else ramp, own)
 
 
 def linspace(
@@ -440,9 +440,9 @@ def linspace(
     (num,) = shape_of("linspace", integer_of("linspace", "num", num))
     intervals = num - 1 if endpoint else num
     ramp = iota(TensorType((num,), f64), 0, opened)
-    values = add(multiply(ramp, (stop - start) / intervals if intervals > 0 else 0.0), start)
+    values = ramp * ((stop - start) / intervals if intervals > 0 else 0.0) + start
     if endpoint and num > 1:
-        values = where(greater_equal(ramp, float(num - 1)), ends(stop), values)
+        values = where(ramp >= float(num - 1), ends(stop), values)
     return convert(values, own)
 
 
@@ -472,7 +472,7 @@ def _rows_and_columns(
 ) -> tuple[Array, Array]:
     """Row index plus `k` and column index of every element of the last two dimensions."""
     type_, rank = TensorType(shape, DEFAULT_INT), len(shape)
-    return add(iota(type_, rank - 2, device), k), iota(type_, rank - 1, device)
+    return iota(type_, rank - 2, device) + k, iota(type_, rank - 1, device)
 
 
 def tril(x: Operand, /, k: int = 0) -> Array:
@@ -483,7 +483,7 @@ def tril(x: Operand, /, k: int = 0) -> Array:
     """
     x = _matrix("tril", x)
     row, column = _rows_and_columns(x.shape, k, x._device)
-    return where(less_equal(column, row), x, _nothing(x))
+    return where(column <= row, x, _nothing(x))
 
 
 def triu(x: Operand, /, k: int = 0) -> Array:
@@ -494,7 +494,7 @@ def triu(x: Operand, /, k: int = 0) -> Array:
     """
     x = _matrix("triu", x)
     row, column = _rows_and_columns(x.shape, k, x._device)
-    return where(greater_equal(column, row), x, _nothing(x))
+    return where(column >= row, x, _nothing(x))
 
 
 def _nothing(x: Array) -> Any:

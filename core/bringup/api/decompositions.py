@@ -26,12 +26,8 @@ from bringup.api.broadcasting import as_array, as_float, broadcast_shapes, conve
 from bringup.api.creation import eye, tril
 from bringup.api.elementwise import (
     abs,
-    greater,
     log,
-    multiply,
-    not_equal,
     pow,
-    remainder,
     sign,
     sqrt,
     square,
@@ -266,7 +262,7 @@ def det(x: Operand, /) -> Array:
     -6.0
     """
     signs, pivots = _pivots(square_matrix("det", x))
-    return multiply(signs, prod(pivots, axis=-1))
+    return signs * prod(pivots, axis=-1)
 
 
 def slogdet(x: Operand, /) -> SlogdetResult:
@@ -277,17 +273,15 @@ def slogdet(x: Operand, /) -> SlogdetResult:
     (-1.0, 0.0)
     """
     signs, pivots = _pivots(square_matrix("slogdet", x))
-    return SlogdetResult(
-        multiply(signs, prod(sign(pivots), axis=-1)), sum(log(abs(pivots)), axis=-1)
-    )
+    return SlogdetResult(signs * prod(sign(pivots), axis=-1), sum(log(abs(pivots)), axis=-1))
 
 
 def _pivots(x: Array) -> tuple[Array, Array]:
     """The sign of the permutation of an elimination, and its pivots."""
     packed, order = apply_all("lu", (x,))
     n = x.shape[-1]
-    swapped = tril(greater(expand_dims(order, axis=-2), expand_dims(order, axis=-1)), k=-1)
-    odd = remainder(sum(convert(swapped, order.dtype), axis=(-2, -1)), 2)
+    swapped = tril(expand_dims(order, axis=-2) > expand_dims(order, axis=-1), k=-1)
+    odd = sum(convert(swapped, order.dtype), axis=(-2, -1)) % 2
     signs = where(odd == 1, -1, 1)
     return convert(signs, x.dtype), diagonal(packed) if n else reshape(packed, packed.shape[:-1])
 
@@ -448,17 +442,17 @@ def matrix_rank(x: Operand, /, *, rtol: float | Array | None = None) -> Array:
     if 0 in x.shape[-2:]:
         return sum(convert(reshape(x, (*x.shape[:-2], 0)), i64), axis=-1)
     values = svdvals(x)
-    return sum(convert(greater(values, _limit(values, x, rtol)), i64), axis=-1)
+    return sum(convert(values > _limit(values, x, rtol), i64), axis=-1)
 
 
 def _limit(values: Array, x: Array, rtol: float | Array | None) -> Array:
     """What singular values must exceed, one for each matrix, as a last dimension of size 1."""
-    share: Any = rtol
+    share: float | Array
     if rtol is None:
         share = float(np.finfo(_host_dtype(x)).eps) * int(np.max(x.shape[-2:]))
-    elif isinstance(rtol, Array) and rtol.ndim:
-        share = expand_dims(rtol, axis=-1)
-    return multiply(largest(values, axis=-1, keepdims=True), share)
+    else:
+        share = expand_dims(rtol, axis=-1) if isinstance(rtol, Array) and rtol.ndim else rtol
+    return largest(values, axis=-1, keepdims=True) * share
 
 
 def _host_dtype(x: Array) -> Any:
@@ -478,11 +472,9 @@ def pinv(x: Operand, /, *, rtol: float | Array | None = None) -> Array:
     if x.size == 0:
         return matrix_transpose(x)
     u, values, vh = svd(x, full_matrices=False)
-    kept = greater(values, _limit(values, x, rtol))
+    kept = values > _limit(values, x, rtol)
     inverse = where(kept, 1 / where(kept, values, 1), 0)
-    return matmul(
-        multiply(matrix_transpose(vh), expand_dims(inverse, axis=-2)), matrix_transpose(u)
-    )
+    return matmul(matrix_transpose(vh) * expand_dims(inverse, axis=-2), matrix_transpose(u))
 
 
 def matrix_norm(x: Operand, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
@@ -539,7 +531,7 @@ def vector_norm(
     if ord == -math.inf:
         return smallest(sizes, axis=dims, keepdims=keepdims)
     if ord == 0:
-        return sum(convert(not_equal(sizes, 0), sizes.dtype), axis=dims, keepdims=keepdims)
+        return sum(convert(sizes != 0, sizes.dtype), axis=dims, keepdims=keepdims)
     if ord == 1:
         return sum(sizes, axis=dims, keepdims=keepdims)
     if ord == 2:

@@ -212,7 +212,7 @@ def ceil(x: Operand) -> Array:
     [-1.0, 2.0]
     """
     x = as_array(x)
-    return x if not x.dtype.is_inexact else negative(floor(negative(x)))
+    return x if not x.dtype.is_inexact else (-floor(-x))
 
 
 def trunc(x: Operand) -> Array:
@@ -253,13 +253,13 @@ def round(x: Operand, decimals: int = 0) -> Array:
     if 10**size > int(limits.max):
         raise OpTypeError(f"round: {x.type} has no 10**{size}", fix="keep more digits")
     if not wide.is_float:
-        part = remainder(x, 10**size)
-        rest = subtract(10**size, part)
-        odd = not_equal(remainder(floor_divide(x, 10**size), 2), 0)
-        up = logical_or(greater(part, rest), logical_and(equal(part, rest), odd))
-        return where(up, add(x, rest), subtract(x, part))
+        part = x % 10**size
+        rest = 10**size - part
+        odd = x // 10**size % 2 != 0
+        up = (part > rest) | (part == rest) & odd
+        return where(up, x + rest, x - part)
     moved = convert(x, wide)
-    moved = multiply(moved, 10.0**size) if digits > 0 else divide(moved, 10.0**size)
+    moved = (moved * 10.0**size) if digits > 0 else (moved / 10.0**size)
     back = divide if digits > 0 else multiply
     # Where the product overflows there is no digit behind the point.
     return where(isfinite(moved), convert(back(unary("round", moved), 10.0**size), x.dtype), x)
@@ -317,12 +317,12 @@ def floor_divide(x1: Operand, x2: Operand) -> Array:
     turned = _other_sign(inside, b)
     if not a.dtype.is_float:
         return binary("sub", binary("div", a, b), convert(turned, a.dtype))
-    quotient = binary("sub", divide(subtract(a, inside), b), convert(turned, a.dtype))
+    quotient = binary("sub", (a - inside) / b, convert(turned, a.dtype))
     # The division above may have rounded a whole number to just below it.
     down = floor(quotient)
-    down = where(greater(subtract(quotient, down), 0.5), add(down, 1), down)
-    plain = divide(a, b)
-    return where(equal(b, 0), plain, where(equal(quotient, 0), copysign(quotient, plain), down))
+    down = where(quotient - down > 0.5, down + 1, down)
+    plain = a / b
+    return where(b == 0, plain, where(quotient == 0, copysign(quotient, plain), down))
 
 
 def remainder(x1: Operand, x2: Operand) -> Array:
@@ -333,8 +333,8 @@ def remainder(x1: Operand, x2: Operand) -> Array:
     """
     a, b = _pair(x1, x2)
     inside = binary("rem", a, b)
-    result = where(_other_sign(inside, b), add(inside, b), inside)
-    return where(equal(result, 0), copysign(result, b), result) if a.dtype.is_float else result
+    result = where(_other_sign(inside, b), inside + b, inside)
+    return where(result == 0, copysign(result, b), result) if a.dtype.is_float else result
 
 
 def _pair(x1: Operand, x2: Operand) -> tuple[Array, Array]:
@@ -353,8 +353,8 @@ def _pair(x1: Operand, x2: Operand) -> tuple[Array, Array]:
 
 def _other_sign(rest: Array, divisor: Array) -> Array:
     """Where a remainder and its divisor are not zero and differ in sign."""
-    differ = not_equal(less(rest, 0), less(divisor, 0))
-    return logical_and(logical_and(not_equal(rest, 0), not_equal(divisor, 0)), differ)
+    differ = (rest < 0) != (divisor < 0)
+    return (rest != 0) & (divisor != 0) & differ
 
 
 def pow(x1: Operand, x2: Operand) -> Array:
@@ -456,7 +456,7 @@ def copysign(x1: Operand, x2: Operand) -> Array:
     [-1.0, -2.0]
     """
     a, b = _pair(x1, x2)
-    return where(equal(signbit(a), signbit(b)), a, negative(a))
+    return where(signbit(a) == signbit(b), a, -a)
 
 
 def signbit(x: Operand) -> Array:
@@ -468,7 +468,7 @@ def signbit(x: Operand) -> Array:
     x = as_array(x)
     if not x.dtype.is_float:
         raise OpTypeError(f"signbit: {x.type} is no float", fix="compare with 0 instead")
-    return less(bits(x), 0)
+    return bits(x) < 0
 
 
 def bits(x: Array) -> Array:
@@ -486,12 +486,12 @@ def nextafter(x1: Operand, x2: Operand) -> Array:
     """
     a, b = _pair(x1, x2)
     whole = bits(a)
-    away = equal(less(a, b), greater(a, 0))
-    moved = apply("bitcast", (where(away, add(whole, 1), subtract(whole, 1)),), {"dtype": a.dtype})
+    away = (a < b) == (a > 0)
+    moved = apply("bitcast", (where(away, whole + 1, whole - 1),), {"dtype": a.dtype})
     smallest = np.ones((), f"u{a.dtype.itemsize}").view(a.dtype.numpy)[()]
-    moved = where(equal(a, 0), copysign(smallest, b), moved)
-    unordered = logical_or(not_equal(a, a), not_equal(b, b))
-    return where(unordered, add(a, b), where(equal(a, b), b, moved))
+    moved = where(a == 0, copysign(smallest, b), moved)
+    unordered = not_equal(a, a) | not_equal(b, b)
+    return where(unordered, a + b, where(a == b, b, moved))
 
 
 def as_bool(x: Operand) -> Array:
@@ -616,7 +616,7 @@ def isnan(x: Operand) -> Array:
     >>> bu.isnan(bu.asarray([1.0, bu.nan])).tolist()
     [False, True]
     """
-    return not_equal(as_array(x), x)
+    return as_array(x) != x
 
 
 def isinf(x: Operand) -> Array:
@@ -629,8 +629,8 @@ def isinf(x: Operand) -> Array:
     if x.dtype.is_complex:
         from bringup.api.complex import imag, real
 
-        return logical_or(isinf(real(x)), isinf(imag(x)))
-    return equal(abs(x), float("inf")) if x.dtype.is_float else not_equal(x, x)
+        return isinf(real(x)) | isinf(imag(x))
+    return (abs(x) == float("inf")) if x.dtype.is_float else not_equal(x, x)
 
 
 def isfinite(x: Operand) -> Array:
@@ -641,5 +641,5 @@ def isfinite(x: Operand) -> Array:
     """
     x = as_array(x)
     if x.dtype.is_complex:
-        return equal(subtract(x, x), 0)  # inf - inf is NaN
-    return less(abs(x), float("inf")) if x.dtype.is_float else equal(x, x)
+        return x - x == 0  # inf - inf is NaN
+    return (abs(x) < float("inf")) if x.dtype.is_float else equal(x, x)

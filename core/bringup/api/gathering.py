@@ -12,7 +12,7 @@ from bringup.api.apply import apply
 from bringup.api.array import Array, Operand
 from bringup.api.axes import axis_of, integer_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, broadcast_shapes, convert, spread
-from bringup.api.elementwise import floor_divide, not_equal, remainder, where
+from bringup.api.elementwise import where
 from bringup.api.manipulation import reshape
 from bringup.api.promotion import literal
 from bringup.dtypes import bool_, i32, i64
@@ -219,7 +219,7 @@ def nonzero(x: Operand, /, *, size: int | None = None, fill: int = 0) -> tuple[A
 
 def _first_nonzeros(x: Array, count: int, fill: int) -> tuple[Array, ...]:
     """Every true element is written where its rank says; those beyond are dropped."""
-    mask = reshape(x if x.dtype is bool_ else not_equal(x, 0), -1)
+    mask = reshape(x if x.dtype is bool_ else x != 0, -1)
     if not count or not x.size:
         empty = TensorType((count,), i64)
         made = literal(fill, empty)
@@ -235,8 +235,8 @@ def _first_nonzeros(x: Array, count: int, fill: int) -> tuple[Array, ...]:
     parts: list[Array] = []
     rest = flat
     for n in reversed(x.shape):
-        parts.append(where(flat < 0, fill, remainder(rest, n)))
-        rest = floor_divide(rest, n)
+        parts.append(where(flat < 0, fill, rest % n))
+        rest = rest // n
     return tuple(reversed(parts))
 
 

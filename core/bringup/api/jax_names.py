@@ -20,7 +20,7 @@ from bringup.api.closures import require_function
 from bringup.api.control import scan
 from bringup.api.creation import asarray, full
 from bringup.api.derivatives import jvp
-from bringup.api.elementwise import clip, less, logaddexp, where
+from bringup.api.elementwise import clip, logaddexp, where
 from bringup.api.gathering import dynamic_slice, dynamic_update_slice
 from bringup.api.manipulation import concat, expand_dims, flip, reshape, squeeze, stack
 from bringup.api.numpy_shapes import ravel
@@ -290,7 +290,7 @@ def _segments(name: str, kind: str, data: Operand, segment_ids: Operand, count: 
     start = full((size, *x.shape[1:]), _end(x.dtype, kind) if first is None else first, x.dtype)
     if not size or not x.size:
         return start
-    update: Array = getattr(start.at[where(less(ids, 0), size, ids)], kind)(x)
+    update: Array = getattr(start.at[where(ids < 0, size, ids)], kind)(x)
     return update
 
 

@@ -33,12 +33,8 @@ from bringup.api.datatypes import finfo
 from bringup.api.decompositions import pinv
 from bringup.api.defaults import default_float
 from bringup.api.elementwise import (
-    add,
     clip,
-    divide,
     equal,
-    greater,
-    less,
     multiply,
     pow,
     sqrt,
@@ -76,7 +72,7 @@ def dot(x1: Operand, x2: Operand, /) -> Array:
     """
     a, b = as_array(x1), as_array(x2)
     if not a.ndim or not b.ndim:
-        return multiply(a, b)
+        return a * b
     return tensordot(a, b, axes=((-1,), (-2 if b.ndim > 1 else 0,)))
 
 
@@ -96,7 +92,7 @@ def inner(x1: Operand, x2: Operand, /) -> Array:
     [11, 17]
     """
     a, b = as_array(x1), as_array(x2)
-    return tensordot(a, b, axes=((-1,), (-1,))) if a.ndim and b.ndim else multiply(a, b)
+    return tensordot(a, b, axes=((-1,), (-1,))) if a.ndim and b.ndim else (a * b)
 
 
 def kron(x1: Operand, x2: Operand, /) -> Array:
@@ -211,7 +207,7 @@ def _counted(places: Array, weights: Array, size: int) -> Array:
     """The sums of weights at places, of which those out of range count nowhere."""
     if not size or not places.size:
         return zeros(size, weights.dtype, device=weights._device)
-    inside = where(less(places, 0), size, places)
+    inside = where(places < 0, size, places)
     return zeros(size, weights.dtype, device=weights._device).at[inside].add(weights)
 
 
@@ -239,12 +235,12 @@ def histogram_bin_edges(
         ends = [number_of(name, "an end", end) for end in items_of(name, "the range", range)]
         if len(ends) != 2 or not (math.isfinite(ends[0]) and 0 <= ends[1] - ends[0] < math.inf):
             raise OpTypeError(f"{name}: {range!r} is no range", fix="give (low, high)")
-        low, high = (add(zeros((), x.dtype, device=x._device), end) for end in ends)
+        low, high = (zeros((), x.dtype, device=x._device) + end for end in ends)
     elif not x.size:
         low, high = zeros((), x.dtype), ones((), x.dtype)
     else:
         low, high = min(x), max(x)
-    empty = equal(low, high)
+    empty = low == high
     low, high = where(empty, low - 0.5, low), where(empty, high + 0.5, high)
     ramp = convert(iota(TensorType((count,), DEFAULT_INT), 0, x._device), x.dtype)
     return concat([ramp * ((high - low) / count) + low, reshape(high, 1)])
@@ -281,11 +277,11 @@ def histogram(
         )
     values, size = ravel(x), edges.size - 1
     places = searchsorted(edges, values, side="right") - 1
-    places = where(equal(values, edges[-1]), size - 1, places)
+    places = where(values == edges[-1], size - 1, places)
     # Behind the last edge, and NaN, which is above all.
     counts = _counted(where(values <= edges[-1], places, size), shares, size)
     if flag_of("histogram", "density", density):
-        counts = divide(divide(counts, diff(edges)), sum(counts))
+        counts = counts / diff(edges) / sum(counts)
     return counts, edges
 
 
@@ -304,7 +300,7 @@ def digitize(x: Operand, /, bins: Operand, right: bool = False) -> Array:
     if edges.size < 2:
         return rising
     falling = edges.size - searchsorted(flip(edges), x, side=side)
-    return where(greater(edges[0], edges[-1]), falling, rising)
+    return where(edges[0] > edges[-1], falling, rising)
 
 
 # -- lines -----------------------------------------------------------------------------------------
@@ -337,10 +333,10 @@ def interp(
     ends = [concat([line, line[-1:]]) for line in (points, values)]
     place = clip(searchsorted(points, x, side="right") - 1, 0, points.size - 1)
     x0, x1, y0, y1 = (take(line, at) for line in ends for at in (place, place + 1))
-    apart = greater(x1, x0)
+    apart = x1 > x0
     found = y0 + (y1 - y0) * where(apart, (x - x0) / where(apart, x1 - x0, 1), 0)
-    found = where(less(x, points[0]), values[0] if left is None else left, found)
-    found = where(greater(x, points[-1]), values[-1] if right is None else right, found)
+    found = where(x < points[0], values[0] if left is None else left, found)
+    found = where(x > points[-1], values[-1] if right is None else right, found)
     return where(equal(x, x), found, x)
 
 
@@ -359,7 +355,7 @@ def trapezoid(y: Operand, /, x: Operand | None = None, dx: Operand = 1.0, axis: 
     if x is not None:
         points = as_array(x)
         width = diff(points if points.ndim == 1 else moveaxis(points, dim, -1))
-    return sum(multiply(width, line[..., 1:] + line[..., :-1]), -1) / 2
+    return sum(width * (line[..., 1:] + line[..., :-1]), -1) / 2
 
 
 def gradient(f: Operand, /, *varargs: Operand, axis: Axis = None) -> Array | list[Array]:
@@ -400,8 +396,8 @@ def _slopes(x: Array, dim: int, space: Operand) -> Array:
         )
     steps = y[..., 1:] - y[..., :-1]
     if not gaps.ndim:
-        inside = divide((y[..., 2:] - y[..., :-2]) * 0.5, space)
-        slopes = divide(steps, space)
+        inside = (y[..., 2:] - y[..., :-2]) * 0.5 / space
+        slopes = steps / space
     else:
         width = diff(gaps)
         slopes = steps / width
@@ -427,7 +423,7 @@ def geomspace(
             f"geomspace: no such values from {start} to {stop}", fix="give two numbers of one sign"
         )
     share = linspace(0.0, 1.0, num, endpoint=endpoint)
-    values = where(equal(share, 1), last, multiply(first, pow(last / first, share)))
+    values = where(share == 1, last, first * pow(last / first, share))
     return convert(values, default_float() if dtype is None else dtype_of(dtype))
 
 
@@ -468,7 +464,7 @@ def vander(x: Operand, /, N: int | None = None, increasing: bool = False) -> Arr
     rising = flag_of("vander", "increasing", increasing)
     powers = [ones_like(x)]
     for _ in range(count - 1):
-        powers.append(multiply(powers[-1], x))
+        powers.append(powers[-1] * x)
     if not count:
         return zeros((x.size, 0), x.dtype, device=x._device)
     return stack(powers if rising else powers[::-1], 1)
@@ -487,7 +483,7 @@ def polyval(p: Operand, x: Operand, /) -> Array:
         raise OpTypeError(f"polyval: the coefficients are {coefficients.type}", fix="give a vector")
     value = zeros_like(x)
     for n in range(coefficients.size):
-        value = add(multiply(value, x), coefficients[n])
+        value = value * x + coefficients[n]
     return value
 
 
@@ -559,7 +555,7 @@ def cov(
     other = conj(away) if away.dtype.is_complex else away
     found = matmul(away, matrix_transpose(other))
     count = rows.shape[1] - less
-    return squeeze(divide(found, float(count if count > 0 else 0)))
+    return squeeze(found / float(count if count > 0 else 0))
 
 
 def corrcoef(x: Operand, y: Operand | None = None, /, rowvar: bool = True) -> Array:

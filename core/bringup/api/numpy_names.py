@@ -34,18 +34,15 @@ from bringup.api.elementwise import (
     divide,
     equal,
     floor_divide,
-    greater,
     isfinite,
     isnan,
     less_equal,
     log1p,
     logical_and,
-    logical_not,
     logical_or,
     maximum,
     minimum,
     multiply,
-    negative,
     pow,
     remainder,
     round,
@@ -145,7 +142,7 @@ def heaviside(x1: Operand, x2: Operand, /) -> Array:
     [0.0, 0.5, 1.0]
     """
     x = as_float(x1)
-    return where(isnan(x), x, where(equal(x, 0), x2, convert(greater(x, 0), x.dtype)))
+    return where(isnan(x), x, where(x == 0, x2, convert(x > 0, x.dtype)))
 
 
 def exp2(x: Operand, /) -> Array:
@@ -163,7 +160,7 @@ def deg2rad(x: Operand, /) -> Array:
     >>> bu.deg2rad(bu.asarray([180.0])).tolist()
     [3.141592653589793]
     """
-    return multiply(as_float(x), math.pi / 180)
+    return as_float(x) * (math.pi / 180)
 
 
 def rad2deg(x: Operand, /) -> Array:
@@ -172,7 +169,7 @@ def rad2deg(x: Operand, /) -> Array:
     >>> bu.rad2deg(bu.asarray([bu.pi])).tolist()
     [180.0]
     """
-    return multiply(as_float(x), 180 / math.pi)
+    return as_float(x) * (180 / math.pi)
 
 
 radians = deg2rad
@@ -207,9 +204,9 @@ def sinc(x: Operand, /) -> Array:
     >>> bu.sinc(bu.asarray([0.0, 0.5])).tolist()
     [1.0, 0.6366197723675814]
     """
-    angle = multiply(as_float(x), math.pi)
+    angle = as_float(x) * math.pi
     # Near 0 by Taylor's series, for the sake of the derivatives there.
-    near = less_equal(abs(angle), 0.005)
+    near = abs(angle) <= 0.005
     apart, close = where(near, 1.0, angle), square(where(near, angle, 0.0))
     return where(near, 1 - close / 6 * (1 - close / 20), sin(apart) / apart)
 
@@ -222,8 +219,8 @@ def logaddexp2(x1: Operand, x2: Operand, /) -> Array:
     """
     x = as_float(x1)
     # Equal infinities have no difference.
-    apart = where(equal(x, x2), 0.0, abs(subtract(x, x2)))
-    return add(maximum(x, x2), divide(log1p(exp2(negative(apart))), math.log(2)))
+    apart = where(x == x2, 0.0, abs(x - x2))
+    return maximum(x, x2) + log1p(exp2(-apart)) / math.log(2)
 
 
 def nan_to_num(
@@ -260,7 +257,7 @@ def isposinf(x: Operand, /) -> Array:
     >>> bu.isposinf(bu.asarray([bu.inf, -bu.inf])).tolist()
     [True, False]
     """
-    return equal(as_float(x), math.inf)
+    return as_float(x) == math.inf
 
 
 def isneginf(x: Operand, /) -> Array:
@@ -269,7 +266,7 @@ def isneginf(x: Operand, /) -> Array:
     >>> bu.isneginf(bu.asarray([bu.inf, -bu.inf])).tolist()
     [False, True]
     """
-    return equal(as_float(x), -math.inf)
+    return as_float(x) == -math.inf
 
 
 def isclose(
@@ -322,9 +319,9 @@ def array_equal(x1: Operand, x2: Operand, /, equal_nan: bool = False) -> Array:
     a, b = as_array(x1), as_array(x2)
     if a.shape != b.shape:
         return full((), False)
-    same = equal(a, b)
+    same = a == b
     if flag_of("array_equal", "equal_nan", equal_nan):
-        same = logical_or(same, logical_and(isnan(a), isnan(b)))
+        same = same | isnan(a) & isnan(b)
     return all(same)
 
 
@@ -357,7 +354,7 @@ def ptp(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
     >>> bu.ptp(bu.asarray([3, 9, 4])).tolist()
     6
     """
-    return subtract(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
+    return max(x, axis, keepdims=keepdims) - min(x, axis, keepdims=keepdims)
 
 
 def average(
@@ -383,8 +380,8 @@ def average(
             )
         others = tuple(d for d in range(x.ndim) if d != dims[0])
         shares = broadcast_to(expand_dims(shares, others) if others else shares, x.shape)
-    total = sum(multiply(x, shares), axis, keepdims=keepdims)
-    return divide(total, sum(shares, axis, keepdims=keepdims))
+    total = sum(x * shares, axis, keepdims=keepdims)
+    return total / sum(shares, axis, keepdims=keepdims)
 
 
 def percentile(
@@ -411,7 +408,7 @@ def nanpercentile(
 
 def _shares(q: Any) -> Any:
     if isinstance(q, Array):
-        return divide(q, 100)
+        return q / 100
     try:
         return np.asarray(q, np.float64) / 100
     except (TypeError, ValueError):
@@ -526,7 +523,7 @@ def nanmean(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Arra
     """
     x = as_float(x)
     total = sum(_with(_wide(x), 0.0), axis, keepdims=keepdims)
-    return convert(divide(total, _count(x, total, axis, keepdims)), x.dtype)
+    return convert(total / _count(x, total, axis, keepdims), x.dtype)
 
 
 def nanvar(
@@ -539,10 +536,10 @@ def nanvar(
     """
     x = as_float(x)
     wide, less = _wide(x), number_of("nanvar", "correction", correction)
-    away = where(isnan(x), 0.0, subtract(wide, nanmean(wide, axis, keepdims=True)))
+    away = where(isnan(x), 0.0, wide - nanmean(wide, axis, keepdims=True))
     total = sum(square(abs(away)), axis, keepdims=keepdims)
-    count = subtract(_count(x, total, axis, keepdims), less)
-    found = where(greater(count, 0), divide(total, count), math.nan)
+    count = _count(x, total, axis, keepdims) - less
+    found = where(count > 0, total / count, math.nan)
     return found if x.dtype.is_complex else convert(found, x.dtype)
 
 
@@ -564,7 +561,7 @@ def _wide(x: Array) -> Array:
 
 def _count(x: Array, total: Array, axis: Axis, keepdims: bool) -> Array:
     """How many elements are numbers, in the dtype of their sum."""
-    found = sum(convert(logical_not(isnan(x)), DEFAULT_INT), axis, keepdims=keepdims)
+    found = sum(convert(~isnan(x), DEFAULT_INT), axis, keepdims=keepdims)
     return convert(found, total.dtype)
 
 

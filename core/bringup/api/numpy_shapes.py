@@ -18,7 +18,7 @@ from bringup.api.axes import axis_of, choice_of, integer_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, spread
 from bringup.api.creation import asarray, eye, ones, tril, zeros_like
 from bringup.api.decompositions import diagonal as last_diagonal
-from bringup.api.elementwise import add, clip, floor_divide, multiply, remainder, where
+from bringup.api.elementwise import clip, where
 from bringup.api.gathering import nonzero
 from bringup.api.manipulation import (
     broadcast_arrays,
@@ -510,8 +510,8 @@ def unravel_index(indices: Operand, shape: int | Sequence[int], /) -> tuple[Arra
     rest = clip(index, 0, max(count - 1, 0))
     found: list[Array] = []
     for n in reversed(sizes):
-        found.append(remainder(rest, max(n, 1)))
-        rest = floor_divide(rest, max(n, 1))
+        found.append(rest % max(n, 1))
+        rest = rest // max(n, 1)
     return tuple(reversed(found))
 
 
@@ -539,8 +539,8 @@ def ravel_multi_index(
         )
     flat = asarray(0)
     for index, n in zip(broadcast_arrays(*given), sizes, strict=True):
-        inside = clip(index, 0, n - 1) if mode == "clip" else remainder(index, n)
-        flat = add(multiply(flat, n), inside)
+        inside = clip(index, 0, n - 1) if mode == "clip" else (index % n)
+        flat = flat * n + inside
     return flat
 
 

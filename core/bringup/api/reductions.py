@@ -10,7 +10,7 @@ from bringup.api.apply import apply
 from bringup.api.array import Array, Axis, Operand
 from bringup.api.axes import axes_of, axis_of, flag_of, integer_of, number_of
 from bringup.api.broadcasting import as_array, as_float, convert
-from bringup.api.elementwise import as_bool, not_equal, sqrt, subtract
+from bringup.api.elementwise import as_bool, sqrt
 from bringup.api.manipulation import broadcast_to, concat, reshape
 from bringup.api.promotion import DEFAULT_INT, DEFAULT_UINT, dtype_of, literal
 from bringup.dtypes import DType, bool_, u8
@@ -304,7 +304,7 @@ def diff(
     before = (slice(None),) * dim
     for _ in range(times):
         left, right = x[(*before, slice(None, -1))], x[(*before, slice(1, None))]
-        x = not_equal(right, left) if x.dtype is bool_ else subtract(right, left)
+        x = (right != left) if x.dtype is bool_ else (right - left)
     return x
 
 

@@ -15,7 +15,7 @@ from bringup.api.array import Array
 from bringup.api.axes import axis_of, shape_of
 from bringup.api.broadcasting import as_array, as_float, common_shape, convert, spread
 from bringup.api.defaults import default_float
-from bringup.api.elementwise import clip, less, minimum, nextafter, where
+from bringup.api.elementwise import clip, minimum, nextafter, where
 from bringup.api.elementwise import log as device_log
 from bringup.api.gathering import take
 from bringup.api.keys import Key, Shape, bits, checked, generate, split
@@ -304,7 +304,7 @@ def bernoulli(key: Key, p: Bound = 0.5, shape: Shape | None = None) -> Array:
     sizes = sizes_of("bernoulli", shape, (p,))
     if isinstance(p, Array):
         p = as_float(p)
-        return less(fraction(one, sizes, p.dtype), spread(p, sizes))
+        return fraction(one, sizes, p.dtype) < spread(p, sizes)
     if not 0 <= p <= 1:
         raise OpTypeError(f"bernoulli: p={p} is no probability", fix="give 0 <= p <= 1")
     # The last word is as good as the first that is too large, and p=1 must have them all.

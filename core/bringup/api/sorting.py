@@ -18,16 +18,9 @@ from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.complex import imag, real
 from bringup.api.creation import zeros
 from bringup.api.elementwise import (
-    equal,
     floor,
     isnan,
-    less,
-    logical_and,
-    logical_not,
-    logical_or,
     minimum,
-    not_equal,
-    subtract,
     where,
 )
 from bringup.api.gathering import nonzero, take, take_along_axis
@@ -145,8 +138,8 @@ def _searched(table: Array, wanted: Array, side: str) -> Array:
     while step:
         probe = found + step
         held = _entries(table, probe - 1)
-        passed = _below(held, wanted) if side == "left" else logical_not(_below(wanted, held))
-        found = where(logical_and(probe <= size, passed), probe, found)
+        passed = _below(held, wanted) if side == "left" else (~_below(wanted, held))
+        found = where((probe <= size) & passed, probe, found)
         step //= 2
     return found
 
@@ -166,8 +159,8 @@ def _entries(table: Array, index: Array) -> Array:
 def _below(x: Array, y: Array) -> Array:
     """``x < y``, NaN being above every number."""
     if not x.dtype.is_float:
-        return less(x, y)
-    return logical_or(less(x, y), logical_and(isnan(y), logical_not(isnan(x))))
+        return x < y
+    return (x < y) | isnan(y) & ~isnan(x)
 
 
 def isin(x: Operand, /, test_elements: Operand, *, invert: bool = False) -> Array:
@@ -182,12 +175,12 @@ def isin(x: Operand, /, test_elements: Operand, *, invert: bool = False) -> Arra
     dtype, _ = common([given, others])
     given, others = convert(given, dtype), convert(others, dtype)
     if others.shape[0] <= _FEW:
-        hits = equal(reshape(given, (*given.shape, 1)), others)
+        hits = reshape(given, (*given.shape, 1)) == others
         found = _any(hits, axis=-1)
     else:
         table = sort(others)
-        found = equal(_entries(table, _searched(table, given, "left")), given)
-    return logical_not(found) if flag_of("isin", "invert", invert) else found
+        found = _entries(table, _searched(table, given, "left")) == given
+    return (~found) if flag_of("isin", "invert", invert) else found
 
 
 def quantile(
@@ -282,7 +275,7 @@ def _quantiles(
     if without_nan:
         # NaN comes last, so that the numbers of each line are its first entries.
         bad = isnan(line[..., 0])
-        last = count_nonzero(logical_not(isnan(line)), axis=-1) - 1
+        last = count_nonzero(~isnan(line), axis=-1) - 1
     shape = [1 if d in dims else n for d, n in enumerate(x.shape)]
     kept = shape if flag_of(name, "keepdims", keepdims) else list(bad.shape)
     if isinstance(shares, Array) or without_nan:
@@ -321,8 +314,8 @@ def _at_share(line: Array, last: Array | int, bad: Array, share: Array) -> Array
     # An infinite neighbour without a share of it counts nothing.
     part = convert(place - low, line.dtype)
     value = where(part > 0, below + (above - below) * part, below)
-    inside = logical_and(share >= 0, share <= 1)
-    return where(logical_and(inside, logical_not(bad)), value, float("nan"))
+    inside = (share >= 0) & (share <= 1)
+    return where(inside & ~bad, value, float("nan"))
 
 
 def _line(name: str, x: Operand, axis: int) -> tuple[Array, int]:
@@ -438,7 +431,7 @@ def _unique(name: str, x: Operand, size: int | None) -> UniqueAll:
     bounds = nonzero(first, size=count + 1, fill=x.size)[0]
     starts = bounds[:count]
     known = minimum(starts, x.size - 1)
-    return UniqueAll(take(ordered, known), take(came, known), inverse, subtract(bounds[1:], starts))
+    return UniqueAll(take(ordered, known), take(came, known), inverse, bounds[1:] - starts)
 
 
 def _all_of(name: str, x: Array) -> UniqueAll:
@@ -474,9 +467,9 @@ def _groups(x: Array) -> tuple[Array, Array, Array, Array]:
         ordered, came = take(moved, real_first), take(first, real_first)
     else:
         ordered, came = apply_all("sort", (flat, places), {"dim": 0})
-    differs = not_equal(ordered[1:], ordered[:-1])
-    first = concat([equal(places[:1], 0), differs])
+    differs = ordered[1:] != ordered[:-1]
+    first = concat([places[:1] == 0, differs])
     rank = apply("cumulative", (convert(first, narrow),), {"kind": "add", "dim": 0})
-    _, kind = apply_all("sort", (came, subtract(rank, 1)), {"dim": 0})
+    _, kind = apply_all("sort", (came, rank - 1), {"dim": 0})
     inverse = reshape(convert(kind, DEFAULT_INT), x.shape)
     return ordered, convert(came, DEFAULT_INT), first, inverse
