@@ -33,10 +33,9 @@ from bringup.api.broadcasting import (
 )
 from bringup.api.convolution import avg_pool, conv, conv_transpose, max_pool
 from bringup.api.defaults import default_float
+from bringup.api.elementwise import abs as _abs
 from bringup.api.elementwise import (
-    abs as _abs,
-)
-from bringup.api.elementwise import (
+    add,
     clip,
     divide,
     exp,
@@ -158,7 +157,7 @@ def leaky_relu(x: Operand, negative_slope: Operand = 0.01) -> Array:
     [-0.5, 2.0]
     """
     x = as_float(x)
-    return where(x > 0, x, x * negative_slope)
+    return where(x > 0, x, multiply(x, negative_slope))
 
 
 def elu(x: Operand, alpha: Operand = 1.0) -> Array:
@@ -250,13 +249,13 @@ def soft_sign(x: Operand) -> Array:
 
 
 def squareplus(x: Operand, b: Operand = 4.0) -> Array:
-    """``(x + sqrt(x * x + b)) / 2``.
+    """``(x + sqrt(add(x * x, b))) / 2``.
 
     >>> bu.nn.squareplus(bu.asarray([0.0])).tolist()
     [1.0]
     """
     x = as_float(x)
-    return (x + sqrt(x * x + b)) / 2
+    return (x + sqrt(add(x * x, b))) / 2
 
 
 def glu(x: Operand, axis: int = -1) -> Array:

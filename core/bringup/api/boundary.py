@@ -108,8 +108,10 @@ def hide(error: Exception, called: str) -> None:
     called: what the user calls the instruction at fault, if the operator is in the user's code; in
     ours the function that it is a part of has the name.
     """
-    ours = sys._getframe(2).f_code.co_filename.startswith(NOT_USERS)
-    _complete(error, "" if ours else called)
+    frame, between = sys._getframe(1), {__file__, sys._getframe(1).f_code.co_filename}
+    while frame.f_back is not None and frame.f_code.co_filename in between:
+        frame = frame.f_back
+    _complete(error, "" if frame.f_code.co_filename.startswith(NOT_USERS) else called)
     error.__traceback__ = _users(error)
 
 

@@ -17,7 +17,7 @@ from bringup.api.array import Array, Operand
 from bringup.api.axes import choice_of, flag_of, integer_of, number_of, shape_of
 from bringup.api.broadcasting import as_array, binary, convert, spread
 from bringup.api.defaults import default_float
-from bringup.api.elementwise import where
+from bringup.api.elementwise import add, where
 from bringup.api.manipulation import stack
 from bringup.api.promotion import (
     DEFAULT_INT,
@@ -472,7 +472,7 @@ def _rows_and_columns(
 ) -> tuple[Array, Array]:
     """Row index plus `k` and column index of every element of the last two dimensions."""
     type_, rank = TensorType(shape, DEFAULT_INT), len(shape)
-    return iota(type_, rank - 2, device) + k, iota(type_, rank - 1, device)
+    return add(iota(type_, rank - 2, device), k), iota(type_, rank - 1, device)
 
 
 def tril(x: Operand, /, k: int = 0) -> Array:

@@ -27,6 +27,7 @@ from bringup.api.creation import eye, tril
 from bringup.api.elementwise import (
     abs,
     log,
+    multiply,
     pow,
     sign,
     sqrt,
@@ -452,7 +453,7 @@ def _limit(values: Array, x: Array, rtol: float | Array | None) -> Array:
         share = float(np.finfo(_host_dtype(x)).eps) * int(np.max(x.shape[-2:]))
     else:
         share = expand_dims(rtol, axis=-1) if isinstance(rtol, Array) and rtol.ndim else rtol
-    return largest(values, axis=-1, keepdims=True) * share
+    return multiply(largest(values, axis=-1, keepdims=True), share)
 
 
 def _host_dtype(x: Array) -> Any:

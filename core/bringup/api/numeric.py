@@ -34,6 +34,7 @@ from bringup.api.decompositions import pinv
 from bringup.api.defaults import default_float
 from bringup.api.elementwise import (
     clip,
+    divide,
     equal,
     multiply,
     pow,
@@ -355,7 +356,7 @@ def trapezoid(y: Operand, /, x: Operand | None = None, dx: Operand = 1.0, axis: 
     if x is not None:
         points = as_array(x)
         width = diff(points if points.ndim == 1 else moveaxis(points, dim, -1))
-    return sum(width * (line[..., 1:] + line[..., :-1]), -1) / 2
+    return sum(multiply(width, line[..., 1:] + line[..., :-1]), -1) / 2
 
 
 def gradient(f: Operand, /, *varargs: Operand, axis: Axis = None) -> Array | list[Array]:
@@ -396,8 +397,8 @@ def _slopes(x: Array, dim: int, space: Operand) -> Array:
         )
     steps = y[..., 1:] - y[..., :-1]
     if not gaps.ndim:
-        inside = (y[..., 2:] - y[..., :-2]) * 0.5 / space
-        slopes = steps / space
+        inside = divide((y[..., 2:] - y[..., :-2]) * 0.5, space)
+        slopes = divide(steps, space)
     else:
         width = diff(gaps)
         slopes = steps / width

@@ -219,7 +219,7 @@ def logaddexp2(x1: Operand, x2: Operand, /) -> Array:
     """
     x = as_float(x1)
     # Equal infinities have no difference.
-    apart = where(x == x2, 0.0, abs(x - x2))
+    apart = where(x == x2, 0.0, abs(subtract(x, x2)))
     return maximum(x, x2) + log1p(exp2(-apart)) / math.log(2)
 
 
