@@ -114,8 +114,8 @@ def _cast(tree: T, dtype: DType) -> T:
             array = as_array(leaf)
             if array.dtype in FLOATS:
                 leaves[n] = convert(array, dtype)
-    made: T = unflatten(treedef, leaves)
-    return made
+    result: T = unflatten(treedef, leaves)
+    return result
 
 
 def _are_alone(treedef: TreeDef) -> list[bool]:

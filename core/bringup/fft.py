@@ -69,8 +69,8 @@ def rfft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "backw
     if isinstance(x, ComplexArray):
         raise OpTypeError(f"rfft: takes real numbers, got {x.type}", fix="use fft")
     line, length, dim = _line("rfft", x, n, axis)
-    found = _half(line) if length % 2 == 0 else _first((line, zeros_like(line)), length)
-    return _back(_scaled(found, _factor("rfft", length, norm, inverse=False)), dim)
+    result = _half(line) if length % 2 == 0 else _first((line, zeros_like(line)), length)
+    return _back(_scaled(result, _factor("rfft", length, norm, inverse=False)), dim)
 
 
 def irfft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
@@ -84,9 +84,9 @@ def irfft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "back
     length = _length("irfft", x, 2 * (x.shape[dim] - 1) if n is None else n)
     parts, _, _ = _lines("irfft", x, length // 2 + 1, dim)
     parts = (parts[0], _without_ends(parts[1], length))
-    found = _from_half(parts) if length % 2 == 0 else _from_odd(parts)
+    result = _from_half(parts) if length % 2 == 0 else _from_odd(parts)
     scale = _factor("irfft", length, norm, inverse=True)
-    return moveaxis(found if scale == 1 else found * scale, -1, dim)
+    return moveaxis(result if scale == 1 else result * scale, -1, dim)
 
 
 def hfft(x: Operand, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
@@ -374,8 +374,8 @@ def _sites(
 
 
 def _made(values: Any, dtype: object, device: DeviceSpec) -> Array:
-    own = default_float() if dtype is None else dtype_of(dtype)
-    return asarray(values, dtype=own, device=device)
+    result_dtype = default_float() if dtype is None else dtype_of(dtype)
+    return asarray(values, dtype=result_dtype, device=device)
 
 
 # -- real numbers: two of them make one complex number ---------------------------------------------

@@ -575,7 +575,7 @@ def one_hot(indices: Operand, num_classes: int, *, axis: int = -1, dtype: object
     >>> bu.nn.one_hot(bu.asarray([2, 0]), 3, dtype=bu.int8).tolist()
     [[0, 0, 1], [1, 0, 0]]
     """
-    own = default_float() if dtype is None else dtype_of(dtype)
+    result_dtype = default_float() if dtype is None else dtype_of(dtype)
     (size,) = shape_of("one_hot", integer_of("one_hot", "num_classes", num_classes))
     if not isinstance(indices, Array):
         host = np.asarray(indices)
@@ -585,7 +585,7 @@ def one_hot(indices: Operand, num_classes: int, *, axis: int = -1, dtype: object
                 f"index {host[wrong].flat[0]} is out of range for {size} classes",
                 fix=f"use 0 … {size - 1}; what has no class, such as padding, mask with where",
             )
-    result = apply("one_hot", (as_array(indices),), {"size": size, "dtype": own})
+    result = apply("one_hot", (as_array(indices),), {"size": size, "dtype": result_dtype})
     return moveaxis(result, -1, axis_of("one_hot", axis, result.ndim))
 
 

@@ -82,17 +82,17 @@ def _optimizer(count: int, leaf: _Leaf, rate: Rate) -> Optimizer:
         slopes = _like(treedef, "gradients", gradients)
         slots = [_like(treedef, "slots", s) for s in state.slots]
         now, step = (rate(state.step) if callable(rate) else rate), state.step + 1
-        made: list[Array] = []
+        result: list[Array] = []
         kept: list[Sequence[Array]] = []
         for i, p in enumerate(leaves):
             wide = _wide(p.dtype)
             pace = convert(now, wide) if isinstance(now, Array) else now
             slope, memory = convert(slopes[i], wide), [s[i] for s in slots]
             new, after = leaf(slope, convert(p, wide), memory, pace, convert(step, wide))
-            made.append(convert(new, p.dtype))
+            result.append(convert(new, p.dtype))
             kept.append(after)
         columns = [[after[n] for after in kept] for n in range(count)]
-        return unflatten(treedef, made), State(step, _trees(treedef, columns))
+        return unflatten(treedef, result), State(step, _trees(treedef, columns))
 
     return Optimizer(init, update)
 
@@ -352,12 +352,12 @@ def cosine_schedule(
 
     @guarded
     def rate(step: Any) -> Array:
-        made = _made(step)
-        along = clip((made - float(warmup)) / float(steps - warmup), 0.0, 1.0)
+        result = _made(step)
+        along = clip((result - float(warmup)) / float(steps - warmup), 0.0, 1.0)
         falling = final + (peak - final) * (0.5 + 0.5 * cos(math.pi * along))
         if not warmup:
             return falling
-        return where(made < warmup, made * (peak / warmup), falling)
+        return where(result < warmup, result * (peak / warmup), falling)
 
     return rate
 
@@ -404,10 +404,10 @@ def piecewise_schedule(rates: Sequence[float], bounds: Sequence[int]) -> Callabl
 
     @guarded
     def rate(step: Any) -> Array:
-        made, found = _made(step), convert(as_array(rates[0]), f32)
+        made, result = _made(step), convert(as_array(rates[0]), f32)
         for bound, after in zip(bounds, rates[1:], strict=True):
-            found = where(made < bound, found, after)
-        return found
+            result = where(made < bound, result, after)
+        return result
 
     return rate
 

@@ -93,13 +93,13 @@ def masks(
         chosen = [_best(s, sparsity) for s in scores]
     else:
         raise OpTypeError(f"masks: scope={scope!r}", fix='give "layer" or "global"')
-    found = [ones((), dtype=bool_) for _ in arrays]
+    result = [ones((), dtype=bool_) for _ in arrays]
     for n, kept, whole in zip(taken, chosen, blocks, strict=True):
         *outer, rows, height, columns, width = whole.shape
         spread = reshape(kept, (*outer, rows, 1, columns, 1))
         full = broadcast_to(spread, (*outer, rows, height, columns, width))
-        found[n] = reshape(full, arrays[n].shape)
-    return unflatten(treedef, found)
+        result[n] = reshape(full, arrays[n].shape)
+    return unflatten(treedef, result)
 
 
 def n_of_m_masks(
@@ -171,9 +171,9 @@ def polynomial(
     """
 
     def share(step: Any) -> Array:
-        made = convert(as_array(step), f32) - float(begin)
-        left = 1.0 - clip(made / float(steps), 0.0, 1.0)
-        return where(made < 0, 0.0, last + (first - last) * left**power)
+        result = convert(as_array(step), f32) - float(begin)
+        left = 1.0 - clip(result / float(steps), 0.0, 1.0)
+        return where(result < 0, 0.0, last + (first - last) * left**power)
 
     return share
 
@@ -226,8 +226,8 @@ def gradual(share: Sparsity, *, every: int = 100, until: int | None = None, **ho
 
     def made(params: Any, step: Array) -> Any:
         now = share(step) if callable(share) else share
-        found = masks(params, now, **how)
-        return tree_map(lambda x, m: broadcast_to(m, as_array(x).shape), params, found)
+        result = masks(params, now, **how)
+        return tree_map(lambda x, m: broadcast_to(m, as_array(x).shape), params, result)
 
     @guarded
     def update(params: Any, state: PruningState) -> tuple[Any, PruningState]:

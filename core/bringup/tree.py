@@ -42,8 +42,8 @@ def leaves_with_path(tree: Any) -> list[tuple[str, Any]]:
     >>> bu.tree.leaves_with_path({"w": 1, "b": (2, None)})
     [("['b'][0]", 2), ("['w']", 1)]
     """
-    found, treedef = flatten(tree)
-    return list(zip(treedef.paths(), found, strict=True))
+    result, treedef = flatten(tree)
+    return list(zip(treedef.paths(), result, strict=True))
 
 
 def map_with_path(fn: Callable[..., Any], tree: T, *rest: Any) -> T:

@@ -74,7 +74,7 @@ def picks(type_: TensorType, key: Any) -> Picks:
     together = data[-1] - data[0] == len(data) - 1
     items = _without_dots(type_, items)
     slices: list[slice] = []
-    found: dict[int, Index] = {}
+    by_dim: dict[int, Index] = {}
     sizes: list[int] = []  # of the result's dimensions that are sliced or new
     marks: list[int] = []  # how many of those stand before each index
     for item in items:
@@ -85,15 +85,15 @@ def picks(type_: TensorType, key: Any) -> Picks:
             slices.append(item)
             sizes.append(len(_range(item, type_.shape[dim])))
         else:
-            found[dim] = _from_start(item, dim, type_)
+            by_dim[dim] = _from_start(item, dim, type_)
             marks.append(len(sizes))
             slices.append(slice(None))
     # Indices side by side keep their place; otherwise their dimensions come first.
     at = marks[0] if together else 0
-    indices = _alike(list(found.values()), type_)
+    indices = _alike(list(by_dim.values()), type_)
     shape = (*sizes[:at], *indices[0].shape, *sizes[at:])
     front = _sliced_before(items, at)
-    return Picks(tuple(slices), tuple(found), indices, front, shape)
+    return Picks(tuple(slices), tuple(by_dim), indices, front, shape)
 
 
 def _is_plain(item: Any) -> bool:
@@ -122,16 +122,16 @@ def _range(item: slice, size: int) -> range:
 def _without_masks(type_: TensorType, key: tuple[Any, ...]) -> list[Any]:
     """The key with every mask replaced by the positions of its true elements."""
     items = [_as_index(item) for item in key]
-    found: list[Any] = []
+    result: list[Any] = []
     for n, item in enumerate(items):
         if not isinstance(item, Array | np.ndarray) or not is_mask(item):
-            found.append(item)
+            result.append(item)
             continue
         hidden = any(before is Ellipsis for before in items[:n])
         used = sum(map(_width, items[n:] if hidden else items[:n]))
         _check_mask(type_, item, type_.rank - used if hidden else used)
-        found += np.nonzero(_seen(item))
-    return found
+        result += np.nonzero(_seen(item))
+    return result
 
 
 def is_mask(index: Index) -> bool:
@@ -142,10 +142,10 @@ def is_mask(index: Index) -> bool:
 def _as_index(item: Any) -> Any:
     if isinstance(item, list | tuple):
         try:
-            made = np.asarray(item)
+            host = np.asarray(item)
         except ValueError:  # ragged
-            made = np.empty(1, object)
-        return made if made.size else made.astype(np.int64)
+            host = np.empty(1, object)
+        return host if host.size else host.astype(np.int64)
     refuse_masked(item)
     return np.asarray(item) if isinstance(item, bool | np.bool_) else item
 
@@ -312,9 +312,9 @@ def selected(x: Array, key: Any) -> Array | None:
     known = tuple(
         item._host("the indices of") if isinstance(item, Array) else item for item in items
     )
-    made = np.ascontiguousarray(seen[known])
-    buffer = transfer.upload(concrete.device.device, made)
-    return Array(TensorType(made.shape, x.dtype), concrete._device, buffer)
+    picked = np.ascontiguousarray(seen[known])
+    buffer = transfer.upload(concrete.device.device, picked)
+    return Array(TensorType(picked.shape, x.dtype), concrete._device, buffer)
 
 
 def numbers(x: Array, picked: Picks) -> tuple[Array, dict[str, Any]]:

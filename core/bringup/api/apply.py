@@ -235,13 +235,13 @@ def _show(node: Source, device: OpenDevice) -> Array:
 
 
 def _common_device(arrays: Sequence[Array]) -> OpenDevice | None:
-    found: OpenDevice | None = None
+    device: OpenDevice | None = None
     for array in arrays:
-        if found is None:
-            found = array._device
-        elif array._device is not found:
-            raise _two_devices(found, array.device)
-    return found
+        if device is None:
+            device = array._device
+        elif array._device is not device:
+            raise _two_devices(device, array.device)
+    return device
 
 
 def _two_devices(first: OpenDevice, second: OpenDevice) -> OpTypeError:

@@ -17,15 +17,15 @@ from bringup.errors import AxisError, BringupError, OpTypeError
 def integer_of(name: str, what: str, value: int) -> int:
     """An int, numpy's included.  Raises OpTypeError, which calls the argument `what`."""
     try:
-        found = operator.index(value)
+        result = operator.index(value)
     except TypeError:
         raise OpTypeError(f"{name}: {what} {value!r} is no integer", fix="use an int") from None
-    if not -(2**63) <= found < 2**63:
+    if not -(2**63) <= result < 2**63:
         raise OpTypeError(
-            f"{name}: {what} is an integer of {found.bit_length()} bits",
+            f"{name}: {what} is an integer of {result.bit_length()} bits",
             fix="use an int of 64 bits",
         )
-    return found
+    return result
 
 
 def number_of(name: str, what: str, value: Any) -> float:

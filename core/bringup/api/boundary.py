@@ -283,10 +283,12 @@ def publish(
         home = (later or {}).get(name)
         if home is not None:
             module = importlib.import_module(home.rstrip(":"))
-            found = module if home.endswith(":") else getattr(module, name)
+            result = module if home.endswith(":") else getattr(module, name)
             return own.setdefault(
                 name,
-                guarded(found, name, own["__name__"]) if isinstance(found, FunctionType) else found,
+                guarded(result, name, own["__name__"])
+                if isinstance(result, FunctionType)
+                else result,
             )
         if name.startswith("_"):
             raise AttributeError(f"module {called!r} has no attribute {name!r}")
@@ -346,5 +348,5 @@ def _answer(name: str, space: str) -> str | None:
 def _suggestion(
     name: str, names: Sequence[str], shown: Callable[[str], str], close: Sequence[str] = ()
 ) -> str | None:
-    found = close or [shown(n) for n in difflib.get_close_matches(name, names, n=2, cutoff=0.8)]
-    return f"use {' or '.join(found)}" if found else None
+    result = close or [shown(n) for n in difflib.get_close_matches(name, names, n=2, cutoff=0.8)]
+    return f"use {' or '.join(result)}" if result else None

@@ -79,8 +79,8 @@ def closed_over(
 
     around = current()
     device = around.device if around is not None else None
-    made = trace_function(call, types, name=graph_name(fn), device=device)
-    return Closed(made.graph, made.captured, made.result, tuple(weak))
+    traced = trace_function(call, types, name=graph_name(fn), device=device)
+    return Closed(traced.graph, traced.captured, traced.result, tuple(weak))
 
 
 def _is_weak(leaf: Any) -> bool:
@@ -127,8 +127,8 @@ class State:
         Raises OpTypeError unless it returns the state as it got it, containers and types.
         """
         for _ in range(2):
-            made = trace(self)
-            after = made.result if self.label == "state" else made.result.children[0]
+            traced = trace(self)
+            after = traced.result if self.label == "state" else traced.result.children[0]
             if after != self.treedef:
                 before, after = map(self._own, (self.treedef, after))
                 raise OpTypeError(
@@ -136,10 +136,10 @@ class State:
                     f"and {after} after it",
                     fix="return the same containers",
                 )
-            if not self._adopt([v.type for v in made.graph.outputs]):
+            if not self._adopt([v.type for v in traced.graph.outputs]):
                 break
-        self._check([v.type for v in made.graph.outputs])
-        return made
+        self._check([v.type for v in traced.graph.outputs])
+        return traced
 
     def _own(self, tree: TreeDef) -> TreeDef:
         return tree.children[-1] if self.part else tree

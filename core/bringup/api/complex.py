@@ -181,11 +181,11 @@ def from_literal(x: Literal, device: Any) -> ComplexArray:
     """A complex constant as an array: one operation on each of its scalars, not a constant."""
     type_ = x.type.with_dtype(PART_OF[x.type.dtype])
     attrs = {"shape": type_.shape}
-    made = [
+    result = [
         apply("reshape", (Literal.splat(part, type_),), attrs, device=device)
         for part in (x.scalar.real, x.scalar.imag)
     ]
-    return ComplexArray(*made)
+    return ComplexArray(*result)
 
 
 def _zeros(x: Array) -> Array:
@@ -195,9 +195,9 @@ def _zeros(x: Array) -> Array:
 
 def of_parts(real: Any, imag: Any) -> ComplexArray:
     """The container of two parts that stand for arrays: data of the host, types, paths."""
-    made = object.__new__(ComplexArray)
-    made._real, made._imag = real, imag
-    return made
+    result = object.__new__(ComplexArray)
+    result._real, result._imag = real, imag
+    return result
 
 
 def _split(x: ComplexArray) -> tuple[Sequence[Any], Sequence[str], Hashable]:

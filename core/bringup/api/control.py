@@ -316,17 +316,17 @@ def _switch(
         require_function(name, branch, label)
     given = state_of(name, operands, "operands", None)
     trees = list(given.treedef.children)
-    made = [closed_over(branch, trees, given.types, None) for branch in branches]
-    wanted = _met(name, made, names)
-    if any(wanted != [v.type for v in each.graph.outputs] for each in made):
-        made = [closed_over(branch, trees, given.types, wanted) for branch in branches]
-    _check_alike(name, made, names)
-    if not made[0].graph.outputs:
-        return unflatten(made[0].result, [])
-    outer = list({id(x): x for each in made for x in each.captured}.values())
-    graphs = tuple(graph_of(each, given.types, outer) for each in made)
+    closed = [closed_over(branch, trees, given.types, None) for branch in branches]
+    wanted = _met(name, closed, names)
+    if any(wanted != [v.type for v in each.graph.outputs] for each in closed):
+        closed = [closed_over(branch, trees, given.types, wanted) for branch in branches]
+    _check_alike(name, closed, names)
+    if not closed[0].graph.outputs:
+        return unflatten(closed[0].result, [])
+    outer = list({id(x): x for each in closed for x in each.captured}.values())
+    graphs = tuple(graph_of(each, given.types, outer) for each in closed)
     results = apply_all("case", [index, *given.arrays, *outer], {"branches": graphs})
-    return unflatten(made[0].result, results)
+    return unflatten(closed[0].result, results)
 
 
 def _met(name: str, made: Sequence[Closed], names: Sequence[str]) -> list[TensorType]:
@@ -340,11 +340,11 @@ def _met(name: str, made: Sequence[Closed], names: Sequence[str]) -> list[Tensor
                 f"{name}: {names[0]} gives {made[0].result}, {label} gives {other.result}",
                 fix="make them give the same containers",
             )
-    found = []
+    result = []
     for place, value in enumerate(made[0].graph.outputs):
         strong = (b.graph.outputs[place].type for b in made if not b.weak[place])
-        found.append(next(strong, value.type))
-    return found
+        result.append(next(strong, value.type))
+    return result
 
 
 def _check_alike(name: str, made: Sequence[Closed], names: Sequence[str]) -> None:
@@ -362,15 +362,15 @@ def _check_alike(name: str, made: Sequence[Closed], names: Sequence[str]) -> Non
 def _bound(value: Any, what: str = "fori_loop: a bound") -> Array:
     """A 0-d integer array."""
     try:
-        found = asarray(value)
+        result = asarray(value)
     except ConversionError:
-        found = None
-    if found is None or found.shape or not found.dtype.is_integer:
-        shown = type(value).__name__ if found is None else str(found.type)
+        result = None
+    if result is None or result.shape or not result.dtype.is_integer:
+        shown = type(value).__name__ if result is None else str(result.type)
         raise OpTypeError(
             f"{what} is {shown}, not one integer", fix="pass an int, or a 0-d array of integers"
         )
-    return found
+    return result
 
 
 __all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]

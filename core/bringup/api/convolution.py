@@ -178,15 +178,15 @@ def _convolved(x: Array, kernel: Array, roles: Ints, weights: Ints, attrs: dict[
 def _exchanged(kernel: Array, weights: Ints, groups: int) -> Array:
     """The kernel with output features first, taken from each group's input features."""
     kernel = permute_dims(kernel, weights)
-    taken, made, *window = kernel.shape
+    taken, result, *window = kernel.shape
     if groups < 1 or taken % groups:
         raise OpTypeError(
             f"conv_transpose: {taken} features do not part into {groups} groups",
             fix=f"use a number of groups that divides {taken}",
         )
-    parts = reshape(kernel, (groups, taken // groups, made, *window))
+    parts = reshape(kernel, (groups, taken // groups, result, *window))
     parts = permute_dims(parts, (0, 2, 1, *range(3, parts.ndim)))
-    return reshape(parts, (groups * made, taken // groups, *window))
+    return reshape(parts, (groups * result, taken // groups, *window))
 
 
 def _kernel_roles(rank: int, layout: str | None) -> Ints:

@@ -405,13 +405,15 @@ def arange(
             f"arange: {length} is no number of elements", fix="give finite bounds and a finite step"
         )
     count = max(math.ceil(length), 0)
-    own = dtype_of(dtype) if dtype is not None else DEFAULT_INT if whole else default_float()
+    result_dtype = (
+        dtype_of(dtype) if dtype is not None else DEFAULT_INT if whole else default_float()
+    )
     # Integers count exactly; float ramps are computed in f64 and rounded once.
     counted = DEFAULT_INT if whole else f64
     ramp = iota(TensorType((count,), counted), 0, opened)
     if step != 1:
         ramp = ramp * step
-    return convert(ramp + first if first != 0 else ramp, own)
+    return convert(ramp + first if first != 0 else ramp, result_dtype)
 
 
 def linspace(

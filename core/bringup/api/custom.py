@@ -51,8 +51,8 @@ def stop_gradient(x: Any) -> Any:
 def _stopped(x: Any) -> Any:
     if not isinstance(x, Array) or not x.dtype.is_float:
         return x
-    made = trace_function(lambda arrays: arrays[0], [x.type], name="stop_gradient")
-    return apply_all("call", [x], {"body": made.graph, "rule": STOP}, weak=is_weak(x))[0]
+    traced = trace_function(lambda arrays: arrays[0], [x.type], name="stop_gradient")
+    return apply_all("call", [x], {"body": traced.graph, "rule": STOP}, weak=is_weak(x))[0]
 
 
 def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,8 +116,8 @@ class _Site:
         def packed(given: Any) -> Any:
             return fn(*given[0], **given[1])
 
-        made = closed_over(packed, [treedef], types, None)
-        graph, captured, result = made.graph, made.captured, made.result
+        traced = closed_over(packed, [treedef], types, None)
+        graph, captured, result = traced.graph, traced.captured, traced.result
         return cls(fn, arrays, types, treedef, graph, captured, result, current_float())
 
     def called(self, rule: Rule) -> Any:
@@ -255,7 +255,7 @@ class _Parts:
             leaves = prefix_leaves(tree, treedef, what)
         except ConversionError as error:
             raise OpTypeError(f"{self.name}: {error.what}", fix=error.fix) from None
-        found = []
+        result = []
         yielding = numbers or [False] * len(types)
         paths = treedef.paths(what)
         for leaf, type_, path, number in zip(leaves, types, paths, yielding, strict=True):
@@ -269,8 +269,8 @@ class _Parts:
                     f"{self.name}: {path} is {array.type}, and what it belongs to is {type_}",
                     fix=f"give it type {type_}, or None for zeros",
                 )
-            found.append(array)
-        return found
+            result.append(array)
+        return result
 
 
 def _array(leaf: Any, type_: TensorType) -> Array:

@@ -97,16 +97,16 @@ def isdtype(dtype: object, kind: Any) -> bool:
     >>> bu.isdtype(bu.float32, "real floating"), bu.isdtype(bu.int8, (bu.int16, "bool"))
     (True, False)
     """
-    own = dtype_of(dtype)
+    result_dtype = dtype_of(dtype)
     for one in kind if isinstance(kind, tuple) else (kind,):
         if isinstance(one, str) and one in _KINDS:
-            if own.kind in _KINDS[one]:
+            if result_dtype.kind in _KINDS[one]:
                 return True
         elif isinstance(one, str):
             raise OpTypeError(
                 f"isdtype: no kind is called {one!r}", fix=f"use one of {', '.join(_KINDS)}"
             )
-        elif dtype_of(one) is own:
+        elif dtype_of(one) is result_dtype:
             return True
     return False
 

@@ -570,8 +570,8 @@ def norm(
             f"norm: {x.type} along axes {tuple(dims)}",
             fix="give one axis, of vectors, or two, of matrices",
         )
-    found = matrix_norm(moveaxis(x, dims, (-2, -1)), ord="fro" if ord is None else ord)
-    return expand_dims(found, dims) if flag_of("norm", "keepdims", keepdims) else found
+    result = matrix_norm(moveaxis(x, dims, (-2, -1)), ord="fro" if ord is None else ord)
+    return expand_dims(result, dims) if flag_of("norm", "keepdims", keepdims) else result
 
 
 def cond(x: Operand, /, p: Any = None) -> Array:

@@ -139,13 +139,13 @@ def _forget() -> None:
 
 
 def _checked(name: str, dtype: object) -> DType:
-    found = as_dtype(dtype)
-    if found not in FLOATS:
+    result = as_dtype(dtype)
+    if result not in FLOATS:
         raise OpTypeError(
-            f"{name}: {found} is no float dtype to compute with",
+            f"{name}: {result} is no float dtype to compute with",
             fix=f"use {', '.join(d.long_name for d in reversed(FLOATS))}",
         )
-    return found
+    return result
 
 
 def _of_environment() -> DType:

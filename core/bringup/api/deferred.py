@@ -134,9 +134,9 @@ def _compiled(batch: Batch, device: OpenDevice) -> tuple[Compiled, tuple[int, ..
             del _entries[next(iter(_entries))]
         entry = _entries[key] = _Entry()
     values = batch.values
-    found = entry.special.get(values)
-    if found is not None:
-        return found, ()
+    result = entry.special.get(values)
+    if result is not None:
+        return result, ()
     if entry.general is not None and entry.others(values) == entry.fixed:
         return entry.general, entry.varying
     small = len(batch.nodes) <= _SMALL

@@ -385,25 +385,25 @@ def _require_float_results(name: str, fn: Callable[..., Any], point: Point) -> N
 
 def _by_rows(point: Point) -> list[list[Array]]:
     count = len(point.graph.outputs)
-    found = []
+    result = []
     for k, value in enumerate(point.graph.outputs):
         pulled = vjp_graph(point.graph, point.wrt, [k])
         made = _for_each(pulled, point, value.type, count)
-        found.append(
+        result.append(
             [reshape(g, (*value.shape, *x.shape)) for g, x in zip(made, point.arrays, strict=True)]
         )
-    return found
+    return result
 
 
 def _by_columns(point: Point) -> list[list[Array]]:
     count = len(point.graph.outputs)
-    found: list[list[Array]] = [[] for _ in point.graph.outputs]
+    result: list[list[Array]] = [[] for _ in point.graph.outputs]
     for i, x in enumerate(point.arrays):
         pushed = jvp_graph(point.graph, [i])
         made = _for_each(pushed, point, x.type, count)
-        for row, moves, value in zip(found, made, point.graph.outputs, strict=True):
+        for row, moves, value in zip(result, made, point.graph.outputs, strict=True):
             row.append(reshape(moveaxis(moves, 0, -1), (*value.shape, *x.shape)))
-    return found
+    return result
 
 
 def _for_each(graph: Graph, point: Point, type_: Any, skipped: int) -> list[Array]:

@@ -64,10 +64,10 @@ def gamma(key: Key, a: Parameter, shape: Shape | None = None, dtype: object = No
     >>> abs(float(bu.mean(x)) - 3) < 0.1
     True
     """
-    one, own = checked("gamma", key), float_of("gamma", dtype)
-    parameter = parameters_of("gamma", one, own, shape, a=a)[0]
-    size, power = _gamma(one, parameter)
-    return convert(size * exp(power), own)
+    key, result_dtype = checked("gamma", key), float_of("gamma", dtype)
+    parameter = parameters_of("gamma", key, result_dtype, shape, a=a)[0]
+    size, power = _gamma(key, parameter)
+    return convert(size * exp(power), result_dtype)
 
 
 def beta(
@@ -81,13 +81,13 @@ def beta(
     >>> abs(float(bu.mean(x)) - 0.4) < 0.02
     True
     """
-    one, own = checked("beta", key), float_of("beta", dtype)
-    first, second = parameters_of("beta", one, own, shape, a=a, b=b)
+    key, result_dtype = checked("beta", key), float_of("beta", dtype)
+    first, second = parameters_of("beta", key, result_dtype, shape, a=a, b=b)
     # Of logarithms, as both numbers may be too small for the dtype.
-    x, y = (_log_gamma(k, v) for k, v in zip(split(one), (first, second), strict=True))
+    x, y = (_log_gamma(k, v) for k, v in zip(split(key), (first, second), strict=True))
     top = maximum(x, y)
     part, rest = exp(x - top), exp(y - top)
-    return convert(part / (part + rest), own)
+    return convert(part / (part + rest), result_dtype)
 
 
 def dirichlet(key: Key, alpha: Array, shape: Shape | None = None, dtype: object = None) -> Array:
@@ -101,33 +101,33 @@ def dirichlet(key: Key, alpha: Array, shape: Shape | None = None, dtype: object 
     >>> x.shape, bool(bu.all(bu.abs(bu.sum(x, axis=1) - 1) < 1e-12))
     ((5, 3), True)
     """
-    one, own = checked("dirichlet", key), float_of("dirichlet", dtype)
-    weights = as_array(alpha, one.data._device)
+    key, result_dtype = checked("dirichlet", key), float_of("dirichlet", dtype)
+    weights = as_array(alpha, key.data._device)
     if not weights.ndim:
         raise OpTypeError(
             f"dirichlet: alpha is {weights.type}",
             fix="give a weight for each number of a point, along the last axis",
         )
     rest = weights.shape[:-1] if shape is None else sizes_of("dirichlet", shape)
-    full = spread(convert(weights, working(own)), (*rest, weights.shape[-1]))
-    x = _log_gamma(one, full)
+    full = spread(convert(weights, working(result_dtype)), (*rest, weights.shape[-1]))
+    x = _log_gamma(key, full)
     parts = exp(x - largest(x, axis=-1, keepdims=True))
-    return convert(parts / total(parts, axis=-1, keepdims=True), own)
+    return convert(parts / total(parts, axis=-1, keepdims=True), result_dtype)
 
 
 def parameters_of(
     name: str, key: Key, dtype: DType, shape: Shape | None, **given: Any
 ) -> list[Array]:
     """Parameters as arrays of one shape, in the dtype to work in."""
-    found = {what: parameter(name, what, value, key) for what, value in given.items()}
-    for what, value in found.items():
+    result = {what: parameter(name, what, value, key) for what, value in given.items()}
+    for what, value in result.items():
         if not isinstance(value, Array) and not value >= 0:
             raise OpTypeError(
                 f"{name}: {what}={value} is no parameter of the distribution",
                 fix="give a number of at least 0",
             )
-    sizes, wide = sizes_of(name, shape, list(found.values())), working(dtype)
-    return [spread_parameter(value, wide, sizes, key) for value in found.values()]
+    sizes, wide = sizes_of(name, shape, list(result.values())), working(dtype)
+    return [spread_parameter(value, wide, sizes, key) for value in result.values()]
 
 
 def _log_gamma(key: Key, a: Array) -> Array:
@@ -186,26 +186,28 @@ def poisson(
     >>> abs(float(bu.mean(bu.astype(x, bu.float64))) - 4) < 0.1
     True
     """
-    one = checked("poisson", key)
-    rate = _checked_rate(rate, one)
+    key = checked("poisson", key)
+    rate = _checked_rate(rate, key)
     sizes = sizes_of("poisson", shape, (rate,))
-    own = DEFAULT_INT if dtype is None else dtype_of(dtype)
-    if not own.is_integer:
+    result_dtype = DEFAULT_INT if dtype is None else dtype_of(dtype)
+    if not result_dtype.is_integer:
         raise OpTypeError(
-            f"poisson: {own} is no integer dtype", fix="convert the result, with astype(x, …)"
+            f"poisson: {result_dtype} is no integer dtype",
+            fix="convert the result, with astype(x, …)",
         )
-    few, many = split(one)
-    mean = as_float(as_array(rate, one.data._device))
+    few, many = split(key)
+    mean = as_float(as_array(rate, key.data._device))
     mean = spread(convert(mean, working(mean.dtype)), sizes)
     if not isinstance(rate, Array):
         return convert(
-            _poisson_arrivals(few, mean) if rate < _LARGE else _poisson_proposed(many, mean), own
+            _poisson_arrivals(few, mean) if rate < _LARGE else _poisson_proposed(many, mean),
+            result_dtype,
         )
     small = mean < _LARGE
     counted = _poisson_arrivals(few, where(small, mean, 0.0))
     proposed = _poisson_proposed(many, where(small | ~isfinite(mean), _LARGE, mean))
-    found = where(small, counted, proposed)
-    return convert(where((mean >= 0) & isfinite(mean), found, -1.0), own)
+    result = where(small, counted, proposed)
+    return convert(where((mean >= 0) & isfinite(mean), result, -1.0), result_dtype)
 
 
 def _checked_rate(given: Any, key: Key) -> float | Array:
@@ -300,8 +302,8 @@ def rademacher(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> sorted(set(bu.random.rademacher(bu.random.key(0), 100).tolist()))
     [-1, 1]
     """
-    own = DEFAULT_INT if dtype is None else dtype_of(dtype)
-    return convert(where(bernoulli(checked("rademacher", key), 0.5, shape), 1, -1), own)
+    result_dtype = DEFAULT_INT if dtype is None else dtype_of(dtype)
+    return convert(where(bernoulli(checked("rademacher", key), 0.5, shape), 1, -1), result_dtype)
 
 
 def cauchy(key: Key, shape: Shape = (), dtype: object = None) -> Array:
@@ -310,9 +312,9 @@ def cauchy(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> bu.random.cauchy(bu.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    one, own = checked("cauchy", key), float_of("cauchy", dtype)
-    x, y = (normal(part, shape, working(own)) for part in split(one))
-    return convert(x / y, own)
+    key, result_dtype = checked("cauchy", key), float_of("cauchy", dtype)
+    x, y = (normal(part, shape, working(result_dtype)) for part in split(key))
+    return convert(x / y, result_dtype)
 
 
 def logistic(key: Key, shape: Shape = (), dtype: object = None) -> Array:
@@ -322,9 +324,9 @@ def logistic(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> abs(float(bu.mean(x))) < 0.1
     True
     """
-    one, own = checked("logistic", key), float_of("logistic", dtype)
-    lower, upper, _ = tails(one, sizes_of("logistic", shape), working(own))
-    return convert(log(lower, upper) - log(upper, lower), own)
+    key, result_dtype = checked("logistic", key), float_of("logistic", dtype)
+    lower, upper, _ = tails(key, sizes_of("logistic", shape), working(result_dtype))
+    return convert(log(lower, upper) - log(upper, lower), result_dtype)
 
 
 def lognormal(
@@ -337,9 +339,9 @@ def lognormal(
     >>> float(bu.min(bu.random.lognormal(bu.random.key(0), 2.0, 100))) > 0
     True
     """
-    one, own = checked("lognormal", key), float_of("lognormal", dtype)
-    (scale,) = parameters_of("lognormal", one, own, shape, sigma=sigma)
-    return convert(exp(scale * normal(one, scale.shape, scale.dtype)), own)
+    key, result_dtype = checked("lognormal", key), float_of("lognormal", dtype)
+    (scale,) = parameters_of("lognormal", key, result_dtype, shape, sigma=sigma)
+    return convert(exp(scale * normal(key, scale.shape, scale.dtype)), result_dtype)
 
 
 def rayleigh(
@@ -352,9 +354,9 @@ def rayleigh(
     >>> float(bu.min(bu.random.rayleigh(bu.random.key(0), 2.0, 100))) > 0
     True
     """
-    one, own = checked("rayleigh", key), float_of("rayleigh", dtype)
-    (size,) = parameters_of("rayleigh", one, own, shape, scale=scale)
-    return convert(size * sqrt(2 * exponential(one, size.shape, size.dtype)), own)
+    key, result_dtype = checked("rayleigh", key), float_of("rayleigh", dtype)
+    (size,) = parameters_of("rayleigh", key, result_dtype, shape, scale=scale)
+    return convert(size * sqrt(2 * exponential(key, size.shape, size.dtype)), result_dtype)
 
 
 def pareto(key: Key, b: Parameter, shape: Shape | None = None, dtype: object = None) -> Array:
@@ -365,9 +367,9 @@ def pareto(key: Key, b: Parameter, shape: Shape | None = None, dtype: object = N
     >>> float(bu.min(bu.random.pareto(bu.random.key(0), 2.0, 100))) >= 1
     True
     """
-    one, own = checked("pareto", key), float_of("pareto", dtype)
-    (power,) = parameters_of("pareto", one, own, shape, b=b)
-    return convert(exp(exponential(one, power.shape, power.dtype) / power), own)
+    key, result_dtype = checked("pareto", key), float_of("pareto", dtype)
+    (power,) = parameters_of("pareto", key, result_dtype, shape, b=b)
+    return convert(exp(exponential(key, power.shape, power.dtype) / power), result_dtype)
 
 
 def weibull_min(
@@ -385,11 +387,13 @@ def weibull_min(
     >>> float(bu.min(bu.random.weibull_min(bu.random.key(0), 2.0, 1.5, 100))) > 0
     True
     """
-    name, one = "weibull_min", checked("weibull_min", key)
-    own = float_of(name, dtype)
-    size, power = parameters_of(name, one, own, shape, scale=scale, concentration=concentration)
-    x = exponential(one, size.shape, size.dtype)
-    return convert(size * exp(log(x) / power), own)
+    name, key = "weibull_min", checked("weibull_min", key)
+    result_dtype = float_of(name, dtype)
+    size, power = parameters_of(
+        name, key, result_dtype, shape, scale=scale, concentration=concentration
+    )
+    x = exponential(key, size.shape, size.dtype)
+    return convert(size * exp(log(x) / power), result_dtype)
 
 
 def chisquare(key: Key, df: Parameter, shape: Shape | None = None, dtype: object = None) -> Array:
@@ -401,9 +405,9 @@ def chisquare(key: Key, df: Parameter, shape: Shape | None = None, dtype: object
     >>> abs(float(bu.mean(x)) - 3) < 0.2
     True
     """
-    one, own = checked("chisquare", key), float_of("chisquare", dtype)
-    (freedom,) = parameters_of("chisquare", one, own, shape, df=df)
-    return convert(gamma(one, freedom * 0.5, dtype=freedom.dtype) * 2, own)
+    key, result_dtype = checked("chisquare", key), float_of("chisquare", dtype)
+    (freedom,) = parameters_of("chisquare", key, result_dtype, shape, df=df)
+    return convert(gamma(key, freedom * 0.5, dtype=freedom.dtype) * 2, result_dtype)
 
 
 def t(key: Key, df: Parameter, shape: Shape | None = None, dtype: object = None) -> Array:
@@ -414,12 +418,12 @@ def t(key: Key, df: Parameter, shape: Shape | None = None, dtype: object = None)
     >>> bu.random.t(bu.random.key(0), 3.0, (2, 3)).shape
     (2, 3)
     """
-    one, own = checked("t", key), float_of("t", dtype)
-    (freedom,) = parameters_of("t", one, own, shape, df=df)
-    first, second = split(one)
+    key, result_dtype = checked("t", key), float_of("t", dtype)
+    (freedom,) = parameters_of("t", key, result_dtype, shape, df=df)
+    first, second = split(key)
     half = freedom * 0.5
     x = normal(first, half.shape, half.dtype)
-    return convert(x * sqrt(half / gamma(second, half, dtype=half.dtype)), own)
+    return convert(x * sqrt(half / gamma(second, half, dtype=half.dtype)), result_dtype)
 
 
 def geometric(key: Key, p: Parameter, shape: Shape | None = None, dtype: object = None) -> Array:
@@ -433,14 +437,17 @@ def geometric(key: Key, p: Parameter, shape: Shape | None = None, dtype: object 
     >>> int(bu.min(x)), abs(float(bu.mean(x)) - 4) < 0.2
     (1, True)
     """
-    one, own = checked("geometric", key), DEFAULT_INT if dtype is None else dtype_of(dtype)
+    key, result_dtype = (
+        checked("geometric", key),
+        DEFAULT_INT if dtype is None else dtype_of(dtype),
+    )
     _check_probability("geometric", p, least=True)
-    (chance,) = parameters_of("geometric", one, _float_of(p), shape, p=p)
+    (chance,) = parameters_of("geometric", key, _float_of(p), shape, p=p)
     open_ = (chance > 0) & (chance < 1)
     inside = where(open_, chance, 0.5)
-    waited = exponential(one, inside.shape, inside.dtype) / -log(1 - inside, inside)
-    found = where(open_, floor(waited) + 1, where(chance == 1, 1.0, -1.0))
-    return convert(found, own)
+    waited = exponential(key, inside.shape, inside.dtype) / -log(1 - inside, inside)
+    result = where(open_, floor(waited) + 1, where(chance == 1, 1.0, -1.0))
+    return convert(result, result_dtype)
 
 
 def binomial(
@@ -458,29 +465,32 @@ def binomial(
     >>> abs(float(bu.mean(x)) - 3) < 0.1
     True
     """
-    one, own = checked("binomial", key), DEFAULT_INT if dtype is None else dtype_of(dtype)
+    key, result_dtype = (
+        checked("binomial", key),
+        DEFAULT_INT if dtype is None else dtype_of(dtype),
+    )
     _check_probability("binomial", p)
-    count, chance = parameters_of("binomial", one, f64, shape, n=n, p=p)
+    count, chance = parameters_of("binomial", key, f64, shape, n=n, p=p)
     valid = (count >= 0) & (floor(count) == count) & (chance >= 0) & (chance <= 1)
 
     def waiting(state: tuple[Array, ...]) -> Array:
         return any_of(state[1] > 0)
 
     def halve(state: tuple[Array, ...]) -> tuple[Array, ...]:
-        number, left, share, found = state
+        number, left, share, result = state
         middle = floor((left + 1) * 0.5)
         # What is done goes on as one trial that counts nothing.
-        y = beta(fold_in(one, number), maximum(middle, 1.0), maximum(left + 1 - middle, 1.0))
+        y = beta(fold_in(key, number), maximum(middle, 1.0), maximum(left + 1 - middle, 1.0))
         below = y <= share
-        found = found + where(below, middle, 0.0)
+        result = result + where(below, middle, 0.0)
         share = where(below, (share - y) / where(y < 1, 1 - y, 1.0), share / where(y > 0, y, 1.0))
         left = where(below, left - middle, maximum(middle - 1, 0.0))
-        return number + 1, left, clip(share, 0.0, 1.0), found
+        return number + 1, left, clip(share, 0.0, 1.0), result
 
     left, share = where(valid, count, 0.0), where(valid, chance, 0.0)
     start = (zeros((), i32, device=left._device), left, share, zeros_like(left))
-    found = while_loop(waiting, halve, start)[3]
-    return convert(where(valid, found, -1.0), own)
+    result = while_loop(waiting, halve, start)[3]
+    return convert(where(valid, result, -1.0), result_dtype)
 
 
 def _check_probability(name: str, p: Any, *, least: bool = False) -> None:
@@ -510,10 +520,10 @@ def multivariate_normal(
     >>> bu.random.multivariate_normal(bu.random.key(0), mean, cov, (5,)).shape
     (5, 2)
     """
-    name, one = "multivariate_normal", checked("multivariate_normal", key)
-    own = float_of(name, dtype)
-    wide = working(own)
-    middle, spread_ = (as_array(x, one.data._device) for x in (mean, cov))
+    name, key = "multivariate_normal", checked("multivariate_normal", key)
+    result_dtype = float_of(name, dtype)
+    wide = working(result_dtype)
+    middle, spread_ = (as_array(x, key.data._device) for x in (mean, cov))
     if not middle.ndim or spread_.ndim < 2 or spread_.shape[-2:] != middle.shape[-1:] * 2:
         raise OpTypeError(
             f"{name}: mean {middle.type} and cov {spread_.type}",
@@ -523,5 +533,5 @@ def multivariate_normal(
     sizes = rest if shape is None else sizes_of(name, shape)
     middle = spread(convert(middle, wide), (*sizes, middle.shape[-1]))
     factor = cholesky(convert(spread_, wide))
-    noise = normal(one, middle.shape, wide)
-    return convert(middle + squeeze(matmul(factor, expand_dims(noise, -1)), -1), own)
+    noise = normal(key, middle.shape, wide)
+    return convert(middle + squeeze(matmul(factor, expand_dims(noise, -1)), -1), result_dtype)

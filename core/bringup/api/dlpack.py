@@ -38,8 +38,8 @@ _SEEN_BY_HOST = (1, 3, 13, 11)
 
 def device_of(x: Array) -> tuple[int, int]:
     """Where other libraries find an array: on its device, if that says how, else on the host."""
-    found = _exchange(x._device) if not x.is_traced else None
-    return HOST if found is None else found.device
+    result = _exchange(x._device) if not x.is_traced else None
+    return HOST if result is None else result.device
 
 
 def export(
@@ -76,10 +76,10 @@ def export(
         host, shared = host.copy(), False
     if max_version is None:
         return host.__dlpack__()
-    made = host.__dlpack__(max_version=max_version)
+    result = host.__dlpack__(max_version=max_version)
     if not shared:
-        _mark_copied(made)
-    return made
+        _mark_copied(result)
+    return result
 
 
 def _mark_copied(capsule: Any) -> None:
@@ -137,9 +137,9 @@ def from_dlpack(x: Any, /, *, device: DeviceSpec = None, copy: bool | None = Non
             f"a {type(x).__name__} has no __dlpack__", fix="make an array of it with asarray(…)"
         )
     where = _where(x)
-    found = _taken(x, device, where)
-    if found is not None:
-        return found
+    result = _taken(x, device, where)
+    if result is not None:
+        return result
     try:
         if where[0] not in _SEEN_BY_HOST:
             raise BufferError(f"it lies on device {where} of DLPack, which no open device takes")

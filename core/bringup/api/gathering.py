@@ -188,8 +188,8 @@ def _start(name: str, start: Any, dtype: Any, x: Array) -> Array:
         wide = advanced.signed(start) if dtype is i64 else convert(start, dtype)
         return reshape(wide, ())
     value = max(integer_of(name, "start", start), 0)
-    made = literal(min(value, int(np.iinfo(dtype.numpy).max)), dtype[()])
-    return apply("reshape", (made,), {"shape": ()}, device=x._device)
+    scalar = literal(min(value, int(np.iinfo(dtype.numpy).max)), dtype[()])
+    return apply("reshape", (scalar,), {"shape": ()}, device=x._device)
 
 
 def nonzero(x: Operand, /, *, size: int | None = None, fill: int = 0) -> tuple[Array, ...]:
@@ -209,8 +209,8 @@ def nonzero(x: Operand, /, *, size: int | None = None, fill: int = 0) -> tuple[A
         raise OpTypeError(f"nonzero: {x.type} is 0-d", fix="reshape it to (1,) first")
     if size is None:
         fix = "give the number of indices: nonzero(x, size=n)"
-        found = np.nonzero(x._host("the number of nonzeros of", fix))
-        return tuple(as_array(part.astype(np.int64), x._device) for part in found)
+        places = np.nonzero(x._host("the number of nonzeros of", fix))
+        return tuple(as_array(part.astype(np.int64), x._device) for part in places)
     count = integer_of("nonzero", "size", size)
     if count < 0:
         raise OpTypeError(f"nonzero: size {count} is negative", fix="use size >= 0")
@@ -222,8 +222,8 @@ def _first_nonzeros(x: Array, count: int, fill: int) -> tuple[Array, ...]:
     mask = reshape(x if x.dtype is bool_ else x != 0, -1)
     if not count or not x.size:
         empty = TensorType((count,), i64)
-        made = literal(fill, empty)
-        return (apply("reshape", (made,), {"shape": (count,)}, device=x._device),) * x.ndim
+        filling = literal(fill, empty)
+        return (apply("reshape", (filling,), {"shape": (count,)}, device=x._device),) * x.ndim
     dtype = i32 if x.size < 2**31 else i64
     attrs = {"kind": "add", "dim": 0, "reverse": False, "exclusive": True}
     rank = apply("cumulative", (convert(mask, dtype),), attrs)

@@ -120,11 +120,11 @@ def getitem(x: Array, key: Any) -> Array:
     """``x[key]``."""
     if advanced.is_advanced(key):
         x, key = advanced.with_dimensions(x, key)
-        found = advanced.picks(x.type, key)
+        result = advanced.picks(x.type, key)
         selected = advanced.selected(x, key) if current() is None else None
         if selected is not None:
             return selected
-        return advanced.read(getitem(x, found.slices), found)
+        return advanced.read(getitem(x, result.slices), result)
     picked = region(x.type, key)
     if picked.scalar and x._buffer is not None:
         seen = transfer.view(x.device.device, x._buffer, x.type)
@@ -380,8 +380,8 @@ class Update(ABC):
         fitted = self._fitted(value)
         if fitted is not None:
             return spread(fitted, shape)
-        made = literal(value, TensorType(shape, self._array.dtype))
-        return apply("reshape", (made,), {"shape": shape}, device=self._array._device)
+        result = literal(value, TensorType(shape, self._array.dtype))
+        return apply("reshape", (result,), {"shape": shape}, device=self._array._device)
 
 
 _COMBINE: dict[str, Callable[[Array, Array], Array]] = {

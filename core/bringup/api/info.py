@@ -87,8 +87,8 @@ class NamespaceInfo:
         claims = get(device).capabilities
         known = {d for table in (claims.ops, claims.kernels) for ds in table.values() for d in ds}
         known |= {COMPLEX_OF[d] for d in known & COMPLEX_OF.keys()}
-        found = [d for d in STORED + COMPLEX if d in known]
-        return {d.long_name: d for d in found if kind is None or isdtype(d, kind)}
+        result = [d for d in STORED + COMPLEX if d in known]
+        return {d.long_name: d for d in result if kind is None or isdtype(d, kind)}
 
 
 def array_namespace_info() -> NamespaceInfo:

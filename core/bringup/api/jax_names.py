@@ -52,21 +52,21 @@ def bitcast_convert_type(x: Operand, dtype: object, /) -> Array:
     >>> bu.bitcast_convert_type(bu.asarray([1.0], dtype=bu.float32), bu.int32).tolist()
     [1065353216]
     """
-    x, own = as_array(x), dtype_of(dtype)
+    x, result_dtype = as_array(x), dtype_of(dtype)
     if (
-        own.itemsize != x.dtype.itemsize
-        or bool_ in (own, x.dtype)
+        result_dtype.itemsize != x.dtype.itemsize
+        or bool_ in (result_dtype, x.dtype)
         or "complex"
         in (
-            own.kind,
+            result_dtype.kind,
             x.dtype.kind,
         )
     ):
         raise OpTypeError(
-            f"bitcast_convert_type: {x.type} has no bits of {own}",
+            f"bitcast_convert_type: {x.type} has no bits of {result_dtype}",
             fix="give a dtype of numbers of the same width",
         )
-    return x if own is x.dtype else apply("bitcast", (x,), {"dtype": own})
+    return x if result_dtype is x.dtype else apply("bitcast", (x,), {"dtype": result_dtype})
 
 
 # -- windows at positions that are data ------------------------------------------------------------
@@ -97,9 +97,9 @@ def dynamic_index_in_dim(
     >>> bu.dynamic_index_in_dim(bu.arange(6), bu.asarray(4), keepdims=False).tolist()
     4
     """
-    found = dynamic_slice_in_dim(x, index, 1, axis)
+    result = dynamic_slice_in_dim(x, index, 1, axis)
     kept = flag_of("dynamic_index_in_dim", "keepdims", keepdims)
-    return found if kept else squeeze(found, axis)
+    return result if kept else squeeze(result, axis)
 
 
 def dynamic_update_slice_in_dim(
@@ -179,8 +179,8 @@ def associative_scan(
         return [x[(*(slice(None),) * d, slice(*span))] for x, d in zip(lines, dims, strict=True)]
 
     def combined(first: list[Array], second: list[Array]) -> list[Array]:
-        found = flatten(fn(unflatten(treedef, first), unflatten(treedef, second)))[0]
-        return [as_array(x) for x in found]
+        result = flatten(fn(unflatten(treedef, first), unflatten(treedef, second)))[0]
+        return [as_array(x) for x in result]
 
     def prefixes(lines: list[Array]) -> list[Array]:
         size = lines[0].shape[dims[0]]
@@ -196,10 +196,10 @@ def associative_scan(
     turned = flag_of("associative_scan", "reverse", reverse)
     ordered = [flip(x, d) for x, d in zip(given, dims, strict=True)] if turned else given
     made = prefixes(ordered)
-    found: T = unflatten(
+    result: T = unflatten(
         treedef, [flip(x, d) for x, d in zip(made, dims, strict=True)] if turned else made
     )
-    return found
+    return result
 
 
 def _alternating(even: Array, odd: Array, dim: int) -> Array:
@@ -279,8 +279,8 @@ def _segments(name: str, kind: str, data: Operand, segment_ids: Operand, count: 
         raise OpTypeError(f"{name}: {x.type} has no order", fix="take a real part")
     if x.dtype is bool_:
         extreme = kind in ("min", "max")
-        found = _segments(name, kind, convert(x, u8 if extreme else i64), ids, count)
-        return convert(found, bool_) if extreme else found
+        result = _segments(name, kind, convert(x, u8 if extreme else i64), ids, count)
+        return convert(result, bool_) if extreme else result
     ids = convert(ids, i64)
     if count is None:
         host = ids._host("the largest of", f"give the number: {name}(data, ids, n)")
@@ -383,8 +383,8 @@ def ravel_pytree(tree: T) -> tuple[Array, Callable[[Array], T]]:
             piece = reshape(vector[at : at + type_.size], type_.shape)
             parts.append(convert(piece, type_.dtype))
             at += type_.size
-        found: T = unflatten(treedef, parts)
-        return found
+        result: T = unflatten(treedef, parts)
+        return result
 
     return flat, unravel
 

@@ -92,13 +92,13 @@ def positions_of(
 
 def _each(what: str, given: Any, kind: Any, maker: str) -> tuple[Any, ...]:
     """One value of a kind, or several."""
-    found = (given,) if isinstance(given, kind) else given
-    if not isinstance(found, Collection) or not all(isinstance(each, kind) for each in found):
+    result = (given,) if isinstance(given, kind) else given
+    if not isinstance(result, Collection) or not all(isinstance(each, kind) for each in result):
         raise OpTypeError(
             f"{maker}: {what}={given!r} names no parameters",
             fix="positions are ints and names are strings; give one, or a sequence of them",
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def _check_names(fn: Callable[..., Any], named: set[str], maker: str) -> None:
@@ -115,10 +115,10 @@ def _check_names(fn: Callable[..., Any], named: set[str], maker: str) -> None:
 def _takes(fn: Callable[..., Any], kind: inspect._ParameterKind) -> bool:
     """Whether a function takes any number of arguments of a kind; so if Python does not tell."""
     try:
-        found = inspect.signature(fn).parameters.values()
+        result = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
         return True
-    return any(p.kind is kind for p in found)
+    return any(p.kind is kind for p in result)
 
 
 P = ParamSpec("P")
@@ -223,10 +223,10 @@ class Jitted(Generic[P, R]):
         """The same function with or without fusion, which reuses no memory of its arguments."""
         options = Options(fuse=fuse)
         kind = type(self).__base__  # without the class of its own that each function has
-        found: Jitted[P, R] = compiled_as(
+        result: Jitted[P, R] = compiled_as(
             kind, self._fn, self._device, self._fallback, self._static, (), options
         )
-        return found
+        return result
 
     def _compiled(self, entry: Entry, device: OpenDevice) -> Compiled:
         """What runs a signature, compiled when first asked for."""
@@ -320,18 +320,18 @@ class Jitted(Generic[P, R]):
             ) from None
 
     def _device_of(self, leaves: Sequence[Any]) -> OpenDevice:
-        found = devices.get(self._device) if self._device is not None else None
+        result = devices.get(self._device) if self._device is not None else None
         for leaf in leaves:
             if type(leaf) is not Array or leaf._device is None:
                 continue
-            if found is None:
-                found = leaf._device
-            elif leaf._device is not found:
+            if result is None:
+                result = leaf._device
+            elif leaf._device is not result:
                 raise OpTypeError(
-                    f"{graph_name(self._fn)}: an argument is on {leaf._device}, not on {found}",
-                    fix=f'move it first: x.to("{found}")',
+                    f"{graph_name(self._fn)}: an argument is on {leaf._device}, not on {result}",
+                    fix=f'move it first: x.to("{result}")',
                 )
-        return found if found is not None else devices.get()
+        return result if result is not None else devices.get()
 
     def _check_inlining(self, device: OpenDevice | None) -> None:
         if self._device is not None and devices.get(self._device) is not device is not None:
@@ -351,13 +351,13 @@ class Jitted(Generic[P, R]):
             return self._fn(*args, **kwargs)
 
         before = reads()
-        made = trace_function(run, call.types, name=graph_name(self._fn), device=device)
+        traced = trace_function(run, call.types, name=graph_name(self._fn), device=device)
         defaulted = reads() != before
         scalars = [i for i, leaf in enumerate(call.types) if not isinstance(leaf, TensorType)]
         passes = signature_passes(frozenset(scalars))
-        graph = run_pipeline(made.graph, passes, context=PassContext.from_environment())
+        graph = run_pipeline(traced.graph, passes, context=PassContext.from_environment())
         types = tuple(v.type for v in graph.inputs)
-        function = TracedFunction(graph, made.captured, made.result)
+        function = TracedFunction(graph, traced.captured, traced.result)
         return Entry(function, types, self._donated_leaves(call.treedef), defaulted)
 
     def _donated_leaves(self, treedef: TreeDef) -> frozenset[int]:
@@ -387,10 +387,10 @@ def _run(
     assert compiled.executable is not None
     run, count = compiled.executable, len(graph.outputs)
     if nans.wanted():
-        made = nans.execute(compiled, graph, buffers, device, compiled.donated)
+        result = nans.execute(compiled, graph, buffers, device, compiled.donated)
     else:
-        made = transfer.execute(device.device, run, buffers, count, compiled.donated)
-    return [Array(v.type, device, b) for v, b in zip(graph.outputs, made, strict=True)]
+        result = transfer.execute(device.device, run, buffers, count, compiled.donated)
+    return [Array(v.type, device, b) for v, b in zip(graph.outputs, result, strict=True)]
 
 
 def _buffer(x: Any, type_: TensorType, device: OpenDevice) -> Any:

@@ -132,9 +132,9 @@ def _host_words(key: Key) -> Words | None:
 def _known(words: Words, like: Key) -> Key:
     """A key, or an array of keys, made on the host: on the device of another and of its kind."""
     words = np.ascontiguousarray(words)
-    made = Key(from_host(words, like.data._device), like.impl)
-    object.__setattr__(made, "_words", words)
-    return made
+    result = Key(from_host(words, like.data._device), like.impl)
+    object.__setattr__(result, "_words", words)
+    return result
 
 
 def _is_static(items: tuple[Any, ...]) -> bool:
@@ -184,9 +184,9 @@ def key(seed: int | Array, *, impl: str = GENERATORS[0], device: DeviceSpec = No
     words = _words_of("key", "seed", seed)
     if isinstance(words, tuple):
         check_device(device)
-        made = Key(from_host(np.array(words, np.uint32), device), impl)
-        object.__setattr__(made, "_words", np.array(words, np.uint32))
-        return made
+        result = Key(from_host(np.array(words, np.uint32), device), impl)
+        object.__setattr__(result, "_words", np.array(words, np.uint32))
+        return result
     return Key(words if device is None else words.to(device), impl)
 
 
@@ -224,11 +224,11 @@ def split(key: Key, num: Shape = 2) -> Key:
 
     >>> first, second = bu.random.split(bu.random.key(0))
     """
-    one, shape = checked("split", key), shape_of("split", num)
-    words = _host_words(one) if 0 <= math.prod(shape) <= _AT_ONCE else None
+    key, shape = checked("split", key), shape_of("split", num)
+    words = _host_words(key) if 0 <= math.prod(shape) <= _AT_ONCE else None
     if words is not None:
-        return _known(_host_blocks(one.impl, words, _SPLITS << 30, _counters(shape)), one)
-    return Key(stack(generate(one, shape, 2, part=_SPLITS), axis=-1), one.impl)
+        return _known(_host_blocks(key.impl, words, _SPLITS << 30, _counters(shape)), key)
+    return Key(stack(generate(key, shape, 2, part=_SPLITS), axis=-1), key.impl)
 
 
 def fold_in(key: Key, data: int | Array) -> Key:
@@ -239,15 +239,15 @@ def fold_in(key: Key, data: int | Array) -> Key:
     >>> bu.random.fold_in(bu.random.key(0), 7).shape
     ()
     """
-    one, given = checked("fold_in", key), _words_of("fold_in", "data", data)
-    words = _host_words(one) if isinstance(given, tuple) else None
+    key, given = checked("fold_in", key), _words_of("fold_in", "data", data)
+    words = _host_words(key) if isinstance(given, tuple) else None
     if words is not None and isinstance(given, tuple):
-        inner_words = _host_blocks(one.impl, words, _FOLDS << 30, 0)
-        return _known(_host_blocks(one.impl, inner_words, *given), one)
-    inner = Key(stack(generate(one, (), 2, part=_FOLDS)), one.impl)
+        inner_words = _host_blocks(key.impl, words, _FOLDS << 30, 0)
+        return _known(_host_blocks(key.impl, inner_words, *given), key)
+    inner = Key(stack(generate(key, (), 2, part=_FOLDS)), key.impl)
     if isinstance(given, tuple):
-        given = from_host(np.array(given, np.uint32), one.data._device)
-    return Key(stack(_blocks(inner, given[0], given[1])[:2]), one.impl)
+        given = from_host(np.array(given, np.uint32), key.data._device)
+    return Key(stack(_blocks(inner, given[0], given[1])[:2]), key.impl)
 
 
 def bits(key: Key, shape: Shape = (), dtype: object = u32) -> Array:
@@ -258,15 +258,15 @@ def bits(key: Key, shape: Shape = (), dtype: object = u32) -> Array:
     >>> bu.random.bits(bu.random.key(0), 3, dtype=bu.uint8).shape
     (3,)
     """
-    one, sizes, own = checked("bits", key), shape_of("bits", shape), dtype_of(dtype)
-    if own.kind != "uint":
+    key, sizes, result_dtype = checked("bits", key), shape_of("bits", shape), dtype_of(dtype)
+    if result_dtype.kind != "uint":
         raise OpTypeError(
-            f"bits: {own} is no unsigned integer",
+            f"bits: {result_dtype} is no unsigned integer",
             fix="use uint8, uint16, uint32 or uint64, and uniform or randint for other numbers",
         )
-    if own is not u64:
-        return convert(generate(one, sizes, 1)[0], own)
-    high, low = generate(one, sizes, 2)
+    if result_dtype is not u64:
+        return convert(generate(key, sizes, 1)[0], result_dtype)
+    high, low = generate(key, sizes, 2)
     return (convert(high, u64) << 32) | convert(low, u64)
 
 

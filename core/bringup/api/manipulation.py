@@ -229,13 +229,13 @@ def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
     (2, 3)
     """
     sizes = [shape_of("broadcast_shapes", shape) for shape in shapes]
-    found = shape_in_common(*sizes)
-    if found is None:
+    result = shape_in_common(*sizes)
+    if result is None:
         raise OpTypeError(
             f"broadcast_shapes: {' and '.join(map(str, sizes))} do not broadcast",
             fix="make sizes equal or 1, counted from the last dimension",
         )
-    return found
+    return result
 
 
 def broadcast_arrays(*arrays: Operand) -> list[Array]:

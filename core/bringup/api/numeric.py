@@ -335,10 +335,10 @@ def interp(
     place = clip(searchsorted(points, x, side="right") - 1, 0, points.size - 1)
     x0, x1, y0, y1 = (take(line, at) for line in ends for at in (place, place + 1))
     apart = x1 > x0
-    found = y0 + (y1 - y0) * where(apart, (x - x0) / where(apart, x1 - x0, 1), 0)
-    found = where(x < points[0], values[0] if left is None else left, found)
-    found = where(x > points[-1], values[-1] if right is None else right, found)
-    return where(equal(x, x), found, x)
+    result = y0 + (y1 - y0) * where(apart, (x - x0) / where(apart, x1 - x0, 1), 0)
+    result = where(x < points[0], values[0] if left is None else left, result)
+    result = where(x > points[-1], values[-1] if right is None else right, result)
+    return where(equal(x, x), result, x)
 
 
 def trapezoid(y: Operand, /, x: Operand | None = None, dx: Operand = 1.0, axis: int = -1) -> Array:
@@ -383,8 +383,8 @@ def gradient(f: Operand, /, *varargs: Operand, axis: Axis = None) -> Array | lis
             f"gradient: {len(varargs)} distances for axes {tuple(dims)} of {x.type}",
             fix="give one, or one for each axis; axes must have two entries at least",
         )
-    found = [_slopes(x, d, space) for d, space in zip(dims, spaces, strict=True)]
-    return found[0] if len(found) == 1 else found
+    result = [_slopes(x, d, space) for d, space in zip(dims, spaces, strict=True)]
+    return result[0] if len(result) == 1 else result
 
 
 def _slopes(x: Array, dim: int, space: Operand) -> Array:
@@ -514,8 +514,8 @@ def polyfit(x: Operand, /, y: Operand, deg: int, rcond: float | None = None) -> 
     if rcond is None:
         rcond = places.size * finfo(places.dtype).eps
     share = number_of("polyfit", "rcond", rcond)
-    found = matmul(pinv(powers / scale, rtol=share), values)
-    return found / (scale if found.ndim == 1 else expand_dims(scale, 1))
+    result = matmul(pinv(powers / scale, rtol=share), values)
+    return result / (scale if result.ndim == 1 else expand_dims(scale, 1))
 
 
 # -- statistics ------------------------------------------------------------------------------------
@@ -554,9 +554,9 @@ def cov(
     )
     away = rows - mean(rows, 1, keepdims=True)
     other = conj(away) if away.dtype.is_complex else away
-    found = matmul(away, matrix_transpose(other))
+    result = matmul(away, matrix_transpose(other))
     count = rows.shape[1] - less
-    return squeeze(found / float(count if count > 0 else 0))
+    return squeeze(result / float(count if count > 0 else 0))
 
 
 def corrcoef(x: Operand, y: Operand | None = None, /, rowvar: bool = True) -> Array:
@@ -565,12 +565,12 @@ def corrcoef(x: Operand, y: Operand | None = None, /, rowvar: bool = True) -> Ar
     >>> bu.round(bu.corrcoef(bu.asarray([[0.0, 2.0, 4.0], [1.0, 5.0, 9.0]])), 9).tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
-    found = cov(x, y, rowvar)
-    if not found.ndim:
-        return found / found
-    size = sqrt(real(diag(found)) if found.dtype.is_complex else diag(found))
-    found = found / outer(size, size)
-    return found if found.dtype.is_complex else clip(found, -1.0, 1.0)
+    result = cov(x, y, rowvar)
+    if not result.ndim:
+        return result / result
+    size = sqrt(real(diag(result)) if result.dtype.is_complex else diag(result))
+    result = result / outer(size, size)
+    return result if result.dtype.is_complex else clip(result, -1.0, 1.0)
 
 
 # -- order and choice ------------------------------------------------------------------------------
@@ -597,8 +597,8 @@ def lexsort(keys: Sequence[Array] | Array, /, axis: int = -1) -> Array:
     last = lines[0].ndim - 1
     places = iota(TensorType(lines[0].shape, narrow), last, given[0]._device)
     attrs = {"dim": last, "num_keys": len(lines)}
-    found = apply_all("sort", (*lines, places), attrs)[-1]
-    return swapaxes(convert(found, DEFAULT_INT), dim, -1)
+    result = apply_all("sort", (*lines, places), attrs)[-1]
+    return swapaxes(convert(result, DEFAULT_INT), dim, -1)
 
 
 def select(
@@ -625,10 +625,10 @@ def select(
             f"select: {len(choices)} choices for {len(conditions)} conditions",
             fix="give a choice for each condition",
         )
-    found = default
+    result = default
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
-        found = where(condition, choice, found)
-    return as_array(found)
+        result = where(condition, choice, result)
+    return as_array(result)
 
 
 def piecewise(
@@ -660,10 +660,10 @@ def piecewise(
             fix="give a function for each condition, and perhaps one more",
         )
     values = [f(x, *args) if callable(f) else f for f in functions]
-    found: Operand = values[-1] if len(values) > len(conditions) else 0
+    result: Operand = values[-1] if len(values) > len(conditions) else 0
     for condition, value in zip(conditions, values, strict=False):
-        found = where(condition, value, found)
-    return spread(convert(as_array(found), x.dtype), x.shape)
+        result = where(condition, value, result)
+    return spread(convert(as_array(result), x.dtype), x.shape)
 
 
 def apply_along_axis(
@@ -681,12 +681,12 @@ def apply_along_axis(
     dim = axis_of("apply_along_axis", axis, x.ndim)
     lines = moveaxis(x, dim, -1)
     rest = lines.shape[:-1]
-    found = vmap(lambda line: func1d(line, *args, **kwargs))(
+    result = vmap(lambda line: func1d(line, *args, **kwargs))(
         reshape(lines, (math.prod(rest), x.shape[dim]))
     )
-    found = reshape(found, (*rest, *found.shape[1:]))
-    extra = range(found.ndim - len(rest))
-    return moveaxis(found, [len(rest) + n for n in extra], [dim + n for n in extra])
+    result = reshape(result, (*rest, *result.shape[1:]))
+    extra = range(result.ndim - len(rest))
+    return moveaxis(result, [len(rest) + n for n in extra], [dim + n for n in extra])
 
 
 def vectorize(pyfunc: Callable[..., Any], /) -> Callable[..., Any]:
@@ -710,8 +710,8 @@ def vectorize(pyfunc: Callable[..., Any], /) -> Callable[..., Any]:
             ravel(spread(as_array(x), sizes)) if own else x
             for x, own in zip(args, mapped, strict=True)
         ]
-        found = vmap(pyfunc, in_axes=tuple(0 if own else None for own in mapped))(*flat)
-        return tree_map(lambda x: reshape(x, sizes), found)
+        result = vmap(pyfunc, in_axes=tuple(0 if own else None for own in mapped))(*flat)
+        return tree_map(lambda x: reshape(x, sizes), result)
 
     return call
 

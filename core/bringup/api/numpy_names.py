@@ -247,8 +247,8 @@ def nan_to_num(
     limits = finfo(x.dtype)
     high = limits.max if posinf is None else posinf
     low = limits.min if neginf is None else neginf
-    found = where(isnan(x), nan, where(isposinf(x), high, where(isneginf(x), low, x)))
-    return convert(found, x.dtype)
+    result = where(isnan(x), nan, where(isposinf(x), high, where(isneginf(x), low, x)))
+    return convert(result, x.dtype)
 
 
 def isposinf(x: Operand, /) -> Array:
@@ -286,10 +286,10 @@ def isclose(
     """
     a, b = as_float(x1), as_float(x2)
     near = less_equal(abs(subtract(a, b)), add(atol, multiply(rtol, abs(b))))
-    found = logical_or(equal(a, b), logical_and(isfinite(b), near))
+    result = logical_or(equal(a, b), logical_and(isfinite(b), near))
     if not flag_of("isclose", "equal_nan", equal_nan):
-        return found
-    return logical_or(found, logical_and(isnan(a), isnan(b)))
+        return result
+    return logical_or(result, logical_and(isnan(a), isnan(b)))
 
 
 def allclose(
@@ -476,8 +476,8 @@ def nanmax(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array
     >>> bu.nanmax(bu.asarray([1.0, bu.nan])).tolist()
     1.0
     """
-    found = max(_with(x, -math.inf), axis, keepdims=keepdims)
-    return where(all(_is_nan(x), axis, keepdims=keepdims), math.nan, found) if _has(x) else found
+    result = max(_with(x, -math.inf), axis, keepdims=keepdims)
+    return where(all(_is_nan(x), axis, keepdims=keepdims), math.nan, result) if _has(x) else result
 
 
 def nanmin(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
@@ -486,8 +486,8 @@ def nanmin(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array
     >>> bu.nanmin(bu.asarray([1.0, bu.nan])).tolist()
     1.0
     """
-    found = min(_with(x, math.inf), axis, keepdims=keepdims)
-    return where(all(_is_nan(x), axis, keepdims=keepdims), math.nan, found) if _has(x) else found
+    result = min(_with(x, math.inf), axis, keepdims=keepdims)
+    return where(all(_is_nan(x), axis, keepdims=keepdims), math.nan, result) if _has(x) else result
 
 
 def _has(x: Operand) -> bool:
@@ -501,8 +501,8 @@ def nanargmax(x: Operand, /, axis: int | None = None, *, keepdims: bool = False)
     >>> bu.nanargmax(bu.asarray([bu.nan, 1.0, 3.0])).tolist()
     2
     """
-    found = argmax(_with(x, -math.inf), axis, keepdims=keepdims)
-    return where(all(_is_nan(x), axis, keepdims=keepdims), -1, found)
+    result = argmax(_with(x, -math.inf), axis, keepdims=keepdims)
+    return where(all(_is_nan(x), axis, keepdims=keepdims), -1, result)
 
 
 def nanargmin(x: Operand, /, axis: int | None = None, *, keepdims: bool = False) -> Array:
@@ -511,8 +511,8 @@ def nanargmin(x: Operand, /, axis: int | None = None, *, keepdims: bool = False)
     >>> bu.nanargmin(bu.asarray([bu.nan, 1.0, 3.0])).tolist()
     1
     """
-    found = argmin(_with(x, math.inf), axis, keepdims=keepdims)
-    return where(all(_is_nan(x), axis, keepdims=keepdims), -1, found)
+    result = argmin(_with(x, math.inf), axis, keepdims=keepdims)
+    return where(all(_is_nan(x), axis, keepdims=keepdims), -1, result)
 
 
 def nanmean(x: Operand, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
@@ -539,8 +539,8 @@ def nanvar(
     away = where(isnan(x), 0.0, wide - nanmean(wide, axis, keepdims=True))
     total = sum(square(abs(away)), axis, keepdims=keepdims)
     count = _count(x, total, axis, keepdims) - less
-    found = where(count > 0, total / count, math.nan)
-    return found if x.dtype.is_complex else convert(found, x.dtype)
+    result = where(count > 0, total / count, math.nan)
+    return result if x.dtype.is_complex else convert(result, x.dtype)
 
 
 def nanstd(
@@ -561,8 +561,8 @@ def _wide(x: Array) -> Array:
 
 def _count(x: Array, total: Array, axis: Axis, keepdims: bool) -> Array:
     """How many elements are numbers, in the dtype of their sum."""
-    found = sum(convert(~isnan(x), DEFAULT_INT), axis, keepdims=keepdims)
-    return convert(found, total.dtype)
+    result = sum(convert(~isnan(x), DEFAULT_INT), axis, keepdims=keepdims)
+    return convert(result, total.dtype)
 
 
 __all__ = [

@@ -103,10 +103,10 @@ def rot90(x: Operand, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
 
 
 def _two_axes(name: str, axes: Any, rank: int) -> tuple[int, int]:
-    found = [axis_of(name, axis, rank) for axis in items_of(name, "axes", axes)]
-    if len(found) != 2 or found[0] == found[1]:
+    result = [axis_of(name, axis, rank) for axis in items_of(name, "axes", axes)]
+    if len(result) != 2 or result[0] == result[1]:
         raise OpTypeError(f"{name}: axes {axes!r} are not two", fix="give two axes")
-    return found[0], found[1]
+    return result[0], result[1]
 
 
 def fliplr(x: Operand, /) -> Array:
@@ -168,12 +168,12 @@ def atleast_3d(*arrays: Operand) -> Array | list[Array]:
 
 
 def _at_least(rank: int, arrays: Sequence[Operand]) -> Array | list[Array]:
-    found = []
+    result = []
     for x in map(as_array, arrays):
         front = (1,) * min(rank - x.ndim, 2 - x.ndim if rank == 3 else rank)
         back = (1,) * (rank - x.ndim - len(front))
-        found.append(x if x.ndim >= rank else reshape(x, (*front, *x.shape, *back)))
-    return found[0] if len(found) == 1 else found
+        result.append(x if x.ndim >= rank else reshape(x, (*front, *x.shape, *back)))
+    return result[0] if len(result) == 1 else result
 
 
 # -- joining and splitting -------------------------------------------------------------------------
@@ -218,8 +218,8 @@ def column_stack(arrays: Sequence[Array], /) -> Array:
 
 
 def _parts(name: str, arrays: Any, rank: int) -> list[Array]:
-    found = _at_least(rank, items_of(name, "arrays", arrays))
-    return found if isinstance(found, list) else [found]
+    result = _at_least(rank, items_of(name, "arrays", arrays))
+    return result if isinstance(result, list) else [result]
 
 
 def append(x: Operand, /, values: Operand, axis: int | None = None) -> Array:
@@ -508,11 +508,11 @@ def unravel_index(indices: Operand, shape: int | Sequence[int], /) -> tuple[Arra
                 fix=f"use 0 … {count - 1}",
             )
     rest = clip(index, 0, max(count - 1, 0))
-    found: list[Array] = []
+    result: list[Array] = []
     for n in reversed(sizes):
-        found.append(rest % max(n, 1))
+        result.append(rest % max(n, 1))
         rest = rest // max(n, 1)
-    return tuple(reversed(found))
+    return tuple(reversed(result))
 
 
 def ravel_multi_index(
@@ -546,13 +546,13 @@ def ravel_multi_index(
 
 def _whole(name: str, index: Any) -> Array:
     """Indices as i64."""
-    found = as_array(index)
-    if not found.dtype.is_integer:
+    result = as_array(index)
+    if not result.dtype.is_integer:
         raise OpTypeError(
-            f"{name}: indices must be integers, got {found.type}",
+            f"{name}: indices must be integers, got {result.type}",
             fix="convert them: astype(indices, bu.int64)",
         )
-    return found.astype(DEFAULT_INT)
+    return result.astype(DEFAULT_INT)
 
 
 __all__ = [

@@ -132,10 +132,10 @@ def host_dtype(given: np.dtype[Any]) -> DType:
 
     Raises OpTypeError for a dtype of numpy's that has no equivalent.
     """
-    own = dtype_of(given)
-    if own is f64:
+    result_dtype = dtype_of(given)
+    if result_dtype is f64:
         return default_float()
-    return default_complex() if own is c128 else own
+    return default_complex() if result_dtype is c128 else result_dtype
 
 
 def is_weak(x: Array) -> bool:
@@ -203,13 +203,13 @@ def literal(value: Any, type_: TensorType) -> Literal:
         kind_of(value)
     # Equality of the bits, which == is not for 0.0, -0.0 and NaN.
     key = (type(value), _bits(value), type_)
-    found = _literals.get(key)
-    if found is None:
-        found = exact_literal(value, type_)
+    result = _literals.get(key)
+    if result is None:
+        result = exact_literal(value, type_)
         if len(_literals) >= _LITERALS:
             _literals.clear()
-        _literals[key] = found
-    return found
+        _literals[key] = result
+    return result
 
 
 def _bits(value: Any) -> Any:

@@ -159,9 +159,9 @@ def _position(name: str, x: Operand, axis: int | None, keepdims: bool) -> Array:
     flat, dim = (
         (reshape(ordered, -1), 0) if axis is None else (ordered, axis_of(name, axis, x.ndim))
     )
-    found = apply(name, (flat,), {"dim": dim, "dtype": DEFAULT_INT})
+    result = apply(name, (flat,), {"dim": dim, "dtype": DEFAULT_INT})
     dims = tuple(range(x.ndim)) if axis is None else (dim,)
-    return _kept(found, x, dims, keepdims)
+    return _kept(result, x, dims, keepdims)
 
 
 def _fold(name: str, kind: str, x: Array, axis: Axis, keepdims: bool) -> Array:

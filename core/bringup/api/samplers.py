@@ -37,13 +37,13 @@ _PRECISION = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 
 def float_of(name: str, dtype: object) -> DType:
     """A float dtype, the default one for None.  Raises OpTypeError for others."""
-    own = default_float() if dtype is None else dtype_of(dtype)
-    if not own.is_float:
+    result_dtype = default_float() if dtype is None else dtype_of(dtype)
+    if not result_dtype.is_float:
         raise OpTypeError(
-            f"{name}: {own} is no float dtype",
+            f"{name}: {result_dtype} is no float dtype",
             fix="use float16, bfloat16, float32 or float64; randint draws integers",
         )
-    return own
+    return result_dtype
 
 
 def parameter(name: str, what: str, value: Any, key: Key) -> Any:
@@ -168,18 +168,18 @@ def uniform(
     >>> 0 <= float(bu.min(x)) < float(bu.max(x)) < 1
     True
     """
-    one, own = checked("uniform", key), float_of("uniform", dtype)
+    key, result_dtype = checked("uniform", key), float_of("uniform", dtype)
     sizes = sizes_of("uniform", shape)
     low, high = low if minval is None else minval, high if maxval is None else maxval
-    low, high = (parameter("uniform", *each, one) for each in (("low", low), ("high", high)))
-    x = fraction(one, sizes, own)
+    low, high = (parameter("uniform", *each, key) for each in (("low", low), ("high", high)))
+    x = fraction(key, sizes, result_dtype)
     if _is(low, 0.0) and _is(high, 1.0):
         return x
     if not isinstance(low, Array) and not isinstance(high, Array):
         _check_order("uniform", low, high)
-        below = float(np.nextafter(own.numpy.type(high), own.numpy.type(low)))
+        below = float(np.nextafter(result_dtype.numpy.type(high), result_dtype.numpy.type(low)))
         return minimum(x * (high - low) + low, below)
-    first, last = (spread_parameter(bound, own, sizes, one) for bound in (low, high))
+    first, last = (spread_parameter(bound, result_dtype, sizes, key) for bound in (low, high))
     return minimum(x * (last - first) + first, nextafter(last, first))
 
 
@@ -203,10 +203,10 @@ def normal(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> abs(float(bu.mean(x))) < 0.05, abs(float(bu.std(x)) - 1) < 0.05
     (True, True)
     """
-    one, own = checked("normal", key), float_of("normal", dtype)
-    lower, upper, sign = tails(one, sizes_of("normal", shape), working(own))
+    key, result_dtype = checked("normal", key), float_of("normal", dtype)
+    lower, upper, sign = tails(key, sizes_of("normal", shape), working(result_dtype))
     # One tail of both signs: half of either probability, and the distance of that from 1/2.
-    return convert(signed(upper_quantile(lower * 0.5, upper * 0.5), sign), own)
+    return convert(signed(upper_quantile(lower * 0.5, upper * 0.5), sign), result_dtype)
 
 
 def truncated_normal(
@@ -220,16 +220,16 @@ def truncated_normal(
     >>> float(bu.max(bu.abs(x))) <= 2
     True
     """
-    one, own = checked("truncated_normal", key), float_of("truncated_normal", dtype)
-    name, wide = "truncated_normal", working(own)
-    low, high = (parameter(name, *each, one) for each in (("low", low), ("high", high)))
+    key, result_dtype = checked("truncated_normal", key), float_of("truncated_normal", dtype)
+    name, wide = "truncated_normal", working(result_dtype)
+    low, high = (parameter(name, *each, key) for each in (("low", low), ("high", high)))
     sizes = sizes_of(name, shape, (low, high))
-    lower, upper, _ = tails(one, sizes, wide)
+    lower, upper, _ = tails(key, sizes, wide)
     ends: list[tuple[Any, Any]]
     if isinstance(low, Array) or isinstance(high, Array):
         from bringup.nn import erf  # deferred: nn imports this
 
-        low, high = (spread_parameter(bound, wide, sizes, one) for bound in (low, high))
+        low, high = (spread_parameter(bound, wide, sizes, key) for bound in (low, high))
         root = math.sqrt(0.5)
         ends = [(0.5 + 0.5 * erf(x * root), 0.5 - 0.5 * erf(x * root)) for x in (low, high)]
     else:
@@ -243,7 +243,7 @@ def truncated_normal(
         to_above + upper * (from_above - to_above),
     ]
     x = normal_quantile(*(clip(p, least, 1.0) for p in chance))
-    return convert(clip(x, low, high), own)
+    return convert(clip(x, low, high), result_dtype)
 
 
 def _below(x: float) -> float:
@@ -257,8 +257,8 @@ def exponential(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> abs(float(bu.mean(x)) - 1) < 0.05
     True
     """
-    one, own = checked("exponential", key), float_of("exponential", dtype)
-    return convert(_exponential(one, sizes_of("exponential", shape), own), own)
+    key, result_dtype = checked("exponential", key), float_of("exponential", dtype)
+    return convert(_exponential(key, sizes_of("exponential", shape), result_dtype), result_dtype)
 
 
 def _exponential(key: Key, shape: tuple[int, ...], dtype: DType) -> Array:
@@ -274,8 +274,8 @@ def gumbel(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> bu.random.gumbel(bu.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    one, own = checked("gumbel", key), float_of("gumbel", dtype)
-    return convert(-log(_exponential(one, sizes_of("gumbel", shape), own)), own)
+    key, result_dtype = checked("gumbel", key), float_of("gumbel", dtype)
+    return convert(-log(_exponential(key, sizes_of("gumbel", shape), result_dtype)), result_dtype)
 
 
 def laplace(key: Key, shape: Shape = (), dtype: object = None) -> Array:
@@ -284,9 +284,9 @@ def laplace(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     >>> bu.random.laplace(bu.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    one, own = checked("laplace", key), float_of("laplace", dtype)
-    lower, upper, sign = tails(one, sizes_of("laplace", shape), working(own))
-    return convert(signed(-log(lower, upper), sign), own)
+    key, result_dtype = checked("laplace", key), float_of("laplace", dtype)
+    lower, upper, sign = tails(key, sizes_of("laplace", shape), working(result_dtype))
+    return convert(signed(-log(lower, upper), sign), result_dtype)
 
 
 def bernoulli(key: Key, p: Bound = 0.5, shape: Shape | None = None) -> Array:
@@ -299,16 +299,16 @@ def bernoulli(key: Key, p: Bound = 0.5, shape: Shape | None = None) -> Array:
     >>> abs(float(bu.mean(bu.astype(x, bu.float64))) - 0.3) < 0.02
     True
     """
-    one = checked("bernoulli", key)
-    p = parameter("bernoulli", "p", p, one)
+    key = checked("bernoulli", key)
+    p = parameter("bernoulli", "p", p, key)
     sizes = sizes_of("bernoulli", shape, (p,))
     if isinstance(p, Array):
         p = as_float(p)
-        return fraction(one, sizes, p.dtype) < spread(p, sizes)
+        return fraction(key, sizes, p.dtype) < spread(p, sizes)
     if not 0 <= p <= 1:
         raise OpTypeError(f"bernoulli: p={p} is no probability", fix="give 0 <= p <= 1")
     # The last word is as good as the first that is too large, and p=1 must have them all.
-    (word,) = generate(one, sizes, 1)
+    (word,) = generate(key, sizes, 1)
     count = math.ceil(p * 2.0**32)
     return word < count if count < 1 << 32 else word >= 0
 
@@ -335,23 +335,26 @@ def randint(
     >>> sorted(set(bu.random.randint(bu.random.key(0), 100, 0, 3).tolist()))
     [0, 1, 2]
     """
-    one, sizes = checked("randint", key), sizes_of("randint", shape)
-    own = DEFAULT_INT if dtype is None else dtype_of(dtype)
-    if not own.is_integer:
+    key, sizes = checked("randint", key), sizes_of("randint", shape)
+    result_dtype = DEFAULT_INT if dtype is None else dtype_of(dtype)
+    if not result_dtype.is_integer:
         raise OpTypeError(
-            f"randint: {own} is no integer dtype",
+            f"randint: {result_dtype} is no integer dtype",
             fix="use uniform for floats and bernoulli for booleans",
         )
     low, high = low if minval is None else minval, high if maxval is None else maxval
-    low, high = (_whole(*each, own, one) for each in (("low", low), ("high", high)))
+    low, high = (_whole(*each, result_dtype, key) for each in (("low", low), ("high", high)))
     if isinstance(low, Array) or isinstance(high, Array):
         if not isinstance(high, Array):
-            check_range(high, own)
-        return _between(one, *(spread_parameter(bound, own, sizes, one) for bound in (low, high)))
+            check_range(high, result_dtype)
+        return _between(
+            key,
+            *(spread_parameter(bound, result_dtype, sizes, key) for bound in (low, high)),
+        )
     if not low < high:
         raise OpTypeError(f"randint: no integer is in [{low}, {high})", fix="give low < high")
-    check_range(high - 1, own)
-    return convert(_below_span(one, sizes, high - low), own) + low
+    check_range(high - 1, result_dtype)
+    return convert(_below_span(key, sizes, high - low), result_dtype) + low
 
 
 def _whole(what: str, value: Any, dtype: DType, key: Key) -> Any:
@@ -400,15 +403,15 @@ def categorical(key: Key, logits: Array, axis: int = -1, shape: Shape | None = N
     >>> sorted(set(bu.random.categorical(bu.random.key(0), logits, shape=50).tolist()))
     [0, 2]
     """
-    one, logits = checked("categorical", key), as_float(logits)
-    at = axis_of("categorical", axis, logits.ndim)
-    rest = tuple(n for d, n in enumerate(logits.shape) if d != at)
+    key, logits = checked("categorical", key), as_float(logits)
+    dim = axis_of("categorical", axis, logits.ndim)
+    rest = tuple(n for d, n in enumerate(logits.shape) if d != dim)
     sizes = rest if shape is None else sizes_of("categorical", shape)
     wide = convert(logits, working(logits.dtype))
     # The axis goes last, where the result has none.
-    order = expand_dims(moveaxis(wide, at, -1), tuple(range(len(sizes) - len(rest))))
-    full = (*sizes, logits.shape[at])
-    noise = gumbel(one, full, dtype=wide.dtype)
+    order = expand_dims(moveaxis(wide, dim, -1), tuple(range(len(sizes) - len(rest))))
+    full = (*sizes, logits.shape[dim])
+    noise = gumbel(key, full, dtype=wide.dtype)
     return argmax(spread(order, full) + noise, axis=-1)
 
 
@@ -424,11 +427,11 @@ def permutation(key: Key, x: int | Array, axis: int = 0) -> Array:
     >>> sorted(bu.random.permutation(bu.random.key(0), 5).tolist())
     [0, 1, 2, 3, 4]
     """
-    one = checked("permutation", key)
+    key = checked("permutation", key)
     if isinstance(x, int) and not isinstance(x, bool):
         (count,) = shape_of("permutation", x)
-        return _order(one, count)
-    return _shuffled("permutation", one, x, axis)
+        return _order(key, count)
+    return _shuffled("permutation", key, x, axis)
 
 
 def shuffle(key: Key, x: Array, axis: int = 0) -> Array:
@@ -456,8 +459,8 @@ def _order(key: Key, count: int) -> Array:
     high, low = generate(key, (count,), 2)
     places = TensorType((count,), i32 if count < 1 << 31 else i64)
     number = apply("iota", (), {"type": places, "dim": 0}, device=key.data._device)
-    found = apply_all("sort", (high, low, number), {"dim": 0, "num_keys": 2})
-    return convert(found[2], DEFAULT_INT)
+    result = apply_all("sort", (high, low, number), {"dim": 0, "num_keys": 2})
+    return convert(result[2], DEFAULT_INT)
 
 
 def choice(
@@ -479,8 +482,8 @@ def choice(
     ...     [0.2, 0.0, 0.5, 0.3])).tolist())
     [0, 2, 3]
     """
-    one, sizes = checked("choice", key), shape_of("choice", shape)
-    array = None if isinstance(x, int) else as_array(x, one.data._device)
+    key, sizes = checked("choice", key), shape_of("choice", shape)
+    array = None if isinstance(x, int) else as_array(x, key.data._device)
     dim = axis_of("choice", axis, 1 if array is None else array.ndim)
     count = x if isinstance(x, int) else as_array(x).shape[dim]
     wanted = math.prod(sizes)
@@ -490,7 +493,7 @@ def choice(
             fix="choose among at least one entry, and no more of them without replacement",
         )
     weights = None if p is None else _weights(p, count)
-    chosen = _places(one, count, sizes, replace, weights)
+    chosen = _places(key, count, sizes, replace, weights)
     return chosen if array is None else take(array, chosen, axis=dim)
 
 

@@ -131,17 +131,17 @@ def searchsorted(
 def _searched(table: Array, wanted: Array, side: str) -> Array:
     """A binary search for all at once: each step doubles or keeps what is known to lie before."""
     size = table.shape[0]
-    found = zeros(wanted.shape, dtype=DEFAULT_INT, device=wanted._device)
+    result = zeros(wanted.shape, dtype=DEFAULT_INT, device=wanted._device)
     if not size or not wanted.size:
-        return found
+        return result
     step = 1 << (size.bit_length() - 1)
     while step:
-        probe = found + step
+        probe = result + step
         held = _entries(table, probe - 1)
         passed = _below(held, wanted) if side == "left" else (~_below(wanted, held))
-        found = where((probe <= size) & passed, probe, found)
+        result = where((probe <= size) & passed, probe, result)
         step //= 2
-    return found
+    return result
 
 
 def _entries(table: Array, index: Array) -> Array:
@@ -176,11 +176,11 @@ def isin(x: Operand, /, test_elements: Operand, *, invert: bool = False) -> Arra
     given, others = convert(given, dtype), convert(others, dtype)
     if others.shape[0] <= _FEW:
         hits = reshape(given, (*given.shape, 1)) == others
-        found = _any(hits, axis=-1)
+        result = _any(hits, axis=-1)
     else:
         table = sort(others)
-        found = _entries(table, _searched(table, given, "left")) == given
-    return (~found) if flag_of("isin", "invert", invert) else found
+        result = _entries(table, _searched(table, given, "left")) == given
+    return (~result) if flag_of("isin", "invert", invert) else result
 
 
 def quantile(
@@ -287,7 +287,7 @@ def _quantiles(
         if not shares.ndim:
             return apart[0]
         return stack(apart) if apart else zeros((0, *kept), dtype=x.dtype, device=x._device)
-    found: list[Array] = []
+    result: list[Array] = []
     for share in shares.reshape(-1).tolist():
         place = share * (size - 1)
         low = int(place)
@@ -295,10 +295,10 @@ def _quantiles(
         if place > low:
             value = value + (line[..., low + 1] - value) * (place - low)
         value = where(bad, float("nan"), value)
-        found.append(reshape(value, kept))
+        result.append(reshape(value, kept))
     if shares.ndim == 0:
-        return found[0]
-    return stack(found) if found else zeros((0, *kept), dtype=x.dtype, device=x._device)
+        return result[0]
+    return stack(result) if result else zeros((0, *kept), dtype=x.dtype, device=x._device)
 
 
 def _at_share(line: Array, last: Array | int, bad: Array, share: Array) -> Array:
@@ -334,8 +334,8 @@ def _sorted(operands: Sequence[Array], dim: int, descending: bool) -> list[Array
     """
     last = operands[0].ndim - 1
     moved = [moveaxis(x, dim, last) for x in operands]
-    made = apply_all("sort", moved, {"dim": last, "descending": descending})
-    return [moveaxis(x, last, dim) for x in made]
+    result = apply_all("sort", moved, {"dim": last, "descending": descending})
+    return [moveaxis(x, last, dim) for x in result]
 
 
 def _ordered(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
@@ -343,8 +343,8 @@ def _ordered(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
     narrow = i32 if x.shape[dim] < 2**31 else i64
     type_ = TensorType(x.shape, narrow)
     places = apply("iota", (), {"type": type_, "dim": dim}, device=x._device)
-    values, found = _sorted((x, places), dim, descending)
-    return values, convert(found, DEFAULT_INT)
+    values, result = _sorted((x, places), dim, descending)
+    return values, convert(result, DEFAULT_INT)
 
 
 class UniqueAll(NamedTuple):
@@ -391,8 +391,8 @@ def unique_counts(x: Operand, /, *, size: int | None = None) -> UniqueCounts:
     >>> bu.unique_counts(bu.asarray([3, 1, 3])).counts.tolist()
     [1, 2]
     """
-    found = _unique("unique_counts", x, size)
-    return UniqueCounts(found.values, found.counts)
+    result = _unique("unique_counts", x, size)
+    return UniqueCounts(result.values, result.counts)
 
 
 def unique_inverse(x: Operand, /, *, size: int | None = None) -> UniqueInverse:
@@ -401,8 +401,8 @@ def unique_inverse(x: Operand, /, *, size: int | None = None) -> UniqueInverse:
     >>> bu.unique_inverse(bu.asarray([3, 1, 3])).inverse_indices.tolist()
     [1, 0, 1]
     """
-    found = _unique("unique_inverse", x, size)
-    return UniqueInverse(found.values, found.inverse_indices)
+    result = _unique("unique_inverse", x, size)
+    return UniqueInverse(result.values, result.inverse_indices)
 
 
 def unique_values(x: Operand, /, *, size: int | None = None) -> Array:

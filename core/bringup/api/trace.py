@@ -150,10 +150,10 @@ def graph_name(fn: Callable[..., Any]) -> str:
 def parameters(fn: Callable[..., Any]) -> list[str]:
     """Names of positional parameters, or nothing where Python does not tell."""
     try:
-        found = inspect.signature(fn).parameters.values()
+        result = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
         return []
-    return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [p.name for p in result if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def argument_name(fn: Callable[..., Any], path: str) -> str:
@@ -198,8 +198,8 @@ def eval_shape(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     >>> bu.eval_shape(lambda x: {"y": x @ x.T}, bu.float32[4, 8])
     {'y': f32[4,4]}
     """
-    found = _traced(fn, args, kwargs)
-    return unflatten(found.result, [value.type for value in found.graph.outputs])
+    result = _traced(fn, args, kwargs)
+    return unflatten(result.result, [value.type for value in result.graph.outputs])
 
 
 def _traced(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> TracedFunction:

@@ -90,11 +90,11 @@ def _for_all(in_axes: Any, treedef: TreeDef) -> Any:
 def _axes(prefix: Any, treedef: TreeDef, name: str) -> list[int | None]:
     """The axis of every leaf."""
     try:
-        found = prefix_leaves(prefix, treedef, name)
+        result = prefix_leaves(prefix, treedef, name)
     except ConversionError as error:
         what = error.what.replace("in_axes[0]", "in_axes", 1)
         raise OpTypeError(f"vmap: {what}", fix=error.fix) from None
-    return [None if a is None else integer_of("vmap", f"{name} entry", a) for a in found]
+    return [None if a is None else integer_of("vmap", f"{name} entry", a) for a in result]
 
 
 def _taken_apart(
