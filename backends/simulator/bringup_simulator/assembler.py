@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bringup.integers import ceil_div
 from bringup_simulator.alu import ALU
 from bringup_simulator.isa import (
     LANE,
@@ -172,7 +173,7 @@ class Assembler:
         self._code.append(Instruction("end"))
 
     def _vectors(self, size: int) -> int:
-        return -(-size // self._width)
+        return ceil_div(size, self._width)
 
     def _spread(self, vector: Affine, size: int) -> Affine:
         self._spreads = True

@@ -7,6 +7,7 @@ from typing import Any, NewType
 import numpy as np
 import numpy.typing as npt
 
+from bringup.integers import round_up
 from bringup_simulator.errors import (
     DoubleFreeError,
     GuardError,
@@ -168,4 +169,4 @@ class Memory:
 
 
 def _charge(nbytes: int) -> int:
-    return -(-nbytes // _GRANULE) * _GRANULE
+    return round_up(nbytes, _GRANULE)
