@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bringup_conformance.execution.levels import LEVELS
-    from bringup_conformance.execution.replaying import replay
+    from bringup_conformance.execution.replay import replay
     from bringup_conformance.execution.runner import Progress, run
     from bringup_conformance.execution.targets import DeviceTarget, Target
     from bringup_conformance.reducing.again import explain, shrink
@@ -28,7 +28,7 @@ _HOMES = {
     "Report": "reporting.reports",
     "Target": "execution.targets",
     "explain": "reducing.again",
-    "replay": "execution.replaying",
+    "replay": "execution.replay",
     "run": "execution.runner",
     "shrink": "reducing.again",
 }

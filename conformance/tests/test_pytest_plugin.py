@@ -15,7 +15,9 @@ import toys
 from planted import right
 
 from bringup_conformance import DeviceTarget
-from bringup_conformance.execution.schedule import Job, Schedule, parts_of
+from bringup_conformance.execution.protocol import Job
+from bringup_conformance.execution.schedule import Schedule
+from bringup_conformance.pytest_plugin import parts_of
 
 #: A device with one op that is wrong, and one that ends the process.
 FAULTS = """

@@ -24,11 +24,11 @@ from typer.testing import CliRunner
 from bringup_conformance import Report, cli
 from bringup_conformance.cases import Outcome, Problem
 from bringup_conformance.oracle.verdict import Verdict
-from bringup_conformance.reporting import documents, schema, terminal, writing
+from bringup_conformance.reporting import reports, schema, terminal
 from bringup_conformance.reporting.compare import compare
-from bringup_conformance.reporting.documents import Document, document_of
 from bringup_conformance.reporting.html import page
 from bringup_conformance.reporting.junit import junit
+from bringup_conformance.reporting.reports import Document, document_of
 
 # Build servers.
 
@@ -111,8 +111,8 @@ def test_a_report_is_read_back_from_a_folder_that_moved(two_faults: Path, tmp_pa
     moved = tmp_path / "moved"
     two_faults.rename(moved)
     try:
-        document = documents.read(moved)
-        assert document == documents.read(moved / "report.json")
+        document = reports.read(moved)
+        assert document == reports.read(moved / "report.json")
         assert any("reduced" in failure for failure in document.failures)
         assert page(document) == (moved / "report.html").read_text("utf-8")
     finally:
@@ -120,8 +120,8 @@ def test_a_report_is_read_back_from_a_folder_that_moved(two_faults: Path, tmp_pa
 
 
 def test_a_report_without_its_failure_files_still_has_forms(tmp_path: Path) -> None:
-    writing.write(small_report(), tmp_path)
-    document = documents.read(tmp_path)
+    small_report().write_all(tmp_path)
+    document = reports.read(tmp_path)
     check_page(page(document))
     ElementTree.fromstring(junit(document))
     assert document.failures[1]["case"]["ir"] == str(negated_sum())
@@ -189,4 +189,4 @@ def test_compare_ends_with_1_if_the_later_report_is_worse(tmp_path: Path) -> Non
     assert status("b", "a") == 1
     assert status("a", "c", "--json") == 1
     with pytest.raises(Exception, match="no report of this suite"):
-        documents.read(Path(__file__))
+        reports.read(Path(__file__))

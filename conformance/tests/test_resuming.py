@@ -22,9 +22,10 @@ from bringup.program.program import Program
 from bringup_conformance import Progress, Report, cli, run
 from bringup_conformance.cases import Case, Check, Problem, Unsupported
 from bringup_conformance.commands.verify import looked_through
-from bringup_conformance.execution import journal, levels, merging, plan, runner
+from bringup_conformance.execution import journal, levels, plan, runner
 from bringup_conformance.execution.plan import Plan, Unit
-from bringup_conformance.execution.schedule import Job, Schedule
+from bringup_conformance.execution.protocol import Job
+from bringup_conformance.execution.schedule import Schedule
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.reporting import certificate, terminal
 from bringup_selftest.corpus import OpCall
@@ -175,7 +176,7 @@ def test_what_is_no_whole_run_together_is_refused(
 
     def refused(*folders: Path) -> str:
         with pytest.raises(BringupError) as caught:
-            merging.whole(folders)
+            journal.read_parts(folders)
         return str(caught.value)
 
     assert "units are in no part: " in refused(first, second)

@@ -23,7 +23,7 @@ from bringup.graph.verify import subgraphs, verify
 from bringup.ops.evaluate import evaluate
 from bringup_conformance import cli, run
 from bringup_conformance.cases import Case, instructions
-from bringup_conformance.execution import levels, replaying
+from bringup_conformance.execution import levels, replay
 from bringup_conformance.execution.plan import SIMULATED, Plan
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget, Target
@@ -374,7 +374,7 @@ def test_limits_of_time_are_those_of_the_run_unless_said(
         asked.append(timeout)
         yield target
 
-    for module in (again, replaying):
+    for module in (again, replay):
         monkeypatch.setattr(module, "where_needed", needed)
     monkeypatch.setattr(DeviceTarget, "named", lambda _name: right())
     file = deadly_file(case(PROGRAM), tmp_path)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bringup.errors import BringupError
 from bringup_conformance.commands.shared import Json
-from bringup_conformance.reporting import documents, folders, terminal
+from bringup_conformance.reporting import folders, reports, terminal
 from bringup_conformance.reporting.compare import compare as compared
 
 
@@ -37,7 +37,7 @@ def compare(
         before, after = folders.last_two(backend)
     if before is None or after is None:
         raise BringupError("two reports are compared", fix="name their folders, or add --last")
-    found = compared(documents.read(before), documents.read(after))
+    found = compared(reports.read(before), reports.read(after))
     if as_json:
         typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
     else:

@@ -18,8 +18,7 @@ from bringup.errors import BringupError
 from bringup_conformance.commands import asked
 from bringup_conformance.commands.run import ended_gently
 from bringup_conformance.commands.shared import Json
-from bringup_conformance.execution import entered as measuring
-from bringup_conformance.execution import runner
+from bringup_conformance.execution import measuring, runner
 from bringup_conformance.reporting import entered, terminal
 from bringup_conformance.reporting.failures import TIMEOUT
 from bringup_conformance.reporting.reports import Report

@@ -12,10 +12,9 @@ from rich.console import Console
 from bringup_conformance.commands import asked
 from bringup_conformance.commands.run import certify
 from bringup_conformance.commands.shared import Json
-from bringup_conformance.execution import expectations, merging
-from bringup_conformance.execution.holding import held
+from bringup_conformance.execution import expectations, journal
 from bringup_conformance.reporting import certificate as certificates
-from bringup_conformance.reporting import failures, terminal, writing
+from bringup_conformance.reporting import failures, folders, terminal
 
 
 def join(
@@ -35,11 +34,11 @@ def join(
     known = None if expect is None else expectations.load(expect)
     if certificate is not None:
         certificates.check_folder(certificate)
-    journals = merging.whole(parts)  # before the folder loses what it holds
+    journals = journal.read_parts(parts)  # before the folder loses what it holds
     report.mkdir(parents=True, exist_ok=True)
-    with held(report):
+    with folders.locked(report):
         failures.prepare(report)
-        found = merging.joined(journals, report)
+        found = journal.joined(journals, report)
         found.findings = (
             None
             if known is None
@@ -47,7 +46,7 @@ def join(
                 known, found.results, found.unsupported, whole=not found.reduced
             )
         )
-        writing.write(found, report)
+        found.write_all(report)
     if as_json:
         typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
     else:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from bringup_conformance.commands.shared import FailureFile, Json, Timeout, not_understood
-from bringup_conformance.execution.replaying import replay as replayed
+from bringup_conformance.execution.replay import replay as replayed
 from bringup_conformance.reporting import terminal
 
 

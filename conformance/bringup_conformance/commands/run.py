@@ -19,7 +19,7 @@ from bringup_conformance.commands import asked
 from bringup_conformance.commands.shared import INTERRUPTED, NOT_RUN, Json
 from bringup_conformance.execution import expectations, runner
 from bringup_conformance.execution.journal import Journal, job_of
-from bringup_conformance.execution.selection import resembling
+from bringup_conformance.execution.schedule import resembling
 from bringup_conformance.reporting import certificate as certificates
 from bringup_conformance.reporting import folders, terminal
 from bringup_conformance.reporting.failures import TIMEOUT

@@ -26,7 +26,7 @@ from bringup_conformance.oracle.verdict import WORST, Mismatch, Verdict, judge
 from bringup_conformance.rules.carried import broken
 
 #: Characters kept of what a device raised.
-_TEXT = 2000
+_MAX_TEXT = 2000
 
 Found = tuple[Verdict, Problem | None]
 #: What the outputs may be, by number of data set.
@@ -48,7 +48,7 @@ def run_check(target: Target, check: Check) -> Outcome:
     except NotOffered:
         raise
     except Exception as error:  # noqa: BLE001  (what a backend raises is the check's result)
-        problem = _raised(error)
+        problem = _problem_of(error)
     return Outcome(check, Verdict() if problem is None else problem.verdict, problem)
 
 
@@ -79,7 +79,7 @@ def attempt(
     try:
         runnable = target.compile(case.graph, fuse=fuse, skip=skip, optimize=case.optimize)
     except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)
-        return Verdict(), _raised(error, "compiling: ", fuse=fuse)
+        return Verdict(), _problem_of(error, "compiling: ", fuse=fuse)
     if case.cells:
         return _run_cells(runnable, case)
     return _run_data(target, runnable, case, fuse, known)
@@ -146,7 +146,7 @@ def _with_operands(case: Case, inputs: Sequence[Array], verdict: Verdict) -> Ver
     graph = case.graph
     arrays = dict(zip(graph.inputs, inputs, strict=True))
 
-    def told(mismatch: Mismatch) -> Mismatch:
+    def with_operands(mismatch: Mismatch) -> Mismatch:
         value = graph.outputs[mismatch.output]
         instr = value.producer
         if instr is None or lookup(instr.op.name).kind is not Kind.ELEMENTWISE:
@@ -157,7 +157,7 @@ def _with_operands(case: Case, inputs: Sequence[Array], verdict: Verdict) -> Ver
         elements = [(arrays[v].flat[flat if v.shape else 0], v) for v in instr.operands]
         return replace(mismatch, operands=tuple(format_element(x, v.dtype) for x, v in elements))
 
-    return replace(verdict, mismatches=tuple(map(told, verdict.mismatches)))
+    return replace(verdict, mismatches=tuple(map(with_operands, verdict.mismatches)))
 
 
 def _bitwise(actual: Array, span: Span, output: int) -> Verdict:
@@ -191,7 +191,7 @@ def _call(
     try:
         results = runnable(inputs)
     except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)
-        return [], _raised(error, "running: ", number, fuse)
+        return [], _problem_of(error, "running: ", number, fuse)
     wanted = [(v.shape, v.dtype.numpy) for v in case.graph.outputs]
     given = [(x.shape, x.dtype) for x in results]
     if wanted != given:
@@ -234,43 +234,44 @@ def _run_cells(runnable: Runnable, case: Case) -> Found:
     return total, Problem("wrong", what, 0, True, total, rules=tuple(rules))
 
 
-class ElsewhereError(Exception):
+class RemoteError(Exception):
     """What a device raised in another process, or the end of that process.
 
-    kind: of problem.  log: last words of the process, if it ended.  phase: in which it hung.
+    kind: of problem.  log: what the process printed last, if it ended.  phase: in which it hung.
     """
 
-    def __init__(self, kind: str, told: str, log: str = "", phase: str = "") -> None:
-        super().__init__(told)
+    def __init__(self, kind: str, message: str, log: str = "", phase: str = "") -> None:
+        super().__init__(message)
         self.kind = kind
         self.log = log
         self.phase = phase
 
 
-def _raised(error: Exception, when: str = "", data: int = 0, fuse: bool = True) -> Problem:
+def _problem_of(error: Exception, when: str = "", data: int = 0, fuse: bool = True) -> Problem:
+    """The problem that an exception of a device is.  when: put before its text."""
     log, phase = "", ""
-    if isinstance(error, ElsewhereError):
+    if isinstance(error, RemoteError):
         log, phase = error.log, error.phase
-    what = told(error) if phase else when + told(error)
-    return Problem(kind_of(error), what, data, fuse, log=log, phase=phase)
+    what = error_text(error) if phase else when + error_text(error)
+    return Problem(problem_kind(error), what, data, fuse, log=log, phase=phase)
 
 
 def is_lost(target: Target) -> bool:
-    """Whether a device runs nothing more in this process: what comes next would say nothing."""
+    """Whether a device runs nothing more in this process, so that further results say nothing."""
     if not isinstance(target, DeviceTarget):
         return False
     try:
         target.device.device.synchronize()
     except DeviceLostError:
         return True
-    except Exception:  # noqa: BLE001  (whatever else it is, the next case is to say)
+    except Exception:  # noqa: BLE001  (whatever it is, the next case will meet it)
         return False
     return False
 
 
-def kind_of(error: BaseException) -> str:
+def problem_kind(error: BaseException) -> str:
     """The kind of problem that an exception of a device is."""
-    if isinstance(error, ElsewhereError):
+    if isinstance(error, RemoteError):
         return error.kind
     if isinstance(error, MemoryError):
         return "oom"
@@ -279,8 +280,8 @@ def kind_of(error: BaseException) -> str:
     return "hang" if isinstance(error, TimeoutError) else "crash"
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An exception as text: its class and message."""
-    if isinstance(error, ElsewhereError):
+    if isinstance(error, RemoteError):
         return str(error)
-    return f"{type(error).__name__}: {error}"[:_TEXT]
+    return f"{type(error).__name__}: {error}"[:_MAX_TEXT]

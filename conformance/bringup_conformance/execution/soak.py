@@ -30,9 +30,9 @@ from bringup.graph import Graph
 from bringup.runtime.compiler import lower_graph
 from bringup_conformance.cases import Case, Outcome, instructions
 from bringup_conformance.execution.isolated import Isolated
-from bringup_conformance.execution.merging import Merge
 from bringup_conformance.execution.plan import Plan
 from bringup_conformance.execution.protocol import Done, Finished
+from bringup_conformance.execution.report_builder import ReportBuilder
 from bringup_conformance.execution.running import run_case
 from bringup_conformance.execution.schedule import plan_of
 from bringup_conformance.execution.targets import DeviceTarget, Target
@@ -101,7 +101,7 @@ def run(
     kept = Corpus.opened(corpus)
     found = Report(target.name, LEVEL, seed, environment=environment(target))
     found.reduced.append("level soak has no end")
-    merge, failed = Merge(found, report), list[Outcome]()
+    builder, failed = ReportBuilder(found, report), list[Outcome]()
 
     def take(outcome: Outcome, seconds: float) -> None:
         number, document = len(found.results), None
@@ -109,15 +109,15 @@ def run(
             where = failures.Run(target.name, seed, timeout=timeout)
             document = failures.document(outcome, where)
             failed.append(outcome)
-        merge.add(Done(number, 0, result_of(outcome, seconds, document)))
-        merge.finish(Finished(number), outcome.case.name)
-        show(number, outcome.case.name, merge.failed)
+        builder.add(Done(number, 0, result_of(outcome, seconds, document)))
+        builder.finish(Finished(number), outcome.case.name)
+        show(number, outcome.case.name, builder.failed)
 
     start = time.perf_counter()
     try:
         with Isolated(target, timeout) if apart else nullcontext(target) as safe:
             explore(safe, kept, take, seed=seed, limits=limits or Limits(), costs=costs_of(target))
-        _explain(target, merge, failed, shrink_seconds, timeout)
+        _explain(target, builder, failed, shrink_seconds, timeout)
     except KeyboardInterrupt:
         found.interrupted = True
     found.seconds = time.perf_counter() - start
@@ -125,15 +125,15 @@ def run(
 
 
 def _explain(
-    target: Target, merge: Merge, failed: list[Outcome], seconds: float, timeout: float
+    target: Target, builder: ReportBuilder, failed: list[Outcome], seconds: float, timeout: float
 ) -> None:
     end = time.monotonic() + seconds
-    for met, outcome in list(zip(merge.met, failed, strict=True))[:MOST_SHRUNK]:
+    for item, outcome in list(zip(builder.failed_items, failed, strict=True))[:MOST_SHRUNK]:
         left = min(end - time.monotonic(), Effort().seconds)
         if left > 0:
             effort = Effort(seconds=left)
-            document = explained(target, outcome, met.failure.document, effort, timeout)
-            merge.explained(met, document)
+            document = explained(target, outcome, item.failure.document, effort, timeout)
+            builder.explained(item, document)
 
 
 def explore(

@@ -1,8 +1,8 @@
-"""The child's side of a worker process: opens the device and does what it is told.
+"""A worker process from the inside: it opens the device and does what it is told.
 
-It ends when nobody tells it any more, and when its device is lost: for another process it may be
-there.  Before it is ended as one that hangs it leaves the stack of every thread on its standard
-error; should nobody be left to end it, it does so itself.
+It ends when its connection is closed, and when its device is lost, which another process may be
+able to open again.  Before it is killed as one that hangs, it prints the stack of every thread.  If
+the process that would kill it is gone, it ends itself.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from typing import IO, Any, NoReturn
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
 
 from bringup.errors import BringupError
 from bringup.graph.parser import parse_graph
 from bringup.ops.table import find
-from bringup_conformance.execution import entered, pulse
-from bringup_conformance.execution.here import explain
+from bringup_conformance.execution import heartbeat, measuring
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.processes import GRACE, LOST, LOST_MARK
 from bringup_conformance.execution.protocol import (
@@ -34,155 +34,157 @@ from bringup_conformance.execution.protocol import (
     Raised,
     Ready,
     Refused,
+    Request,
     RunCheck,
     Setup,
     Suspected,
     Work,
-    patience,
-    receive,
-    send,
+    case_timeout,
 )
-from bringup_conformance.execution.replaying import find_check
-from bringup_conformance.execution.running import is_lost, kind_of, run_check, told
-from bringup_conformance.execution.schedule import Job, Schedule, place_of
-from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target
+from bringup_conformance.execution.replay import find_check
+from bringup_conformance.execution.running import error_text, is_lost, problem_kind, run_check
+from bringup_conformance.execution.schedule import Schedule
+from bringup_conformance.execution.targets import DeviceTarget, Runnable
 from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reporting.environment import environment
 from bringup_conformance.reporting.failures import case_from_json
 from bringup_conformance.reporting.results import Result
 
 
-def main() -> NoReturn:
-    """Serve the process that started this one, until it closes its end."""
-    entered.begin()
-    tell, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # native code prints to the descriptor, not to sys.stdout
+def main(connection: Any, heartbeat_descriptor: int) -> NoReturn:
+    """Serve the process that started this one, until it closes the connection."""
+    measuring.begin()
     sys.stdout = sys.stderr
     faulthandler.enable()
     if hasattr(signal, "SIGUSR1"):
         faulthandler.register(signal.SIGUSR1)
-    # Graphs are many small objects that live on; looking at all of them again and again takes a
+    # Graphs are many small objects that live on: looking at all of them again and again takes a
     # tenth of a run.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started this one decides
-    with suppress(EOFError, BrokenPipeError):
-        _serve(tell, replies)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides
+    with suppress(EOFError, OSError):
+        heartbeat.start(heartbeat_descriptor)
+        _serve(connection)
     sys.stderr.flush()
-    os._exit(0)  # a driver's threads and exit handlers may hang
+    os._exit(0)  # threads and exit handlers of a driver may hang
 
 
-def _serve(tell: IO[bytes], replies: IO[bytes]) -> None:
-    setup: Setup = receive(tell)
-    pulse.watched(setup.page)
+def _serve(connection: Connection) -> None:
+    setup: Setup = connection.recv()
     try:
         target = DeviceTarget.named(setup.backend)
     except BringupError as error:
-        send(replies, Refused(type(error).__name__, error.what, error.fix))
+        connection.send(Refused(type(error).__name__, error.what, error.fix))
         return
 
     def reply(message: object) -> None:
         if not isinstance(message, Began):
-            entered.save()  # this process may be ended at any time
-        send(replies, message)
+            measuring.save()  # this process may be killed at any time
+        connection.send(message)
 
     worker = _Worker(setup, target, reply)
-    worker.begin()
     while True:
-        worker.do(receive(tell))
+        worker.do(connection.recv())
+        faulthandler.cancel_dump_traceback_later()
 
 
 class _Worker:
-    """What is kept between messages."""
+    """The state between messages: the schedule if there is a job, and the program compiled last."""
 
-    def __init__(self, setup: Setup, target: Target, reply: Callable[[object], None]) -> None:
-        self.setup = setup
+    def __init__(self, setup: Setup, target: DeviceTarget, reply: Callable[[object], None]) -> None:
+        self.timeout = setup.timeout
         self.target = target
         self.reply = reply
         self.runnable: Runnable | None = None
-        self.job = Job(
-            setup.level, setup.seed, setup.only, setup.fraction, setup.timeout, setup.few
-        )
-        self.schedule = Schedule(target, self.job) if setup.level else None
+        self.schedule = None if setup.job is None else Schedule(target, setup.job)
+        if self.schedule is None or not setup.lists_units:
+            reply(Ready({}))
+        else:
+            made = self.schedule
+            reply(Ready(environment(target), made.unit_ids, made.numbers, made.level_size))
 
-    def begin(self) -> None:
-        if not self.setup.asks or self.schedule is None:
-            self.reply(Ready({}))
-            return
-        made = self.schedule
-        places = tuple(map(place_of, made.units))
-        self.reply(Ready(environment(self.target), places, made.numbers, made.of))
-
-    def do(self, message: Any) -> None:
+    def do(self, message: Work | Explain | Request) -> None:
+        """Do what a message asks for, and reply."""
         if isinstance(message, Work):
             self.run(message)
         elif isinstance(message, Explain):
             self.explain(message)
         else:
-            self.watch(self.setup.timeout)
+            self.start_clock(self.timeout)
             self.reply(self.answer(message))
-        faulthandler.cancel_dump_traceback_later()
 
-    def watch(self, seconds: float) -> None:
-        """Begin something, and end this process if it is at it when it should have been ended."""
-        pulse.rest()
-        faulthandler.dump_traceback_later(pulse.MOST * seconds + 2 * GRACE, exit=True)
+    def start_clock(self, seconds: float) -> None:
+        """Begin something; if it is still under way when this process should have been killed for
+        it, end this process.
+        """
+        heartbeat.clear_phase()
+        limit = heartbeat.ALIVE_FACTOR * seconds + 2 * GRACE
+        faulthandler.dump_traceback_later(limit, exit=True)
 
     def run(self, work: Work) -> None:
         assert self.schedule is not None
-        limit = patience(self.schedule.units[work.unit].level, self.setup.timeout)
-        self.watch(limit)
+        limit = case_timeout(self.schedule.units[work.unit].level, self.timeout)
+        self.start_clock(limit)
         for event in self.schedule.run(work):
-            if isinstance(event, Done) and isinstance(event.found, Result) and event.found.problem:
-                self.end_if_lost(event.found.problem.what)
+            if isinstance(event, Done) and isinstance(event.result, Result):
+                problem = event.result.problem
+                if problem is not None:
+                    self.exit_if_lost(problem.what)
             self.reply(event)
-            self.watch(limit)
+            self.start_clock(limit)
 
-    def end_if_lost(self, by: str) -> None:
-        """End this process if nothing more runs on the device in it.  by: what went wrong last."""
+    def exit_if_lost(self, by: str) -> None:
+        """End this process if its device runs nothing more.  by: what went wrong last."""
         if is_lost(self.target):
             sys.stderr.write(f"{LOST_MARK}{by}\n")
             sys.stderr.flush()
             os._exit(LOST)
 
-    def answer(self, message: Compile | Call | Locate | RunCheck) -> Answer | Raised:
-        try:
-            if isinstance(message, Compile):
-                graph = parse_graph(message.ir, find)
-                self.runnable = self.target.compile(
-                    graph, fuse=message.fuse, skip=message.skip, optimize=message.optimize
-                )
-                return Answer()
-            if isinstance(message, Call):
-                assert self.runnable is not None
-                return Answer(self.runnable(message.inputs))
-            if isinstance(message, Locate):
-                return Answer(self.locate(message))
-            return Answer(run_check(self.target, find_check(message.document, self.target)).problem)
-        except Exception as error:  # noqa: BLE001  (the answer is what the device raises)
-            self.end_if_lost(told(error))
-            return Raised(kind_of(error), told(error))
+    def explain(self, task: Explain) -> None:
+        assert self.schedule is not None
+        self.start_clock(task.seconds + heartbeat.ALIVE_FACTOR * self.timeout)
+        if task.alone:
+            with Isolated(self.target, self.timeout) as isolated:
+                self.reply(self.schedule.explain(task, isolated))
+        else:
+            explained = self.schedule.explain(task, self.target)
+            self.exit_if_lost(task.problem.what)
+            self.reply(explained)
 
-    def locate(self, message: Locate) -> Mapping[str, Any]:
+    def answer(self, request: Request) -> Answer | Raised:
+        try:
+            return Answer(self.value(request))
+        except Exception as error:  # noqa: BLE001  (the answer is what the device raises)
+            self.exit_if_lost(error_text(error))
+            return Raised(problem_kind(error), error_text(error))
+
+    def value(self, request: Request) -> Any:
+        """The answer to a request.  Raises what the device raises."""
+        if isinstance(request, Compile):
+            graph = parse_graph(request.ir, find)
+            self.runnable = self.target.compile(
+                graph, fuse=request.fuse, skip=request.skip, optimize=request.optimize
+            )
+            return None
+        if isinstance(request, Call):
+            assert self.runnable is not None
+            return self.runnable(request.inputs)
+        if isinstance(request, Locate):
+            return self.locate(request)
+        if isinstance(request, RunCheck):
+            return run_check(self.target, find_check(request.document, self.target)).problem
+        from bringup_conformance.execution.unclaimed import count_passing  # few runs need it
+
+        return count_passing(self.target, request.op, request.dtype, request.seed)
+
+    def locate(self, request: Locate) -> Any:
         from bringup_conformance.reducing.locate import locate  # few runs need it
 
         def suspect(cause: Cause) -> None:
             self.reply(Suspected(cause.to_json()))
-            self.watch(self.setup.timeout)
+            self.start_clock(self.timeout)
 
-        case = case_from_json(message.case)
-        return locate(
-            self.target, case, fuse=message.fuse, skip=message.skip, suspect=suspect
-        ).to_json()
-
-    def explain(self, task: Explain) -> None:
-        assert self.schedule is not None
-        timeout = self.setup.timeout
-        self.watch(task.seconds + pulse.MOST * timeout)
-        if task.alone:
-            with Isolated(self.target, timeout) as target:
-                self.reply(explain(target, self.schedule, task, timeout))
-        else:
-            found = explain(self.target, self.schedule, task, timeout)
-            self.end_if_lost(task.problem.what)
-            self.reply(found)
+        case = case_from_json(request.case)
+        cause = locate(self.target, case, fuse=request.fuse, skip=request.skip, suspect=suspect)
+        return cause.to_json()

@@ -15,7 +15,7 @@ from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reducing.explain import cause_of, looked_into, with_cause
 from bringup_conformance.reducing.reduce import Effort
 from bringup_conformance.reporting import failures
-from bringup_conformance.reporting.failures import case_from_json, is_check, limit
+from bringup_conformance.reporting.failures import case_from_json, is_check, timeout_of
 from bringup_conformance.reporting.reports import Failure
 
 
@@ -29,7 +29,7 @@ def explain(
     opened, BringupError for the failure of a check, ValueError if the file is none, OSError.
     """
     document, target = _opened(path, backend, "explained")
-    with where_needed(target, told_problem(document), limit(document, timeout)) as safe:
+    with where_needed(target, told_problem(document), timeout_of(document, timeout)) as safe:
         found = _still(safe, document)
         if found is None:
             return Failure(document, path), None
@@ -58,7 +58,7 @@ def shrink(
     `explain`.
     """
     document, target = _opened(path, backend, "shrunk")
-    with where_needed(target, told_problem(document), limit(document, timeout)) as safe:
+    with where_needed(target, told_problem(document), timeout_of(document, timeout)) as safe:
         found = _still(safe, document)
         if found is None:
             return Failure(document, path), None

@@ -12,7 +12,7 @@ from bringup.graph.printer import print_graph
 from bringup.ops.evaluate import evaluate
 from bringup.ops.subgraphs import chosen
 from bringup_conformance.cases import Case
-from bringup_conformance.execution.running import told
+from bringup_conformance.execution.running import error_text
 from bringup_conformance.execution.targets import Target
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.reducing.cause import Cause
@@ -95,7 +95,7 @@ def _tried(
     try:
         runnable = target.compile(graph, fuse=fuse, skip=skip, optimize=case.optimize)
     except Exception as error:  # noqa: BLE001  (what a backend raises is the answer)
-        return f"compiling: {told(error)}", graph, ()
+        return f"compiling: {error_text(error)}", graph, ()
     problem, _ = examine(target, runnable, about(case, graph), sets)
     if problem is None:
         return None

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bringup_conformance.reporting import views
-from bringup_conformance.reporting.documents import Document
+from bringup_conformance.reporting.reports import Document
 from bringup_conformance.reporting.views import Cell
 
 #: A worst error that grew or shrank by less than this factor has not drifted.

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from bringup.cli.output import heading, line, table
-from bringup_conformance.execution.entered import Measurement
+from bringup_conformance.execution.measuring import Measurement
 from bringup_conformance.reporting.reports import Report
 
 #: What excuses a line or branch: ``# pragma: no cover - reason``, ``# pragma: no branch - reason``,

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from xml.etree import ElementTree as Tree
 
 from bringup_conformance.reporting import views
-from bringup_conformance.reporting.documents import Document, Plain, problem, shown
-from bringup_conformance.reporting.reports import Tally
+from bringup_conformance.reporting.failures import Plain, problem_of, smallest
+from bringup_conformance.reporting.reports import Document, Tally
 from bringup_conformance.reporting.roots import FATAL
 
 #: Failures of one test whose programs are told; the others are named.
@@ -102,7 +102,7 @@ def _test(group: _Group, excused: Plain) -> Tree.Element:
     if group.failures and all(name in excused for name in group.names):
         Tree.SubElement(test, "skipped", message=_text(excused[group.names[0]]))
     elif group.failures:
-        first = problem(group.failures[0][0])
+        first = problem_of(group.failures[0][0])
         name = "error" if first["kind"] in FATAL else "failure"
         message = f"{group.tally.failed} of {group.tally.failed + group.tally.passed}: "
         told = Tree.SubElement(
@@ -119,7 +119,7 @@ def _told(group: _Group) -> list[str]:
     """The first failures with programs, the others by name."""
     found = []
     for failure, file in group.failures[:MOST_TOLD]:
-        parts = [failure["case"]["name"], problem(failure)["what"], shown(failure)["ir"]]
+        parts = [failure["case"]["name"], problem_of(failure)["what"], smallest(failure)["ir"]]
         if file:
             parts.append(f"conformance replay {shlex.quote(file)}")
         found.append("\n".join(filter(None, parts)))

@@ -14,7 +14,7 @@ from bringup.graph.parser import parse_graph
 from bringup.ops.table import Kind, find, lookup
 from bringup.passes.decompose import decompose
 from bringup_conformance.cases import PROGRAMS
-from bringup_conformance.reporting.documents import Plain, problem, shown
+from bringup_conformance.reporting.failures import Plain, problem_of, smallest
 
 #: Kinds of problems that are about the device as a whole.
 FATAL = ("crash", "hang", "oom")
@@ -133,10 +133,10 @@ def _sorted(
 
 def _features(failure: Plain) -> Iterator[Feature]:
     """What a failure shows for sure."""
-    case, what = failure["case"], problem(failure)
+    case, what = failure["case"], problem_of(failure)
     if what["kind"] in FATAL:
         yield (what["kind"], _gist(what["what"]))
-    graph = graph_of(shown(failure))
+    graph = graph_of(smallest(failure))
     if graph is None:
         yield from (("rule", rule) for rule in what.get("rules") or case.get("rules", ()))
         if not case.get("rules") and what["kind"] not in FATAL:
@@ -190,7 +190,7 @@ def _edges(graph: Graph) -> Iterator[tuple[str, str]]:
 
 def _maybe(failure: Plain, passes: Mapping[str, set[str]]) -> Iterator[Feature]:
     """What a program that was not made small, or one op made of others, may fail for."""
-    graph = graph_of(shown(failure))
+    graph = graph_of(smallest(failure))
     if graph is None:
         return
     op = failure["case"]["op"]
@@ -200,7 +200,7 @@ def _maybe(failure: Plain, passes: Mapping[str, set[str]]) -> Iterator[Feature]:
         return
     parts = _taken_apart(graph)
     yield from _ops(parts)
-    if problem(failure).get("fused", True):
+    if problem_of(failure).get("fused", True):
         yield from (("fusion", *edge) for edge in _edges(parts))
         there = {instr.op.name for instr in graph.instrs}
         yield from (("pass", name) for name, gone in passes.items() if gone & there)

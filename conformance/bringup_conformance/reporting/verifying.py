@@ -23,7 +23,7 @@ from bringup_conformance.execution import levels
 from bringup_conformance.execution.expectations import CERTIFYING, Expectations, judged
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.plan import FEW, Item, Plan, budget_of
-from bringup_conformance.execution.protocol import patience
+from bringup_conformance.execution.protocol import case_timeout
 from bringup_conformance.execution.running import run_item
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget, Target, missing_from
@@ -245,7 +245,7 @@ def rerun(
     wanted = sample(given, count) | {skip["name"] for skip in given.skips}
     rows = {row["name"]: row for row in given.rows}
     found, done = [], 0
-    with _safe(target, patience(given.statement["level"], timeout)) as safe:
+    with _safe(target, case_timeout(given.statement["level"], timeout)) as safe:
         for item in items(given):
             if item.name not in wanted or isinstance(item, Unsupported):
                 continue

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from pathlib import Path
+from textwrap import indent
 from typing import Any, Literal
 
 from bringup.cli import output
@@ -13,8 +16,9 @@ from bringup.dtypes import STORED
 from bringup.ops.table import Kind, find
 from bringup_conformance.cases import PROGRAMS
 from bringup_conformance.execution.levels import LEVELS
-from bringup_conformance.reporting.documents import Document
-from bringup_conformance.reporting.reports import Tally
+from bringup_conformance.oracle.verdict import Mismatch
+from bringup_conformance.reporting.failures import Plain, problem_of, smallest
+from bringup_conformance.reporting.reports import Document, Tally
 
 #: The kind of what is no op and no program: areas of the runtime contract.
 CONTRACT = "runtime"
@@ -237,3 +241,50 @@ def mismatch(m: Mapping[str, Any]) -> str:
     bounds = "" if m["low"] == m["high"] else f" (allowed: {m['low']} … {m['high']})"
     made = f", of {', '.join(m['operands'])}" if m.get("operands") else ""
     return f"{place} is {m['actual']}, not {m['expected']}{bounds}{made}"
+
+
+#: Wrong elements that `failure_text` shows.
+_MAX_MISMATCHES = 5
+# What a terminal may act on: control characters but tabs and ends of lines, and those that turn the
+# direction of text.
+_ACTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    r"""A device's text as it may be shown: what a terminal would act on is written as an escape.
+
+    >>> visible("lost\x1b[2J\n")
+    'lost\\x1b[2J\n'
+    """
+    return _ACTIVE.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def failure_text(document: Plain, path: Path) -> str:
+    """A failure as plain text: what went wrong, the rules that this breaks, the smallest program
+    known, its worst elements, what is guilty, and the command that runs it again.
+    """
+    return visible("\n".join(_failure_lines(document, path)))
+
+
+def _failure_lines(document: Plain, path: Path) -> Iterator[str]:
+    problem, form = problem_of(document), smallest(document)
+    yield f"{document['case']['name']}: {problem['kind']}"
+    yield indent(problem["what"], "  ")
+    rules = document["problem"].get("rules", ())
+    if rules:
+        yield f"  rules: {', '.join(rules)}"
+    if form["ir"]:
+        kind = "the smallest program that fails" if document.get("reduced") else "the program"
+        mode = "fused" if problem["fused"] else "instruction by instruction"
+        yield f"  {kind}, {mode}:"
+        yield indent(form["ir"].rstrip(), "    ")
+    worst = list(map(Mismatch.from_json, problem["mismatches"][1:_MAX_MISMATCHES]))
+    if worst:
+        yield f"  {problem['wrong']} of {problem['compared']} elements are wrong, also:"
+        yield from (f"    {mismatch}" for mismatch in worst)
+    if document.get("guilty"):
+        yield f"  right without: {', '.join(document['guilty'])}"
+    if problem.get("log"):
+        yield "  last words of the process:"
+        yield indent(problem["log"].rstrip(), "    ")
+    yield f"  again: conformance replay {path}"

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from bringup_conformance.oracle.verdict import bucket_ends
 from bringup_conformance.reporting import views
-from bringup_conformance.reporting.documents import Document
 from bringup_conformance.reporting.html.heads import scrolled
 from bringup_conformance.reporting.html.markup import Markup, join, tag
-from bringup_conformance.reporting.reports import Tally
+from bringup_conformance.reporting.reports import Document, Tally
 
 _BAR, _HEIGHT = 13, 26
 #: Buckets of the narrowest histogram.

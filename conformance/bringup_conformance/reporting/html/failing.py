@@ -11,11 +11,12 @@ from typing import Any
 
 from bringup.graph import Graph
 from bringup_conformance.reporting import views
-from bringup_conformance.reporting.documents import Document, Plain, problem, shown
+from bringup_conformance.reporting.failures import Plain, problem_of, smallest
 from bringup_conformance.reporting.html import bounds
 from bringup_conformance.reporting.html.drawing import drawing
 from bringup_conformance.reporting.html.heads import code, pairs, scrolled
 from bringup_conformance.reporting.html.markup import Child, Markup, join, tag
+from bringup_conformance.reporting.reports import Document
 from bringup_conformance.reporting.roots import Root, graph_of, kernel_ops, undone
 
 #: Failures that are shown whole, and those of them that are open at first; the others are named.
@@ -61,7 +62,7 @@ def _rest(document: Document, numbers: Sequence[int], told: Sequence[Markup]) ->
         tag(
             "li",
             tag("b", document.failures[n]["case"]["name"]),
-            f": {problem(document.failures[n])['what'][:200]}",
+            f": {problem_of(document.failures[n])['what'][:200]}",
             id=f"failure-{n}",
         )
         for n in numbers
@@ -71,7 +72,7 @@ def _rest(document: Document, numbers: Sequence[int], told: Sequence[Markup]) ->
 
 
 def _failure(n: int, failure: Plain, file: str | None, opened: bool) -> Markup:
-    case, what, graph = shown(failure), problem(failure), graph_of(shown(failure))
+    case, what, graph = smallest(failure), problem_of(failure), graph_of(smallest(failure))
     summary = tag(
         "summary",
         tag("span", failure["case"]["name"], class_="name"),
@@ -104,7 +105,7 @@ def _block(title: str, content: Child) -> Markup | None:
 
 
 def _facts(failure: Plain, graph: Graph | None) -> Markup:
-    what, cause = problem(failure), failure.get("cause", {})
+    what, cause = problem_of(failure), failure.get("cause", {})
     size = ""
     if graph is not None:
         before = graph_of(failure["case"])
@@ -187,7 +188,7 @@ def _cut(text: str) -> str:
 def _picture(failure: Plain, graph: Graph | None) -> Markup | None:
     if graph is None or len(graph) > _MOST_DRAWN:
         return None
-    case, what = shown(failure), problem(failure)
+    case, what = smallest(failure), problem_of(failure)
     sets = case["data"]
     recipes = (
         [views.recipe(each) for each in sets[what.get("data_set", 0) % len(sets)]] if sets else []

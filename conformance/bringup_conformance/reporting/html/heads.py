@@ -9,8 +9,8 @@ from typing import Any
 
 from bringup_conformance.execution.levels import LEVELS
 from bringup_conformance.reporting import views
-from bringup_conformance.reporting.documents import Document
 from bringup_conformance.reporting.html.markup import Child, Markup, join, tag
+from bringup_conformance.reporting.reports import Document
 from bringup_conformance.reporting.roots import Root
 from bringup_conformance.reporting.views import Rung
 

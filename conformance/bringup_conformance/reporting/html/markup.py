@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import TypeAlias
 
-from bringup_conformance.reporting.plain import visible
+from bringup_conformance.reporting.views import visible
 
 #: Elements that have no end tag in HTML.
 _EMPTY = frozenset({"meta", "br", "hr"})

@@ -7,9 +7,9 @@ from itertools import groupby
 
 from bringup.ops.table import find
 from bringup_conformance.reporting import views
-from bringup_conformance.reporting.documents import Document
 from bringup_conformance.reporting.html.heads import scrolled
 from bringup_conformance.reporting.html.markup import Markup, join, tag
+from bringup_conformance.reporting.reports import Document
 from bringup_conformance.reporting.views import Cell, Row
 from bringup_conformance.rules import by_id
 

@@ -17,8 +17,8 @@ from bringup.errors import BringupError
 from bringup_conformance.commands import asked
 from bringup_conformance.commands.coverage import Packages, modules_of
 from bringup_conformance.commands.shared import Json, progress
+from bringup_conformance.execution.protocol import Job
 from bringup_conformance.execution.runner import usable_cores
-from bringup_conformance.execution.schedule import Job
 from bringup_selftest.mutants.mutant import Kind
 from bringup_selftest.mutants.trying import Asked, Tried, tried
 
