@@ -199,8 +199,8 @@ def test_what_is_no_whole_run_together_is_refused(
 def test_a_report_is_written_while_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_SAVED", 0.0)
-    monkeypatch.setattr(runner, "_SAVING", 1e9)
+    monkeypatch.setattr(runner, "_SAVE_INTERVAL", 0.0)
+    monkeypatch.setattr(runner, "_SAVE_SHARE", 1e9)
     seen: list[dict[str, Any]] = []
 
     def look(progress: Progress) -> None:
@@ -237,7 +237,7 @@ class Slow(Reference):
 def test_a_device_that_compiles_slowly_is_told_so_and_given_fewer_kernels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "SLOW_WALL", 0.018)
+    monkeypatch.setattr(runner, "SLOW_SECONDS", 0.018)
     news: list[str] = []
     slow = DeviceTarget.of(Slow(1, simulated=True))
     found = run(
