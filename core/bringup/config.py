@@ -30,7 +30,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "BRINGUP_DUMP",
         "",
-        "directory that receives every pass's graph, kernel and program as text",
+        "directory that receives every pass's graph, why values are stored, kernels and programs",
         folder=True,
     ),
     Variable(

@@ -1,14 +1,14 @@
 """Special functions, as ``bringup.special``.
 
 Integers become the default float first; f16 and bf16 are computed in f32.  Accuracy, special values
-and derivatives of `erf`, `erfc`, `erfinv`, `lgamma` and `digamma` are those of the rows of the op
-table; the others are made of them.  All take real numbers.
+and derivatives of `erf`, `erfc`, `erfinv`, `lgamma`, `digamma`, `i0e` and `i1e` are those of the
+rows of the op table; the others are made of them.  All take real numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ from bringup.api.elementwise import (
     remainder,
     where,
 )
-from bringup.api.floating import atanh, exp, log, log1p, sqrt
+from bringup.api.floating import atanh, exp, log, log1p
 from bringup.api.gathering import take
 from bringup.api.names import publish
 from bringup.api.promotion import Operand, common
@@ -409,33 +409,15 @@ def polygamma(n: int, x: Operand, /) -> Array:
 
 # -- Bessel functions ------------------------------------------------------------------------------
 
-#: Up to here the power series is taken, beyond it the asymptotic one.
-_NEAR = 20.0
-#: Coefficients of both, of the functions of order 0 and 1: of the square of x/2, and of 1/x.
-_POWERS = tuple(
-    tuple(1 / (math.factorial(k) * math.factorial(k + order)) for k in range(40))
-    for order in (0, 1)
-)
-_INVERSE = tuple(
-    tuple(
-        math.prod((2 * j - 1) ** 2 - 4 * order for j in range(1, k + 1))
-        / (math.factorial(k) * 8**k)
-        for k in range(24)
-    )
-    for order in (0, 1)
-)
-
 
 def i0(x: Operand, /) -> Array:
     """The modified Bessel function of the first kind and order 0.
 
-    Here and in its kin: the power series up to 20, of positive terms alone, and Hankel's asymptotic
-    series beyond; M. Abramowitz and I. Stegun, 9.6.10 and 9.7.1.
-
     >>> round(bu.special.i0(bu.asarray([1.0])).item(), 9)
     1.266065878
     """
-    return _bessel("i0", x, 0, scaled=False)
+    (x,), own = _floats("i0", x)
+    return convert(_bessel_i0(x), own)
 
 
 def i0e(x: Operand, /) -> Array:
@@ -444,7 +426,7 @@ def i0e(x: Operand, /) -> Array:
     >>> round(bu.special.i0e(bu.asarray([1.0])).item(), 9)
     0.465759608
     """
-    return _bessel("i0e", x, 0, scaled=True)
+    return float_unary("bessel_i0e", x)
 
 
 def i1(x: Operand, /) -> Array:
@@ -453,7 +435,8 @@ def i1(x: Operand, /) -> Array:
     >>> round(bu.special.i1(bu.asarray([1.0])).item(), 9)
     0.565159104
     """
-    return _bessel("i1", x, 1, scaled=False)
+    (x,), own = _floats("i1", x)
+    return convert(_unscaled(i1e, x), own)
 
 
 def i1e(x: Operand, /) -> Array:
@@ -462,26 +445,25 @@ def i1e(x: Operand, /) -> Array:
     >>> round(bu.special.i1e(bu.asarray([1.0])).item(), 9)
     0.207910415
     """
-    return _bessel("i1e", x, 1, scaled=True)
+    return float_unary("bessel_i1e", x)
 
 
-def _bessel(name: str, x: Operand, order: int, *, scaled: bool) -> Array:
-    (x,), own = _floats(name, x)
-    size = abs(x)
-    close = less_equal(size, _NEAR)
-    half = where(close, x, 0.0) * 0.5
-    near = _polynomial(half * half, _POWERS[order]) * (half if order else 1)
-    far = where(close, _NEAR, size)
-    # Where it is larger the result is infinite, and no factor of it should be 0.
-    far = far if scaled else minimum(far, 1500.0)
-    beyond = _polynomial(1 / far, _INVERSE[order]) / sqrt(far * (2 * math.pi))
-    if scaled:
-        near = near * exp(-abs(where(close, x, 0.0)))
-    else:
-        root = exp(far * 0.5)
-        beyond = root * (root * beyond)
-    beyond = where(less(x, 0), -beyond, beyond) if order else beyond
-    return convert(where(close, near, beyond), own)
+@custom_jvp
+def _bessel_i0(x: Array) -> Array:
+    return _unscaled(i0e, x)
+
+
+@_bessel_i0.defjvp
+def _bessel_i0_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (x,) = primals
+    return _bessel_i0(x), tangents[0] * i1(x)
+
+
+def _unscaled(scaled: Callable[[Array], Array], x: Array) -> Array:
+    """``exp(|x|) * scaled(x)``, in factors that are finite wherever the product is."""
+    near = clip(x, -1500.0, 1500.0)  # infinite at either end; at inf a factor would be 0
+    root = exp(abs(near) * 0.5)
+    return root * (root * scaled(near))
 
 
 __all__ = [

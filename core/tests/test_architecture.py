@@ -47,11 +47,19 @@ BACKENDS = (
     "backends/cpu/bringup_cpu",
     "backends/cuda/bringup_cuda",
     "backends/cuda/emulator/bringup_cuda_emulator",
+    "backends/simulator/bringup_simulator",
     "backends/template/bringup_template",
 )
-BACKEND_PACKAGES = ("bringup_cpu", "bringup_cuda", "bringup_cuda_emulator", "bringup_template")
-#: What stands on another: a different driver beneath the same code, and what tests the suite.
-STANDS_ON = (("bringup_cuda_emulator", "bringup_cuda"), ("bringup_selftest", "bringup_conformance"))
+BACKEND_PACKAGES = (
+    "bringup_cpu", "bringup_cuda", "bringup_cuda_emulator", "bringup_simulator", "bringup_template",
+)  # fmt: skip
+#: What stands on another: a different driver beneath the same code, a backend on the hardware that
+#: is simulated for it, and what tests the suite.
+STANDS_ON = (
+    ("bringup_cuda_emulator", "bringup_cuda"),
+    ("bringup_template", "bringup_simulator"),
+    ("bringup_selftest", "bringup_conformance"),
+)
 DEVICE_NAMES = ("cpu", "cuda", "template", "opencl")
 
 # Within these the reader decides: a class stands in one file, and a short function that is called

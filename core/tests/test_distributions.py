@@ -19,8 +19,11 @@ FOLDERS = {
     "bringup-cuda": "backends/cuda",
     "bringup-cuda-emulator": "backends/cuda/emulator",
     "bringup-selftest": "conformance/selftest",
+    "bringup-simulator": "backends/simulator",
     "bringup-template": "backends/template",
 }
+#: What tests the suite, and what stands for hardware, which knows nothing of bringup.
+WITHOUT_BACKENDS = ("bringup-selftest", "bringup-simulator")
 GROUP = "bringup.backends"
 
 
@@ -42,7 +45,9 @@ def packages(distribution: str) -> dict[str, Path]:
 
 
 each = pytest.mark.parametrize("distribution", FOLDERS)
-each_beside = pytest.mark.parametrize("distribution", [d for d in FOLDERS if d != "bringup"])
+each_beside = pytest.mark.parametrize(
+    "distribution", [d for d in FOLDERS if d not in ("bringup", "bringup-simulator")]
+)
 
 
 @each
@@ -111,7 +116,7 @@ def test_every_package_of_the_wheel_is_there_and_typed(distribution: str) -> Non
 def test_entry_points_name_modules_of_the_same_wheel(distribution: str) -> None:
     project = metadata(distribution)["project"]
     backends = backends_of(distribution)
-    assert bool(backends) == (distribution != "bringup-selftest")
+    assert bool(backends) == (distribution not in WITHOUT_BACKENDS)
     targets = [*backends.values(), *project.get("scripts", {}).values()]
     for target in targets:
         module = target.partition(":")[0].split(".")

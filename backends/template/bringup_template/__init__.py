@@ -1,1 +1,1 @@
-"""A bringup backend to copy and edit; its hardware is the simulator in this package."""
+"""A backend for bringup to copy and edit; its hardware is `bringup_simulator`."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import bringup_simulator as sim
 from bringup import errors
 from bringup.backend import Device
 from bringup.program.program import Step
-from bringup_template import simulator as sim
 
 # Anything else the chip reports becomes a plain DeviceError.
 _MEANINGS: dict[type, type[errors.DeviceError]] = {

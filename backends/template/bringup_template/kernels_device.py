@@ -6,9 +6,9 @@ from bringup import backend
 from bringup.backend import BufferView, KernelsDevice
 from bringup.dtypes import STORED
 from bringup.kernel.form import Kernel
+from bringup_simulator import VECTOR_WIDTH, Binding, LoadedKernel, encode
 from bringup_template.driver import Chip, reported
 from bringup_template.render import render
-from bringup_template.simulator import VECTOR_WIDTH, Binding, LoadedKernel, encode
 
 # Ops that move elements need no claim: they dissolve into the addresses of loads.
 _CLAIMED = """

@@ -13,9 +13,9 @@ from typing import Any
 from bringup.backend import BufferView, Capabilities, Numerics, OpsDevice, claims, current_step
 from bringup.dtypes import STORED, as_dtype
 from bringup.ops.reduction import start_of
+from bringup_simulator import Accelerator, Operand
+from bringup_simulator.library import Array, alu, convert, fold, pad, pick, ramp, spread
 from bringup_template.driver import Chip, reported
-from bringup_template.simulator import Accelerator, Operand
-from bringup_template.simulator.library import Array, alu, convert, fold, pad, pick, ramp, spread
 
 
 def _fold(kind: str, x: Array, *, dims: tuple[int, ...]) -> Array:

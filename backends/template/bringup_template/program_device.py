@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 
 from bringup.backend import located
 from bringup.program.program import KernelStep, Program
+from bringup_simulator import Accelerator, Binding, Handle, SimulatorError, encode
 from bringup_template.driver import Chip, reported
 from bringup_template.kernels_device import CAPABILITIES
 from bringup_template.render import render
-from bringup_template.simulator import Accelerator, Binding, Handle, SimulatorError, encode
 
 
 class ProgramTemplate(Chip):

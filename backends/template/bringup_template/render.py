@@ -14,7 +14,7 @@ from bringup.graph import Instr
 from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.kernel.index import Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.ops.reduction import start_of
-from bringup_template.simulator import Affine, Assembler, Image, Range, Reg
+from bringup_simulator import Affine, Assembler, Image, Range, Reg
 
 
 def render(kernel: Kernel) -> Image:

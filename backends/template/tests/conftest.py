@@ -1,4 +1,4 @@
-"""What several test files use: a kernel, and each of the three devices with a chip of its own."""
+"""What several test files use: each of the three devices with a chip of its own."""
 
 from __future__ import annotations
 
@@ -8,19 +8,9 @@ import pytest
 
 from bringup.backend import load
 from bringup.runtime.devices import OpenDevice
-from bringup_template.simulator import LANE, Accelerator, Assembler, encode
+from bringup_simulator import Accelerator
 
 DEVICES = ("template-ops", "template-kernels", "template-program")
-
-
-@pytest.fixture
-def double() -> bytes:
-    """A kernel of one full vector: p1 = p0 + p0."""
-    asm = Assembler("double")
-    x, y = asm.param("f32", 128), asm.param("f32", 128, writable=True)
-    value = asm.load(x, LANE)
-    asm.store(y, LANE, asm.alu("add", value, value))
-    return encode(asm.finish())
 
 
 def fresh(name: str, index: int = 0) -> OpenDevice:

@@ -10,7 +10,7 @@ import pytest
 import bringup as bu
 from bringup.errors import DeviceError
 from bringup.runtime.devices import OpenDevice
-from bringup_template.simulator import Accelerator
+from bringup_simulator import Accelerator
 
 
 def until(x: Any) -> Any:

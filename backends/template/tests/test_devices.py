@@ -16,7 +16,7 @@ import pytest
 import bringup as bu
 from bringup.errors import DeletedBufferError, OpTypeError
 from bringup.runtime.devices import OpenDevice
-from bringup_template.simulator import Accelerator
+from bringup_simulator import Accelerator
 
 Array = np.ndarray[Any, Any]
 bf16 = np.dtype(ml_dtypes.bfloat16)
@@ -277,7 +277,7 @@ def test_softmax_is_one_launch(device: OpenDevice, chip: Accelerator) -> None:
 def test_without_its_driver_a_plugin_says_that_there_is_no_hardware(depth: str) -> None:
     code = (
         "import sys\n"
-        "sys.modules['bringup_template.simulator'] = None\n"
+        "sys.modules['bringup_simulator'] = None\n"
         f"from bringup_template.plugins import {depth} as plugin\n"
         "from bringup.backend import NoHardware\n"
         "try:\n"

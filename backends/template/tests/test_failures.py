@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
+import bringup_simulator as sim
 from bringup import errors
 from bringup.dtypes import f32, i32
 from bringup.graph import Builder, Graph, Literal
@@ -22,9 +23,8 @@ from bringup.ops.table import lookup
 from bringup.runtime import runs, transfer
 from bringup.runtime.compiler import compile_graph
 from bringup.runtime.devices import OpenDevice
-from bringup_template import simulator as sim
+from bringup_simulator.faults import FaultKind
 from bringup_template.render import render
-from bringup_template.simulator.faults import FaultKind
 
 X = np.arange(1, 301, dtype=np.float32)
 

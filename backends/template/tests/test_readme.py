@@ -64,6 +64,7 @@ def test_the_copy_is_a_package_of_its_own(tmp_path: Path) -> None:
     assert done.stdout.split() == ["mydevice-ops", "bringup_mydevice.ops_device"]
     # Its tests run by themselves, whatever stands in the folders above it.
     (tmp_path / "conftest.py").write_text("raise ImportError('not of this package')\n", "utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_alu.py"]
+    options = ["-q", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, "tests/test_budget.py"]
     done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

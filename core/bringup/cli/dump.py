@@ -29,7 +29,7 @@ from bringup.runtime.compiler import Compiled, lower_graph
 from bringup.types import TensorType
 
 _BY_DEFAULT = ("passes", "program", "kernels", "cost")
-_FIRST_AFTER_PASSES = "90"  # as the compiler numbers the files of a dump
+_FUSION = "89-fusion"  # the first file of a dump after those of passes
 
 
 def show(
@@ -52,9 +52,10 @@ def show(
         # Bodies of loops that core runs are dumped beside it.
         own = dump_folder(Path(folder), compiled.graph, compiled.graph.name)
         files = {f.stem: f.read_text(encoding="utf-8") for f in own.glob("*.txt")}
-    passes = {k: v for k, v in sorted(files.items()) if k < _FIRST_AFTER_PASSES}
+    passes = {k: v for k, v in sorted(files.items()) if k < _FUSION}
     shown: dict[str, Callable[[], Any]] = {
         "passes": lambda: passes,
+        "fusion": lambda: files.get(_FUSION, ""),
         "program": lambda: "\n\n".join(map(str, compiled.programs)),
         "kernels": lambda: [str(k) for k in compiled.kernels],
         "source": lambda: _text(lambda: compiled.source),

@@ -92,7 +92,7 @@ def _exp_parts(x: Doubled) -> tuple[Doubled, Doubled, Array]:
     return table[index], q, ((whole - index) // _STEPS).astype(np.int32)
 
 
-def _exp(x: Doubled) -> tuple[Doubled, Array]:
+def exp_sum(x: Doubled) -> tuple[Doubled, Array]:
     """A sum near 1 and a power of 2."""
     table, q, k = _exp_parts(x)
     return table + table * q, k
@@ -115,7 +115,7 @@ def _bounded(x: Array) -> Array:
 @elementwise
 def exp(x: Array) -> Array:
     """The exponential."""
-    power, k = _exp(exactly(_bounded(x)))
+    power, k = exp_sum(exactly(_bounded(x)))
     result = np.ldexp(power.value(), k)
     return np.where(np.isnan(x), x, np.where(np.isneginf(x), 0, result))
 
@@ -136,7 +136,7 @@ def _far(x: Array) -> Array:
 
 def _half_exp(x: Array) -> Array:
     """E^x / 2, which may be finite where e^x is not."""
-    power, k = _exp(exactly(_bounded(x)))
+    power, k = exp_sum(exactly(_bounded(x)))
     return np.asarray(np.ldexp(power.value(), k - 1))
 
 
@@ -160,7 +160,7 @@ def sinh(x: Array) -> Array:
 @elementwise
 def cosh(x: Array) -> Array:
     """The hyperbolic cosine."""
-    power, k = _exp(exactly(_near(x)))
+    power, k = exp_sum(exactly(_near(x)))
     power = power.scaled(k)
     near = (power + exactly(np.ones_like(x)) / power).value() / 2
     size = np.abs(x)
@@ -313,7 +313,7 @@ def _power(size: Array, y: Array) -> Array:
     product = _log(exactly(size)) * exactly(np.clip(y, -limit, limit))
     high = _bounded(product.high)
     same = high == product.high
-    power, k = _exp(Doubled(high, np.where(same, product.low, 0).astype(y.dtype)))
+    power, k = exp_sum(Doubled(high, np.where(same, product.low, 0).astype(y.dtype)))
     return np.asarray(np.ldexp(power.value(), k))
 
 
@@ -339,7 +339,7 @@ def cbrt(x: Array) -> Array:
     """The real cube root."""
     plain = np.isfinite(x) & (x != 0)
     size = exactly(np.where(plain, np.abs(x), 1).astype(x.dtype))
-    power, k = _exp(_log(size) / exactly(np.full_like(x, 3)))
+    power, k = exp_sum(_log(size) / exactly(np.full_like(x, 3)))
     return np.where(plain, np.copysign(np.ldexp(power.value(), k), x), x)
 
 
@@ -651,7 +651,7 @@ def _erfc_far(x: Array) -> tuple[Doubled, Array]:
     total = np.zeros_like(x)
     for n in range(30, 0, -1):
         total = (total + 1) * (-(2 * n - 1) * u)
-    power, k = _exp(-square)
+    power, k = exp_sum(-square)
     scaled = (power / exactly(x)) * dd.constants(x.dtype)["2 over root pi"].scaled(-1)
     return scaled.plus(scaled.high * total), k
 
@@ -696,7 +696,7 @@ def erfinv(x: Array, start: Array) -> Array:
     above = choose(
         size < 0.5, values[index] + change - exactly(size), left_over - (rests[index] - change)
     )
-    bell, k = _exp(-two_product(y, y))
+    bell, k = exp_sum(-two_product(y, y))
     slope = bell.scaled(k) * dd.constants(x.dtype)["2 over root pi"]
     newton = above.high / slope.high
     return np.copysign(y - newton / (1 + y * newton), x)

@@ -20,6 +20,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "sub",
     ),
     "attentions": ("attention",),
+    "bessel": ("bessel_i0e", "bessel_i1e"),
     "bits": (
         "and",
         "bitcast",

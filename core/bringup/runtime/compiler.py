@@ -172,13 +172,14 @@ def _program_of(
     ready = prepared(optimized, capabilities)
     check_placement(ready, capabilities, backend.name)
     kernel_passes = backend.passes_after_fusion()
+    report: list[str] | None = None if context.dump is None else []
     launches, program = fused_program(
-        ready, capabilities, kernel_passes, fused=options.fuse, donated=donated
+        ready, capabilities, kernel_passes, fused=options.fuse, donated=donated, report=report
     )
     if not options.optimize:
         program = replace(program, optimize=False)
-    if context.dump is not None:
-        _dump(context.dump, graph, program)
+    if context.dump is not None and report is not None:
+        _dump(context.dump, graph, program, report)
     _check(context.check, ready, launches, program)
     return program
 
@@ -331,8 +332,9 @@ def _record_pass(name: str, seconds: float) -> None:
     )
 
 
-def _dump(folder: Path, graph: Graph, program: Program) -> None:
+def _dump(folder: Path, graph: Graph, program: Program, report: Sequence[str]) -> None:
     place = dump_folder(folder, graph, graph.name)
+    (place / "89-fusion.txt").write_text("".join(f"{line}\n" for line in report), encoding="utf-8")
     (place / "90-program.txt").write_text(f"{program}\n", encoding="utf-8")
     for number, kernel in enumerate(program.kernels):
         (place / f"91-kernel-{number:02}.txt").write_text(f"{kernel}\n", encoding="utf-8")

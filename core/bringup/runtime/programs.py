@@ -36,16 +36,19 @@ def fused_program(
     fused: bool = True,
     donated: frozenset[int] = frozenset(),
     own: Mapping[int, int] | None = None,
+    report: list[str] | None = None,
 ) -> tuple[list[Launch], Program]:
     """The launches of a prepared graph, and its program.
 
     passes: of the backend's own, over every kernel.  fused: False makes one launch of every
-    instruction.  own: as in `plan`.
+    instruction.  own: as in `plan`.  report: as in `fuse`, for sub-graphs as well.
     """
 
     def inner(graph: Graph, own: Mapping[int, int]) -> Program:
         ready, taken = prepared(graph, capabilities), frozenset(own.values())
-        return fused_program(ready, capabilities, passes, fused=fused, donated=taken, own=own)[1]
+        return fused_program(
+            ready, capabilities, passes, fused=fused, donated=taken, own=own, report=report
+        )[1]
 
     owned = donated if capabilities.donation else frozenset[int]()
     whole = kept_whole(ready, owned, capabilities.runs_op)
@@ -54,7 +57,9 @@ def fused_program(
         return instr not in whole and capabilities.fuses(instr)
 
     with timeline.span("fuse", "compile"):
-        launches = fuse(ready, capabilities.limits, fuses=fuses, depth=fused, donated=owned)
+        launches = fuse(
+            ready, capabilities.limits, fuses=fuses, depth=fused, donated=owned, report=report
+        )
     with timeline.span("plan", "compile"):
         launches = [_after_fusion(x, passes) for x in _constants_first(launches)]
         program = plan(

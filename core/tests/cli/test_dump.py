@@ -42,6 +42,9 @@ import bringup as bu
 def forward(x, y):
     return bu.exp(x + y) + x
 
+def late(x, w):
+    return bu.exp(x) @ w
+
 def chosen(k, x):
     return bu.switch(k, [lambda v: v + v, bu.exp], x)
 """
@@ -85,6 +88,20 @@ def test_every_level_of_a_function(subject: str) -> None:
 def test_source_and_assembly_are_shown_when_asked_for() -> None:
     result = dump("twice.ir", "--level", "source", "--level", "asm")
     assert result.stdout == "source\nsource for v2\n\nasm\nnop\n\n"
+
+
+def test_why_a_value_is_stored_between_kernels() -> None:
+    arguments = ["f32[16,16]", "f32[16,16]", "--level", "fusion"]
+    result = dump("model_of_test.py:late", *arguments, "--target", "cpu")
+    assert result.stdout == (
+        "fusion\n"
+        "%2: f32[16,16] = exp(%0)\n"
+        "  stored by k0_exp, read by k1_dot_general\n"
+        "  not in k1_dot_general: contraction_computes_cheaply: "
+        "the contraction would compute it for each row or column of the other operand\n"
+        "  not in k1_dot_general: contraction_stores_results_only: "
+        "a contraction of the kernel reads it\n\n"
+    )
 
 
 def test_chosen_levels_as_json() -> None:

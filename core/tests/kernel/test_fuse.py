@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bringup.dtypes import DType, bf16, f32, i8, i32
 from bringup.graph import Builder, Graph, Instr
-from bringup.kernel import fuse
+from bringup.kernel import clusters
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.kernel.limits import Limits
@@ -178,14 +178,14 @@ def test_many_readers_of_one_array_are_fused_in_one_pass(monkeypatch: pytest.Mon
 
 def test_full_kernels_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = 0
-    shape = fuse.shape_region
+    shape = clusters.shape_region
 
     def counted(*arguments: Any) -> Shape:
         nonlocal tried
         tried += 1
         return shape(*arguments)
 
-    monkeypatch.setattr(fuse, "shape_region", counted)
+    monkeypatch.setattr(clusters, "shape_region", counted)
     count = 300
     with Builder() as b:
         shared = rows.sin(b.input(f32[1000]))

@@ -55,7 +55,8 @@ def _solve(xs: list[Real], fs: list[Real], ws: list[Real]) -> list[Real]:
             matrix[i, j] = x**j * w
         matrix[i, n] = (-1) ** i
         right[i] = f * w
-    return list(mp.lu_solve(matrix, right))[:n]
+    with mp.workdps(120):  # at 50 digits, powers of many numbers near 0 look dependent
+        return list(mp.lu_solve(matrix, right))[:n]
 
 
 def _extremes(errors: list[Real], count: int) -> list[int]:
@@ -156,6 +157,24 @@ def _stirling(x: Real) -> Real:
     """What Stirling's formula lacks, times x."""
     head = (x - mpf(1) / 2) * (mp.log(x) - 1) + (mp.log(2 * mp.pi) - 1) / 2
     return (mp.loggamma(x) - head) * x
+
+
+def _bessel(order: int) -> tuple[Function, Function]:
+    """The modified Bessel function over ``(x/2)^order`` as a function of x²/4, and its inverse."""
+
+    def target(z: Real) -> Real:
+        return mp.besseli(order, 2 * mp.sqrt(z)) / mp.sqrt(z) ** order
+
+    return target, lambda z: 1 / target(z)
+
+
+def _bessel_far(order: int) -> tuple[Function, Function]:
+    """``√x e^-x`` times that function, of x = 8/t, and its inverse."""
+
+    def target(t: Real) -> Real:
+        return mp.sqrt(8 / t) * mp.exp(-8 / t) * mp.besseli(order, 8 / t)
+
+    return target, lambda t: 1 / target(t)
 
 
 _R = mp.log(2) / 2 * mpf("1.0001")
@@ -265,6 +284,11 @@ FITS = {
     ),
     # erfc x = exp(-x^2) p(x - 1/2), 1/2 <= x <= 1
     "erfcx": Fit(_erfcx, lambda u: 1 / _erfcx(u), mpf(0), mpf(".5001"), {"f32": 7, "f64": 14}),
+    # I0(x) = p(x²/4) and I1(x) = x/2 p(x²/4) up to 8; beyond, both over e^x/√x are p(8/x).
+    "bessel_i0": Fit(*_bessel(0), mpf(0), mpf(16), {"f32": 9, "f64": 15}),
+    "bessel_i0_far": Fit(*_bessel_far(0), mpf(0), mpf(1), {"f32": 5, "f64": 21}),
+    "bessel_i1": Fit(*_bessel(1), mpf(0), mpf(16), {"f32": 9, "f64": 15}),
+    "bessel_i1_far": Fit(*_bessel_far(1), mpf(0), mpf(1), {"f32": 5, "f64": 21}),
     # The cube root of 1 <= x <= 8, where an iteration starts.
     "cbrt": Fit(mp.cbrt, lambda x: 1 / mp.cbrt(x), mpf(1), mpf(8), {"f32": 3}),
 }

@@ -20,6 +20,7 @@ mp = mpmath.mp
 Function = Callable[..., Any]
 Array = np.ndarray[Any, Any]
 
+BESSEL_EDGES = (8.0, 48.0, 3000.0, 1e15, 1e30, -8.0, 1e-10)
 # Row: the function, the interval of its arguments, where it changes its formula.
 UNARY: dict[str, tuple[Function, float, float, tuple[float, ...]]] = {
     "log2": (lambda x: mp.log(x) / mp.log(2), 0.0, 9.0, (1.0, 0.5**0.5, 2.0, 1e30)),
@@ -41,6 +42,8 @@ UNARY: dict[str, tuple[Function, float, float, tuple[float, ...]]] = {
     "log_sigmoid": (lambda x: -mp.log1p(mp.exp(-x)), -80.0, 80.0, (0.0, 1.0)),
     "lgamma": (lambda x: mp.loggamma(x).real, 1e-6, 40.0, (0.5, 1.0, 1.5, 2.0, 2.5, 8.0)),
     "digamma": (mp.digamma, 2.0, 40.0, (10.0, 11.0)),
+    "bessel_i0e": (lambda x: mp.besseli(0, x) * mp.exp(-abs(x)), -60.0, 60.0, BESSEL_EDGES),
+    "bessel_i1e": (lambda x: mp.besseli(1, x) * mp.exp(-abs(x)), -60.0, 60.0, BESSEL_EDGES),
 }
 BINARY: dict[str, Function] = {"atan2": mp.atan2, "hypot": mp.hypot}
 # Of rows whose bound in general is that of their decomposition.

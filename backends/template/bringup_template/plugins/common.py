@@ -22,7 +22,7 @@ def _devices() -> Sequence[DeviceInfo]:
     machine without it is told so in one line and everything else goes on working.
     """
     try:
-        import bringup_template.simulator  # noqa: F401
+        import bringup_simulator  # noqa: F401
     except ImportError as error:
         raise NoHardware(f"the driver is not installed: {error}") from None
     return [DeviceInfo(index, "simulated accelerator") for index in range(2)]
@@ -33,7 +33,7 @@ class TemplateBackend(SimpleBackend):
 
     def __init__(self, name: str, device: str) -> None:
         def open_(index: int) -> Chip:
-            from bringup_template.simulator import Accelerator
+            from bringup_simulator import Accelerator
 
             opened: Chip = resolve_name(device)(Accelerator(index=index))
             return opened

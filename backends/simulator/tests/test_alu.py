@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bringup_template.simulator import ALU, DTYPES, LANES
+from bringup_simulator import ALU, DTYPES, LANES
 
 INTS = [d for d in DTYPES if d[0] in "iu"]
 FLOATS = ["f16", "bf16", "f32", "f64"]

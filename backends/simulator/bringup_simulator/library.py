@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bringup_template.simulator.alu import ALU, kind_of
-from bringup_template.simulator.isa import DTYPES
+from bringup_simulator.alu import ALU, kind_of
+from bringup_simulator.isa import DTYPES
 
 __all__ = ["Array", "alu", "convert", "fold", "pad", "pick", "ramp", "spread"]
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bringup_template.simulator.isa import DTYPES
+from bringup_simulator.isa import DTYPES
 
 __all__ = ["ALU", "LANES", "AluOp", "kind_of"]
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bringup_template.simulator.alu import ALU, LANES
-from bringup_template.simulator.errors import OutOfBoundsError
-from bringup_template.simulator.isa import DTYPES, Affine, Divided, Image, Instruction, value_of
-from bringup_template.simulator.verifier import loop_ends
+from bringup_simulator.alu import ALU, LANES
+from bringup_simulator.errors import OutOfBoundsError
+from bringup_simulator.isa import DTYPES, Affine, Divided, Image, Instruction, value_of
+from bringup_simulator.verifier import loop_ends
 
 __all__ = ["Region", "Traffic", "run_image"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bringup_template.simulator import (
+from bringup_simulator import (
     DTYPES,
     LANE,
     Accelerator,
@@ -26,7 +26,7 @@ from bringup_template.simulator import (
     encode,
     grid_axis,
 )
-from bringup_template.simulator.assembler import Place, Reg
+from bringup_simulator.assembler import Place, Reg
 
 W = 128
 G0, G1 = grid_axis(0), grid_axis(1)

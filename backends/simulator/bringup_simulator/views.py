@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bringup_template.simulator.errors import LimitError, ViewEscapedError
-from bringup_template.simulator.isa import DTYPES
-from bringup_template.simulator.limits import Limits
-from bringup_template.simulator.memory import Allocation, Handle
+from bringup_simulator.errors import LimitError, ViewEscapedError
+from bringup_simulator.isa import DTYPES
+from bringup_simulator.limits import Limits
+from bringup_simulator.memory import Allocation, Handle
 
 __all__ = ["Operand", "call_on_views", "check_operand"]
 

@@ -14,20 +14,20 @@ from weakref import WeakSet
 import numpy as np
 import numpy.typing as npt
 
-from bringup_template.simulator.errors import (
+from bringup_simulator.errors import (
     CommandTimeoutError,
     DeviceLostError,
     InvalidHandleError,
     LimitError,
 )
-from bringup_template.simulator.faults import FaultKind, Faults
-from bringup_template.simulator.isa import DTYPES, Image, Param, decode
-from bringup_template.simulator.limits import Counters, Limits
-from bringup_template.simulator.machine import Region, run_image
-from bringup_template.simulator.memory import GUARD, Allocation, Handle, Memory
-from bringup_template.simulator.queue import Command, CommandQueue, Ticket
-from bringup_template.simulator.verifier import steps_per_point, verify
-from bringup_template.simulator.views import Operand, call_on_views, check_operand
+from bringup_simulator.faults import FaultKind, Faults
+from bringup_simulator.isa import DTYPES, Image, Param, decode
+from bringup_simulator.limits import Counters, Limits
+from bringup_simulator.machine import Region, run_image
+from bringup_simulator.memory import GUARD, Allocation, Handle, Memory
+from bringup_simulator.queue import Command, CommandQueue, Ticket
+from bringup_simulator.verifier import steps_per_point, verify
+from bringup_simulator.views import Operand, call_on_views, check_operand
 
 __all__ = ["Accelerator", "Binding", "LoadedKernel"]
 

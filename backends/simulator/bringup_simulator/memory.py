@@ -7,7 +7,7 @@ from typing import Any, NewType
 import numpy as np
 import numpy.typing as npt
 
-from bringup_template.simulator.errors import (
+from bringup_simulator.errors import (
     DoubleFreeError,
     GuardError,
     InvalidHandleError,

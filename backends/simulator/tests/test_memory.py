@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-from bringup_template.simulator import (
+from bringup_simulator import (
     DTYPES,
     GUARD,
     Accelerator,

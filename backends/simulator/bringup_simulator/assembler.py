@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bringup_template.simulator.alu import ALU
-from bringup_template.simulator.isa import (
+from bringup_simulator.alu import ALU
+from bringup_simulator.isa import (
     LANE,
     Affine,
     Image,
@@ -20,7 +20,7 @@ from bringup_template.simulator.isa import (
     grid_axis,
     loop_counter,
 )
-from bringup_template.simulator.limits import VECTOR_WIDTH
+from bringup_simulator.limits import VECTOR_WIDTH
 
 __all__ = ["Assembler", "Place", "Reg"]
 
@@ -49,7 +49,7 @@ class Assembler:
     how a value is carried around a loop.  A ``grid`` axis or ``loop`` over ``lanes`` runs a vector
     of elements at a time; in its scope, lanes past the end neither load, store nor accumulate.
 
-    >>> from bringup_template.simulator import encode
+    >>> from bringup_simulator import encode
     >>> asm = Assembler("double")
     >>> x, y = asm.param("f32", 1000), asm.param("f32", 1000, writable=True)
     >>> i = asm.grid(1000, lanes=True)

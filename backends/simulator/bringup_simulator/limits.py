@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bringup_template.simulator.errors import LimitError
+from bringup_simulator.errors import LimitError
 
 __all__ = ["VECTOR_WIDTH", "Counters", "Limits"]
 

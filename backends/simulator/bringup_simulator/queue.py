@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NewType
 
-from bringup_template.simulator.errors import CommandFailedError, DeviceLostError
-from bringup_template.simulator.memory import Allocation
+from bringup_simulator.errors import CommandFailedError, DeviceLostError
+from bringup_simulator.memory import Allocation
 
 __all__ = ["Command", "CommandQueue", "Ticket"]
 

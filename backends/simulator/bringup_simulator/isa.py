@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from bringup_template.simulator.errors import BadImageError
+from bringup_simulator.errors import BadImageError
 
 __all__ = [
     "DTYPES",

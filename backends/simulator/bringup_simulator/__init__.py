@@ -8,10 +8,10 @@ written with ``Assembler`` (a compiler target).
 
 from __future__ import annotations
 
-from bringup_template.simulator.accelerator import Accelerator, Binding, LoadedKernel
-from bringup_template.simulator.alu import ALU, LANES
-from bringup_template.simulator.assembler import Assembler, Place, Reg
-from bringup_template.simulator.errors import (
+from bringup_simulator.accelerator import Accelerator, Binding, LoadedKernel
+from bringup_simulator.alu import ALU, LANES
+from bringup_simulator.assembler import Assembler, Place, Reg
+from bringup_simulator.errors import (
     BadImageError,
     CommandFailedError,
     CommandTimeoutError,
@@ -27,7 +27,7 @@ from bringup_template.simulator.errors import (
     UseAfterFreeError,
     ViewEscapedError,
 )
-from bringup_template.simulator.isa import (
+from bringup_simulator.isa import (
     DTYPES,
     LANE,
     Affine,
@@ -39,10 +39,10 @@ from bringup_template.simulator.isa import (
     grid_axis,
     loop_counter,
 )
-from bringup_template.simulator.limits import VECTOR_WIDTH, Counters, Limits
-from bringup_template.simulator.memory import GUARD, Handle
-from bringup_template.simulator.queue import Ticket
-from bringup_template.simulator.views import Operand
+from bringup_simulator.limits import VECTOR_WIDTH, Counters, Limits
+from bringup_simulator.memory import GUARD, Handle
+from bringup_simulator.queue import Ticket
+from bringup_simulator.views import Operand
 
 __all__ = [
     "ALU",

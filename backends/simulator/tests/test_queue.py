@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bringup_template.simulator import (
+from bringup_simulator import (
     Accelerator,
     BadImageError,
     Binding,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from bringup_template.simulator.alu import ALU, LANES, kind_of
-from bringup_template.simulator.errors import BadImageError
-from bringup_template.simulator.isa import DTYPES, Image, Instruction, Param, Tile
-from bringup_template.simulator.limits import Limits
+from bringup_simulator.alu import ALU, LANES, kind_of
+from bringup_simulator.errors import BadImageError
+from bringup_simulator.isa import DTYPES, Image, Instruction, Param, Tile
+from bringup_simulator.limits import Limits
 
 __all__ = ["loop_ends", "steps_per_point", "verify"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from bringup_template.simulator.errors import InjectedError, OutOfDeviceMemoryError
+from bringup_simulator.errors import InjectedError, OutOfDeviceMemoryError
 
 __all__ = ["FaultKind", "Faults"]
 

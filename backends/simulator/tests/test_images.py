@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bringup_template.simulator import (
+from bringup_simulator import (
     LANE,
     Accelerator,
     Affine,
@@ -19,7 +19,7 @@ from bringup_template.simulator import (
     grid_axis,
     loop_counter,
 )
-from bringup_template.simulator.isa import Image, Instruction, Param, Tile, bits_of, value_of
+from bringup_simulator.isa import Image, Instruction, Param, Tile, bits_of, value_of
 
 F32 = Instruction("const", "f32", 0)
 
