@@ -120,8 +120,9 @@ def _facts(failure: Plain, graph: Graph | None) -> Markup:
     if graph is not None:
         mode = "fused" if problem["fused"] else "op by op"
         before = graph_of(failure["case"])
-        shrunk = before is not None and len(before) > len(graph)
-        size = f"{len(graph)}, made small from {len(before)}" if shrunk else f"{len(graph)}"
+        size = f"{len(graph)}"
+        if before is not None and len(before) > len(graph):
+            size += f", made small from {len(before)}"
     if problem.get("wrong"):
         wrong = f"{problem['wrong']:,} of {problem['compared']:,}"
     return pairs(
