@@ -21,13 +21,12 @@ from bringup.errors import BringupError
 from bringup.program.program import Program
 from bringup_conformance import Progress, Report, cli, run
 from bringup_conformance.cases import Case, Check, Problem, Unsupported
-from bringup_conformance.commands.verify import looked_through
 from bringup_conformance.execution import journal, levels, plan, runner
 from bringup_conformance.execution.plan import Plan, Unit
 from bringup_conformance.execution.protocol import Job
 from bringup_conformance.execution.schedule import Schedule
 from bringup_conformance.execution.targets import DeviceTarget
-from bringup_conformance.reporting import certificate, terminal
+from bringup_conformance.reporting import certificate, terminal, verifying
 from bringup_selftest.corpus import OpCall
 from bringup_selftest.device import Reference
 
@@ -159,7 +158,7 @@ def test_parts_join_to_a_certificate(parts: list[Path], tmp_path: Path) -> None:
     names = [*map(str, parts), "--report", str(tmp_path / "joined"), "--certificate", str(folder)]
     done = CliRunner().invoke(cli.app, ["join", *names])
     assert done.exit_code == 0, done.output
-    assert looked_through(folder)[0] == []
+    assert verifying.problems(folder)[0] == []
     direct = tmp_path / "direct"
     certificate.write(whole, direct)
     for name in ("results.json", "tolerances.json", "skips.json", "capabilities.json"):
@@ -278,7 +277,7 @@ def test_a_quick_device_has_its_usual_cases() -> None:
 def test_a_certificate_of_few_kernels_holds(tmp_path: Path) -> None:
     report = run(AtHand(right()), "runtime", few_kernels=True)
     certificate.write(report, tmp_path / "c")
-    problems, statement = looked_through(tmp_path / "c")
+    problems, statement = verifying.problems(tmp_path / "c")
     assert problems == []
     assert isinstance(statement["budget"], dict)
     assert statement["budget"]["together"] == plan.FEW

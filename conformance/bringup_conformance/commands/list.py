@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bringup.errors import BringupError
-from bringup_conformance.commands.shared import Json
+from bringup_conformance.commands.options import Json
 from bringup_conformance.reporting import listing, terminal
 
 

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from bringup.errors import BringupError
 from bringup.graph.parser import parse_graph
 from bringup.ops.table import find
-from bringup_conformance.execution import heartbeat, measuring
+from bringup_conformance.execution import code_coverage, heartbeat
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.processes import GRACE, LOST, LOST_MARK
 from bringup_conformance.execution.protocol import (
@@ -53,7 +53,7 @@ from bringup_conformance.reporting.results import Result
 
 def main(connection: Any, heartbeat_descriptor: int) -> NoReturn:
     """Serve the process that started this one, until it closes the connection."""
-    measuring.begin()
+    code_coverage.begin()
     sys.stdout = sys.stderr
     faulthandler.enable()
     if hasattr(signal, "SIGUSR1"):
@@ -80,7 +80,7 @@ def _serve(connection: Connection) -> None:
 
     def reply(message: object) -> None:
         if not isinstance(message, Began):
-            measuring.save()  # this process may be killed at any time
+            code_coverage.save()  # this process may be killed at any time
         connection.send(message)
 
     worker = _Worker(setup, target, reply)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bringup_conformance.execution import heartbeat, measuring
+from bringup_conformance.execution import code_coverage, heartbeat
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.generate.choices import Stream
@@ -113,7 +113,7 @@ def wait(process: subprocess.Popen[str]) -> str:
 
 def begin() -> None:
     """The start of another interpreter's work."""
-    measuring.begin()
+    code_coverage.begin()
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
 
