@@ -285,7 +285,7 @@ def test_a_certificate_of_few_kernels_holds(tmp_path: Path) -> None:
 
 def test_lines_say_how_far_a_run_is_and_what_fails() -> None:
     text = StringIO()
-    with terminal.lines(Console(file=text, width=200), every=0.05) as show:
+    with terminal.lines(Console(file=text, width=200), interval=0.05) as show:
         show(Progress(0, 10, "ops/exp", 0))
         time.sleep(0.02)
         show(Progress(4, 10, "ops/add", 1, news="FAIL ops/exp/f32/0: \x1b[2J"))

@@ -80,18 +80,12 @@ def coverage(
             for backend in backends:
                 with terminal.progress(level, as_json=as_json) as show, interruptible():
                     run = runner.run(
-                        backend,
-                        level,
-                        seed,
-                        jobs=jobs,
-                        only=only,
-                        timeout=timeout,
+                        backend, level, seed, jobs=jobs, only=only, timeout=timeout,
                         few_kernels=few_kernels,
                         report=report and report / backend.replace(":", "-"),
-                        command=("conformance", *sys.argv[1:]),
-                        on_progress=show,
+                        command=("conformance", *sys.argv[1:]), on_progress=show,
                         shrink_seconds=0,  # no case enters what shrinking a failure enters
-                    )
+                    )  # fmt: skip
                 if not run.passed + run.failed and not run.interrupted:
                     raise BringupError(
                         f"nothing was run on {backend!r}",

@@ -50,12 +50,7 @@ def run(
 
     Ctrl-C, or SIGTERM, ends it with what is known by then, and status 130.
     """
-    part = None
-    if fraction:
-        i, _, n = fraction.partition("/")
-        if not (i.isdecimal() and n.isdecimal()):
-            raise BringupError(f"{fraction!r} is no fraction", fix="use 1/N to N/N")
-        part = int(i), int(n)
+    part = _part(fraction)
     if resume is not None:
         journal = _resumed(context, resume)
         backend = backend or journal.header["environment"]["device"]
@@ -66,35 +61,33 @@ def run(
     if certificate is not None:
         certificates.check_level(level)
         certificates.check_folder(certificate)
-        if only or part:
-            raise BringupError(
-                "a part of a run gives no certificate", fix="leave out the selection and fraction"
-            )
+    if certificate is not None and (only or part):
+        raise BringupError(
+            "a part of a run gives no certificate", fix="leave out the selection and fraction"
+        )
     folder = resume or report or folders.new(backend)
     expected = None if expect is None else expectations.load(expect)
     with terminal.progress(level, as_json=as_json) as show, interruptible():
         whole = runner.run(
-            backend,
-            level,
-            seed,
-            jobs=jobs,
-            only=only,
-            fraction=part,
-            time_budget=time_budget,
-            timeout=timeout,
-            report=folder,
-            resume=resume is not None,
-            few_kernels=few_kernels,
-            command=("conformance", *sys.argv[1:]),
-            on_progress=show,
-            expect=expected,
-            unclaimed=unclaimed,
-            corpus=corpus,
-        )
+            backend, level, seed, jobs=jobs, only=only, fraction=part, time_budget=time_budget,
+            timeout=timeout, report=folder, resume=resume is not None, few_kernels=few_kernels,
+            command=("conformance", *sys.argv[1:]), on_progress=show, expect=expected,
+            unclaimed=unclaimed, corpus=corpus,
+        )  # fmt: skip
     _show(whole, folder, as_json, verbose)
     if certificate is not None:
         certify(whole, certificate, expected)
     raise typer.Exit(0 if whole.ok else 1)
+
+
+def _part(fraction: str) -> tuple[int, int] | None:
+    """The i and N of ``i/N``.  Raises BringupError if it is something else."""
+    if not fraction:
+        return None
+    part, _, parts = fraction.partition("/")
+    if not (part.isdecimal() and parts.isdecimal()):
+        raise BringupError(f"{fraction!r} is no fraction", fix="use 1/N to N/N")
+    return int(part), int(parts)
 
 
 def _resumed(context: typer.Context, folder: Path) -> Journal:
