@@ -9,7 +9,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-from bringup.llvm.objects import ObjectCache
+from bringup.llvm.host.object_cache import ObjectCache
 from bringup_cuda.surface import Image
 
 

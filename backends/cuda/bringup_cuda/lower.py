@@ -17,7 +17,7 @@ from bringup.llvm import text as ir
 from bringup.llvm.math.exponential import exp_by_branch
 from bringup.llvm.math.remainder import remainder
 from bringup.llvm.simt import SimtKernel, SimtTarget, emit_simt
-from bringup.llvm.simt_plan import split_for
+from bringup.llvm.simt.plan import split_for
 from bringup.llvm.text import Builder, Module, Val, const, vec
 from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, Slot
 from bringup_cuda.commands import Command, Control, Launch, Scratch, Translated

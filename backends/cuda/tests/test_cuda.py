@@ -15,7 +15,7 @@ import pytest
 import bringup as bu
 from bringup.backend import DeviceInfo, NoHardware
 from bringup.errors import BackendError, UnsupportedError
-from bringup.llvm.objects import ObjectCache
+from bringup.llvm.host.object_cache import ObjectCache
 from bringup_cuda import backend as backend_module
 from bringup_cuda import cache, graphs, lower, plugin
 from bringup_cuda.backend import CudaBackend

@@ -17,7 +17,7 @@ import bringup as bu
 from bringup import bfloat16, float16, float32, float64, int8, int32
 from bringup.backend.capabilities import Numerics
 from bringup.dtypes import DType, bool_
-from bringup.llvm import simt_frame
+from bringup.llvm.simt import frame as simt_frame
 from bringup.passes.check import generated_inputs
 from bringup.types import TensorType
 from bringup_conformance.oracle.bounds import analyse

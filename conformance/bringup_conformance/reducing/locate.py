@@ -8,7 +8,7 @@ the program alone, on right inputs; then the first steps together, with a look i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -22,13 +22,12 @@ from bringup.graph import Graph, Value
 from bringup.graph.printer import Numbering, print_graph
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
-from bringup.passes.base import Pass
-from bringup.passes.pipeline import passes_for
 from bringup.program.evaluate import evaluate_program
 from bringup.program.program import CONTROL_STEPS, KernelStep, Program, Step
 from bringup.program.verify import verify_program
+from bringup.runtime.compiler import graph_passes
 from bringup.runtime.devices import OpenDevice
-from bringup.runtime.programs import fused_program, prepared
+from bringup.runtime.programs import fused_program
 from bringup_conformance.cases import Case, Problem
 from bringup_conformance.execution.running import error_text
 from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target, runnable_of
@@ -131,7 +130,8 @@ class _Search:
 
     def _passes(self) -> Cause | None:
         graph = self.case.graph
-        for each in self._all_passes():
+        backend = self.device.backend
+        for each in graph_passes(self.capabilities, backend, skip=self.skip):
             cause = Cause("pass", each.name, "", ir_before=print_graph(graph))
             try:
                 after = each.run(graph)
@@ -144,28 +144,17 @@ class _Search:
                     lines = tuple(map(str, problem.verdict.mismatches))
                     text = print_graph(after)
                     return replace(cause, what=what, ir_after=text, mismatches=lines)
-            graph = after
-            if each.name != "prepare":
-                self.optimized = graph
+            graph = self.optimized = after
         return None
-
-    def _all_passes(self) -> Iterator[Pass]:
-        extra = self.device.backend.passes_before_fusion()
-        yield from passes_for(self.capabilities.available, extra, without=self.skip)
-        if not any(is_driven(instr, self.capabilities) for instr in self.optimized.instrs):
-            doc = "outputs are made by the graph, joins are narrowed"
-            yield Pass("prepare", doc, lambda graph: prepared(graph, self.capabilities))
-
-    @cached_property
-    def ready(self) -> Graph:
-        return prepared(self.optimized, self.capabilities)
 
     @cached_property
     def kernel_passes(self) -> Sequence[KernelPass]:
         return self.device.backend.passes_after_fusion()
 
     def _fused(self, passes: Sequence[KernelPass]) -> tuple[list[Launch], Program]:
-        launches, program = fused_program(self.ready, self.capabilities, passes, fused=self.fuse)
+        launches, program = fused_program(
+            self.optimized, self.capabilities, passes, fused=self.fuse
+        )
         kept = [x for x in launches if x.instr is None or x.instr.op.name != "constant"]
         return kept, replace(program, optimize=self.case.optimize)
 
@@ -177,14 +166,14 @@ class _Search:
     @cached_property
     def right(self) -> list[Values]:
         """Of every data set, the right array of every value."""
-        return [values_of(self.ready, inputs) for inputs in self.sets]
+        return [values_of(self.optimized, inputs) for inputs in self.sets]
 
     def _fusion(self) -> Cause | None:
         try:
             launches, _ = self._fused(())
         except BringupError as error:
             what = f"it raises {error_text(error)}"
-            return Cause("fusion", "", what, ir_before=print_graph(self.ready))
+            return Cause("fusion", "", what, ir_before=print_graph(self.optimized))
         for launch in launches:
             if launch.kernel is None:
                 continue
@@ -215,14 +204,14 @@ class _Search:
 
     def _asked(self, given: Sequence[Value], wanted: Sequence[Value]) -> str:
         """What a step is to compute, as text."""
-        given = [*given, *unread(self.ready, given, wanted)]
-        return print_graph(part(self.ready, given, wanted))
+        given = [*given, *unread(self.optimized, given, wanted)]
+        return print_graph(part(self.optimized, given, wanted))
 
     def _kernel_by_host(self, launch: Launch, kernel: Kernel) -> Problem | None:
         if kernel.points * max((s.trips for s in kernel.stages), default=1) > _MOST_POINTS:
             return None  # core's evaluator would take longer than it is worth
-        given = [*launch.reads, *unread(self.ready, launch.reads, launch.writes)]
-        graph = part(self.ready, given, launch.writes)
+        given = [*launch.reads, *unread(self.optimized, launch.reads, launch.writes)]
+        graph = part(self.optimized, given, launch.writes)
         sets = [[values[v] for v in given] for values in self.right]
         return self._by_host(about(self.case, graph), sets, by_kernel(launch, kernel))
 
@@ -247,7 +236,7 @@ class _Search:
         name = slots[0] if slots else program.name
         return Cause(
             "plan", name, f"every kernel is right, and the planned program is not: {what}",
-            steps=len(program.steps), ir_before=print_graph(self.ready), ir_after=str(program),
+            steps=len(program.steps), ir_before=print_graph(self.optimized), ir_after=str(program),
             slots=slots, kernels=tuple(map(str, program.kernels)),
         )  # fmt: skip
 
@@ -285,8 +274,8 @@ class _Search:
         slots = inputs_of(reads)
         given = [next(v for v, slot in reads if slot == wanted) for wanted in slots]
         made = [v for v, _ in writes]
-        given += unread(self.ready, given, made)
-        graph = part(self.ready, given, made)
+        given += unread(self.optimized, given, made)
+        graph = part(self.optimized, given, made)
         return graph, [[values[v] for v in given] for values in self.right]
 
     def _accused(self, number: int, lone: Program, writes: Sequence[Place]) -> Cause:
@@ -327,7 +316,7 @@ class _Search:
         if problem.kind == "wrong" and results:
             number = problem.data % len(self.sets)
             values = [v for v, _ in writes]
-            path = trace(self.target, self.case, self.ready, self.sets[number],
+            path = trace(self.target, self.case, self.optimized, self.sets[number],
                          self.right[number], values, results, problem.verdict)  # fmt: skip
         return replace(cause, mismatches=lines, trace=path)
 
@@ -363,7 +352,7 @@ class _Search:
         if found is not None and found.kind in ("kernel", "op", "loop"):
             return self._in_its_place(found)
         if found is not None:
-            return replace(found, ir_before=print_graph(self.ready), ir_after=str(program))
+            return replace(found, ir_before=print_graph(self.optimized), ir_after=str(program))
         whole = self.target.compile(
             self.case.graph, fuse=self.fuse, skip=self.skip, optimize=self.case.optimize
         )
@@ -378,7 +367,7 @@ class _Search:
         return Cause(
             "device", program.name, "every step is right alone, all of them with a look into "
             f"memory, and the program is not: {problem.what}", steps=len(program.steps),
-            ir_before=print_graph(self.ready), ir_after=str(program),
+            ir_before=print_graph(self.optimized), ir_after=str(program),
             kernels=tuple(map(str, program.kernels)),
         )  # fmt: skip
 
@@ -397,7 +386,7 @@ class _Search:
 
     def _is_right(self, value: Value, array: Array, number: int) -> str:
         """What is wrong with the array of a value in a run on a data set, or nothing."""
-        graph = part(self.ready, self.ready.inputs, [value])
+        graph = part(self.optimized, self.optimized.inputs, [value])
         case = about(self.case, graph)
         found = verdict(self.target, case, [array], self.sets[number])
         return "" if found.ok else str(found.mismatches[0])

@@ -9,7 +9,7 @@ from bringup.backend.capabilities import Capabilities
 from bringup.backend.device import Backend, KernelPass
 from bringup.graph import Builder, Graph, Value
 from bringup.kernel.fuse import Launch
-from bringup.ops.build import reshape
+from bringup.passes.outputs import materialize_outputs
 from bringup.program.program import (
     CaseStep,
     KernelStep,
@@ -20,7 +20,7 @@ from bringup.program.program import (
     Step,
     WhileStep,
 )
-from bringup.runtime.programs import fused_program, prepared
+from bringup.runtime.programs import fused_program
 from bringup.types import TensorType
 
 #: A value of the fused graph, and where it lives.
@@ -96,8 +96,7 @@ class Copies:
     def step(self, source: Slot, target: Slot) -> Step:
         """Copy ``source`` to ``target``.  Raises UnsupportedError."""
         graph = _copying(source.type)
-        ready = prepared(graph, self._capabilities)
-        (made,) = fused_program(ready, self._capabilities, self._passes)[1].steps
+        (made,) = fused_program(graph, self._capabilities, self._passes)[1].steps
         first, last = Slot("input", 0, 0, source.type), Slot("output", 0, 0, source.type)
         return _moved(made, {first: source}, {last: target})
 
@@ -105,7 +104,7 @@ class Copies:
 def _copying(type_: TensorType) -> Graph:
     with Builder() as builder:
         x = builder.input(type_)
-        return builder.build([reshape(x, type_.shape)], "look")
+        return materialize_outputs().run(builder.build([x], "look"))
 
 
 def upto(program: Program, count: int, looks: Sequence[Slot], copies: Copies) -> Program:

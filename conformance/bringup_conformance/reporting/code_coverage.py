@@ -27,7 +27,7 @@ _EXCLUDED = (
     r"if (typing\.)?TYPE_CHECKING:",
 )
 # The class of tables in `bringup.llvm` that name modules of the same package in strings.
-_TABLE = "Later"
+_TABLE = "LazyTable"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from bringup.kernel.contraction import Contraction, Factor
 from bringup.kernel.form import Fold, Kernel, Stage
 from bringup.kernel.index import Axis, Expr
 from bringup.llvm.scalar import is_half
-from bringup.llvm.sizes import AttentionSizes
+from bringup.llvm.steps.params import AttentionSizes
 from bringup.records import record
 from bringup_cuda.contraction.engine import sum_stride, sum_type
 from bringup_cuda.contraction.layout import GAPS, Layout, Plan, plan_copy

@@ -9,7 +9,7 @@ from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
 from bringup.kernel.split import SplitFold, split_fold
 from bringup.llvm.simt import SimtKernel
-from bringup.llvm.sizes import AttentionSizes
+from bringup.llvm.steps.params import AttentionSizes
 from bringup.program.program import KernelStep, OpStep
 from bringup_cuda.commands import Clear, Command, Launch
 from bringup_cuda.contraction.attention import emit_attention

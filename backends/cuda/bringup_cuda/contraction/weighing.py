@@ -13,7 +13,7 @@ from bringup.kernel.index import Axis, Expr
 from bringup.llvm import text as ir
 from bringup.llvm.math import MATH
 from bringup.llvm.scalar import memory_type, narrow, widen
-from bringup.llvm.sizes import AttentionSizes
+from bringup.llvm.steps.params import AttentionSizes
 from bringup.llvm.text import Builder, Type, Val, const, vec
 from bringup.records import record
 from bringup_cuda.contraction.attention_plan import KEY, LEAD, QUERY, Planned

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from bringup.llvm import text as ir
-from bringup.llvm.simt_target import SimtKernel, dynamic_shared
+from bringup.llvm.simt.target import SimtKernel, dynamic_shared
 from bringup.llvm.text import Builder, Param, Type, Val, const
 from bringup.program.program import OpStep
 from bringup_cuda.commands import Argument, Launch

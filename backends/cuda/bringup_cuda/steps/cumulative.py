@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, narrow, widen
-from bringup.llvm.sizes import ScanSizes
+from bringup.llvm.steps.params import ScanSizes
 from bringup.llvm.text import Builder, Val, const, vec
 from bringup.program.program import OpStep
 from bringup_cuda.commands import Argument, Command

@@ -17,7 +17,13 @@ from bringup.dtypes import DType, f32, u32, u64
 from bringup.errors import UnsupportedError
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import combine, identity, is_half, memory_type, narrow, widen
-from bringup.llvm.sizes import array_strides, coordinates, load_index, stride_of, trailing_run
+from bringup.llvm.steps.params import (
+    array_strides,
+    coordinates,
+    load_index,
+    stride_of,
+    trailing_run,
+)
 from bringup.llvm.text import Builder, Val, const
 from bringup.ops.scattering import Windows, scatter_windows
 from bringup.program.program import OpStep

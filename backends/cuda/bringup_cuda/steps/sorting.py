@@ -24,7 +24,7 @@ from functools import partial
 from bringup.dtypes import i32
 from bringup.errors import UnsupportedError
 from bringup.llvm import text as ir
-from bringup.llvm.sizes import ScanSizes
+from bringup.llvm.steps.params import ScanSizes
 from bringup.llvm.text import Val, const
 from bringup.program.program import OpStep
 from bringup.records import record

@@ -10,7 +10,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-import bringup.llvm.host
+import bringup.llvm
 from bringup.errors import CompileError
 from bringup.llvm.host.engine import Code, Deferred, engine
 from bringup.llvm.host.halves import provide_halves
@@ -51,12 +51,9 @@ class Native:
 
 def _machine_text() -> Deferred:
     """Described by the files whose code emits it, so that it is found without being made."""
-    package = Path(__file__).parent
-    files = [
-        *sorted(package.glob("*.py")),
-        *sorted(Path(bringup.llvm.__file__).parent.glob("*.py")),
-        *sorted(Path(bringup.llvm.host.__file__).parent.glob("*.py")),
-    ]
+    package, emitters = Path(__file__).parent, Path(bringup.llvm.__file__).parent
+    folders = [package, *(emitters / name for name in ("text", "math", "host"))]
+    files = [file for folder in folders for file in sorted(folder.glob("*.py"))]
     return Deferred("\0".join(f.read_text() for f in files), _make_machine)
 
 
