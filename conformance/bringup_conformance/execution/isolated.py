@@ -7,12 +7,16 @@ from typing import Any
 
 from bringup.backend.capabilities import Capabilities
 from bringup.graph import Graph
+from bringup.graph.parser import parse_graph
 from bringup.graph.printer import print_graph
+from bringup.ops.table import find
 from bringup_conformance.cases import Problem
-from bringup_conformance.execution.processes import DeviceProcess, OnSuspect
-from bringup_conformance.execution.protocol import Call, Compile, Locate, RunCheck
+from bringup_conformance.execution.processes import DeviceProcess, OnSuspect, Remote
+from bringup_conformance.execution.running import run_check
 from bringup_conformance.execution.targets import Runnable, Target
 from bringup_conformance.oracle.numbers import Array
+from bringup_conformance.reducing.cause import Cause
+from bringup_conformance.reporting.failures import case_from_json
 
 
 class Isolated:
@@ -62,10 +66,10 @@ class Isolated:
         optimize: bool = True,
     ) -> Runnable:
         """Raises RemoteError for what the device raises, and for the end of its process."""
-        process, request = self._process, Compile(print_graph(graph), fuse, skip, optimize)
+        process, args = self._process, (print_graph(graph), fuse, skip, optimize)
 
         def compiled() -> int:
-            process.ask(request)
+            process.call(_compile, *args)
             process.generation += 1
             return process.generation
 
@@ -75,7 +79,7 @@ class Isolated:
             nonlocal generation
             if process.generation != generation:  # another program is there, or none
                 generation = compiled()
-            results: list[Array] = process.ask(Call(inputs))
+            results: list[Array] = process.call(_run, inputs)
             return results
 
         return run
@@ -87,10 +91,42 @@ class Isolated:
 
         on_suspect: is called before each step that may end the process.  Raises RemoteError.
         """
-        cause: Mapping[str, Any] = self._process.ask(Locate(case, fuse, skip), on_suspect)
+        cause: Mapping[str, Any]
+        cause = self._process.call(_locate, case, fuse, skip, on_suspect=on_suspect)
         return cause
 
     def run_check(self, document: Mapping[str, Any]) -> Problem | None:
         """Run the check of a failure again.  Raises RemoteError."""
-        problem: Problem | None = self._process.ask(RunCheck(document))
+        problem: Problem | None = self._process.call(_run_check, document)
         return problem
+
+
+# What the other process does.
+
+
+def _compile(remote: Remote, ir: str, fuse: bool, skip: frozenset[str], optimize: bool) -> None:
+    graph = parse_graph(ir, find)
+    remote.runnable = remote.target.compile(graph, fuse=fuse, skip=skip, optimize=optimize)
+
+
+def _run(remote: Remote, inputs: Sequence[Array]) -> list[Array]:
+    assert remote.runnable is not None
+    return remote.runnable(inputs)
+
+
+def _locate(
+    remote: Remote, case: Mapping[str, Any], fuse: bool, skip: frozenset[str]
+) -> Mapping[str, Any]:
+    from bringup_conformance.reducing.locate import locate  # which imports this module
+
+    def suspect(cause: Cause) -> None:
+        remote.suspect(cause.to_json())
+
+    cause = locate(remote.target, case_from_json(case), fuse=fuse, skip=skip, suspect=suspect)
+    return cause.to_json()
+
+
+def _run_check(remote: Remote, document: Mapping[str, Any]) -> Problem | None:
+    from bringup_conformance.execution.replay import find_check  # which imports this module
+
+    return run_check(remote.target, find_check(document, remote.target)).problem

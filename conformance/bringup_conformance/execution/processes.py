@@ -26,16 +26,17 @@ from bringup_conformance.execution.heartbeat import Watchdog
 from bringup_conformance.execution.protocol import (
     Answer,
     Began,
+    Call,
     Exited,
     Raised,
     Ready,
     Refused,
-    Request,
     Setup,
     Suspected,
     Task,
 )
 from bringup_conformance.execution.running import RemoteError
+from bringup_conformance.execution.targets import DeviceTarget, Runnable
 
 #: Seconds that a device may take to open, however short the time for a run or a case is: importing
 #: its libraries gives no sign of life.
@@ -216,10 +217,23 @@ def refusal(message: Refused) -> BringupError:
     return error
 
 
-class DeviceProcess:
-    """A process that has a device open and answers one request after another.
+@dataclass(slots=True)
+class Remote:
+    """The device of a worker process, for the functions that it is asked to call.
 
-    It starts at the first request, and again at the first one after it ended.  Use it as a context,
+    suspect: says what to report as the cause if the process ends now.  runnable: the program that
+    was compiled last.
+    """
+
+    target: DeviceTarget
+    suspect: OnSuspect
+    runnable: Runnable | None = None
+
+
+class DeviceProcess:
+    """A process that has a device open and calls one function after another on it.
+
+    It starts at the first call, and again at the first one after it ended.  Use it as a context,
     which ends it.
     generation: changes when a program is compiled and when the process ends, so that a caller knows
     whether its program is still the one there.
@@ -236,18 +250,19 @@ class DeviceProcess:
     def __exit__(self, *_error: object) -> None:
         self.end()
 
-    def ask(
+    def call(
         self,
-        request: Request,
+        function: Callable[..., Any],
+        *args: Any,
         on_suspect: OnSuspect | None = None,
         deadline: float = float("inf"),
     ) -> Any:
-        """The answer to a request.
+        """The result of ``function(remote, *args)`` in the process; see `Remote`.
 
-        on_suspect: is called with the cause of each `Suspected`.  deadline: when the process is
-        ended as one that hangs, by the clock `time.monotonic`.
-        Raises RemoteError for what the device raises and for the end of the process,
-        BackendError if the device cannot be opened.
+        on_suspect: is called with each cause that the function suspects.  deadline: when the
+        process is killed as one that hangs, by the clock `time.monotonic`.
+        Raises RemoteError for what the function raises and for the end of the process, BackendError
+        if the device cannot be opened.
         """
         timeout = self._setup.timeout
         if self._worker is None:
@@ -256,7 +271,7 @@ class DeviceProcess:
             if isinstance(message, Refused):
                 raise refusal(message)
             assert isinstance(message, Ready)
-        self._worker.send(request)
+        self._worker.send(Call(function, args))
         while True:
             message = self._receive(timeout, deadline)
             if isinstance(message, Suspected):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from bringup_conformance.cases import Problem, Unsupported
 from bringup_conformance.execution.plan import UnitId
-from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.reporting.failures import TIMEOUT
 from bringup_conformance.reporting.results import Result
 
@@ -45,7 +44,7 @@ class Job:
 class Setup:
     """The first message: the device to open.
 
-    job: of a worker that runs units; None for one that only answers requests.  lists_units: whether
+    job: of a worker that runs units; None for one that only answers calls.  lists_units: whether
     `Ready` holds the units of the job.
     """
 
@@ -90,51 +89,13 @@ Task = Work | Explain
 
 
 @dataclass(frozen=True, slots=True)
-class Compile:
-    """Compile a program; the fields are the arguments of `Target.compile`."""
-
-    ir: str
-    fuse: bool
-    skip: frozenset[str]
-    optimize: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Call:
-    """Call the program that was compiled last."""
-
-    inputs: Sequence[Array]
-
-
-@dataclass(frozen=True, slots=True)
-class Locate:
-    """Find what is guilty of a case's failure.
-
-    The worker sends `Suspected` before each step that may end its process, then an `Answer`.
+    """Call ``function(remote, *args)``, with the `processes.Remote` of the worker; it answers with
+    `Answer` or `Raised`, and `Suspected` before them.
     """
 
-    case: Mapping[str, Any]
-    fuse: bool
-    skip: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class RunCheck:
-    """Run the check of a failure again."""
-
-    document: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class TryUnclaimed:
-    """Count the cases of an op and dtype that pass although the device does not declare them."""
-
-    op: str
-    dtype: str
-    seed: int
-
-
-Request = Compile | Call | Locate | RunCheck | TryUnclaimed
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
 
 
 # From a worker.
@@ -215,14 +176,14 @@ class Suspected:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a request."""
+    """The result of a call."""
 
     value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What a request raised.  kind: of problem."""
+    """What a call raised.  kind: of problem."""
 
     kind: str
     message: str

@@ -22,8 +22,7 @@ from bringup.dtypes import BY_NAME, STORED
 from bringup.ops.table import Kind, OpDef, all_ops, find, lookup
 from bringup_conformance.cases import Case, Unsupported
 from bringup_conformance.execution.levels import table
-from bringup_conformance.execution.processes import DeviceProcess
-from bringup_conformance.execution.protocol import TryUnclaimed
+from bringup_conformance.execution.processes import DeviceProcess, Remote
 from bringup_conformance.execution.running import RemoteError, run_case
 from bringup_conformance.execution.schedule import plan_of
 from bringup_conformance.execution.targets import DeviceTarget
@@ -69,12 +68,12 @@ def claiming(target: DeviceTarget, row: OpDef) -> DeviceTarget:
     return DeviceTarget(replace(target.device, device=device))
 
 
-def count_passing(target: DeviceTarget, op: str, dtype: str, seed: int = 0) -> int:
+def _count_passing(remote: Remote, op: str, dtype: str, seed: int) -> int:
     """How many cases of an op and dtype pass without the claim; 0 unless all of them do."""
-    widened = claiming(target, lookup(op))
-    unit = next(u for u in table(plan_of(widened, seed)) if (u.op, u.dtype) == (op, dtype))
+    target = claiming(remote.target, lookup(op))
+    unit = next(u for u in table(plan_of(target, seed)) if (u.op, u.dtype) == (op, dtype))
     cases = [item for item in unit.make() if isinstance(item, Case)]
-    passed = all(run_case(widened, case).problem is None for case in cases)
+    passed = all(run_case(target, case).problem is None for case in cases)
     return len(cases) if passed else 0
 
 
@@ -106,8 +105,8 @@ def unclaimed(
             if now >= until:
                 break
             try:
-                request = TryUnclaimed(op, dtype, seed)
-                count = process.ask(request, deadline=min(now + timeout, until))
+                deadline = min(now + timeout, until)
+                count = process.call(_count_passing, op, dtype, seed, deadline=deadline)
             except RemoteError:  # it raised, hung or ended its process, so it is not right
                 continue
             if count:

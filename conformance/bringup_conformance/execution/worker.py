@@ -12,42 +12,33 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from bringup.errors import BringupError
-from bringup.graph.parser import parse_graph
-from bringup.ops.table import find
 from bringup_conformance.execution import code_coverage, heartbeat
 from bringup_conformance.execution.isolated import Isolated
-from bringup_conformance.execution.processes import GRACE, LOST, LOST_MARK
+from bringup_conformance.execution.processes import GRACE, LOST, LOST_MARK, Remote
 from bringup_conformance.execution.protocol import (
     Answer,
     Began,
     Call,
-    Compile,
     Done,
     Explain,
-    Locate,
     Raised,
     Ready,
     Refused,
-    Request,
-    RunCheck,
     Setup,
     Suspected,
     Work,
     case_timeout,
 )
-from bringup_conformance.execution.replay import find_check
-from bringup_conformance.execution.running import error_text, is_lost, problem_kind, run_check
+from bringup_conformance.execution.running import error_text, is_lost, problem_kind
 from bringup_conformance.execution.schedule import Schedule
-from bringup_conformance.execution.targets import DeviceTarget, Runnable
-from bringup_conformance.reducing.cause import Cause
+from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.reporting.environment import environment
-from bringup_conformance.reporting.failures import case_from_json
 from bringup_conformance.reporting.results import Result
 
 
@@ -90,13 +81,13 @@ def _serve(connection: Connection) -> None:
 
 
 class _Worker:
-    """The state between messages: the schedule if there is a job, and the program compiled last."""
+    """The state between messages: the device, and the schedule if there is a job."""
 
     def __init__(self, setup: Setup, target: DeviceTarget, reply: Callable[[object], None]) -> None:
         self.timeout = setup.timeout
         self.target = target
         self.reply = reply
-        self.runnable: Runnable | None = None
+        self.remote = Remote(target, self.suspect)
         self.schedule = None if setup.job is None else Schedule(target, setup.job)
         if self.schedule is None or not setup.lists_units:
             reply(Ready({}))
@@ -104,7 +95,7 @@ class _Worker:
             made = self.schedule
             reply(Ready(environment(target), made.unit_ids, made.numbers, made.level_size))
 
-    def do(self, message: Work | Explain | Request) -> None:
+    def do(self, message: Work | Explain | Call) -> None:
         """Do what a message asks for, and reply."""
         if isinstance(message, Work):
             self.run(message)
@@ -152,39 +143,14 @@ class _Worker:
             self.exit_if_lost(task.problem.what)
             self.reply(explained)
 
-    def answer(self, request: Request) -> Answer | Raised:
+    def answer(self, call: Call) -> Answer | Raised:
         try:
-            return Answer(self.value(request))
+            return Answer(call.function(self.remote, *call.args))
         except Exception as error:  # noqa: BLE001  (the answer is what the device raises)
             self.exit_if_lost(error_text(error))
             return Raised(problem_kind(error), error_text(error))
 
-    def value(self, request: Request) -> Any:
-        """The answer to a request.  Raises what the device raises."""
-        if isinstance(request, Compile):
-            graph = parse_graph(request.ir, find)
-            self.runnable = self.target.compile(
-                graph, fuse=request.fuse, skip=request.skip, optimize=request.optimize
-            )
-            return None
-        if isinstance(request, Call):
-            assert self.runnable is not None
-            return self.runnable(request.inputs)
-        if isinstance(request, Locate):
-            return self.locate(request)
-        if isinstance(request, RunCheck):
-            return run_check(self.target, find_check(request.document, self.target)).problem
-        from bringup_conformance.execution.unclaimed import count_passing  # few runs need it
-
-        return count_passing(self.target, request.op, request.dtype, request.seed)
-
-    def locate(self, request: Locate) -> Any:
-        from bringup_conformance.reducing.locate import locate  # few runs need it
-
-        def suspect(cause: Cause) -> None:
-            self.reply(Suspected(cause.to_json()))
-            self.start_clock(self.timeout)
-
-        case = case_from_json(request.case)
-        cause = locate(self.target, case, fuse=request.fuse, skip=request.skip, suspect=suspect)
-        return cause.to_json()
+    def suspect(self, cause: Mapping[str, Any]) -> None:
+        """Say what to report if this process ends now."""
+        self.reply(Suspected(cause))
+        self.start_clock(self.timeout)
