@@ -160,26 +160,22 @@ def run(
     >>> report.ok, report.reduced
     (True, ["only 'neg/f32' was asked for"])
     """
-    return run_with(backend, level, seed, Options(**options))
-
-
-def run_with(backend: str | Target, level: str, seed: int, options: Options) -> Report:
-    """The same with an object of options."""
+    chosen = Options(**options)
     ladder(level)
-    fraction, folder = options.fraction, options.report
+    fraction, folder = chosen.fraction, chosen.report
     if fraction is not None and not 1 <= fraction[0] <= fraction[1]:
         text = "/".join(map(str, fraction))
         raise BringupError(f"{text!r} is no fraction", fix="use 1/N to N/N")
-    if options.corpus is not None and level not in APART:
+    if chosen.corpus is not None and level not in APART:
         raise BringupError(f"level {level} has no corpus", fix=f"use one with level {APART[0]}")
-    job = Job(level, seed, options.only, fraction, options.timeout)
+    job = Job(level, seed, chosen.only, fraction, chosen.timeout)
     run_level = _soak if level in APART else _run_units
     if folder is None:
-        return _timed(run_level, backend, job, options)
+        return _timed(run_level, backend, job, chosen)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         try:
-            report = _timed(run_level, backend, job, options)
+            report = _timed(run_level, backend, job, chosen)
         except BaseException:
             with suppress(OSError):  # nothing was run
                 folder.rmdir()
@@ -240,7 +236,7 @@ def _soak(backend: str | Target, job: Job, options: Options, end: float) -> Repo
     return soak.run(
         target,
         job.seed,
-        apart=isinstance(backend, str) and options.jobs != 0,
+        isolated=isinstance(backend, str) and options.jobs != 0,
         limits=soak.Limits(end),
         timeout=options.timeout,
         corpus=options.corpus,
@@ -552,6 +548,5 @@ __all__ = [
     "Progress",
     "Report",
     "run",
-    "run_with",
     "usable_cores",
 ]
