@@ -14,8 +14,8 @@ from rich.console import Console
 from bringup.errors import BringupError
 from bringup_conformance.commands.options import FailureFile, Json, OtherBackend, Timeout
 from bringup_conformance.execution.replay import replay as replay_file
-from bringup_conformance.reducing import again
 from bringup_conformance.reporting import causes, terminal
+from bringup_conformance.shrink import reproduce
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def explain(
     it.  Status 0 if the failure is gone.
     """
     with _readable(file, "explained"):
-        failure, cause = again.explain(file, backend or None, timeout)
+        failure, cause = reproduce.explain(file, backend or None, timeout)
     if as_json:
         data = None if cause is None else {"title": cause.title, **cause.to_json()}
         typer.echo(json.dumps({**failure.to_json(), "passes": cause is None, "cause": data}))
@@ -88,7 +88,9 @@ def shrink(
     Status 0 if the failure is gone.
     """
     with _readable(file, "shrunk"):
-        failure, before = again.shrink(file, backend or None, seconds, attempts, output, timeout)
+        failure, before = reproduce.shrink(
+            file, backend or None, seconds, attempts, output, timeout
+        )
     passes = before is None
     if as_json:
         data = {**failure.to_json(), "passes": passes, "nodes_before": before}

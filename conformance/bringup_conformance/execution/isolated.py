@@ -15,8 +15,8 @@ from bringup_conformance.execution.processes import DeviceProcess, OnSuspect, Re
 from bringup_conformance.execution.running import run_check
 from bringup_conformance.execution.targets import Runnable, Target
 from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reporting.failures import case_from_json
+from bringup_conformance.shrink.cause import Cause
 
 
 class Isolated:
@@ -117,7 +117,7 @@ def _run(remote: Remote, inputs: Sequence[Array]) -> list[Array]:
 def _locate(
     remote: Remote, case: Mapping[str, Any], fuse: bool, skip: frozenset[str]
 ) -> Mapping[str, Any]:
-    from bringup_conformance.reducing.locate import locate  # which imports this module
+    from bringup_conformance.shrink.locate import locate  # which imports this module
 
     def suspect(cause: Cause) -> None:
         remote.suspect(cause.to_json())

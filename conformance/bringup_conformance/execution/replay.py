@@ -13,10 +13,10 @@ from bringup_conformance.execution.protocol import case_timeout
 from bringup_conformance.execution.running import RemoteError, attempt, run_check
 from bringup_conformance.execution.schedule import plan_of
 from bringup_conformance.execution.targets import DeviceTarget, Target
-from bringup_conformance.reducing.apart import where_needed
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.failures import case_from_json, is_check, timeout_of
 from bringup_conformance.reporting.reports import Failure
+from bringup_conformance.shrink.isolation import safe_target
 
 
 def replay(
@@ -40,7 +40,7 @@ def replay(
     for form in filter(None, (document.get("reduced"), document["case"])):
         problem = document["problem"] if form is document["case"] else form["problem"]
         case = case_from_json(form)
-        with where_needed(target, _problem(problem), seconds) as safe:
+        with safe_target(target, _problem(problem), seconds) as safe:
             now = attempt(safe, case, fuse=problem["fused"], skip=skip)[1]
         if now is not None:
             return failure, now
@@ -54,7 +54,7 @@ def _problem(data: Mapping[str, Any]) -> Problem:
 
 def _replay_check(document: Mapping[str, Any], target: Target, timeout: float) -> Problem | None:
     seconds = case_timeout(document["case"]["level"], timeout)
-    with where_needed(target, _problem(document["problem"]), seconds) as safe:
+    with safe_target(target, _problem(document["problem"]), seconds) as safe:
         if not isinstance(safe, Isolated):
             return run_check(safe, find_check(document, safe)).problem
         try:

@@ -32,12 +32,12 @@ from bringup_conformance.execution.protocol import (
 from bringup_conformance.execution.report_builder import FailedItem, ReportBuilder, Results
 from bringup_conformance.execution.schedule import sampled_order
 from bringup_conformance.execution.targets import DeviceTarget, Target
-from bringup_conformance.reducing.reduce import Effort
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.failures import TIMEOUT, is_check
 from bringup_conformance.reporting.folders import locked
 from bringup_conformance.reporting.reports import Report
 from bringup_conformance.reporting.results import Result
+from bringup_conformance.shrink.shrinker import Effort
 
 #: Failures that are shrunk in one run: of ops one each, so that a fault is not shrunk a hundred
 #: times.

@@ -193,8 +193,8 @@ class Schedule:
 
     def explain(self, task: Explain, target: Target) -> Explained:
         """Shrink and locate a failure.  target: where its programs run."""
-        from bringup_conformance.reducing.explain import explained  # few runs need it
-        from bringup_conformance.reducing.reduce import Effort
+        from bringup_conformance.shrink.diagnose import diagnosed  # few runs need it
+        from bringup_conformance.shrink.shrinker import Effort
 
         numbered = enumerate(self.items(task.unit))
         case = next(item for number, item in numbered if number == task.item)
@@ -210,7 +210,7 @@ class Schedule:
             document = {**document, "alone": f"hangs elsewhere: {problem.what}"}
         else:
             effort = Effort(seconds=task.seconds)
-            document = explained(target, outcome, document, effort, self.job.timeout)
+            document = diagnosed(target, outcome, document, effort, self.job.timeout)
         return Explained(task.unit, task.item, document)
 
 

@@ -39,8 +39,6 @@ from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.generate.choices import derive
 from bringup_conformance.generate.drawn import Settings, programs
 from bringup_conformance.generate.programs import Program, usable_dtypes
-from bringup_conformance.reducing.explain import explained
-from bringup_conformance.reducing.reduce import Effort
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.environment import environment
 from bringup_conformance.reporting.failures import (
@@ -51,6 +49,8 @@ from bringup_conformance.reporting.failures import (
 )
 from bringup_conformance.reporting.reports import Report
 from bringup_conformance.reporting.results import result_of
+from bringup_conformance.shrink.diagnose import diagnosed
+from bringup_conformance.shrink.shrinker import Effort
 
 LEVEL = "soak"
 #: Programs of one round, after which Hypothesis begins again from the corpus.
@@ -123,7 +123,7 @@ def run(
             seconds = min(end - time.monotonic(), Effort().seconds)
             if seconds > 0:
                 effort, document = Effort(seconds=seconds), item.failure.document
-                builder.explained(item, explained(target, outcome, document, effort, timeout))
+                builder.explained(item, diagnosed(target, outcome, document, effort, timeout))
     except KeyboardInterrupt:
         whole.interrupted = True
     whole.seconds = time.perf_counter() - start
@@ -235,7 +235,7 @@ class _Search:
 def settings_of(plan: Plan) -> Settings:
     """What programs are made for: on data of known results, and on any."""
     dtypes = usable_dtypes(plan.support)
-    return plan.setting(dtypes, True), plan.setting(dtypes, False)
+    return plan.config(dtypes, True), plan.config(dtypes, False)
 
 
 def costs_of(target: Target) -> Costs:
