@@ -102,12 +102,12 @@ def modules_of(package: str) -> dict[str, Path]:
         raise BringupError(f"no package is named {package!r}", fix="name one that can be imported")
     if spec.submodule_search_locations is None:
         return {package: Path(spec.origin or "")}
-    found: dict[str, Path] = {}
+    modules: dict[str, Path] = {}
     for folder in map(Path, spec.submodule_search_locations):
         for file in sorted(folder.rglob("*.py")):
             parts = file.relative_to(folder).with_suffix("").parts
-            found[".".join((package, *parts)).removesuffix(".__init__")] = file
-    return found
+            modules[".".join((package, *parts)).removesuffix(".__init__")] = file
+    return modules
 
 
 class Measurement:

@@ -167,29 +167,29 @@ def _entries(path: Path, kind: str, data: Mapping[str, Any]) -> Iterator[Entry]:
     if not isinstance(tables, list):
         raise BringupError(f"{path}: {kind} is no list of tables", fix=f"write [[{kind}]]")
     for number, table in enumerate(tables, 1):
-        place = f"{path}: {kind} {number}"
+        where = f"{path}: {kind} {number}"
         if not isinstance(table, dict):
-            raise BringupError(f"{place} is no table", fix=_FIX)
+            raise BringupError(f"{where} is no table", fix=_FIX)
         for name in table:
             if name not in (*_PATTERNS, "reason"):
-                raise BringupError(f"{place} has {name!r}", fix=_FIX)
+                raise BringupError(f"{where} has {name!r}", fix=_FIX)
         reason = table.get("reason")
         if not isinstance(reason, str) or not reason.strip():
-            raise BringupError(f"{place} has no reason", fix=_FIX)
+            raise BringupError(f"{where} has no reason", fix=_FIX)
         if not any(name in table for name in _PATTERNS):
-            raise BringupError(f"{place} fits everything", fix=_FIX)
-        op, dtype, feature = (_patterns(place, name, table.get(name, "*")) for name in _PATTERNS)
+            raise BringupError(f"{where} fits everything", fix=_FIX)
+        op, dtype, feature = (_patterns(where, name, table.get(name, "*")) for name in _PATTERNS)
         yield Entry(kind, number, op, dtype, feature, reason.strip())
 
 
-def _patterns(place: str, name: str, value: object) -> tuple[str, ...]:
+def _patterns(where: str, name: str, value: object) -> tuple[str, ...]:
     patterns = [value] if isinstance(value, str) else value
     if (
         not isinstance(patterns, list)
         or not patterns
         or not all(isinstance(each, str) for each in patterns)
     ):
-        raise BringupError(f"{place}: {name} is {value!r}", fix=_FIX)
+        raise BringupError(f"{where}: {name} is {value!r}", fix=_FIX)
     return tuple(patterns)
 
 

@@ -103,28 +103,28 @@ def smoke(plan: Plan) -> list[Unit]:
     """Every name a device must have, on f32 or the first dtype it takes, three fused programs that
     everybody writes first, and a few random ones.
     """
-    found = []
+    units = []
     for row in all_ops():
         if row.tier == 0:
             dtype = f32 if f32 in row.dtypes else row.dtypes[0]
-            found.append(_row_unit(plan, row, dtype, "smoke", most=4))
+            units.append(_row_unit(plan, row, dtype, "smoke", most=4))
     make = partial(everyday.cases, plan.support, plan.capabilities.shapes.vector, plan.seed)
-    found.append(Unit("smoke", PROGRAMS, f32.name, "", PROGRAMS, make))
-    return found + _programs(plan, "smoke", _SMOKE_PROGRAMS)
+    units.append(Unit("smoke", PROGRAMS, f32.name, "", PROGRAMS, make))
+    return units + _programs(plan, "smoke", _SMOKE_PROGRAMS)
 
 
 def ops(plan: Plan) -> list[Unit]:
     """Every row with the dtypes it takes: boundary sizes, data of several kinds, special cells."""
-    found = []
+    units = []
     for unit in table(plan):
         row, dtype = lookup(unit.op), BY_NAME[unit.dtype]
         if dtype in _dtypes(plan, row):
-            found.append(unit)
+            units.append(unit)
         # Special cells are rules with ids, so they are checked with all dtypes.
         if cells_of(row, dtype):
             make = partial(_special_cases, plan, row, dtype)
-            found.append(replace(unit, number=SPECIAL, make=make))
-    return found
+            units.append(replace(unit, number=SPECIAL, make=make))
+    return units
 
 
 def table(plan: Plan) -> list[Unit]:
@@ -208,8 +208,8 @@ def _program_case(
     budget = plan.budget
     config = plan.config(dtypes, number % 5 in (1, 3))
     choices = Stream(plan.seed, level, number)
-    made = draw_program(choices, config, large=budget.large and number % 16 == 15)
-    yield made.case(level, config.exact, number)
+    program = draw_program(choices, config, large=budget.large and number % 16 == 15)
+    yield program.case(level, config.exact, number)
 
 
 def _row_unit(plan: Plan, row: OpDef, dtype: DType, level: str, most: int | None) -> Unit:
@@ -324,17 +324,17 @@ def _special_cases(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Item]:
     parts = special.groups(row, dtype, capabilities.numerics, capabilities.shapes.vector)
     for reason in special.missing(row, dtype, parts, plan.support):
         yield Unsupported(name, "ops", row.name, dtype.name, reason)
-    graph, kept = special.program(row, dtype, parts, plan.support)
-    if kept:
+    graph, cells = special.program(row, dtype, parts, plan.support)
+    if cells:
         yield Case(
             name=name,
             level="ops",
             op=row.name,
             dtype=dtype.name,
             graph=graph,
-            cells=kept,
+            cells=cells,
             tags=(row.kind.value,),
-            rules=tuple(dict.fromkeys(rule for cells in kept for rule in cells.rules)),
+            rules=tuple(dict.fromkeys(rule for each in cells for rule in each.rules)),
         )
 
 

@@ -65,11 +65,11 @@ def _replay_check(document: Mapping[str, Any], target: Target, timeout: float) -
 
 def find_check(document: Mapping[str, Any], target: Target) -> Check:
     """The check of a failure, made again for a target.  Raises ValueError if there is none now."""
-    wanted = document["case"]
+    case = document["case"]
     plan = plan_of(target, int(document["run"]["seed"]))
-    for unit in levels.units(plan, wanted["level"]):
-        if unit.op == wanted["op"] and unit.dtype in ("", wanted["dtype"]):
+    for unit in levels.units(plan, case["level"]):
+        if unit.op == case["op"] and unit.dtype in ("", case["dtype"]):
             for item in unit.make():
-                if isinstance(item, Check) and item.name == wanted["name"]:
+                if isinstance(item, Check) and item.name == case["name"]:
                     return item
-    raise ValueError(f"no check is named {wanted['name']!r} for this device")
+    raise ValueError(f"no check is named {case['name']!r} for this device")

@@ -172,10 +172,10 @@ def _bitwise(actual: Array, span: Span, output: int) -> Verdict:
     for i in map(int, wrong[:WORST]):
         index = tuple(map(int, np.unravel_index(i, actual.shape)))
         # NaNs with different bits print alike, so their bits are shown.
-        found, right = (
+        shown, right = (
             f"nan with the bits {a[i : i + 1].tobytes()[::-1].hex()}" for a in (flat, expected)
         )
-        mismatches.append(Mismatch(output, index, found, right, right, right))
+        mismatches.append(Mismatch(output, index, shown, right, right, right))
     return Verdict(len(wrong), actual.size, mismatches=tuple(mismatches))
 
 

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import hypothesis
@@ -295,8 +296,8 @@ class Corpus:
             if data["format"] != FORMAT:
                 raise ValueError(f"format {data['format']}")
             best = {
-                name: [Best(each["score"], case_from_json(each["case"])) for each in found]
-                for name, found in data["best"].items()
+                name: [Best(each["score"], case_from_json(each["case"])) for each in kept]
+                for name, kept in data["best"].items()
             }
             return cls(folder, data["programs"], best)
         except (ValueError, KeyError, TypeError, AttributeError, BringupError) as error:
@@ -306,7 +307,7 @@ class Corpus:
     def cases(self) -> Iterator[Case]:
         """The programs kept, each once."""
         seen = set()
-        for best in [each for found in self.best.values() for each in found]:
+        for best in chain.from_iterable(self.best.values()):
             if best.case.name not in seen:
                 seen.add(best.case.name)
                 yield best.case
@@ -314,12 +315,12 @@ class Corpus:
     def keep(self, case: Case, scores: Mapping[str, float]) -> None:
         """Keep a program if it is among the best in anything."""
         for name, score in scores.items():
-            found = self.best.setdefault(name, [])
-            alike = any(each.score == score or each.case.name == case.name for each in found)
+            kept = self.best.setdefault(name, [])
+            alike = any(each.score == score or each.case.name == case.name for each in kept)
             if score > 0 and not alike:
-                found.append(Best(score, case))
-                found.sort(key=lambda each: -each.score)
-                del found[KEPT:]
+                kept.append(Best(score, case))
+                kept.sort(key=lambda each: -each.score)
+                del kept[KEPT:]
 
     def save(self) -> None:
         """Write it to its folder.  Raises OSError."""
@@ -330,8 +331,8 @@ class Corpus:
             "suite": suite_version(),
             "programs": self.programs,
             "best": {
-                name: [{"score": b.score, "case": case_to_json(b.case)} for b in found]
-                for name, found in self.best.items()
+                name: [{"score": b.score, "case": case_to_json(b.case)} for b in kept]
+                for name, kept in self.best.items()
             },
         }
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -92,8 +92,9 @@ class _Worker:
         if self.schedule is None or not setup.lists_units:
             reply(Ready({}))
         else:
-            made = self.schedule
-            reply(Ready(environment(target), made.unit_ids, made.numbers, made.level_size))
+            schedule = self.schedule
+            numbers, size = schedule.numbers, schedule.level_size
+            reply(Ready(environment(target), schedule.unit_ids, numbers, size))
 
     def do(self, message: Work | Explain | Call) -> None:
         """Do what a message asks for, and reply."""

@@ -96,9 +96,9 @@ def write(report: Report, folder: Path, expected: Expectations | None = None) ->
     files = contents(report, expected)
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
-    made = manifest({name: text.encode() for name, text in files.items()})
-    (folder / MANIFEST).write_text(dumped(made), encoding="utf-8")
-    return str(made["root"])
+    hashes = manifest({name: text.encode() for name, text in files.items()})
+    (folder / MANIFEST).write_text(dumped(hashes), encoding="utf-8")
+    return str(hashes["root"])
 
 
 def check_folder(folder: Path) -> None:

@@ -40,8 +40,10 @@ def plugin(target: Target) -> dict[str, str]:
     that no plugin brings.
     """
     name = target.name.partition(":")[0]
-    found = (each for each in list_backends() if each.name == name)
-    return {each.distribution: each.version for each in found if isinstance(target, DeviceTarget)}
+    backends = (each for each in list_backends() if each.name == name)
+    return {
+        each.distribution: each.version for each in backends if isinstance(target, DeviceTarget)
+    }
 
 
 def product(target: Target) -> dict[str, Any]:

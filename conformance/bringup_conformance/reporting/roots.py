@@ -75,7 +75,7 @@ def roots(failures: Sequence[Plain], excused: Collection[str] = ()) -> list[Root
         return sorted(numbers, key=key)
 
     left = {n for n, each in enumerate(failures) if each["case"]["name"] not in excused}
-    found: list[Root] = []
+    causes: list[Root] = []
     while left:
         votes: dict[Feature, Fraction] = {}
         for n in left:
@@ -84,7 +84,7 @@ def roots(failures: Sequence[Plain], excused: Collection[str] = ()) -> list[Root
                 share = Fraction(1, _blamed(ballot))
                 votes[feature] = votes.get(feature, Fraction(0)) + share
         if not votes:
-            return [*found, Root(("unknown", "cause"), tuple(order(left)))]
+            return [*causes, Root(("unknown", "cause"), tuple(order(left)))]
         best = max(votes, key=lambda each: (votes[each], -_KINDS.index(each[0]), each))
         members = {n for n in left if best in possible[n]}
         sure = {n for n in members if best in shown[n]}
@@ -98,9 +98,9 @@ def roots(failures: Sequence[Plain], excused: Collection[str] = ()) -> list[Root
                 and {n for n in left if each in possible[n]} == members
             ]
             best = ("op", *sorted(name for _, name in equal))
-        found.append(Root(best, numbers))
+        causes.append(Root(best, numbers))
         left -= members
-    return found
+    return causes
 
 
 def _blamed(features: Collection[Feature]) -> int:

@@ -394,8 +394,8 @@ def _table(console: Console, head: Sequence[str], body: Sequence[Sequence[str]])
         output.table(head, body, console)
         print_line(console)
         return
-    kept = [i for i in range(len(head)) if any(row[i] for row in body)]
-    for part in parts(head, body, kept, console.width):
+    shown = [i for i in range(len(head)) if any(row[i] for row in body)]
+    for part in parts(head, body, shown, console.width):
         grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
         for i in part:
             grid.add_column(head[i], justify="right" if i else "left", no_wrap=True)
@@ -406,19 +406,19 @@ def _table(console: Console, head: Sequence[str], body: Sequence[Sequence[str]])
 
 
 def parts(
-    head: Sequence[str], body: Sequence[Sequence[str]], kept: Sequence[int], width: int
+    head: Sequence[str], body: Sequence[Sequence[str]], shown: Sequence[int], width: int
 ) -> list[list[int]]:
     """Columns in groups that fit a width, each with the first column in front.
 
     >>> parts(["op", "f16", "f32"], [["add", "ok", "ok"]], [0, 1, 2], 9)
     [[0, 1], [0, 2]]
     """
-    wide = {i: 1 + max(len(head[i]), *(len(row[i]) for row in body)) for i in kept}
-    first, *rest = kept
-    found = [[first]]
-    for i in rest:
-        used = sum(wide[j] for j in found[-1])
-        if used + wide[i] > width + 1 and len(found[-1]) > 1:
-            found.append([first])
-        found[-1].append(i)
-    return found
+    wide = {i: 1 + max(len(head[i]), *(len(row[i]) for row in body)) for i in shown}
+    first, *others = shown
+    groups = [[first]]
+    for i in others:
+        used = sum(wide[j] for j in groups[-1])
+        if used + wide[i] > width + 1 and len(groups[-1]) > 1:
+            groups.append([first])
+        groups[-1].append(i)
+    return groups
