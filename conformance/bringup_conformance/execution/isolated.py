@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bringup.backend.capabilities import Capabilities
 from bringup.graph import Graph
 from bringup.graph.parser import parse_graph
 from bringup.graph.printer import print_graph
@@ -28,7 +27,10 @@ class Isolated:
     """
 
     def __init__(self, target: Target, timeout: float) -> None:
-        self._target = target
+        self.name = target.name
+        self.capabilities = target.capabilities
+        self.passes = target.passes
+        self.missing = target.missing
         self.timeout = timeout
         self._process = DeviceProcess(target.name, timeout)
 
@@ -37,25 +39,6 @@ class Isolated:
 
     def __exit__(self, *_error: object) -> None:
         self._process.end()
-
-    @property
-    def name(self) -> str:
-        """The device's."""
-        return self._target.name
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The device's."""
-        return self._target.capabilities
-
-    @property
-    def passes(self) -> tuple[str, ...]:
-        """The device's."""
-        return self._target.passes
-
-    def missing(self, graph: Graph) -> str | None:
-        """The device's."""
-        return self._target.missing(graph)
 
     def compile(
         self,
