@@ -20,7 +20,6 @@ from bringup import config
 from bringup.api import foreign_names
 from bringup.cli.ops import facts
 from bringup.ops.table import OpDef, all_ops
-from bringup_conformance.reporting import schema
 from bringup_conformance.rules import CONTRACT, NUMERICS, Rule, all_rules
 from bringup_conformance.rules.cells import rules_of, shown
 from bringup_conformance.rules.contract import AREAS
@@ -36,7 +35,6 @@ def pages() -> dict[str, str]:
     return {
         "ops.md": ops_page(),
         "rules.md": rules_page(),
-        "report.md": report_page(),
         "environment.md": environment_page(),
         "api.md": api_page(API, NAMESPACES),
         "backend.md": api_page(BACKEND, ("backend",)),
@@ -205,38 +203,6 @@ Every error of bringup's own is a `BringupError`, and also of the class of Pytho
 
 """
 
-REPORT = """\
-# Reports
-
-{note}
-
-`conformance run --report=DIR` writes into a folder:
-
-| file | for |
-|---|---|
-| `report.html` | people: one page that needs nothing else |
-| `report.json` | programs: all of it, described below |
-| `junit.xml` | build servers: a suite for each level, a test for each op and dtype |
-| `run.jsonl` | `conformance run --resume` and `join`: what came of each unit, as they end |
-| `failure-NNN.json` | `conformance explain`, `replay` and `shrink`: one failure, described below |
-| `failure-NNN.py` | a person at a debugger: the same failure as a script |
-
-`report.json` and `run.jsonl` are written while the run goes on. `conformance compare A B` tells two
-such folders apart, and ends with status 1 if the later one is worse; `--last` takes the last two
-runs that nobody named a folder for. In paths below, `[]` is an element of a list and `{{}}` any
-key.
-
-## `report.json`
-
-{report}
-
-`conformance run --json` prints the fields up to `failures`, but for `ok`, `suite` and `only`.
-
-## `failure-NNN.json`
-
-{failure}
-"""
-
 
 def names_page() -> str:
     """The table of foreign names, section by section."""
@@ -262,16 +228,6 @@ def _code(text: str, whole: bool = True) -> str:
     except SyntaxError:
         whole = False
     return f"`{text}`" if whole else re.sub(r"bringup\.[\w.]*\w|BRINGUP_\w+=\S+", r"`\g<0>`", text)
-
-
-def report_page() -> str:
-    """The fields of a report's files."""
-    columns = ("field", "type", "meaning")
-    report, failure = (
-        "\n".join(table(columns, [(f"`{f.path}`", f.type, f.meaning) for f in fields]))
-        for fields in (schema.REPORT, schema.FAILURE)
-    )
-    return REPORT.format(note=NOTE, report=report, failure=failure)
 
 
 def ops_page() -> str:

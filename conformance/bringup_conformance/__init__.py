@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bringup_conformance.execution.levels import LEVELS
-    from bringup_conformance.execution.replaying import replay
+    from bringup_conformance.execution.replay import replay
     from bringup_conformance.execution.runner import Progress, run
     from bringup_conformance.execution.targets import DeviceTarget, Target
     from bringup_conformance.reporting.reports import Failure, Report
@@ -28,7 +28,7 @@ _HOMES = {
     "Report": "reporting.reports",
     "Target": "execution.targets",
     "explain": "shrink.reproduce",
-    "replay": "execution.replaying",
+    "replay": "execution.replay",
     "run": "execution.runner",
     "shrink": "shrink.reproduce",
 }
@@ -39,9 +39,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -117,8 +117,8 @@ class Problem:
     input changed), broken (a promise of the runtime), refused (though claimed), crash (the device
     raised, or its process ended), hang, oom.
     what: one sentence.  data: number of the data set.  fused: whether in the fused program.
-    rules: those that it breaks; empty for all of the case's.  log: last words of a process that
-    ended, and its stack.  phase: what a process that hung did on its device, see `pulse.PHASES`.
+    rules: those that it breaks; empty for all of the case's.  log: of a process that ended, what it
+    printed last, and its stack.  phase: what a process that hung did, of `heartbeat.PHASES`.
     """
 
     kind: str

@@ -33,30 +33,30 @@ _COMMANDS = (
         "conformance list --rules --only add.f32",
     ),
     (
-        "replay:replay",
+        "failure:replay",
         "Run a failing program again.",
         "conformance replay report/failure-001.json",
         "conformance replay report/failure-001.json --backend otherdevice",
     ),
     (
-        "compare:compare",
+        "reports:compare",
         "Tell two reports apart.",
         "conformance compare yesterday today",
         "conformance compare --last --backend mydevice",
     ),
     (
-        "join:join",
+        "reports:join",
         "Join the parts of a run into one report.",
         "conformance join part1 part2 --report whole",
         "conformance join part1 part2 --report whole --certificate certificate",
     ),
     (
-        "explain:explain",
+        "failure:explain",
         "Find the guilty pass, kernel or place.",
         "conformance explain report/failure-001.json",
     ),
     (
-        "shrink:shrink",
+        "failure:shrink",
         "Make a failing program smaller.",
         "conformance shrink report/failure-001.json --seconds 600",
         "conformance shrink report/failure-001.json --output smaller.json",
@@ -89,11 +89,11 @@ _SELFTEST = (
         "conformance selftest --only fusion --report folder",
     ),
 )
-for place, *texts in _COMMANDS:
-    shell.declare(app, f"bringup_conformance.commands.{place}", *texts)
+for function, *texts in _COMMANDS:
+    shell.declare(app, f"bringup_conformance.commands.{function}", *texts)
 if find_spec("bringup_selftest") is not None:
-    for place, *texts in _SELFTEST:
-        shell.declare(app, f"bringup_selftest.commands.{place}", *texts)
+    for function, *texts in _SELFTEST:
+        shell.declare(app, f"bringup_selftest.commands.{function}", *texts)
 
 
 def main() -> None:

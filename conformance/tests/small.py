@@ -59,7 +59,7 @@ def add(report: Report, outcome: Outcome, **more: object) -> None:
         found = failures.document(outcome, failures.Run(report.backend, report.seed))
         file = Path(f"failure-{len(report.failures):03}.json")
         report.failures.append(Failure({**found, **more}, file))
-    report.add(result_of(outcome, 0.25, found))
+    report.results.append(result_of(outcome, 0.25, found))
 
 
 def small_report() -> Report:

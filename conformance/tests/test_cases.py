@@ -17,7 +17,7 @@ from bringup.ops.table import Kind, all_ops
 from bringup_conformance.cases import PROGRAMS, Case, Unsupported
 from bringup_conformance.execution import levels
 from bringup_conformance.execution.plan import FULL, SIMULATED, Item, Plan, Unit
-from bringup_conformance.execution.selection import Selection
+from bringup_conformance.execution.schedule import Selection
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.choices import Stream, chance, pick, weighted
 from bringup_conformance.reporting.failures import case_from_json, case_to_json

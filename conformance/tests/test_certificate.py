@@ -20,13 +20,12 @@ from bringup.dtypes import bool_, f32, i32
 from bringup.errors import BringupError
 from bringup_conformance import Report, cli, run
 from bringup_conformance.cases import Check, NotOffered, Problem
-from bringup_conformance.commands.verify import looked_through
 from bringup_conformance.execution import levels, plan
 from bringup_conformance.execution.expectations import Entry, Expectations
 from bringup_conformance.execution.plan import Plan, Unit
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.reporting import certificate
+from bringup_conformance.reporting import certificate, verifying
 from bringup_selftest.corpus import OpCall, OpEdit
 
 OPS = ("exp", "add", "sub", "sort", "gelu", "reduce", "reshape")
@@ -101,7 +100,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> dict[str, Target]:
 
 
 def test_a_certificate_holds_and_says_what_was_run(folder: Path, report: Report) -> None:
-    problems, statement = looked_through(folder)
+    problems, statement = verifying.problems(folder)
     assert problems == []
     assert statement["product"] == "reference"
     counts = statement["counts"]
@@ -157,13 +156,13 @@ def counted(folder: Path) -> None:
 def test_a_file_that_was_altered_is_named(folder: Path, name: str) -> None:
     with (folder / name).open("a", encoding="utf-8") as file:
         file.write(" ")
-    assert looked_through(folder)[0] == [f"{name} was altered"]
+    assert verifying.problems(folder)[0] == [f"{name} was altered"]
 
 
 def test_files_that_are_missing_or_more_are_named(folder: Path) -> None:
     (folder / "skips.json").unlink()
     (folder / "note.txt").write_text("", encoding="utf-8")
-    assert looked_through(folder)[0] == [
+    assert verifying.problems(folder)[0] == [
         "skips.json is missing",
         "note.txt is no file of a certificate",
     ]
@@ -173,9 +172,9 @@ def test_a_root_that_is_not_the_files_own_is_refused(folder: Path) -> None:
     path = folder / certificate.MANIFEST
     data = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**data, "root": "0" * 64}), encoding="utf-8")
-    assert looked_through(folder)[0] == ["manifest.json was altered"]
+    assert verifying.problems(folder)[0] == ["manifest.json was altered"]
     path.write_text("{}", encoding="utf-8")
-    assert looked_through(folder)[0] == ["manifest.json is none"]
+    assert verifying.problems(folder)[0] == ["manifest.json is none"]
 
 
 def drop_a_case(data: Data) -> None:
@@ -208,7 +207,7 @@ def test_a_thinned_run_is_refused_even_with_right_hashes_and_counts(
 ) -> None:
     changed(folder, "results.json", edit)
     counted(folder)
-    problems, _ = looked_through(folder)
+    problems, _ = verifying.problems(folder)
     assert any(message in each for each in problems), problems
 
 
@@ -218,7 +217,7 @@ def test_a_case_made_a_skip_is_refused(folder: Path) -> None:
     skip = {key: rows[0][key] for key in ("name", "level", "op", "dtype")}
     changed(folder, "skips.json", lambda d: d.append({**skip, "reason": "none", "vendor": ""}))
     counted(folder)
-    assert looked_through(folder)[0][0].endswith(
+    assert verifying.problems(folder)[0][0].endswith(
         "skipped for a reason that the declaration does not give"
     )
 
@@ -265,20 +264,20 @@ def test_what_does_not_follow_from_the_rest_is_refused(
         edit(data)
 
     changed(folder, name, apply)
-    problems, _ = looked_through(folder)
+    problems, _ = verifying.problems(folder)
     assert any(message in each for each in problems), problems
 
 
 def test_the_device_at_hand_must_be_the_one_certified(
     folder: Path, devices: dict[str, Target]
 ) -> None:
-    assert looked_through(folder, "reference")[0] == []
+    assert verifying.problems(folder, "reference")[0] == []
     devices["another"] = AtHand(
         declaring(
             lambda given: replace(few(given), deterministic=False, donation=False), name="another"
         )
     )
-    assert looked_through(folder, "another")[0] == [
+    assert verifying.problems(folder, "another")[0] == [
         "product is 'another' here, and 'reference' in it",
         "the device declares other deterministic than the certificate's",
         "the device declares other donation than the certificate's",
@@ -296,13 +295,13 @@ def is_a_little_off(call: OpCall) -> Array | None:
 def test_a_rerun_finds_results_that_were_never_had(
     folder: Path, devices: dict[str, Target]
 ) -> None:
-    assert looked_through(folder, rerun=True, sample=20)[0] == []
+    assert verifying.problems(folder, rerun=True, sample=20)[0] == []
     devices["reference"] = device({"gelu": adds_one})
-    failing = looked_through(folder, rerun=True, sample=0)[0]
+    failing = verifying.problems(folder, rerun=True, sample=0)[0]
     assert failing
     assert all("is a fail now, and a pass in it" in each for each in failing)
     devices["reference"] = device({"exp": is_a_little_off})
-    other = looked_through(folder, rerun=True, sample=0)[0]
+    other = verifying.problems(folder, rerun=True, sample=0)[0]
     assert other
     assert all("gives another verdict now" in each for each in other)
 
@@ -315,7 +314,7 @@ def test_a_rerun_finds_what_is_offered_after_all(
         return [Unit("runtime", c.op, "", "", c.op, partial(iter, [c])) for c in made]
 
     monkeypatch.setitem(levels.MADE, "runtime", offered)
-    problems = looked_through(folder, rerun=True, sample=1)[0]
+    problems = verifying.problems(folder, rerun=True, sample=1)[0]
     assert problems == ["runtime/stream/ordered was skipped as not offered, and it is"]
 
 
@@ -332,7 +331,7 @@ def test_the_command_refuses_with_status_1_and_a_sentence_each(
     found = json.loads(conformance("verify", str(folder), "--json").stdout)
     assert found == {"holds": False, "problems": ["results.json was altered"], "statement": {}}
     with pytest.raises(BringupError, match="holds no certificate"):
-        looked_through(tmp_path / "nowhere")
+        verifying.problems(tmp_path / "nowhere")
 
 
 def test_no_certificate_for_what_is_not_whole_or_fails(tmp_path: Path) -> None:
@@ -366,7 +365,7 @@ def test_known_failures_stand_in_a_certificate_and_stale_ones_refuse_it(tmp_path
     assert found.failed
     known = Entry("xfail", 1, ("gelu",), ("*",), ("*",), "until stepping B1")
     certificate.write(found, tmp_path, Expectations((known,)))
-    problems, statement = looked_through(tmp_path)
+    problems, statement = verifying.problems(tmp_path)
     assert problems == []
     assert statement["counts"]["known_failures"] == found.failed  # type: ignore[index]
     assert "until stepping B1" in (tmp_path / "statement.md").read_text(encoding="utf-8")
@@ -379,4 +378,4 @@ def test_known_failures_stand_in_a_certificate_and_stale_ones_refuse_it(tmp_path
         certificate.write(found, tmp_path, Expectations((known, stale)))
     entries = [e.to_json() for e in (known, never)]
     changed(tmp_path, "expectations.json", lambda data: data.update(entries=entries))
-    assert "xfail 2" in looked_through(tmp_path)[0][0]
+    assert "xfail 2" in verifying.problems(tmp_path)[0][0]

@@ -237,7 +237,7 @@ def test_no_certificate_of_a_lower_level_is_begun(named: Path) -> None:
 
 def test_a_report_without_expectations_is_as_before() -> None:
     found = Report("x", "ops", 0)
-    found.add(result("ops/exp/f16/0", good=True))
+    found.results.append(result("ops/exp/f16/0", good=True))
     assert found.ok
     assert found.whole()["expected"] is None
     assert not replace(

@@ -25,8 +25,7 @@ from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle import bounds
 from bringup_conformance.oracle.bounds import propagate
 from bringup_conformance.oracle.span import Span
-from bringup_conformance.reporting.declared import capabilities_of
-from bringup_conformance.reporting.environment import plain
+from bringup_conformance.reporting.environment import capabilities_of, plain
 from bringup_selftest.corpus import with_ops
 from bringup_selftest.device import Reference
 from bringup_selftest.faults import dots, far

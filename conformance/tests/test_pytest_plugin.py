@@ -15,7 +15,9 @@ import toys
 from planted import right
 
 from bringup_conformance import DeviceTarget
-from bringup_conformance.execution.schedule import Job, Schedule, parts_of
+from bringup_conformance.execution.protocol import Job
+from bringup_conformance.execution.schedule import Schedule
+from bringup_conformance.pytest_plugin import parts_of
 
 #: A device with one op that is wrong, and one that ends the process.
 FAULTS = """
@@ -31,12 +33,17 @@ def test_nothing():
 """
 
 
+def searched(path: Path | None) -> str:
+    """The search path of modules of this process, behind another folder."""
+    return os.pathsep.join(filter(None, (path and str(path), os.environ.get("PYTHONPATH"))))
+
+
 class Run:
     """A pytest process in a folder of its own, as a vendor starts it."""
 
     def __init__(self, folder: Path, *arguments: str, path: Path | None = None) -> None:
         (folder / "pytest.ini").write_text("[pytest]\n")
-        environment = {**os.environ, "PYTHONPATH": "" if path is None else str(path)}
+        environment = {**os.environ, "PYTHONPATH": searched(path)}
         command = [sys.executable, "-m", "pytest", "-p", "no:hypothesispytest", *arguments]
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -164,7 +171,7 @@ def test_replays_of_the_plugin_are_replays(toy: Path, tmp_path: Path) -> None:
     command = "from bringup_conformance.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", command, "replay", str(path), "--json"],
-        env={**os.environ, "PYTHONPATH": str(toy)},
+        env={**os.environ, "PYTHONPATH": searched(toy)},
         capture_output=True,
         text=True,
         check=False,

@@ -29,11 +29,10 @@ from bringup.graph import Builder
 from bringup_conformance import Report
 from bringup_conformance.cases import Outcome, Problem
 from bringup_conformance.oracle.verdict import BUCKETS, Verdict, bucket_ends, histogram
-from bringup_conformance.reporting import documents, roots, terminal
-from bringup_conformance.reporting.documents import document_of
+from bringup_conformance.reporting import reports, roots, terminal
 from bringup_conformance.reporting.html import page
 from bringup_conformance.reporting.html.layout import place
-from bringup_conformance.reporting.reports import Tally
+from bringup_conformance.reporting.reports import Tally, document_of
 
 # Histograms.
 
@@ -139,7 +138,7 @@ def test_ops_that_the_same_failures_show_are_named_together() -> None:
 
 
 def test_two_faults_are_two_causes(two_faults: Path) -> None:
-    found = roots.roots(documents.read(two_faults).failures)
+    found = roots.roots(reports.read(two_faults).failures)
     assert [str(root) for root in found] == ["sort on f32", "sub"]
 
 

@@ -21,12 +21,12 @@ from bringup.errors import BringupError
 from bringup.program.program import Program
 from bringup_conformance import Progress, Report, cli, run
 from bringup_conformance.cases import Case, Check, Problem, Unsupported
-from bringup_conformance.commands.verify import looked_through
-from bringup_conformance.execution import journal, levels, merging, plan, runner
+from bringup_conformance.execution import journal, levels, plan, runner
 from bringup_conformance.execution.plan import Plan, Unit
-from bringup_conformance.execution.schedule import Job, Schedule
+from bringup_conformance.execution.protocol import Job
+from bringup_conformance.execution.schedule import Schedule
 from bringup_conformance.execution.targets import DeviceTarget
-from bringup_conformance.reporting import certificate, terminal
+from bringup_conformance.reporting import certificate, terminal, verifying
 from bringup_selftest.corpus import OpCall
 from bringup_selftest.device import Reference
 
@@ -158,7 +158,7 @@ def test_parts_join_to_a_certificate(parts: list[Path], tmp_path: Path) -> None:
     names = [*map(str, parts), "--report", str(tmp_path / "joined"), "--certificate", str(folder)]
     done = CliRunner().invoke(cli.app, ["join", *names])
     assert done.exit_code == 0, done.output
-    assert looked_through(folder)[0] == []
+    assert verifying.problems(folder)[0] == []
     direct = tmp_path / "direct"
     certificate.write(whole, direct)
     for name in ("results.json", "tolerances.json", "skips.json", "capabilities.json"):
@@ -175,7 +175,7 @@ def test_what_is_no_whole_run_together_is_refused(
 
     def refused(*folders: Path) -> str:
         with pytest.raises(BringupError) as caught:
-            merging.whole(folders)
+            journal.read_parts(folders)
         return str(caught.value)
 
     assert "units are in no part: " in refused(first, second)
@@ -198,8 +198,8 @@ def test_what_is_no_whole_run_together_is_refused(
 def test_a_report_is_written_while_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_SAVED", 0.0)
-    monkeypatch.setattr(runner, "_SAVING", 1e9)
+    monkeypatch.setattr(runner, "_SAVE_INTERVAL", 0.0)
+    monkeypatch.setattr(runner, "_SAVE_SHARE", 1e9)
     seen: list[dict[str, Any]] = []
 
     def look(progress: Progress) -> None:
@@ -236,7 +236,7 @@ class Slow(Reference):
 def test_a_device_that_compiles_slowly_is_told_so_and_given_fewer_kernels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "SLOW_WALL", 0.018)
+    monkeypatch.setattr(runner, "SLOW_SECONDS", 0.018)
     news: list[str] = []
     slow = DeviceTarget.of(Slow(1, simulated=True))
     found = run(
@@ -277,7 +277,7 @@ def test_a_quick_device_has_its_usual_cases() -> None:
 def test_a_certificate_of_few_kernels_holds(tmp_path: Path) -> None:
     report = run(AtHand(right()), "runtime", few_kernels=True)
     certificate.write(report, tmp_path / "c")
-    problems, statement = looked_through(tmp_path / "c")
+    problems, statement = verifying.problems(tmp_path / "c")
     assert problems == []
     assert isinstance(statement["budget"], dict)
     assert statement["budget"]["together"] == plan.FEW
@@ -285,7 +285,7 @@ def test_a_certificate_of_few_kernels_holds(tmp_path: Path) -> None:
 
 def test_lines_say_how_far_a_run_is_and_what_fails() -> None:
     text = StringIO()
-    with terminal.lines(Console(file=text, width=200), every=0.05) as show:
+    with terminal.lines(Console(file=text, width=200), interval=0.05) as show:
         show(Progress(0, 10, "ops/exp", 0))
         time.sleep(0.02)
         show(Progress(4, 10, "ops/add", 1, news="FAIL ops/exp/f32/0: \x1b[2J"))

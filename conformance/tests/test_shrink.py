@@ -23,7 +23,7 @@ from bringup.graph.verify import subgraphs, verify
 from bringup.ops.evaluate import evaluate
 from bringup_conformance import cli, run
 from bringup_conformance.cases import Case, instructions
-from bringup_conformance.execution import levels, replaying
+from bringup_conformance.execution import levels, replay
 from bringup_conformance.execution.plan import SIMULATED, Plan
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget, Target
@@ -391,7 +391,7 @@ def test_limits_of_time_are_those_of_the_run_unless_said(
         asked.append(timeout)
         yield target
 
-    for module in (reproduce, replaying):
+    for module in (reproduce, replay):
         monkeypatch.setattr(module, "safe_target", needed)
     monkeypatch.setattr(DeviceTarget, "named", lambda _name: right())
     file = deadly_file(case(PROGRAM), tmp_path)

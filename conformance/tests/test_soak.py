@@ -109,7 +109,7 @@ def test_a_fault_is_found_made_small_and_replayed(tmp_path: Path) -> None:
 
 
 def test_a_search_ends_after_many_failures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soak, "MOST_FAILURES", 3)
+    monkeypatch.setattr(soak, "MAX_FAILURES", 3)
     target = faulty("FU14b")
     assert soak.run(target, limits=Limits(most=500), shrink_seconds=0).failed == 3
 
@@ -135,7 +135,7 @@ def test_a_device_that_dies_is_a_result_and_the_search_goes_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     toys.install(tmp_path, monkeypatch, "if name == 'add' and operands[0].size > 2: os._exit(7)")
-    monkeypatch.setattr(soak, "MOST_FAILURES", 2)
+    monkeypatch.setattr(soak, "MAX_FAILURES", 2)
     found = run("toy", "soak", time_budget=900, jobs=1, shrink_seconds=0)
     assert [failure.problem["kind"] for failure in found.failures] == ["crash"] * 2
     assert all("exited with status 7" in failure.problem["what"] for failure in found.failures)
@@ -144,7 +144,7 @@ def test_a_device_that_dies_is_a_result_and_the_search_goes_on(
 def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     target = faulty("FU14b", "broken")
     monkeypatch.setattr(DeviceTarget, "named", lambda _name: target)
-    monkeypatch.setattr(soak, "MOST_FAILURES", 1)
+    monkeypatch.setattr(soak, "MAX_FAILURES", 1)
     arguments = ["--time-budget=900", f"--corpus={tmp_path / 'c'}", f"--report={tmp_path / 'r'}"]
     options = ["run", "--backend=broken", "--level=soak", "-j0", *arguments]
     done = CliRunner().invoke(cli.app, options)

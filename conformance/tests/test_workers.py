@@ -22,14 +22,16 @@ from bringup.graph import Builder, Graph
 from bringup.ops.table import lookup
 from bringup_conformance import Progress, Report, replay, run
 from bringup_conformance.cases import Case, Outcome, Problem
-from bringup_conformance.execution import here, holding, pool, protocol, pulse, runner, running
-from bringup_conformance.execution.processes import cause
-from bringup_conformance.execution.schedule import Job, Schedule, chosen, place_of, thinned
+from bringup_conformance.execution import heartbeat, pool, protocol, runner, running
+from bringup_conformance.execution import schedule as schedule_module
+from bringup_conformance.execution.processes import exit_reason
+from bringup_conformance.execution.protocol import Job
+from bringup_conformance.execution.schedule import Schedule, chosen, sampled_order
 from bringup_conformance.execution.targets import Target
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.verdict import Verdict
-from bringup_conformance.reporting import documents, views
+from bringup_conformance.reporting import folders, reports, views
 
 #: Ends its process in every way there is.
 ALL_WAYS = """
@@ -153,12 +155,12 @@ def test_a_unit_that_kills_again_and_again_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toys.install(tmp_path, monkeypatch, "os._exit(1)")
-    monkeypatch.setattr(pool, "MOST_OF_A_UNIT", 2)
+    monkeypatch.setattr(pool, "MAX_EXITS_PER_UNIT", 2)
     report = run(
         "toy", "ops", only="ops/exp/0,ops/exp/mapped,ops/exp/deep", jobs=1, shrink_seconds=0
     )
     assert all(r.problem is not None and r.problem.log for r in report.results)
-    assert [r.status for r in report.results] == ["fail"] * pool.MOST_OF_A_UNIT
+    assert [r.status for r in report.results] == ["fail"] * pool.MAX_EXITS_PER_UNIT
     what = "ops/exp/f32: what follows the last failure is left out"
     assert report.reduced[1:] == [what]
 
@@ -167,7 +169,7 @@ def test_a_device_that_only_dies_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toys.install(tmp_path, monkeypatch, "os._exit(1)")
-    monkeypatch.setattr(pool, "MOST_IN_A_ROW", 4)
+    monkeypatch.setattr(pool, "MAX_EXITS_IN_A_ROW", 4)
     report = run("toy", "smoke", only=ONE_EACH, jobs=1, shrink_seconds=0)
     assert "4 workers ended in a row; the last: its process exited" in report.reduced[1]
     assert report.failed == 3
@@ -212,7 +214,7 @@ def test_an_interrupt_ends_the_run_with_what_is_known(
     assert report.reduced[0].startswith("interrupted; ")
     # Of two workers, one may be at the last of smoke as the other does the first of ops.
     assert report.in_part in (["ops"], ["smoke", "ops"][-1 - (jobs > 1) :])
-    assert [str(rung) for rung in views.ladder(documents.document_of(report))] == [
+    assert [str(rung) for rung in views.ladder(reports.document_of(report))] == [
         f"{level} ok{' as far as it ran' * (level in report.in_part)}" for level in ("smoke", "ops")
     ]
     assert json.loads((tmp_path / "report.json").read_text())["reduced"] == report.reduced
@@ -272,10 +274,10 @@ def test_a_time_budget_bounds_cases_under_way_and_reducing(
 
 def test_what_a_time_budget_leaves_is_thinned_evenly() -> None:
     units = Schedule(right(), Job("runtime")).units
-    places = [place_of(unit) for unit in units]
-    order = thinned(places, seed=3)
+    places = [unit.id for unit in units]
+    order = sampled_order(places, seed=3)
     assert sorted(order) == list(range(len(units)))
-    assert order == thinned(places, seed=3) != thinned(places, seed=4)
+    assert order == sampled_order(places, seed=3) != sampled_order(places, seed=4)
     groups = Counter((place.level, place.op) for place in places if place.level != "smoke")
     smoke = sum(place.level == "smoke" for place in places)
     first = [(places[n].level, places[n].op) for n in order[: smoke + len(groups)]]
@@ -287,8 +289,8 @@ def test_what_a_time_budget_leaves_is_thinned_evenly() -> None:
 
 
 def test_what_sees_most_comes_first_under_a_time_budget() -> None:
-    places = [place_of(unit) for unit in Schedule(right(), Job("fusion")).units]
-    order = [str(places[n]) for n in thinned(places, seed=3)]
+    places = [unit.id for unit in Schedule(right(), Job("fusion")).units]
+    order = [str(places[n]) for n in sampled_order(places, seed=3)]
     exp = [name for name in order if name.startswith("ops/exp/")]
     assert exp[:3] == ["ops/exp/f64/special", "ops/exp/f64", "ops/exp/f32/special"]
     kinds = [
@@ -304,13 +306,13 @@ def test_a_folder_is_of_one_run_at_a_time(tmp_path: Path) -> None:
     def again(_progress: Progress) -> None:
         with pytest.raises(BringupError, match="another run writes its report to"):
             run(right(), "smoke", only="smoke/exp", report=tmp_path)
-        met.append(holding.is_held(tmp_path))
+        met.append(folders.is_locked(tmp_path))
 
     met: list[bool] = []
     run(right(), "smoke", only="smoke/exp", report=tmp_path, on_progress=again)
     assert met
     assert all(met)
-    assert not holding.is_held(tmp_path)
+    assert not folders.is_locked(tmp_path)
     assert run(right(), "smoke", only="smoke/exp", report=tmp_path).ok
 
 
@@ -351,7 +353,7 @@ def test_a_target_at_hand_has_no_workers() -> None:
     ],
 )
 def test_the_end_of_a_process_tells_its_kind(code: int, log: str, hangs: str, kind: str) -> None:
-    assert cause(code, log, hangs)[0] == kind
+    assert exit_reason(code, log, hangs)[0] == kind
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
@@ -432,14 +434,14 @@ def test_a_process_that_gets_little_time_does_not_hang() -> None:
     found = {}
     for program, limit in limits.items():
         process = subprocess.Popen([sys.executable, "-c", program])
-        watch = pulse.Watch()
+        watch = heartbeat.Watchdog()
         try:
-            watch.of(process.pid)
+            watch.watch(process.pid)
             end = time.monotonic() + 6
             why = ""
             while not why and time.monotonic() < end:
                 time.sleep(0.1)
-                why = watch.stuck(min(limit, 1.0))
+                why = watch.hang_reason(min(limit, 1.0))
             found[program] = why
         finally:
             process.kill()
@@ -451,15 +453,15 @@ def test_a_process_that_gets_little_time_does_not_hang() -> None:
 
 
 def test_what_is_alive_for_ever_hangs_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "MOST", 2)
-    watch = pulse.Watch()
-    monkeypatch.setattr(pulse, "_page", watch._page)
+    monkeypatch.setattr(heartbeat, "ALIVE_FACTOR", 2)
+    watch = heartbeat.Watchdog()
+    monkeypatch.setattr(heartbeat, "_page", watch._page)
     why = ""
     while not why:
-        with pulse.doing("launching"):
+        with heartbeat.phase("launching"):
             assert watch.phase == "launching"
             time.sleep(0.01)
-        why = watch.stuck(0.3)
+        why = watch.hang_reason(0.3)
     assert why == "it took longer than 2 × 0.3 s, though it was alive"
     watch.close()
 
@@ -477,8 +479,8 @@ def test_a_hang_that_does_not_come_again_costs_nothing(
 ) -> None:
     misbehaviour = HANGS_ONCE.format(mark=str(tmp_path / "mark"))
     toys.install(tmp_path / "toy", monkeypatch, misbehaviour)
-    monkeypatch.setattr(runner, "_BUSY", -1.0)
-    monkeypatch.setattr(runner, "_MANY", 1)
+    monkeypatch.setattr(runner, "_BUSY_LOAD", -1.0)
+    monkeypatch.setattr(runner, "_MANY_RETRIED", 1)
     report = run("toy", "ops", only="ops/exp,ops/add", jobs=2, timeout=1.5, shrink_seconds=0)
     assert (tmp_path / "mark").exists()
     assert report.failed == 0
@@ -540,10 +542,10 @@ def test_a_hang_that_is_elsewhere_when_it_is_alone_is_not_looked_into(
     def hangs(_target: Target, case: Case) -> Outcome:
         return Outcome(case, Verdict(), now)
 
-    monkeypatch.setattr(running, "run_case", hangs)
+    monkeypatch.setattr(schedule_module, "run_case", hangs)
     document = {"case": {"name": "smoke/exp/f32/0"}}
     task = protocol.Explain(0, 0, met, document, 5.0, alone=True)
-    found = here.explain(target, schedule, task, 1.0).document
+    found = schedule.explain(task, target).document
     assert found == {**document, "alone": "hangs elsewhere: compiling: it was silent"}
     assert met.alike(replace(met, what="another"))
     assert not met.alike(now)

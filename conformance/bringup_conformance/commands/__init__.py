@@ -1,1 +1,1 @@
-"""The commands of ``conformance``, a module each."""
+"""The commands of ``conformance``."""

@@ -6,7 +6,6 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,12 +14,13 @@ import typer
 from bringup.cli.output import problem
 from bringup.cli.shell import FOUND_WRONG, INTERRUPTED, device_names
 from bringup.errors import BringupError
-from bringup_conformance.commands import asked
-from bringup_conformance.commands.run import ended_gently
-from bringup_conformance.commands.shared import Json
-from bringup_conformance.execution import entered as measuring
+from bringup_conformance.commands import options
+from bringup_conformance.commands.options import Json
+from bringup_conformance.commands.run import interruptible
+from bringup_conformance.execution import code_coverage as execution
 from bringup_conformance.execution import runner
-from bringup_conformance.reporting import entered, terminal
+from bringup_conformance.reporting import code_coverage as reporting
+from bringup_conformance.reporting import terminal
 from bringup_conformance.reporting.failures import TIMEOUT
 from bringup_conformance.reporting.reports import Report
 
@@ -54,12 +54,12 @@ FailUnder = Annotated[
 
 def coverage(
     backends: Backends,
-    level: asked.Level = "runtime",
-    seed: asked.Seed = 0,
-    only: asked.Only = "",
-    jobs: asked.Jobs = None,
-    timeout: asked.Timeout = TIMEOUT,
-    few_kernels: asked.FewKernels = None,
+    level: options.Level = "runtime",
+    seed: options.Seed = 0,
+    only: options.Only = "",
+    jobs: options.Jobs = None,
+    timeout: options.RunTimeout = TIMEOUT,
+    few_kernels: options.FewKernels = None,
     packages: Packages = None,
     report: ReportFolder = None,
     fail_under: FailUnder = 0.0,
@@ -72,43 +72,43 @@ def coverage(
     `# pragma: no cover - only other processors`, or `no branch` for a branch.  Status 1 if a case
     fails or less than --fail-under is entered.
     """
-    options = runner.Options(
-        jobs=jobs,
-        only=only,
-        timeout=timeout,
-        few_kernels=few_kernels,
-        command=("conformance", *sys.argv[1:]),
-        shrink_seconds=0,  # what reducing a failure enters is entered by no case
-    )
     own, modules = modules_of(backends, packages)
     reports: list[Report] = []
     with tempfile.TemporaryDirectory() as folder:
-        with measuring.measured([*modules.values()], Path(folder), here=jobs == 0) as measurement:
-            for name in backends:
-                reports.append(_run(name, level, seed, options, report, as_json))
-                if reports[-1].interrupted:
+        files = [*modules.values()]
+        with execution.measured(files, Path(folder), here=jobs == 0) as measurement:
+            for backend in backends:
+                with terminal.progress(level, as_json=as_json) as show, interruptible():
+                    run = runner.run(
+                        backend, level, seed, jobs=jobs, only=only, timeout=timeout,
+                        few_kernels=few_kernels,
+                        report=report and report / backend.replace(":", "-"),
+                        command=("conformance", *sys.argv[1:]), on_progress=show,
+                        shrink_seconds=0,  # no case enters what shrinking a failure enters
+                    )  # fmt: skip
+                if not run.passed + run.failed and not run.interrupted:
+                    raise BringupError(
+                        f"nothing was run on {backend!r}",
+                        fix="`conformance run` with these options says why",
+                    )
+                reports.append(run)
+                if run.interrupted:
                     break
-        found = entered.entered(measurement, reports, modules, [*own], report)
-    _tell(found, reports, report, as_json)
-    if found.share < fail_under:
-        problem(f"{found.share:.2f} % of lines and branches are entered, below {fail_under:g} %")
-    if reports[-1].interrupted:
-        raise typer.Exit(INTERRUPTED)
-    ok = all(each.ok for each in reports) and found.share >= fail_under
-    raise typer.Exit(0 if ok else FOUND_WRONG)
-
-
-def _tell(
-    found: entered.Entered, reports: Sequence[Report], folder: Path | None, as_json: bool
-) -> None:
+        covered = reporting.code_coverage(measurement, reports, modules, [*own], report)
     runs = [each.to_json() for each in reports]
-    text = json.dumps({"runs": runs, **found.to_json()}, ensure_ascii=False)
-    if folder is not None:
-        (folder / "coverage.json").write_text(text, encoding="utf-8")
+    text = json.dumps({"runs": runs, **covered.to_json()}, ensure_ascii=False)
+    if report is not None:
+        (report / "coverage.json").write_text(text, encoding="utf-8")
     if as_json:
         typer.echo(text)
     else:
-        entered.show(found)
+        reporting.show(covered)
+    if covered.share < fail_under:
+        problem(f"{covered.share:.2f} % of lines and branches are entered, below {fail_under:g} %")
+    if reports[-1].interrupted:
+        raise typer.Exit(INTERRUPTED)
+    ok = all(each.ok for each in reports) and covered.share >= fail_under
+    raise typer.Exit(0 if ok else FOUND_WRONG)
 
 
 def modules_of(
@@ -117,24 +117,9 @@ def modules_of(
     """The modules of some backends' packages, or of the packages named; then these with those of
     core that only backends use, unless packages are named.  Raises BringupError.
     """
-    own = _modules(packages or (p for name in backends for p in measuring.packages_of(name)))
-    return own, own if packages else own | _modules(measuring.beneath())
+    own = _modules(packages or (p for name in backends for p in execution.packages_of(name)))
+    return own, own if packages else own | _modules(execution.packages_of_backends())
 
 
 def _modules(packages: Iterable[str]) -> dict[str, Path]:
-    return {k: v for name in packages for k, v in measuring.modules_of(name).items()}
-
-
-def _run(
-    backend: str, level: str, seed: int, options: runner.Options, report: Path | None, as_json: bool
-) -> Report:
-    """Raises BringupError if there is nothing to run."""
-    folder = report and report / backend.replace(":", "-")
-    with terminal.progress(level, as_json=as_json) as show, ended_gently():
-        how = replace(options, report=folder, on_progress=show)
-        found = runner.run_with(backend, level, seed, how)
-    if not found.passed + found.failed and not found.interrupted:
-        raise BringupError(
-            f"nothing was run on {backend!r}", fix="`conformance run` with these options says why"
-        )
-    return found
+    return {k: v for name in packages for k, v in execution.modules_of(name).items()}

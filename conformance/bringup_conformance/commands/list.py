@@ -1,4 +1,4 @@
-"""``conformance list``: what the suite holds."""
+"""``conformance list``: what the suite consists of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bringup.errors import BringupError
-from bringup_conformance.commands.shared import Json
+from bringup_conformance.commands.options import Json
 from bringup_conformance.reporting import listing, terminal
 
 
@@ -27,14 +27,14 @@ def list_command(
     """List the levels, the ops with their dtypes, and the kinds of data; or the rules."""
     if only and not rules:
         raise BringupError("--only chooses among rules", fix="add --rules")
-    found = {"rules": listing.rules(only)} if rules else listing.contents()
-    if rules and not found["rules"]:
+    contents = {"rules": listing.rules(only)} if rules else listing.contents()
+    if rules and not contents["rules"]:
         raise BringupError(
             f"no rule is of {only!r}", fix="`conformance list --rules` names them all"
         )
     if as_json:
-        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(contents, indent=2, ensure_ascii=False))
     elif rules:
-        terminal.show_rules(found["rules"])
+        terminal.show_rules(contents["rules"])
     else:
-        terminal.show_contents(found)
+        terminal.show_contents(contents)

@@ -1,4 +1,4 @@
-"""What a vendor says beforehand of a device: what it will never have, and what is broken for now.
+"""What a vendor expects of a device: what it will never have, and what is broken for now.
 
 A TOML file of entries, each with patterns for ops, dtypes and features, and a reason:
 
@@ -12,8 +12,8 @@ A TOML file of entries, each with patterns for ops, dtypes and features, and a r
     feature = "special"
     reason = "subnormals come out as 0; mended in stepping B1"
 
-Patterns are shell patterns, alone or in a list; what is left out fits everything.  Features of a
-case are its level, the kind of its op, the ids of its rules, and the words of its name after the
+Patterns are shell patterns, alone or in a list; one that is left out fits everything.  Features of
+a case are its level, the kind of its op, the ids of its rules, and the words of its name after the
 dtype (``special``, ``mapped``, ``every``, ``chain``); never its number.
 """
 
@@ -41,7 +41,7 @@ _FIX = "each entry has a reason, and op, dtype or feature: a pattern, or a list 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry.  kind: of `KINDS`.  number: its place among those of its kind, from 1."""
+    """One entry.  kind: one of `KINDS`.  number: among the entries of its kind, from 1."""
 
     kind: str
     number: int
@@ -51,9 +51,9 @@ class Entry:
     reason: str
 
     def __str__(self) -> str:
-        given = [f"{name} {'|'.join(getattr(self, name))}" for name in _PATTERNS]
-        wanted = [text for text in given if not text.endswith(" *")]
-        return f"{self.kind} {self.number} ({', '.join(wanted)}: {self.reason})"
+        texts = [f"{name} {'|'.join(getattr(self, name))}" for name in _PATTERNS]
+        patterns = ", ".join(text for text in texts if not text.endswith(" *"))
+        return f"{self.kind} {self.number} ({patterns}: {self.reason})"
 
     def fits(self, op: str, dtypes: Iterable[str], features: Iterable[str]) -> bool:
         """Whether its patterns fit an op, one of some dtypes, and one of some features."""
@@ -87,32 +87,31 @@ class Expectations:
         return next((e for e in self.of("xfail") if _expects(e, result)), None)
 
     def explains(self, item: Unsupported) -> Entry | None:
-        """The entry that says of something undeclared that it stays so, or None."""
+        """The entry that says that something undeclared stays so, or None."""
         features = features_of(item.name, item.level, item.op)
-        fitting = (e for e in self.of("unsupported") if e.fits(item.op, (item.dtype,), features))
-        return next(fitting, None)
+        entries = (e for e in self.of("unsupported") if e.fits(item.op, (item.dtype,), features))
+        return next(entries, None)
 
     @classmethod
     def from_json(cls, data: Sequence[Mapping[str, Any]]) -> Expectations:
         """Read the `to_json` of entries.  Raises KeyError."""
-        lists = [{name: tuple(each[name]) for name in _PATTERNS} for each in data]
-        return cls(
-            tuple(
-                Entry(each["kind"], each["number"], **patterns, reason=each["reason"])
-                for each, patterns in zip(data, lists, strict=True)
-            )
-        )
+        entries = []
+        for each in data:
+            op, dtype, feature = (tuple(each[name]) for name in _PATTERNS)
+            entry = Entry(each["kind"], each["number"], op, dtype, feature, each["reason"])
+            entries.append(entry)
+        return cls(tuple(entries))
 
 
 @dataclass(slots=True)
 class Findings:
-    """What came of a run by what was expected of it.
+    """A run compared with what was expected of it.
 
-    xfailed: failing cases and the entries that expect them.  failed: the other failing cases.
-    xpassed: entries of which every case passes.  stale: entries that fit nothing, so they say
-    nothing any more.  claimed: entries that call unsupported what the device declares and runs.
-    reasons: the vendor's word on undeclared items, by name.  unclaimed: what the device does right
-    without declaring it, if that was tried.
+    xfailed: failing cases, each with the entry that expects it.  failed: the other failing cases.
+    xpassed: entries of which every case passes.  stale: entries that fit no case of the run.
+    claimed: entries that call unsupported what the device declares and runs.
+    reasons: the vendor's reasons for undeclared items, by name.  unclaimed: what the device does
+    right without declaring it, if that was tried.
     """
 
     xfailed: dict[str, Entry] = field(default_factory=dict)
@@ -151,7 +150,7 @@ class Findings:
 
 
 def load(path: Path) -> Expectations:
-    """Read a file.  Raises BringupError for anything that is not as above, OSError."""
+    """Read a file.  Raises BringupError for a file of another form, OSError."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -164,34 +163,38 @@ def load(path: Path) -> Expectations:
 
 
 def _entries(path: Path, kind: str, data: Mapping[str, Any]) -> Iterator[Entry]:
-    given = data.get(kind, [])
-    if not isinstance(given, list):
+    tables = data.get(kind, [])
+    if not isinstance(tables, list):
         raise BringupError(f"{path}: {kind} is no list of tables", fix=f"write [[{kind}]]")
-    for number, table in enumerate(given, 1):
-        place = f"{path}: {kind} {number}"
+    for number, table in enumerate(tables, 1):
+        where = f"{path}: {kind} {number}"
         if not isinstance(table, dict):
-            raise BringupError(f"{place} is no table", fix=_FIX)
+            raise BringupError(f"{where} is no table", fix=_FIX)
         for name in table:
             if name not in (*_PATTERNS, "reason"):
-                raise BringupError(f"{place} has {name!r}", fix=_FIX)
+                raise BringupError(f"{where} has {name!r}", fix=_FIX)
         reason = table.get("reason")
         if not isinstance(reason, str) or not reason.strip():
-            raise BringupError(f"{place} has no reason", fix=_FIX)
+            raise BringupError(f"{where} has no reason", fix=_FIX)
         if not any(name in table for name in _PATTERNS):
-            raise BringupError(f"{place} fits everything", fix=_FIX)
-        op, dtype, feature = (_patterns(place, name, table.get(name, "*")) for name in _PATTERNS)
+            raise BringupError(f"{where} fits everything", fix=_FIX)
+        op, dtype, feature = (_patterns(where, name, table.get(name, "*")) for name in _PATTERNS)
         yield Entry(kind, number, op, dtype, feature, reason.strip())
 
 
-def _patterns(place: str, name: str, given: object) -> tuple[str, ...]:
-    found = [given] if isinstance(given, str) else given
-    if not isinstance(found, list) or not found or not all(isinstance(x, str) for x in found):
-        raise BringupError(f"{place}: {name} is {given!r}", fix=_FIX)
-    return tuple(found)
+def _patterns(where: str, name: str, value: object) -> tuple[str, ...]:
+    patterns = [value] if isinstance(value, str) else value
+    if (
+        not isinstance(patterns, list)
+        or not patterns
+        or not all(isinstance(each, str) for each in patterns)
+    ):
+        raise BringupError(f"{where}: {name} is {value!r}", fix=_FIX)
+    return tuple(patterns)
 
 
 def features_of(name: str, level: str, op: str, rules: Sequence[str] = ()) -> tuple[str, ...]:
-    """What can be said of a case but its op, dtype and number.
+    """The features of a case: what is known of it besides op, dtype and number.
 
     >>> features_of("ops/exp/f32/special", "ops", "exp", ("exp.f32.nan-propagates",))
     ('ops', 'elementwise', 'exp.f32.nan-propagates', 'special')
@@ -209,35 +212,35 @@ def judged(
     *,
     whole: bool,
 ) -> Findings:
-    """Hold a run against what was expected of it.
+    """Compare a run with what was expected of it.
 
-    whole: whether the run met all that an entry can be about; otherwise none is called stale.
+    whole: whether the run met all that an entry can be about; otherwise no entry is called stale.
     """
-    found = Findings()
+    findings = Findings()
     used: set[Entry] = set()
     for result in results:
         entry = None if result.problem is None else expectations.excuses(result)
         if entry is not None:
-            found.xfailed[result.name] = entry
+            findings.xfailed[result.name] = entry
         elif result.problem is not None:
-            found.failed.append(result.name)
+            findings.failed.append(result.name)
     for item in unsupported:
         entry = expectations.explains(item)
         if entry is not None:
             used.add(entry)
-            found.reasons[item.name] = entry.reason
-    failing = set(found.xfailed.values())
+            findings.reasons[item.name] = entry.reason
+    failing = set(findings.xfailed.values())
     for entry in expectations.entries:
         if entry in used or entry in failing:
             continue
-        met = any(_fits_case(entry, result) for result in results)
-        if met and entry.kind == "xfail":
-            found.xpassed.append(entry)
-        elif met:
-            found.claimed.append(entry)
+        fits = any(_fits_case(entry, result) for result in results)
+        if fits and entry.kind == "xfail":
+            findings.xpassed.append(entry)
+        elif fits:
+            findings.claimed.append(entry)
         elif whole:
-            found.stale.append(entry)
-    return found
+            findings.stale.append(entry)
+    return findings
 
 
 def _fits_case(entry: Entry, result: Result) -> bool:
@@ -258,11 +261,8 @@ def _expects(entry: Entry, result: Result) -> bool:
     features = features_of(result.name, result.level, result.op, result.rules)
     for instr in parse_graph(form["ir"], find).instrs:
         dtypes = [v.dtype.name for v in (*instr.operands, *instr.results)]
-        if entry.fits(instr.op.name, dtypes, (*features, _kind(instr.op.name))):
+        row = find(instr.op.name)
+        kind = "" if row is None else row.kind.value
+        if entry.fits(instr.op.name, dtypes, (*features, kind)):
             return True
     return False
-
-
-def _kind(op: str) -> str:
-    row = find(op)
-    return "" if row is None else row.kind.value

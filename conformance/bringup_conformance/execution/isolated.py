@@ -2,76 +2,43 @@
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bringup.backend.capabilities import Capabilities
 from bringup.graph import Graph
+from bringup.graph.parser import parse_graph
 from bringup.graph.printer import print_graph
+from bringup.ops.table import find
 from bringup_conformance.cases import Problem
-from bringup_conformance.execution.processes import TICK, Gone, WorkerProcess, refusal
-from bringup_conformance.execution.protocol import (
-    Call,
-    Compile,
-    Locate,
-    Raised,
-    Ready,
-    Refused,
-    RunCheck,
-    Setup,
-    Suspected,
-)  # fmt: skip
-from bringup_conformance.execution.running import ElsewhereError
+from bringup_conformance.execution.processes import DeviceProcess, OnSuspect, Remote
+from bringup_conformance.execution.running import run_check
 from bringup_conformance.execution.targets import Runnable, Target
 from bringup_conformance.oracle.numbers import Array
-
-Suspect = Callable[[Mapping[str, Any]], None]
+from bringup_conformance.reporting.failures import case_from_json
+from bringup_conformance.shrink.cause import Cause
 
 
 class Isolated:
-    """A target over another one's device, which it opens again by name, in another process.
+    """A target that runs the programs of another one in a process of its own.
 
-    The process is kept until it ends; then there is a new one for what comes next.
-    Use it as a context, which ends the last one.  timeout: seconds without a sign of life, see
-    `pulse`, after which it is ended.
+    That process opens the device again by its name, and is replaced when it ends.  Use this as a
+    context, which ends the last one.  timeout: seconds without a sign of life, see `heartbeat`,
+    after which the process is ended.
     """
 
     def __init__(self, target: Target, timeout: float) -> None:
-        self._target = target
+        self.name = target.name
+        self.capabilities = target.capabilities
+        self.passes = target.passes
+        self.missing = target.missing
         self.timeout = timeout
-        self._servant = Servant(target.name, timeout)
+        self._process = DeviceProcess(target.name, timeout)
 
     def __enter__(self) -> Isolated:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._servant.end()
-
-    @property
-    def name(self) -> str:
-        """The device's."""
-        return self._target.name
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The device's."""
-        return self._target.capabilities
-
-    @property
-    def passes(self) -> tuple[str, ...]:
-        """The device's."""
-        return self._target.passes
-
-    def missing(self, graph: Graph) -> str | None:
-        """The device's."""
-        return self._target.missing(graph)
+    def __exit__(self, *_error: object) -> None:
+        self._process.end()
 
     def compile(
         self,
@@ -81,96 +48,68 @@ class Isolated:
         skip: frozenset[str] = frozenset(),
         optimize: bool = True,
     ) -> Runnable:
-        """Raises ElsewhereError for what the device raises, and for the end of its process."""
-        program = Compile(print_graph(graph), fuse, skip, optimize)
-        servant, mine = self._servant, self._servant.ask(program)
+        """Raises RemoteError for what the device raises, and for the end of its process."""
+        process, args = self._process, (print_graph(graph), fuse, skip, optimize)
+
+        def compiled() -> int:
+            process.call(_compile, *args)
+            process.generation += 1
+            return process.generation
+
+        generation = compiled()
 
         def run(inputs: Sequence[Array]) -> list[Array]:
-            nonlocal mine
-            if servant.made != mine:
-                mine = servant.ask(program)
-            found: list[Array] = servant.value(Call(inputs))
-            return found
+            nonlocal generation
+            if process.generation != generation:  # another program is there, or none
+                generation = compiled()
+            results: list[Array] = process.call(_run, inputs)
+            return results
 
         return run
 
     def locate(
-        self, case: Mapping[str, Any], fuse: bool, skip: frozenset[str], suspect: Suspect
+        self, case: Mapping[str, Any], fuse: bool, skip: frozenset[str], on_suspect: OnSuspect
     ) -> Mapping[str, Any]:
-        """What is guilty of a case's failure, as data.
+        """What is guilty of a case's failure, as plain data.
 
-        suspect: told before everything that may end the process.  Raises ElsewhereError.
+        on_suspect: is called before each step that may end the process.  Raises RemoteError.
         """
-        found: Mapping[str, Any] = self._servant.value(Locate(case, fuse, skip), suspect)
-        return found
+        cause: Mapping[str, Any]
+        cause = self._process.call(_locate, case, fuse, skip, on_suspect=on_suspect)
+        return cause
 
     def run_check(self, document: Mapping[str, Any]) -> Problem | None:
-        """Run the check of a failure again.  Raises ElsewhereError."""
-        found: Problem | None = self._servant.value(RunCheck(document))
-        return found
+        """Run the check of a failure again.  Raises RemoteError."""
+        problem: Problem | None = self._process.call(_run_check, document)
+        return problem
 
 
-class Servant:
-    """A process that answers one question after another.
+# What the other process does.
 
-    made: counts programs and processes, so that one that is not there any more is made again.
-    """
 
-    def __init__(self, backend: str, timeout: float) -> None:
-        self._setup = Setup(backend, timeout=timeout)
-        self._worker: WorkerProcess | None = None
-        self._inbox: queue.SimpleQueue[tuple[WorkerProcess, Any]] = queue.SimpleQueue()
-        self.made = 0
+def _compile(remote: Remote, ir: str, fuse: bool, skip: frozenset[str], optimize: bool) -> None:
+    graph = parse_graph(ir, find)
+    remote.runnable = remote.target.compile(graph, fuse=fuse, skip=skip, optimize=optimize)
 
-    def ask(self, message: Compile) -> int:
-        """Have a program made."""
-        self.value(message)
-        self.made += 1
-        return self.made
 
-    def value(self, message: object, suspect: Suspect | None = None) -> Any:
-        """The answer to a message.  Raises ElsewhereError, BackendError."""
-        worker = self._started()
-        worker.tell(message)
-        found = self._next(worker)
-        while isinstance(found, Suspected):
-            if suspect is not None:
-                suspect(found.cause)
-            found = self._next(worker)
-        if isinstance(found, Raised):
-            raise ElsewhereError(found.kind, found.told)
-        return found.value
+def _run(remote: Remote, inputs: Sequence[Array]) -> list[Array]:
+    assert remote.runnable is not None
+    return remote.runnable(inputs)
 
-    def _started(self) -> WorkerProcess:
-        if self._worker is None:
-            self._worker = WorkerProcess(self._setup, self._inbox)
-            found = self._next(self._worker)
-            if isinstance(found, Refused):
-                raise refusal(found)
-            assert isinstance(found, Ready)
-        return self._worker
 
-    def _next(self, worker: WorkerProcess) -> Any:
-        worker.watch.begin()
-        while True:
-            try:
-                sender, found = self._inbox.get(timeout=TICK)
-            except queue.Empty:
-                why = worker.watch.stuck(self._setup.timeout)
-                if why:
-                    worker.kill(why)
-                continue
-            if sender is not worker:
-                continue
-            if isinstance(found, Gone):
-                problem = worker.death()
-                self.end()
-                raise ElsewhereError(problem.kind, problem.what, problem.log, problem.phase)
-            return found
+def _locate(
+    remote: Remote, case: Mapping[str, Any], fuse: bool, skip: frozenset[str]
+) -> Mapping[str, Any]:
+    from bringup_conformance.shrink.locate import locate  # which imports this module
 
-    def end(self) -> None:
-        """End the process, if there is one."""
-        if self._worker is not None:
-            self._worker.end()
-            self._worker = None
-            self.made += 1
+    def suspect(cause: Cause) -> None:
+        remote.suspect(cause.to_json())
+
+    cause = locate(remote.target, case_from_json(case), fuse=fuse, skip=skip, suspect=suspect)
+    return cause.to_json()
+
+
+def _run_check(remote: Remote, document: Mapping[str, Any]) -> Problem | None:
+    from bringup_conformance.execution.replay import find_check  # which imports this module
+
+    return run_check(remote.target, find_check(document, remote.target)).problem

@@ -1,5 +1,6 @@
-"""The cases of each level, in an order that depends on nothing but the seed, the device's
-declaration and its budget.
+"""The cases of each level.
+
+Which they are and in which order follows from the seed, the device's declaration and its budget.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def ladder(level: str) -> tuple[str, ...]:
 
 
 def units(plan: Plan, level: str) -> list[Unit]:
-    """The cases of one level, without those of the levels below it."""
+    """The units of one level, without those of the levels below it."""
     return [
         replace(u, make=partial(carrying, plan, partial(_sampled, plan, u.make)))
         for u in MADE[level](plan)
@@ -67,9 +68,11 @@ def units(plan: Plan, level: str) -> list[Unit]:
 
 
 def _sampled(plan: Plan, make: Callable[[], Iterator[Item]]) -> Iterator[Item]:
-    """Op by op, one in so many: parts are cases of their own, and half of the cost is theirs.
-    Compiled to fast code, one in so many: compiling is most of a run, and the rest of the cases
-    have the same kernels of other shapes and dtypes.
+    """Choose the cases that also run op by op, and those that are compiled to fast code.
+
+    One in so many runs op by op, as that is half of the cost, and single ops have cases of their
+    own.  One in so many is compiled to fast code, as compiling is most of a run, and the others
+    have the same kernels with other shapes and dtypes.
     """
     for item in make():
         if isinstance(item, Case):
@@ -82,44 +85,46 @@ def _sampled(plan: Plan, make: Callable[[], Iterator[Item]]) -> Iterator[Item]:
 
 
 def _chosen(plan: Plan, case: Case, what: str, every: int) -> bool:
-    """Of programs by chance; of a row, which has few cases, in turn over its dtypes."""
+    """Whether a case is the one in `every`: of programs at random; of a row, which has few cases,
+    evenly over its dtypes.
+    """
     row = find(case.op)
     if every == 0:
         return False
     if row is None:
         return Stream(plan.seed, what, case.name).integer(1, every) == 1
     number = case.name.rpartition("/")[2]
-    turn = Stream(plan.seed, what, row.name).integer(1, every)
-    turn += row.dtypes.index(BY_NAME[case.dtype]) + (int(number) if number.isdigit() else 0)
-    return turn % every == 0
+    index = Stream(plan.seed, what, row.name).integer(1, every)
+    index += row.dtypes.index(BY_NAME[case.dtype]) + (int(number) if number.isdigit() else 0)
+    return index % every == 0
 
 
 def smoke(plan: Plan) -> list[Unit]:
     """Every name a device must have, on f32 or the first dtype it takes, three fused programs that
     everybody writes first, and a few random ones.
     """
-    found = []
+    units = []
     for row in all_ops():
         if row.tier == 0:
             dtype = f32 if f32 in row.dtypes else row.dtypes[0]
-            found.append(_row_unit(plan, row, dtype, "smoke", most=4))
+            units.append(_row_unit(plan, row, dtype, "smoke", most=4))
     make = partial(everyday.cases, plan.support, plan.capabilities.shapes.vector, plan.seed)
-    found.append(Unit("smoke", PROGRAMS, f32.name, "", PROGRAMS, make))
-    return found + _programs(plan, "smoke", _SMOKE_PROGRAMS)
+    units.append(Unit("smoke", PROGRAMS, f32.name, "", PROGRAMS, make))
+    return units + _programs(plan, "smoke", _SMOKE_PROGRAMS)
 
 
 def ops(plan: Plan) -> list[Unit]:
     """Every row with the dtypes it takes: boundary sizes, data of several kinds, special cells."""
-    found = []
+    units = []
     for unit in table(plan):
         row, dtype = lookup(unit.op), BY_NAME[unit.dtype]
         if dtype in _dtypes(plan, row):
-            found.append(unit)
-        # Rules with ids of their own, and so with a test of their own, of all dtypes.
+            units.append(unit)
+        # Special cells are rules with ids, so they are checked with all dtypes.
         if cells_of(row, dtype):
             make = partial(_special_cases, plan, row, dtype)
-            found.append(replace(unit, number=SPECIAL, make=make))
-    return found
+            units.append(replace(unit, number=SPECIAL, make=make))
+    return units
 
 
 def table(plan: Plan) -> list[Unit]:
@@ -130,15 +135,15 @@ def table(plan: Plan) -> list[Unit]:
 
 
 def _dtypes(plan: Plan, row: OpDef) -> tuple[DType, ...]:
-    """All of them.  Of what the device runs as a decomposition, whose parts are checked with all:
-    f32, or the first, and one more that the seed chooses.
+    """The dtypes with which a row is checked: all, or two if the device runs a decomposition of it,
+    whose parts are checked with all: f32, or the first, and one that the seed chooses.
     """
     ops, kernels = plan.capabilities.ops, plan.capabilities.kernels
     if row.decompose is None or any(name in ops or name in kernels for name in row.claims):
         return row.dtypes
     first = f32 if f32 in row.dtypes else row.dtypes[0]
-    rest = [d for d in row.dtypes if d is not first]
-    other = pick(Stream(plan.seed, "dtype", row.name), rest) if rest else first
+    others = [d for d in row.dtypes if d is not first]
+    other = pick(Stream(plan.seed, "dtype", row.name), others) if others else first
     return tuple(d for d in row.dtypes if d in (first, other))
 
 
@@ -147,26 +152,22 @@ def fusion(plan: Plan) -> list[Unit]:
     inputs, launches and so on, public functions, random programs of many examples, then random
     programs, each fused and op by op.
     """
-    found = [
-        Unit("fusion", PROGRAMS, "", name, PROGRAMS, partial(_hazard, plan, name))
-        for name in hazards.NAMES
-    ]
-    found += [
-        Unit("fusion", PROGRAMS, "", read, PROGRAMS, partial(_pairs, plan, read))
-        for read in pairs.READS
-    ]
-    found += [
-        Unit("fusion", PROGRAMS, "", f"many-{name}", PROGRAMS, partial(_ladder, plan, name))
-        for name in ladders.LADDERS
-    ]
-    found += [
-        Unit("fusion", PROGRAMS, "", public.named(module), PROGRAMS, partial(_public, plan, module))
-        for module in public.MODULES
-    ]
+    support, seed, large = plan.support, plan.seed, plan.budget.large
+    shapes, limits = plan.capabilities.shapes, plan.capabilities.limits
+    made: list[tuple[str, Callable[[], Iterator[Item]]]] = []
+    for name in hazards.NAMES:
+        made.append((name, partial(hazards.cases, support, shapes, name, seed, few=not large)))
+    for read in pairs.READS:
+        made.append((read, partial(pairs.cases, support, shapes, read, seed, large=large)))
+    for name in ladders.LADDERS:
+        make = partial(ladders.cases, support, limits, name, seed, few=not large)
+        made.append((f"many-{name}", make))
+    for module in public.MODULES:
+        made.append((public.named(module), partial(public.cases, support, module, seed)))
     for n in range(plan.budget.programs // _MAPPED):
-        make = partial(_mapped_case, plan, n)
-        found.append(Unit("fusion", PROGRAMS, "", f"mapped-{n}", PROGRAMS, make))
-    return found + _programs(plan, "fusion", plan.budget.programs)
+        made.append((f"mapped-{n}", partial(_mapped_case, plan, n)))
+    units = [Unit("fusion", PROGRAMS, "", name, PROGRAMS, make) for name, make in made]
+    return units + _programs(plan, "fusion", plan.budget.programs)
 
 
 def runtime(plan: Plan) -> list[Unit]:
@@ -187,26 +188,7 @@ def soak(_plan: Plan) -> list[Unit]:
     """Random programs without end, led to large errors in shares of their bounds, much scratch
     memory and many kernels; resumes from its corpus, and holds no other level.
     """
-    return []  # what comes next depends on what came of the last: see `soak`
-
-
-def _hazard(plan: Plan, name: str) -> Iterator[Item]:
-    few = not plan.budget.large
-    return hazards.cases(plan.support, plan.capabilities.shapes, name, plan.seed, few=few)
-
-
-def _pairs(plan: Plan, read: str) -> Iterator[Item]:
-    shapes, large = plan.capabilities.shapes, plan.budget.large
-    return pairs.cases(plan.support, shapes, read, plan.seed, large=large)
-
-
-def _ladder(plan: Plan, name: str) -> Iterator[Item]:
-    few, limits = not plan.budget.large, plan.capabilities.limits
-    return ladders.cases(plan.support, limits, name, plan.seed, few=few)
-
-
-def _public(plan: Plan, module: str) -> Iterator[Item]:
-    return public.cases(plan.support, module, plan.seed)
+    return []  # each program depends on the results of those before: see `soak`
 
 
 def _programs(plan: Plan, level: str, count: int) -> list[Unit]:
@@ -226,8 +208,8 @@ def _program_case(
     budget = plan.budget
     config = plan.config(dtypes, number % 5 in (1, 3))
     choices = Stream(plan.seed, level, number)
-    made = draw_program(choices, config, large=budget.large and number % 16 == 15)
-    yield made.case(level, config.exact, number)
+    program = draw_program(choices, config, large=budget.large and number % 16 == 15)
+    yield program.case(level, config.exact, number)
 
 
 def _row_unit(plan: Plan, row: OpDef, dtype: DType, level: str, most: int | None) -> Unit:
@@ -238,29 +220,29 @@ def _row_unit(plan: Plan, row: OpDef, dtype: DType, level: str, most: int | None
 def _row_cases(
     plan: Plan, row: OpDef, dtype: DType, level: str, most: int | None
 ) -> Iterator[Item]:
-    """The instances of a row and dtype, several to a program; what is not supported, once for each
-    reason.
+    """The cases of a row and dtype, each with several instances; what is not supported, once for
+    each reason.
     """
     shapes, few = plan.capabilities.shapes, not plan.budget.large
-    found = instances(row, dtype, shapes, plan.seed, few=few)
+    drawn = instances(row, dtype, shapes, plan.seed, few=few)
     if few:
-        found = [i for i in found if i.far or all(t.size <= _SMALL for t in i.operands)]
+        drawn = [i for i in drawn if i.far or all(t.size <= _SMALL for t in i.operands)]
     usable: list[Instance] = []
     reasons: dict[str, None] = {}
-    for instance in found:
+    for instance in drawn:
         reason = plan.support.reason(row, instance.operands, dict(instance.attrs))
         if reason is None:
             usable.append(instance)
         else:
             reasons[reason] = None
-    place = f"{level}/{row.name}/{dtype.name}"
-    if not found:
+    prefix = f"{level}/{row.name}/{dtype.name}"
+    if not drawn:
         reasons["the suite has no operands for it"] = None
     for reason in reasons:
-        yield Unsupported(place, level, row.name, dtype.name, reason)
+        yield Unsupported(prefix, level, row.name, dtype.name, reason)
     usable = usable[:most]
     for number, (first, group) in enumerate(_groups(usable, plan.budget.together)):
-        yield _joint_case(plan, row, dtype, level, f"{place}/{number}", group, first)
+        yield _joint_case(plan, row, dtype, level, f"{prefix}/{number}", group, first)
     if level == "ops" and dtype is (f32 if f32 in row.dtypes else row.dtypes[0]):
         yield from twins.cases(plan.support, row, dtype.name, level, usable, plan.seed)
         yield from mapped.row_cases(plan.support, row, dtype, level, usable, plan.seed)
@@ -268,7 +250,9 @@ def _row_cases(
 
 
 def _groups(usable: Sequence[Instance], together: int) -> Iterator[tuple[int, Sequence[Instance]]]:
-    """So many instances at a time, far ones apart from the others, each with the first's number."""
+    """Groups of `together` instances, far ones apart from the others, each with the number of its
+    first one.
+    """
     for far in (False, True):
         part = [instance for instance in usable if instance.far is far]
         for first in range(0, len(part), together):
@@ -284,15 +268,16 @@ def _joint_case(
     group: Sequence[Instance],
     first: int,
 ) -> Case:
-    """One program with an instruction and an output for each instance.  first: the number of the
-    first of them among all of the row.
+    """One program with an instruction and an output for each instance of a group.
+
+    first: the number of the group's first instance among all of the row.
     """
     outputs: list[Value] = []
     with Builder() as builder:
         for instance in group:
             results = row(*map(builder.input, instance.operands), **dict(instance.attrs))
             outputs += results if isinstance(results, tuple) else (results,)
-    # The reference of what is made of many instructions takes long, and so does its bound.
+    # The reference of a decomposed row takes long, and so does its bound.
     sets = plan.budget.data if row.decompose is None else max(2, plan.budget.data // 2)
     if group[0].far:
         sets = min(sets, 2)
@@ -305,7 +290,7 @@ def _joint_case(
         graph=builder.build(outputs, row.name),
         data=data if any(i.operands for i in group) else ((),),
         bitwise=row.kind in (Kind.MOVEMENT, Kind.SOURCE) or row.name == "select",
-        # What is not one instruction to the device may come out otherwise when it is taken apart.
+        # Only what is more than one instruction to the device may have other results op by op.
         split=row.decompose is not None or row.kind is Kind.CONTRACTION,
         tags=(row.kind.value,),
     )
@@ -314,42 +299,42 @@ def _joint_case(
 def _data(
     plan: Plan, row: OpDef, group: Sequence[Instance], first: int, number: int
 ) -> tuple[Recipe, ...]:
-    """Recipes of all inputs: the kinds of each instance, turned by its number and the set's."""
+    """Recipes of all inputs: the kinds of each instance, rotated by its number and the set's."""
     choices, domain = Stream(plan.seed, "data", row.name, number), row.domain
     recipes: list[Recipe] = []
     for which, instance in enumerate(group, first):
         kinds = instance.kinds or ("ramp",)
         for position in range(len(instance.operands)):
-            turn = plan.seed + number + which
-            if kinds[turn % len(kinds)] not in TOGETHER:
-                turn += position * (1 + number % 2)
-            kind = kinds[turn % len(kinds)]
+            rotation = plan.seed + number + which
+            if kinds[rotation % len(kinds)] not in TOGETHER:
+                rotation += position * (1 + number % 2)
+            kind = kinds[rotation % len(kinds)]
             layout = LAYOUTS[choices.integer(0, 4)] if choices.integer(0, 7) == 7 else "dense"
             interval = domain.intervals[min(position, len(domain.intervals) - 1)]
             nonzero, matrix = position in domain.nonzero, domain.matrix(position)
-            # Equal types must not get equal data, and neighbours only differ by their seeds.
-            own = 16 * plan.seed + (number + position) % 16
-            recipes.append(Recipe(kind, own, (), layout, interval, nonzero, matrix))
+            # Operands of equal types must not get equal data, so neighbours have other seeds.
+            seed = 16 * plan.seed + (number + position) % 16
+            recipes.append(Recipe(kind, seed, (), layout, interval, nonzero, matrix))
     return tuple(recipes)
 
 
 def _special_cases(plan: Plan, row: OpDef, dtype: DType) -> Iterator[Item]:
     """One case of all special cells that are supported; why others are not."""
-    capabilities, place = plan.capabilities, f"ops/{row.name}/{dtype.name}/{SPECIAL}"
+    capabilities, name = plan.capabilities, f"ops/{row.name}/{dtype.name}/{SPECIAL}"
     parts = special.groups(row, dtype, capabilities.numerics, capabilities.shapes.vector)
     for reason in special.missing(row, dtype, parts, plan.support):
-        yield Unsupported(place, "ops", row.name, dtype.name, reason)
-    graph, kept = special.program(row, dtype, parts, plan.support)
-    if kept:
+        yield Unsupported(name, "ops", row.name, dtype.name, reason)
+    graph, cells = special.program(row, dtype, parts, plan.support)
+    if cells:
         yield Case(
-            name=place,
+            name=name,
             level="ops",
             op=row.name,
             dtype=dtype.name,
             graph=graph,
-            cells=kept,
+            cells=cells,
             tags=(row.kind.value,),
-            rules=tuple(dict.fromkeys(rule for cells in kept for rule in cells.rules)),
+            rules=tuple(dict.fromkeys(rule for each in cells for rule in each.rules)),
         )
 
 

@@ -1,4 +1,4 @@
-"""What a run is made of: a plan, and units of cases that are made when they are wanted."""
+"""What a run consists of: a plan, and units of cases that are made when they are needed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ Item = Case | Check | Unsupported
 class Budget:
     """How much of a level is run.
 
-    programs: random ones.  limit: elements of their largest arrays.  large: whether sizes past
-    8,192 are drawn.  data: data sets of an op's case, half as many if it is made of others.  split:
-    one in so many of the cases that may come out otherwise op by op also runs so; 0 for none but
-    those that fail.  optimize: one in so many is compiled to fast code, the others in little time,
-    where the device knows a difference.  together: instructions of an op that are checked in one
-    program, so that compiling does not dominate: kernels of one op have functions in common.
+    programs: number of random programs.  limit: elements of their largest arrays.  large: whether
+    sizes past 8,192 are drawn.  data: data sets of an op's case; half as many if the op is
+    decomposed.
+    split: one in so many of the cases whose results may differ op by op also runs op by op; 0 for
+    none.  optimize: one in so many cases is compiled to fast code, the others in little time, where
+    the device knows a difference.
+    together: instructions of one op that are checked in one program, so that compiling does not
+    dominate: kernels of one op share functions.
     """
 
     programs: int
@@ -53,7 +55,7 @@ def budget_of(capabilities: Capabilities, few: bool = False) -> Budget:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the cases are made for."""
+    """What the cases of a run are made for."""
 
     capabilities: Capabilities
     support: Support
@@ -61,7 +63,7 @@ class Plan:
     budget: Budget
 
     def config(self, dtypes: tuple[tuple[int, DType], ...], exact: bool) -> GenConfig:
-        """What random programs are made for.  dtypes: of inputs, by weight."""
+        """What random programs are made for.  dtypes: of inputs, each with its weight."""
         return GenConfig(
             support=self.support,
             numerics=self.capabilities.numerics,
@@ -73,10 +75,23 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """Cases that are made together, when they are wanted.
+class UnitId:
+    """What a unit is called; dtype and number may be empty."""
 
-    level, op, dtype, number: what is known of their names before; dtype and number may be empty.
+    level: str
+    op: str
+    dtype: str
+    number: str
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, (self.level, self.op, self.dtype, self.number)))
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Cases that are made together, when they are needed.
+
+    level, op, dtype, number: see `UnitId`.  kind: of the op.  make: makes the cases.
     """
 
     level: str
@@ -85,3 +100,8 @@ class Unit:
     number: str
     kind: str
     make: Callable[[], Iterator[Item]]
+
+    @property
+    def id(self) -> UnitId:
+        """What it is called."""
+        return UnitId(self.level, self.op, self.dtype, self.number)

@@ -1,179 +1,208 @@
-"""Worker processes, as the process that starts them sees them: their life, and how they died."""
+"""Worker processes, as the process that starts them sees them: how they start, and how they end.
+
+They are started with `subprocess`: the `spawn` method of `multiprocessing` would import the user's
+main module again in each, and users' scripts need no guard against that.  Messages are those of
+`protocol`, over connections of `multiprocessing`.
+"""
 
 from __future__ import annotations
 
-import itertools
 import os
-import queue
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
 from typing import IO, Any
 
 import bringup.errors
 from bringup.errors import BackendError, BringupError
 from bringup_conformance.cases import Problem
-from bringup_conformance.execution.protocol import Began, Refused, Setup, receive, send
-from bringup_conformance.execution.pulse import Watch
+from bringup_conformance.execution.heartbeat import Watchdog
+from bringup_conformance.execution.protocol import (
+    Answer,
+    Began,
+    Call,
+    Exited,
+    Raised,
+    Ready,
+    Refused,
+    Setup,
+    Suspected,
+    Task,
+)
+from bringup_conformance.execution.running import RemoteError
+from bringup_conformance.execution.targets import DeviceTarget, Runnable
 
+#: Seconds that a device may take to open, however short the time for a run or a case is: importing
+#: its libraries gives no sign of life.
+OPENING = 30.0
 #: Seconds that a process is given to end.
 GRACE = 5.0
 #: Seconds between looks at workers that say nothing.
 TICK = 0.25
-# Looks for the stack of a process that is about to be ended.
-_LOOKS = 20
+# How often to look whether a process that is about to be killed has printed its stack.
+_STACK_POLLS = 20
 # Characters and lines kept of what a worker printed last.
-_LAST = 6000
-_LINES = 60
+_LOG_CHARACTERS, _LOG_LINES = 6000, 60
 _PROGRAM = """
-import pickle, sys
-sys.path[:] = pickle.load(sys.stdin.buffer)
+import sys
+from multiprocessing.connection import Connection
+connection = Connection(int(sys.argv[1]))
+sys.path[:] = connection.recv()
 from bringup_conformance.execution.worker import main
-main()
+main(connection, int(sys.argv[2]))
 """
-#: The exit status of a worker whose device is lost, and what stands before the error it tells last.
+#: The exit status of a worker whose device is lost, and what stands before the error in its log.
 LOST, LOST_MARK = 81, "the device is lost by: "
+#: Is called with a cause, as plain data, before each step that may end the process.
+OnSuspect = Callable[[Mapping[str, Any]], None]
 #: Threads of numpy's matrix products: workers share the cores among them.
 _THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """A worker's last message, which it did not send."""
-
-
-Inbox = queue.SimpleQueue[tuple["WorkerProcess", Any]]
-
-
+@dataclass(eq=False)
 class WorkerProcess:
     """One worker process.
 
-    tasks: what it was given and has not finished.  at: the item in progress.  next: the number of
-    the one after the last.  watch: whether it hangs.
+    threads: for numpy's matrix products; 0 to leave them as they are.
+    tasks: those it was given and has not finished.  current: the item that it runs.  next_item: the
+    number of the item behind the last one that it ran.  ready: whether its device is open.
     """
 
-    _numbers = itertools.count()
+    setup: Setup
+    threads: int = 0
+    tasks: deque[Task] = field(default_factory=deque)
+    current: Began | None = None
+    next_item: int = 0
+    ready: bool = False
 
-    def __init__(self, setup: Setup, inbox: Inbox, threads: int = 0) -> None:
+    def __post_init__(self) -> None:
         if not sys.executable:  # embedded in another program
             raise BackendError("no Python interpreter to run workers in", fix="use jobs=0")
-        self.number = next(self._numbers)
-        self.tasks: deque[Any] = deque()
-        self.at: Began | None = None
-        self.next = 0
-        self.watch = Watch()
-        self.ready = False
-        self._hangs = ""
-        self._inbox = inbox
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the process)
+        self.watchdog = Watchdog()
+        self._hang = ""
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `end`)
+        self.connection, theirs = Pipe()
+        descriptors = (theirs.fileno(), self.watchdog.descriptor)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [sys.executable, "-c", _PROGRAM, *map(str, descriptors)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
             stderr=self._log,
-            env=_environment(threads),
+            pass_fds=descriptors,
+            env=_environment(self.threads),
         )
-        self.watch.of(self._process.pid)
-        self.tell([*sys.path])
-        self.tell(replace(setup, page=self.watch.path))
-        threading.Thread(target=self._listen, daemon=True).start()
+        theirs.close()
+        self.watchdog.watch(self._process.pid)
+        self.send([*sys.path])
+        self.send(self.setup)
 
-    def _listen(self) -> None:
-        stream = self._process.stdout
-        assert stream is not None
+    def send(self, message: object) -> None:
+        """Send a message.  To a process that ended it does nothing: `receive` will tell."""
         try:
-            while True:
-                message = receive(stream)
-                self.watch.hide()
-                self._inbox.put((self, message))
-        except EOFError:
-            self._inbox.put((self, Gone()))
-
-    def tell(self, message: object) -> None:
-        """Send a message; if it is dead, that will be heard of soon."""
-        stream = self._process.stdin
-        assert stream is not None
-        try:
-            send(stream, message)
-        except (BrokenPipeError, OSError):
+            self.connection.send(message)
+        except OSError:
             return
 
-    def give(self, task: object) -> None:
-        """A task, after those it has."""
+    def receive(self) -> Any:
+        """The next message, or `Exited`; waits for it."""
+        try:
+            message = self.connection.recv()
+        except (EOFError, OSError):
+            return Exited()
+        self.watchdog.restart()
+        return message
+
+    def give(self, task: Task) -> None:
+        """Give it a task to do after those it has."""
         self.tasks.append(task)
         if len(self.tasks) == 1:
-            self.watch.begin()
-        self.tell(task)
+            self.watchdog.restart()
+        self.send(task)
 
-    def kill(self, why: str) -> None:
-        """End a process that hangs, after it has printed its stack; its death will be heard of."""
-        self._hangs = why
-        if hasattr(signal, "SIGUSR1"):
-            before = os.fstat(self._log.fileno()).st_size
+    def kill_if_hung(self, limit: float, deadline: float = float("inf")) -> None:
+        """Kill the process if it hangs or its time is up; `receive` will tell that it ended.
+
+        limit: seconds without a sign of life.  deadline: by the clock `time.monotonic`.
+        """
+        if self._hang:  # it is killed already
+            return
+        self._hang = self.watchdog.hang_reason(limit)
+        if not self._hang and time.monotonic() > deadline:
+            self._hang = "its time was up"
+        if not self._hang:
+            return
+        if hasattr(signal, "SIGUSR1"):  # at which it prints its stack
+            size = os.fstat(self._log.fileno()).st_size
             self._process.send_signal(signal.SIGUSR1)
-            for _ in range(_LOOKS):
+            for _ in range(_STACK_POLLS):
                 time.sleep(TICK / 5)
-                if os.fstat(self._log.fileno()).st_size > before:
+                if os.fstat(self._log.fileno()).st_size > size:
                     break
         self._process.kill()
 
     def end(self) -> None:
-        """Let it go at once."""
+        """End the process at once."""
         self._process.kill()
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._log):
-            assert stream is not None
-            try:
-                stream.close()
-            except OSError:
-                continue
-        self.watch.close()
+        self.connection.close()
+        self._log.close()
+        self.watchdog.close()
 
-    def death(self) -> Problem:
-        """How it died."""
+    def exit_problem(self) -> Problem:
+        """How the process ended."""
         try:
             code: int = self._process.wait(GRACE)
         except subprocess.TimeoutExpired:
-            self._hangs = "it closed its pipes and lives on"
+            self._hang = "it closed its pipes and lives on"
             self._process.kill()
             code = self._process.wait()
         self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, self._log.tell() - _LAST))
+        self._log.seek(max(0, self._log.tell() - _LOG_CHARACTERS))
         text = self._log.read().decode(errors="replace")
-        # Never empty: that tells the end of a process from what was raised.
-        log = "\n".join(text.splitlines()[-_LINES:]) or "it printed nothing"
-        kind, what = cause(code, text, self._hangs)
-        phase = self.watch.phase if kind == "hang" else ""
+        # Never empty: a log tells the end of a process from what a device raised.
+        log = "\n".join(text.splitlines()[-_LOG_LINES:]) or "it printed nothing"
+        kind, what = exit_reason(code, text, self._hang)
+        phase = self.watchdog.phase if kind == "hang" else ""
         return Problem(kind, f"{phase}: {what}" if phase else what, log=log, phase=phase)
 
 
-def cause(code: int, log: str, hangs: str = "") -> tuple[str, str]:
-    """The kind of problem, and a sentence, of a process that ended.
+def _environment(threads: int) -> dict[str, str]:
+    # The trace of one process would overwrite that of another.
+    variables = {key: value for key, value in os.environ.items() if key != "BRINGUP_TRACE"}
+    for name in _THREADS if threads else ():
+        variables.setdefault(name, str(threads))
+    return variables
 
-    code: its exit status, of a signal negative.  log: what it printed last.  hangs: why it was
-    ended as one that hangs, if it was.
 
-    >>> cause(-11, "")
+def exit_reason(code: int, log: str, hang: str = "") -> tuple[str, str]:
+    """The kind of problem, and a sentence, for a process that ended.
+
+    code: its exit status; negative for a signal.  log: what it printed last.  hang: why it was
+    killed as one that hangs, if it was.
+
+    >>> exit_reason(-11, "")
     ('crash', 'its process ended with SIGSEGV')
-    >>> cause(3, "")
+    >>> exit_reason(3, "")
     ('crash', 'its process exited with status 3')
-    >>> cause(LOST, f"{LOST_MARK}DeviceError: it fell off the table")
+    >>> exit_reason(LOST, f"{LOST_MARK}DeviceError: it fell off the table")
     ('crash', 'the device is lost by: DeviceError: it fell off the table')
     """
-    if hangs:
-        return "hang", hangs
+    if hang:
+        return "hang", hang
     if "Timeout (" in log:
         return "hang", "it ended itself, as nobody else did"
     if code == LOST and LOST_MARK in log:
         return "crash", LOST_MARK + log.rpartition(LOST_MARK)[2].strip()
-    ended = f"exited with status {code}" if code >= 0 else f"ended with {_signal(-code)}"
-    what = f"its process {ended}"
+    what = f"its process exited with status {code}"
+    if code < 0:
+        known = {each.value: each.name for each in signal.Signals}
+        what = f"its process ended with {known.get(-code, f'signal {-code}')}"
     if code == -9:
         return "oom", f"{what}, as systems do that run out of memory"
     if "bad_alloc" in log or "MemoryError" in log:
@@ -181,23 +210,95 @@ def cause(code: int, log: str, hangs: str = "") -> tuple[str, str]:
     return "crash", what
 
 
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 def refusal(message: Refused) -> BringupError:
     """The error that a worker met when it opened its device."""
     kind = getattr(bringup.errors, message.kind, BackendError)
-    found: BringupError = kind(message.what, fix=message.fix)
-    return found
+    error: BringupError = kind(message.what, fix=message.fix)
+    return error
 
 
-def _environment(threads: int) -> Mapping[str, str]:
-    # The trace of one process would overwrite that of another.
-    found = {key: value for key, value in os.environ.items() if key != "BRINGUP_TRACE"}
-    for name in _THREADS if threads else ():
-        found.setdefault(name, str(threads))
-    return found
+@dataclass(slots=True)
+class Remote:
+    """The device of a worker process, for the functions that it is asked to call.
+
+    suspect: says what to report as the cause if the process ends now.  runnable: the program that
+    was compiled last.
+    """
+
+    target: DeviceTarget
+    suspect: OnSuspect
+    runnable: Runnable | None = None
+
+
+class DeviceProcess:
+    """A process that has a device open and calls one function after another on it.
+
+    It starts at the first call, and again at the first one after it ended.  Use it as a context,
+    which ends it.
+    generation: changes when a program is compiled and when the process ends, so that a caller knows
+    whether its program is still the one there.
+    """
+
+    def __init__(self, backend: str, timeout: float) -> None:
+        self._setup = Setup(backend, timeout)
+        self._worker: WorkerProcess | None = None
+        self.generation = 0
+
+    def __enter__(self) -> DeviceProcess:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.end()
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        on_suspect: OnSuspect | None = None,
+        deadline: float = float("inf"),
+    ) -> Any:
+        """The result of ``function(remote, *args)`` in the process; see `Remote`.
+
+        on_suspect: is called with each cause that the function suspects.  deadline: when the
+        process is killed as one that hangs, by the clock `time.monotonic`.
+        Raises RemoteError for what the function raises and for the end of the process, BackendError
+        if the device cannot be opened.
+        """
+        timeout = self._setup.timeout
+        if self._worker is None:
+            self._worker = WorkerProcess(self._setup)
+            message = self._receive(max(timeout, OPENING), deadline)
+            if isinstance(message, Refused):
+                raise refusal(message)
+            assert isinstance(message, Ready)
+        self._worker.send(Call(function, args))
+        while True:
+            message = self._receive(timeout, deadline)
+            if isinstance(message, Suspected):
+                if on_suspect is not None:
+                    on_suspect(message.cause)
+            elif isinstance(message, Raised):
+                raise RemoteError(message.kind, message.message)
+            else:
+                assert isinstance(message, Answer)
+                return message.value
+
+    def _receive(self, limit: float, deadline: float) -> Any:
+        worker = self._worker
+        assert worker is not None
+        worker.watchdog.restart()
+        while not worker.connection.poll(TICK):
+            worker.kill_if_hung(limit, deadline)
+        message = worker.receive()
+        if isinstance(message, Exited):
+            problem = worker.exit_problem()
+            self.end()
+            raise RemoteError(problem.kind, problem.what, problem.log, problem.phase)
+        return message
+
+    def end(self) -> None:
+        """End the process, if there is one."""
+        if self._worker is not None:
+            self._worker.end()
+            self._worker = None
+            self.generation += 1

@@ -1,65 +1,81 @@
-"""What a run and its worker processes say to each other, pickled, over pipes."""
+"""Messages between a run and its worker processes."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 from bringup_conformance.cases import Problem, Unsupported
-from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.reporting.results import Place, Result
+from bringup_conformance.execution.plan import UnitId
+from bringup_conformance.reporting.failures import TIMEOUT
+from bringup_conformance.reporting.results import Result
 
-#: Levels whose cases may take so many times longer than others before they count as hanging.
-_PATIENCE = {"exhaustive": 10, "soak": 10}
+#: Levels whose cases may take this many times longer than others before they count as hanging.
+_TIMEOUT_FACTORS = {"exhaustive": 10, "soak": 10}
 
 
-def patience(level: str, timeout: float) -> float:
+def case_timeout(level: str, timeout: float) -> float:
     """Seconds that one case of a level may take."""
-    return timeout * _PATIENCE.get(level, 1)
+    return timeout * _TIMEOUT_FACTORS.get(level, 1)
 
 
 # To a worker.
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
-    """The first message.  backend: its name.  fraction: see `schedule.chosen`.  timeout: seconds
-    without a sign of life, see `pulse`.  asks: whether the places of all units are wanted.  page:
-    where signs of life are shown.  few: few kernels in a case.
+class Job:
+    """What a run holds.
+
+    only: a selection, see `Selection`.  fraction: part ``(i, n)``, see `schedule.chosen`.  timeout:
+    seconds without a sign of life after which a case hangs, see `heartbeat`.  few: whether cases
+    have few kernels, see `plan.budget_of`.
     """
 
-    backend: str
-    level: str = ""
+    level: str
     seed: int = 0
     only: str = ""
     fraction: tuple[int, int] | None = None
-    timeout: float = 60.0
-    asks: bool = False
-    page: str = ""
+    timeout: float = TIMEOUT
     few: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The first message: the device to open.
+
+    job: of a worker that runs units; None for one that only answers calls.  lists_units: whether
+    `Ready` holds the units of the job.
+    """
+
+    backend: str
+    timeout: float
+    job: Job | None = None
+    lists_units: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """Run a unit from its item number `first`.
 
-    problem: what became of that one, which is not run again then, but reported.  last: whether the
-    items behind it are left out.  again: whether that one hung before, and nothing else is to run
-    beside it.
+    problem: how item `first` ended a process; it is not run again then, but reported.  last:
+    whether the items behind it are left out.  retry: whether item `first` hung before, so that
+    nothing else runs beside it.
     """
 
     unit: int
     first: int = 0
     problem: Problem | None = None
     last: bool = False
-    again: bool = False
+    retry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """Look into a failure, for some seconds.  alone: run its programs in a process of their own."""
+    """Shrink and locate a failure for some seconds.
+
+    alone: whether its programs run in a process of their own, because they may end it.
+    """
 
     unit: int
     item: int
@@ -69,39 +85,17 @@ class Explain:
     alone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Compile:
-    """Compile a program; as `Target.compile`."""
-
-    ir: str
-    fuse: bool
-    skip: frozenset[str]
-    optimize: bool
+Task = Work | Explain
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Call the program compiled last."""
-
-    inputs: Sequence[Array]
-
-
-@dataclass(frozen=True, slots=True)
-class Locate:
-    """Find out what is guilty of a case's failure; `Suspected` before everything that may end the
-    process, then an `Answer`.
+    """Call ``function(remote, *args)``, with the `processes.Remote` of the worker; it answers with
+    `Answer` or `Raised`, and `Suspected` before them.
     """
 
-    case: Mapping[str, Any]
-    fuse: bool
-    skip: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class RunCheck:
-    """Run the check of a failure again."""
-
-    document: Mapping[str, Any]
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
 
 
 # From a worker.
@@ -109,17 +103,20 @@ class RunCheck:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The device is open.  places: of all units, if wanted.  numbers, of: see `Schedule`."""
+    """The device is open.  The other fields are set if the setup asked for a list of units.
+
+    units: those of the run.  numbers: of each unit in the whole level.  level_size: units of that.
+    """
 
     environment: dict[str, Any]
-    places: tuple[Place, ...] = ()
+    units: tuple[UnitId, ...] = ()
     numbers: tuple[int, ...] = ()
-    of: int = 0
+    level_size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The device cannot be opened: an error of `bringup.errors` by the name of its class."""
+    """The device cannot be opened.  kind: the name of a class in `bringup.errors`."""
 
     kind: str
     what: str
@@ -128,7 +125,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """An item is about to be run."""
+    """An item is about to run."""
 
     unit: int
     item: int
@@ -137,16 +134,25 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of an item; of what is none, between two items, its number is."""
+    """The result of an item.
+
+    between: the result belongs to no item: the process ended before it began item `item`.
+    """
 
     unit: int
-    item: float
-    found: Result | Unsupported
+    item: int
+    result: Result | Unsupported
+    between: bool = False
+
+    @property
+    def order(self) -> tuple[int, bool]:
+        """Sorts results of one unit as they belong in the report."""
+        return self.item, not self.between
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A unit has no more items.  left_out: whether it has, but they are not run."""
+    """A unit is finished.  left_out: its remaining items were skipped."""
 
     unit: int
     left_out: bool = False
@@ -154,7 +160,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A failure looked into."""
+    """The document of a failure with what shrinking and locating found."""
 
     unit: int
     item: int
@@ -163,35 +169,31 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Suspected:
-    """What would be guilty if the process ended now."""
+    """The cause to report if the process ends before its next message."""
 
     cause: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a `Compile`, `Call` or `RunCheck` gave."""
+    """The result of a call."""
 
     value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What it raised.  kind: of problem."""
+    """What a call raised.  kind: of problem."""
 
     kind: str
-    told: str
+    message: str
 
 
-def send(stream: IO[bytes], message: object) -> None:
-    """Write a message.  Raises OSError if nobody listens any more."""
-    stream.write(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
-    stream.flush()
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The worker's process ended, or closed its connection.  No worker sends this."""
 
 
-def receive(stream: IO[bytes]) -> Any:
-    """Read a message.  Raises EOFError at the end, or in the middle of one."""
-    try:
-        return pickle.load(stream)
-    except (pickle.UnpicklingError, OSError, ValueError) as error:
-        raise EOFError from error
+#: What a worker says of a unit while it runs it, and of a failure that it explains.
+UnitEvent = Began | Done | Finished
+Event = UnitEvent | Explained

@@ -12,63 +12,59 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from bringup.errors import BringupError
-from bringup_conformance.cases import PROGRAMS, Unsupported
-from bringup_conformance.execution.expectations import (
-    CERTIFYING,
-    Expectations,
-    Findings,
-    judged,
-)
-from bringup_conformance.execution.here import Here
-from bringup_conformance.execution.holding import held
+from bringup_conformance.cases import PROGRAMS
+from bringup_conformance.execution.cost import Cost
+from bringup_conformance.execution.expectations import CERTIFYING, Expectations, judged
 from bringup_conformance.execution.journal import Journal, differences, header
 from bringup_conformance.execution.levels import APART, LEVELS, ladder
-from bringup_conformance.execution.merging import Merge, Met
-from bringup_conformance.execution.pool import Pool, StoppedError
+from bringup_conformance.execution.pool import InlinePool, Pool, StoppedError
 from bringup_conformance.execution.protocol import (
     Began,
     Done,
+    Event,
     Explain,
     Explained,
     Finished,
-    Setup,
+    Job,
+    Task,
     Work,
 )
-from bringup_conformance.execution.schedule import Job, thinned
-from bringup_conformance.execution.spent import Spent
-from bringup_conformance.execution.targets import Target
+from bringup_conformance.execution.report_builder import FailedItem, ReportBuilder, Results
+from bringup_conformance.execution.schedule import sampled_order
+from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.failures import TIMEOUT, is_check
+from bringup_conformance.reporting.folders import locked
 from bringup_conformance.reporting.reports import Report
 from bringup_conformance.reporting.results import Result
 from bringup_conformance.shrink.shrinker import Effort
 
 #: Failures that are shrunk in one run: of ops one each, so that a fault is not shrunk a hundred
 #: times.
-MOST_SHRUNK = 12
+MAX_SHRUNK = 12
 #: Workers unless told otherwise, if there are cores for them.
-MOST_JOBS = 4
-#: The part of a time budget that is kept for looking into failures, if there are any.
-_SHARE = 0.25
-#: Seconds between reports of a run under way, and the share of the time that writing them takes at
-#: most.
-_SAVED, _SAVING = 10.0, 0.02
+MAX_JOBS = 4
+#: The share of a time budget that is reserved for looking into failures, if there are any.
+_EXPLAIN_SHARE = 0.25
+#: Seconds between reports of a run under way, and the largest share of the time that writing them
+#: may take.
+_SAVE_INTERVAL, _SAVE_SHARE = 10.0, 0.02
 #: A device compiles slowly if the first cases take so many seconds, or so many of a processor's,
 #: for each kernel.
-SLOW_WALL, SLOW_BUSY = 1.0, 0.25
-_MEASURED = 3
+SLOW_SECONDS, SLOW_CPU_SECONDS = 1.0, 0.25
+_MEASURED_CASES = 3
 # Kernels that are compiled for a unit of each level, few to a case; counted on a CPU.
 _KERNELS = {"smoke": 3, "ops": 15, "fusion": 2, "runtime": 6, "exhaustive": 2}
 # Cases that hang, and load per core, from which on the machine is named as a reason.
-_MANY, _BUSY = 2, 1.5
+_MANY_RETRIED, _BUSY_LOAD = 2, 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a run is.
 
-    done, total: of what is `counted`.  doing: what is at hand.  failed: cases.  jobs: what each
-    worker is at, if there are workers.  news: something to be told at once, such as a failure.
+    done, total: of what is `counted`.  doing: what it does.  failed: cases.  jobs: what each worker
+    runs, if there are workers.  news: something to be told at once, such as a failure.
     """
 
     done: int
@@ -89,28 +85,28 @@ def _silent(_progress: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What `run` can be told by keyword.
+    """The keywords of `run`.
 
-    jobs: worker processes; 0 for this process, where a crash of the device ends the run.  None for
-    as many as there are cores, at most 4.  What is found does not depend on it.
+    jobs: worker processes; 0 for this process, where a crash of the device ends the run; None for
+    as many as there are cores, at most 4.  The results do not depend on it.
     only: which cases, see `Selection`.  fraction: part ``(i, n)`` of n, counted from 1; all parts
     together are the whole run.
-    time_budget: seconds that all of it may take, planning, reducing and reports too.
-    timeout: seconds without a sign of life (see `pulse`) after which a case hangs, if it does so
-    again alone: its worker is ended (not in this process).  For reducing too.
+    time_budget: seconds for the whole run, planning, shrinking and reports included.
+    timeout: seconds without a sign of life (see `heartbeat`) after which a case hangs, if it does
+    so again alone: its worker is killed (this process is not).  It holds for shrinking too.
     report: a folder that receives a file for every failure as it is met, ``report.json`` and a
-    journal of the run while it goes on, then ``junit.xml`` and ``report.html``; files of failures
-    that an earlier run left there go.
-    resume: go on with the run that `report` holds: with its units that are not whole.
-    few_kernels: whether cases have few kernels, for a device that compiles slowly; None to have
-    that found out by the first of them.
+    journal while the run is under way, then ``junit.xml`` and ``report.html``.  Files of failures
+    that an earlier run left there are removed.
+    resume: go on with the run that `report` holds, with its units that are not whole.
+    few_kernels: whether cases have few kernels, for a device that compiles slowly; None to find out
+    with the first of them.
     command: the command line, for the report.
-    on_progress: is told how far the run is.
-    shrink_seconds: for making failures small, all of them together.
+    on_progress: is called with how far the run is.
+    shrink_seconds: for shrinking failures, all of them together.
     expect: what is known to be missing or broken; the report says what came of it, and failures
     that are expected are not looked into.
     unclaimed: whether to try, in a process of its own, what the device does not declare.
-    corpus: a folder from which level soak goes on, and where it leaves what it finds.
+    corpus: a folder from which level soak resumes, and where it keeps what it finds.
     """
 
     jobs: int | None = None
@@ -153,164 +149,153 @@ def run(
 ) -> Report:
     """Run a level, and those below it, on a device.
 
-    backend: its name, or a target at hand, which runs in this process.  seed: which cases to draw.
+    backend: its name, or an opened target, which runs in this process.  seed: which cases to draw.
     options: the fields of `Options`: worker processes, parts, limits of time, folders.
-    An interrupt from the keyboard ends the run, which tells what is known then.
-    Raises BackendError if the device cannot be opened, BringupError for an unknown level or an odd
-    fraction, OSError if the folder cannot be written to.
+    An interrupt from the keyboard ends the run; the report holds what is known then.
+    Raises BackendError if the device cannot be opened, BringupError for an unknown level or an
+    impossible fraction, OSError if the folder cannot be written to.
 
     >>> from bringup.runtime.devices import get
-    >>> found = run(get().name, "ops", only="neg/f32", jobs=0)
-    >>> found.ok, found.reduced
+    >>> report = run(get().name, "ops", only="neg/f32", jobs=0)
+    >>> report.ok, report.reduced
     (True, ["only 'neg/f32' was asked for"])
     """
-    return run_with(backend, level, seed, Options(**options))
-
-
-def run_with(backend: str | Target, level: str, seed: int, how: Options) -> Report:
-    """The same with options at hand."""
-    job = _asked(level, seed, how)
-    if how.report is None:
-        return _run(backend, job, how)
-    how.report.mkdir(parents=True, exist_ok=True)
-    with held(how.report):
-        if level in APART:
-            failures.prepare(how.report)
+    chosen = Options(**options)
+    ladder(level)
+    fraction, folder = chosen.fraction, chosen.report
+    if fraction is not None and not 1 <= fraction[0] <= fraction[1]:
+        text = "/".join(map(str, fraction))
+        raise BringupError(f"{text!r} is no fraction", fix="use 1/N to N/N")
+    if chosen.corpus is not None and level not in APART:
+        raise BringupError(f"level {level} has no corpus", fix=f"use one with level {APART[0]}")
+    job = Job(level, seed, chosen.only, fraction, chosen.timeout)
+    run_level = _soak if level in APART else _run_units
+    if folder is None:
+        return _timed(run_level, backend, job, chosen)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
         try:
-            found = _run(backend, job, how)
+            report = _timed(run_level, backend, job, chosen)
         except BaseException:
             with suppress(OSError):  # nothing was run
-                how.report.rmdir()
+                folder.rmdir()
             raise
-        from bringup_conformance.reporting import writing
-
-        writing.write(found, how.report)
-    return found
+        report.write_all(folder)
+    return report
 
 
-def _run(backend: str | Target, job: Job, how: Options) -> Report:
+def _timed(
+    run_level: Callable[[str | Target, Job, Options, float], Report],
+    backend: str | Target,
+    job: Job,
+    options: Options,
+) -> Report:
+    """Run within the time budget; then hold the report against what is expected."""
     start = time.monotonic()
-    found = _soaked(backend, job, how) if job.level in APART else _whole(backend, job, how)
-    found.seconds += time.monotonic() - start
-    found.failures.sort(key=lambda failure: ("reduced" not in failure.document, failure.nodes))
-    _judge(found, backend, how, _end(how, start))
-    return found
+    end = float("inf") if options.time_budget is None else start + options.time_budget
+    report = run_level(backend, job, options, end)
+    report.seconds += time.monotonic() - start
+    report.failures.sort(key=lambda failure: ("reduced" not in failure.document, failure.nodes))
+    if options.expect is None and not options.unclaimed:
+        return report
+    whole = not report.reduced and report.level in CERTIFYING
+    expect = options.expect or Expectations()
+    report.findings = judged(expect, report.results, report.unsupported, whole=whole)
+    if options.unclaimed and isinstance(backend, str):
+        from bringup_conformance.execution.unclaimed import pairs_of, unclaimed
+
+        pairs, timeout = pairs_of(report.unsupported), options.timeout
+        right = unclaimed(backend, pairs, report.seed, timeout=timeout, until=end)
+        report.findings.unclaimed += map(str, right)
+    return report
 
 
-def _end(how: Options, start: float) -> float:
-    """When the time budget ends, by the clock `time.monotonic`."""
-    return float("inf") if how.time_budget is None else start + how.time_budget
+def _soak(backend: str | Target, job: Job, options: Options, end: float) -> Report:
+    """Run level soak, which has no units."""
+    from bringup_conformance.execution import soak  # Hypothesis takes a while to import
 
+    if job.only or job.fraction is not None:
+        raise BringupError("level soak has no parts", fix="leave out the selection and fraction")
+    if options.report is not None:
+        failures.prepare(options.report)
+    target = DeviceTarget.named(backend) if isinstance(backend, str) else backend
+    start, budget = time.monotonic(), options.time_budget
+    shrink_seconds = options.shrink_seconds
+    if budget is not None:
+        shrink_seconds = min(shrink_seconds, _EXPLAIN_SHARE * budget)
+        end -= shrink_seconds
 
-def _asked(level: str, seed: int, how: Options) -> Job:
-    """Raises BringupError for what cannot be run."""
-    ladder(level)
-    if how.fraction is not None and not 1 <= how.fraction[0] <= how.fraction[1]:
-        text = "/".join(map(str, how.fraction))
-        raise BringupError(f"{text!r} is no fraction", fix="use 1/N to N/N")
-    if how.corpus is not None and level not in APART:
-        raise BringupError(f"level {level} has no corpus", fix=f"use one with level {APART[0]}")
-    return Job(level, seed, how.only, how.fraction, how.timeout)
+    def show(programs: int, doing: str, failed: int) -> None:
+        if budget is None:
+            progress = Progress(programs, programs, doing, failed, counted="programs")
+        else:
+            elapsed = int(time.monotonic() - start)
+            progress = Progress(elapsed, int(budget), doing, failed, counted="seconds")
+        options.on_progress(progress)
+
+    return soak.run(
+        target,
+        job.seed,
+        isolated=isinstance(backend, str) and options.jobs != 0,
+        limits=soak.Limits(end),
+        timeout=options.timeout,
+        corpus=options.corpus,
+        report=options.report,
+        shrink_seconds=shrink_seconds,
+        show=show,
+    )
 
 
 class SlowError(Exception):
     """The device compiles slowly.  The message says how slowly, and what that means for the run."""
 
 
-def _whole(backend: str | Target, job: Job, how: Options) -> Report:
-    """A run of everything in a schedule.
+def _run_units(backend: str | Target, job: Job, options: Options, end: float) -> Report:
+    """Run all units of a job.
 
-    Whether cases have few kernels is found out by the first of them, unless it is said: if the
-    device compiles slowly, the run begins again.
+    Unless the options say whether cases have few kernels, the first of them decide: if the device
+    compiles slowly, the run begins again.
     """
-    end = _end(how, time.monotonic())
     before = None
-    if how.resume and how.report is not None:
-        before = Journal.read(how.report, cut=True)
-    few = how.few_kernels if before is None else before.header["few_kernels"]
+    if options.resume and options.report is not None:
+        before = Journal.read(options.report, cut=True)
+    few = options.few_kernels if before is None else before.header["few_kernels"]
     while True:
-        made = replace(job, few=bool(few))
-        with _workers(backend, made, how) as workers:
-            workers.open(end)
-            found = Report(workers.environment["device"], job.level, job.seed, job.only)
-            found.environment, found.command = workers.environment, [*how.command]
-            found.few_kernels = made.few
-            found.reduced += _reductions(job)
-            found.in_part = [*ladder(job.level)] if found.reduced else []
-            session = _Session(workers, found, made, how, measures=few is None)
+        job = replace(job, few=bool(few))
+        with _open_pool(backend, job, options) as pool:
+            pool.open(end)
+            report = Report(pool.environment["device"], job.level, job.seed, job.only)
+            report.environment, report.command = pool.environment, [*options.command]
+            report.few_kernels = job.few
+            if job.only:
+                report.reduced.append(f"only {job.only!r} was asked for")
+            if job.fraction is not None and job.fraction[1] > 1:
+                part, parts = job.fraction
+                report.reduced.append(f"part {part} of {parts} was asked for")
+            report.in_part = [*ladder(job.level)] if report.reduced else []
+            session = _Session(pool, report, job, options, end, measures=few is None)
             try:
                 session.begin(before)
-                session.run(end)
+                session.run()
             except SlowError as error:
                 few = True
-                how.on_progress(Progress(0, len(workers.places), "", 0, news=str(error)))
+                options.on_progress(Progress(0, len(pool.units), "", 0, news=str(error)))
                 continue
-        found.notes += _busy(workers.silent, len(found.results))
-        return found
+        report.notes += _busy_machine(pool.retried, len(report.results))
+        return report
 
 
-def _busy(silent: int, ran: int) -> list[str]:
-    """What to think of cases that hung on a machine that is busy with other things."""
-    try:
-        load = os.getloadavg()[0]
-    except (AttributeError, OSError):  # not every system tells
-        return []
+def _open_pool(backend: str | Target, job: Job, options: Options) -> Pool | InlinePool:
+    jobs = options.jobs
+    if not isinstance(backend, str):
+        if jobs:
+            raise BringupError("a target at hand cannot run in workers", fix="leave jobs out")
+        return InlinePool(backend, job)
+    if jobs == 0:
+        return InlinePool(DeviceTarget.named(backend), job)
     cores = usable_cores()
-    if silent < _MANY or load < _BUSY * cores:
-        return []
-    return [
-        f"{silent} of {ran + silent} cases gave no sign of life in time, and the machine is busy: a"
-        f" load of {load:.0f} on {cores} cores; run it again when it is not, or with a longer"
-        " --timeout"
-    ]
-
-
-def _judge(found: Report, backend: str | Target, how: Options, end: float) -> None:
-    """What is expected, and what passes unclaimed."""
-    if how.expect is not None or how.unclaimed:
-        found.findings = _findings(found, how.expect or Expectations())
-    if found.findings is not None and how.unclaimed and isinstance(backend, str):
-        from bringup_conformance.execution import unclaimed as trying
-
-        pairs = trying.pairs_of(found.unsupported)
-        tried = trying.unclaimed(backend, pairs, found.seed, timeout=how.timeout, until=end)
-        found.findings.unclaimed += map(str, tried)
-
-
-def _findings(found: Report, expect: Expectations) -> Findings:
-    whole = not found.reduced and found.level in CERTIFYING
-    return judged(expect, found.results, found.unsupported, whole=whole)
-
-
-def _soaked(backend: str | Target, job: Job, how: Options) -> Report:
-    from bringup_conformance.execution import soak  # Hypothesis takes a while to import
-    from bringup_conformance.execution.targets import DeviceTarget
-
-    if job.only or job.fraction is not None:
-        raise BringupError("level soak has no parts", fix="leave out the selection and fraction")
-    named = isinstance(backend, str)
-    target = DeviceTarget.named(backend) if isinstance(backend, str) else backend
-    begun = time.monotonic()
-    shrink = min(how.shrink_seconds, _SHARE * (how.time_budget or float("inf")))
-    end = _end(how, begun) - (0 if how.time_budget is None else shrink)
-
-    def tell(programs: int, doing: str, failed: int) -> None:
-        total = programs if how.time_budget is None else int(how.time_budget)
-        done = programs if how.time_budget is None else int(time.monotonic() - begun)
-        counted = "programs" if how.time_budget is None else "seconds"
-        how.on_progress(Progress(done, total, doing, failed, counted=counted))
-
-    return soak.run(
-        target,
-        job.seed,
-        apart=named and how.jobs != 0,
-        limits=soak.Limits(end),
-        timeout=how.timeout,
-        corpus=how.corpus,
-        report=how.report,
-        shrink_seconds=shrink,
-        show=tell,
-    )
+    count = min(cores, MAX_JOBS) if jobs is None else jobs
+    return Pool(backend, job, count, max(1, cores // count))
 
 
 def usable_cores() -> int:
@@ -321,63 +306,65 @@ def usable_cores() -> int:
         return os.cpu_count() or 1
 
 
-def _workers(backend: str | Target, job: Job, how: Options) -> Pool | Here:
-    from bringup_conformance.execution.targets import DeviceTarget
-
-    jobs = how.jobs
-    if not isinstance(backend, str):
-        if jobs:
-            raise BringupError("a target at hand cannot run in workers", fix="leave jobs out")
-        return Here(backend, job)
-    if jobs == 0:
-        return Here(DeviceTarget.named(backend), job)
+def _busy_machine(retried: int, ran: int) -> list[str]:
+    """A note if cases hung on a machine that is busy with other things."""
+    try:
+        load = os.getloadavg()[0]
+    except (AttributeError, OSError):  # not every system tells
+        return []
     cores = usable_cores()
-    count = min(cores, MOST_JOBS) if jobs is None else jobs
-    setup = Setup(backend, job.level, job.seed, job.only, job.fraction, how.timeout, few=job.few)
-    return Pool(setup, count, max(1, cores // count))
-
-
-def _reductions(job: Job) -> list[str]:
-    found = [f"only {job.only!r} was asked for"] if job.only else []
-    if job.fraction is not None and job.fraction[1] > 1:
-        found.append(f"part {job.fraction[0]} of {job.fraction[1]} was asked for")
-    return found
+    if retried < _MANY_RETRIED or load < _BUSY_LOAD * cores:
+        return []
+    return [
+        f"{retried} of {ran + retried} cases gave no sign of life in time, and the machine is busy:"
+        f" a load of {load:.0f} on {cores} cores; run it again when it is not, or with a longer"
+        " --timeout"
+    ]
 
 
 class _Session:
-    """A run in progress.
+    """The run of all units, under way.
 
-    measures: whether a device that compiles slowly ends it.
+    end: of the time budget, by the clock `time.monotonic`.  measures: whether a device that
+    compiles slowly ends it.
     """
 
     def __init__(
-        self, workers: Pool | Here, report: Report, job: Job, how: Options, *, measures: bool
+        self,
+        pool: Pool | InlinePool,
+        report: Report,
+        job: Job,
+        options: Options,
+        end: float,
+        *,
+        measures: bool,
     ) -> None:
-        self.workers = workers
-        self.merge = Merge(report, how.report)
+        self.pool = pool
+        self.report = report
+        self.builder = ReportBuilder(report, options.report)
         self.job = job
-        self.how = how
-        self.expect = how.expect or Expectations()
+        self.options = options
+        self.end = end
         self.journal: Journal | None = None
         self._measures = measures
-        self._rates: list[tuple[float, float]] = []
-        self._marked = self._saved = time.monotonic()
-        self._every = _SAVED
+        self._compile_times: list[tuple[float, float]] = []
+        self._unit_start = self._saved_at = time.monotonic()
+        self._save_interval = _SAVE_INTERVAL
 
     def begin(self, before: Journal | None) -> None:
-        """Open the journal of the run, and take what it did before.
+        """Open the journal of the run, and take over the units of one that it resumes.
 
         Raises BringupError if that was another run.
         """
-        folder, workers = self.how.report, self.workers
+        folder, pool = self.options.report, self.pool
         if folder is None:
             return
-        head = header(self.job, workers.environment, len(workers.places), workers.of)
+        now = header(self.job, pool.environment, len(pool.units), pool.level_size)
         if before is None:
             failures.prepare(folder)
-            self.journal = Journal.begin(folder, head)
+            self.journal = Journal.begin(folder, now)
         else:
-            why = differences(before.header, head)
+            why = differences(before.header, now)
             if why:
                 raise BringupError(
                     f"{folder} is of another run: {why[0]}",
@@ -386,167 +373,172 @@ class _Session:
                 )
             failures.prepare(folder)
             self.journal = before
-            self.merge.report.seconds = before.seconds
-            for unit, number in enumerate(workers.numbers):
-                for item, found in enumerate(before.units.get(number, ())):
-                    self.merge.add(Done(unit, item, found))
+            self.report.seconds = before.seconds
+            for unit, number in enumerate(pool.numbers):
+                for item, result in enumerate(before.units.get(number, ())):
+                    self.builder.add(Done(unit, item, result))
                 if number in before.units:
-                    self.merge.finish(Finished(unit), before.names[number])
-        self.merge.journal = self._record
+                    self.builder.finish(Finished(unit), before.names[number])
+        self.builder.on_whole = self._write_unit
 
-    def _record(self, unit: int, name: str, found: list[Result | Unsupported]) -> None:
-        """A unit is whole."""
+    def _write_unit(self, unit: int, name: str, results: Results) -> None:
+        """Write a whole unit to the journal."""
         assert self.journal is not None
         now = time.monotonic()
-        self.journal.add(self.workers.numbers[unit], name, found, now - self._marked)
-        self._marked = now
+        self.journal.add(self.pool.numbers[unit], name, results, now - self._unit_start)
+        self._unit_start = now
 
-    def _measure(self, spent: Spent) -> None:
-        """Raises SlowError if the first cases say that the device compiles slowly."""
-        if not self._measures or not spent.compiled:
-            return
-        self._rates.append((spent.first / spent.compiled, spent.busy / spent.compiled))
-        wall, busy = (min(column) for column in zip(*self._rates, strict=True))
-        if len(self._rates) < _MEASURED:
-            return
-        self._measures = False
-        if wall >= SLOW_WALL or busy >= SLOW_BUSY:
-            raise SlowError(self._told(wall))
-
-    def _told(self, wall: float) -> str:
-        """What a device that compiles slowly is told at the start.  wall: seconds of a kernel."""
-        places = self.workers.places
-        kernels = sum(_KERNELS.get(place.level, 0) for place in places)
-        minutes = kernels * wall / self.workers.jobs / 60
-        return (
-            f"the device takes {wall:.2g} s to compile a kernel: its cases have few of them, and"
-            f" level {self.job.level} ({len(places):,} units, about {kernels:,} kernels) will take"
-            f" about {minutes:,.0f} minutes at this rate; use --time-budget or --fraction for less,"
-            " --resume to go on"
-        )
-
-    def run(self, end: float) -> None:
-        """Run everything, and look into what fails.  end: of the time budget."""
-        report, places, how = self.merge.report, self.workers.places, self.how
-        order: Sequence[int] = range(len(places))
-        budget = how.time_budget
+    def run(self) -> None:
+        """Run the units that are not whole, and look into what fails."""
+        report, builder, units = self.report, self.builder, self.pool.units
+        budget = self.options.time_budget
+        order: Sequence[int] = range(len(units))
         if budget is not None:
-            order = thinned(places, report.seed)
-
-        def until() -> float:
-            """With time left to look into what failed."""
-            known = budget is not None and self.merge.failed > 0
-            return end - (min(how.shrink_seconds, _SHARE * (budget or 0)) if known else 0)
-
+            order = sampled_order(units, report.seed)
+        tasks: deque[Task] = deque(Work(unit) for unit in order if unit not in builder.whole)
         try:
-            tasks = (Work(unit) for unit in order if unit not in self.merge.whole)
-            left = self.workers.work(deque(tasks), self.take, until)
+            left = self.pool.run(tasks, self.on_event, self._until)
             if left:
-                report.reduced.append(
-                    f"the time budget of {budget:g} s left out {left} of {len(places)} units"
-                )
-            self.merge.close()
-            self._part()
-            self.explain(min(how.shrink_seconds, end - time.monotonic()), end)
+                why = f"the time budget of {budget:g} s left out {left} of {len(units)} units"
+                report.reduced.append(why)
+            builder.close()
+            self._note_parts()
+            self.explain()
         except StoppedError as error:
             self._stop(str(error))
         except KeyboardInterrupt:
             report.interrupted = True
             self._stop("interrupted")
 
+    def _until(self) -> float:
+        """When to begin no more units: if some failed, there is to be time to look into them."""
+        budget = self.options.time_budget
+        if budget is None or not self.builder.failed:
+            return self.end
+        return self.end - min(self.options.shrink_seconds, _EXPLAIN_SHARE * budget)
+
     def _stop(self, why: str) -> None:
-        """All that is known goes into the report."""
-        self.workers.end()
-        self.merge.close()
-        self._part()
-        left, total = len(self.workers.places) - self.merge.finished, len(self.workers.places)
-        self.merge.report.reduced.append(f"{why}; {left} of {total} units are not whole")
+        """End the run with what is known."""
+        self.pool.end()
+        self.builder.close()
+        self._note_parts()
+        total = len(self.pool.units)
+        left = total - self.builder.finished
+        self.report.reduced.append(f"{why}; {left} of {total} units are not whole")
 
-    def _part(self) -> None:
-        """Say which levels are not whole: some of their units did not end."""
-        report, numbered = self.merge.report, enumerate(self.workers.places)
-        missing = {place.level for n, place in numbered if n not in self.merge.whole}
-        missing.update(report.in_part)
-        report.in_part = [name for name in ladder(report.level) if name in missing]
-        report.left = len(self.workers.places) - len(self.merge.whole)
+    def _note_parts(self) -> None:
+        """Note which levels are not whole: those with units that were not run to their end."""
+        whole, units = self.builder.whole, self.pool.units
+        levels = {unit.level for n, unit in enumerate(units) if n not in whole}
+        levels.update(self.report.in_part)
+        self.report.in_part = [name for name in ladder(self.report.level) if name in levels]
+        self.report.left = len(units) - len(whole)
 
-    def take(self, message: Began | Done | Finished | Explained) -> None:
-        """Hear of a unit."""
-        if isinstance(message, Done):
-            self.merge.add(message)
-            found = message.found
-            if isinstance(found, Result) and found.problem is not None:
-                self.show(found.name, f"FAIL {found.name}: {found.problem.what}")
-            elif isinstance(found, Result):
-                self._measure(found.spent)
+    def on_event(self, event: Event) -> None:
+        """Take what happens to a unit."""
+        if isinstance(event, Began):
+            self.show(event.name)
+        elif isinstance(event, Finished):
+            self.builder.finish(event, str(self.pool.units[event.unit]))
+        elif isinstance(event, Done):
+            self.builder.add(event)
+            result = event.result
+            if isinstance(result, Result) and result.problem is not None:
+                self.show(result.name, f"FAIL {result.name}: {result.problem.what}")
+            elif isinstance(result, Result):
+                self._measure(result.cost)
             self._save()
-        elif isinstance(message, Finished):
-            self.merge.finish(message, str(self.workers.places[message.unit]))
-        elif isinstance(message, Began):
-            self.show(message.name)
+
+    def _measure(self, cost: Cost) -> None:
+        """Raises SlowError if the first cases show that the device compiles slowly."""
+        if not self._measures or not cost.compiled:
+            return
+        self._compile_times.append((cost.first / cost.compiled, cost.busy / cost.compiled))
+        if len(self._compile_times) < _MEASURED_CASES:
+            return
+        self._measures = False
+        seconds, cpu_seconds = (min(column) for column in zip(*self._compile_times, strict=True))
+        if seconds >= SLOW_SECONDS or cpu_seconds >= SLOW_CPU_SECONDS:
+            units = self.pool.units
+            kernels = sum(_KERNELS.get(unit.level, 0) for unit in units)
+            minutes = kernels * seconds / self.pool.jobs / 60
+            raise SlowError(
+                f"the device takes {seconds:.2g} s to compile a kernel: its cases have few of them,"
+                f" and level {self.job.level} ({len(units):,} units, about {kernels:,} kernels)"
+                f" will take about {minutes:,.0f} minutes at this rate; use --time-budget or"
+                " --fraction for less, --resume to go on"
+            )
 
     def _save(self) -> None:
-        """Write what is known so far, now and then."""
+        """Write a report of what is known, now and then."""
         start = time.monotonic()
-        if self.how.report is not None and start - self._saved >= self._every:
-            self.merge.so_far(self.workers.places).write(self.how.report)
-            self._saved = time.monotonic()
-            self._every = max(_SAVED, (self._saved - start) / _SAVING)
+        if self.options.report is not None and start - self._saved_at >= self._save_interval:
+            self.builder.so_far(self.pool.units).write(self.options.report)
+            self._saved_at = time.monotonic()
+            self._save_interval = max(_SAVE_INTERVAL, (self._saved_at - start) / _SAVE_SHARE)
 
     def show(self, doing: str, news: str = "") -> None:
-        """Tell how far it is."""
-        merge, places = self.merge, self.workers.places
-        self.how.on_progress(
-            Progress(merge.finished, len(places), doing, merge.failed, self.workers.doing, news)
+        """Tell how far the run is."""
+        builder, total = self.builder, len(self.pool.units)
+        running = self.pool.running
+        progress = Progress(builder.finished, total, doing, builder.failed, running, news)
+        self.options.on_progress(progress)
+
+    def explain(self) -> None:
+        """Shrink and locate failures, of ops the first of each, until there are many or time is
+        up.
+        """
+        seconds = min(self.options.shrink_seconds, self.end - time.monotonic())
+        failed = {(each.unit, each.item): each for each in self._worth_explaining()}
+        if seconds <= 0 or not failed:
+            return
+        # What hangs takes longest to look into.
+        order = sorted(failed.values(), key=lambda each: each.problem.kind == "hang")
+        each_seconds = min(seconds, Effort().seconds)
+        tasks: deque[Task] = deque(
+            Explain(
+                each.unit,
+                each.item,
+                each.problem,
+                each.failure.document,
+                each_seconds,
+                alone=bool(each.problem.log),
+            )
+            for each in order
         )
 
-    def explain(self, seconds: float, end: float) -> None:
-        """Shrink failures, of ops the first of each, until there are many or time is up.
-
-        seconds: after which no more are begun.  end: of those under way, by `time.monotonic`.
-        """
-        met = {(each.unit, each.item): each for each in self._worth_shrinking()}
-        tasks: deque[Work | Explain] = deque(
-            Explain(m.unit, m.item, m.problem, m.failure.document, min(seconds, Effort().seconds),
-                    alone=bool(m.problem.log))
-            # What hangs takes longest to look into.
-            for m in sorted(met.values(), key=lambda m: m.problem.kind == "hang")
-            if seconds > 0
-        )  # fmt: skip
-
-        def take(message: Began | Done | Finished | Explained) -> None:
-            if isinstance(message, Explained):
-                each = met[message.unit, message.item]
-                self.merge.explained(each, message.document)
+        def on_event(event: Event) -> None:
+            if isinstance(event, Explained):
+                self.builder.explained(failed[event.unit, event.item], event.document)
                 if self.journal is not None:
-                    number = self.workers.numbers[message.unit]
-                    name = message.document["case"]["name"]
-                    self.journal.explained(number, name, message.document)
+                    number = self.pool.numbers[event.unit]
+                    name = event.document["case"]["name"]
+                    self.journal.explained(number, name, event.document)
             self.show("shrinking")
 
-        if tasks:
-            self.show("shrinking")
-            until = time.monotonic() + seconds
-            self.workers.work(tasks, take, lambda: until, end)
+        self.show("shrinking")
+        until = time.monotonic() + seconds
+        self.pool.run(tasks, on_event, lambda: until, self.end)
 
-    def _worth_shrinking(self) -> list[Met]:
-        """Of ops one failure each, and none that is expected."""
-        known = {
+    def _worth_explaining(self) -> list[FailedItem]:
+        """Failures of programs, and of each op the first, that are not expected."""
+        expect = self.options.expect or Expectations()
+        expected = {
             result.name
-            for result in self.merge.report.results
-            if result.problem is not None and self.expect.excuses(result)
+            for result in self.report.results
+            if result.problem is not None and expect.excuses(result)
         }
         ops: set[str] = set()
-        found: list[Met] = []
-        for each in self.merge.met:
-            case = each.failure.document["case"]
-            if is_check(each.failure.document) or case["op"] in ops or case["name"] in known:
+        worth: list[FailedItem] = []
+        for each in self.builder.failed_items:
+            case, document = each.failure.case, each.failure.document
+            if is_check(document) or case["op"] in ops or case["name"] in expected:
                 continue
             if case["op"] != PROGRAMS:
                 ops.add(case["op"])
-            if "cause" not in each.failure.document:  # a run before this one looked into it
-                found.append(each)
-        return found[:MOST_SHRUNK]
+            if "cause" not in document:  # else the run that this one resumes looked into it
+                worth.append(each)
+        return worth[:MAX_SHRUNK]
 
 
 __all__ = [
@@ -556,6 +548,5 @@ __all__ = [
     "Progress",
     "Report",
     "run",
-    "run_with",
     "usable_cores",
 ]

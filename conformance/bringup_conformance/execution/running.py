@@ -26,21 +26,21 @@ from bringup_conformance.oracle.verdict import WORST, Mismatch, Verdict, judge
 from bringup_conformance.rules.carried import broken
 
 #: Characters kept of what a device raised.
-_TEXT = 2000
+_MAX_TEXT = 2000
 
-Found = tuple[Verdict, Problem | None]
-#: What the outputs may be, by number of data set.
-Known = dict[int, list[Span]]
+Judgement = tuple[Verdict, Problem | None]
+#: What each output may be, by number of data set.
+Spans = dict[int, list[Span]]
 
 
 def run_item(target: Target, item: Case | Check) -> Outcome:
-    """Run a case or a check; never raises what the device raises.  Raises NotOffered, of checks."""
+    """Run a case or a check; never raises what the device raises.  A check raises NotOffered."""
     return run_case(target, item) if isinstance(item, Case) else run_check(target, item)
 
 
 def run_check(target: Target, check: Check) -> Outcome:
     """Run a check; never raises what the device raises.  Raises NotOffered."""
-    # Programs of items before it hold memory, which checks measure and fill.
+    # Programs of earlier items hold memory, and checks measure and fill the memory.
     if not check.host:
         bu.clear_caches()
     try:
@@ -48,17 +48,17 @@ def run_check(target: Target, check: Check) -> Outcome:
     except NotOffered:
         raise
     except Exception as error:  # noqa: BLE001  (what a backend raises is the check's result)
-        problem = _raised(error)
+        problem = _problem_of(error)
     return Outcome(check, Verdict() if problem is None else problem.verdict, problem)
 
 
 def run_case(target: Target, case: Case) -> Outcome:
     """Run a case; never raises what the device raises."""
-    known: Known | None = {} if case.split else None
-    verdict, problem = attempt(target, case, known=known)
+    spans: Spans | None = {} if case.split else None
+    verdict, problem = attempt(target, case, spans=spans)
     if problem is None and case.split:
-        again, problem = attempt(target, case, fuse=False, known=known)
-        verdict = verdict + again
+        op_by_op, problem = attempt(target, case, fuse=False, spans=spans)
+        verdict = verdict + op_by_op
     if problem is not None:
         problem = replace(problem, rules=broken(problem, case.rules))
     return Outcome(case, verdict, problem)
@@ -70,24 +70,24 @@ def attempt(
     *,
     fuse: bool = True,
     skip: frozenset[str] = frozenset(),
-    known: Known | None = None,
-) -> Found:
+    spans: Spans | None = None,
+) -> Judgement:
     """Compile a case in one way and run it on all its data.
 
-    known: what is right of each data set; read, and kept there for another way.
+    spans: a cache of what is right for each data set, for several ways to run one case.
     """
     try:
         runnable = target.compile(case.graph, fuse=fuse, skip=skip, optimize=case.optimize)
     except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)
-        return Verdict(), _raised(error, "compiling: ", fuse=fuse)
+        return Verdict(), _problem_of(error, "compiling: ", fuse=fuse)
     if case.cells:
         return _run_cells(runnable, case)
-    return _run_data(target, runnable, case, fuse, known)
+    return _run_data(target, runnable, case, fuse, spans)
 
 
 def _run_data(
-    target: Target, runnable: Runnable, case: Case, fuse: bool, known: Known | None
-) -> Found:
+    target: Target, runnable: Runnable, case: Case, fuse: bool, spans: Spans | None
+) -> Judgement:
     """Call a program with every data set in turn, then with the first again."""
     total = Verdict()
     first: list[Array] = []
@@ -100,12 +100,12 @@ def _run_data(
         first = first or results
         if not all(bool(same_bits(x, y).all()) for x, y in zip(inputs, before, strict=True)):
             return total, Problem("input", "an input changed", number, fuse)
-        spans = None if known is None else known.get(number)
-        if spans is None:
-            spans = analyse(case.graph, inputs, target.capabilities.numerics)
-        if known is not None:
-            known[number] = spans
-        verdict = _compared(case, results, inputs, spans)
+        expected = None if spans is None else spans.get(number)
+        if expected is None:
+            expected = analyse(case.graph, inputs, target.capabilities.numerics)
+            if spans is not None:
+                spans[number] = expected
+        verdict = _compared(case, results, inputs, expected)
         if not verdict.ok:
             verdict = _with_operands(case, before, verdict)
         total = total + verdict
@@ -140,13 +140,13 @@ def _compared(
 
 
 def _with_operands(case: Case, inputs: Sequence[Array], verdict: Verdict) -> Verdict:
-    """The verdict with the operands of wrong elements that one instruction makes element by
-    element.
+    """The verdict with the operands of wrong elements, where one elementwise instruction on inputs
+    computes them.
     """
     graph = case.graph
     arrays = dict(zip(graph.inputs, inputs, strict=True))
 
-    def told(mismatch: Mismatch) -> Mismatch:
+    def with_operands(mismatch: Mismatch) -> Mismatch:
         value = graph.outputs[mismatch.output]
         instr = value.producer
         if instr is None or lookup(instr.op.name).kind is not Kind.ELEMENTWISE:
@@ -157,32 +157,26 @@ def _with_operands(case: Case, inputs: Sequence[Array], verdict: Verdict) -> Ver
         elements = [(arrays[v].flat[flat if v.shape else 0], v) for v in instr.operands]
         return replace(mismatch, operands=tuple(format_element(x, v.dtype) for x, v in elements))
 
-    return replace(verdict, mismatches=tuple(map(told, verdict.mismatches)))
+    return replace(verdict, mismatches=tuple(map(with_operands, verdict.mismatches)))
 
 
 def _bitwise(actual: Array, span: Span, output: int) -> Verdict:
-    """Moved elements keep every bit, so they are compared as integers."""
-    found = judge(actual, span, output)
-    if not found.ok or not span.exact or not span.dtype.is_float:
-        return found
+    """The verdict on moved elements, which keep every bit: they are compared as integers."""
+    verdict = judge(actual, span, output)
+    if not verdict.ok or not span.exact or not span.dtype.is_float:
+        return verdict
     word = np.dtype(f"u{actual.dtype.itemsize}")
-    given, wanted = (np.asarray(a, order="C").reshape(-1) for a in (actual, span.middle))
-    wrong = np.flatnonzero(given.view(word) != wanted.view(word))
-    mismatches = tuple(
-        _other_nan(given, wanted, int(i), actual.shape, output) for i in wrong[:WORST]
-    )
-    return Verdict(len(wrong), actual.size, mismatches=mismatches)
-
-
-def _other_nan(
-    given: Array, wanted: Array, place: int, shape: tuple[int, ...], output: int
-) -> Mismatch:
-    """Two NaNs print alike, so their bits are shown."""
-    actual, right = (
-        f"nan with the bits {a[place : place + 1].tobytes()[::-1].hex()}" for a in (given, wanted)
-    )
-    index = tuple(int(i) for i in np.unravel_index(place, shape))
-    return Mismatch(output, index, actual, right, right, right)
+    flat, expected = (np.asarray(a, order="C").reshape(-1) for a in (actual, span.middle))
+    wrong = np.flatnonzero(flat.view(word) != expected.view(word))
+    mismatches = []
+    for i in map(int, wrong[:WORST]):
+        index = tuple(map(int, np.unravel_index(i, actual.shape)))
+        # NaNs with different bits print alike, so their bits are shown.
+        shown, right = (
+            f"nan with the bits {a[i : i + 1].tobytes()[::-1].hex()}" for a in (flat, expected)
+        )
+        mismatches.append(Mismatch(output, index, shown, right, right, right))
+    return Verdict(len(wrong), actual.size, mismatches=tuple(mismatches))
 
 
 def _call(
@@ -191,11 +185,11 @@ def _call(
     try:
         results = runnable(inputs)
     except Exception as error:  # noqa: BLE001  (what a backend raises is the case's result)
-        return [], _raised(error, "running: ", number, fuse)
-    wanted = [(v.shape, v.dtype.numpy) for v in case.graph.outputs]
-    given = [(x.shape, x.dtype) for x in results]
-    if wanted != given:
-        return [], Problem("shape", f"results are {given}, not {wanted}", number, fuse)
+        return [], _problem_of(error, "running: ", number, fuse)
+    expected = [(v.shape, v.dtype.numpy) for v in case.graph.outputs]
+    actual = [(x.shape, x.dtype) for x in results]
+    if actual != expected:
+        return [], Problem("shape", f"results are {actual}, not {expected}", number, fuse)
     for x in results:
         if x.dtype == np.bool_ and x.size and int(x.view(np.uint8).max()) > 1:
             return [], Problem("wrong", "a bool is neither 0 nor 1 in memory", number, fuse)
@@ -205,7 +199,7 @@ def _call(
 def _repeated(
     target: Target, runnable: Runnable, case: Case, first: list[Array], fuse: bool
 ) -> Problem | None:
-    """The first data once more: equal in bits on a device that declares it."""
+    """Run the first data set again: a device that declares it gives the same bits."""
     if len(case.data) < 2 or not target.capabilities.deterministic:
         return None
     results, problem = _call(runnable, case, made_inputs(case, 0), 0, fuse)
@@ -218,7 +212,7 @@ def _repeated(
     return None
 
 
-def _run_cells(runnable: Runnable, case: Case) -> Found:
+def _run_cells(runnable: Runnable, case: Case) -> Judgement:
     inputs = [array for cells in case.cells for array in operands(cells, BY_NAME[case.dtype])]
     results, problem = _call(runnable, case, inputs, 0, fuse=True)
     if problem is not None:
@@ -234,43 +228,44 @@ def _run_cells(runnable: Runnable, case: Case) -> Found:
     return total, Problem("wrong", what, 0, True, total, rules=tuple(rules))
 
 
-class ElsewhereError(Exception):
+class RemoteError(Exception):
     """What a device raised in another process, or the end of that process.
 
-    kind: of problem.  log: last words of the process, if it ended.  phase: in which it hung.
+    kind: of problem.  log: what the process printed last, if it ended.  phase: in which it hung.
     """
 
-    def __init__(self, kind: str, told: str, log: str = "", phase: str = "") -> None:
-        super().__init__(told)
+    def __init__(self, kind: str, message: str, log: str = "", phase: str = "") -> None:
+        super().__init__(message)
         self.kind = kind
         self.log = log
         self.phase = phase
 
 
-def _raised(error: Exception, when: str = "", data: int = 0, fuse: bool = True) -> Problem:
+def _problem_of(error: Exception, when: str = "", data: int = 0, fuse: bool = True) -> Problem:
+    """The problem that an exception of a device is.  when: put before its text."""
     log, phase = "", ""
-    if isinstance(error, ElsewhereError):
+    if isinstance(error, RemoteError):
         log, phase = error.log, error.phase
-    what = told(error) if phase else when + told(error)
-    return Problem(kind_of(error), what, data, fuse, log=log, phase=phase)
+    what = error_text(error) if phase else when + error_text(error)
+    return Problem(problem_kind(error), what, data, fuse, log=log, phase=phase)
 
 
 def is_lost(target: Target) -> bool:
-    """Whether a device runs nothing more in this process: what comes next would say nothing."""
+    """Whether a device runs nothing more in this process, so that further results say nothing."""
     if not isinstance(target, DeviceTarget):
         return False
     try:
         target.device.device.synchronize()
     except DeviceLostError:
         return True
-    except Exception:  # noqa: BLE001  (whatever else it is, the next case is to say)
+    except Exception:  # noqa: BLE001  (whatever it is, the next case will meet it)
         return False
     return False
 
 
-def kind_of(error: BaseException) -> str:
+def problem_kind(error: BaseException) -> str:
     """The kind of problem that an exception of a device is."""
-    if isinstance(error, ElsewhereError):
+    if isinstance(error, RemoteError):
         return error.kind
     if isinstance(error, MemoryError):
         return "oom"
@@ -279,8 +274,8 @@ def kind_of(error: BaseException) -> str:
     return "hang" if isinstance(error, TimeoutError) else "crash"
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An exception as text: its class and message."""
-    if isinstance(error, ElsewhereError):
+    if isinstance(error, RemoteError):
         return str(error)
-    return f"{type(error).__name__}: {error}"[:_TEXT]
+    return f"{type(error).__name__}: {error}"[:_MAX_TEXT]

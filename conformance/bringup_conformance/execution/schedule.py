@@ -1,55 +1,118 @@
-"""Which units a run holds, and what comes of each item of a unit."""
+"""The units of a run: which there are, in which order they run, and the result of each item."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from difflib import get_close_matches
 from itertools import count
 from typing import TypeVar
 
-from bringup_conformance.cases import PROGRAMS, Check, NotOffered, Outcome, Problem, Unsupported
+from bringup.dtypes import BY_NAME
+from bringup.ops.table import all_ops
+from bringup_conformance.cases import (
+    PROGRAMS,
+    Case,
+    Check,
+    NotOffered,
+    Outcome,
+    Problem,
+    Unsupported,
+)
 from bringup_conformance.execution import levels
-from bringup_conformance.execution.levels import SPECIAL
-from bringup_conformance.execution.plan import Item, Plan, Unit, budget_of
-from bringup_conformance.execution.protocol import Began, Done, Finished, Work
-from bringup_conformance.execution.running import run_item, told
-from bringup_conformance.execution.selection import Selection
-from bringup_conformance.execution.spent import NOTHING, Spent
+from bringup_conformance.execution.cost import NO_COST, Cost
+from bringup_conformance.execution.levels import APART, LEVELS, SPECIAL
+from bringup_conformance.execution.plan import Item, Plan, Unit, UnitId, budget_of
+from bringup_conformance.execution.protocol import (
+    Began,
+    Done,
+    Explain,
+    Explained,
+    Finished,
+    Job,
+    UnitEvent,
+    Work,
+)
+from bringup_conformance.execution.running import error_text, run_case, run_item
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.generate.choices import Stream
 from bringup_conformance.oracle.verdict import Verdict
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.environment import product
-from bringup_conformance.reporting.failures import TIMEOUT
-from bringup_conformance.reporting.results import Place, lost, result_of
+from bringup_conformance.reporting.results import lost, result_of
 from bringup_conformance.rules.carried import broken
 
 T = TypeVar("T")
-#: What is said of a unit while it runs.
-Event = Began | Done | Finished
+
+# Words that select cases of a unit by what is known only when they are made: of rows, of programs.
+_WORDS_OF_ROWS = ("special", "mapped", "deep", "derivatives")
+_WORDS_OF_PROGRAMS = ("exact", "bounded", "pair", "hazard", "ladder")
+# Levels whose units do not know the names and tags of their items.
+_LEVELS_OF_CHECKS = ("runtime", "exhaustive")
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What is run.
+class Selection:
+    """Terms separated by commas, each of words separated by slashes; empty for everything.
 
-    fraction: see `chosen`.  timeout: seconds without a sign of life.  few: few kernels in a case,
-    see `plan.budget_of`.
+    A case is selected if all words of a term are its level, op, kind of op, dtype, number, a tag or
+    a rule: ``add/f32``, ``reduction``, ``exp/special``, ``f16,bf16``.
+
+    >>> from bringup_conformance.cases import Unsupported
+    >>> case = Unsupported("ops/exp/f32", "ops", "exp", "f32", "no exp")
+    >>> Selection("exp/f32").admits(case), Selection("f16,exp").admits(case)
+    (True, True)
+    >>> Selection("exp/f16").admits(case)
+    False
     """
 
-    level: str
-    seed: int = 0
-    only: str = ""
-    fraction: tuple[int, int] | None = None
-    timeout: float = TIMEOUT
-    few: bool = False
+    def __init__(self, text: str = "") -> None:
+        terms = (frozenset(filter(None, t.strip().split("/"))) for t in text.split(","))
+        self.terms = tuple(term for term in terms if term)
+
+    def admits(self, item: Item) -> bool:
+        """Whether a case is selected."""
+        more = () if isinstance(item, Unsupported) else (*item.tags, *item.rules)
+        words = {*item.name.split("/"), *more}
+        return not self.terms or any(term <= words for term in self.terms)
+
+    def reaches(self, unit: Unit) -> bool:
+        """Whether a case of a unit may be selected, as far as is known before it is made."""
+        return not self.terms or any(all(_may_match(w, unit) for w in t) for t in self.terms)
+
+
+def _may_match(word: str, unit: Unit) -> bool:
+    if word in (unit.level, unit.op, unit.dtype, unit.number, unit.kind):
+        return True
+    if "." in word:  # a rule: any case may show that it holds
+        return True
+    is_level = word in (*LEVELS, *APART)
+    if unit.level in _LEVELS_OF_CHECKS:
+        return not is_level and (word not in BY_NAME or not unit.dtype)
+    if unit.op == PROGRAMS and not unit.number:  # a few cases with names of their own
+        return not is_level and word not in BY_NAME
+    if word in BY_NAME:
+        return not unit.dtype
+    words = _WORDS_OF_PROGRAMS if unit.op == PROGRAMS else _WORDS_OF_ROWS
+    return word in (*words, *unit.number.split("-")) or (word.isdigit() and not unit.number)
+
+
+def resembling(text: str) -> list[str]:
+    """Words that the author of a selection may have intended, where it selects nothing.
+
+    >>> resembling("sinn/f32")
+    ['sin', 'sinh', 'sign']
+    """
+    kinds = {row.kind.value for row in all_ops()}
+    known = [*LEVELS, *APART, PROGRAMS, *(row.name for row in all_ops()), *kinds, *BY_NAME]
+    words = [word.strip() for term in text.split(",") for word in term.split("/")]
+    unknown = [word for word in words if word not in known]
+    return [name for word in unknown for name in get_close_matches(word, known)]
 
 
 def plan_of(target: Target, seed: int, few: bool = False) -> Plan:
-    """The plan that a device's declaration and a seed make."""
+    """The plan that follows from a device's declaration and a seed."""
     capabilities = target.capabilities
     return Plan(capabilities, Support(target.missing), seed, budget_of(capabilities, few))
 
@@ -57,7 +120,7 @@ def plan_of(target: Target, seed: int, few: bool = False) -> Plan:
 class Schedule:
     """The units of a run on a device, in order; equal in every process.
 
-    numbers: of each unit in the whole level.  of: how many that has.
+    numbers: of each unit in the whole level.  level_size: how many units the whole level has.
     """
 
     def __init__(self, target: Target, job: Job) -> None:
@@ -66,33 +129,33 @@ class Schedule:
         self.selection = Selection(job.only)
         plan = plan_of(target, job.seed, job.few)
         every = [u for name in levels.ladder(job.level) for u in levels.units(plan, name)]
-        wanted = [n for n, unit in enumerate(every) if self.selection.reaches(unit)]
+        numbers = [n for n, unit in enumerate(every) if self.selection.reaches(unit)]
         if job.fraction is not None:
-            wanted = chosen(wanted, job.fraction, job.seed)
-        self.numbers, self.of = tuple(wanted), len(every)
-        self.units = [every[n] for n in wanted]
+            numbers = chosen(numbers, job.fraction, job.seed)
+        self.numbers, self.level_size = tuple(numbers), len(every)
+        self.units = [every[n] for n in numbers]
+        self.unit_ids = tuple(unit.id for unit in self.units)
 
-    def items(self, number: int) -> Iterator[Item]:
-        """The items wanted of a unit."""
-        return (item for item in self.units[number].make() if self.selection.admits(item))
+    def items(self, unit: int) -> Iterator[Item]:
+        """The selected items of a unit."""
+        return (item for item in self.units[unit].make() if self.selection.admits(item))
 
-    def run(self, work: Work) -> Iterator[Event]:
-        """Run items of a unit; see `Work`."""
-        made = iter(self.items(work.unit))
+    def run(self, work: Work) -> Iterator[UnitEvent]:
+        """Run items of a unit, see `Work`; yields what happens."""
+        items = iter(self.items(work.unit))
         for number in count():
             try:
-                item = next(made, None)
+                item = next(items, None)
             except Exception as error:  # noqa: BLE001  (a unit that cannot be made is not the run)
-                problem = Problem("crash", f"making cases: {told(error)}")
-                found = lost(place_of(self.units[work.unit]), problem, self._run())
-                yield Done(work.unit, number, found)
+                problem = Problem("crash", f"making cases: {error_text(error)}")
+                yield Done(work.unit, number, lost(self.unit_ids[work.unit], problem, self._run()))
                 item = None
             if item is None:
                 yield Finished(work.unit)
                 return
             if number >= work.first:
-                known = work.problem if number == work.first else None
-                yield from self._run_item(work.unit, number, item, known)
+                problem_met = work.problem if number == work.first else None
+                yield from self._run_item(work.unit, number, item, problem_met)
                 if work.last:
                     yield Finished(work.unit, left_out=True)
                     return
@@ -101,35 +164,59 @@ class Schedule:
         return failures.Run(self.target.name, self.job.seed, product(self.target), self.job.timeout)
 
     def _run_item(
-        self, unit: int, place: int, item: Item, problem: Problem | None
-    ) -> Iterator[Event]:
+        self, unit: int, number: int, item: Item, problem: Problem | None
+    ) -> Iterator[UnitEvent]:
+        """Run an item.  problem: how it ended a process, in which case it is not run again."""
         if isinstance(item, Unsupported):
-            yield Done(unit, place, item)
+            yield Done(unit, number, item)
             return
-        yield Began(unit, place, item.name)
-        start, before = time.perf_counter(), spent_by(self.target)
+        yield Began(unit, number, item.name)
+        start, cost_before = time.perf_counter(), cost_so_far(self.target)
         try:
             if problem is None:
                 outcome = run_item(self.target, item)
             else:
-                known = replace(problem, rules=broken(problem, item.rules))
-                outcome = Outcome(item, Verdict(), known)
+                problem = replace(problem, rules=broken(problem, item.rules))
+                outcome = Outcome(item, Verdict(), problem)
         except NotOffered as error:
-            found = Unsupported(item.name, item.level, item.op, item.dtype, str(error))
-            yield Done(unit, place, found)
+            reason = Unsupported(item.name, item.level, item.op, item.dtype, str(error))
+            yield Done(unit, number, reason)
             return
-        seconds, document = time.perf_counter() - start, None
+        seconds = time.perf_counter() - start
+        document = None
         if outcome.problem is not None:
             document = failures.document(outcome, self._run())
-        spent = spent_by(self.target) - before
+        cost = cost_so_far(self.target) - cost_before
         if isinstance(item, Check):
-            spent = replace(spent, compiling=0.0, running=0.0, checking=seconds)
-        yield Done(unit, place, result_of(outcome, seconds, document, spent))
+            cost = replace(cost, compiling=0.0, running=0.0, checking=seconds)
+        yield Done(unit, number, result_of(outcome, seconds, document, cost))
+
+    def explain(self, task: Explain, target: Target) -> Explained:
+        """Shrink and locate a failure.  target: where its programs run."""
+        from bringup_conformance.shrink.diagnose import diagnosed  # few runs need it
+        from bringup_conformance.shrink.shrinker import Effort
+
+        numbered = enumerate(self.items(task.unit))
+        case = next(item for number, item in numbered if number == task.item)
+        assert isinstance(case, Case)
+        document = task.document
+        outcome = Outcome(case, Verdict(), task.problem)
+        if task.alone:  # only how it ended is known, not which of its runs did
+            outcome = run_case(target, case)
+        problem = outcome.problem
+        if problem is None:
+            document = {**document, "alone": "passes"}
+        elif problem.kind == task.problem.kind == "hang" and not problem.alike(task.problem):
+            document = {**document, "alone": f"hangs elsewhere: {problem.what}"}
+        else:
+            effort = Effort(seconds=task.seconds)
+            document = diagnosed(target, outcome, document, effort, self.job.timeout)
+        return Explained(task.unit, task.item, document)
 
 
-def spent_by(target: Target) -> Spent:
-    """What a target's programs cost so far; nothing of what does not count it."""
-    return target.spent if isinstance(target, DeviceTarget) else NOTHING
+def cost_so_far(target: Target) -> Cost:
+    """What the programs of a target cost so far; nothing for a target that does not count it."""
+    return target.cost if isinstance(target, DeviceTarget) else NO_COST
 
 
 def chosen(units: list[T], fraction: tuple[int, int], seed: int) -> list[T]:
@@ -138,99 +225,51 @@ def chosen(units: list[T], fraction: tuple[int, int], seed: int) -> list[T]:
     """
     part, parts = fraction
     order = _shuffled(len(units), seed, "fraction")
-    return [units[place] for place in sorted(order[part - 1 :: parts])]
+    return [units[index] for index in sorted(order[part - 1 :: parts])]
 
 
-#: Dtypes of ops in the order in which they see most faults: constants, counters and temporary
+#: Dtypes of ops in the order in which they show most faults: constants, counters and temporary
 #: values that are too narrow show in the widest ones alone.
-_TELLING = (
+_TELLING_DTYPES = (
     "f64", "i64", "f32", "i32", "f16", "u64", "bf16", "u32", "i16", "u8", "bool", "u16", "i8",
 )  # fmt: skip
 
 
-def thinned(places: Sequence[Place], seed: int) -> list[int]:
+def sampled_order(units: Sequence[UnitId], seed: int) -> list[int]:
     """The numbers of all units, in an order that may end anywhere: after level smoke, and the first
     of every other level and op, about the same share of each is done at any time.
 
-    Of an op, dtypes that see most come first, and of each its special cells, which cost little; of
-    programs those that hold a hazard, then those of many parts and of public functions, which cost
-    much, then random ones.
+    Of an op, the dtypes that show most faults come first, and of each its special cells, which cost
+    little.  Of programs, those with a hazard come first, then those of many parts and of public
+    functions, which cost much, then random ones.
     """
     groups: dict[tuple[str, str], list[int]] = {}
-    for number in _shuffled(len(places), seed, "thinned"):
-        groups.setdefault((places[number].level, places[number].op), []).append(number)
+    for number in _shuffled(len(units), seed, "thinned"):
+        groups.setdefault((units[number].level, units[number].op), []).append(number)
     shares = {
         number: rank / len(group) if level != "smoke" else 0.0
         for (level, _), group in groups.items()
-        for rank, number in enumerate(sorted(group, key=lambda n: _telling(places[n])))
+        for rank, number in enumerate(sorted(group, key=lambda n: _priority(units[n])))
     }
     return sorted(shares, key=shares.__getitem__)
 
 
-def _telling(place: Place) -> tuple[int, bool]:
-    if place.op == PROGRAMS:
-        first, *more = place.number.split("-")
-        random = first.isdigit() or first == "mapped"
-        return 1 + random if random or (more and first in ("many", "public")) else 0, False
-    known = place.level == "ops" and place.dtype in _TELLING
-    rank = _TELLING.index(place.dtype) if known else len(_TELLING)
-    return rank, place.number != levels.SPECIAL
+def _priority(unit: UnitId) -> tuple[int, bool]:
+    """Sorts units of one level and op: those that show most faults first."""
+    if unit.op == PROGRAMS:
+        first, *more = unit.number.split("-")
+        if first.isdigit() or first == "mapped":
+            return 2, False
+        return int(bool(more) and first in ("many", "public")), False
+    known = unit.level == "ops" and unit.dtype in _TELLING_DTYPES
+    rank = _TELLING_DTYPES.index(unit.dtype) if known else len(_TELLING_DTYPES)
+    return rank, unit.number != SPECIAL
 
 
-def _shuffled(count: int, *key: int | str) -> list[int]:
+def _shuffled(length: int, *key: int | str) -> list[int]:
     stream = Stream(*key)
-    places = list(range(count))
-    for last in range(count - 1, 0, -1):
+    order = list(range(length))
+    for last in range(length - 1, 0, -1):
         other = stream.integer(0, last)
-        places[last], places[other] = places[other], places[last]
-    return places
-
-
-def place_of(unit: Unit) -> Place:
-    """What a unit is called."""
-    return Place(unit.level, unit.op, unit.dtype, unit.number)
-
-
-#: Random programs in one test.
-CHUNK = 25
-_NUMBERED = re.compile(r"(?:(.+)-)?(\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Some items of a run.
-
-    name: unique in a run and the same in every process, such as ``ops/add/f32/special``.  works:
-    what a worker does for it: whole units, or items of one.
-    """
-
-    name: str
-    works: tuple[Work, ...]
-
-
-def parts_of(schedule: Schedule) -> list[Part]:
-    """The tests of a run, in its order: of rows one for each feature (values, special, mapped, …),
-    of what has a name of its own one each, of random programs one for some of them.
-    """
-    found: dict[str, list[Work]] = {}
-    for number, unit in enumerate(schedule.units):
-        place = "/".join(filter(None, (unit.level, unit.op, unit.dtype)))
-        numbered = _NUMBERED.fullmatch(unit.number)
-        if unit.op == PROGRAMS and numbered:
-            first = int(numbered[2]) // CHUNK * CHUNK
-            name = f"{place}/{numbered[1] or 'random'}/{first:04}"
-            found.setdefault(name, []).append(Work(number))
-        elif unit.number and unit.number != SPECIAL:  # of which a device may ask for none
-            found.setdefault(f"{place}/{unit.number}", []).append(Work(number))
-        else:
-            for which, item in enumerate(schedule.items(number)):
-                name = f"{place}/{feature_of(unit, item)}"
-                found.setdefault(name, []).append(Work(number, which, last=True))
-    return [Part(name, tuple(works)) for name, works in found.items()]
-
-
-def feature_of(unit: Unit, item: Item) -> str:
-    """What an item is about, besides level, op and dtype: the word after them, or ``values``."""
-    place = "/".join(filter(None, (unit.level, unit.op, unit.dtype)))
-    word = item.name.removeprefix(place).strip("/").partition("/")[0]
-    return word if word and not word.isdigit() else "values"
+        order[last], order[other] = order[other], order[last]
+    return order

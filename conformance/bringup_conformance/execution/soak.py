@@ -1,15 +1,15 @@
-"""Level soak: random programs without end, led to where the device comes near its bounds.
+"""Level soak: random programs without end, steered to where the device comes near its bounds.
 
-Hypothesis draws every decision of the generator that level fusion answers from a seed, and climbs
-towards larger errors in shares of their bounds, more scratch memory and more kernels.  What it
-finds worth keeping stays in a folder, the corpus, from which a later run goes on:
+Hypothesis draws every decision of the generator, which level fusion draws from a seed, and searches
+for larger errors as shares of their bounds, more scratch memory and more kernels.  What it finds
+worth keeping stays in a folder, the corpus, from which a later run goes on:
 
     examples/     Hypothesis's own database
     best.json     the programs of the highest scores, which a later run starts with, and how far
                   this one got
 
-What fails is written down as a failure of any other level is, and made small by the same reducer;
-Hypothesis never sees it fail, since it would spend the rest of the run on that one.
+A failure is written down as one of any other level, and shrunk by the same reducer.  Hypothesis
+does not see it, since it would spend the rest of the run on that one program.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import hypothesis
@@ -30,9 +31,9 @@ from bringup.graph import Graph
 from bringup.runtime.compiler import lower_graph
 from bringup_conformance.cases import Case, Outcome, instructions
 from bringup_conformance.execution.isolated import Isolated
-from bringup_conformance.execution.merging import Merge
 from bringup_conformance.execution.plan import Plan
 from bringup_conformance.execution.protocol import Done, Finished
+from bringup_conformance.execution.report_builder import ReportBuilder
 from bringup_conformance.execution.running import run_case
 from bringup_conformance.execution.schedule import plan_of
 from bringup_conformance.execution.targets import DeviceTarget, Target
@@ -53,24 +54,24 @@ from bringup_conformance.shrink.diagnose import diagnosed
 from bringup_conformance.shrink.shrinker import Effort
 
 LEVEL = "soak"
-#: Programs of one round, after which Hypothesis begins anew from the corpus.
+#: Programs of one round, after which Hypothesis begins again from the corpus.
 ROUND = 200
-#: Instructions from which on the share of a bound is climbed towards: single ones are for level
-#: exhaustive, and a climb would never leave them.
+#: Instructions from which on the share of a bound is a score: level exhaustive looks at single ops,
+#: and a search would never leave them.
 FUSED = 4
-#: The score that errors make.
+#: The name of the score that errors make.
 SHARE = "share of the bound"
-#: Failures after which no more is looked for, and those that are made small.
-MOST_FAILURES, MOST_SHRUNK = 50, 12
+#: Failures after which the search ends, and those that are shrunk.
+MAX_FAILURES, MAX_SHRUNK = 50, 12
 
-#: Is given what came of a program, and the seconds it took.
-Take = Callable[[Outcome, float], None]
+#: Is called with the outcome of a program, and the seconds it took.
+OnOutcome = Callable[[Outcome, float], None]
 #: Other scores of a program, by name.
 Costs = Callable[[Graph], dict[str, float]]
 
 
 class _OverError(KeyboardInterrupt):
-    """Time is up.  Hypothesis passes an interrupt on, and takes anything else for a failure."""
+    """Time is up.  Hypothesis passes an interrupt on, and takes any other error for a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def run(
     target: Target,
     seed: int = 0,
     *,
-    apart: bool = False,
+    isolated: bool = False,
     limits: Limits | None = None,
     timeout: float = TIMEOUT,
     corpus: Path | None = None,
@@ -95,58 +96,52 @@ def run(
 ) -> Report:
     """Search until time is up; see `runner.run`.
 
-    apart: whether programs run in a process of their own, which may end.  show: is told how many
-    programs ran, the one at hand, and how many failed.
+    isolated: whether programs run in a process of their own, which may end.  show: is called with
+    how many programs ran, the name of the last one, and how many failed.
     """
-    kept = Corpus.opened(corpus)
-    found = Report(target.name, LEVEL, seed, environment=environment(target))
-    found.reduced.append("level soak has no end")
-    merge, failed = Merge(found, report), list[Outcome]()
+    opened = Corpus.opened(corpus)
+    whole = Report(target.name, LEVEL, seed, environment=environment(target))
+    whole.reduced.append("level soak has no end")
+    builder, failed = ReportBuilder(whole, report), list[Outcome]()
 
-    def take(outcome: Outcome, seconds: float) -> None:
-        number, document = len(found.results), None
+    def on_outcome(outcome: Outcome, seconds: float) -> None:
+        number, document = len(whole.results), None
         if outcome.problem is not None:
             where = failures.Run(target.name, seed, timeout=timeout)
             document = failures.document(outcome, where)
             failed.append(outcome)
-        merge.add(Done(number, 0, result_of(outcome, seconds, document)))
-        merge.finish(Finished(number), outcome.case.name)
-        show(number, outcome.case.name, merge.failed)
+        builder.add(Done(number, 0, result_of(outcome, seconds, document)))
+        builder.finish(Finished(number), outcome.case.name)
+        show(number, outcome.case.name, builder.failed)
 
     start = time.perf_counter()
     try:
-        with Isolated(target, timeout) if apart else nullcontext(target) as safe:
-            explore(safe, kept, take, seed=seed, limits=limits or Limits(), costs=costs_of(target))
-        _explain(target, merge, failed, shrink_seconds, timeout)
+        with Isolated(target, timeout) if isolated else nullcontext(target) as safe:
+            costs = costs_of(target)
+            explore(safe, opened, on_outcome, seed=seed, limits=limits or Limits(), costs=costs)
+        end = time.monotonic() + shrink_seconds
+        for item, outcome in list(zip(builder.failed_items, failed, strict=True))[:MAX_SHRUNK]:
+            seconds = min(end - time.monotonic(), Effort().seconds)
+            if seconds > 0:
+                effort, document = Effort(seconds=seconds), item.failure.document
+                builder.explained(item, diagnosed(target, outcome, document, effort, timeout))
     except KeyboardInterrupt:
-        found.interrupted = True
-    found.seconds = time.perf_counter() - start
-    return found
-
-
-def _explain(
-    target: Target, merge: Merge, failed: list[Outcome], seconds: float, timeout: float
-) -> None:
-    end = time.monotonic() + seconds
-    for met, outcome in list(zip(merge.met, failed, strict=True))[:MOST_SHRUNK]:
-        left = min(end - time.monotonic(), Effort().seconds)
-        if left > 0:
-            effort = Effort(seconds=left)
-            document = diagnosed(target, outcome, met.failure.document, effort, timeout)
-            merge.explained(met, document)
+        whole.interrupted = True
+    whole.seconds = time.perf_counter() - start
+    return whole
 
 
 def explore(
     target: Target,
     corpus: Corpus,
-    take: Take,
+    on_outcome: OnOutcome,
     *,
     seed: int = 0,
     limits: Limits,
     costs: Costs,
 ) -> None:
     """Run the programs of a corpus, then others; the corpus is saved however it ends."""
-    search = _Search(target, corpus, take, limits, costs)
+    search = _Search(target, corpus, on_outcome, limits, costs)
     try:
         for case in [*corpus.cases()]:
             search.check()
@@ -163,11 +158,16 @@ class _Search:
     """A search under way."""
 
     def __init__(
-        self, target: Target, corpus: Corpus, take: Take, limits: Limits, costs: Costs
+        self,
+        target: Target,
+        corpus: Corpus,
+        on_outcome: OnOutcome,
+        limits: Limits,
+        costs: Costs,
     ) -> None:
         self.target = target
         self.corpus = corpus
-        self.take = take
+        self.on_outcome = on_outcome
         self.limits = limits
         self.costs = costs
         self.drawn = 0
@@ -177,53 +177,52 @@ class _Search:
         self.strategy = programs(settings_of(plan), large=plan.budget.large)
 
     def goes_on(self) -> bool:
-        """Whether there is time, and reason to look on."""
+        """Whether there is time, and reason to go on."""
         return (
             time.monotonic() < self.limits.until
             and self.drawn < self.limits.most
-            and self.failures < MOST_FAILURES
+            and self.failures < MAX_FAILURES
         )
 
     def check(self) -> None:
-        """Raises what ends the search if it is over."""
+        """Raises _OverError if the search is over."""
         if not self.goes_on():
             raise _OverError
 
     def round(self, seed: int) -> None:
         """One search of Hypothesis."""
         first, folder = self.corpus.programs, self.corpus.folder
-        # A climb that is told of all scores stays with the first that it improves.
-        aim, self.rounds = self.rounds, self.rounds + 1
+        # Hypothesis improves the first score that it can, so each round is told of one score alone.
+        score_number, self.rounds = self.rounds, self.rounds + 1
         database = None if folder is None else DirectoryBasedExampleDatabase(folder / "examples")
 
-        def one(made: tuple[Program, bool]) -> None:
-            program, exact = made
+        def test(drawn: tuple[Program, bool]) -> None:
+            program, exact = drawn
             self.check()
             self.drawn += 1
             self.corpus.programs += 1
             scores = self.run(program.case(LEVEL, exact, self.corpus.programs))
-            name = sorted(scores)[aim % len(scores)] if scores else ""
+            name = sorted(scores)[score_number % len(scores)] if scores else ""
             if scores.get(name):
                 hypothesis.target(scores[name], label=name)
 
-        searched = hypothesis.given(self.strategy)(one)
-        searched = hypothesis.seed(derive(seed, LEVEL, first))(searched)
+        search = hypothesis.seed(derive(seed, LEVEL, first))(hypothesis.given(self.strategy)(test))
         hypothesis.settings(
             max_examples=ROUND,
             database=database,
             deadline=None,
             phases=(Phase.reuse, Phase.generate, Phase.target),
             suppress_health_check=list(HealthCheck),
-        )(searched)()
+        )(search)()
         self.corpus.save()
 
     def run(self, case: Case) -> dict[str, float]:
-        """Run a program; its scores, none if it fails."""
+        """Run a program; returns its scores, none if it fails."""
         start = time.perf_counter()
         outcome = run_case(self.target, case)
         if outcome.problem is not None and outcome.problem.kind == "hang":
-            outcome = run_case(self.target, case)  # only what hangs again does
-        self.take(outcome, time.perf_counter() - start)
+            outcome = run_case(self.target, case)  # it hangs only if it does so again
+        self.on_outcome(outcome, time.perf_counter() - start)
         if outcome.problem is not None:
             self.failures += 1
             return {}
@@ -241,8 +240,8 @@ def settings_of(plan: Plan) -> Settings:
 
 
 def costs_of(target: Target) -> Costs:
-    """Scratch memory and kernels of programs, if a target is a device of the SDK: no other target
-    says them.
+    """Scratch memory and kernels of programs, if a target is a device of the SDK; other targets do
+    not tell them.
     """
     if not isinstance(target, DeviceTarget):
         return lambda _graph: {}
@@ -251,7 +250,7 @@ def costs_of(target: Target) -> Costs:
     def costs(graph: Graph) -> dict[str, float]:
         try:
             cost = lower_graph(graph, backend).cost()
-        except BringupError:  # nothing to climb towards; whether it runs is told elsewhere
+        except BringupError:  # that it cannot be compiled is a failure of the case, and no score
             return {}
         return {"scratch bytes": float(cost.arena_bytes), "kernels": float(cost.kernels)}
 
@@ -274,9 +273,10 @@ class Best:
 
 @dataclass(slots=True)
 class Corpus:
-    """What was found worth keeping.
+    """The programs that were worth keeping.
 
-    folder: where it is kept, if anywhere.  programs: drawn so far.  best: by score.
+    folder: where it is saved, if anywhere.  programs: number of those drawn so far.  best: the best
+    programs for each score.
     """
 
     folder: Path | None = None
@@ -296,8 +296,8 @@ class Corpus:
             if data["format"] != FORMAT:
                 raise ValueError(f"format {data['format']}")
             best = {
-                name: [Best(each["score"], case_from_json(each["case"])) for each in found]
-                for name, found in data["best"].items()
+                name: [Best(each["score"], case_from_json(each["case"])) for each in kept]
+                for name, kept in data["best"].items()
             }
             return cls(folder, data["programs"], best)
         except (ValueError, KeyError, TypeError, AttributeError, BringupError) as error:
@@ -307,7 +307,7 @@ class Corpus:
     def cases(self) -> Iterator[Case]:
         """The programs kept, each once."""
         seen = set()
-        for best in [each for found in self.best.values() for each in found]:
+        for best in chain.from_iterable(self.best.values()):
             if best.case.name not in seen:
                 seen.add(best.case.name)
                 yield best.case
@@ -315,12 +315,12 @@ class Corpus:
     def keep(self, case: Case, scores: Mapping[str, float]) -> None:
         """Keep a program if it is among the best in anything."""
         for name, score in scores.items():
-            found = self.best.setdefault(name, [])
-            alike = any(each.score == score or each.case.name == case.name for each in found)
+            kept = self.best.setdefault(name, [])
+            alike = any(each.score == score or each.case.name == case.name for each in kept)
             if score > 0 and not alike:
-                found.append(Best(score, case))
-                found.sort(key=lambda each: -each.score)
-                del found[KEPT:]
+                kept.append(Best(score, case))
+                kept.sort(key=lambda each: -each.score)
+                del kept[KEPT:]
 
     def save(self) -> None:
         """Write it to its folder.  Raises OSError."""
@@ -331,8 +331,8 @@ class Corpus:
             "suite": suite_version(),
             "programs": self.programs,
             "best": {
-                name: [{"score": b.score, "case": case_to_json(b.case)} for b in found]
-                for name, found in self.best.items()
+                name: [{"score": b.score, "case": case_to_json(b.case)} for b in kept]
+                for name, kept in self.best.items()
             },
         }
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -346,19 +346,20 @@ Fail = Callable[[Outcome], None]
 
 
 def soaked(target: Target, fail: Fail, seed: int = 0) -> Callable[[], None]:
-    """A test that draws programs, and climbs as level soak does, for whatever runs such tests:
-    pytest, or HypoFuzz, which goes on for ever and watches what code programs reach.
+    """A test that draws programs and searches as level soak does, for whatever runs such tests:
+    pytest, or HypoFuzz, which goes on for ever and measures which code programs reach.
 
-    Programs run in the process of the test, where coverage can be watched: a device that takes
-    down its process is for `conformance run --level=soak`.
+    Programs run in the process of the test, where their coverage can be measured.  A device that
+    ends its process needs `conformance run --level=soak`.
 
-    fail: is given what failed.  seed: of the data of programs, and of the plan.
+    fail: is called with the outcome of a program that fails.  seed: of the data of programs, and of
+    the plan.
     """
     plan, costs = plan_of(target, seed), costs_of(target)
 
     @hypothesis.settings(
         deadline=None,
-        # What fails is written down, and `conformance explain` makes it smaller.
+        # A failure is written to a file, and `conformance explain` shrinks it.
         phases=(Phase.reuse, Phase.generate, Phase.target),
         suppress_health_check=[
             HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example
@@ -366,9 +367,9 @@ def soaked(target: Target, fail: Fail, seed: int = 0) -> Callable[[], None]:
         print_blob=False,
     )  # fmt: skip
     @hypothesis.given(programs(settings_of(plan), large=plan.budget.large))
-    def soak(made: tuple[Program, bool]) -> None:
+    def soak(drawn: tuple[Program, bool]) -> None:
         """A random program is right, whatever it scores."""
-        program, exact = made
+        program, exact = drawn
         case = program.case(LEVEL, exact, seed)
         outcome = run_case(target, case)
         if outcome.problem is not None:
@@ -379,5 +380,5 @@ def soaked(target: Target, fail: Fail, seed: int = 0) -> Callable[[], None]:
         if instructions(case.graph) >= FUSED:
             hypothesis.target(outcome.verdict.ratio, label=SHARE)
 
-    made: Callable[[], None] = soak
-    return made
+    test: Callable[[], None] = soak
+    return test

@@ -1,4 +1,4 @@
-"""Which instructions a target can run, by its own declaration; asked once per claim and dtypes."""
+"""Which instructions a target can run, by its own declaration."""
 
 from __future__ import annotations
 

@@ -23,16 +23,16 @@ from bringup.runtime import transfer
 from bringup.runtime.compiler import Options, compile_graph, graph_passes
 from bringup.runtime.devices import OpenDevice, get
 from bringup.types import TensorType
-from bringup_conformance.execution import pulse
-from bringup_conformance.execution.spent import Spent
+from bringup_conformance.execution import heartbeat
+from bringup_conformance.execution.cost import Cost
 from bringup_conformance.oracle.numbers import Array, same_bits
 
 #: A compiled program on arrays of the host.
 Runnable = Callable[[Sequence[Array]], list[Array]]
 
 
-#: Bytes of a result or arena that is filled before every call.
-_SPOILT = 1 << 14
+#: Results and arenas of at most this many bytes are poisoned before every call.
+_POISONED_BYTES = 1 << 14
 
 
 class Target(Protocol):
@@ -76,15 +76,15 @@ class DeviceTarget:
 
     def __init__(self, device: OpenDevice) -> None:
         self.device = device
-        #: By the programs that `compile` made, so far.
-        self.spent = Spent()
+        #: What the programs that `compile` made cost so far.
+        self.cost = Cost()
 
     @classmethod
     def named(cls, name: str) -> DeviceTarget:
         """Open ``"name"`` or ``"name:index"``.  Raises BackendError."""
-        with pulse.doing("opening"):
+        with heartbeat.phase("opening"):
             device = get(name)
-        pulse.observe(device.device)
+        heartbeat.instrument(device.device)
         return cls(device)
 
     @classmethod
@@ -129,40 +129,41 @@ class DeviceTarget:
         filled with 0xFF, so that what is read before it is written shows, and shows again.
         Raises what the device raises.
         """
-        start, worked = time.perf_counter(), _worked()
-        with pulse.doing("compiling"):
+        start, cpu_start = time.perf_counter(), _cpu_seconds()
+        with heartbeat.phase("compiling"):
             options = Options(fuse=fuse, skip=skip, optimize=optimize)
             compiled = compile_graph(graph, self.device, options=options)
-        compiling, busy = time.perf_counter() - start, _worked() - worked
-        self.spent += Spent(compiling=compiling)
+        compiling, busy = time.perf_counter() - start, _cpu_seconds() - cpu_start
+        self.cost += Cost(compiling=compiling)
         assert compiled.executable is not None
-        ins, outs = [v.type for v in graph.inputs], [v.type for v in graph.outputs]
-        sizes = [t.nbytes for t in outs] + [p.arena_bytes for p in compiled.programs]
-        small = [size for size in sizes if 0 < size <= _SPOILT]
-        run = _callable(self.device.device, compiled.executable, outs, ins, small)
+        output_types = [v.type for v in graph.outputs]
+        input_types = [v.type for v in graph.inputs]
+        sizes = [t.nbytes for t in output_types] + [p.arena_bytes for p in compiled.programs]
+        small = [size for size in sizes if 0 < size <= _POISONED_BYTES]
+        run = _callable(self.device.device, compiled.executable, output_types, input_types, small)
         cost = compiled.cost()
         called = False
 
         def counted(inputs: Sequence[Array]) -> list[Array]:
             nonlocal called
-            start, worked = time.perf_counter(), _worked()
+            start, cpu_start = time.perf_counter(), _cpu_seconds()
             results = run(inputs)
             seconds = time.perf_counter() - start
-            self.spent += Spent(0.0, seconds, cost.kernels, cost.bytes_read, cost.bytes_written)
+            self.cost += Cost(0.0, seconds, cost.kernels, cost.bytes_read, cost.bytes_written)
             if not called:
                 called = True
-                self.spent += Spent(
+                self.cost += Cost(
                     compiled=cost.kernels,
                     first=compiling + seconds,
-                    busy=busy + _worked() - worked,
+                    busy=busy + _cpu_seconds() - cpu_start,
                 )
             return results
 
         return counted
 
 
-def _worked() -> float:
-    """Seconds of processor time of this process and of those it started that ended."""
+def _cpu_seconds() -> float:
+    """Processor time of this process and of those it started that ended."""
     return sum(os.times()[:4])
 
 
@@ -178,38 +179,41 @@ def runnable_of(device: OpenDevice, program: Program, *, spoil: bool = False) ->
     return _callable(device.device, executable, program.outputs, program.inputs, sizes)
 
 
-def _spoil(device: Device, sizes: Sequence[int]) -> None:
-    """Leave memory of these sizes, twice each, to be found full of 0xFF."""
+def _poison(device: Device, sizes: Sequence[int]) -> None:
+    """Free memory of these sizes, twice each, that is full of 0xFF: the next allocations get it."""
     unit = device.capabilities.alignment  # what allocators round sizes to, as far as is known
     rounded = [round_up(size, unit) for size in sizes]
-    spoilt = [np.full(size, 0xFF, np.uint8) for size in rounded for _ in range(2)]
-    held = [transfer.upload(device, array) for array in spoilt]
-    del held
+    arrays = [np.full(size, 0xFF, np.uint8) for size in rounded for _ in range(2)]
+    buffers = [transfer.upload(device, array) for array in arrays]
+    del buffers
 
 
 def _callable(
     device: Device,
     executable: Executable,
-    outs: Sequence[TensorType],
-    shown: Sequence[TensorType] = (),
-    spoilt: Sequence[int] = (),
+    output_types: Sequence[TensorType],
+    input_types: Sequence[TensorType] = (),
+    poisoned: Sequence[int] = (),
 ) -> Runnable:
-    """shown: types of the inputs, if their arrays are to hold what is left in them.  spoilt: sizes
-    of memory to spoil once the inputs have theirs.
+    """An executable on arrays of the host.
+
+    input_types: if given, the arrays of inputs hold afterwards what the program left in the inputs.
+    poisoned: sizes of memory to poison after the inputs were allocated.
     """
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         buffers = [transfer.upload(device, array) for array in inputs]
-        _spoil(device, spoilt)
-        with pulse.doing("launching"):
-            results = transfer.execute(device, executable, buffers, len(outs))
-        pairs = zip(results, outs, strict=True)
-        found = [transfer.download(device, buffer, type_) for buffer, type_ in pairs]
-        for array, buffer, type_ in zip(inputs, buffers, shown, strict=bool(shown)):
-            left = transfer.download(device, buffer, type_)
-            if not same_bits(left, array).all():
-                array[...] = left
-        return found
+        _poison(device, poisoned)
+        with heartbeat.phase("launching"):
+            results = transfer.execute(device, executable, buffers, len(output_types))
+        pairs = zip(results, output_types, strict=True)
+        arrays = [transfer.download(device, buffer, type_) for buffer, type_ in pairs]
+        triples = zip(inputs, buffers, input_types, strict=bool(input_types))
+        for array, buffer, type_ in triples:
+            after = transfer.download(device, buffer, type_)
+            if not same_bits(after, array).all():
+                array[...] = after
+        return arrays
 
     return run
 

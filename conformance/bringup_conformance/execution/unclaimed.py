@@ -1,21 +1,18 @@
 """What a device does not declare, and would do right all the same.
 
-A device is asked to compile programs that its declaration rules out: core takes the declaration's
-word for what may reach a device, so another declaration is put in its place, which claims one op
-for every dtype, and moving, which passes may need for it.  Nothing else changes, and the device's
-own ``compile`` decides.  At depth 1 that is the function in its table, at depth 2 its renderer, at
-depth 3 its compiler; one that looks at its own declaration again refuses, and then nothing is said.
+Core takes a device's declaration as the word for what may reach it.  So another declaration is put
+in its place, which claims one op for every dtype, and the movement ops, which passes may need for
+it.  Nothing else changes, and the device's own ``compile`` decides: at depth 1 the function in its
+table, at depth 2 its renderer, at depth 3 its compiler.  A device that looks at its own declaration
+again refuses, and then nothing is said.
 
-It may end the process, so it runs in one of its own.
+The device may end its process over this, so it happens in another one.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -25,18 +22,13 @@ from bringup.dtypes import BY_NAME, STORED
 from bringup.ops.table import Kind, OpDef, all_ops, find, lookup
 from bringup_conformance.cases import Case, Unsupported
 from bringup_conformance.execution.levels import table
-from bringup_conformance.execution.running import run_case
+from bringup_conformance.execution.processes import DeviceProcess, Remote
+from bringup_conformance.execution.running import RemoteError, run_case
 from bringup_conformance.execution.schedule import plan_of
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.reporting.failures import TIMEOUT
 
-_PROGRAM = """
-import json, sys
-sys.path[:] = json.loads(sys.stdin.readline())
-from bringup_conformance.execution.unclaimed import main
-main()
-"""
-
+#: The names of an op and of a dtype.
 Pair = tuple[str, str]
 
 
@@ -64,32 +56,31 @@ class _Claiming:
 
 
 def claiming(target: DeviceTarget, row: OpDef) -> DeviceTarget:
-    """The same device, said to run an op with every dtype, and to move all of them."""
-    known = target.capabilities
-    moving = [each for each in all_ops() if each.kind in (Kind.MOVEMENT, Kind.SOURCE)]
-    more = {claim: frozenset(STORED) for each in (*moving, row) for claim in each.claims}
-    if known.kernels:
-        capabilities = replace(known, kernels={**known.kernels, **more})
+    """The same device with a declaration that claims an op and all movement ops for every dtype."""
+    declared = target.capabilities
+    movement = [each for each in all_ops() if each.kind in (Kind.MOVEMENT, Kind.SOURCE)]
+    more = {claim: frozenset(STORED) for each in (*movement, row) for claim in each.claims}
+    if declared.kernels:
+        capabilities = replace(declared, kernels={**declared.kernels, **more})
     else:
-        capabilities = replace(known, ops={**known.ops, **more})
+        capabilities = replace(declared, ops={**declared.ops, **more})
     device = cast(Device, _Claiming(target.device.device, capabilities))
     return DeviceTarget(replace(target.device, device=device))
 
 
-def passes(target: DeviceTarget, pair: Pair, seed: int = 0) -> int:
+def _count_passing(remote: Remote, op: str, dtype: str, seed: int) -> int:
     """How many cases of an op and dtype pass without the claim; 0 unless all of them do."""
-    op, dtype = pair
-    widened = claiming(target, lookup(op))
-    unit = next(u for u in table(plan_of(widened, seed)) if (u.op, u.dtype) == (op, dtype))
+    target = claiming(remote.target, lookup(op))
+    unit = next(u for u in table(plan_of(target, seed)) if (u.op, u.dtype) == (op, dtype))
     cases = [item for item in unit.make() if isinstance(item, Case)]
-    good = all(run_case(widened, case).problem is None for case in cases)
-    return len(cases) if good else 0
+    passed = all(run_case(target, case).problem is None for case in cases)
+    return len(cases) if passed else 0
 
 
 def pairs_of(unsupported: Iterable[Unsupported]) -> list[Pair]:
     """The ops and dtypes that a run found undeclared, each once."""
-    pairs = [(each.op, each.dtype) for each in unsupported]
-    return [p for p in dict.fromkeys(pairs) if find(p[0]) is not None and p[1] in BY_NAME]
+    pairs = dict.fromkeys((each.op, each.dtype) for each in unsupported)
+    return [pair for pair in pairs if find(pair[0]) is not None and pair[1] in BY_NAME]
 
 
 def unclaimed(
@@ -100,59 +91,24 @@ def unclaimed(
     timeout: float = TIMEOUT,
     until: float = float("inf"),
 ) -> list[Unclaimed]:
-    """Which of some undeclared pairs a device does right; in other processes, as many as it ends.
+    """Which of some undeclared pairs a device does right.
 
     timeout: seconds that one pair may take.  until: when to stop, by the clock `time.monotonic`.
 
     >>> unclaimed("mydevice", [])
     []
     """
-    left, found = list(pairs), list[Unclaimed]()
-    while left and time.monotonic() < until:
-        done = 0
-        seconds = min(timeout, until - time.monotonic())
-        for pair, count in zip(left, _answers(backend, left, seed, seconds), strict=False):
-            done += 1
+    right = list[Unclaimed]()
+    with DeviceProcess(backend, timeout) as process:
+        for op, dtype in pairs:
+            now = time.monotonic()
+            if now >= until:
+                break
+            try:
+                deadline = min(now + timeout, until)
+                count = process.call(_count_passing, op, dtype, seed, deadline=deadline)
+            except RemoteError:  # it raised, hung or ended its process, so it is not right
+                continue
             if count:
-                found.append(Unclaimed(*pair, count))
-            if time.monotonic() >= until:
-                return found
-        del left[: done + 1]  # the one behind the last answer ended the process
-    return found
-
-
-def _answers(backend: str, pairs: Sequence[Pair], seed: int, timeout: float) -> Iterator[int]:
-    """Of each pair in turn the count of `passes`, until the process ends."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, backend, str(seed), str(timeout)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        process.stdin.write(json.dumps(sys.path) + "\n" + json.dumps(pairs) + "\n")
-        process.stdin.close()
-        for line in process.stdout:
-            yield int(json.loads(line)["passes"])
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-def main() -> None:
-    """Answer for pairs given on standard input; what native code prints goes elsewhere."""
-    import faulthandler
-    import os
-
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    target = DeviceTarget.named(sys.argv[1])
-    for pair in json.loads(sys.stdin.readline()):
-        faulthandler.dump_traceback_later(float(sys.argv[3]), exit=True)
-        answers.write(json.dumps({"passes": passes(target, tuple(pair), int(sys.argv[2]))}) + "\n")
-        answers.flush()
-        faulthandler.cancel_dump_traceback_later()
+                right.append(Unclaimed(op, dtype, count))
+    return right

@@ -1,8 +1,8 @@
-"""The child's side of a worker process: opens the device and does what it is told.
+"""A worker process from the inside: it opens the device and does what it is told.
 
-It ends when nobody tells it any more, and when its device is lost: for another process it may be
-there.  Before it is ended as one that hangs it leaves the stack of every thread on its standard
-error; should nobody be left to end it, it does so itself.
+It ends when its connection is closed, and when its device is lost, which another process may be
+able to open again.  Before it is killed as one that hangs, it prints the stack of every thread.  If
+the process that would kill it is gone, it ends itself.
 """
 
 from __future__ import annotations
@@ -14,175 +14,144 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import IO, Any, NoReturn
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
 
 from bringup.errors import BringupError
-from bringup.graph.parser import parse_graph
-from bringup.ops.table import find
-from bringup_conformance.execution import entered, pulse
-from bringup_conformance.execution.here import explain
+from bringup_conformance.execution import code_coverage, heartbeat
 from bringup_conformance.execution.isolated import Isolated
-from bringup_conformance.execution.processes import GRACE, LOST, LOST_MARK
+from bringup_conformance.execution.processes import GRACE, LOST, LOST_MARK, Remote
 from bringup_conformance.execution.protocol import (
     Answer,
     Began,
     Call,
-    Compile,
     Done,
     Explain,
-    Locate,
     Raised,
     Ready,
     Refused,
-    RunCheck,
     Setup,
     Suspected,
     Work,
-    patience,
-    receive,
-    send,
+    case_timeout,
 )
-from bringup_conformance.execution.replaying import find_check
-from bringup_conformance.execution.running import is_lost, kind_of, run_check, told
-from bringup_conformance.execution.schedule import Job, Schedule, place_of
-from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target
+from bringup_conformance.execution.running import error_text, is_lost, problem_kind
+from bringup_conformance.execution.schedule import Schedule
+from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.reporting.environment import environment
-from bringup_conformance.reporting.failures import case_from_json
 from bringup_conformance.reporting.results import Result
-from bringup_conformance.shrink.cause import Cause
 
 
-def main() -> NoReturn:
-    """Serve the process that started this one, until it closes its end."""
-    entered.begin()
-    tell, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # native code prints to the descriptor, not to sys.stdout
+def main(connection: Any, heartbeat_descriptor: int) -> NoReturn:
+    """Serve the process that started this one, until it closes the connection."""
+    code_coverage.begin()
     sys.stdout = sys.stderr
     faulthandler.enable()
     if hasattr(signal, "SIGUSR1"):
         faulthandler.register(signal.SIGUSR1)
-    # Graphs are many small objects that live on; looking at all of them again and again takes a
+    # Graphs are many small objects that live on: looking at all of them again and again takes a
     # tenth of a run.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started this one decides
-    with suppress(EOFError, BrokenPipeError):
-        _serve(tell, replies)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides
+    with suppress(EOFError, OSError):
+        heartbeat.start(heartbeat_descriptor)
+        _serve(connection)
     sys.stderr.flush()
-    os._exit(0)  # a driver's threads and exit handlers may hang
+    os._exit(0)  # threads and exit handlers of a driver may hang
 
 
-def _serve(tell: IO[bytes], replies: IO[bytes]) -> None:
-    setup: Setup = receive(tell)
-    pulse.watched(setup.page)
+def _serve(connection: Connection) -> None:
+    setup: Setup = connection.recv()
     try:
         target = DeviceTarget.named(setup.backend)
     except BringupError as error:
-        send(replies, Refused(type(error).__name__, error.what, error.fix))
+        connection.send(Refused(type(error).__name__, error.what, error.fix))
         return
 
     def reply(message: object) -> None:
         if not isinstance(message, Began):
-            entered.save()  # this process may be ended at any time
-        send(replies, message)
+            code_coverage.save()  # this process may be killed at any time
+        connection.send(message)
 
     worker = _Worker(setup, target, reply)
-    worker.begin()
     while True:
-        worker.do(receive(tell))
+        worker.do(connection.recv())
+        faulthandler.cancel_dump_traceback_later()
 
 
 class _Worker:
-    """What is kept between messages."""
+    """The state between messages: the device, and the schedule if there is a job."""
 
-    def __init__(self, setup: Setup, target: Target, reply: Callable[[object], None]) -> None:
-        self.setup = setup
+    def __init__(self, setup: Setup, target: DeviceTarget, reply: Callable[[object], None]) -> None:
+        self.timeout = setup.timeout
         self.target = target
         self.reply = reply
-        self.runnable: Runnable | None = None
-        self.job = Job(
-            setup.level, setup.seed, setup.only, setup.fraction, setup.timeout, setup.few
-        )
-        self.schedule = Schedule(target, self.job) if setup.level else None
+        self.remote = Remote(target, self.suspect)
+        self.schedule = None if setup.job is None else Schedule(target, setup.job)
+        if self.schedule is None or not setup.lists_units:
+            reply(Ready({}))
+        else:
+            schedule = self.schedule
+            numbers, size = schedule.numbers, schedule.level_size
+            reply(Ready(environment(target), schedule.unit_ids, numbers, size))
 
-    def begin(self) -> None:
-        if not self.setup.asks or self.schedule is None:
-            self.reply(Ready({}))
-            return
-        made = self.schedule
-        places = tuple(map(place_of, made.units))
-        self.reply(Ready(environment(self.target), places, made.numbers, made.of))
-
-    def do(self, message: Any) -> None:
+    def do(self, message: Work | Explain | Call) -> None:
+        """Do what a message asks for, and reply."""
         if isinstance(message, Work):
             self.run(message)
         elif isinstance(message, Explain):
             self.explain(message)
         else:
-            self.watch(self.setup.timeout)
+            self.start_clock(self.timeout)
             self.reply(self.answer(message))
-        faulthandler.cancel_dump_traceback_later()
 
-    def watch(self, seconds: float) -> None:
-        """Begin something, and end this process if it is at it when it should have been ended."""
-        pulse.rest()
-        faulthandler.dump_traceback_later(pulse.MOST * seconds + 2 * GRACE, exit=True)
+    def start_clock(self, seconds: float) -> None:
+        """Begin something; if it is still under way when this process should have been killed for
+        it, end this process.
+        """
+        heartbeat.clear_phase()
+        limit = heartbeat.ALIVE_FACTOR * seconds + 2 * GRACE
+        faulthandler.dump_traceback_later(limit, exit=True)
 
     def run(self, work: Work) -> None:
         assert self.schedule is not None
-        limit = patience(self.schedule.units[work.unit].level, self.setup.timeout)
-        self.watch(limit)
+        limit = case_timeout(self.schedule.units[work.unit].level, self.timeout)
+        self.start_clock(limit)
         for event in self.schedule.run(work):
-            if isinstance(event, Done) and isinstance(event.found, Result) and event.found.problem:
-                self.end_if_lost(event.found.problem.what)
+            if isinstance(event, Done) and isinstance(event.result, Result):
+                problem = event.result.problem
+                if problem is not None:
+                    self.exit_if_lost(problem.what)
             self.reply(event)
-            self.watch(limit)
+            self.start_clock(limit)
 
-    def end_if_lost(self, by: str) -> None:
-        """End this process if nothing more runs on the device in it.  by: what went wrong last."""
+    def exit_if_lost(self, by: str) -> None:
+        """End this process if its device runs nothing more.  by: what went wrong last."""
         if is_lost(self.target):
             sys.stderr.write(f"{LOST_MARK}{by}\n")
             sys.stderr.flush()
             os._exit(LOST)
 
-    def answer(self, message: Compile | Call | Locate | RunCheck) -> Answer | Raised:
-        try:
-            if isinstance(message, Compile):
-                graph = parse_graph(message.ir, find)
-                self.runnable = self.target.compile(
-                    graph, fuse=message.fuse, skip=message.skip, optimize=message.optimize
-                )
-                return Answer()
-            if isinstance(message, Call):
-                assert self.runnable is not None
-                return Answer(self.runnable(message.inputs))
-            if isinstance(message, Locate):
-                return Answer(self.locate(message))
-            return Answer(run_check(self.target, find_check(message.document, self.target)).problem)
-        except Exception as error:  # noqa: BLE001  (the answer is what the device raises)
-            self.end_if_lost(told(error))
-            return Raised(kind_of(error), told(error))
-
-    def locate(self, message: Locate) -> Mapping[str, Any]:
-        from bringup_conformance.shrink.locate import locate  # few runs need it
-
-        def suspect(cause: Cause) -> None:
-            self.reply(Suspected(cause.to_json()))
-            self.watch(self.setup.timeout)
-
-        case = case_from_json(message.case)
-        return locate(
-            self.target, case, fuse=message.fuse, skip=message.skip, suspect=suspect
-        ).to_json()
-
     def explain(self, task: Explain) -> None:
         assert self.schedule is not None
-        timeout = self.setup.timeout
-        self.watch(task.seconds + pulse.MOST * timeout)
+        self.start_clock(task.seconds + heartbeat.ALIVE_FACTOR * self.timeout)
         if task.alone:
-            with Isolated(self.target, timeout) as target:
-                self.reply(explain(target, self.schedule, task, timeout))
+            with Isolated(self.target, self.timeout) as isolated:
+                self.reply(self.schedule.explain(task, isolated))
         else:
-            found = explain(self.target, self.schedule, task, timeout)
-            self.end_if_lost(task.problem.what)
-            self.reply(found)
+            explained = self.schedule.explain(task, self.target)
+            self.exit_if_lost(task.problem.what)
+            self.reply(explained)
+
+    def answer(self, call: Call) -> Answer | Raised:
+        try:
+            return Answer(call.function(self.remote, *call.args))
+        except Exception as error:  # noqa: BLE001  (the answer is what the device raises)
+            self.exit_if_lost(error_text(error))
+            return Raised(problem_kind(error), error_text(error))
+
+    def suspect(self, cause: Mapping[str, Any]) -> None:
+        """Say what to report if this process ends now."""
+        self.reply(Suspected(cause))
+        self.start_clock(self.timeout)

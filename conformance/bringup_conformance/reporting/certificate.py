@@ -1,4 +1,4 @@
-"""Certificates: a directory that says what a device was found to do right, and shows it.
+"""Certificates: a directory that states what a device does right, with the evidence.
 
     statement.md, statement.json   product, versions, level, seed, budget, date, counts
     results.json                   every case: its name, what came of it, the hash of its verdict
@@ -8,9 +8,9 @@
     expectations.json              known failures: the vendor's entries with their reasons
     manifest.json                  SHA-256 of every file, and one hash of them all
 
-Only whole runs of level runtime or exhaustive give one: a program that is computed right on a
-device that loses memory or mixes up streams is no ground to buy it.  No case may fail that the
-vendor does not declare as a known failure.
+Only whole runs of level runtime or exhaustive give one: right values do not help on a device that
+loses memory or mixes up streams.  No case may fail that the vendor does not declare as a known
+failure.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ from bringup_conformance.execution.expectations import CERTIFYING, Expectations,
 from bringup_conformance.execution.levels import ladder
 from bringup_conformance.execution.plan import budget_of
 from bringup_conformance.oracle.verdict import Verdict
-from bringup_conformance.reporting.declared import capabilities_of
-from bringup_conformance.reporting.environment import plain
+from bringup_conformance.reporting.environment import capabilities_of, plain
 from bringup_conformance.reporting.failures import suite_version
 from bringup_conformance.reporting.reports import Report
 from bringup_conformance.reporting.results import Result
@@ -54,7 +53,7 @@ Row = Mapping[str, Any]
 def check_level(level: str) -> None:
     """Raises BringupError for a level that gives no certificate.
 
-    Call it before the run: the sources that count are those of then.
+    Call it before the run, since it takes the hash of the sources that will run.
     """
     sources_hash()
     if level not in CERTIFYING:
@@ -67,17 +66,18 @@ def check_level(level: str) -> None:
 
 def refusals(report: Report, expected: Expectations) -> list[str]:
     """Why a run gives no certificate, a sentence each; empty if it does."""
-    found = judged(expected, report.results, report.unsupported, whole=not report.reduced)
+    findings = judged(expected, report.results, report.unsupported, whole=not report.reduced)
     why = [f"the run is not whole: {reason}" for reason in report.reduced]
     if report.level not in CERTIFYING:
         why.append(f"level {report.level} gives no certificate")
     if not report.passed:
         why.append("no case passed")
-    if found.failed:
-        count = len(found.failed)
-        why.append(f"{count} case{'s' * (count > 1)} failed, the first of them {found.failed[0]}")
-    why += found.errors
-    why += [f"{entry} passes now: take it out" for entry in found.xpassed]
+    failed = findings.failed
+    if failed:
+        count = len(failed)
+        why.append(f"{count} case{'s' * (count > 1)} failed, the first of them {failed[0]}")
+    why += findings.errors
+    why += [f"{entry} passes now: take it out" for entry in findings.xpassed]
     return why
 
 
@@ -96,9 +96,9 @@ def write(report: Report, folder: Path, expected: Expectations | None = None) ->
     files = contents(report, expected)
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
-    made = manifest({name: text.encode() for name, text in files.items()})
-    (folder / MANIFEST).write_text(dumped(made), encoding="utf-8")
-    return str(made["root"])
+    hashes = manifest({name: text.encode() for name, text in files.items()})
+    (folder / MANIFEST).write_text(dumped(hashes), encoding="utf-8")
+    return str(hashes["root"])
 
 
 def check_folder(folder: Path) -> None:
@@ -112,13 +112,12 @@ def check_folder(folder: Path) -> None:
 
 def contents(report: Report, expected: Expectations) -> dict[str, str]:
     """The texts of all files but the manifest."""
-    found = judged(expected, report.results, report.unsupported, whole=True)
+    findings = judged(expected, report.results, report.unsupported, whole=True)
     rows = [row_of(result) for result in report.results]
     capabilities = report.environment["capabilities"]
-    skips = [
-        {**asdict(each), "vendor": found.reasons.get(each.name, "")} for each in report.unsupported
-    ]
-    known = [{"name": name, "entry": str(entry)} for name, entry in found.xfailed.items()]
+    reasons = findings.reasons
+    skips = [{**asdict(each), "vendor": reasons.get(each.name, "")} for each in report.unsupported]
+    known = [{"name": name, "entry": str(entry)} for name, entry in findings.xfailed.items()]
     statement = _statement(report, rows, len(skips))
     return {
         "statement.json": dumped(statement),
@@ -168,17 +167,17 @@ def row_of(result: Result) -> dict[str, Any]:
 
 
 def verdict_hash(status: str, verdict: Verdict) -> str:
-    """A hash of all that comparing gave, but for the texts of mismatches."""
-    given = {**asdict(verdict), "status": status}
-    del given["mismatches"]
-    return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
+    """A hash of a status and a verdict, without the texts of its mismatches."""
+    data = {**asdict(verdict), "status": status}
+    del data["mismatches"]
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 @cache
 def sources_hash() -> str:
-    """A hash of the suite and of the SDK, whose op table says what is right.
+    """A hash of the sources of the suite and of the SDK, whose op table says what is right.
 
-    Cases come out of both: with other sources, equal seeds make other cases.
+    With other sources, equal seeds make other cases.
     """
     total = hashlib.sha256()
     for package in (bringup, bringup_conformance):
@@ -209,7 +208,7 @@ def _statement(report: Report, rows: Sequence[Row], skips: int) -> dict[str, Any
 
 
 def counts(rows: Sequence[Row], skips: int, levels: Iterable[str]) -> dict[str, Any]:
-    """What a statement counts, by the results."""
+    """The counts of a statement, by the rows of its results."""
     failed = sum(row["status"] != "pass" for row in rows)
     return {
         "cases": len(rows),
@@ -220,35 +219,35 @@ def counts(rows: Sequence[Row], skips: int, levels: Iterable[str]) -> dict[str, 
         "levels": {level: sum(row["level"] == level for row in rows) for level in levels},
         "elements": sum(row["compared"] for row in rows),
         "without_bound": sum(row["open"] for row in rows),
-        "largest_share_of_a_bound": max((row["ratio"] for row in _good(rows)), default=0.0),
+        "largest_share_of_a_bound": max((row["ratio"] for row in _passed(rows)), default=0.0),
     }
 
 
-def _good(rows: Iterable[Row]) -> list[Row]:
+def _passed(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if row["status"] == "pass"]
 
 
 def tolerances(rows: Sequence[Row], capabilities: Capabilities) -> list[dict[str, Any]]:
     """For every op and dtype: the bound, and the worst seen of it in cases that passed."""
-    worst: dict[tuple[str, str], list[Row]] = {}
-    for row in _good(rows):
+    cases: dict[tuple[str, str], list[Row]] = {}
+    for row in _passed(rows):
         if row["op"] == PROGRAMS or find(row["op"]) is not None:
-            worst.setdefault((row["op"], row["dtype"]), []).append(row)
+            cases.setdefault((row["op"], row["dtype"]), []).append(row)
     return [
         {
             "op": op,
             "dtype": dtype,
             "bound": bound(op, BY_NAME[dtype], capabilities),
-            "share": max(row["ratio"] for row in found),
-            "ulp": max(row["ulp"] for row in found),
-            "cases": len(found),
+            "share": max(row["ratio"] for row in of_op),
+            "ulp": max(row["ulp"] for row in of_op),
+            "cases": len(of_op),
         }
-        for (op, dtype), found in sorted(worst.items())
+        for (op, dtype), of_op in sorted(cases.items())
     ]
 
 
 def bound(op: str, dtype: DType, capabilities: Capabilities) -> str:
-    """What a result of an op may be off by, in words.
+    """How far a result of an op may be from the reference, in words.
 
     >>> from bringup.dtypes import f32
     >>> bound("exp", f32, Capabilities()), bound("neg", f32, Capabilities())

@@ -1,24 +1,25 @@
-"""Two reports side by side: what broke, what was mended, what is new or gone, and what drifted."""
+"""Two reports compared: what broke, what was fixed, what is new or gone, and what drifted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from bringup_conformance.reporting import views
-from bringup_conformance.reporting.documents import Document
+from bringup_conformance.reporting.failures import Plain
+from bringup_conformance.reporting.reports import Document
 from bringup_conformance.reporting.views import Cell
 
 #: A worst error that grew or shrank by less than this factor has not drifted.
 DRIFT = 1.1
-# Shares of a bound too small to speak of.
-_LEAST = 0.01
+# A share of a bound that is too small to speak of.
+_MIN_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One op and dtype whose state differs.  before, after: ok, FAIL, no, or empty."""
+    """An op and dtype whose state differs.  before, after: ok, FAIL, no, or empty."""
 
     op: str
     dtype: str
@@ -52,10 +53,11 @@ class Drift:
 class Comparison:
     """What differs between a report and a later one.
 
-    differs: what the two runs were not alike in.  broke, mended: names of cases in both.  failing:
-    names of cases that fail in the later one and are not in the earlier.  lost, gained: cells that
-    ceased or began to be tested and right, other than by cases in both.  drifts: worst errors.
-    rules_broken, rules_mended: ids.  rules_gone, rules_new: ids tested in one of them only.
+    differs: in what the two runs were not alike.  broke, mended: names of cases in both.  failing:
+    names of cases that fail in the later one and are not in the earlier.  lost, gained: ops and
+    dtypes that are right in one of them, and not tested or not supported in the other.  drifts:
+    worst errors.
+    rules_broken, rules_mended: ids.  rules_gone, rules_new: ids that are tested in one of them.
     """
 
     differs: tuple[str, ...] = ()
@@ -86,14 +88,26 @@ class Comparison:
 
 
 _WORDS = {"ok": "right", "FAIL": "wrong", "no": "unsupported", "": "not tested"}
-_ALIKE = ("backend", "level", "seed", "suite")
+#: What two runs should have in common.
+_COMMON = ("backend", "level", "seed", "suite")
+_COMMON_ENVIRONMENT = ("product", "python", "numpy", "platform")
+
+_Cells = Mapping[tuple[str, str], Cell]
 
 
 def compare(before: Document, after: Document) -> Comparison:
-    """What differs."""
-    was, now = _cases(before), _cases(after)
-    changes = [*_changes(_cells(before), _cells(after))]
-    broken, mended, gone, new = _rules(before, after)
+    """What differs between a report and a later one."""
+    documents = (before, after)
+    was, now = ({c["name"]: c["status"] for c in d.whole["cases"]} for d in documents)
+    old, new = (
+        {(row.op, dtype): cell for row in views.matrix(d) for dtype, cell in row.cells.items()}
+        for d in documents
+    )
+    changes = list(_changes(old, new))
+    old_rules, new_rules = (
+        {rule: tally["failed"] > 0 for rule, tally in d.whole.get("rules", {}).items()}
+        for d in documents
+    )
     return Comparison(
         differs=tuple(_differences(before.whole, after.whole)),
         broke=tuple(n for n in now if now[n] == "fail" and was.get(n) == "pass"),
@@ -101,75 +115,45 @@ def compare(before: Document, after: Document) -> Comparison:
         failing=tuple(n for n in now if now[n] == "fail" and n not in was),
         lost=tuple(c for c in changes if c.before == "ok" and c.after in ("no", "")),
         gained=tuple(c for c in changes if c.after == "ok" and c.before in ("no", "")),
-        drifts=tuple(_drifts(_cells(before), _cells(after))),
-        rules_broken=broken,
-        rules_mended=mended,
-        rules_gone=gone,
-        rules_new=new,
+        drifts=tuple(_drifts(old, new)),
+        rules_broken=tuple(r for r in new_rules if new_rules[r] and not old_rules.get(r, False)),
+        rules_mended=tuple(r for r in new_rules if not new_rules[r] and old_rules.get(r, False)),
+        rules_gone=tuple(r for r in old_rules if r not in new_rules),
+        rules_new=tuple(r for r in new_rules if r not in old_rules),
     )
 
 
-def _cases(document: Document) -> dict[str, str]:
-    return {case["name"]: case["status"] for case in document.whole["cases"]}
-
-
-def _cells(document: Document) -> dict[tuple[str, str], Cell]:
-    return {
-        (row.op, dtype): cell for row in views.matrix(document) for dtype, cell in row.cells.items()
-    }
-
-
-def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterable[str]:
-    for name in _ALIKE:
-        if before[name] != after[name]:
-            yield f"{name}: {before[name]}, now {after[name]}"
-    scopes = [views.scope(whole) for whole in (before, after)]
-    if scopes[0] != scopes[1]:
-        yield f"run: {scopes[0]}, now {scopes[1]}"
+def _differences(before: Plain, after: Plain) -> Iterator[str]:
+    """In what two runs were not alike."""
+    yield from _changed({n: before[n] for n in _COMMON}, {n: after[n] for n in _COMMON})
+    yield from _changed({"run": views.scope(before)}, {"run": views.scope(after)})
     old, new = (whole.get("environment", {}) for whole in (before, after))
-    for name in ("product", "python", "numpy", "platform"):
+    yield from _changed(*({n: env.get(n) for n in _COMMON_ENVIRONMENT} for env in (old, new)))
+    yield from _changed(old.get("details", {}), new.get("details", {}))
+
+
+def _changed(old: Plain, new: Plain) -> Iterator[str]:
+    for name in dict.fromkeys((*old, *new)):
         if old.get(name) != new.get(name):
             yield f"{name}: {old.get(name)}, now {new.get(name)}"
-    details = [env.get("details", {}) for env in (old, new)]
-    for name in dict.fromkeys((*details[0], *details[1])):
-        if details[0].get(name) != details[1].get(name):
-            yield f"{name}: {details[0].get(name)}, now {details[1].get(name)}"
 
 
-def _changes(
-    before: Mapping[tuple[str, str], Cell], after: Mapping[tuple[str, str], Cell]
-) -> Iterable[Change]:
+def _changes(before: _Cells, after: _Cells) -> Iterator[Change]:
     for op, dtype in dict.fromkeys((*before, *after)):
-        states = [cells.get((op, dtype), Cell()).state for cells in (before, after)]
-        if states[0] != states[1]:
-            yield Change(op, dtype, *states)
+        old, new = (cells.get((op, dtype), Cell()).state for cells in (before, after))
+        if old != new:
+            yield Change(op, dtype, old, new)
 
 
-def _drifts(
-    before: Mapping[tuple[str, str], Cell], after: Mapping[tuple[str, str], Cell]
-) -> Iterable[Drift]:
+def _drifts(before: _Cells, after: _Cells) -> Iterator[Drift]:
     for (op, dtype), cell in after.items():
         old = before.get((op, dtype), Cell())
         if not old.state == cell.state == "ok":
             continue
         pairs = (
-            ("of bound", old.tally.ratio, cell.tally.ratio, _LEAST),
+            ("of bound", old.tally.ratio, cell.tally.ratio, _MIN_SHARE),
             ("ULP", old.tally.ulp, cell.tally.ulp, 0.0),
         )
         for what, a, b, least in pairs:
             if max(a, b) > least and max(a, b) > DRIFT * min(a, b):
                 yield Drift(op, dtype, what, a, b)
-
-
-def _rules(before: Document, after: Document) -> tuple[tuple[str, ...], ...]:
-    """Those broken, mended, gone and new."""
-    was, now = (
-        {rule: tally["failed"] > 0 for rule, tally in document.whole.get("rules", {}).items()}
-        for document in (before, after)
-    )
-    return (
-        tuple(rule for rule, bad in now.items() if bad and not was.get(rule, False)),
-        tuple(rule for rule, bad in now.items() if not bad and was.get(rule, False)),
-        tuple(rule for rule in was if rule not in now),
-        tuple(rule for rule in now if rule not in was),
-    )

@@ -1,11 +1,12 @@
-"""What is there for each op and dtype: a reference, the device, a gradient, cases of this suite;
-and why where it is not.
+"""Op coverage: whether each op and dtype has a reference, the device, a gradient and cases of this
+suite, and the reason where it has not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -23,18 +24,17 @@ from bringup_conformance.execution.plan import SIMULATED, Plan, Unit
 from bringup_conformance.execution.running import made_inputs
 from bringup_conformance.execution.support import Support, single
 from bringup_conformance.execution.targets import DeviceTarget
-from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.oracle.special import operands
 
-# What the suite says of a row that it does not know.
+# The reason for a row that the suite does not know.
 _NO_OPERANDS = "the suite has no operands for it"
 #: Instructions of a case that are tried for a gradient.
-_MOST = 16
+_MAX_TRIED = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """One op and dtype; each fact is empty if it is so, else says why not."""
+    """One op and dtype.  Each of the last four is empty if it is there, and else says why not."""
 
     op: str
     dtype: str
@@ -71,27 +71,24 @@ def _covered(unit: Unit) -> Covered:
 
 
 def _reference(cases: Sequence[Case]) -> str:
-    """Why the reference gives no right types, on the smallest program."""
+    """Why the reference gives wrong types on the smallest program; empty if it does not."""
     case = min(cases, key=lambda each: sum(v.type.size for v in each.graph.inputs))
+    dtype = BY_NAME[case.dtype]
+    inputs = [array for cells in case.cells for array in operands(cells, dtype)]
     with np.errstate(all="ignore"):
-        found = evaluate(case.graph, _inputs(case))
-    pairs = zip(found, case.graph.outputs, strict=True)
+        results = evaluate(case.graph, made_inputs(case, 0) if case.data else inputs)
+    pairs = zip(results, case.graph.outputs, strict=True)
     right = all(x.dtype == v.dtype.numpy and x.shape == v.shape for x, v in pairs)
     return "" if right else "it gives other types than inferred"
 
 
-def _inputs(case: Case) -> list[Array]:
-    if case.data:
-        return made_inputs(case, 0)
-    return [array for cells in case.cells for array in operands(cells, BY_NAME[case.dtype])]
-
-
 def _gradient(row: OpDef, dtype: DType, cases: Sequence[Case]) -> str:
-    """Why no cotangent comes back; empty if one does for any variant and any other operands."""
+    """Why no gradient flows; empty if one does for any variant and any operands."""
     if dtype.is_storage:
         return "for storage alone: convert it first"
     reasons: dict[str, None] = {}
-    for instr in _instructions(row, cases):
+    of_row = ([i for i in case.graph.instrs if i.op is row][:_MAX_TRIED] for case in cases)
+    for instr in chain.from_iterable(of_row):
         reason = _no_flow(row, instr)
         if not reason:
             return ""
@@ -102,6 +99,7 @@ def _gradient(row: OpDef, dtype: DType, cases: Sequence[Case]) -> str:
 
 
 def _no_flow(row: OpDef, instr: Instr) -> str:
+    """Why no gradient flows through an instruction; empty if one does."""
     graph = single(row, [v.type for v in instr.operands], instr.attrs)
     wrt = [i for i, v in enumerate(graph.inputs) if v.dtype.is_float]
     of = [i for i, v in enumerate(graph.outputs) if v.dtype.is_float]
@@ -115,14 +113,9 @@ def _no_flow(row: OpDef, instr: Instr) -> str:
     return "" if flows else "zero wherever it exists"
 
 
-def _instructions(row: OpDef, cases: Sequence[Case]) -> Iterator[Instr]:
-    for case in cases:
-        yield from [i for i in case.graph.instrs if i.op is row][:_MOST]
-
-
 def _is_zero(value: Value) -> bool:
-    made = value.producer
-    if made is None or made.op.name != "constant":
+    producer = value.producer
+    if producer is None or producer.op.name != "constant":
         return False
-    literal = made.attrs["value"]
+    literal = producer.attrs["value"]
     return bool(literal.is_splat and literal.scalar == 0)

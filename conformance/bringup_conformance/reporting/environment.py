@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from bringup.backend.capabilities import Capabilities, Claims, Numerics, Shapes
 from bringup.backend.registry import list_backends
-from bringup.dtypes import DType
+from bringup.dtypes import BY_NAME, DType
+from bringup.kernel.limits import Limits
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.reporting.failures import suite_version
 
@@ -38,8 +40,10 @@ def plugin(target: Target) -> dict[str, str]:
     that no plugin brings.
     """
     name = target.name.partition(":")[0]
-    found = (each for each in list_backends() if each.name == name)
-    return {each.distribution: each.version for each in found if isinstance(target, DeviceTarget)}
+    backends = (each for each in list_backends() if each.name == name)
+    return {
+        each.distribution: each.version for each in backends if isinstance(target, DeviceTarget)
+    }
 
 
 def product(target: Target) -> dict[str, Any]:
@@ -70,3 +74,30 @@ def plain(value: object) -> Any:
     if isinstance(value, tuple | list):
         return [plain(each) for each in value]
     return value
+
+
+def capabilities_of(data: Mapping[str, Any]) -> Capabilities:
+    """The capabilities that `plain` turned into plain data.
+
+    Raises KeyError or TypeError if it is something else.
+
+    >>> from bringup.dtypes import f32
+    >>> declared = Capabilities(ops={"add": frozenset({f32})}, shapes=Shapes(vector=8, extra=(3,)))
+    >>> capabilities_of(plain(declared)) == declared
+    True
+    """
+    shapes: dict[str, Any] = dict(data["shapes"])
+    shapes |= {name: tuple(shapes[name]) for name in ("extra", "contraction")}
+    values: dict[str, Any] = {each.name: data[each.name] for each in fields(Capabilities)}
+    values |= {
+        "ops": _claims(data["ops"]),
+        "kernels": _claims(data["kernels"]),
+        "limits": Limits(**data["limits"]),
+        "numerics": Numerics(**data["numerics"]),
+        "shapes": Shapes(**shapes),
+    }
+    return Capabilities(**values)
+
+
+def _claims(data: Mapping[str, Any]) -> Claims:
+    return {claim: frozenset(BY_NAME[name] for name in names) for claim, names in data.items()}

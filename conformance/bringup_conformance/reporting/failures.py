@@ -21,6 +21,8 @@ from bringup_conformance.cases import Case, Cells, Check, Outcome, Problem, inst
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.numbers import Array
 
+#: Plain data, as JSON holds it.
+Plain = Mapping[str, Any]
 #: Changes when a file of an earlier version means something else.
 FORMAT = 2
 #: Seconds without a sign of life after which a case hangs, unless a run is told otherwise.
@@ -34,8 +36,8 @@ def suite_version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a failure is of, besides its case.  device: its product and details.  timeout: seconds
-    without a sign of life after which a case hangs.
+    """Where a failure was met.  device: its product and details.  timeout: seconds without a sign
+    of life after which a case hangs.
     """
 
     backend: str
@@ -61,7 +63,19 @@ def document(outcome: Outcome, run: Run) -> dict[str, Any]:
     }
 
 
-def limit(document: Mapping[str, Any], timeout: float | None = None) -> float:
+def smallest(document: Plain) -> Plain:
+    """The smallest form of a failure's case that is known."""
+    form: Plain = document.get("reduced") or document["case"]
+    return form
+
+
+def problem_of(document: Plain) -> Plain:
+    """What went wrong in that form."""
+    problem: Plain = smallest(document).get("problem") or document["problem"]
+    return problem
+
+
+def timeout_of(document: Plain, timeout: float | None = None) -> float:
     """Seconds without a sign of life after which a failure's case hangs: those asked for, or those
     of the run that met it.
     """
@@ -69,21 +83,16 @@ def limit(document: Mapping[str, Any], timeout: float | None = None) -> float:
 
 
 def is_check(document: Mapping[str, Any]) -> bool:
-    """Whether a failure is a check's, which has no program and is run again by its name."""
+    """Whether a failure is of a check, which has no program and runs again by its name."""
     return bool(document["case"].get("check"))
 
 
 def item_to_json(item: Case | Check) -> dict[str, Any]:
-    """A case that `case_from_json` reads, or the name of a check and what it has in common with
-    cases: an empty program without data.
-    """
+    """A case that `case_from_json` reads, or a check as a case without program and data."""
     if isinstance(item, Case):
         return case_to_json(item)
     return {
-        "name": item.name,
-        "level": item.level,
-        "op": item.op,
-        "dtype": item.dtype,
+        **{name: getattr(item, name) for name in ("name", "level", "op", "dtype")},
         "ir": "",
         "data": [],
         "cells": [],
@@ -181,8 +190,8 @@ def prepare(folder: Path) -> None:
 
 
 def write(folder: Path, number: int, failure: Mapping[str, Any]) -> Path:
-    """Write one failure as a file of its own, and a script beside it that shows it alone; returns
-    the file's path.  Raises OSError.
+    """Write a failure as a file of its own, with a script beside it that runs it alone; returns the
+    file's path.  Raises OSError.
     """
     path = folder / f"failure-{number:03}.json"
     rewrite(path, failure)
@@ -191,7 +200,7 @@ def write(folder: Path, number: int, failure: Mapping[str, Any]) -> Path:
 
 def rewrite(path: Path, failure: Mapping[str, Any]) -> None:
     """Write a failure to its file, and its script.  Raises OSError."""
-    from bringup_conformance.reporting.scripts import script  # it reads documents by this module
+    from bringup_conformance.reporting.scripts import script  # which imports this module
 
     path.write_text(json.dumps(failure, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     if not is_check(failure):
@@ -199,12 +208,10 @@ def rewrite(path: Path, failure: Mapping[str, Any]) -> None:
 
 
 def put(path: Path, text: str) -> Path:
-    """Write a file so that whoever reads it meanwhile has all of the old or all of the new; returns
-    its path.  Raises OSError.
-    """
-    made = path.with_name(f".{path.name}.{os.getpid()}")
-    made.write_text(text, encoding="utf-8")
-    made.replace(path)
+    """Write a file at once, so that nobody reads half of it; returns its path.  Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
     return path
 
 

@@ -4,30 +4,57 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import defaultdict
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from xml.etree import ElementTree as Tree
 
 from bringup_conformance.reporting import views
-from bringup_conformance.reporting.documents import Document, Plain, problem, shown
-from bringup_conformance.reporting.reports import Tally
+from bringup_conformance.reporting.failures import Plain, problem_of, smallest
+from bringup_conformance.reporting.reports import Document, Tally
 from bringup_conformance.reporting.roots import FATAL
 
-#: Failures of one test whose programs are told; the others are named.
-MOST_TOLD = 3
-_Key = tuple[str, str, str]
-# What XML 1.0 cannot hold.
-_UNHEARD = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+#: Failures of one test that are shown with their programs; the others are named.
+MAX_SHOWN = 3
+# Characters that XML 1.0 cannot hold.
+_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(slots=True)
+class _Test:
+    """What becomes one test.  failures: their documents, each with its file.  reasons: why cases
+    were left out.
+    """
+
+    level: str
+    op: str
+    dtype: str
+    tally: Tally = field(default_factory=Tally)
+    seconds: float = 0.0
+    failures: list[tuple[Plain, str | None]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
 
 
 def junit(document: Document) -> str:
     """The text of ``junit.xml``."""
-    whole, groups = document.whole, _groups(document)
+    whole = document.whole
+    tests: dict[tuple[str, str, str], _Test] = {}
+
+    def test_of(row: Plain) -> _Test:
+        key = (row["level"], row["op"], row["dtype"])
+        return tests.setdefault(key, _Test(*key))
+
+    for key, tally in views.tallies(document).items():
+        tests[key] = _Test(*key, tally=tally)
+    for each in whole["unsupported_reasons"]:
+        test_of(each).reasons.append(each["reason"])
+    for each in whole["cases"]:
+        test_of(each).seconds += each["seconds"]
+    for failure, summary in zip(document.failures, whole["failures"], strict=True):
+        test_of(failure["case"]).failures.append((failure, summary["file"]))
     root = Tree.Element("testsuites", name=f"conformance of {whole['backend']}")
     for rung in views.ladder(document):
-        tests = [group for key, group in groups.items() if key[0] == rung.level]
-        if tests:
-            root.append(_suite(document, rung.level, tests))
+        of_level = [test for test in tests.values() if test.level == rung.level]
+        if of_level:
+            root.append(_suite(document, rung.level, of_level))
     for name in ("tests", "failures", "errors"):
         root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
     root.set("time", f"{whole['seconds']:.3f}")
@@ -35,97 +62,53 @@ def junit(document: Document) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{Tree.tostring(root, encoding="unicode")}\n'
 
 
-class _Group:
-    """What becomes one test."""
-
-    def __init__(self, key: _Key) -> None:
-        self.key = key
-        self.tally = Tally()
-        self.seconds = 0.0
-        self.failures: list[tuple[Plain, str | None]] = []
-        self.reasons: list[str] = []
-
-    @property
-    def names(self) -> list[str]:
-        """Of its failures."""
-        return [failure["case"]["name"] for failure, _ in self.failures]
-
-
-def _groups(document: Document) -> dict[_Key, _Group]:
-    found: dict[_Key, _Group] = {}
-
-    def group(key: _Key) -> _Group:
-        return found.setdefault(key, _Group(key))
-
-    for key, tally in views.tallies(document).items():
-        group(key).tally = tally
-    for each in document.whole["unsupported_reasons"]:
-        group((each["level"], each["op"], each["dtype"])).reasons.append(each["reason"])
-    for each in document.whole["cases"]:
-        group((each["level"], each["op"], each["dtype"])).seconds += each["seconds"]
-    for failure, summary in zip(document.failures, document.whole["failures"], strict=True):
-        case = failure["case"]
-        key = (case["level"], case["op"], case["dtype"])
-        group(key).failures.append((failure, summary["file"]))
-    return found
-
-
-def _suite(document: Document, level: str, groups: Sequence[_Group]) -> Tree.Element:
+def _suite(document: Document, level: str, tests: list[_Test]) -> Tree.Element:
     whole = document.whole
-    counts: defaultdict[str, int] = defaultdict(int)
     suite = Tree.Element("testsuite", name=level)
-    facts = Tree.SubElement(suite, "properties")
+    properties = Tree.SubElement(suite, "properties")
     for name in ("backend", "seed", "suite"):
-        Tree.SubElement(facts, "property", name=name, value=_text(str(whole[name])))
-    Tree.SubElement(facts, "property", name="run", value=_text(views.scope(whole)))
-    for group in groups:
-        test = _test(group, document.excused)
-        suite.append(test)
-        for child in test:
-            counts[child.tag] += 1
-    kinds = (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
-    suite.set("tests", str(len(groups)))
-    for name, kind in kinds:
-        suite.set(name, str(counts[kind]))
-    suite.set("time", f"{sum(group.seconds for group in groups):.3f}")
+        Tree.SubElement(properties, "property", name=name, value=_text(str(whole[name])))
+    Tree.SubElement(properties, "property", name="run", value=_text(views.scope(whole)))
+    suite.extend(_testcase(test, document.excused) for test in tests)
+    suite.set("tests", str(len(tests)))
+    for name, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(name, str(len(suite.findall(f"testcase/{kind}"))))
+    suite.set("time", f"{sum(test.seconds for test in tests):.3f}")
     return suite
 
 
-def _test(group: _Group, excused: Plain) -> Tree.Element:
-    level, op, dtype = group.key
-    test = Tree.Element(
+def _testcase(test: _Test, excused: Plain) -> Tree.Element:
+    """A test.  excused: names of cases that are expected to fail, each with the entry that does."""
+    element = Tree.Element(
         "testcase",
-        classname=f"{level}.{views.kind_of(op)}.{op}",
-        name=dtype or op,
-        time=f"{group.seconds:.3f}",
+        classname=f"{test.level}.{views.kind_of(test.op)}.{test.op}",
+        name=test.dtype or test.op,
+        time=f"{test.seconds:.3f}",
     )
-    if group.failures and all(name in excused for name in group.names):
-        Tree.SubElement(test, "skipped", message=_text(excused[group.names[0]]))
-    elif group.failures:
-        first = problem(group.failures[0][0])
-        name = "error" if first["kind"] in FATAL else "failure"
-        message = f"{group.tally.failed} of {group.tally.failed + group.tally.passed}: "
-        told = Tree.SubElement(
-            test, name, type=first["kind"], message=_text(message + first["what"][:500])
-        )
-        told.text = _text("\n\n".join(_told(group)))
-    elif not group.tally.passed:
-        reasons = "; ".join(dict.fromkeys(group.reasons))
-        Tree.SubElement(test, "skipped", message=_text(reasons or "nothing of it was run"))
-    return test
+    names = [failure["case"]["name"] for failure, _ in test.failures]
+    if names and all(name in excused for name in names):
+        Tree.SubElement(element, "skipped", message=_text(excused[names[0]]))
+    elif names:
+        first = problem_of(test.failures[0][0])
+        kind = "error" if first["kind"] in FATAL else "failure"
+        count = f"{test.tally.failed} of {test.tally.failed + test.tally.passed}"
+        message = _text(f"{count}: {first['what'][:500]}")
+        child = Tree.SubElement(element, kind, type=first["kind"], message=message)
+        texts = [_failure_text(*each) for each in test.failures[:MAX_SHOWN]]
+        if names[MAX_SHOWN:]:
+            texts.append(f"also: {', '.join(names[MAX_SHOWN:])}")
+        child.text = _text("\n\n".join(texts))
+    elif not test.tally.passed:
+        reasons = "; ".join(dict.fromkeys(test.reasons))
+        Tree.SubElement(element, "skipped", message=_text(reasons or "nothing of it was run"))
+    return element
 
 
-def _told(group: _Group) -> list[str]:
-    """The first failures with programs, the others by name."""
-    found = []
-    for failure, file in group.failures[:MOST_TOLD]:
-        parts = [failure["case"]["name"], problem(failure)["what"], shown(failure)["ir"]]
-        if file:
-            parts.append(f"conformance replay {shlex.quote(file)}")
-        found.append("\n".join(filter(None, parts)))
-    names = ", ".join(group.names[MOST_TOLD:])
-    return [*found, f"also: {names}"] if names else found
+def _failure_text(failure: Plain, file: str | None) -> str:
+    command = f"conformance replay {shlex.quote(file)}" if file else ""
+    case, problem = smallest(failure), problem_of(failure)
+    return "\n".join(filter(None, (failure["case"]["name"], problem["what"], case["ir"], command)))
 
 
 def _text(text: str) -> str:
-    return _UNHEARD.sub("�", text)
+    return _NOT_XML.sub("�", text)

@@ -1,15 +1,15 @@
-"""What the suite holds, as plain data."""
+"""What the suite consists of, as plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any
 
 from bringup.backend.capabilities import Capabilities, Claims
 from bringup.dtypes import STORED, DType
-from bringup.ops.table import OpDef, all_ops, lookup
+from bringup.ops.table import all_ops, lookup
 from bringup_conformance.cases import Unsupported
 from bringup_conformance.execution import levels
 from bringup_conformance.execution.plan import Budget, Plan
@@ -26,16 +26,29 @@ def contents() -> dict[str, Any]:
     >>> [level["name"] for level in contents()["levels"]]
     ['smoke', 'ops', 'fusion', 'runtime', 'exhaustive', 'soak']
     """
-    made = levels.MADE.items()
+
+    def documented(functions: Mapping[str, Callable[..., Any]]) -> list[dict[str, str]]:
+        docs = {name: " ".join((make.__doc__ or "").split()) for name, make in functions.items()}
+        return [{"name": name, "holds": doc} for name, doc in docs.items()]
+
     return {
-        "levels": [{"name": name, "holds": _sentence(make.__doc__)} for name, make in made],
-        "ops": [_op(row) for row in all_ops()],
-        "data": [{"name": name, "holds": _sentence(make.__doc__)} for name, make in KINDS.items()],
+        "levels": documented(levels.MADE),
+        "ops": [
+            {
+                "name": row.name,
+                "kind": row.kind.value,
+                "tier": row.tier,
+                "dtypes": [dtype.name for dtype in row.dtypes],
+                "special_cells": len(row.special),
+            }
+            for row in all_ops()
+        ],
+        "data": documented(KINDS),
     }
 
 
 def rules(only: str = "") -> list[dict[str, Any]]:
-    """Every rule with its sentence, and the first test that carries it, if any does.
+    """Every rule with its sentence, and the first test that shows it, if any does.
 
     Rules of special values also with their cells.  only: an area of the contract, an op, an op and
     dtype, or an id; empty for all.
@@ -58,26 +71,12 @@ def rules(only: str = "") -> list[dict[str, Any]]:
     ]
 
 
-def _op(row: OpDef) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "kind": row.kind.value,
-        "tier": row.tier,
-        "dtypes": [dtype.name for dtype in row.dtypes],
-        "special_cells": len(row.special),
-    }
-
-
-def _sentence(doc: str | None) -> str:
-    return " ".join((doc or "").split())
-
-
-#: Every kind of random program is among so many.
+#: So many random programs are of every kind.
 _BUDGET = Budget(programs=60, limit=64, large=False, data=1, split=1)
 
 
 def everything() -> Capabilities:
-    """Capabilities that leave nothing out that a rule may need."""
+    """Capabilities with everything that a rule may need."""
     dtypes: frozenset[DType] = frozenset(STORED)
     claims: Claims = {claim: dtypes for row in all_ops() for claim in row.claims}
     return Capabilities(ops=claims, kernels=claims, asynchronous=True)
@@ -85,18 +84,18 @@ def everything() -> Capabilities:
 
 @cache
 def carried_by_tests(wanted: frozenset[str] | None = None) -> Mapping[str, str]:
-    """Rule ids, each with the name of the first test that carries it.
+    """Rule ids, each with the name of the first test that shows it.
 
-    wanted: the search ends when these are found; of None it makes every test.
+    wanted: the search ends when these are found; None to make every test.
     """
     plan = Plan(everything(), Support(lambda _graph: None), 0, _BUDGET)
-    found: dict[str, str] = {}
+    tests: dict[str, str] = {}
     for level in levels.LEVELS:
         for unit in levels.units(plan, level):
-            if wanted is not None and wanted <= found.keys():
-                return MappingProxyType(found)
+            if wanted is not None and wanted <= tests.keys():
+                return MappingProxyType(tests)
             for item in unit.make():
                 if not isinstance(item, Unsupported):
                     for rule in item.rules:
-                        found.setdefault(rule, item.name)
-    return MappingProxyType(found)
+                        tests.setdefault(rule, item.name)
+    return MappingProxyType(tests)

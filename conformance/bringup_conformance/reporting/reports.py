@@ -1,4 +1,4 @@
-"""What a run found: a tally for every op and dtype, what is unsupported, and the failures."""
+"""What a run found, as objects while it is under way and as plain data afterwards."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bringup.errors import BringupError
 from bringup_conformance.cases import Unsupported
-from bringup_conformance.execution.spent import NOTHING, Spent
+from bringup_conformance.execution.cost import NO_COST
 from bringup_conformance.oracle.verdict import merged
 from bringup_conformance.reporting import failures
-from bringup_conformance.reporting.failures import suite_version
+from bringup_conformance.reporting.failures import Plain, suite_version
 from bringup_conformance.reporting.results import Result
 
 if TYPE_CHECKING:
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Tally:
-    """Cases of one level, op and dtype.
+    """Counts of the cases of one level, op and dtype.
 
-    compared, open: elements, and those of which nothing can be said.  ratio: the largest error as a
-    share of its bound.  ulp: the largest error in ULP of the reference's value.  ulps: elements by
-    that error, see `oracle.verdict.BUCKETS`.  The last three are of cases that passed.
+    compared, open: elements, and those of which nothing can be said.  The others are of cases that
+    passed.  ratio: the largest error as a share of its bound.  ulp: the largest error in ULP of the
+    reference's value.  ulps: elements by that error, see `oracle.verdict.BUCKETS`.
     """
 
     passed: int = 0
@@ -50,20 +51,20 @@ class Tally:
 
     def add(self, result: Result) -> None:
         """Count one case."""
-        good = result.problem is None
-        self.passed += good
-        self.failed += not good
         verdict = result.verdict
         self.compared += verdict.compared
         self.open += verdict.open
-        if good:  # a wrong element is any number of bounds away
-            self.ratio, self.ulp = max(self.ratio, verdict.ratio), max(self.ulp, verdict.ulp)
-            self.ulps = merged(self.ulps, verdict.ulps)
+        if result.problem is not None:  # a wrong element is any number of bounds away
+            self.failed += 1
+            return
+        self.passed += 1
+        self.ratio, self.ulp = max(self.ratio, verdict.ratio), max(self.ulp, verdict.ulp)
+        self.ulps = merged(self.ulps, verdict.ulps)
 
 
 @dataclass(slots=True)
 class RuleTally:
-    """Cases that show a rule to hold, or to be broken."""
+    """Counts of the cases that show a rule to hold, or to be broken."""
 
     passed: int = 0
     failed: int = 0
@@ -82,28 +83,25 @@ class Failure:
         return int(self.document["nodes"])
 
     @property
-    def case(self) -> Mapping[str, Any]:
-        """The case as it was met."""
-        found: Mapping[str, Any] = self.document["case"]
-        return found
+    def case(self) -> Plain:
+        """The case as the run met it."""
+        case: Plain = self.document["case"]
+        return case
 
     @property
-    def shown(self) -> Mapping[str, Any]:
-        """The smallest form of the case known."""
-        found: Mapping[str, Any] = self.document.get("reduced") or self.document["case"]
-        return found
+    def shown(self) -> Plain:
+        """The smallest form of the case that is known."""
+        return failures.smallest(self.document)
 
     @property
-    def problem(self) -> Mapping[str, Any]:
-        """What went wrong, in that form."""
-        found: Mapping[str, Any] = self.shown.get("problem") or self.document["problem"]
-        return found
+    def problem(self) -> Plain:
+        """What went wrong in that form."""
+        return failures.problem_of(self.document)
 
     def to_json(self) -> dict[str, Any]:
-        """A summary; the whole is in the file."""
-        case = self.document["case"]
+        """A summary; the file holds the whole."""
         return {
-            **{key: case[key] for key in ("name", "level", "op", "dtype")},
+            **{key: self.case[key] for key in ("name", "level", "op", "dtype")},
             "mode": "fused" if self.problem["fused"] else "op by op",
             "kind": self.problem["kind"],
             "what": self.problem["what"],
@@ -118,16 +116,15 @@ class Failure:
 class Report:
     """What a run found.
 
-    only: the selection, if not every case was wanted.  tallies: by (level, op, dtype), whole
-    programs by the dtype of their first output.  failures: the smallest first.  rules: by id.
+    only: the selection, if there was one.  results: every case, in the order of the suite.
+    failures: the smallest first.
     reduced: why the run is not whole, such as a selection or a time budget; empty if it is.
     in_part: the levels of which it left something out.  left: units that are not whole.
     interrupted: whether someone stopped it.  notes: what else there is to know of the run.
     few_kernels: whether cases have few kernels, since the device compiles slowly.
     date: when it began, in UTC.  command: the command line that began it.
-    environment: see the function of this name.  results: every case, in the order of the suite.
-    findings: what came of what was expected, if anything was.  spent: what its programs cost the
-    device.
+    environment: see the function of this name.  findings: what came of the expectations, if there
+    were any.
     """
 
     backend: str
@@ -135,32 +132,29 @@ class Report:
     seed: int
     only: str = ""
     seconds: float = 0.0
-    tallies: dict[tuple[str, str, str], Tally] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
     unsupported: list[Unsupported] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
-    rules: dict[str, RuleTally] = field(default_factory=dict)
     reduced: list[str] = field(default_factory=list)
     in_part: list[str] = field(default_factory=list)
     left: int = 0
     environment: dict[str, Any] = field(default_factory=dict)
-    results: list[Result] = field(default_factory=list)
     interrupted: bool = False
     notes: list[str] = field(default_factory=list)
     few_kernels: bool = False
     date: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     command: list[str] = field(default_factory=list)
     findings: Findings | None = None
-    spent: Spent = NOTHING
 
     @property
     def passed(self) -> int:
-        """Cases that passed."""
-        return sum(tally.passed for tally in self.tallies.values())
+        """Number of cases that passed."""
+        return sum(result.problem is None for result in self.results)
 
     @property
     def failed(self) -> int:
-        """Cases that failed."""
-        return sum(tally.failed for tally in self.tallies.values())
+        """Number of cases that failed."""
+        return len(self.results) - self.passed
 
     @property
     def ok(self) -> bool:
@@ -168,21 +162,31 @@ class Report:
         good = self.failed == 0 if self.findings is None else self.findings.ok
         return good and self.passed > 0
 
-    def add(self, result: Result) -> None:
-        """Count one case."""
-        self.results.append(result)
-        self.spent += result.spent
-        self.tallies.setdefault((result.level, result.op, result.dtype), Tally()).add(result)
-        problem = result.problem
-        for rule in result.rules:
-            tally = self.rules.setdefault(rule, RuleTally())
-            if problem is None:
-                tally.passed += 1
-            elif rule in problem.rules or not problem.rules:
-                tally.failed += 1
+    @property
+    def tallies(self) -> dict[tuple[str, str, str], Tally]:
+        """Counts by level, op and dtype; of whole programs by the dtype of their first output."""
+        tallies: dict[tuple[str, str, str], Tally] = {}
+        for result in self.results:
+            key = (result.level, result.op, result.dtype)
+            tallies.setdefault(key, Tally()).add(result)
+        return tallies
+
+    @property
+    def rules(self) -> dict[str, RuleTally]:
+        """Counts by the id of a rule."""
+        tallies: dict[str, RuleTally] = {}
+        for result in self.results:
+            problem = result.problem
+            for rule in result.rules:
+                tally = tallies.setdefault(rule, RuleTally())
+                if problem is None:
+                    tally.passed += 1
+                elif rule in problem.rules or not problem.rules:
+                    tally.failed += 1
+        return tallies
 
     def to_json(self) -> dict[str, Any]:
-        """The object that ends ``conformance run --json``."""
+        """The object that ``conformance run --json`` prints."""
         return {
             "backend": self.backend,
             "level": self.level,
@@ -197,6 +201,8 @@ class Report:
 
     def whole(self) -> dict[str, Any]:
         """All of it as plain data: what ``report.json`` holds."""
+        cost = sum((result.cost for result in self.results), NO_COST)
+        seconds = sum(result.seconds for result in self.results)
         return {
             **self.to_json(),
             "ok": self.ok,
@@ -208,10 +214,7 @@ class Report:
             "few_kernels": self.few_kernels,
             "date": self.date,
             "command": self.command,
-            "costs": {
-                "cases": round(sum(result.seconds for result in self.results), 6),
-                **self.spent.to_json(),
-            },
+            "costs": {"cases": round(seconds, 6), **cost.to_json()},
             "environment": self.environment,
             "rules": {rule: asdict(tally) for rule, tally in sorted(self.rules.items())},
             "results": [
@@ -224,6 +227,85 @@ class Report:
         }
 
     def write(self, folder: Path) -> Path:
-        """Write all of it as ``report.json``; returns its path.  Raises OSError."""
+        """Write ``report.json``, for programs; returns its path.  Raises OSError."""
         text = json.dumps(self.whole(), indent=1, ensure_ascii=False)
         return failures.put(folder / "report.json", text + "\n")
+
+    def write_all(self, folder: Path) -> None:
+        """Write it also as ``junit.xml``, for build servers, and as ``report.html``, for people.
+
+        Raises OSError.
+        """
+        from bringup_conformance.reporting.html import page  # which takes a while to import
+        from bringup_conformance.reporting.junit import junit
+
+        self.write(folder)
+        document = document_of(self)
+        failures.put(folder / "junit.xml", junit(document))
+        failures.put(folder / "report.html", page(document))
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A whole report as plain data, of which every form for readers is made.
+
+    whole: what ``report.json`` holds.  failures: the documents of its failures, in its order; where
+    the file of one is gone, what the report itself says.
+    """
+
+    whole: Plain
+    failures: tuple[Plain, ...] = ()
+
+    @property
+    def excused(self) -> Plain:
+        """Names of cases that failed as expected, each with the entry that expects it."""
+        names: Plain = (self.whole.get("expected") or {}).get("xfailed", {})
+        return names
+
+
+def document_of(report: Report) -> Document:
+    """A report as plain data."""
+    return Document(report.whole(), tuple(failure.document for failure in report.failures))
+
+
+def read(path: Path) -> Document:
+    """Read a report's folder, or its ``report.json``.
+
+    Raises OSError, and BringupError if it is none.
+    """
+    file = path / "report.json" if path.is_dir() else path
+    try:
+        whole = json.loads(file.read_text(encoding="utf-8"))
+        documents = tuple(_failure_document(file.parent, each) for each in whole["failures"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BringupError(f"{file} is no report of this suite: {error}") from error
+    if "results" not in whole:
+        raise BringupError(f"{file} is no report of this suite")
+    return Document(whole, documents)
+
+
+def _failure_document(folder: Path, summary: Mapping[str, Any]) -> Plain:
+    """A failure's document from its file, which may have moved with the folder, or what its summary
+    says of it.
+    """
+    if summary.get("file"):
+        file = Path(summary["file"])
+        for path in (folder / file.name, file):
+            if path.is_file():
+                try:
+                    return failures.read(path)
+                except ValueError as error:
+                    raise ValueError(f"{file.name}: {error}") from error
+    case = {key: summary[key] for key in ("name", "level", "op", "dtype")}
+    problem = {
+        "kind": summary["kind"],
+        "what": summary["what"],
+        "fused": summary["mode"] == "fused",
+        "mismatches": [],
+    }
+    return {
+        "case": {**case, "ir": summary.get("program", ""), "data": []},
+        "problem": problem,
+        "guilty": summary.get("guilty", []),
+        "nodes": summary.get("nodes", 0),
+    }

@@ -1,4 +1,4 @@
-"""What failures have in common, so that the first thing to mend is the one that clears most."""
+"""What failures have in common, so that the first thing to fix is the one that fixes most."""
 
 from __future__ import annotations
 
@@ -14,25 +14,23 @@ from bringup.graph.parser import parse_graph
 from bringup.ops.table import Kind, find, lookup
 from bringup.passes.decompose import decompose
 from bringup_conformance.cases import PROGRAMS
-from bringup_conformance.reporting.documents import Plain, problem, shown
+from bringup_conformance.reporting.failures import Plain, problem_of, smallest
 
 #: Kinds of problems that are about the device as a whole.
 FATAL = ("crash", "hang", "oom")
 #: What failures may share: its kind, and names.
 Feature = tuple[str, ...]
-# The most specific first: what explains as much in fewer words wins.
-_SPECIFIC = ("rule", "op and dtype", "pass", "plan", "fusion", "op", *FATAL)
-
-
-# A failure that blames more things than this shows none of them for others.
-_DECISIVE = 4
+# The most specific kind first: what explains as much in fewer words wins.
+_KINDS = ("rule", "op and dtype", "pass", "plan", "fusion", "op", *FATAL)
+# The features of a failure that blames more things than this are not sought in other failures.
+_MAX_BLAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
     """What failures share, and so perhaps their cause.
 
-    failures: numbers of those that it may explain, the best to begin with first.
+    failures: the numbers of those that it may explain, the best one to begin with first.
     """
 
     feature: Feature
@@ -52,145 +50,102 @@ class Root:
 
 
 def roots(failures: Sequence[Plain], excused: Collection[str] = ()) -> list[Root]:
-    """Features that together explain every failure, the one that is most to blame first.
+    """Features that together explain every failure, the one with the most votes first.
 
-    What was made small shows its features for sure; what was not is taken to have one that it could
-    have.  Each failure has one vote, which it shares out among its features.
-    excused: names of cases that fail as expected, and have no part in it.
+    A failure that was shrunk has the features that it shows.  Any other may also have those that
+    its program could have, if a shrunk one shows them.  Each failure has one vote, which it divides
+    among its features.
+    excused: names of cases that fail as expected, which have no vote.
     """
-    sure = [set(_features(each)) for each in failures]
-    # A feature is believed of what was not made small only if something smaller shows it.
-    known = set[Feature]().union(*(each for each in sure if _names(each) <= _DECISIVE))
-    passes = _passes(failures)
+    shown = [set(_features(each)) for each in failures]
+    decisive = set[Feature]().union(*(each for each in shown if _blamed(each) <= _MAX_BLAMED))
+    passes = _guilty_passes(failures)
     possible = [
-        own | known.intersection(_maybe(each, passes))
-        for own, each in zip(sure, failures, strict=True)
+        own | decisive.intersection(_possible(each, passes))
+        for own, each in zip(shown, failures, strict=True)
     ]
+
+    def order(numbers: Collection[int]) -> list[int]:
+        """Shrunk failures first; of these, those that blame the fewest things."""
+
+        def key(n: int) -> tuple[bool, int, int, int]:
+            failure = failures[n]
+            return "reduced" not in failure, _blamed(shown[n]), failure.get("nodes", 0), n
+
+        return sorted(numbers, key=key)
+
     left = {n for n, each in enumerate(failures) if each["case"]["name"] not in excused}
-    found: list[Root] = []
+    causes: list[Root] = []
     while left:
-        votes = _votes(sure, possible, left)
+        votes: dict[Feature, Fraction] = {}
+        for n in left:
+            for feature in possible[n]:
+                ballot = shown[n] if feature in shown[n] else possible[n]
+                share = Fraction(1, _blamed(ballot))
+                votes[feature] = votes.get(feature, Fraction(0)) + share
         if not votes:
-            return [*found, Root(("unknown", "cause"), tuple(_sorted(failures, sure, left)))]
-        best = max(votes, key=lambda each: (votes[each], -_SPECIFIC.index(each[0]), each))
+            return [*causes, Root(("unknown", "cause"), tuple(order(left)))]
+        best = max(votes, key=lambda each: (votes[each], -_KINDS.index(each[0]), each))
         members = {n for n in left if best in possible[n]}
-        shown_by = {n for n in members if best in sure[n]}
-        order = [_sorted(failures, sure, each) for each in (shown_by, members - shown_by)]
-        found.append(Root(_alike(best, votes, possible, left), (*order[0], *order[1])))
+        sure = {n for n in members if best in shown[n]}
+        numbers = (*order(sure), *order(members - sure))
+        if best[0] == "op":  # with all ops that the very same failures show: it may be any of them
+            equal = [
+                each
+                for each in votes
+                if each[0] == "op"
+                and votes[each] == votes[best]
+                and {n for n in left if each in possible[n]} == members
+            ]
+            best = ("op", *sorted(name for _, name in equal))
+        causes.append(Root(best, numbers))
         left -= members
-    return found
+    return causes
 
 
-def _alike(
-    best: Feature,
-    votes: Mapping[Feature, Fraction],
-    possible: Sequence[set[Feature]],
-    left: Collection[int],
-) -> Feature:
-    """A feature; of an op, with all others that the very same failures show: it may be any."""
-    if best[0] != "op":
-        return best
-
-    def shown(feature: Feature) -> set[int]:
-        return {n for n in left if feature in possible[n]}
-
-    alike = [
-        x for x in votes if x[0] == "op" and votes[x] == votes[best] and shown(x) == shown(best)
-    ]
-    return ("op", *sorted(name for _, name in alike))
-
-
-def _votes(
-    sure: Sequence[set[Feature]], possible: Sequence[set[Feature]], left: Collection[int]
-) -> dict[Feature, Fraction]:
-    found: dict[Feature, Fraction] = {}
-    for n in left:
-        for feature in possible[n]:
-            voters = sure[n] if feature in sure[n] else possible[n]
-            found[feature] = found.get(feature, Fraction(0)) + Fraction(1, _names(voters))
-    return found
-
-
-def _names(features: Collection[Feature]) -> int:
-    """How many things are blamed.  An op and the same op with a dtype are one; so are the ops that
-    a program fuses, of which the one is meant that most programs share.
+def _blamed(features: Collection[Feature]) -> int:
+    """How many things features blame.  An op and the same op with a dtype are one thing; so are the
+    ops that a program fuses, as the fault is in one of them.
     """
     kinds = [kind for kind, *_ in features]
     return max(1, len(kinds) - kinds.count("op and dtype") - max(0, kinds.count("fusion") - 1))
 
 
-def _sorted(
-    failures: Sequence[Plain], sure: Sequence[set[Feature]], which: Collection[int]
-) -> list[int]:
-    """Those that were made small first; of these, those that blame fewest things."""
-
-    def key(n: int) -> tuple[bool, int, int, int]:
-        failure = failures[n]
-        return "reduced" not in failure, _names(sure[n]), failure.get("nodes", 0), n
-
-    return sorted(which, key=key)
-
-
 def _features(failure: Plain) -> Iterator[Feature]:
-    """What a failure shows for sure."""
-    case, what = failure["case"], problem(failure)
-    if what["kind"] in FATAL:
-        yield (what["kind"], _gist(what["what"]))
-    graph = graph_of(shown(failure))
+    """The features that a failure shows."""
+    case, problem = failure["case"], problem_of(failure)
+    if problem["kind"] in FATAL:
+        yield (problem["kind"], _first_line(problem["what"]))
+    graph = graph_of(smallest(failure))
     if graph is None:
-        yield from (("rule", rule) for rule in what.get("rules") or case.get("rules", ()))
-        if not case.get("rules") and what["kind"] not in FATAL:
+        yield from (("rule", rule) for rule in problem.get("rules") or case.get("rules", ()))
+        if not case.get("rules") and problem["kind"] not in FATAL:
             yield ("op", case["op"])
         return
-    guilty = failure.get("cause", {})
-    if guilty.get("kind") in ("pass", "kernel pass"):
-        yield ("pass", guilty["name"])
-    elif guilty.get("kind") == "plan":
+    cause, without = failure.get("cause", {}), failure.get("guilty", ())
+    kind = cause.get("kind")
+    if kind in ("pass", "kernel pass"):
+        yield ("pass", cause["name"])
+    elif kind == "plan":
         yield ("plan", "of buffers")
-    elif guilty.get("kind") == "kernel" and kernel_ops(guilty):
-        yield from (("op", name) for name in kernel_ops(guilty))
-        if "fusion" in failure.get("guilty", ()):
-            yield from (("fusion", *edge) for edge in _edges(graph))
+    elif kind == "kernel" and kernel_ops(cause):
+        yield from (("op", name) for name in kernel_ops(cause))
+        if "fusion" in without:
+            yield from _fusions(graph)
     elif any(instr.op.name == case["op"] for instr in graph.instrs):
-        yield from _of_op(case["op"], case["dtype"])
+        yield from _op_features(case["op"], case["dtype"])
     elif "reduced" in failure or len(graph) == 1:
-        yield from _of_program(graph, failure.get("guilty", ()))
+        yield from (("pass", name) for name in without if name != "fusion")
+        fusions = list(_fusions(graph))
+        if "fusion" in without:
+            yield from fusions
+        if not without or not fusions:
+            yield from _ops(graph)
 
 
-def _of_op(op: str, dtype: str) -> Iterator[Feature]:
-    yield ("op", op)
-    yield ("op and dtype", op, dtype)
-
-
-def _of_program(graph: Graph, guilty: Sequence[str]) -> Iterator[Feature]:
-    yield from (("pass", name) for name in guilty if name != "fusion")
-    edges = list(_edges(graph))
-    if "fusion" in guilty and edges:
-        yield from (("fusion", *edge) for edge in edges)
-    if not guilty or not edges:
-        yield from _ops(graph)
-
-
-def _ops(graph: Graph) -> Iterator[Feature]:
-    """Ops that work on something; sources only where there is nothing else."""
-    working = [i for i in graph.instrs if i.operands] or graph.instrs
-    for instr in working:
-        dtype = instr.operands[0].dtype if instr.operands else instr.results[0].dtype
-        yield from _of_op(instr.op.name, dtype.name)
-
-
-def _edges(graph: Graph) -> Iterator[tuple[str, str]]:
-    for instr in graph.instrs:
-        for value in instr.operands:
-            maker = value.producer
-            row = None if maker is None else find(maker.op.name)
-            if maker is not None and row is not None and row.kind is not Kind.SOURCE:
-                yield (maker.op.name, instr.op.name)
-
-
-def _maybe(failure: Plain, passes: Mapping[str, set[str]]) -> Iterator[Feature]:
-    """What a program that was not made small, or one op made of others, may fail for."""
-    graph = graph_of(shown(failure))
+def _possible(failure: Plain, passes: Mapping[str, set[str]]) -> Iterator[Feature]:
+    """The features that a program which was not shrunk could have, or an op that is decomposed."""
+    graph = graph_of(smallest(failure))
     if graph is None:
         return
     op = failure["case"]["op"]
@@ -198,39 +153,56 @@ def _maybe(failure: Plain, passes: Mapping[str, set[str]]) -> Iterator[Feature]:
         return
     if op != PROGRAMS and lookup(op).decompose is None:
         return
-    parts = _taken_apart(graph)
+    try:
+        parts = decompose(lambda instr: lookup(instr.op.name).kind is not Kind.COMPOSITE).run(graph)
+    except BringupError:
+        parts = graph
     yield from _ops(parts)
-    if problem(failure).get("fused", True):
-        yield from (("fusion", *edge) for edge in _edges(parts))
-        there = {instr.op.name for instr in graph.instrs}
-        yield from (("pass", name) for name, gone in passes.items() if gone & there)
+    if problem_of(failure).get("fused", True):
+        yield from _fusions(parts)
+        names = {instr.op.name for instr in graph.instrs}
+        yield from (("pass", name) for name, removed in passes.items() if removed & names)
 
 
-def _passes(failures: Sequence[Plain]) -> dict[str, set[str]]:
-    """The guilty passes, with the ops that they do away with."""
-    found: dict[str, set[str]] = {}
+def _op_features(op: str, dtype: str) -> Iterator[Feature]:
+    yield ("op", op)
+    yield ("op and dtype", op, dtype)
+
+
+def _ops(graph: Graph) -> Iterator[Feature]:
+    """The ops that have operands; sources only where there is nothing else."""
+    for instr in [i for i in graph.instrs if i.operands] or graph.instrs:
+        dtype = instr.operands[0].dtype if instr.operands else instr.results[0].dtype
+        yield from _op_features(instr.op.name, dtype.name)
+
+
+def _fusions(graph: Graph) -> Iterator[Feature]:
+    """Pairs of ops of which the second reads the first."""
+    for instr in graph.instrs:
+        for value in instr.operands:
+            producer = value.producer
+            row = None if producer is None else find(producer.op.name)
+            if producer is not None and row is not None and row.kind is not Kind.SOURCE:
+                yield ("fusion", producer.op.name, instr.op.name)
+
+
+def _guilty_passes(failures: Sequence[Plain]) -> dict[str, set[str]]:
+    """The guilty passes, each with the ops that it removes."""
+    passes: dict[str, set[str]] = {}
     for each in failures:
         cause = each.get("cause", {})
         if cause.get("kind") == "pass":
-            found.setdefault(cause["name"], set()).update(undone(cause))
-    return found
+            passes.setdefault(cause["name"], set()).update(removed_ops(cause))
+    return passes
 
 
-def undone(cause: Plain) -> set[str]:
-    """Names of the ops that a guilty pass did away with."""
+def removed_ops(cause: Plain) -> set[str]:
+    """Names of the ops that a guilty pass removed."""
     before, after = (graph_of({"ir": cause.get(key)}) for key in ("ir_before", "ir_after"))
     if before is None or after is None:
         return set()
     counts = [Counter(instr.op.name for instr in graph.instrs) for graph in (before, after)]
     return set(counts[0] - counts[1])
-
-
-def _taken_apart(graph: Graph) -> Graph:
-    """The program with nothing in it that is made of others."""
-    try:
-        return decompose(lambda instr: lookup(instr.op.name).kind is not Kind.COMPOSITE).run(graph)
-    except BringupError:
-        return graph
 
 
 def kernel_ops(cause: Plain) -> set[str]:
@@ -242,14 +214,14 @@ def kernel_ops(cause: Plain) -> set[str]:
 
 
 def graph_of(case: Plain) -> Graph | None:
-    """The program of a case; nothing of a check, or if this version cannot read it."""
+    """The program of a case; None of a check, or if this version cannot read it."""
     try:
         return parse_graph(case["ir"], find) if case.get("ir") else None
     except (BringupError, ValueError, KeyError, TypeError):
         return None
 
 
-def _gist(what: str) -> str:
+def _first_line(what: str) -> str:
     """The first line of what a device says, without the numbers that differ each time."""
     line = what.strip().split("\n", maxsplit=1)[0]
     for phase in ("compiling: ", "running: "):

@@ -1,7 +1,7 @@
-"""A failure as a Python script that runs alone: the program, its data, and what is due.
+"""A failure as a Python script that runs alone: the program, its data, and the right results.
 
-Small arrays stand in it element by element, and then it asks nothing of the suite but to compile a
-graph; large ones are made by their recipes, and judged as the suite judges them.
+A script with small arrays lists their elements, and needs the suite only to compile a graph.  One
+with large arrays makes them by their recipes, and judges the results as the suite does.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def script(document: Mapping[str, Any]) -> str:
     form = document.get("reduced") or document["case"]
     problem = form.get("problem") or document["problem"]
     case = case_from_json(form)
-    # Files of failures are passed on, and what they say is data: no text of theirs is put into
-    # Python but as the literal of a string.
+    # Files of failures come from others, so their texts are data: each stands in the script as the
+    # literal of a string.
     title = f"{case.name} on {document['backend']}: {problem['kind']}."
     common = {
         "failure": _literal(f"{title}\n{problem['what']}"),
@@ -146,7 +146,7 @@ def _literal(text: str) -> str:
 
 
 def _fits(case: Case, problem: Mapping[str, Any]) -> bool:
-    """Whether a failure is one of values alone, of arrays small enough to stand in a script."""
+    """Whether a failure is of wrong values alone, in arrays that are small enough for a script."""
     if case.cells or case.bitwise or problem["kind"] != "wrong" or not problem["mismatches"]:
         return False
     types = [v.type for v in (*case.graph.inputs, *case.graph.outputs)]
@@ -167,7 +167,7 @@ def _calls(case: Case, calls: Sequence[Sequence[Array]]) -> str:
 
 
 def _outputs(case: Case, inputs: Sequence[Array]) -> str:
-    """What is allowed, as a device without liberties of its own; NaN where anything is."""
+    """What is allowed of a device that declares no numerics of its own; NaN where anything is."""
     lines = []
     for span in analyse(case.graph, inputs, Numerics()):
         right = _array(span.middle, span.dtype, 8)
@@ -181,7 +181,7 @@ def _outputs(case: Case, inputs: Sequence[Array]) -> str:
 
 
 def _array(array: Array, dtype: DType, indent: int) -> str:
-    """The call that makes an array of the bits it has, with its elements as a comment."""
+    """The call that makes an array by its bits, with its elements as comments."""
     dense = np.ascontiguousarray(array)
     words = dense.reshape(-1).view(f"u{dense.itemsize}")
     rows = [words[i : i + _PER_LINE] for i in range(0, words.size, _PER_LINE)]

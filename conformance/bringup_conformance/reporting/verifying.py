@@ -1,16 +1,16 @@
-"""A certificate looked through: whether it holds together and is what this suite asks for.
+"""Verifies certificates: whether one is consistent, and whether it is what this suite asks for.
 
-Hashes say whether a file was changed after the others.  Whoever changes all of them is met by what
-follows from the rest: the cases that the declared capabilities, the seed and the suite make, the
-counts and tolerances that the results make, and, on the device itself, the results.
+Hashes show whether a file was changed after the others.  Somebody who changes all of them is caught
+by what follows from the rest: the cases that the declared capabilities, the seed and the suite
+make, the counts and tolerances that the results make, and, on the device itself, the results.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -18,55 +18,113 @@ from pathlib import Path
 from typing import Any
 
 from bringup.backend.capabilities import Capabilities
+from bringup.errors import BringupError
 from bringup_conformance.cases import Case, Check, NotOffered, Problem, Unsupported
 from bringup_conformance.execution import levels
 from bringup_conformance.execution.expectations import CERTIFYING, Expectations, judged
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.plan import FEW, Item, Plan, budget_of
-from bringup_conformance.execution.protocol import patience
+from bringup_conformance.execution.protocol import case_timeout
 from bringup_conformance.execution.running import run_item
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget, Target, missing_from
 from bringup_conformance.generate.choices import Stream
 from bringup_conformance.oracle.verdict import Verdict
 from bringup_conformance.reporting import certificate
-from bringup_conformance.reporting.certificate import FILES, FORMAT, MANIFEST
-from bringup_conformance.reporting.declared import capabilities_of
-from bringup_conformance.reporting.environment import environment, plain
+from bringup_conformance.reporting.certificate import FILES, FORMAT, MANIFEST, Row
+from bringup_conformance.reporting.environment import capabilities_of, environment, plain
 from bringup_conformance.reporting.failures import TIMEOUT, case_to_json, suite_version
 from bringup_conformance.reporting.results import Result
 
-#: Cases that are run again if nobody says how many.
+#: Cases that run again unless the user says how many.
 SAMPLE = 200
-#: What a statement says of a device that must be so on the device at hand.
+#: Fields of a statement that must be equal on the device that is verified.
 _OF_DEVICE = ("product", "details")
-
-OnRerun = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The files of a certificate, read."""
+    """The files of a certificate."""
 
     statement: Mapping[str, Any]
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[Row]
     capabilities: Capabilities
     declared: Mapping[str, Any]
     tolerances: Any
-    skips: Sequence[Mapping[str, Any]]
+    skips: Sequence[Row]
     expectations: Mapping[str, Any]
     root: str
+
+    @classmethod
+    def read(cls, folder: Path) -> Certificate:
+        """Read the files.  Raises OSError; ValueError, KeyError or TypeError for other files."""
+        files = {
+            name: json.loads((folder / name).read_text(encoding="utf-8"))
+            for name in (*FILES, MANIFEST)
+            if name.endswith(".json")
+        }
+        declared = files["capabilities.json"]
+        return cls(
+            files["statement.json"],
+            files["results.json"]["cases"],
+            capabilities_of(declared),
+            declared,
+            files["tolerances.json"],
+            files["skips.json"],
+            files["expectations.json"],
+            files[MANIFEST]["root"],
+        )
 
     @property
     def few(self) -> bool:
         """Whether its cases have few kernels."""
         return bool(self.statement["budget"].get("together") == FEW)
 
-    def plan(self) -> Plan:
-        """What its cases are made for."""
+    def items(self) -> Iterator[Item]:
+        """Every item that the suite makes for the declared device."""
         support = Support(partial(missing_from, self.capabilities))
-        seed, budget = self.statement["seed"], budget_of(self.capabilities, self.few)
-        return Plan(self.capabilities, support, seed, budget)
+        budget = budget_of(self.capabilities, self.few)
+        plan = Plan(self.capabilities, support, self.statement["seed"], budget)
+        names = levels.ladder(self.statement["level"])
+        units = chain.from_iterable(levels.units(plan, name) for name in names)
+        return chain.from_iterable(unit.make() for unit in units)
+
+
+def problems(
+    folder: Path,
+    backend: str = "",
+    rerun: bool = False,
+    sample: int = SAMPLE,
+    timeout: float = TIMEOUT,
+) -> tuple[list[str], dict[str, Any]]:
+    """Why a certificate does not hold, a sentence each, and its statement.
+
+    backend: the device to compare it with; by default the one that it names.  A device is opened
+    only if it is named here or cases run again.  rerun: whether cases run again.  sample: how many
+    of them; 0 for all.  timeout: seconds without a sign of life after which one hangs.
+    Raises BackendError if the device cannot be opened, BringupError if the folder holds no
+    certificate.
+    """
+    if not (folder / MANIFEST).is_file():
+        raise BringupError(
+            f"{folder} holds no certificate: there is no {MANIFEST}",
+            fix="name the folder that `conformance run --certificate` wrote",
+        )
+    why = altered(folder)
+    if why:
+        return why, {}
+    try:
+        given = Certificate.read(folder)
+        why = inconsistent(given)
+    except (ValueError, LookupError, TypeError, AttributeError, BringupError) as error:
+        return [f"its files are not those of a certificate: {error!r}"], {}
+    statement = dict(given.statement)
+    if not why and (backend or rerun):
+        target = DeviceTarget.named(backend or str(statement["backend"]))
+        why = mismatched(given, target)
+        if rerun and not why:
+            why = changed_results(given, target, sample, timeout)
+    return why, statement
 
 
 def altered(folder: Path) -> list[str]:
@@ -78,196 +136,151 @@ def altered(folder: Path) -> list[str]:
         return [f"{MANIFEST} is none"]
     if manifest.get("format") != FORMAT:
         return [f"{MANIFEST} is of format {manifest.get('format')}, and this suite reads {FORMAT}"]
-    there = {path.name for path in folder.iterdir()} - {MANIFEST}
-    found = [f"{name} is missing" for name in FILES if name not in there]
-    found += [f"{name} is no file of a certificate" for name in sorted(there - {*FILES})]
-    if found:
-        return found
+    names = {path.name for path in folder.iterdir()} - {MANIFEST}
+    why = [f"{name} is missing" for name in FILES if name not in names]
+    why += [f"{name} is no file of a certificate" for name in sorted(names - {*FILES})]
+    if why:
+        return why
     now = certificate.manifest({name: (folder / name).read_bytes() for name in FILES})
-    found = [f"{name} was altered" for name in FILES if now["files"][name] != hashes.get(name)]
-    if not found and now["root"] != root:
-        found.append(f"{MANIFEST} was altered")
-    return found
-
-
-def read(folder: Path) -> Certificate:
-    """Read the files.  Raises OSError; ValueError, KeyError or TypeError if they are none."""
-    given = {
-        name: json.loads((folder / name).read_text(encoding="utf-8"))
-        for name in (*FILES, MANIFEST)
-        if name.endswith(".json")
-    }
-    declared = given["capabilities.json"]
-    return Certificate(
-        given["statement.json"],
-        given["results.json"]["cases"],
-        capabilities_of(declared),
-        declared,
-        given["tolerances.json"],
-        given["skips.json"],
-        given["expectations.json"],
-        given[MANIFEST]["root"],
-    )
+    why = [f"{name} was altered" for name in FILES if now["files"][name] != hashes.get(name)]
+    if not why and now["root"] != root:
+        why.append(f"{MANIFEST} was altered")
+    return why
 
 
 def inconsistent(given: Certificate) -> list[str]:
     """What does not follow from the rest of a certificate, or is not what this suite asks for."""
     statement = given.statement
-    found = _of_suite(statement)
-    if found:  # other cases are planned by another suite, so nothing else can be said
-        return found
-    planned = list(items(given))
-    found += _of_cases(given, planned) or _of_failures(given, planned)
-    if statement["budget"] != plain(budget_of(given.capabilities, given.few)):
-        found.append("the statement's budget is not the one of the declared device")
-    ladder = levels.ladder(statement["level"])
-    if statement["counts"] != certificate.counts(given.rows, len(given.skips), ladder):
-        found.append("the statement's counts do not follow from the results")
-    if given.tolerances != certificate.tolerances(given.rows, given.capabilities):
-        found.append("the tolerances do not follow from the op table and the results")
-    return found
-
-
-def _of_suite(statement: Mapping[str, Any]) -> list[str]:
+    # Another suite makes other cases, so nothing more can be said of its certificates.
     if statement["level"] not in CERTIFYING:
         return [f"level {statement['level']} gives no certificate"]
     if statement["suite"] != suite_version():
         return [f"it is by suite {statement['suite']}, and this is {suite_version()}: use that one"]
     if statement["sources"] != certificate.sources_hash():
         return ["the sources of this suite are not those that it was made with"]
-    return []
+    planned = list(given.items())
+    why = _other_cases(given, planned) or _unknown_failures(given, planned)
+    if statement["budget"] != plain(budget_of(given.capabilities, given.few)):
+        why.append("the statement's budget is not the one of the declared device")
+    ladder = levels.ladder(statement["level"])
+    if statement["counts"] != certificate.counts(given.rows, len(given.skips), ladder):
+        why.append("the statement's counts do not follow from the results")
+    if given.tolerances != certificate.tolerances(given.rows, given.capabilities):
+        why.append("the tolerances do not follow from the op table and the results")
+    return why
 
 
-def items(given: Certificate) -> Iterator[Item]:
-    """Every case that the suite makes for what a certificate declares."""
-    plan = given.plan()
-    names = levels.ladder(given.statement["level"])
-    units = chain.from_iterable(levels.units(plan, name) for name in names)
-    return chain.from_iterable(unit.make() for unit in units)
-
-
-def _of_cases(given: Certificate, planned: Sequence[Item]) -> list[str]:
-    """Whether the results are of the planned cases, all of them and no others."""
+def _other_cases(given: Certificate, planned: Sequence[Item]) -> list[str]:
+    """Why the results are not of all planned cases and of no others, a sentence each."""
     runs = {item.name: item for item in planned if not isinstance(item, Unsupported)}
     ran = {row["name"] for row in given.rows}
     skipped = Counter((skip["name"], skip["reason"]) for skip in given.skips)
     undeclared = Counter((i.name, i.reason) for i in planned if isinstance(i, Unsupported))
+    more, less = skipped - undeclared, undeclared - skipped
     # A check may find on the device that what it is about is not offered.
-    more = [name for name, _ in skipped - undeclared if not isinstance(runs.get(name), Check)]
-    less = [name for name, _ in undeclared - skipped]
+    unexplained = [name for name, _ in more if not isinstance(runs.get(name), Check)]
     absent = runs.keys() - ran - {name for name, _ in skipped}
     others = ran - runs.keys()
-    found = []
-    if len(ran) < len(given.rows) or ran & {name for name, _ in skipped - undeclared}:
-        found.append("a case stands in it twice")
+    why = []
+    if len(ran) < len(given.rows) or ran & {name for name, _ in more}:
+        why.append("a case stands in it twice")
     if absent:
-        found.append(f"planned cases are not in it: {len(absent)}, such as {min(absent)}")
+        why.append(f"planned cases are not in it: {len(absent)}, such as {min(absent)}")
     if others:
-        found.append(f"cases in it are not planned: {len(others)}, such as {min(others)}")
-    if more:
-        found.append(f"{min(more)} was skipped for a reason that the declaration does not give")
+        why.append(f"cases in it are not planned: {len(others)}, such as {min(others)}")
+    if unexplained:
+        first = min(unexplained)
+        why.append(f"{first} was skipped for a reason that the declaration does not give")
     if less:
-        found.append(f"{min(less)} is not declared, and it does not say so")
-    return found
+        first, _ = min(less)
+        why.append(f"{first} is not declared, and it does not say so")
+    return why
 
 
-def _of_failures(given: Certificate, planned: Sequence[Item]) -> list[str]:
-    """Whether failures are known, and no entry of what is expected is stale."""
+def _unknown_failures(given: Certificate, planned: Sequence[Item]) -> list[str]:
+    """Failures that no entry expects, and entries that are wrong, a sentence each."""
     expected = Expectations.from_json(given.expectations["entries"])
-    runs = {item.name: item for item in planned if not isinstance(item, Unsupported)}
-    results = [_result(row, runs[row["name"]]) for row in given.rows]
+    items = {item.name: item for item in planned if not isinstance(item, Unsupported)}
+    results = []
+    for row in given.rows:
+        problem = document = None
+        if row["status"] != "pass":
+            problem = Problem("wrong", "it failed when it was certified")
+            item = items[row["name"]]
+            document = {"case": case_to_json(item)} if isinstance(item, Case) else None
+        names = {key: row[key] for key in ("name", "level", "op", "dtype")}
+        results.append(
+            Result(
+                **names,
+                rules=tuple(row["rules"]),
+                verdict=Verdict(),
+                problem=problem,
+                document=document,
+            )
+        )
     skips = [Unsupported(**{k: v for k, v in s.items() if k != "vendor"}) for s in given.skips]
-    known = judged(expected, results, skips, whole=True)
-    found = [f"{name} failed, and no entry expects it" for name in known.failed[:1]]
-    found += known.errors + [f"{entry} passes" for entry in known.xpassed]
-    names = {each["name"] for each in given.expectations["known_failures"]}
-    if names != set(known.xfailed):
-        found.append("the known failures are not those of the results")
-    return found
-
-
-def _result(row: Mapping[str, Any], item: Case | Check) -> Result:
-    good = row["status"] == "pass"
-    case = case_to_json(item) if not good and isinstance(item, Case) else None
-    return Result(
-        row["name"],
-        row["level"],
-        row["op"],
-        row["dtype"],
-        tuple(row["rules"]),
-        Verdict(),
-        None if good else Problem("wrong", "it failed when it was certified"),
-        document=None if case is None else {"case": case},
-    )
+    findings = judged(expected, results, skips, whole=True)
+    why = [f"{name} failed, and no entry expects it" for name in findings.failed[:1]]
+    why += findings.errors + [f"{entry} passes" for entry in findings.xpassed]
+    known = {each["name"] for each in given.expectations["known_failures"]}
+    if known != set(findings.xfailed):
+        why.append("the known failures are not those of the results")
+    return why
 
 
 def mismatched(given: Certificate, target: Target) -> list[str]:
     """In what a device is not the one of a certificate, a sentence each."""
-    now = environment(target)
-    found = [
+    now = json.loads(json.dumps(environment(target)))
+    why = [
         f"{name} is {now[name]!r} here, and {given.statement[name]!r} in it"
         for name in _OF_DEVICE
-        if json.loads(json.dumps(now[name])) != given.statement[name]
+        if now[name] != given.statement[name]
     ]
-    here = json.loads(json.dumps(now["capabilities"]))
-    for name in sorted({*here, *given.declared}):
-        if here.get(name) != given.declared.get(name):
-            found.append(f"the device declares other {name} than the certificate's")
-    return found
+    declared = now["capabilities"]
+    for name in sorted({*declared, *given.declared}):
+        if declared.get(name) != given.declared.get(name):
+            why.append(f"the device declares other {name} than the certificate's")
+    return why
 
 
-def sample(given: Certificate, count: int) -> set[str]:
-    """The names of so many cases that ran, drawn by the certificate's own hash; 0 for all."""
-    names = [row["name"] for row in given.rows]
-    if not count or count >= len(names):
-        return set(names)
-    stream = Stream(given.root)
-    for place in range(count):
-        other = stream.integer(place, len(names) - 1)
-        names[place], names[other] = names[other], names[place]
-    return set(names[:count])
-
-
-def rerun(
-    given: Certificate,
-    target: Target,
-    count: int,
-    on_item: OnRerun | None = None,
-    timeout: float = TIMEOUT,
+def changed_results(
+    given: Certificate, target: Target, count: int, timeout: float = TIMEOUT
 ) -> list[str]:
-    """Run cases again on a device: which come out otherwise, a sentence each.
+    """Run cases again on a device: which have other results, a sentence each.
 
-    count: how many, 0 for all; those that found something not offered are always among them.
-    timeout: seconds without a sign of life after which one hangs, as of a run.
+    count: how many, drawn by the certificate's own hash; 0 for all.  Those that found something not
+    offered are always among them.
     Verdicts must be equal to the last bit on a device that declares equal results for equal runs.
     Programs run in a process of their own where the device has a name to be opened by.
     """
-    wanted = sample(given, count) | {skip["name"] for skip in given.skips}
+    names = [row["name"] for row in given.rows]
+    if 0 < count < len(names):
+        stream = Stream(given.root)
+        for index in range(count):
+            other = stream.integer(index, len(names) - 1)
+            names[index], names[other] = names[other], names[index]
+        del names[count:]
+    wanted = {*names, *(skip["name"] for skip in given.skips)}
     rows = {row["name"]: row for row in given.rows}
-    found, done = [], 0
-    with _safe(target, patience(given.statement["level"], timeout)) as safe:
-        for item in items(given):
-            if item.name not in wanted or isinstance(item, Unsupported):
-                continue
-            if on_item is not None:
-                on_item(done, len(wanted), item.name)
-            done += 1
-            where = safe if isinstance(item, Case) else target
-            what = _differs(rows.get(item.name), item, where)
-            if what:
-                found.append(f"{item.name} {what}")
-    return found
+    limit = case_timeout(given.statement["level"], timeout)
+    isolated = isinstance(target, DeviceTarget)
+    why = []
+    with Isolated(target, limit) if isolated else nullcontext(target) as safe:
+        for item in given.items():
+            if item.name in wanted and not isinstance(item, Unsupported):
+                where = safe if isinstance(item, Case) else target
+                what = _changed(rows.get(item.name), item, where)
+                if what:
+                    why.append(f"{item.name} {what}")
+    return why
 
 
-def _safe(target: Target, timeout: float) -> AbstractContextManager[Target]:
-    return Isolated(target, timeout) if isinstance(target, DeviceTarget) else nullcontext(target)
+def _changed(row: Row | None, item: Case | Check, target: Target) -> str:
+    """How the result of an item differs from its row; empty if it does not.
 
-
-def _differs(row: Mapping[str, Any] | None, item: Case | Check, target: Target) -> str:
-    """How a case comes out now, if otherwise; empty if not.  row: of its result; None if it found
-    that what it is about is not offered.
+    row: None if the item found that what it is about is not offered.
     """
-    if row is None and "heavy" in item.tags:  # which hangs on the host
+    if row is None and "heavy" in item.tags:  # it would hang on the host
         return ""
     try:
         outcome = run_item(target, item)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bringup_conformance.execution import entered, pulse
+from bringup_conformance.execution import code_coverage, heartbeat
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.generate.choices import Stream
@@ -89,20 +89,20 @@ def wait(process: subprocess.Popen[str]) -> str:
     That it computes is a sign of life of this process, which is watched in its place.
     """
     until = time.monotonic() + _PATIENCE
-    worked = pulse.used(process.pid) or 0.0
+    worked = heartbeat.cpu_seconds(process.pid) or 0.0
     while True:
         try:
             out, err = process.communicate(timeout=_TICK)
             break
         except subprocess.TimeoutExpired:
-            if not pulse.is_watched() and time.monotonic() > until:
+            if not heartbeat.is_watched() and time.monotonic() > until:
                 process.kill()
                 process.communicate()
                 return f"it did not end in {_PATIENCE:.0f} s"
-            now = pulse.used(process.pid)
+            now = heartbeat.cpu_seconds(process.pid)
             if now is None or now > worked:
                 worked = now or 0.0
-                with pulse.doing("waiting"):
+                with heartbeat.phase("waiting"):
                     continue
     if process.returncode != 0:
         last = (err.strip().splitlines() or ["nothing on standard error"])[-1]
@@ -113,7 +113,7 @@ def wait(process: subprocess.Popen[str]) -> str:
 
 def begin() -> None:
     """The start of another interpreter's work."""
-    entered.begin()
+    code_coverage.begin()
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
 

@@ -13,7 +13,7 @@ from bringup.ops.evaluate import evaluate
 from bringup.ops.table import lookup
 from bringup_conformance.cases import Case, Outcome, Problem, instructions
 from bringup_conformance.execution.isolated import Isolated
-from bringup_conformance.execution.running import attempt, made_inputs, told
+from bringup_conformance.execution.running import attempt, error_text, made_inputs
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import Target
 from bringup_conformance.generate.recipes import Recipe
@@ -93,7 +93,7 @@ def cause_of(
     try:
         return locate(target, case, fuse=problem.fused, skip=skip)
     except Exception as error:  # noqa: BLE001  (a device may raise anything, anywhere)
-        return Cause("unknown", "", f"looking for it raises {told(error)}")
+        return Cause("unknown", "", f"looking for it raises {error_text(error)}")
 
 
 def guilty(target: Target, case: Case, problem: Problem) -> list[str]:

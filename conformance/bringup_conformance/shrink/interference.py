@@ -9,7 +9,7 @@ from bringup.errors import BringupError
 from bringup.graph import Value
 from bringup.program.program import CONTROL_STEPS, KernelStep, Program, Slot
 from bringup.runtime.devices import OpenDevice
-from bringup_conformance.execution.running import told
+from bringup_conformance.execution.running import error_text
 from bringup_conformance.execution.targets import runnable_of
 from bringup_conformance.oracle.numbers import same_bits
 from bringup_conformance.shrink.cause import Cause
@@ -91,7 +91,7 @@ class _MemoryProbe:
             try:
                 array = runnable(copies)[-1]
             except Exception as error:  # noqa: BLE001  (what a device raises is a result)
-                return told(error)
+                return error_text(error)
             pairs = enumerate(zip(copies, inputs, strict=True))
             changed = (i for i, (x, y) in pairs if not bool(same_bits(x, y).all()))
             self.changed_input = next(changed, None)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from bringup_conformance.cases import Case, Problem
 from bringup_conformance.execution.isolated import Isolated
-from bringup_conformance.execution.running import ElsewhereError
+from bringup_conformance.execution.running import RemoteError
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.reporting.failures import case_to_json
 from bringup_conformance.shrink.cause import Cause
@@ -46,7 +46,7 @@ def locate_isolated(
                 lambda suspect: suspects.append(Cause.from_json(suspect)),
             )
         )  # fmt: skip
-    except ElsewhereError as error:
+    except RemoteError as error:
         if error.kind == "hang" and problem.kind == "hang" and error.phase != problem.phase:
             return Cause("unknown", "", f"looked for step by step, it hangs elsewhere: {error}")
         if not suspects:

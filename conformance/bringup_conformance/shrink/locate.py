@@ -29,7 +29,7 @@ from bringup.runtime.compiler import graph_passes
 from bringup.runtime.devices import OpenDevice
 from bringup.runtime.programs import fused_program
 from bringup_conformance.cases import Case, Problem
-from bringup_conformance.execution.running import told
+from bringup_conformance.execution.running import error_text
 from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target, runnable_of
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.oracle.verdict import Mismatch, Verdict
@@ -160,7 +160,7 @@ class _Search:
             try:
                 after = each.run(graph)
             except Exception as error:  # noqa: BLE001  (a backend's own pass may raise anything)
-                return replace(cause, what=f"it raises {told(error)}")
+                return replace(cause, what=f"it raises {error_text(error)}")
             if after is not graph and after.key != graph.key:
                 problem = self._problem(self.case, self.sets, graph_reference(after))
                 if problem is not None:
@@ -196,7 +196,7 @@ class _Search:
         try:
             launches, _ = self._fused(())
         except BringupError as error:
-            what = f"it raises {told(error)}"
+            what = f"it raises {error_text(error)}"
             return Cause("fusion", "", what, ir_before=print_graph(self.optimized))
         for launch in launches:
             if launch.kernel is None:
@@ -281,7 +281,7 @@ class _Search:
                 try:
                     runnable = runnable_of(self.device, single, spoil=spoil)
                 except Exception as error:  # noqa: BLE001  (what a backend raises is the answer)
-                    return replace(cause, what=f"compiling it alone: {told(error)}")
+                    return replace(cause, what=f"compiling it alone: {error_text(error)}")
                 trial = _on_first_inputs(runnable, len(single.inputs))
                 problem, results = run_and_compare(
                     self.target, trial, case_of(self.case, graph), sets
@@ -425,12 +425,12 @@ def texts(device: OpenDevice, program: Program) -> tuple[str, str]:
     except UnsupportedError:
         pass
     except Exception as error:  # noqa: BLE001  (showing a source is no reason to fail)
-        source = f"not shown: {told(error)}"
+        source = f"not shown: {error_text(error)}"
     if isinstance(device.device, KernelsDevice):
         try:
             rendered = [device.device.render(kernel) for kernel in dict.fromkeys(program.kernels)]
         except Exception as error:  # noqa: BLE001  (what it raises is shown instead)
-            return f"render raises {told(error)}", asm
+            return f"render raises {error_text(error)}", asm
         if rendered and all(isinstance(text, str) for text in rendered):
             source = "\n".join(map(str, rendered))
     return source[:_MOST_TEXT], asm[:_MOST_TEXT]

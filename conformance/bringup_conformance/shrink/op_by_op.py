@@ -13,7 +13,7 @@ from bringup.graph.printer import print_graph
 from bringup.ops.evaluate import evaluate
 from bringup.ops.subgraphs import chosen
 from bringup_conformance.cases import Case
-from bringup_conformance.execution.running import told
+from bringup_conformance.execution.running import error_text
 from bringup_conformance.execution.targets import Target
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.shrink.cause import Cause
@@ -79,7 +79,7 @@ class _Trials:
                 graph, fuse=self.fuse, skip=self.skip, optimize=self.case.optimize
             )
         except Exception as error:  # noqa: BLE001  (what a backend raises is the answer)
-            return _Wrong(f"compiling: {told(error)}", graph, ())
+            return _Wrong(f"compiling: {error_text(error)}", graph, ())
         problem, _ = run_and_compare(self.target, runnable, case_of(self.case, graph), sets)
         if problem is None:
             return None

@@ -11,7 +11,7 @@ from bringup_conformance.cases import Case, Problem, instructions
 from bringup_conformance.execution.running import attempt
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.reporting import failures
-from bringup_conformance.reporting.failures import case_from_json, is_check, limit
+from bringup_conformance.reporting.failures import case_from_json, is_check, timeout_of
 from bringup_conformance.reporting.reports import Failure
 from bringup_conformance.shrink.cause import Cause
 from bringup_conformance.shrink.diagnose import cause_of, diagnosed_here, with_cause
@@ -29,7 +29,7 @@ def explain(
     opened, BringupError for the failure of a check, ValueError if the file is none, OSError.
     """
     document, target = _opened(path, backend, "explained")
-    with safe_target(target, problem_of(document), limit(document, timeout)) as safe:
+    with safe_target(target, problem_of(document), timeout_of(document, timeout)) as safe:
         failing = _still_failing(safe, document)
         if failing is None:
             return Failure(document, path), None
@@ -58,7 +58,7 @@ def shrink(
     `explain`.
     """
     document, target = _opened(path, backend, "shrunk")
-    with safe_target(target, problem_of(document), limit(document, timeout)) as safe:
+    with safe_target(target, problem_of(document), timeout_of(document, timeout)) as safe:
         failing = _still_failing(safe, document)
         if failing is None:
             return Failure(document, path), None

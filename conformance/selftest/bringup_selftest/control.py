@@ -21,8 +21,9 @@ from bringup.passes.base import Pass
 from bringup.program.program import Program
 from bringup.runtime.devices import OpenDevice
 from bringup_conformance.cases import Case, Check, NotOffered
+from bringup_conformance.execution.protocol import Job
 from bringup_conformance.execution.running import run_item
-from bringup_conformance.execution.schedule import Job, Schedule
+from bringup_conformance.execution.schedule import Schedule
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_selftest.corpus import Planted
 from bringup_selftest.device import Reference

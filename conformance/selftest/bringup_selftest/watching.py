@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
-from bringup_conformance.execution.processes import cause
+from bringup_conformance.execution.processes import exit_reason
 from bringup_selftest.control import control_of
 from bringup_selftest.corpus import Fault, faults
 from bringup_selftest.killing import How, Kill, examine
@@ -140,7 +140,7 @@ class _Process(Generic[T]):
         self.end()
         if not self._settled:
             hangs = f"it was silent for {self._patience:g} s" if late else ""
-            kind, what = cause(self._process.exitcode or 0, "", hangs)
+            kind, what = exit_reason(self._process.exitcode or 0, "", hangs)
             self.row = self._lost(self.row, kind, what)
         return True
 

@@ -67,11 +67,11 @@ class Imported(TyperGroup):
 def declare(app: typer.Typer, place: str, about: str, *shown: str) -> None:
     """Add a command to an application of `Imported` ones.
 
-    place: ``module:function``; the module's last name is that of the command.
+    place: ``module:function``; the command has the name of the function, without ``_command``.
     about: a line for the list.  shown: examples.
     """
     module, _, function = place.partition(":")
-    name = module.rpartition(".")[2]
+    name = function.removesuffix("_command")
 
     def load() -> Any:
         one = typer.Typer(add_completion=False, rich_markup_mode=None)

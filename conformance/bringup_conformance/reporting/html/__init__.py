@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib.resources import files
 
 from bringup_conformance.reporting import roots, views
-from bringup_conformance.reporting.documents import Document
 from bringup_conformance.reporting.html import bounds, failing, heads, tables
 from bringup_conformance.reporting.html.markup import Markup, tag
+from bringup_conformance.reporting.reports import Document
 
 __all__ = ["page"]
 

@@ -1,4 +1,4 @@
-"""How far from the reference: errors as shares of their bounds, and histograms in ULP."""
+"""Errors of right results: as shares of their bounds, and as histograms in ULP."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections.abc import Sequence
 
 from bringup_conformance.oracle.verdict import bucket_ends
 from bringup_conformance.reporting import views
-from bringup_conformance.reporting.documents import Document
-from bringup_conformance.reporting.html.heads import scrolled
-from bringup_conformance.reporting.html.markup import Markup, join, tag
-from bringup_conformance.reporting.reports import Tally
+from bringup_conformance.reporting.html.markup import Markup, join, scrolled, tag
+from bringup_conformance.reporting.reports import Document, Tally
 
 _BAR, _HEIGHT = 13, 26
 #: Buckets of the narrowest histogram.
-FEWEST = 8
+MIN_BUCKETS = 8
 #: Rows that are shown at once.
 _SHOWN = 20
 _FRACTIONS = {0.25: "¼", 0.5: "½"}
@@ -22,14 +20,14 @@ _FRACTIONS = {0.25: "¼", 0.5: "½"}
 
 def errors(document: Document) -> Markup | None:
     """A row for each op of floats, the worst share of a bound first."""
-    found = [(row.op, row.total) for row in views.matrix(document)]
-    found = [(op, tally) for op, tally in found if tally.ulps]
-    if not found:
+    totals = [(row.op, row.total) for row in views.matrix(document)]
+    measured = [(op, tally) for op, tally in totals if tally.ulps]
+    if not measured:
         return None
-    exact = [op for op, tally in found if not (tally.ratio or tally.ulp)]
-    found = [(op, tally) for op, tally in found if op not in exact]
-    found.sort(key=lambda each: (-each[1].ratio, -each[1].ulp, each[0]))
-    buckets = max(FEWEST, *(len(tally.ulps) for _, tally in found), 0)
+    exact = [op for op, tally in measured if not (tally.ratio or tally.ulp)]
+    inexact = [(op, tally) for op, tally in measured if op not in exact]
+    inexact.sort(key=lambda each: (-each[1].ratio, -each[1].ulp, each[0]))
+    buckets = max(MIN_BUCKETS, *(len(tally.ulps) for _, tally in inexact), 0)
     hint = tag(
         "p",
         "Of cases that pass. A histogram counts elements by their error in units in the last "
@@ -38,19 +36,19 @@ def errors(document: Document) -> Markup | None:
         "counts is the share of the bound, which is propagated through each program.",
         class_="hint",
     )
-    shown, rest = found[:_SHOWN], found[_SHOWN:]
-    more = tag("summary", f"{len(rest)} more ops")
+    shown, others = inexact[:_SHOWN], inexact[_SHOWN:]
+    more = tag("summary", f"{len(others)} more ops")
     return join(
         (
             hint,
             _table(shown, buckets, "The nearest to their bounds first") if shown else None,
-            tag("details", more, _table(rest, buckets, "The other ops")) if rest else None,
+            tag("details", more, _table(others, buckets, "The other ops")) if others else None,
             tag("p", "Without any error: ", ", ".join(exact), ".") if exact else None,
         )
     )
 
 
-def _table(found: Sequence[tuple[str, Tally]], buckets: int, caption: str) -> Markup:
+def _table(tallies: Sequence[tuple[str, Tally]], buckets: int, caption: str) -> Markup:
     heads = (
         tag("th", "op", scope="col"),
         tag("th", "worst of bound", scope="col", class_="number"),
@@ -63,7 +61,7 @@ def _table(found: Sequence[tuple[str, Tally]], buckets: int, caption: str) -> Ma
             "table",
             tag("caption", caption),
             tag("thead", tag("tr", heads)),
-            tag("tbody", (_row(op, tally, buckets) for op, tally in found)),
+            tag("tbody", (_row(op, tally, buckets) for op, tally in tallies)),
             class_="errors",
         ),
         caption,
@@ -84,15 +82,15 @@ def _row(op: str, tally: Tally, buckets: int) -> Markup:
 
 
 def histogram(counts: Sequence[int], buckets: int) -> Markup:
-    """Bars for elements by their error."""
+    """A picture that counts elements by their error, in buckets."""
     top = math.log1p(sum(counts))
     bars = []
     for i, count in enumerate(counts):
         if count:
-            high = max(2.0, _HEIGHT * math.log1p(count) / top)
-            told = tag("title", f"{_range(i)}: {count:,}")
+            height = max(2.0, _HEIGHT * math.log1p(count) / top)
+            title = tag("title", f"{_range(i)}: {count:,}")
             bars.append(
-                tag("rect", told, x=i * _BAR, y=_HEIGHT - high, width=_BAR - 2, height=high)
+                tag("rect", title, x=i * _BAR, y=_HEIGHT - height, width=_BAR - 2, height=height)
             )
     width = buckets * _BAR
     return tag(
@@ -109,7 +107,7 @@ def histogram(counts: Sequence[int], buckets: int) -> Markup:
 
 
 def axis(buckets: int) -> Markup:
-    """The ends of the buckets, as many as can be read."""
+    """The ends of some of the buckets, so that they do not overlap."""
     ends, places = bucket_ends(), [0, 1, 2, 3, *range(5, buckets, 3)]
     texts = (
         tag("text", _end(ends[i]), x=i * _BAR + (_BAR - 2) / 2, y=10) for i in places if i < buckets

@@ -1,4 +1,4 @@
-"""A program as a picture: inputs above, outputs below, what is wrong marked."""
+"""A program as a picture: inputs above, outputs below, wrong and guilty nodes marked."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from bringup.graph import Graph, Instr, Value
+from bringup.graph import Graph, Value
 from bringup.graph.printer import Numbering, format_instr
 from bringup_conformance.reporting.html.layout import HEIGHT, Placed, place
 from bringup_conformance.reporting.html.markup import Markup, join, tag
 
 # Width of a character of the picture's monospaced text, and room beside it.
 _CHARACTER, _PADDING = 7.3, 20
-_MOST = 30
+_MAX_CHARACTERS = 30
 _ARROW = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A box: two lines of text, more on pointing at it, and the class it is drawn by."""
+    """A box: two lines of text, a longer title, and the class that it is drawn by."""
 
     lines: tuple[str, str]
     title: str
@@ -28,7 +28,7 @@ class Node:
 
     @property
     def width(self) -> float:
-        """Room that its text needs."""
+        """The width that its text needs."""
         return _CHARACTER * max(map(len, self.lines)) + _PADDING
 
 
@@ -37,8 +37,8 @@ def drawing(
 ) -> Markup:
     """An SVG picture of a graph.
 
-    recipes: what fills each input.  wrong: outputs with wrong elements.  guilty: instructions that
-    are known to make them.
+    recipes: what fills each input.  wrong: numbers of outputs with wrong elements.  guilty: numbers
+    of the instructions that are known to cause them.
     """
     nodes, edges, sinks = _parts(graph, recipes, wrong, guilty)
     placed = place([node.width for node in nodes], edges, sinks)
@@ -47,7 +47,7 @@ def drawing(
     shapes += [_node(placed, n, node) for n, node in enumerate(nodes)]
     return tag(
         "svg",
-        tag("title", _told(graph, wrong, guilty)),
+        tag("title", _in_words(graph, wrong, guilty)),
         shapes,
         role="img",
         class_="program",
@@ -60,35 +60,33 @@ def drawing(
 def _parts(
     graph: Graph, recipes: Sequence[str], wrong: Collection[int], guilty: Collection[int]
 ) -> tuple[list[Node], list[tuple[int, int]], list[int]]:
-    names, at = Numbering(graph.inputs, graph.instrs), dict[Value, int]()
+    """The boxes of a graph, the edges between their numbers, and the boxes that may sink."""
+    names, node_of = Numbering(graph.inputs, graph.instrs), dict[Value, int]()
     nodes, edges, sinks = list[Node](), list[tuple[int, int]](), list[int]()
     for i, value in enumerate(graph.inputs):
-        at[value] = len(nodes)
+        node_of[value] = len(nodes)
         sinks.append(len(nodes))
-        filled = recipes[i] if i < len(recipes) else ""
-        lines = (f"{names[value]}: {value.type}", _short(filled))
-        nodes.append(Node(lines, f"input {i}: {value.type} {filled}", "input"))
+        recipe = recipes[i] if i < len(recipes) else ""
+        lines = (f"{names[value]}: {value.type}", _short(recipe))
+        nodes.append(Node(lines, f"input {i}: {value.type} {recipe}", "input"))
     for i, instr in enumerate(graph.instrs):
-        here = len(nodes)
+        number = len(nodes)
         look = "op guilty" if i in guilty else "op" if instr.operands else "source"
+        # The op with its attributes, as much as fits a box.
+        attributes = [_short(_attribute(value)) for value in instr.attrs.values()]
+        call = _short(" ".join([instr.op.name, *filter(None, attributes)]))
         types = ", ".join(str(v.type) for v in instr.results)
-        nodes.append(Node((_call(instr), _short(types)), format_instr(instr, names), look))
-        edges += [(at[v], here) for v in instr.operands]
-        at.update(dict.fromkeys(instr.results, here))
+        nodes.append(Node((call, _short(types)), format_instr(instr, names), look))
+        edges += [(node_of[v], number) for v in instr.operands]
+        node_of.update(dict.fromkeys(instr.results, number))
         if not instr.operands:
-            sinks.append(here)
+            sinks.append(number)
     for i, value in enumerate(graph.outputs):
         look = "output wrong" if i in wrong else "output"
         lines = (f"output {i}", "wrong" if i in wrong else "")
-        edges.append((at[value], len(nodes)))
+        edges.append((node_of[value], len(nodes)))
         nodes.append(Node(lines, f"output {i}: {value.type}", look))
     return nodes, edges, sinks
-
-
-def _call(instr: Instr) -> str:
-    """The op with its attributes, as much as fits a box."""
-    given = [_short(_attribute(value)) for value in instr.attrs.values()]
-    return _short(" ".join([instr.op.name, *filter(None, given)]))
 
 
 def _attribute(value: Any) -> str:
@@ -103,29 +101,29 @@ def _attribute(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _MOST else text[: _MOST - 1] + "…"
+    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…"
 
 
-def _told(graph: Graph, wrong: Collection[int], guilty: Collection[int]) -> str:
-    """The picture in words."""
+def _in_words(graph: Graph, wrong: Collection[int], guilty: Collection[int]) -> str:
+    """The picture in words, for screen readers."""
     ops = ", then ".join(instr.op.name for instr in graph.instrs)
     bad = f"; output {', '.join(map(str, sorted(wrong)))} is wrong" if wrong else ""
-    known = "".join(f"; {graph.instrs[i].op.name} is guilty" for i in sorted(guilty))
-    many = len(graph.inputs)
-    return f"{many} input{'s' if many != 1 else ''}: {ops or 'no op'}{bad}{known}"
+    blame = "".join(f"; {graph.instrs[i].op.name} is guilty" for i in sorted(guilty))
+    count = len(graph.inputs)
+    return f"{count} input{'s' if count != 1 else ''}: {ops or 'no op'}{bad}{blame}"
 
 
 def _ports(placed: Placed, edges: Sequence[tuple[int, int]]) -> list[float]:
-    """Where each edge ends: operands side by side, in their order."""
+    """Where on its box each edge ends: operands side by side, in their order."""
     into: Mapping[int, list[int]] = {b: [] for _, b in edges}
     for number, (_, b) in enumerate(edges):
         into[b].append(number)
-    found = [0.0] * len(edges)
+    ports = [0.0] * len(edges)
     for b, numbers in into.items():
-        box, many = placed.boxes[b], len(numbers)
+        box, count = placed.boxes[b], len(numbers)
         for i, number in enumerate(numbers):
-            found[number] = box.x + box.width * ((i + 1) / (many + 1) - 0.5)
-    return found
+            ports[number] = box.x + box.width * ((i + 1) / (count + 1) - 0.5)
+    return ports
 
 
 def _edge(placed: Placed, way: Sequence[int], port: float) -> Markup:

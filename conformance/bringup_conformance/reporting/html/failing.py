@@ -1,100 +1,111 @@
-"""Failures, each with its program as a picture and as text, its data, what is wrong, and who is
+"""Failures, each with its program as a picture and as text, its data, what is wrong, and what is
 guilty.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
 
 from bringup.graph import Graph
 from bringup_conformance.reporting import views
-from bringup_conformance.reporting.documents import Document, Plain, problem, shown
+from bringup_conformance.reporting.failures import Plain, problem_of, smallest
 from bringup_conformance.reporting.html import bounds
 from bringup_conformance.reporting.html.drawing import drawing
-from bringup_conformance.reporting.html.heads import code, pairs, scrolled
-from bringup_conformance.reporting.html.markup import Child, Markup, join, tag
-from bringup_conformance.reporting.roots import Root, graph_of, kernel_ops, undone
+from bringup_conformance.reporting.html.markup import (
+    Child,
+    Column,
+    Markup,
+    code,
+    join,
+    pairs,
+    table,
+    tag,
+)
+from bringup_conformance.reporting.reports import Document
+from bringup_conformance.reporting.roots import Root, graph_of, kernel_ops, removed_ops
 
 #: Failures that are shown whole, and those of them that are open at first; the others are named.
-MOST_WHOLE, MOST_OPEN = 40, 1
-# Of each cause, before the reader asks for more.
-_AT_ONCE = 4
+MAX_WHOLE, MAX_OPEN = 40, 1
+# Failures of each cause that are not folded away.
+_SHOWN_OF_CAUSE = 4
 # Elements whose errors make a histogram.
-_FEW = 4
+_MIN_ERRORS = 4
 #: Instructions of the largest program that is drawn, and characters of text that are shown.
-_MOST_DRAWN, _MOST_TEXT = 60, 20_000
+_MAX_DRAWN, _MAX_TEXT = 60, 20_000
 
 
 def failures(document: Document, causes: Sequence[Root]) -> Markup | None:
-    """A block for each failure, by what they have in common."""
+    """A block for each failure, grouped by what they have in common."""
     if not causes:
         return None
     summaries = document.whole["failures"]
-    order = [(root, n) for root in causes for n in root.failures]
-    heads = {root.failures[0] for root in causes}
-    # Of each cause the one to begin with, then the others of the largest.
-    whole = [*(n for _, n in order if n in heads), *(n for _, n in order if n not in heads)]
-    kept, opened = set(whole[:MOST_WHOLE]), set(whole[: min(MOST_OPEN, len(heads))])
+    firsts = [cause.failures[0] for cause in causes]
+    all_ = [n for cause in causes for n in cause.failures]
+    # Of each cause the first, then the others of the largest.
+    order = [*firsts, *(n for n in all_ if n not in set(firsts))]
+    whole, opened = set(order[:MAX_WHOLE]), set(firsts[:MAX_OPEN])
     blocks: list[Child] = []
-    for root in causes:
-        many = len(root.failures)
-        blocks.append(tag("h3", str(root), " ", tag("span", f"{many:,}", class_="many")))
-        told = [
+    for cause in causes:
+        count = tag("span", f"{len(cause.failures):,}", class_="many")
+        blocks.append(tag("h3", str(cause), " ", count))
+        shown = [
             _failure(n, document.failures[n], summaries[n].get("file"), n in opened)
-            for n in root.failures
-            if n in kept
+            for n in cause.failures
+            if n in whole
         ]
-        rest = [n for n in root.failures if n not in kept]
-        blocks += [told[:_AT_ONCE], _rest(document, rest, told[_AT_ONCE:])]
+        named = [n for n in cause.failures if n not in whole]
+        blocks += [shown[:_SHOWN_OF_CAUSE], _more(document, named, shown[_SHOWN_OF_CAUSE:])]
     return join(blocks)
 
 
-def _rest(document: Document, numbers: Sequence[int], told: Sequence[Markup]) -> Markup | None:
-    """What is not shown at once: the other blocks, and the names of the failures without one."""
-    many = len(numbers) + len(told)
-    if not many:
+def _more(document: Document, named: Sequence[int], blocks: Sequence[Markup]) -> Markup | None:
+    """What is folded away: some blocks, and the names of the failures without one."""
+    count = len(named) + len(blocks)
+    if not count:
         return None
     items = (
         tag(
             "li",
             tag("b", document.failures[n]["case"]["name"]),
-            f": {problem(document.failures[n])['what'][:200]}",
+            f": {problem_of(document.failures[n])['what'][:200]}",
             id=f"failure-{n}",
         )
-        for n in numbers
+        for n in named
     )
-    names = tag("ul", items) if numbers else None
-    return tag("details", tag("summary", f"{many:,} more"), told, names, class_="rest")
+    names = tag("ul", items) if named else None
+    return tag("details", tag("summary", f"{count:,} more"), blocks, names, class_="rest")
 
 
 def _failure(n: int, failure: Plain, file: str | None, opened: bool) -> Markup:
-    case, what, graph = shown(failure), problem(failure), graph_of(shown(failure))
+    case, problem = smallest(failure), problem_of(failure)
+    graph = graph_of(case)
     summary = tag(
         "summary",
         tag("span", failure["case"]["name"], class_="name"),
         " ",
-        tag("span", what["kind"], class_="chip"),
+        tag("span", problem["kind"], class_="chip"),
         " ",
-        tag("span", what["what"].split("\n", maxsplit=1)[0][:300], class_="what"),
+        tag("span", problem["what"].split("\n", maxsplit=1)[0][:300], class_="what"),
         " ",
         tag("a", "#", href=f"#failure-{n}", class_="permalink", title="A link to this failure"),
     )
-    words = (
+    verbs = ("explain", "replay", "shrink") if graph else ("replay",)
+    text = (
         _facts(failure, graph),
-        _mismatches(what["mismatches"]),
-        _block("Errors in ULP", _errors(what.get("ulps", ()))),
+        _mismatches(problem["mismatches"]),
+        _block("Errors in ULP", _errors(problem.get("ulps", ()))),
         _block("Data", _data(case)),
-        _commands(file, ("explain", "replay", "shrink") if graph else ("replay",)),
+        _commands(file, verbs) if file else None,
     )
     picture = _picture(failure, graph)
+    log = problem.get("log", "")
     body = (
-        tag("div", tag("div", words), picture, class_="two") if picture else tag("div", words),
+        tag("div", tag("div", text), picture, class_="two") if picture else tag("div", text),
         tag("details", tag("summary", "Program as text"), code(case["ir"])) if graph else None,
         _guilty(failure),
-        _block("Last words", code(what["log"][-_MOST_TEXT:])) if what.get("log") else None,
+        _block("Last words", code(log[-_MAX_TEXT:])) if log else None,
     )
     return tag("details", summary, body, class_="failure", id=f"failure-{n}", open=opened)
 
@@ -104,33 +115,34 @@ def _block(title: str, content: Child) -> Markup | None:
 
 
 def _facts(failure: Plain, graph: Graph | None) -> Markup:
-    what, cause = problem(failure), failure.get("cause", {})
-    size = ""
+    problem, cause = problem_of(failure), failure.get("cause", {})
+    mode = size = wrong = ""
     if graph is not None:
+        mode = "fused" if problem["fused"] else "op by op"
         before = graph_of(failure["case"])
-        was = f", made small from {len(before)}" if before and len(before) > len(graph) else ""
-        size = f"{len(graph)}{was}"
-    guilty = f"{cause['kind']} {cause['name']}".strip() if cause else ""
-    facts = [
-        ("mode", ("fused" if what["fused"] else "op by op") if graph else ""),
-        ("instructions", size),
-        ("right without", ", ".join(failure.get("guilty", ()))),
-        ("guilty", guilty),
+        size = f"{len(graph)}"
+        if before is not None and len(before) > len(graph):
+            size += f", made small from {len(before)}"
+    if problem.get("wrong"):
+        wrong = f"{problem['wrong']:,} of {problem['compared']:,}"
+    return pairs(
         (
-            "wrong elements",
-            f"{what['wrong']:,} of {what['compared']:,}" if what.get("wrong") else "",
-        ),
-        ("rules broken", ", ".join(what.get("rules", ()))),
-    ]
-    return pairs(facts)
+            ("mode", mode),
+            ("instructions", size),
+            ("right without", ", ".join(failure.get("guilty", ()))),
+            ("guilty", f"{cause['kind']} {cause['name']}".strip() if cause else ""),
+            ("wrong elements", wrong),
+            ("rules broken", ", ".join(problem.get("rules", ()))),
+        )
+    )
 
 
-def _mismatches(found: Sequence[Mapping[str, Any]]) -> Markup | None:
+def _mismatches(mismatches: Sequence[Plain]) -> Markup | None:
     """What is wrong, element by element."""
-    if not found:
+    if not mismatches:
         return None
-    exact = all(m["low"] == m["high"] for m in found)
-    operands = any(m.get("operands") for m in found)
+    exact = all(m["low"] == m["high"] for m in mismatches)
+    operands = any(m.get("operands") for m in mismatches)
     rows = (
         tag(
             "tr",
@@ -140,26 +152,24 @@ def _mismatches(found: Sequence[Mapping[str, Any]]) -> Markup | None:
             tag("td", ", ".join(m.get("operands", ()))) if operands else None,
             None if exact else tag("td", f"{m['low']} … {m['high']}", class_="number"),
         )
-        for m in found
+        for m in mismatches
     )
     names = ["is", "not"] + ["of"] * operands + ["allowed"] * (not exact)
-    titles = (("output", None), *((name, "number") for name in names))
-    heads = (tag("th", name, scope="col", class_=look) for name, look in titles)
-    head = tag("thead", tag("tr", heads))
-    return scrolled(tag("table", head, tag("tbody", rows), class_="wide"), "Wrong elements")
+    columns: list[Column] = [("output", None), *((name, "number") for name in names)]
+    return table(columns, rows, "Wrong elements", "wide")
 
 
 def _errors(counts: Sequence[int]) -> Markup | None:
     """How far from the reference the elements are, right and wrong."""
-    if sum(counts) < _FEW:
+    if sum(counts) < _MIN_ERRORS:
         return None
-    buckets = max(bounds.FEWEST, len(counts))
+    buckets = max(bounds.MIN_BUCKETS, len(counts))
     pictures = (bounds.axis(buckets), bounds.histogram(counts, buckets))
     return tag("div", pictures, class_="scroll", tabindex=0, role="region", aria_label="Errors")
 
 
 def _data(case: Plain) -> Markup | None:
-    """What fills the inputs: a line for each data set."""
+    """What fills the inputs: a line for each data set, or for the special values of each output."""
     lines = []
     for number, recipes in enumerate(case["data"]):
         if recipes:
@@ -171,46 +181,43 @@ def _data(case: Plain) -> Markup | None:
     return tag("ul", (tag("li", _cut(line)) for line in lines)) if lines else None
 
 
-def _commands(file: str | None, verbs: Sequence[str]) -> Markup | None:
-    if not file:
-        return None
+def _commands(file: str, verbs: Sequence[str]) -> Markup:
     name = shlex.quote(PurePath(file).name)
     lines = (code(f"conformance {verb} {name}", class_="command") for verb in verbs)
     return join((tag("h4", "In the report's folder"), lines))
 
 
 def _cut(text: str) -> str:
-    left = len(text) - _MOST_TEXT
-    return text if left <= 0 else f"{text[:_MOST_TEXT]}\n… {left:,} more characters in the file"
+    more = len(text) - _MAX_TEXT
+    return text if more <= 0 else f"{text[:_MAX_TEXT]}\n… {more:,} more characters in the file"
 
 
 def _picture(failure: Plain, graph: Graph | None) -> Markup | None:
-    if graph is None or len(graph) > _MOST_DRAWN:
+    """The program, with its wrong outputs and guilty instructions marked."""
+    if graph is None or len(graph) > _MAX_DRAWN:
         return None
-    case, what = shown(failure), problem(failure)
-    sets = case["data"]
-    recipes = (
-        [views.recipe(each) for each in sets[what.get("data_set", 0) % len(sets)]] if sets else []
-    )
-    wrong = {m["output"] for m in what["mismatches"]}
-    picture = drawing(graph, recipes, wrong, _blamed(failure, graph))
+    problem, sets = problem_of(failure), smallest(failure)["data"]
+    recipes = sets[problem.get("data_set", 0) % len(sets)] if sets else ()
+    wrong = {m["output"] for m in problem["mismatches"]}
+    picture = drawing(graph, list(map(views.recipe, recipes)), wrong, _blamed(failure, graph))
     return tag("figure", picture, class_="scroll", tabindex=0, aria_label="The program")
 
 
 def _blamed(failure: Plain, graph: Graph) -> set[int]:
-    """Instructions that are guilty for sure: those of a guilty op or kernel, those that a guilty
-    pass did away with, or the only one.
+    """Instructions that are guilty for sure: the only one, those of a guilty op or kernel, or those
+    that a guilty pass removed.
     """
-    cause = failure.get("cause", {})
-    names: set[str] = set()
-    if cause.get("kind") == "op":
-        names = {cause["name"]}
-    if cause.get("kind") == "kernel":
-        names = kernel_ops(cause)
-    if cause.get("kind") == "pass":
-        names = undone(cause)
     if len(graph) == 1:
         return {0}
+    cause = failure.get("cause", {})
+    names: set[str] = set()
+    match cause.get("kind"):
+        case "op":
+            names = {cause["name"]}
+        case "kernel":
+            names = kernel_ops(cause)
+        case "pass":
+            names = removed_ops(cause)
     return {i for i, instr in enumerate(graph.instrs) if instr.op.name in names}
 
 
@@ -219,21 +226,21 @@ def _guilty(failure: Plain) -> Markup | None:
     cause = failure.get("cause", {})
     if not cause:
         return None
+    blocks: list[Child] = [tag("p", cause["what"])]
+    lists = (("From its element to the program's", "trace"), ("Places in memory", "slots"))
+    for title, key in lists:
+        items = [tag("li", text) for text in cause.get(key, ())]
+        blocks.append(_block(title, tag("ul", items) if items else None))
     texts = (
         ("Given", "ir_before"),
         ("Made of it", "ir_after"),
         ("Guilty kernel", "kernel"),
         ("Its source", "source"),
     )
-    seen: set[str] = set()
-    lists = (("From its element to the program's", "trace"), ("Places in memory", "slots"))
-    blocks: list[Child] = [tag("p", cause["what"])]
-    for title, key in lists:
-        items = [tag("li", text) for text in cause.get(key, ())]
-        blocks.append(_block(title, tag("ul", items) if items else None))
+    seen = {""}
     for title, key in texts:
         text = cause.get(key, "")
-        if text and text not in seen:
+        if text not in seen:
             seen.add(text)
             blocks.append(tag("details", tag("summary", title), code(_cut(text))))
     title = f"Guilty: {cause['kind']} {cause['name']}".strip()

@@ -1,4 +1,7 @@
-"""Places for the nodes of a graph: layers from top to bottom, edges with few crossings."""
+"""Layered graph layout: nodes in layers from top to bottom, edges with few crossings.
+
+It is Sugiyama's method: layers by the longest path, order by barycentres, then positions.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _SWEEPS = 8
 
 @dataclass(slots=True)
 class Box:
-    """A node, or a bend of an edge that passes a layer.  x, y: its middle and its top."""
+    """A node, or a bend of an edge that passes through a layer.  x: its middle.  y: its top."""
 
     width: float
     layer: int = 0
@@ -27,9 +30,9 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A graph laid out.
+    """A graph with positions.
 
-    boxes: the nodes as given, then bends.  routes: for each edge, the boxes that it runs through.
+    boxes: the nodes in their order, then bends.  routes: for each edge, the boxes it runs through.
     """
 
     boxes: tuple[Box, ...]
@@ -43,8 +46,8 @@ def place(
 ) -> Placed:
     """Lay out nodes of these widths.
 
-    edges: from and to, numbers of nodes; from before to.  sinks: nodes that may sink to just above
-    what reads them.
+    edges: pairs of numbers of nodes, each from a lower to a higher one.  sinks: nodes that may
+    stand right above those that read them.
 
     >>> placed = place([50, 50, 50], [(0, 2), (1, 2)])
     >>> [box.layer for box in placed.boxes], placed.boxes[0].x < placed.boxes[1].x
@@ -68,7 +71,7 @@ def place(
 
 
 def _layers(boxes: list[Box], edges: Sequence[tuple[int, int]], sinks: set[int]) -> None:
-    """The longest way from above."""
+    """Put each node into the layer that is the length of the longest path to it."""
     for a, b in sorted(edges, key=lambda edge: edge[1]):
         boxes[b].layer = max(boxes[b].layer, boxes[a].layer + 1)
     for n in sinks:
@@ -78,7 +81,7 @@ def _layers(boxes: list[Box], edges: Sequence[tuple[int, int]], sinks: set[int])
 
 
 def _route(boxes: list[Box], start: int, end: int) -> tuple[int, ...]:
-    """An edge by way of a bend in each layer that it passes."""
+    """Add a bend in each layer that an edge passes through; returns its boxes."""
     way = [start]
     for layer in range(boxes[start].layer + 1, boxes[end].layer):
         boxes.append(Box(_BEND, layer, real=False))
@@ -91,7 +94,7 @@ def _route(boxes: list[Box], start: int, end: int) -> tuple[int, ...]:
 
 
 def _order(boxes: list[Box], layers: list[list[int]]) -> None:
-    """Nodes of a layer by the mean place of their neighbours, down and up in turn."""
+    """Sort each layer by the mean position of its neighbours, downwards and upwards in turn."""
     place = {n: float(i) for layer in layers for i, n in enumerate(layer)}
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
@@ -106,12 +109,12 @@ def _order(boxes: list[Box], layers: list[list[int]]) -> None:
 
 
 def _port(box: Box, n: int) -> float:
-    """Where on a node an edge from another ends, as a share of a place."""
+    """Where on a node the edge of another one ends, from -0.5 to 0.5."""
     return (box.above.index(n) + 1) / (len(box.above) + 1) - 0.5
 
 
 def _spread(boxes: list[Box], layers: list[list[int]]) -> None:
-    """Distances: each node over the middle of its neighbours as far as its layer has room."""
+    """Put each node over the middle of its neighbours, as far as its layer has room."""
     for layer in layers:
         x = 0.0
         for n in layer:
@@ -119,18 +122,16 @@ def _spread(boxes: list[Box], layers: list[list[int]]) -> None:
             x += boxes[n].width + GAP_X
     for sweep in range(2 * _SWEEPS):
         for layer in layers if sweep % 2 == 0 else layers[::-1]:
-            wanted = [_middle(boxes, n) for n in layer]
+            wanted = []
+            for n in layer:
+                near = boxes[n].above + boxes[n].below
+                wanted.append(sum(boxes[m].x for m in near) / len(near) if near else boxes[n].x)
             for n, x in zip(layer, _apart(boxes, layer, wanted), strict=True):
                 boxes[n].x = x
 
 
-def _middle(boxes: list[Box], n: int) -> float:
-    near = boxes[n].above + boxes[n].below
-    return sum(boxes[m].x for m in near) / len(near) if near else boxes[n].x
-
-
 def _apart(boxes: list[Box], layer: list[int], wanted: list[float]) -> list[float]:
-    """The nearest places without overlap: the mean of pushing to the right and to the left."""
+    """The nearest positions without overlap: the mean of pushing to the right and to the left."""
     need = [(boxes[a].width + boxes[b].width) / 2 + GAP_X for a, b in pairwise(layer)]
     right, left = wanted[:], wanted[:]
     for i, least in enumerate(need):

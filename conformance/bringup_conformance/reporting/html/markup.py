@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TypeAlias
 
-from bringup_conformance.reporting.plain import visible
+from bringup_conformance.reporting.views import visible
 
 #: Elements that have no end tag in HTML.
 _EMPTY = frozenset({"meta", "br", "hr"})
@@ -59,3 +59,33 @@ def _attribute(key: str, value: str | float | bool | None) -> str:
         return f" {name}"
     text = f"{value:.5g}" if isinstance(value, float) else str(value)
     return f' {name}="{escape(visible(text))}"'
+
+
+#: The title of a column, and the class of its cell in the head of the table.
+Column: TypeAlias = tuple[str, str | None]
+
+
+def table(columns: Iterable[Column], rows: Iterable[Child], caption: str, look: str) -> Markup:
+    """A table, which may be wider than the window.
+
+    caption: what screen readers call it.  look: its class.
+    """
+    heads = (tag("th", title, scope="col", class_=cell_look) for title, cell_look in columns)
+    head = tag("thead", tag("tr", heads))
+    return scrolled(tag("table", head, tag("tbody", rows), class_=look), caption)
+
+
+def scrolled(content: Markup, label: str) -> Markup:
+    """Content that may be wider than the window."""
+    return tag("div", content, class_="scroll", tabindex=0, role="region", aria_label=label)
+
+
+def pairs(facts: Sequence[tuple[str, Child]]) -> Markup:
+    """Names with their values; those without a value are left out."""
+    each = (tag("div", tag("dt", name), tag("dd", value)) for name, value in facts if value)
+    return tag("dl", each, class_="facts")
+
+
+def code(text: str, **attributes: str) -> Markup:
+    """Text as it is written, which scrolls with the keyboard too."""
+    return tag("pre", tag("code", text), tabindex=0, **attributes)

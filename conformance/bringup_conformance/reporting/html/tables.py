@@ -7,9 +7,8 @@ from itertools import groupby
 
 from bringup.ops.table import find
 from bringup_conformance.reporting import views
-from bringup_conformance.reporting.documents import Document
-from bringup_conformance.reporting.html.heads import scrolled
-from bringup_conformance.reporting.html.markup import Markup, join, tag
+from bringup_conformance.reporting.html.markup import Markup, join, scrolled, table, tag
+from bringup_conformance.reporting.reports import Document
 from bringup_conformance.reporting.views import Cell, Row
 from bringup_conformance.rules import by_id
 
@@ -32,7 +31,9 @@ _COUNTS = {
 
 def matrix(document: Document) -> Markup:
     """A table for each kind of op."""
-    first = _first_failures(document)
+    first: dict[tuple[str, str], int] = {}
+    for n, failure in enumerate(document.failures):
+        first.setdefault((failure["case"]["op"], failure["case"]["dtype"]), n)
     legend = tag(
         "p",
         (
@@ -49,39 +50,31 @@ def matrix(document: Document) -> Markup:
     )
     kinds = views.by_kind(document)
     names = views.columns(row for _, rows in kinds for row in rows)
-    found = [_kind(kind, rows, names, first) for kind, rows in kinds]
+    tables = [_kind(kind, rows, names, first) for kind, rows in kinds]
     facts = tag("p", class_="cell-facts", id="cell-facts", aria_live="polite")
-    return join((legend, hint, tag("div", found, class_="matrices"), facts))
-
-
-def _first_failures(document: Document) -> dict[tuple[str, str], int]:
-    """For each cell, the failure to begin with."""
-    found: dict[tuple[str, str], int] = {}
-    for n, failure in enumerate(document.failures):
-        found.setdefault((failure["case"]["op"], failure["case"]["dtype"]), n)
-    return found
+    return join((legend, hint, tag("div", tables, class_="matrices"), facts))
 
 
 def _kind(
     kind: str, rows: Sequence[Row], names: Sequence[str], first: Mapping[tuple[str, str], int]
 ) -> Markup:
+    """The table of a kind of op.  names: of dtypes.  first: failures by op and dtype."""
     corner = tag("th", "area" if kind == views.CONTRACT else "op", scope="col")
     heads = (tag("th", tag("span", name or "any"), scope="col", class_="dtype") for name in names)
     counts = (
         tag("th", name, scope="col", class_="number", title=meaning)
         for name, meaning in _COUNTS.items()
     )
-    body = (_row(row, names, first) for row in rows)
-    bad = sum(row.total.failed > 0 for row in rows)
-    caption = f"{kind}: {len(rows)}" + (f", {bad} with failures" if bad else "")
-    table = tag(
+    failing = sum(row.total.failed > 0 for row in rows)
+    caption = f"{kind}: {len(rows)}" + (f", {failing} with failures" if failing else "")
+    content = tag(
         "table",
         tag("caption", caption),
         tag("thead", tag("tr", corner, heads, counts)),
-        tag("tbody", body),
+        tag("tbody", (_row(row, names, first) for row in rows)),
         class_="matrix",
     )
-    return scrolled(table, kind)
+    return scrolled(content, kind)
 
 
 def _row(row: Row, names: Sequence[str], first: Mapping[tuple[str, str], int]) -> Markup:
@@ -100,8 +93,8 @@ def _row(row: Row, names: Sequence[str], first: Mapping[tuple[str, str], int]) -
 def _cell(row: Row, name: str, failure: int | None) -> Markup:
     cell = row.cells.get(name, Cell())
     op = find(row.op)
-    taken = op is None or not name or name in {dtype.name for dtype in op.dtypes}
-    state = cell.state or ("" if taken else "absent")
+    has_dtype = op is None or not name or name in {dtype.name for dtype in op.dtypes}
+    state = cell.state or ("" if has_dtype else "absent")
     sign = _SIGNS[state]
     link = failure is not None and cell.state == "FAIL"
     part = f"--part:{100 * min(cell.tally.ratio, 1):.0f}%" if cell.tally.ratio else None
@@ -109,12 +102,12 @@ def _cell(row: Row, name: str, failure: int | None) -> Markup:
         "td",
         tag("a", sign, href=f"#failure-{failure}", tabindex=-1) if link else sign,
         class_=f"cell {_LOOKS[state]}",
-        title=_told(row.op, name, cell) if taken else f"{row.op} takes no {name}",
+        title=_cell_title(row.op, name, cell) if has_dtype else f"{row.op} takes no {name}",
         style=part,
     )
 
 
-def _told(op: str, name: str, cell: Cell) -> str:
+def _cell_title(op: str, name: str, cell: Cell) -> str:
     where, tally = f"{op} {name}".strip(), cell.tally
     if cell.state == "":
         return f"{where}: not tested"
@@ -132,83 +125,73 @@ def _told(op: str, name: str, cell: Cell) -> str:
 
 
 def rules(document: Document) -> Markup | None:
-    """Those broken, and all by what they are about."""
-    found: Mapping[str, Mapping[str, int]] = document.whole.get("rules", {})
-    if not found:
+    """The broken rules with their sentences, then the others by what they are about."""
+    tallies: Mapping[str, Mapping[str, int]] = document.whole.get("rules", {})
+    if not tallies:
         return None
-    broken = {rule: tally for rule, tally in found.items() if tally["failed"]}
-    kept = [rule for rule in found if rule not in broken]
-    told = tag("p", f"{len(kept):,} kept, {len(broken):,} broken.")
-    table = _broken(broken) if broken else None
-    groups = groupby(sorted(kept), key=lambda rule: rule.split(".")[0])
-    lines = (tag("li", tag("b", area), " ", _rests(area, list(each))) for area, each in groups)
-    more = tag(
-        "details", tag("summary", f"The {len(kept):,} rules kept"), tag("ul", lines, class_="rules")
-    )
-    return join((told, table, more if kept else None))
-
-
-def _rests(area: str, found: Sequence[str]) -> str:
-    return ", ".join(rule.removeprefix(f"{area}.") for rule in found)
-
-
-def _broken(found: Mapping[str, Mapping[str, int]]) -> Markup:
-    said = by_id()
+    broken = {rule: tally for rule, tally in tallies.items() if tally["failed"]}
+    kept = sorted(rule for rule in tallies if rule not in broken)
+    known = by_id()
     rows = (
         tag(
             "tr",
             tag("th", tag("code", rule), scope="row"),
-            tag("td", said[rule].says if rule in said else ""),
+            tag("td", known[rule].says if rule in known else ""),
             tag("td", f"{tally['failed']:,}", class_="number"),
             tag("td", f"{tally['passed']:,}", class_="number"),
         )
-        for rule, tally in found.items()
+        for rule, tally in broken.items()
     )
-    titles = (("broken", None), ("says", None), ("fail", "number"), ("pass", "number"))
-    heads = (tag("th", name, scope="col", class_=look) for name, look in titles)
-    head = tag("thead", tag("tr", heads))
-    return scrolled(tag("table", head, tag("tbody", rows), class_="wide"), "Broken rules")
+    columns = (("broken", None), ("says", None), ("fail", "number"), ("pass", "number"))
+    items = []
+    for area, group in groupby(kept, key=lambda rule: rule.split(".")[0]):
+        names = ", ".join(rule.removeprefix(f"{area}.") for rule in group)
+        items.append(tag("li", tag("b", area), " ", names))
+    summary = tag("summary", f"The {len(kept):,} rules kept")
+    return join(
+        (
+            tag("p", f"{len(kept):,} kept, {len(broken):,} broken."),
+            table(columns, rows, "Broken rules", "wide") if broken else None,
+            tag("details", summary, tag("ul", items, class_="rules")) if kept else None,
+        )
+    )
 
 
 def expected(document: Document) -> Markup | None:
-    """Failures that the vendor said beforehand, and what is wrong with what was said."""
-    found = document.whole.get("expected")
-    if not found:
+    """Failures that the vendor expects, and entries that are wrong or not needed any more."""
+    findings = document.whole.get("expected")
+    if not findings:
         return None
-    places = {each["case"]["name"]: n for n, each in enumerate(document.failures)}
+    numbers = {each["case"]["name"]: n for n, each in enumerate(document.failures)}
     failing = (
-        tag("li", f"{name}: {entry}", id=f"failure-{places[name]}" if name in places else None)
-        for name, entry in found["xfailed"].items()
+        tag("li", f"{name}: {entry}", id=f"failure-{numbers[name]}" if name in numbers else None)
+        for name, entry in findings["xfailed"].items()
     )
     groups = (
-        ("Expected to fail, but pass", found["xpassed"]),
-        ("Wrong entries", found["errors"]),
-        ("Right without being declared", found.get("unclaimed", ())),
+        ("Expected to fail, but pass", findings["xpassed"]),
+        ("Wrong entries", findings["errors"]),
+        ("Right without being declared", findings.get("unclaimed", ())),
     )
-    parts = (
+    lists = (
         (tag("h3", title), tag("ul", (tag("li", text) for text in texts)))
         for title, texts in groups
         if texts
     )
-    told = tag("p", "What was said beforehand of this device, and what came of it.")
-    first = (tag("h3", "Fail as expected"), tag("ul", failing)) if found["xfailed"] else None
-    return join((told, first, parts))
+    words = tag("p", "What was said beforehand of this device, and what came of it.")
+    as_expected = (tag("h3", "Fail as expected"), tag("ul", failing))
+    return join((words, as_expected if findings["xfailed"] else None, lists))
 
 
 def unsupported(document: Document) -> Markup | None:
     """Op, dtypes and the reason of the device's own declaration."""
-    found = views.unsupported(document)
-    if not found:
-        return None
-    rows = (
+    rows = [
         tag(
             "tr",
             tag("th", op, scope="row"),
             tag("td", ", ".join(filter(None, dtypes))),
             tag("td", reason),
         )
-        for op, reason, dtypes in found
-    )
-    head = tag("tr", (tag("th", name, scope="col") for name in ("op", "dtypes", "reason")))
-    table = tag("table", tag("thead", head), tag("tbody", rows), class_="wide")
-    return scrolled(table, "Unsupported")
+        for op, reason, dtypes in views.unsupported(document)
+    ]
+    columns = (("op", None), ("dtypes", None), ("reason", None))
+    return table(columns, rows, "Unsupported", "wide") if rows else None

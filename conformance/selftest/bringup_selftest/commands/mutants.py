@@ -14,11 +14,11 @@ from rich.console import Console
 from bringup.cli.output import line, table
 from bringup.cli.shell import device_names, one_of
 from bringup.errors import BringupError
-from bringup_conformance.commands import asked
+from bringup_conformance.commands import options
 from bringup_conformance.commands.coverage import Packages, modules_of
-from bringup_conformance.commands.shared import Json, progress
+from bringup_conformance.commands.options import Json, progress
+from bringup_conformance.execution.protocol import Job
 from bringup_conformance.execution.runner import usable_cores
-from bringup_conformance.execution.schedule import Job
 from bringup_selftest.mutants.mutant import Kind
 from bringup_selftest.mutants.trying import Asked, Tried, tried
 
@@ -45,14 +45,14 @@ ReportFolder = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder f
 
 def mutants(
     backend: Backend,
-    level: asked.Level = "runtime",
-    seed: asked.Seed = 0,
-    only: asked.Only = "",
+    level: options.Level = "runtime",
+    seed: options.Seed = 0,
+    only: options.Only = "",
     kinds: Kinds = None,
     packages: Packages = None,
     sample: Sample = 100,
     seconds: Seconds = 60.0,
-    jobs: asked.Jobs = None,
+    jobs: options.Jobs = None,
     report: ReportFolder = None,
     as_json: Json = False,
 ) -> None:

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from bringup.errors import BringupError
-from bringup_conformance.commands.shared import Json, progress
+from bringup_conformance.commands.options import Json, progress
 from bringup_conformance.execution.runner import usable_cores
 from bringup_selftest import matrix, showing
 from bringup_selftest.killing import How

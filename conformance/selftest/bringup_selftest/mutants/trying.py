@@ -24,9 +24,10 @@ from bringup.backend.capabilities import Capabilities
 from bringup.errors import BringupError, DeviceError
 from bringup.graph import Graph
 from bringup_conformance.cases import Case, Check, NotOffered, Problem
-from bringup_conformance.execution.pool import OPENING
+from bringup_conformance.execution.processes import OPENING
+from bringup_conformance.execution.protocol import Job
 from bringup_conformance.execution.running import run_item
-from bringup_conformance.execution.schedule import Job, Schedule
+from bringup_conformance.execution.schedule import Schedule
 from bringup_conformance.execution.targets import DeviceTarget, Runnable, missing_from
 from bringup_conformance.generate.choices import Stream
 from bringup_selftest.killing import Kill

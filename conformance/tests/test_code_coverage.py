@@ -13,8 +13,8 @@ import toys
 from typer.testing import CliRunner, Result
 
 from bringup_conformance import cli
-from bringup_conformance.execution import entered
-from bringup_conformance.reporting import entered as reporting
+from bringup_conformance.execution import code_coverage
+from bringup_conformance.reporting import code_coverage as reporting
 
 #: What the toy does before each op: a branch that is taken one way, a line that nothing enters,
 #: excuses with and without a reason, and an end that nobody is told of.
@@ -116,13 +116,13 @@ def test_without_the_library_it_is_named(
 
 
 def test_what_only_backends_use_of_core_is_found() -> None:
-    assert entered.beneath() == ("bringup.llvm",)
-    assert entered.packages_of("toy:1") == ("plugin_toy",)
-    assert "bringup.llvm.math.power" in entered.modules_of("bringup.llvm")
+    assert code_coverage.packages_of_backends() == ("bringup.llvm",)
+    assert code_coverage.packages_of("toy:1") == ("plugin_toy",)
+    assert "bringup.llvm.math.power" in code_coverage.modules_of("bringup.llvm")
 
 
 def test_modules_of_core_count_as_far_as_the_backend_leads_to_them() -> None:
-    modules = entered.modules_of("bringup.llvm")
+    modules = code_coverage.modules_of("bringup.llvm")
     native = set(reporting._named(["bringup.llvm.steps.base"], modules))
     # By a table, by what that module imports, and by none.
     assert {"bringup.llvm.steps.sort.emit", "bringup.llvm.steps.sort.merge"} <= native

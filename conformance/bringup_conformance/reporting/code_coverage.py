@@ -1,4 +1,4 @@
-"""What a measured run entered of a backend's code, and the lines and branches that it did not."""
+"""The lines and branches of a backend's code that a measured run entered, and those it did not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from bringup.cli.output import heading, line, table
-from bringup_conformance.execution.entered import Measurement
+from bringup_conformance.execution.code_coverage import Measurement
 from bringup_conformance.reporting.reports import Report
 
 #: What excuses a line or branch: ``# pragma: no cover - reason``, ``# pragma: no branch - reason``,
@@ -26,14 +26,14 @@ _EXCLUDED = (
     r"^\s*(((async )?def .*?)?\)(\s*->.*?)?:\s*)?\.\.\.\s*(#|$)",
     r"if (typing\.)?TYPE_CHECKING:",
 )
-# A table of `bringup.llvm` whose entries name modules by their last words, in texts.
+# The class of tables in `bringup.llvm` that name modules of the same package in strings.
 _TABLE = "LazyTable"
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Statements in lines `first` to `last` that nothing entered; or, with `to`, a line that never
-    went on to that one, 0 for the end of its function.  source: of the first line.
+    """Statements in lines `first` to `last` that were never entered.  With `to`: a line that never
+    went on to line `to`, which is 0 for the end of the function.  source: of the first line.
     """
 
     first: int
@@ -56,8 +56,8 @@ class Excuse:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """What was entered of one file.  lines: statements.  branches: ways that lines may go on."""
+class FileCoverage:
+    """What was entered of one file.  lines: statements.  branches: ways that a line may go on."""
 
     module: str
     file: str
@@ -75,15 +75,15 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Entered:
+class CodeCoverage:
     """What a run entered.
 
-    not_imported: modules of the backend's packages that are not counted: no process imported them,
-    and no counted module names them in an import.  They belong to other devices, or to none.
+    not_imported: modules of the backend's packages that are not counted, since no process imported
+    them and no counted module names them in an import.  They belong to other devices, or to none.
     notes: sentences about what may be missing.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[FileCoverage, ...]
     not_imported: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -98,55 +98,58 @@ class Entered:
         return {**asdict(self), "share": self.share, "sources": sources}
 
 
-def _share(sources: Sequence[Source]) -> float:
+def _share(sources: Sequence[FileCoverage]) -> float:
     total = sum(each.lines + each.branches for each in sources)
     entered = sum(each.lines_entered + each.branches_entered for each in sources)
     return 100.0 * entered / total if total else 100.0
 
 
-def entered(
-    found: Measurement,
+def code_coverage(
+    measurement: Measurement,
     reports: Sequence[Report],
     modules: Mapping[str, Path],
     own: Sequence[str],
     folder: Path | None = None,
-) -> Entered:
+) -> CodeCoverage:
     """What measured runs entered.
 
-    modules: the files that were measured, by module.  own: those of the backend's packages; others
-    are counted as far as these name them, directly or by way of others.  folder: receives the
-    library's pages.
+    modules: the files that were measured, by module.  own: modules of the backend's packages; other
+    modules count if these import them, directly or through others.  folder: receives the library's
+    pages.
     """
-    measured = {str(Path(name).resolve()) for name in found.coverage.get_data().measured_files()}
+    measured = {
+        str(Path(name).resolve()) for name in measurement.coverage.get_data().measured_files()
+    }
     imported = [name for name, file in modules.items() if str(file.resolve()) in measured]
     # A run opens other devices too, which import modules of core that this backend does not use.
     counted = _named([name for name in imported if name in own], modules)
     backends = {report.backend.partition(":")[0] for report in reports}
     (alone,) = backends if len(backends) == 1 else ("",)
     for which, what, others in (("exclude", "cover", _EXCLUDED), ("partial", "branch", ())):
-        found.coverage.clear_exclude(which)
+        measurement.coverage.clear_exclude(which)
         where = f"(?: on {re.escape(alone)})?" if alone else ""
         for each in (rf"#\s*pragma: no {what}{where}\s+-\s*\w", *others):
-            found.coverage.exclude(each, which)
+            measurement.coverage.exclude(each, which)
     files = [str(modules[name]) for name in counted]
     with tempfile.TemporaryDirectory() as name:
         output = Path(name) / "coverage.json"
-        found.coverage.json_report(files, outfile=str(output))
-        known = json.loads(output.read_text(encoding="utf-8"))["files"]
+        measurement.coverage.json_report(files, outfile=str(output))
+        facts = json.loads(output.read_text(encoding="utf-8"))["files"]
     if folder is not None:
-        found.coverage.html_report(files, directory=str(folder))
-    facts = {Path(name).resolve(): each for name, each in known.items()}
-    return Entered(
+        measurement.coverage.html_report(files, directory=str(folder))
+    by_path = {Path(name).resolve(): each for name, each in facts.items()}
+    return CodeCoverage(
         tuple(
-            _source(name, modules[name], facts[modules[name].resolve()], alone) for name in counted
+            _source(name, modules[name], by_path[modules[name].resolve()], alone)
+            for name in counted
         ),
         tuple(name for name in own if name not in counted),
-        tuple(_notes(found, reports)),
+        tuple(_notes(measurement, reports)),
     )
 
 
-def _notes(found: Measurement, reports: Sequence[Report]) -> Iterator[str]:
-    yield from (f"a part of the data is lost: {each}" for each in found.lost)
+def _notes(measurement: Measurement, reports: Sequence[Report]) -> Iterator[str]:
+    yield from (f"a part of the data is lost: {each}" for each in measurement.lost)
     for each in reports:
         ended = sum(1 for r in each.results if r.problem is not None and r.problem.log)
         if ended:
@@ -157,15 +160,15 @@ def _notes(found: Measurement, reports: Sequence[Report]) -> Iterator[str]:
 
 
 def _named(imported: Sequence[str], modules: Mapping[str, Path]) -> list[str]:
-    """The modules that are imported, and those that their import statements and tables of modules
-    to be imported later name, and so on: what they would import under other circumstances.
+    """The modules that are imported, and those that they might import: what their import statements
+    and their tables of modules name, and so on.
     """
-    found, left = set[str](), list(imported)
+    named, left = set[str](), list(imported)
     while left:
         name = left.pop()
-        if name in found:
+        if name in named:
             continue
-        found.add(name)
+        named.add(name)
         package = name if modules[name].name == "__init__.py" else name.rpartition(".")[0]
         nodes = [*ast.walk(ast.parse(modules[name].read_bytes()))]
         if any(isinstance(node, ast.Name) and node.id == _TABLE for node in nodes):
@@ -179,10 +182,10 @@ def _named(imported: Sequence[str], modules: Mapping[str, Path]) -> list[str]:
                 base = ".".join([*(above if node.level else ()), *filter(None, [node.module])])
                 names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
                 left += [name for name in names if name in modules]
-    return [name for name in modules if name in found]
+    return [name for name in modules if name in named]
 
 
-def _source(module: str, file: Path, facts: Mapping[str, Any], alone: str) -> Source:
+def _source(module: str, file: Path, facts: Mapping[str, Any], alone: str) -> FileCoverage:
     text = file.read_text(encoding="utf-8").splitlines()
     summary = facts["summary"]
     excuses = (
@@ -190,7 +193,7 @@ def _source(module: str, file: Path, facts: Mapping[str, Any], alone: str) -> So
         for number, each in enumerate(text, 1)
         if (match := EXCUSE.search(each)) is not None and match[2] in (None, alone)
     )
-    return Source(
+    return FileCoverage(
         module,
         os.path.relpath(file) if file.is_relative_to(Path.cwd()) else str(file),
         summary["num_statements"],
@@ -204,26 +207,26 @@ def _source(module: str, file: Path, facts: Mapping[str, Any], alone: str) -> So
 
 def _gaps(facts: Mapping[str, Any], text: Sequence[str]) -> list[Gap]:
     missing = set(facts["missing_lines"])
-    found: list[Gap] = []
+    gaps: list[Gap] = []
     is_open = False
     for number in sorted([*missing, *facts["executed_lines"]]):
         if number not in missing:
             is_open = False
         elif is_open:
-            found[-1] = replace(found[-1], last=number)
+            gaps[-1] = replace(gaps[-1], last=number)
         else:
-            found.append(Gap(number, number, text[number - 1].strip()))
+            gaps.append(Gap(number, number, text[number - 1].strip()))
             is_open = True
     for start, to in facts["missing_branches"]:
         if start not in missing and to not in missing:  # else the lines tell
-            found.append(Gap(start, start, text[start - 1].strip(), max(0, to)))
-    return sorted(found, key=lambda gap: (gap.first, gap.to or 0))
+            gaps.append(Gap(start, start, text[start - 1].strip(), max(0, to)))
+    return sorted(gaps, key=lambda gap: (gap.first, gap.to or 0))
 
 
-def show(found: Entered) -> None:
+def show(covered: CodeCoverage) -> None:
     """Print what was not entered, file by file, then the shares."""
     console = Console()
-    for source in found.sources:
+    for source in covered.sources:
         bare = [each.line for each in source.excuses if not each.reason]
         if source.gaps or bare:
             heading(f"{source.file}  {source.share:.1f} %")
@@ -242,12 +245,12 @@ def show(found: Entered) -> None:
             str(each.branches - each.branches_entered),
             str(sum(1 for excuse in each.excuses if excuse.reason) or ""),
         )
-        for each in found.sources
+        for each in covered.sources
     ]
     table(columns, rows, console)
     line()
-    if found.not_imported:
-        line(f"not imported, not counted: {', '.join(found.not_imported)}")
-    for note in found.notes:
+    if covered.not_imported:
+        line(f"not imported, not counted: {', '.join(covered.not_imported)}")
+    for note in covered.notes:
         line(f"note: {note}")
-    line(f"{found.share:.1f} % of lines and branches were entered")
+    line(f"{covered.share:.1f} % of lines and branches were entered")

@@ -1,7 +1,7 @@
 """Line and branch coverage of a backend's code, measured in every process that a run starts.
 
-The library `coverage` measures.  A worker may be killed at any time, so it saves what it has before
-it reports anything.
+The library `coverage` measures.  A worker may be killed at any time, so it saves its data before it
+reports anything.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def begin() -> None:
 
 
 def save() -> None:
-    """Write what this process entered so far, if it is measured."""
+    """Save the data of this process so far, if it is measured."""
     module = sys.modules.get("coverage")
     if module is not None and (current := module.Coverage.current()) is not None:
         current.save()
@@ -74,12 +74,12 @@ def packages_of(backend: str) -> tuple[str, ...]:
     installed = candidates()
     own = select(backend.partition(":")[0], installed)
     required = {canonicalize_name(Requirement(text).name) for text in own.requires}
-    found = [own, *(c for c in installed if c.distribution in required and not c.is_core)]
-    return tuple(dict.fromkeys(c.entry.module.partition(".")[0] for c in found))
+    plugins = [own, *(c for c in installed if c.distribution in required and not c.is_core)]
+    return tuple(dict.fromkeys(c.entry.module.partition(".")[0] for c in plugins))
 
 
-def beneath() -> tuple[str, ...]:
-    """The packages of core that the suite runs without: only backends use them."""
+def packages_of_backends() -> tuple[str, ...]:
+    """The packages of core that the suite runs without, since only backends use them."""
     # Asked in a new process: in this one a device may be open.
     suite = "bringup_conformance.cli, bringup_conformance.execution.worker"
     program = f"import sys, {suite}; print(*sys.modules)"
@@ -90,7 +90,7 @@ def beneath() -> tuple[str, ...]:
 
 
 def modules_of(package: str) -> dict[str, Path]:
-    """The source files of a package, or of a module that is none, by the names of its modules.
+    """The source files of a package, or of a single module, by the names of modules.
 
     Raises BringupError if it is not installed.
     """
@@ -102,16 +102,16 @@ def modules_of(package: str) -> dict[str, Path]:
         raise BringupError(f"no package is named {package!r}", fix="name one that can be imported")
     if spec.submodule_search_locations is None:
         return {package: Path(spec.origin or "")}
-    found: dict[str, Path] = {}
+    modules: dict[str, Path] = {}
     for folder in map(Path, spec.submodule_search_locations):
         for file in sorted(folder.rglob("*.py")):
             parts = file.relative_to(folder).with_suffix("").parts
-            found[".".join((package, *parts)).removesuffix(".__init__")] = file
-    return found
+            modules[".".join((package, *parts)).removesuffix(".__init__")] = file
+    return modules
 
 
 class Measurement:
-    """What a run entered.  coverage: the library's object, with the data of all processes.
+    """What was measured.  coverage: the library's object, with the data of all processes.
     lost: sentences of the library about data that it could not use.
     """
 
@@ -122,14 +122,14 @@ class Measurement:
 
 @contextmanager
 def measured(files: Sequence[Path], folder: Path, *, here: bool) -> Iterator[Measurement]:
-    """Measure some files in the processes that are started inside, which find an empty cache.
+    """Measure some files in the processes that are started inside the block; their cache is empty.
 
-    folder: for the data, as long as the result is used, which is complete when this ends.
-    here: measure this process as well.
+    folder: for the data, while the result is used.  The result is complete when the block ends.
+    here: whether to measure this process as well.
     """
     from unittest import mock  # which imports asyncio: no worker needs it
 
-    module, found = library(), Measurement()
+    module, measurement = library(), Measurement()
     settings = folder / "settings"
     included = "\n    ".join(map(str, files))
     settings.write_text(_SETTINGS.format(data=folder / "data", files=included), encoding="utf-8")
@@ -138,11 +138,11 @@ def measured(files: Sequence[Path], folder: Path, *, here: bool) -> Iterator[Mea
     with mock.patch.dict(os.environ, variables):
         own = module.Coverage(config_file=str(settings)) if here else None
         with nullcontext() if own is None else own.collect():
-            yield found
+            yield measurement
         if own is not None:
             own.save()
-    found.coverage = module.Coverage(config_file=str(settings))
-    with warnings.catch_warnings(record=True) as said:
+    measurement.coverage = module.Coverage(config_file=str(settings))
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found.coverage.combine([str(folder)])
-    found.lost += [str(each.message) for each in said]
+        measurement.coverage.combine([str(folder)])
+    measurement.lost += [str(each.message) for each in caught]

@@ -1,4 +1,4 @@
-"""The options of ``conformance run``."""
+"""Options and helpers that commands share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bringup.cli.shell import device_names, one_of, op_names
 
@@ -51,7 +53,7 @@ TimeBudget = Annotated[
     float | None,
     typer.Option(min=0, metavar="SECONDS", help="Seconds for all of it, reducing and reports too."),
 ]
-Timeout = Annotated[
+RunTimeout = Annotated[
     float,
     typer.Option(
         min=0.1,
@@ -100,3 +102,26 @@ Unclaimed = Annotated[
 Certificate = Annotated[
     Path | None, typer.Option(metavar="DIR", help="New folder for a certificate, of a whole run.")
 ]
+FailureFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A file of a failure that a run wrote.")
+]
+OtherBackend = Annotated[
+    str, typer.Option("--backend", metavar="NAME", help="Another device than the file's.")
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        min=0.1,
+        metavar="SECONDS",
+        help="Without a sign of life, before a case hangs; by default as of a failure's own run.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def progress(console: Console) -> Progress:
+    """A bar of what is done of how much, which terminals alone show."""
+    columns = (
+        BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"),
+    )  # fmt: skip
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

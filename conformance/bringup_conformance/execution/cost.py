@@ -1,0 +1,44 @@
+"""What a run costs a device: information, never a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, astuple, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the programs cost that the suite compiled and ran.
+
+    compiling, running: seconds; running includes copies to the device and back.  kernels: launches.
+    bytes_read, bytes_written: what the launches move, exactly, by the programs.
+    checking: seconds in checks of the runtime, which compile, run and wait by turns.
+    compiled: kernels of the programs that were compiled.  first: seconds of compiling these and of
+    their first calls, in which some devices compile.  busy: processor seconds of the same.
+    """
+
+    compiling: float = 0.0
+    running: float = 0.0
+    kernels: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    checking: float = 0.0
+    compiled: int = 0
+    first: float = 0.0
+    busy: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(x + y for x, y in zip(astuple(self), astuple(other), strict=True)))
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(*(x - y for x, y in zip(astuple(self), astuple(other), strict=True)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            name: round(value, 6) if isinstance(value, float) else value
+            for name, value in asdict(self).items()
+        }
+
+
+NO_COST = Cost()
