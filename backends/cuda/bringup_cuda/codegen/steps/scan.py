@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, narrow, widen
 from bringup.llvm.steps.params import ScanSizes
-from bringup.llvm.text import Builder, Val, const, vec
+from bringup.llvm.text import Val, const, vec
 from bringup.program.program import OpStep
 from bringup_cuda.codegen.commands import Argument, Command
 from bringup_cuda.codegen.context import CodegenContext
+from bringup_cuda.codegen.nvvm import IntBuilder
 from bringup_cuda.codegen.steps.block import MAX_BLOCKS, BlockEmitter
 from bringup_cuda.targets import WARP
 
@@ -116,7 +117,7 @@ class Columns(Scanner):
         with block.items(scan.outer * chunks * self.across) as item:
             start, low, high, _ = self._split(block, item, chunks)
             carry = self._down(block, start, low, high, scan.neutral(self.width), False)
-            at = b.mul(item, const(ir.i64, self.width))
+            at = b.mul(item, self.width)
             self._put(block, carry, b.gep(block.args[1], at, memory_type(scan.wide)))
         return block.launch(block.blocks_for(scan.outer * chunks * self.across))
 
@@ -137,14 +138,14 @@ class Columns(Scanner):
         last, and the number of the chunk.
         """
         b, scan = block.b, self.scan
-        column = b.mul(b.urem(item, const(ir.i64, self.across)), const(ir.i64, self.width))
-        rest = b.udiv(item, const(ir.i64, self.across))
-        number = b.urem(rest, const(ir.i64, chunks)) if chunks > 1 else const(ir.i64, 0)
-        outer = b.udiv(rest, const(ir.i64, chunks))
-        start = b.add(b.mul(outer, const(ir.i64, scan.length * scan.inner)), column)
+        column = b.mul(b.urem(item, self.across), self.width)
+        rest = b.udiv(item, self.across)
+        number = b.urem(rest, chunks) if chunks > 1 else const(ir.i64, 0)
+        outer = b.udiv(rest, chunks)
+        start = b.add(b.mul(outer, scan.length * scan.inner), column)
         each = -(-scan.length // chunks)
-        low = b.mul(number, const(ir.i64, each))
-        high = b.add(low, const(ir.i64, each))
+        low = b.mul(number, each)
+        high = b.add(low, each)
         high = b.intrinsic("llvm.smin", ir.i64, (high, const(ir.i64, scan.length)))
         return start, low, high, number
 
@@ -155,10 +156,10 @@ class Columns(Scanner):
     def _before(self, block: BlockEmitter, item: Val, number: Val, carry: Val) -> Val:
         """The fold of the same column in the chunks before."""
         b, wide = block.b, memory_type(self.scan.wide)
-        behind = b.sub(item, b.mul(number, const(ir.i64, self.across)))
+        behind = b.sub(item, b.mul(number, self.across))
         with b.loop(const(ir.i64, 0), number, 1, [carry]) as loop:
-            at = b.add(behind, b.mul(loop.index, const(ir.i64, self.across)))
-            address = b.gep(block.args[2], b.mul(at, const(ir.i64, self.width)), wide)
+            at = b.add(behind, b.mul(loop.index, self.across))
+            address = b.gep(block.args[2], b.mul(at, self.width), wide)
             known = b.load(vec(wide, self.width), address, wide.bits // 8 * self.width)
             loop.next(self.scan.fold(b, loop.carried[0], known))
         return loop.carried[0]
@@ -168,7 +169,7 @@ class Columns(Scanner):
     ) -> Val:
         """Go down a chunk of columns, several loads at a time."""
         b = block.b
-        rest = b.urem(b.sub(high, low), const(ir.i64, _UNROLLED))
+        rest = b.urem(b.sub(high, low), _UNROLLED)
         stop = b.sub(high, rest)
         for begin, end, count in ((low, stop, _UNROLLED), (stop, high, 1)):
             with b.loop(begin, end, count, [carry]) as loop:
@@ -184,9 +185,9 @@ class Columns(Scanner):
         element, step = memory_type(scan.dtype), -scan.inner if scan.reverse else scan.inner
         if scan.reverse:
             row = b.sub(const(ir.i64, scan.length - 1), row)
-        base = b.add(start, b.mul(row, const(ir.i64, scan.inner)))
+        base = b.add(start, b.mul(row, scan.inner))
         align = scan.dtype.itemsize * self.width
-        places = [b.add(base, const(ir.i64, n * step)) for n in range(count)]
+        places = [b.add(base, n * step) for n in range(count)]
         loaded = [
             b.load(vec(element, self.width), b.gep(block.args[0], place, element), align)
             for place in places
@@ -249,19 +250,19 @@ class Rows(Scanner):
         b, scan = block.b, self.scan
         if scan.reverse:
             place = b.sub(const(ir.i64, scan.length - self.width), place)
-        index = b.add(b.mul(row, const(ir.i64, scan.length)), place)
+        index = b.add(b.mul(row, scan.length), place)
         return b.gep(pointer, index, memory_type(scan.dtype))
 
     def _places(self, block: BlockEmitter, base: Val) -> list[Val]:
         """Where the thread's vectors begin in a tile at ``base``."""
         b, group = block.b, self.lanes or WARP
-        lane = b.and_(block.lane, const(ir.i32, group - 1))
-        own = b.mul(lane, const(ir.i32, self.width))
+        lane = b.and_(block.lane, group - 1)
+        own = b.mul(lane, self.width)
         if not self.lanes:
             span = WARP * self.vectors * self.width
-            own = b.add(own, b.mul(block.warp, const(ir.i32, span)))
+            own = b.add(own, b.mul(block.warp, span))
         first = b.add(base, b.zext(own, ir.i64))
-        return [b.add(first, const(ir.i64, n * group * self.width)) for n in range(self.vectors)]
+        return [b.add(first, n * group * self.width) for n in range(self.vectors)]
 
     def _whole(self) -> bool:
         """Whether vectors lie wholly inside or outside."""
@@ -286,7 +287,7 @@ class Rows(Scanner):
         def elements() -> list[Val]:
             return [x for place in places for x in self._elements(block, row, place, bound)]
 
-        inside = b.icmp("sle", b.add(base, const(ir.i64, self.tile)), limit)
+        inside = b.icmp("sle", b.add(base, self.tile), limit)
         found = b.cond(inside, vectors, elements)
         width = self.width
         return [list(found[n : n + width]) for n in range(0, len(found), width)]
@@ -305,17 +306,17 @@ class Rows(Scanner):
         values = [widen(b, x) for x in (found[::-1] if scan.reverse else found)]
         if limit is None:
             return values
-        fits = b.icmp("sle", b.add(place, const(ir.i64, self.width)), limit)
+        fits = b.icmp("sle", b.add(place, self.width), limit)
         return [b.select(fits, x, scan.neutral()) for x in values]
 
     def _elements(self, block: BlockEmitter, row: Val, place: Val, limit: Val) -> list[Val]:
         """As `_vector`, element by element."""
         b, scan = block.b, self.scan
         element, last = memory_type(scan.dtype), const(ir.i64, scan.length - 1)
-        start = b.mul(row, const(ir.i64, scan.length))
+        start = b.mul(row, scan.length)
         made: list[Val] = []
         for n in range(self.width):
-            own = b.add(place, const(ir.i64, n))
+            own = b.add(place, n)
             near = b.add(start, b.intrinsic("llvm.smin", ir.i64, (own, last)))
             x = b.load(element, b.gep(block.args[0], near, element), scan.dtype.itemsize)
             inside = b.icmp("slt", own, limit)
@@ -339,14 +340,14 @@ class Rows(Scanner):
 
         def parts() -> None:
             for n, x in enumerate(kept):
-                with b.if_then(b.icmp("slt", b.add(place, const(ir.i64, n)), bound)):
+                with b.if_then(b.icmp("slt", b.add(place, n), bound)):
                     b.store(x, b.gep(address, n, element), scan.dtype.itemsize)
 
         if limit is None:
             stored()
             return
         bound = limit
-        fits = b.icmp("sle", b.add(place, const(ir.i64, self.width)), limit)
+        fits = b.icmp("sle", b.add(place, self.width), limit)
         if self._whole():
             with b.if_then(fits):
                 stored()
@@ -364,7 +365,7 @@ class Rows(Scanner):
         def fold(x: Val, y: Val) -> Val:
             return self.scan.fold(b, x, y)
 
-        first = b.icmp("eq", b.and_(block.lane, const(ir.i32, group - 1)), const(ir.i32, 0))
+        first = b.icmp("eq", b.and_(block.lane, group - 1), 0)
         last = b.or_(block.lane, const(ir.i32, group - 1))
         sums: list[list[Val]] = []
         starts: list[Val] = []
@@ -399,12 +400,12 @@ class Rows(Scanner):
         b, scan = block.b, self.scan
         arrays = [block.shared(memory_type(scan.wide), block.warps) for _ in range(2)]
         with block.units(scan.outer * chunks) as unit:
-            row, number = b.udiv(unit, const(ir.i64, chunks)), const(ir.i64, 0)
+            row, number = b.udiv(unit, chunks), const(ir.i64, 0)
             carry = scan.first()
             if chunks > 1:
-                number = b.urem(unit, const(ir.i64, chunks))
+                number = b.urem(unit, chunks)
                 carry = self._carry(block, arrays[1], row, number, chunks)
-            low = b.mul(number, const(ir.i64, self._chunk(chunks)))
+            low = b.mul(number, self._chunk(chunks))
             high = self._end(block, low, chunks)
             with b.loop(low, high, self.tile, [carry]) as loop:
                 limit = None if scan.length % self.tile == 0 else const(ir.i64, scan.length)
@@ -422,9 +423,9 @@ class Rows(Scanner):
         b, scan = block.b, self.scan
         each = self.threads // self.lanes
         with block.units(-(-scan.outer // each)) as unit:
-            team = b.zext(b.udiv(block.thread, const(ir.i32, self.lanes)), ir.i64)
-            row = b.add(b.mul(unit, const(ir.i64, each)), team)
-            inside = b.icmp("slt", row, const(ir.i64, scan.outer))
+            team = b.zext(b.udiv(block.thread, self.lanes), ir.i64)
+            row = b.add(b.mul(unit, each), team)
+            inside = b.icmp("slt", row, scan.outer)
             whole = self.lanes * self.vectors * self.width == scan.length
             full = whole and scan.outer % each == 0
             stop = b.select(inside, const(ir.i64, scan.length), const(ir.i64, 0))
@@ -443,13 +444,13 @@ class Rows(Scanner):
         b, length = block.b, const(ir.i64, self.scan.length)
         if chunks == 1:
             return length
-        high = b.add(low, const(ir.i64, self._chunk(chunks)))
+        high = b.add(low, self._chunk(chunks))
         return b.intrinsic("llvm.smin", ir.i64, (high, length))
 
     def _carry(self, block: BlockEmitter, array: Val, row: Val, number: Val, chunks: int) -> Val:
         """The fold of the chunks before a chunk."""
         b, wide = block.b, memory_type(self.scan.wide)
-        base = b.gep(block.args[2], b.mul(row, const(ir.i64, chunks)), wide)
+        base = b.gep(block.args[2], b.mul(row, chunks), wide)
         mine = b.zext(block.thread, ir.i64)
         with b.loop(mine, number, self.threads, [self.scan.neutral()]) as loop:
             known = block.load(base, loop.index, wide)
@@ -471,8 +472,8 @@ class Rows(Scanner):
         wide = memory_type(scan.wide)
         array = block.shared(wide, block.warps)
         with block.units(scan.outer * chunks) as unit:
-            row = b.udiv(unit, const(ir.i64, chunks))
-            low = b.mul(b.urem(unit, const(ir.i64, chunks)), const(ir.i64, self._chunk(chunks)))
+            row = b.udiv(unit, chunks)
+            low = b.mul(b.urem(unit, chunks), self._chunk(chunks))
             none = [scan.neutral()] * self.vectors
             with b.loop(low, self._end(block, low, chunks), self.tile, none) as loop:
                 limit = None if scan.length % self.tile == 0 else const(ir.i64, scan.length)
@@ -482,12 +483,12 @@ class Rows(Scanner):
                 fold = scan.fold
                 loop.next(*(fold(b, acc, self._folded(b, vector)) for acc, vector in pairs))
             total = self._across(block, array, self._folded(b, loop.carried))
-            with b.if_then(b.icmp("eq", block.thread, const(ir.i32, 0))):
+            with b.if_then(b.icmp("eq", block.thread, 0)):
                 b.store(total, b.gep(block.args[1], unit, wide), wide.bits // 8)
             block.barrier()
         return block.launch(min(scan.outer * chunks, MAX_BLOCKS))
 
-    def _folded(self, b: Builder, values: Sequence[Val]) -> Val:
+    def _folded(self, b: IntBuilder, values: Sequence[Val]) -> Val:
         """The fold of some values, pairwise."""
         live = list(values)
         while len(live) > 1:

@@ -24,14 +24,15 @@ from bringup.llvm.steps.params import (
     stride_of,
     trailing_run,
 )
-from bringup.llvm.text import Builder, Val, const
+from bringup.llvm.text import Val, const
 from bringup.ops.scattering import Windows, scatter_windows
 from bringup.program.program import OpStep
 from bringup.records import record
 from bringup_cuda.codegen.commands import Argument, Clear, Command, Copy
 from bringup_cuda.codegen.context import CodegenContext
+from bringup_cuda.codegen.nvvm import IntBuilder
 from bringup_cuda.codegen.steps.block import BlockEmitter
-from bringup_cuda.codegen.steps.sort import LONGEST, Key, Lines, emit_sort, raw_type
+from bringup_cuda.codegen.steps.sort import LONGEST, SortKey, SortLines, emit_sort, raw_type
 
 Ints = tuple[int, ...]
 
@@ -116,7 +117,7 @@ class Places:
         whole = all(step % self.width == 0 for step in steps)
         return self.width if whole and self.size % self.width == 0 else 1
 
-    def begin(self, b: Builder, row: Val, indices: Val) -> tuple[Val, Val | None]:
+    def begin(self, b: IntBuilder, row: Val, indices: Val) -> tuple[Val, Val | None]:
         """Where a row begins in the array, and whether its window lies inside; None if it must.
 
         row: its number, i64.  indices: a pointer to them.
@@ -130,31 +131,31 @@ class Places:
         for c, (stride, last) in enumerate(self.moves):
             flat = self._flat(b, self.windows, place, c)
             start = load_index(b, b.gep(indices, flat, memory_type(self.index)), self.index)
-            fits = b.icmp("ule", start, const(ir.i64, last))
+            fits = b.icmp("ule", start, last)
             inside = fits if inside is None else b.and_(inside, fits)
-            offset = b.add(offset, b.mul(start, const(ir.i64, stride)))
+            offset = b.add(offset, b.mul(start, stride))
         return offset, inside
 
-    def _within(self, b: Builder, at: Sequence[Val]) -> Val:
+    def _within(self, b: IntBuilder, at: Sequence[Val]) -> Val:
         """Where a row lies in the array by its coordinates alone."""
         offset = const(ir.i64, 0)
         for coordinate, stride in zip(at, self.strides, strict=True):
-            offset = b.add(offset, b.mul(coordinate, const(ir.i64, stride)))
+            offset = b.add(offset, b.mul(coordinate, stride))
         return offset
 
     @staticmethod
-    def _flat(b: Builder, windows: Windows, place: Sequence[Val], component: int) -> Val:
+    def _flat(b: IntBuilder, windows: Windows, place: Sequence[Val], component: int) -> Val:
         """The element of the indices that holds a component of a position's index."""
         whole = list(place)
         if windows.index_dim < len(windows.indices):
             whole.insert(windows.index_dim, const(ir.i64, component))
         flat = const(ir.i64, 0)
         for coordinate, n in zip(whole, windows.indices, strict=True):
-            flat = b.add(b.mul(flat, const(ir.i64, n)), coordinate)
+            flat = b.add(b.mul(flat, n), coordinate)
         return flat
 
     def clamped(
-        self, b: Builder, row: Val, pointers: Sequence[Val], dtypes: Sequence[DType]
+        self, b: IntBuilder, row: Val, pointers: Sequence[Val], dtypes: Sequence[DType]
     ) -> Val:
         """Where a row begins whose window is moved inside; pointers: to an index each."""
         offset = self._within(b, coordinates(b, row, self.rows))
@@ -163,11 +164,11 @@ class Places:
             if dtype.kind == "int":
                 start = b.intrinsic("llvm.smax", ir.i64, (start, const(ir.i64, 0)))
             start = b.intrinsic("llvm.umin", ir.i64, (start, const(ir.i64, last)))
-            offset = b.add(offset, b.mul(start, const(ir.i64, stride)))
+            offset = b.add(offset, b.mul(start, stride))
         return offset
 
 
-def folded(b: Builder, kind: str, dtype: DType, old: Val, new: Val) -> Val:
+def folded(b: IntBuilder, kind: str, dtype: DType, old: Val, new: Val) -> Val:
     """An element combined with an update, both as in memory."""
     wide = f32 if is_half(dtype) else dtype
     return narrow(b, combine(b, kind, wide, widen(b, old), widen(b, new)), dtype)
@@ -190,7 +191,7 @@ def target_of(block: BlockEmitter, places: Places, item: Val) -> Iterator[Val]:
         yield offset
 
 
-def _split(b: Builder, places: Places, item: Val) -> tuple[Val, Val]:
+def _split(b: IntBuilder, places: Places, item: Val) -> tuple[Val, Val]:
     """Row and column of an element of the updates."""
     width = const(ir.i64, places.width)
     return b.udiv(item, width), b.urem(item, width) if places.width > 1 else const(ir.i64, 0)
@@ -202,7 +203,10 @@ def arguments_of(step: OpStep, *scratch: Argument) -> tuple[Argument, ...]:
 
 
 def _each(
-    codegen: CodegenContext, step: OpStep, places: Places, one: Callable[[Builder, Val, Val], None]
+    codegen: CodegenContext,
+    step: OpStep,
+    places: Places,
+    one: Callable[[IntBuilder, Val, Val], None],
 ) -> Command:
     """Something for each update: given its target's address and its value."""
     updates = step.operands[2].type
@@ -220,7 +224,7 @@ def write(codegen: CodegenContext, step: OpStep, places: Places) -> Command:
     """Updates that never meet."""
     kind, dtype = step.attrs["kind"], step.operands[0].type.dtype
 
-    def one(b: Builder, target: Val, update: Val) -> None:
+    def one(b: IntBuilder, target: Val, update: Val) -> None:
         if kind != "set":
             update = folded(b, kind, dtype, b.load(update.type, target, dtype.itemsize), update)
         b.store(update, target, dtype.itemsize)
@@ -254,16 +258,16 @@ def set_last(codegen: CodegenContext, step: OpStep, places: Places) -> list[Comm
     arguments = arguments_of(step, winners)
 
     def entry(block: BlockEmitter, offset: Val) -> Val:
-        place = block.b.udiv(offset, const(ir.i64, unit))
+        place = block.b.udiv(offset, unit)
         return block.b.gep(block.args[3], place, number)
 
-    def numbered(b: Builder, item: Val) -> Val:
-        count = b.add(b.udiv(item, const(ir.i64, unit)), const(ir.i64, 1))
+    def numbered(b: IntBuilder, item: Val) -> Val:
+        count = b.add(b.udiv(item, unit), 1)
         return b.trunc(count, number)
 
     first = BlockEmitter(codegen, step, "scatter_last", arguments, _THREADS)
     with first.items(updates.size // unit) as count:
-        item = first.b.mul(count, const(ir.i64, unit))
+        item = first.b.mul(count, unit)
         with target_of(first, places, item) as offset:
             mine = numbered(first.b, item)
             first.b.atomicrmw("umax", entry(first, offset), mine, "monotonic", _SCOPE)
@@ -287,7 +291,7 @@ def fold_atomically(codegen: CodegenContext, step: OpStep, places: Places) -> Co
     if array <= _TABLE and updates >= _OFTEN * places.size and updates >= _MANY:
         return _fold_in_blocks(codegen, step, places)
 
-    def one(b: Builder, target: Val, update: Val) -> None:
+    def one(b: IntBuilder, target: Val, update: Val) -> None:
         b.atomicrmw(_atomic(kind, dtype), target, update, "monotonic", _SCOPE)
 
     return _each(codegen, step, places, one)
@@ -327,7 +331,7 @@ def _fold_in_blocks(codegen: CodegenContext, step: OpStep, places: Places) -> Co
     return block.launch(blocks)
 
 
-def _exchange(b: Builder, kind: str, dtype: DType, target: Val, update: Val) -> None:
+def _exchange(b: IntBuilder, kind: str, dtype: DType, target: Val, update: Val) -> None:
     """Combine until nobody else came between."""
     raw = ir.integer(dtype.itemsize * 8)
     first = b.atomic_load(raw, target, "monotonic")
@@ -341,7 +345,7 @@ def _exchange(b: Builder, kind: str, dtype: DType, target: Val, update: Val) -> 
         loop.next(*b.cmpxchg(target, known, new, "monotonic", "monotonic", syncscope=_SCOPE))
 
 
-def _one_nan(b: Builder, dtype: DType, value: Val) -> Val:
+def _one_nan(b: IntBuilder, dtype: DType, value: Val) -> Val:
     """Any NaN as the same one: which of several stays would depend on order."""
     wide = widen(b, value)
     nan = narrow(b, const(wide.type, math.nan), dtype)
@@ -379,8 +383,8 @@ class Segments:
         nbytes = self.rows * self.number.itemsize
         keys, ordered = self.codegen.scratch(nbytes), self.codegen.scratch(nbytes)
         came = self.codegen.scratch(self.rows * 4)
-        key = Key(self.number, False, self.nowhere.bit_length())
-        lines = Lines((keys,), (ordered,), (self.number,), (key,), 1, self.rows, 1, came)
+        key = SortKey(self.number, False, self.nowhere.bit_length())
+        lines = SortLines((keys,), (ordered,), (self.number,), (key,), 1, self.rows, 1, came)
         made = [self._number(keys), *emit_sort(self.codegen, self.step, lines)]
         heads: Argument | None = None
         if self.chunks > 1:
@@ -394,12 +398,12 @@ class Segments:
         block = BlockEmitter(self.codegen, self.step, "scatter_places", arguments, _THREADS)
         b, raw = block.b, raw_type(self.number)
         with block.items(self.rows) as row:
-            item = b.mul(row, const(ir.i64, self.unit))
+            item = b.mul(row, self.unit)
             width = const(ir.i64, self.places.width)
             offset, inside = self.places.begin(b, b.udiv(item, width), block.args[1])
             if self.unit != self.places.width:
                 offset = b.add(offset, b.urem(item, width))
-            place = b.trunc(b.udiv(offset, const(ir.i64, self.unit)), raw)
+            place = b.trunc(b.udiv(offset, self.unit), raw)
             if inside is not None:
                 place = b.select(inside, place, const(raw, self.nowhere))
             b.store(place, b.gep(block.args[3], row, raw), raw.bits // 8)
@@ -407,7 +411,7 @@ class Segments:
 
     # -- folding -----------------------------------------------------------------------------------
 
-    def _join(self, b: Builder, x: Val, y: Val) -> Val:
+    def _join(self, b: IntBuilder, x: Val, y: Val) -> Val:
         return combine(b, self.kind, self.wide, x, y)
 
     def _key(self, block: BlockEmitter, row: Val) -> Val:
@@ -420,7 +424,7 @@ class Segments:
         """
         b, element = block.b, memory_type(self.dtype)
         chunk = const(ir.i64, _CHUNK)
-        stop = b.mul(b.add(b.udiv(first, chunk), const(ir.i64, 1)), chunk)
+        stop = b.mul(b.add(b.udiv(first, chunk), 1), chunk)
         stop = b.intrinsic("llvm.smin", ir.i64, (stop, const(ir.i64, self.rows)))
         start = identity(self.kind, self.wide)
 
@@ -433,13 +437,13 @@ class Segments:
         with b.while_loop([first, start, const(ir.i1, 1)], lambda c: c[2]) as loop:
             row, total, _ = loop.carried
             came = b.zext(b.load(ir.i32, b.gep(block.args[4], row, ir.i32), 4), ir.i64)
-            at = b.add(b.mul(came, const(ir.i64, self.unit)), column)
+            at = b.add(b.mul(came, self.unit), column)
             update = b.load(element, b.gep(block.args[2], at, element), self.dtype.itemsize)
-            after = b.add(row, const(ir.i64, 1))
+            after = b.add(row, 1)
             loop.next(after, self._join(b, total, widen(b, update)), more(after))
         return loop.carried[1], loop.carried[0]
 
-    def _split(self, b: Builder, item: Val) -> tuple[Val, Val]:
+    def _split(self, b: IntBuilder, item: Val) -> tuple[Val, Val]:
         unit = const(ir.i64, self.unit)
         return b.udiv(item, unit), b.urem(item, unit) if self.unit > 1 else const(ir.i64, 0)
 
@@ -451,7 +455,7 @@ class Segments:
         count = (self.chunks - 1) * self.unit
         with block.items(count) as item:
             chunk, column = self._split(b, item)
-            first = b.mul(b.add(chunk, const(ir.i64, 1)), const(ir.i64, _CHUNK))
+            first = b.mul(b.add(chunk, 1), _CHUNK)
             total, _ = self._stretch(block, first, column, self._key(block, first))
             b.store(total, b.gep(block.args[5], item, wide), wide.bits // 8)
         return block.launch(block.blocks_for(count))
@@ -468,7 +472,7 @@ class Segments:
             key = self._key(block, row)
 
             def changes(row: Val = row, key: Val = key) -> Val:
-                return b.icmp("ne", self._key(block, b.sub(row, const(ir.i64, 1))), key)
+                return b.icmp("ne", self._key(block, b.sub(row, 1)), key)
 
             (first,) = b.cond(b.icmp("sgt", row, zero), changes, lambda: const(ir.i1, 1))
             some = b.icmp("ne", key, const(key.type, self.nowhere))
@@ -486,16 +490,16 @@ class Segments:
 
         def goes_on(row: Val) -> Val:
             # A stretch that ends within a chunk is the last.
-            ends = b.icmp("eq", b.urem(row, chunk), const(ir.i64, 0))
-            inside = b.and_(ends, b.icmp("slt", row, const(ir.i64, self.rows)))
+            ends = b.icmp("eq", b.urem(row, chunk), 0)
+            inside = b.and_(ends, b.icmp("slt", row, self.rows))
             return b.cond(
                 inside, lambda: b.icmp("eq", self._key(block, row), key), lambda: const(ir.i1, 0)
             )[0]
 
         with b.while_loop([after, total, goes_on(after)], lambda c: c[2]) as loop:
             row, known, _ = loop.carried
-            number = b.sub(b.udiv(row, chunk), const(ir.i64, 1))
-            at = b.add(b.mul(number, const(ir.i64, self.unit)), column)
+            number = b.sub(b.udiv(row, chunk), 1)
+            at = b.add(b.mul(number, self.unit), column)
             head = b.load(wide, b.gep(block.args[5], at, wide), wide.bits // 8)
             following = b.add(row, chunk)
             loop.next(following, self._join(b, known, head), goes_on(following))
@@ -503,7 +507,7 @@ class Segments:
 
     def _into(self, block: BlockEmitter, total: Val, key: Val, column: Val) -> None:
         b, element = block.b, memory_type(self.dtype)
-        at = b.add(b.mul(b.zext(key, ir.i64), const(ir.i64, self.unit)), column)
+        at = b.add(b.mul(b.zext(key, ir.i64), self.unit), column)
         address = b.gep(block.args[0], at, element)
         old = widen(b, b.load(element, address, self.dtype.itemsize))
         b.store(narrow(b, self._join(b, old, total), self.dtype), address, self.dtype.itemsize)
