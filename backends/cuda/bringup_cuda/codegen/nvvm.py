@@ -93,7 +93,7 @@ def _with_integers(method: Callable[..., Val], position: int = 1) -> Any:
     def call(self: Builder, *operands: Any) -> Val:
         value, other = operands[position - 1 : position + 1]
         if isinstance(other, int):
-            other = const(value.type, other)
+            other = const(value.type, int(other))
         return method(self, *operands[:position], other, *operands[position + 1 :])
 
     return call

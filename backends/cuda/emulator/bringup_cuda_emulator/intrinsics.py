@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 
 from bringup.errors import CompileError
-from bringup.llvm.host.emit import NULL, Emit, number
+from bringup.llvm.host.emit import NULL
 from bringup.llvm.math import f32_to_bf16
 from bringup.llvm.text import (
     Type,
@@ -26,61 +26,63 @@ from bringup.llvm.text import (
     vec,
     void,
 )
-from bringup_cuda_emulator.fibers import context_of, fail, word
+from bringup_cuda_emulator.builder import NativeBuilder, number, word
+from bringup_cuda_emulator.fibers import context_of, fail
 from bringup_cuda_emulator.shims import Body, Call, Lanes, Shim, Work, check, collective, shim
 from bringup_cuda_emulator.structs import (
-    COPY_BYTES,
     IN_FLIGHT,
     KIND_SHIFT,
     MAX_COPIES,
     PLAIN,
     Access,
     Context,
+    Copy,
     Fault,
     Thread,
+    nbytes,
 )
 from bringup_cuda_emulator.wgmma import WGMMA_ASSEMBLY, WGMMA_INTRINSICS
 
 
-def _barrier(b: Emit, call: Call, count: Val, *, wait: bool) -> None:
+def _barrier(b: NativeBuilder, call: Call, count: Val, *, wait: bool) -> None:
     b.c("emu.barrier", void, call.thread, call.site, call.args[0], count, word(wait))
 
 
-def _all(b: Emit, call: Call) -> None:
+def _all(b: NativeBuilder, call: Call) -> None:
     _barrier(b, call, word(0), wait=True)
 
 
-def _some(b: Emit, call: Call) -> None:
+def _some(b: NativeBuilder, call: Call) -> None:
     _barrier(b, call, call.args[1], wait=True)
 
 
-def _arrive(b: Emit, call: Call) -> None:
+def _arrive(b: NativeBuilder, call: Call) -> None:
     _barrier(b, call, call.args[1], wait=False)
 
 
-def _fence(b: Emit, call: Call) -> None:
-    b.put(call.thread, Thread.FENCED, word(1))
+def _fence(b: NativeBuilder, call: Call) -> None:
+    b.put(call.thread, Thread.fenced, 1)
 
 
-def _nothing(b: Emit, call: Call) -> None:
+def _nothing(b: NativeBuilder, call: Call) -> None:
     """A fence within the block publishes nothing to other blocks."""
 
 
 _CTA = "llvm.nvvm.barrier.cta"
 
 
-def _one(b: Emit, call: Call) -> Val:
+def _one(b: NativeBuilder, call: Call) -> Val:
     return f32_to_bf16(b, call.args[0])
 
 
-def _two(b: Emit, call: Call) -> Val:
+def _two(b: NativeBuilder, call: Call) -> Val:
     """The first argument goes to the upper half."""
     high, low = (f32_to_bf16(b, x) for x in call.args)
     made = b.insertelement(poison(vec(bf16, 2)), low, 0)
     return b.insertelement(made, high, 1)
 
 
-def _tf32(b: Emit, call: Call) -> Val:
+def _tf32(b: NativeBuilder, call: Call) -> Val:
     """Half of the last bit that is kept is added, unless to an infinity or NaN, and what is behind
     that bit is cut off, as the assembler has it for sm_80 to sm_120: ties go away from zero, and a
     NaN by its last 13 bits alone becomes an infinity.
@@ -93,102 +95,100 @@ def _tf32(b: Emit, call: Call) -> Val:
 
 
 _GLOBAL, _SHARED = 1, 3
-#: Members of a copy under way: target, source, bytes that are read, all bytes, group, site.
-_TARGET, _SOURCE, _READ, _ALL, _GROUP, _SITE = 0, 8, 16, 20, 24, 28
 
 
-def _queue(b: Emit, thread: Val) -> Val:
+def _queue(b: NativeBuilder, thread: Val) -> Val:
     """Where the thread's copies stand."""
-    start = b.get(context_of(b, thread), Context.COPIES_AT, ptr)
-    mine = b.zext(b.get(thread, Thread.NUMBER, i32), i64)
-    return b.at(start, b.mul(mine, number(MAX_COPIES * COPY_BYTES)))
+    start = b.get(context_of(b, thread), Context.copies_at, ptr)
+    mine = b.zext(b.get(thread, Thread.index), i64)
+    return b.at(start, b.mul(mine, MAX_COPIES * nbytes(Copy)))
 
 
-def _mark(b: Emit, thread: Val, target: Val, size: Val, site: Val, kind: int) -> None:
+def _mark(b: NativeBuilder, thread: Val, target: Val, size: Val, site: Val, kind: int) -> None:
     """Say of every granule of the target who writes it, and how."""
     context = context_of(b, thread)
-    cells = b.get(context, Context.CELLS, ptr)
+    cells = b.get(context, Context.cells, ptr)
     with b.if_then(b.icmp("ne", cells, NULL)):
-        offset = b.sub(b.ptrtoint(target, i64), b.get(context, Context.ARENA))
-        shift = b.get(context, Context.GRANULE)
-        last = b.lshr(b.add(offset, b.sub(size, number(1))), shift)
-        record = b.or_(b.get(thread, Thread.RECORD), b.zext(site, i64))
+        offset = b.sub(b.ptrtoint(target, i64), b.get(context, Context.arena))
+        shift = b.get(context, Context.granule)
+        last = b.lshr(b.add(offset, b.sub(size, 1)), shift)
+        record = b.or_(b.get(thread, Thread.record), b.zext(site, i64))
         record = b.or_(record, number(kind << KIND_SHIFT))
-        with b.loop(b.lshr(offset, shift), b.add(last, number(1))) as loop:
+        with b.loop(b.lshr(offset, shift), b.add(last, 1)) as loop:
             b.put(b.at(cells, b.shl(loop.index, number(4))), 0, record)
 
 
 def _start(size: int, *, partial: bool) -> Body:
-    def body(b: Emit, call: Call) -> None:
+    def body(b: NativeBuilder, call: Call) -> None:
         target, source = call.args[:2]
         read = call.args[2] if partial else word(size)
         thread, site = call.thread, call.site
-        with b.if_then(b.icmp("eq", read, word(size))):
+        with b.if_then(b.icmp("eq", read, size)):
             check(b, thread, site, source, size, space=_GLOBAL, kind=Access.READ)
-        few = b.select(b.icmp("ult", read, word(size)), read, word(0))
+        few = b.select(b.icmp("ult", read, size), read, word(0))
         with b.loop(number(0), b.zext(few, i64)) as loop:
             one = b.at(source, loop.index)
             check(b, thread, site, one, 1, space=_GLOBAL, kind=Access.READ)
         check(b, thread, site, target, size, space=_SHARED, kind=Access.WRITE)
-        count = b.get(thread, Thread.COPIES, i32)
-        with b.rarely(b.icmp("uge", count, word(MAX_COPIES))):
+        count = b.get(thread, Thread.copies)
+        with b.rarely(b.icmp("uge", count, MAX_COPIES)):
             fail(b, thread, Fault.TOO_MANY_COPIES, site)
-        place = b.at(_queue(b, thread), b.mul(b.zext(count, i64), number(COPY_BYTES)))
+        place = b.at(_queue(b, thread), b.mul(b.zext(count, i64), nbytes(Copy)))
         for offset, value in (
-            (_TARGET, target),
-            (_SOURCE, source),
-            (_READ, read),
-            (_ALL, word(size)),
-            (_GROUP, b.get(thread, Thread.GROUPS, i32)),
-            (_SITE, site),
+            (Copy.target, target),
+            (Copy.source, source),
+            (Copy.read, read),
+            (Copy.nbytes, word(size)),
+            (Copy.group, b.get(thread, Thread.copy_groups)),
+            (Copy.site, site),
         ):
             b.put(place, offset, value)
-        b.put(thread, Thread.COPIES, b.add(count, word(1)))
+        b.put(thread, Thread.copies, b.add(count, 1))
         _mark(b, thread, target, number(size), site, IN_FLIGHT)
 
     return body
 
 
-def _commit(b: Emit, call: Call) -> None:
-    groups = b.get(call.thread, Thread.GROUPS, i32)
-    b.put(call.thread, Thread.GROUPS, b.add(groups, word(1)))
+def _commit(b: NativeBuilder, call: Call) -> None:
+    groups = b.get(call.thread, Thread.copy_groups)
+    b.put(call.thread, Thread.copy_groups, b.add(groups, 1))
 
 
-def _complete_copy(b: Emit, thread: Val, copy: Val) -> None:
+def _complete_copy(b: NativeBuilder, thread: Val, copy: Val) -> None:
     """The bytes of a copy, and 0 for those that are not read."""
-    target, source = (b.get(copy, offset, ptr) for offset in (_TARGET, _SOURCE))
-    read, size = (b.zext(b.get(copy, offset, i32), i64) for offset in (_READ, _ALL))
+    target, source = (b.get(copy, offset, ptr) for offset in (Copy.target, Copy.source))
+    read, size = (b.zext(b.get(copy, offset), i64) for offset in (Copy.read, Copy.nbytes))
     with b.loop(number(0), read) as loop:
         b.store(b.load(i8, b.at(source, loop.index)), b.at(target, loop.index))
     with b.loop(read, size) as loop:
         b.store(b.trunc(number(0), i8), b.at(target, loop.index))
-    _mark(b, thread, target, size, b.get(copy, _SITE, i32), PLAIN)
+    _mark(b, thread, target, size, b.get(copy, Copy.site), PLAIN)
 
 
-def _wait(limit: Callable[[Emit, Call, Val], Val]) -> Body:
+def _wait(limit: Callable[[NativeBuilder, Call, Val], Val]) -> Body:
     """Let copies of groups below ``limit`` arrive, and keep the others in order."""
 
-    def body(b: Emit, call: Call) -> None:
+    def body(b: NativeBuilder, call: Call) -> None:
         thread = call.thread
         queue = _queue(b, thread)
-        below = limit(b, call, b.get(thread, Thread.GROUPS, i32))
-        count = b.zext(b.get(thread, Thread.COPIES, i32), i64)
+        below = limit(b, call, b.get(thread, Thread.copy_groups))
+        count = b.zext(b.get(thread, Thread.copies), i64)
         with b.loop(number(0), count, carried=[number(0)]) as loop:
-            copy = b.at(queue, b.mul(loop.index, number(COPY_BYTES)))
-            done = b.icmp("slt", b.get(copy, _GROUP, i32), below)
+            copy = b.at(queue, b.mul(loop.index, nbytes(Copy)))
+            done = b.icmp("slt", b.get(copy, Copy.group), below)
 
             def arrive() -> Val:
                 _complete_copy(b, thread, copy)
                 return loop.carried[0]
 
             def keep() -> Val:
-                to = b.at(queue, b.mul(loop.carried[0], number(COPY_BYTES)))
-                for offset in range(0, COPY_BYTES, 8):
+                to = b.at(queue, b.mul(loop.carried[0], nbytes(Copy)))
+                for offset in range(0, nbytes(Copy), 8):
                     b.put(to, offset, b.get(copy, offset))
-                return b.add(loop.carried[0], number(1))
+                return b.add(loop.carried[0], 1)
 
             loop.next(*b.cond(done, arrive, keep))
-        b.put(thread, Thread.COPIES, b.trunc(loop.carried[0], i32))
+        b.put(thread, Thread.copies, b.trunc(loop.carried[0], i32))
 
     return body
 
@@ -205,20 +205,20 @@ def _copies(kind: str, size: int) -> tuple[Shim, Shim]:
 _LEFT, _RIGHT, _SUMS = 4, 2, 4
 
 
-def _lane(b: Emit, group: Val, member: Val) -> Val:
+def _lane(b: NativeBuilder, group: Val, member: Val) -> Val:
     """A lane by its group of four and its place there."""
-    return b.add(b.mul(group, number(4)), member)
+    return b.add(b.mul(group, 4), member)
 
 
-def _parts(b: Emit, lane: Val) -> tuple[Val, Val]:
-    return b.lshr(lane, number(2)), b.and_(lane, number(3))
+def _parts(b: NativeBuilder, lane: Val) -> tuple[Val, Val]:
+    return b.lshr(lane, 2), b.and_(lane, 3)
 
 
 # -- matrix loads
 
 
 def _load_matrices(*, turned: bool) -> Work:
-    def work(b: Emit, lanes: Lanes) -> None:
+    def work(b: NativeBuilder, lanes: Lanes) -> None:
         def look(_: Val, thread: Val) -> None:
             address = lanes.arg(thread, 0)
             check(b, thread, lanes.site, address, 16, space=_SHARED, kind=Access.READ)
@@ -233,9 +233,7 @@ def _load_matrices(*, turned: bool) -> Work:
 
                 if turned:
                     found = [
-                        b.load(
-                            i16, b.gep(row(b.add(b.mul(member, number(2)), number(n))), group, i16)
-                        )
+                        b.load(i16, b.gep(row(b.add(b.mul(member, 2), n)), group, i16))
                         for n in range(2)
                     ]
                     high = b.shl(b.zext(found[1], i32), const(i32, 16))
@@ -253,7 +251,7 @@ def _load_matrices(*, turned: bool) -> Work:
 # -- products
 
 
-def _elements(b: Emit, kind: str, word: Val) -> list[Val]:
+def _elements(b: NativeBuilder, kind: str, word: Val) -> list[Val]:
     """The elements of a register, as f32 or i32."""
     if kind in ("s8", "u8"):
         lanes = b.bitcast(word, vec(i8, 4))
@@ -273,13 +271,13 @@ def _elements(b: Emit, kind: str, word: Val) -> list[Val]:
 def _product(kind: str, total: Type) -> Work:
     """Rows of a lane's sums are its group's and the eighth one after; columns twice its place."""
 
-    def work(b: Emit, lanes: Lanes) -> None:
+    def work(b: NativeBuilder, lanes: Lanes) -> None:
         def one(lane: Val, thread: Val) -> None:
             group, member = _parts(b, lane)
             for place in range(_SUMS):
                 lower, column = divmod(place, 2)
                 sums = lanes.arg(thread, _LEFT + _RIGHT + place)
-                right = b.add(b.mul(member, number(2)), number(column))
+                right = b.add(b.mul(member, 2), column)
                 for half in range(2):
                     for quarter in range(4):
                         x = lanes.at(_lane(b, group, number(quarter)))
@@ -314,11 +312,11 @@ def _matrices(form: str, *, turned: bool) -> Shim:
 _PREFIX = "llvm.nvvm."
 
 
-def _source(b: Emit, mode: str, lane: Val, by: Val, limits: Val) -> tuple[Val, Val]:
+def _source(b: NativeBuilder, mode: str, lane: Val, by: Val, limits: Val) -> tuple[Val, Val]:
     """The lane a shuffle reads, and whether it is in range; as the PTX manual has it."""
-    distance, clamp = b.and_(by, word(31)), b.and_(limits, word(31))
-    segment = b.and_(b.lshr(limits, word(8)), word(31))
-    outside = b.xor(segment, word(31))
+    distance, clamp = b.and_(by, 31), b.and_(limits, 31)
+    segment = b.and_(b.lshr(limits, 8), 31)
+    outside = b.xor(segment, 31)
     first = b.and_(lane, segment)
     last = b.or_(first, b.and_(clamp, outside))
     if mode == "up":
@@ -336,13 +334,13 @@ def _source(b: Emit, mode: str, lane: Val, by: Val, limits: Val) -> tuple[Val, V
 def _shuffle(mode: str, value: Type, *, predicate: bool) -> Shim:
     ret = struct_type(value, i1) if predicate else value
 
-    def work(b: Emit, lanes: Lanes) -> None:
+    def work(b: NativeBuilder, lanes: Lanes) -> None:
         def one(lane: Val, thread: Val) -> None:
             narrow = b.trunc(lane, i32)
             source, good = _source(b, mode, narrow, lanes.arg(thread, 2), lanes.arg(thread, 3))
             source = b.select(good, source, narrow)
-            present = b.and_(b.lshr(lanes.mask, source), word(1))
-            with b.rarely(b.icmp("eq", present, word(0))):
+            present = b.and_(b.lshr(lanes.mask, source), 1)
+            with b.rarely(b.icmp("eq", present, 0)):
                 fail(b, thread, Fault.FOREIGN_LANE, lanes.site, info=b.zext(source, i64))
             got = lanes.arg(lanes.at(b.zext(source, i64)), 1)
             if predicate:
@@ -355,7 +353,9 @@ def _shuffle(mode: str, value: Type, *, predicate: bool) -> Shim:
     return collective(name, ret, (i32, value, i32, i32), work, mask=0)
 
 
-def _over_lanes(b: Emit, lanes: Lanes, start: Val, step: Callable[[Val, Val, Val], Val]) -> Val:
+def _over_lanes(
+    b: NativeBuilder, lanes: Lanes, start: Val, step: Callable[[Val, Val, Val], Val]
+) -> Val:
     """Fold over the lanes: ``step(so far, lane, thread)``."""
     place = b.alloca(start.type)
     b.store(start, place)
@@ -363,7 +363,7 @@ def _over_lanes(b: Emit, lanes: Lanes, start: Val, step: Callable[[Val, Val, Val
     return b.load(start.type, place)
 
 
-def _ballot(b: Emit, lanes: Lanes) -> Val:
+def _ballot(b: NativeBuilder, lanes: Lanes) -> Val:
     def step(so_far: Val, lane: Val, thread: Val) -> Val:
         bit = b.shl(b.zext(lanes.arg(thread, 1), i32), b.trunc(lane, i32))
         return b.or_(so_far, bit)
@@ -372,9 +372,9 @@ def _ballot(b: Emit, lanes: Lanes) -> Val:
 
 
 def _vote(kind: str) -> Work:
-    def work(b: Emit, lanes: Lanes) -> None:
+    def work(b: NativeBuilder, lanes: Lanes) -> None:
         ballot = _ballot(b, lanes)
-        every, none = b.icmp("eq", ballot, lanes.mask), b.icmp("eq", ballot, word(0))
+        every, none = b.icmp("eq", ballot, lanes.mask), b.icmp("eq", ballot, 0)
         result = {
             "ballot": lambda: ballot,
             "all": lambda: every,
@@ -386,7 +386,7 @@ def _vote(kind: str) -> Work:
     return work
 
 
-def _peers(b: Emit, lanes: Lanes, value: Val) -> Val:
+def _peers(b: NativeBuilder, lanes: Lanes, value: Val) -> Val:
     def step(so_far: Val, lane: Val, thread: Val) -> Val:
         same = b.zext(b.icmp("eq", lanes.arg(thread, 1), value), i32)
         return b.or_(so_far, b.shl(same, b.trunc(lane, i32)))
@@ -394,11 +394,11 @@ def _peers(b: Emit, lanes: Lanes, value: Val) -> Val:
     return _over_lanes(b, lanes, word(0), step)
 
 
-def _match_any(b: Emit, lanes: Lanes) -> None:
+def _match_any(b: NativeBuilder, lanes: Lanes) -> None:
     lanes.each(lambda _, t: lanes.give(t, _peers(b, lanes, lanes.arg(t, 1))))
 
 
-def _match_all(b: Emit, lanes: Lanes) -> None:
+def _match_all(b: NativeBuilder, lanes: Lanes) -> None:
     pair = struct_type(i32, i1)
     alike = b.icmp("eq", _peers(b, lanes, lanes.arg(lanes.thread, 1)), lanes.mask)
     mask = b.select(alike, lanes.mask, word(0))
@@ -409,7 +409,7 @@ def _match_all(b: Emit, lanes: Lanes) -> None:
 def _reduction(op: str) -> Work:
     starts = {"and": -1, "min": (1 << 31) - 1, "max": -(1 << 31), "umin": -1}
 
-    def work(b: Emit, lanes: Lanes) -> None:
+    def work(b: NativeBuilder, lanes: Lanes) -> None:
         def step(so_far: Val, lane: Val, thread: Val) -> Val:
             mine = lanes.arg(thread, 0)
             if "min" in op or "max" in op:
@@ -423,19 +423,19 @@ def _reduction(op: str) -> Work:
     return work
 
 
-def _sync(b: Emit, lanes: Lanes) -> None:
+def _sync(b: NativeBuilder, lanes: Lanes) -> None:
     b.c("emu.sync_warp", void, lanes.thread, lanes.mask)
 
 
-def _active(b: Emit, call: Call) -> Val:
+def _active(b: NativeBuilder, call: Call) -> Val:
     """Its own lane alone: no more is promised, and nobody else need be converged here."""
-    return b.shl(const(i32, 1), b.get(call.thread, Thread.LANE, i32))
+    return b.shl(const(i32, 1), b.get(call.thread, Thread.lane))
 
 
-def _lane_mask(kind: str) -> Callable[[Emit, Call], Val]:
-    def body(b: Emit, call: Call) -> Val:
-        bit = b.shl(number(1), b.zext(b.get(call.thread, Thread.LANE, i32), i64))
-        below = b.sub(bit, number(1))
+def _lane_mask(kind: str) -> Callable[[NativeBuilder, Call], Val]:
+    def body(b: NativeBuilder, call: Call) -> Val:
+        bit = b.shl(number(1), b.zext(b.get(call.thread, Thread.lane), i64))
+        below = b.sub(bit, 1)
         made = {
             "eq": lambda: bit,
             "lt": lambda: below,
@@ -472,9 +472,7 @@ INTRINSICS = (
         (i32,),
         _wait(lambda b, call, groups: b.sub(groups, call.args[0])),
     ),
-    Shim(
-        "llvm.nvvm.cp.async.wait.all", void, (), _wait(lambda b, _, groups: b.add(groups, word(1)))
-    ),
+    Shim("llvm.nvvm.cp.async.wait.all", void, (), _wait(lambda b, _, groups: b.add(groups, 1))),
     _matrices("m8n8.x4", turned=False),
     _matrices("m8n8.x4.trans", turned=True),
     _mma("m16n8k16.row.col.f32.f32", "f16", vec(f16, 2), f32),

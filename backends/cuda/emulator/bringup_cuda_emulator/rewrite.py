@@ -386,7 +386,7 @@ class _Rewriter:
         entry: list[str] = []
         if function.places:
             entry = [
-                f"  %emu.sp = getelementptr i8, ptr %emu.t, i64 {Thread.SHARED}",
+                f"  %emu.sp = getelementptr i8, ptr %emu.t, i64 {Thread.shared.offset}",
                 "  %emu.s = load ptr, ptr %emu.sp, align 8",
                 *function.places.values(),
             ]
@@ -531,7 +531,7 @@ class _Rewriter:
     def _fenced(self) -> list[str]:  # pragma: no cover - only kernels run by hand
         place = self._name()
         return [
-            f"  {place} = getelementptr i8, ptr %emu.t, i64 {Thread.FENCED}",
+            f"  {place} = getelementptr i8, ptr %emu.t, i64 {Thread.fenced.offset}",
             f"  store i32 1, ptr {place}, align 4",
         ]
 

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bringup_cuda_emulator.gpu import KINDS, EmulatorError, Gpu
+from bringup_cuda_emulator.gpu import EmulatorError, Gpu
 from bringup_cuda_emulator.structs import Fault
 
 #: One lock for all devices: copies between them take two.
@@ -200,7 +200,7 @@ _DEVICE_FACTS = {
 }
 #: What ends a context, as on hardware.  After any other fault the emulated device goes on: the
 #: report is worth more than the likeness.
-_FATAL = {KINDS[Fault.TRAP]: "an illegal instruction was encountered"}
+_FATAL = {Fault.TRAP.kind: "an illegal instruction was encountered"}
 _FAULT = "the emulator found a fault"
 
 _initialised = threading.Event()
