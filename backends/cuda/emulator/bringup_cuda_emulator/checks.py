@@ -1,6 +1,6 @@
 """The checks of memory accesses in native code.
 
-For each granule of memory stand two records (`layout`): of the last write, and of the last read.
+Each granule of memory has two records (`layout`): of the last write, and of the last read.
 An access conflicts with a record of another thread unless a synchronisation lies between: a barrier
 of the block, of the warp, or, between blocks, something published by an atomic and read by another.
 That the threads of a warp go in step excuses nothing: hardware gives no such promise.
@@ -38,8 +38,8 @@ def emit_checks(module: Module) -> None:
     """``emu.check(t, address, access, site)`` and what it needs."""
     _conflict(module)
     _other_readers(module)
-    _beyond(module)
-    _inside(module)
+    _check_other_memory(module)
+    _check_bounds(module)
     _read(module)
     _write(module)
     _check(module)
@@ -55,7 +55,7 @@ _RECORD_PARAMS = [("t", ptr), ("record", i64), ("since", i64)]
 
 
 def _since(b: NativeBuilder, context: Val, shared: Val) -> Val:
-    """The first stamp that matters: a block's shared memory is its own."""
+    """The first stamp that matters: that of the block for shared memory, else of the launch."""
     block, launch = (b.get(context, o) for o in (Context.first_of_block, Context.first_of_launch))
     return b.select(b.icmp("ne", shared, 0), block, launch)
 
@@ -101,7 +101,7 @@ def _other_readers(module: Module) -> None:
     b.ret(b.and_(b.and_(late, fresh), b.and_(now, unknown)))
 
 
-def _beyond(module: Module) -> None:
+def _check_other_memory(module: Module) -> None:
     """``emu.beyond(t, address, access, site)``: an address of no buffer: a local variable and a
     table of the module are allowed.
     """
@@ -126,7 +126,7 @@ def _beyond(module: Module) -> None:
     fail(b, thread, Fault.OUTSIDE, site, address=address, info=b.zext(access, i64))
 
 
-def _inside(module: Module) -> None:
+def _check_bounds(module: Module) -> None:
     """``emu.inside(t, address, access, site)``: that every byte belongs to a buffer."""
     b, (thread, address, access, site) = define(
         module, "emu.inside", void, [("t", ptr), ("a", i64), ("access", i32), ("site", i32)]
@@ -274,7 +274,7 @@ def _acquire(module: Module) -> None:
     b.ret()
 
 
-def _do(b: NativeBuilder, name: str, args: tuple[Val, ...]) -> None:
+def _call(b: NativeBuilder, name: str, args: tuple[Val, ...]) -> None:
     b.c(name, void, *args)
 
 
@@ -311,7 +311,7 @@ def _check(module: Module) -> None:
         cell = b.at(cells, b.shl(loop.index, number(4)))
         at = b.add(b.shl(loop.index, shift), b.get(context, Context.arena))
         args = (thread, cell, at, access, site, flag)
-        b.cond(reads, partial(_do, b, "emu.read", args), partial(_do, b, "emu.write", args))
+        b.cond(reads, partial(_call, b, "emu.read", args), partial(_call, b, "emu.write", args))
     b.ret()
 
 

@@ -1,7 +1,11 @@
-"""The context switch between fibres, for each host's calling convention.
+"""Fibers in native code: how threads are switched, scheduled, and synchronised.
 
-``emu.switch(save, to)`` keeps what a callee must keep on the stack it leaves, stores that stack's
-pointer at ``save`` and goes on with the stack ``to``.
+A block's threads are fibers.  A thread that must wait says what for, and switches to the scheduler;
+the last thread to arrive does the work that all wait for, and makes them ready.  If no thread is
+ready while some wait, the block is deadlocked, which is a fault.  Blocks run one after another.
+
+``emu.switch(save, to)`` saves the registers that a callee must preserve on the current stack,
+stores the stack pointer at ``save`` and continues on the stack ``to``.
 """
 
 from __future__ import annotations
@@ -20,19 +24,19 @@ from bringup_cuda_emulator.structs import (
     WARP,
     Context,
     Fault,
-    State,
     Thread,
+    ThreadState,
     nbytes,
 )
 
 
 @record
-class Host:
-    """How a host switches.
+class SwitchCode:
+    """The context switch of a host.
 
-    switch, start: assembly; ``start`` calls the fibre's function with its thread.
-    frame: bytes a new fibre's stack begins with.  thread, main, resume: where in it the thread, the
-    function and the address of ``start`` stand.
+    switch, start: assembly; ``start`` calls the fiber's function with its thread.
+    frame: bytes at the top of a new fiber's stack.  thread, main, resume: the offsets in it of the
+    thread, the function and the address of ``start``.
     """
 
     switch: str
@@ -43,7 +47,7 @@ class Host:
     resume: int
 
 
-_X86 = Host(
+_X86 = SwitchCode(
     switch="pushq %rbp; pushq %rbx; pushq %r12; pushq %r13; pushq %r14; pushq %r15; "
     "movq %rsp, (%rdi); movq %rsi, %rsp; "
     "popq %r15; popq %r14; popq %r13; popq %r12; popq %rbx; popq %rbp; retq",
@@ -65,7 +69,7 @@ def _arm_frame(op: str) -> str:
     return "; ".join(lines)
 
 
-_ARM = Host(
+_ARM = SwitchCode(
     switch=f"sub sp, sp, #160; {_arm_frame('stp')}; mov x9, sp; str x9, [x0]; mov sp, x1; "
     f"{_arm_frame('ldp')}; add sp, sp, #160; ret",
     start="mov x0, x19; blr x20; brk #1",
@@ -75,28 +79,29 @@ _ARM = Host(
     resume=88,
 )
 
-HOSTS = {"x86_64": _X86, "AMD64": _X86, "aarch64": _ARM, "arm64": _ARM}
+SWITCH_CODES = {"x86_64": _X86, "AMD64": _X86, "aarch64": _ARM, "arm64": _ARM}
 
 
-def host(machine: str = "") -> Host:
+def switch_code(machine: str = "") -> SwitchCode:
     """The host's, or another machine's.  Raises UnsupportedError."""
     name = machine or platform.machine()
-    found = HOSTS.get(name)
+    found = SWITCH_CODES.get(name)
     if found is None:  # pragma: no cover - only other processors
         raise UnsupportedError(
-            f"the emulator cannot switch fibres on {name}", fix=f"use one of {', '.join(HOSTS)}"
+            f"the emulator cannot switch fibres on {name}",
+            fix=f"use one of {', '.join(SWITCH_CODES)}",
         )
     return found
 
 
-def emit_switch(module: Module, host: Host) -> None:
+def emit_switch(module: Module, switch_code: SwitchCode) -> None:
     """``emu.switch`` and ``emu.start``."""
-    emit_naked(module, "emu.switch", [("save", ptr), ("to", ptr)], host.switch)
-    emit_naked(module, "emu.start", [], host.start)
+    emit_naked(module, "emu.switch", [("save", ptr), ("to", ptr)], switch_code.switch)
+    emit_naked(module, "emu.start", [], switch_code.start)
 
 
 def emit_naked(module: Module, name: str, params: list[Param], text: str) -> None:
-    """A function that is nothing but this assembly; instructions are separated by ``; ``."""
+    """A function of this assembly alone; instructions are separated by ``; ``."""
     function = module.function(name, void, params, "naked noinline nounwind", linkage="internal")
     b = Builder(function.block("entry"))
     lines = text.replace("$", "$$").replace("; ", "\\0A")
@@ -117,8 +122,8 @@ def thread_at(b: NativeBuilder, context: Val, index: Val) -> Val:
     return b.at(b.get(context, Context.threads_at, ptr), b.mul(index, nbytes(Thread)))
 
 
-def leave(b: NativeBuilder, thread: Val) -> None:
-    """Give the turn back to the scheduler."""
+def yield_to_scheduler(b: NativeBuilder, thread: Val) -> None:
+    """Switch to the scheduler."""
     save, to = (
         b.at(thread, Thread.stack_pointer),
         b.get(context_of(b, thread), Context.stack_pointer, ptr),
@@ -140,16 +145,16 @@ def fail(b: NativeBuilder, thread: Val, fault: int | Val, site: Val, **facts: Va
     b.unreachable()
 
 
-def emit_machine(module: Module, host: Host) -> None:
-    """Everything that schedules."""
-    emit_switch(module, host)
+def emit_scheduler(module: Module, switch_code: SwitchCode) -> None:
+    """The scheduler of launches, blocks and threads."""
+    emit_switch(module, switch_code)
     _fail(module)
-    _fibre(module)
-    _alone(module)
-    _prepare(module, host)
+    _run_fiber(module)
+    _run_to_end(module)
+    _prepare_stack(module, switch_code)
     _schedule(module)
-    _stuck(module)
-    _new_time(module)
+    _report_deadlock(module)
+    _order_block(module)
     _begin_block(module)
     _run_block(module)
     _launch(module)
@@ -167,7 +172,7 @@ def _fail(module: Module) -> None:
     b.put(context, Context.fault_address, address)
     b.put(context, Context.fault_other, other)
     b.put(context, Context.fault_info, info)
-    leave(b, thread)
+    yield_to_scheduler(b, thread)
     b.unreachable()
 
 
@@ -177,21 +182,21 @@ def _enter(b: NativeBuilder, thread: Val) -> None:
     b.call_pointer(void, b.get(context, Context.entry, ptr), (thread, arguments))
 
 
-def _fibre(module: Module) -> None:
-    """``emu.fibre(t)``: the thread's life."""
+def _run_fiber(module: Module) -> None:
+    """``emu.fibre(t)``: run a thread from start to end."""
     b, (thread,) = define(module, "emu.fibre", void, [("t", ptr)])
     _enter(b, thread)
     context = context_of(b, thread)
     b.c("emu.left", void, thread)
-    b.put(thread, Thread.state, State.DONE)
+    b.put(thread, Thread.state, ThreadState.DONE)
     b.bump(context, Context.live, -1)
     b.put(context, Context.idle, 0)
-    leave(b, thread)
+    yield_to_scheduler(b, thread)
     b.unreachable()
 
 
-def _alone(module: Module) -> None:
-    """``emu.alone(t)``: every thread of the block to its end, where none waits for another."""
+def _run_to_end(module: Module) -> None:
+    """``emu.alone(t)``: run every thread of a block to its end, where none waits for another."""
     b, (first,) = define(module, "emu.alone", void, [("t", ptr)])
     context = context_of(b, first)
     count = b.get(context, Context.threads)
@@ -199,27 +204,27 @@ def _alone(module: Module) -> None:
     with b.loop(number(0), count) as loop:
         index = b.urem(b.add(start, b.mul(loop.index, step)), count)
         thread = thread_at(b, context, index)
-        # A fault saves the stack it leaves in the thread it is of.
+        # A fault saves the current stack in its thread.
         _enter(b, thread)
         b.put(context, Context.idle, 0)
     b.put(context, Context.live, 0)
-    leave(b, first)
+    yield_to_scheduler(b, first)
     b.unreachable()
 
 
-def _prepare(module: Module, host: Host) -> None:
+def _prepare_stack(module: Module, switch_code: SwitchCode) -> None:
     """``emu.prepare(t, main)``: a stack on which ``main(t)`` is about to run."""
     b, (thread, main) = define(module, "emu.prepare", void, [("t", ptr), ("main", ptr)])
     index = b.zext(b.get(thread, Thread.index), i64)
     context = context_of(b, thread)
     stacks = b.get(context, Context.stacks, ptr)
     top = b.mul(b.add(index, 1), b.get(context, Context.stack))
-    # Stacks that begin at equal offsets of a page would compete for the same lines of the cache.
+    # Stacks at equal offsets of a page would compete for the same cache lines.
     colour = b.mul(b.and_(index, 15), 256)
-    frame = b.at(stacks, b.sub(b.sub(top, colour), host.frame))
-    b.put(frame, host.thread, thread)
-    b.put(frame, host.main, main)
-    b.put(frame, host.resume, module.functions["emu.start"].callee.pointer)
+    frame = b.at(stacks, b.sub(b.sub(top, colour), switch_code.frame))
+    b.put(frame, switch_code.thread, thread)
+    b.put(frame, switch_code.main, main)
+    b.put(frame, switch_code.resume, module.functions["emu.start"].callee.pointer)
     b.put(thread, Thread.stack_pointer, frame)
     b.ret()
 
@@ -238,7 +243,7 @@ def _failed(b: NativeBuilder, context: Val) -> Val:
 
 
 def _schedule(module: Module) -> None:
-    """``emu.schedule(c)``: turns, until every thread is done or there is a fault."""
+    """``emu.schedule(c)``: resume ready threads until all are done or there is a fault."""
     b, (context,) = define(module, "emu.schedule", void, [("c", ptr)])
     count = b.get(context, Context.threads)
     start, step = (b.get(context, o) for o in (Context.thread_first, Context.thread_step))
@@ -249,7 +254,7 @@ def _schedule(module: Module) -> None:
     with b.loop(number(0), count) as loop:
         index = b.urem(b.add(start, b.mul(loop.index, step)), count)
         thread = thread_at(b, context, index)
-        ready = b.icmp("eq", b.get(thread, Thread.state), State.READY)
+        ready = b.icmp("eq", b.get(thread, Thread.state), ThreadState.READY)
         with b.if_then(ready):
             b.put(context, Context.progress, 1)
             _resume(b, context, thread)
@@ -265,13 +270,13 @@ def _schedule(module: Module) -> None:
     b.ret()
 
 
-def _stuck(module: Module) -> None:
-    """``emu.stuck(c)``: the first thread that waits is said to hang."""
+def _report_deadlock(module: Module) -> None:
+    """``emu.stuck(c)``: report the first thread that waits as deadlocked."""
     b, (context,) = define(module, "emu.stuck", void, [("c", ptr)])
     with b.loop(number(0), b.get(context, Context.threads)) as loop:
         thread = thread_at(b, context, loop.index)
         state = b.get(thread, Thread.state)
-        with b.if_then(b.icmp("ne", state, State.DONE)):
+        with b.if_then(b.icmp("ne", state, ThreadState.DONE)):
             b.put(context, Context.fault, Fault.STUCK)
             b.put(context, Context.fault_site, b.zext(b.get(thread, Thread.site), i64))
             b.put(context, Context.fault_thread, loop.index)
@@ -279,25 +284,25 @@ def _stuck(module: Module) -> None:
     b.ret()
 
 
-def stamped(b: NativeBuilder, stamp: Val, index: Val) -> Val:
+def record_at(b: NativeBuilder, stamp: Val, index: Val) -> Val:
     """The record of a thread at a stamp."""
     high = b.shl(stamp, number(STAMP_SHIFT))
     return b.or_(high, b.shl(index, number(THREAD_SHIFT)))
 
 
-def _new_time(module: Module) -> None:
-    """``emu.new_time(c)``: a synchronisation of the whole block: all before is ordered."""
+def _order_block(module: Module) -> None:
+    """``emu.new_time(c)``: order all accesses of the block so far before those that follow."""
     b, (context,) = define(module, "emu.new_time", void, [("c", ptr)])
     stamp = b.bump(context, Context.stamp, 1)
     b.put(context, Context.floor, b.sub(stamp, 1))
     with b.loop(number(0), b.get(context, Context.threads)) as loop:
         thread = thread_at(b, context, loop.index)
-        b.put(thread, Thread.record, stamped(b, stamp, loop.index))
+        b.put(thread, Thread.record, record_at(b, stamp, loop.index))
     b.ret()
 
 
 def _begin_block(module: Module) -> None:
-    """``emu.begin(c, i)``: everything a block starts with, for block ``i`` of the grid."""
+    """``emu.begin(c, i)``: initialise the state of block ``i`` of the grid."""
     b, (context, index) = define(module, "emu.begin", void, [("c", ptr), ("i", i64)])
     b.put(context, Context.block, index)
     nx, ny = (b.zext(b.get(context, Context.nctaid.offset + o, i32), i64) for o in (0, 4))
@@ -317,7 +322,7 @@ def _begin_block(module: Module) -> None:
         thread = thread_at(b, context, loop.index)
         for offset, value in zip((0, 4, 8), place, strict=True):
             b.put(thread, Thread.ctaid.offset + offset, b.trunc(value, i32))
-        b.put(thread, Thread.state, State.READY)
+        b.put(thread, Thread.state, ThreadState.READY)
         b.put(thread, Thread.fenced, 0)
         b.put(thread, Thread.copies, 0)
         b.put(thread, Thread.copy_groups, 0)
@@ -398,32 +403,32 @@ def each_lane(
 
 SYNC_EXPORTS = ("emu.barrier", "emu.trap", "emu.pause")
 
-#: Turns without any progress after which threads that wait in a loop are said to wait for ever.
-PATIENCE = 1 << 20
+#: Pauses without progress after which a thread that waits in a loop is reported.
+MAX_PAUSES = 1 << 20
 
 
-def emit_meetings(module: Module) -> None:
-    """Everything that waits, and what wakes it."""
+def emit_synchronisation(module: Module) -> None:
+    """Barriers of blocks and warps, and waits for values in memory."""
     _barrier(module)
     _release_barrier(module)
-    _present(module)
-    _arrive(module)
+    _present_lanes(module)
+    _arrive_in_warp(module)
     _release_warp(module)
-    _sync_warp(module)
+    _order_warp(module)
     _pause(module)
     _trap(module)
 
 
 def wait(b: NativeBuilder, thread: Val, state: int, site: Val) -> None:
-    """Wait until whoever comes last makes this thread ready."""
+    """Wait until the last thread to arrive makes this thread ready."""
     b.put(thread, Thread.site, site)
     b.put(thread, Thread.state, state)
-    leave(b, thread)
+    yield_to_scheduler(b, thread)
 
 
 def _barrier(module: Module) -> None:
     """``emu.barrier(t, site, id, count, wait)``: a barrier of ``count`` threads, 0 for all;
-    without ``wait`` the thread only says that it has come.
+    without ``wait`` the thread only arrives.
     """
     b, (thread, site, name, wanted, waits) = define(
         module, "emu.barrier", void,
@@ -441,7 +446,7 @@ def _barrier(module: Module) -> None:
     b.store(come, place)
     with b.if_then(b.icmp("ult", come, count)):
         with b.if_then(b.icmp("ne", waits, 0)):
-            wait(b, thread, State.AT_BARRIER, site)
+            wait(b, thread, ThreadState.AT_BARRIER, site)
         b.ret()
     b.store(number(0), place)
     b.c("emu.release_barrier", void, context, thread, name, site, b.zext(everyone, i32))
@@ -458,7 +463,7 @@ def _release_barrier(module: Module) -> None:
     all_of_block = b.icmp("ne", everyone, 0)
     with b.loop(number(0), b.get(context, Context.threads)) as loop:
         thread = thread_at(b, context, loop.index)
-        waiting = b.icmp("eq", b.get(thread, Thread.state), State.AT_BARRIER)
+        waiting = b.icmp("eq", b.get(thread, Thread.state), ThreadState.AT_BARRIER)
         here = b.icmp("eq", b.get(thread, Thread.barrier), name)
         with b.if_then(b.and_(waiting, here)):
             strange = b.icmp("ne", b.get(thread, Thread.site), site)
@@ -467,16 +472,16 @@ def _release_barrier(module: Module) -> None:
                 other = b.zext(b.get(thread, Thread.site), i64)
                 other = b.or_(other, b.shl(loop.index, number(THREAD_SHIFT)))
                 fail(b, last, Fault.DIVERGENT_BARRIER, site, other=other)
-            b.put(thread, Thread.state, State.READY)
+            b.put(thread, Thread.state, ThreadState.READY)
     b.put(context, Context.idle, 0)
-    # A barrier of some threads orders more here than it does there: races may be missed, none is
+    # A barrier of some threads orders more here than on a GPU: races may be missed, but none is
     # reported that is not there.
     b.c("emu.new_time", void, context)
     b.ret()
 
 
-def _present(module: Module) -> None:
-    """``emu.present(t, mask)``: the lanes of a mask that there are: the last warp may be short."""
+def _present_lanes(module: Module) -> None:
+    """``emu.present(t, mask)``: the lanes of a mask that exist: the last warp may be short."""
     b, (thread, mask) = define(module, "emu.present", i32, [("t", ptr), ("mask", i32)])
     warp = b.zext(b.get(thread, Thread.warp), i64)
     left = b.sub(b.get(context_of(b, thread), Context.threads), b.mul(warp, WARP))
@@ -485,9 +490,9 @@ def _present(module: Module) -> None:
     b.ret(b.and_(mask, whole))
 
 
-def _arrive(module: Module) -> None:
-    """``emu.arrive(t, site, mask, payload)``: whether this lane is the last one of the mask to come
-    and so has to do the work; the others return when that is done.
+def _arrive_in_warp(module: Module) -> None:
+    """``emu.arrive(t, site, mask, payload)``: whether this lane is the last one of the mask to
+    arrive, which must do the work; the others return when the work is done.
     """
     b, (thread, site, mask, payload) = define(
         module, "emu.arrive", i32, [("t", ptr), ("site", i32), ("mask", i32), ("payload", ptr)]
@@ -505,7 +510,7 @@ def _arrive(module: Module) -> None:
     arrived = b.or_(b.load(i32, place), bit)
     b.store(arrived, place)
     with b.if_then(b.icmp("ne", b.and_(arrived, mask), mask)):
-        wait(b, thread, State.IN_WARP, site)
+        wait(b, thread, ThreadState.IN_WARP, site)
         b.ret(word(0))
 
     def agree(_: Val, other: Val) -> None:
@@ -522,17 +527,17 @@ def _arrive(module: Module) -> None:
 
 
 def _release_warp(module: Module) -> None:
-    """``emu.release_warp(t, mask)``: the work is done: the lanes of the mask are ready."""
+    """``emu.release_warp(t, mask)``: make the lanes of the mask ready: the work is done."""
     b, (thread, mask) = define(module, "emu.release_warp", void, [("t", ptr), ("mask", i32)])
     context = context_of(b, thread)
     warp = b.zext(b.get(thread, Thread.warp), i64)
-    each_lane(b, context, warp, mask, lambda _, t: b.put(t, Thread.state, State.READY))
+    each_lane(b, context, warp, mask, lambda _, t: b.put(t, Thread.state, ThreadState.READY))
     b.put(context, Context.idle, 0)
     b.ret()
 
 
-def _sync_warp(module: Module) -> None:
-    """``emu.sync_warp(t, mask)``: what the lanes of a whole warp did is ordered from here on."""
+def _order_warp(module: Module) -> None:
+    """``emu.sync_warp(t, mask)``: order a whole warp's accesses so far before those that follow."""
     b, (thread, mask) = define(module, "emu.sync_warp", void, [("t", ptr), ("mask", i32)])
     context = context_of(b, thread)
     warp = b.zext(b.get(thread, Thread.warp), i64)
@@ -545,28 +550,28 @@ def _sync_warp(module: Module) -> None:
     b.put(b.at(context, clock), 0, b.sub(stamp, 1))
 
     def tick(lane: Val, other: Val) -> None:
-        b.put(other, Thread.record, stamped(b, stamp, b.add(first, lane)))
+        b.put(other, Thread.record, record_at(b, stamp, b.add(first, lane)))
 
     each_lane(b, context, warp, whole, tick)
     b.ret()
 
 
 def _pause(module: Module) -> None:
-    """``emu.pause(t, site)``: let others go on, as whoever waits for a value in memory must."""
+    """``emu.pause(t, site)``: let others run while a thread waits for a value in memory."""
     b, (thread, site) = define(
         module, "emu.pause", void, [("t", ptr), ("site", i32)], internal=False
     )
     context = context_of(b, thread)
     idle = b.bump(context, Context.idle, 1)
-    with b.rarely(b.icmp("ugt", idle, PATIENCE)):
+    with b.rarely(b.icmp("ugt", idle, MAX_PAUSES)):
         fail(b, thread, Fault.ENDLESS, site)
     with b.if_then(b.icmp("ne", b.get(context, Context.fibers), 0)):
-        leave(b, thread)
+        yield_to_scheduler(b, thread)
     b.ret()
 
 
 def _trap(module: Module) -> None:
-    """``emu.trap(t, site)``: the kernel ends itself."""
+    """``emu.trap(t, site)``: the kernel ran into a trap."""
     b, (thread, site) = define(
         module, "emu.trap", void, [("t", ptr), ("site", i32)], internal=False
     )

@@ -34,8 +34,8 @@ from bringup_cuda_emulator.structs import (
     Context,
     Copy,
     Fault,
-    State,
     Thread,
+    ThreadState,
     nbytes,
     struct_at,
 )
@@ -174,7 +174,7 @@ class Gpu:
         blocks = grid[0] * grid[1] * grid[2]
         if blocks > len(self._block_stamps):
             self._block_stamps = (ctypes.c_uint64 * blocks)()
-        self.arena.share(_shared_map(code, shared))
+        self.arena.map_shared_memory(_shared_map(code, shared))
         tables = (ctypes.c_uint64 * (2 * len(module.tables)))(*sum(module.tables, ()))
         self._tables = tables
         context = self.context
@@ -192,10 +192,10 @@ class Gpu:
         context.block_first, context.block_step = _order(blocks, self.seed)
         context.thread_first, context.thread_step = _order(threads, self.seed)
 
-    def thread_state(self, index: int) -> State:  # pragma: no cover - only wrong kernels
+    def thread_state(self, index: int) -> ThreadState:  # pragma: no cover - only wrong kernels
         """What a thread of the block does."""
         address = self._threads.address + index * nbytes(Thread)
-        return State(struct_at(Thread, address).state)
+        return ThreadState(struct_at(Thread, address).state)
 
 
 class _Fault:  # pragma: no cover - only wrong kernels
@@ -330,8 +330,8 @@ def _check_constants(
             assert isinstance(first, int)
             assert isinstance(second, int)
             begin = max(first, second)
-            ends = first + code.extents[which], second + code.extents[other]
-            if begin < min(ends):  # pragma: no cover - only wrong kernels
+            dynamic_offsets = first + code.extents[which], second + code.extents[other]
+            if begin < min(dynamic_offsets):  # pragma: no cover - only wrong kernels
                 title = "a kernel writes what it reads as constant"
                 at, by = Place(nobody, nobody, reader), Place(nobody, nobody, store)
                 details = (f"arguments {which} and {other} share memory",)

@@ -48,11 +48,11 @@ def _barrier(b: NativeBuilder, call: Call, count: Val, *, wait: bool) -> None:
     b.c("emu.barrier", void, call.thread, call.site, call.args[0], count, word(wait))
 
 
-def _all(b: NativeBuilder, call: Call) -> None:
+def _barrier_all(b: NativeBuilder, call: Call) -> None:
     _barrier(b, call, word(0), wait=True)
 
 
-def _some(b: NativeBuilder, call: Call) -> None:
+def _barrier_count(b: NativeBuilder, call: Call) -> None:
     _barrier(b, call, call.args[1], wait=True)
 
 
@@ -64,18 +64,18 @@ def _fence(b: NativeBuilder, call: Call) -> None:
     b.put(call.thread, Thread.fenced, 1)
 
 
-def _nothing(b: NativeBuilder, call: Call) -> None:
+def _block_fence(b: NativeBuilder, call: Call) -> None:
     """A fence within the block publishes nothing to other blocks."""
 
 
 _CTA = "llvm.nvvm.barrier.cta"
 
 
-def _one(b: NativeBuilder, call: Call) -> Val:
+def _to_bf16(b: NativeBuilder, call: Call) -> Val:
     return f32_to_bf16(b, call.args[0])
 
 
-def _two(b: NativeBuilder, call: Call) -> Val:
+def _to_bf16x2(b: NativeBuilder, call: Call) -> Val:
     """The first argument goes to the upper half."""
     high, low = (f32_to_bf16(b, x) for x in call.args)
     made = b.insertelement(poison(vec(bf16, 2)), low, 0)
@@ -104,7 +104,9 @@ def _queue(b: NativeBuilder, thread: Val) -> Val:
     return b.at(start, b.mul(mine, MAX_COPIES * nbytes(Copy)))
 
 
-def _mark(b: NativeBuilder, thread: Val, target: Val, size: Val, site: Val, kind: int) -> None:
+def _record_write(
+    b: NativeBuilder, thread: Val, target: Val, size: Val, site: Val, kind: int
+) -> None:
     """Say of every granule of the target who writes it, and how."""
     context = context_of(b, thread)
     cells = b.get(context, Context.cells, ptr)
@@ -144,7 +146,7 @@ def _start(size: int, *, partial: bool) -> Body:
         ):
             b.put(place, offset, value)
         b.put(thread, Thread.copies, b.add(count, 1))
-        _mark(b, thread, target, number(size), site, IN_FLIGHT)
+        _record_write(b, thread, target, number(size), site, IN_FLIGHT)
 
     return body
 
@@ -162,7 +164,7 @@ def _complete_copy(b: NativeBuilder, thread: Val, copy: Val) -> None:
         b.store(b.load(i8, b.at(source, loop.index)), b.at(target, loop.index))
     with b.loop(read, size) as loop:
         b.store(b.trunc(number(0), i8), b.at(target, loop.index))
-    _mark(b, thread, target, size, b.get(copy, Copy.site), PLAIN)
+    _record_write(b, thread, target, size, b.get(copy, Copy.site), PLAIN)
 
 
 def _wait(limit: Callable[[NativeBuilder, Call, Val], Val]) -> Body:
@@ -210,28 +212,28 @@ def _lane(b: NativeBuilder, group: Val, member: Val) -> Val:
     return b.add(b.mul(group, 4), member)
 
 
-def _parts(b: NativeBuilder, lane: Val) -> tuple[Val, Val]:
+def _group_and_member(b: NativeBuilder, lane: Val) -> tuple[Val, Val]:
     return b.lshr(lane, 2), b.and_(lane, 3)
 
 
 # -- matrix loads
 
 
-def _load_matrices(*, turned: bool) -> Work:
+def _load_matrices(*, transposed: bool) -> Work:
     def work(b: NativeBuilder, lanes: Lanes) -> None:
         def look(_: Val, thread: Val) -> None:
-            address = lanes.arg(thread, 0)
+            address = lanes.argument(thread, 0)
             check(b, thread, lanes.site, address, 16, space=_SHARED, kind=Access.READ)
 
         def one(lane: Val, thread: Val) -> None:
-            group, member = _parts(b, lane)
+            group, member = _group_and_member(b, lane)
             for matrix in range(4):
                 first = number(8 * matrix)
 
                 def row(at: Val, first: Val = first) -> Val:
-                    return lanes.arg(lanes.at(b.add(first, at)), 0)
+                    return lanes.argument(lanes.at(b.add(first, at)), 0)
 
-                if turned:
+                if transposed:
                     found = [
                         b.load(i16, b.gep(row(b.add(b.mul(member, 2), n)), group, i16))
                         for n in range(2)
@@ -240,7 +242,7 @@ def _load_matrices(*, turned: bool) -> Work:
                     word = b.or_(b.zext(found[0], i32), high)
                 else:
                     word = b.load(i32, b.gep(row(group), member, i32))
-                b.put(lanes.result_bytes(thread), 4 * matrix, word)
+                b.put(lanes.result_address(thread), 4 * matrix, word)
 
         lanes.each(look)
         lanes.each(one)
@@ -273,24 +275,24 @@ def _product(kind: str, total: Type) -> Work:
 
     def work(b: NativeBuilder, lanes: Lanes) -> None:
         def one(lane: Val, thread: Val) -> None:
-            group, member = _parts(b, lane)
+            group, member = _group_and_member(b, lane)
             for place in range(_SUMS):
                 lower, column = divmod(place, 2)
-                sums = lanes.arg(thread, _LEFT + _RIGHT + place)
+                sums = lanes.argument(thread, _LEFT + _RIGHT + place)
                 right = b.add(b.mul(member, 2), column)
                 for half in range(2):
                     for quarter in range(4):
                         x = lanes.at(_lane(b, group, number(quarter)))
                         y = lanes.at(_lane(b, right, number(quarter)))
-                        xs = b.load(i32, lanes.arg_bytes(x, lower + 2 * half))
-                        ys = b.load(i32, lanes.arg_bytes(y, _LEFT + half))
+                        xs = b.load(i32, lanes.argument_address(x, lower + 2 * half))
+                        ys = b.load(i32, lanes.argument_address(y, _LEFT + half))
                         pairs = zip(_elements(b, kind, xs), _elements(b, kind, ys), strict=True)
                         for p, q in pairs:
                             if total is f32:
                                 sums = b.fadd(sums, b.fmul(p, q))
                             else:
                                 sums = b.add(sums, b.mul(p, q))
-                b.put(lanes.result_bytes(thread), 4 * place, sums)
+                b.put(lanes.result_address(thread), 4 * place, sums)
 
         lanes.each(one)
 
@@ -303,10 +305,10 @@ def _mma(name: str, kind: str, element: Type, total: Type) -> Shim:
     return collective(f"llvm.nvvm.mma.{name}", ret, params, _product(kind, total))
 
 
-def _matrices(form: str, *, turned: bool) -> Shim:
+def _matrices(form: str, *, transposed: bool) -> Shim:
     name = f"llvm.nvvm.ldmatrix.sync.aligned.{form}.b16.p3"
     ret = struct_type(*[i32] * 4)
-    return collective(name, ret, (ptr,), _load_matrices(turned=turned))
+    return collective(name, ret, (ptr,), _load_matrices(transposed=transposed))
 
 
 _PREFIX = "llvm.nvvm."
@@ -337,15 +339,17 @@ def _shuffle(mode: str, value: Type, *, predicate: bool) -> Shim:
     def work(b: NativeBuilder, lanes: Lanes) -> None:
         def one(lane: Val, thread: Val) -> None:
             narrow = b.trunc(lane, i32)
-            source, good = _source(b, mode, narrow, lanes.arg(thread, 2), lanes.arg(thread, 3))
+            source, good = _source(
+                b, mode, narrow, lanes.argument(thread, 2), lanes.argument(thread, 3)
+            )
             source = b.select(good, source, narrow)
             present = b.and_(b.lshr(lanes.mask, source), 1)
             with b.rarely(b.icmp("eq", present, 0)):
                 fail(b, thread, Fault.FOREIGN_LANE, lanes.site, info=b.zext(source, i64))
-            got = lanes.arg(lanes.at(b.zext(source, i64)), 1)
+            got = lanes.argument(lanes.at(b.zext(source, i64)), 1)
             if predicate:
                 got = b.insertvalue(b.insertvalue(Val("undef", ret), got, 0), good, 1)
-            lanes.give(thread, got)
+            lanes.set_result(thread, got)
 
         lanes.each(one)
 
@@ -353,7 +357,7 @@ def _shuffle(mode: str, value: Type, *, predicate: bool) -> Shim:
     return collective(name, ret, (i32, value, i32, i32), work, mask=0)
 
 
-def _over_lanes(
+def _fold_lanes(
     b: NativeBuilder, lanes: Lanes, start: Val, step: Callable[[Val, Val, Val], Val]
 ) -> Val:
     """Fold over the lanes: ``step(so far, lane, thread)``."""
@@ -365,10 +369,10 @@ def _over_lanes(
 
 def _ballot(b: NativeBuilder, lanes: Lanes) -> Val:
     def step(so_far: Val, lane: Val, thread: Val) -> Val:
-        bit = b.shl(b.zext(lanes.arg(thread, 1), i32), b.trunc(lane, i32))
+        bit = b.shl(b.zext(lanes.argument(thread, 1), i32), b.trunc(lane, i32))
         return b.or_(so_far, bit)
 
-    return _over_lanes(b, lanes, word(0), step)
+    return _fold_lanes(b, lanes, word(0), step)
 
 
 def _vote(kind: str) -> Work:
@@ -381,29 +385,29 @@ def _vote(kind: str) -> Work:
             "any": lambda: b.not_(none),
             "uni": lambda: b.or_(every, none),
         }[kind]()
-        lanes.each(lambda _, thread: lanes.give(thread, result))
+        lanes.each(lambda _, thread: lanes.set_result(thread, result))
 
     return work
 
 
-def _peers(b: NativeBuilder, lanes: Lanes, value: Val) -> Val:
+def _equal_lanes(b: NativeBuilder, lanes: Lanes, value: Val) -> Val:
     def step(so_far: Val, lane: Val, thread: Val) -> Val:
-        same = b.zext(b.icmp("eq", lanes.arg(thread, 1), value), i32)
+        same = b.zext(b.icmp("eq", lanes.argument(thread, 1), value), i32)
         return b.or_(so_far, b.shl(same, b.trunc(lane, i32)))
 
-    return _over_lanes(b, lanes, word(0), step)
+    return _fold_lanes(b, lanes, word(0), step)
 
 
 def _match_any(b: NativeBuilder, lanes: Lanes) -> None:
-    lanes.each(lambda _, t: lanes.give(t, _peers(b, lanes, lanes.arg(t, 1))))
+    lanes.each(lambda _, t: lanes.set_result(t, _equal_lanes(b, lanes, lanes.argument(t, 1))))
 
 
 def _match_all(b: NativeBuilder, lanes: Lanes) -> None:
     pair = struct_type(i32, i1)
-    alike = b.icmp("eq", _peers(b, lanes, lanes.arg(lanes.thread, 1)), lanes.mask)
+    alike = b.icmp("eq", _equal_lanes(b, lanes, lanes.argument(lanes.thread, 1)), lanes.mask)
     mask = b.select(alike, lanes.mask, word(0))
     result = b.insertvalue(b.insertvalue(Val("undef", pair), mask, 0), alike, 1)
-    lanes.each(lambda _, thread: lanes.give(thread, result))
+    lanes.each(lambda _, thread: lanes.set_result(thread, result))
 
 
 def _reduction(op: str) -> Work:
@@ -411,14 +415,14 @@ def _reduction(op: str) -> Work:
 
     def work(b: NativeBuilder, lanes: Lanes) -> None:
         def step(so_far: Val, lane: Val, thread: Val) -> Val:
-            mine = lanes.arg(thread, 0)
+            mine = lanes.argument(thread, 0)
             if "min" in op or "max" in op:
                 name = f"llvm.{op if op[0] == 'u' else 's' + op}"
                 return b.intrinsic(name, i32, (so_far, mine))
             return b.binary(op, so_far, mine)
 
-        total = _over_lanes(b, lanes, word(starts.get(op, 0)), step)
-        lanes.each(lambda _, thread: lanes.give(thread, total))
+        total = _fold_lanes(b, lanes, word(starts.get(op, 0)), step)
+        lanes.each(lambda _, thread: lanes.set_result(thread, total))
 
     return work
 
@@ -427,7 +431,7 @@ def _sync(b: NativeBuilder, lanes: Lanes) -> None:
     b.c("emu.sync_warp", void, lanes.thread, lanes.mask)
 
 
-def _active(b: NativeBuilder, call: Call) -> Val:
+def _active_mask(b: NativeBuilder, call: Call) -> Val:
     """Its own lane alone: no more is promised, and nobody else need be converged here."""
     return b.shl(const(i32, 1), b.get(call.thread, Thread.lane))
 
@@ -451,18 +455,24 @@ def _lane_mask(kind: str) -> Callable[[NativeBuilder, Call], Val]:
 # -- the table -------------------------------------------------------------------------------------
 
 INTRINSICS = (
-    *(Shim(f"{_CTA}.sync{a}.all", void, (i32,), _all, waits=True) for a in (".aligned", "")),
-    *(Shim(f"{_CTA}.sync{a}.count", void, (i32, i32), _some, waits=True) for a in (".aligned", "")),
+    *(
+        Shim(f"{_CTA}.sync{a}.all", void, (i32,), _barrier_all, waits=True)
+        for a in (".aligned", "")
+    ),
+    *(
+        Shim(f"{_CTA}.sync{a}.count", void, (i32, i32), _barrier_count, waits=True)
+        for a in (".aligned", "")
+    ),
     *(
         Shim(f"{_CTA}.arrive{a}.count", void, (i32, i32), _arrive, waits=True)
         for a in (".aligned", "")
     ),
     Shim("llvm.nvvm.membar.gl", void, (), _fence),
     Shim("llvm.nvvm.membar.sys", void, (), _fence),
-    Shim("llvm.nvvm.membar.cta", void, (), _nothing),
-    shim("llvm.nvvm.f2bf16.rn", bf16, (f32,), _one),
+    Shim("llvm.nvvm.membar.cta", void, (), _block_fence),
+    shim("llvm.nvvm.f2bf16.rn", bf16, (f32,), _to_bf16),
     shim("llvm.nvvm.f2tf32.rna", i32, (f32,), _tf32),
-    shim("llvm.nvvm.ff2bf16x2.rn", vec(bf16, 2), (f32, f32), _two),
+    shim("llvm.nvvm.ff2bf16x2.rn", vec(bf16, 2), (f32, f32), _to_bf16x2),
     *(shim for size in (4, 8, 16) for shim in _copies("ca", size)),
     *_copies("cg", 16),
     Shim("llvm.nvvm.cp.async.commit.group", void, (), _commit),
@@ -473,8 +483,8 @@ INTRINSICS = (
         _wait(lambda b, call, groups: b.sub(groups, call.args[0])),
     ),
     Shim("llvm.nvvm.cp.async.wait.all", void, (), _wait(lambda b, _, groups: b.add(groups, 1))),
-    _matrices("m8n8.x4", turned=False),
-    _matrices("m8n8.x4.trans", turned=True),
+    _matrices("m8n8.x4", transposed=False),
+    _matrices("m8n8.x4.trans", transposed=True),
     _mma("m16n8k16.row.col.f32.f32", "f16", vec(f16, 2), f32),
     _mma("m16n8k16.row.col.bf16", "bf16", i32, f32),
     _mma("m16n8k8.row.col.tf32", "tf32", i32, f32),
@@ -506,7 +516,7 @@ INTRINSICS = (
         for op in ("add", "min", "max", "umin", "umax", "and", "or", "xor")
     ),
     collective(f"{_PREFIX}bar.warp.sync", void, (i32,), _sync, mask=0),
-    shim(f"{_PREFIX}activemask", i32, (), _active),
+    shim(f"{_PREFIX}activemask", i32, (), _active_mask),
     *(
         shim(f"llvm.nvvm.read.ptx.sreg.lanemask.{kind}", i32, (), _lane_mask(kind))
         for kind in ("eq", "lt", "le", "gt", "ge")

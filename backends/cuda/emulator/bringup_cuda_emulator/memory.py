@@ -56,7 +56,7 @@ class Reserved:
         self._view = (ctypes.c_char * 1).from_buffer(self._memory)
         self.address = ctypes.addressof(self._view)
 
-    def forget(self, offset: int, size: int) -> None:
+    def discard(self, offset: int, size: int) -> None:
         """Give whole pages of this range back to the system: they hold zeros from then on."""
         start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
         end = (offset + size) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -100,20 +100,20 @@ class Arena:
 
     def allocate(self, size: int) -> int:
         """The address of new memory.  Raises OutOfArena."""
-        address = self._room(max(size, 1))
+        address = self._find_gap(max(size, 1))
         bisect.insort(self._live, address)
         self._sizes[address] = size
         self.used += size
-        self._mark(address, size)
+        self._mark_allocated(address, size)
         return address
 
-    def _room(self, size: int) -> int:
+    def _find_gap(self, size: int) -> int:
         """The first gap that is wide enough: memory that was touched before is there already."""
         end = self.address + SHARED_WINDOW
         for start in (*self._live, self.address + self.bytes):
             if end + size + GAP <= start:
                 return end
-            end = _up(start + self._sizes.get(start, 0) + GAP)
+            end = _align(start + self._sizes.get(start, 0) + GAP)
         raise OutOfArena  # pragma: no cover - only machines with little memory
 
     def free(self, address: int) -> None:
@@ -125,15 +125,15 @@ class Arena:
         self.freed = [*self.freed[-63:], Allocation(address, size)]
         if size >= _LARGE:
             offset = address - self.address
-            self._data.forget(offset + self.address - self._data.address, size)
-            self._cells.forget(16 * offset, 16 * size)
+            self._data.discard(offset + self.address - self._data.address, size)
+            self._cells.discard(16 * offset, 16 * size)
 
-    def share(self, shape: bytes) -> None:
+    def map_shared_memory(self, shape: bytes) -> None:
         """Say which bytes of shared memory may be touched: the map's bytes from its beginning."""
         ctypes.memmove(self.map_address, shape, len(shape))
         ctypes.memset(self.map_address + len(shape), 0, 64)
 
-    def _mark(self, address: int, size: int) -> None:
+    def _mark_allocated(self, address: int, size: int) -> None:
         start = self.map_address + (address - self.address) // 16
         ctypes.memset(start, 16, size // 16)
         ctypes.memset(start + size // 16, size % 16, 1)
@@ -145,11 +145,11 @@ class Arena:
             return None
         return Allocation(self._live[index], self._sizes[self._live[index]])
 
-    def holds(self, address: int, size: int) -> bool:
+    def contains(self, address: int, size: int) -> bool:
         """Whether these bytes are all of one live allocation."""
         found = self.find(address)
         return found is not None and address + size <= found.address + found.size
 
 
-def _up(value: int) -> int:
+def _align(value: int) -> int:
     return -(-value // ALIGNMENT) * ALIGNMENT

@@ -21,9 +21,9 @@ from bringup_cuda_emulator.checks import CHECK_EXPORTS, emit_checks
 from bringup_cuda_emulator.fibers import (
     LAUNCH_EXPORTS,
     SYNC_EXPORTS,
-    emit_machine,
-    emit_meetings,
-    host,
+    emit_scheduler,
+    emit_synchronisation,
+    switch_code,
 )
 from bringup_cuda_emulator.intrinsics import all_shims
 from bringup_cuda_emulator.rewrite import KernelCode, rewrite
@@ -66,8 +66,8 @@ def _machine_text() -> Deferred:
 
 def _make_machine() -> str:
     module = Module()
-    emit_machine(module, host())
-    emit_meetings(module)
+    emit_scheduler(module, switch_code())
+    emit_synchronisation(module)
     emit_checks(module)
     emit_warpgroups(module)
     emit_matrices(module)

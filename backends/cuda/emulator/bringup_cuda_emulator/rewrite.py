@@ -73,7 +73,7 @@ def size_of(type: str) -> int:
     )
 
 
-def split(text: str) -> list[str]:
+def split_operands(text: str) -> list[str]:
     """The parts of a list at its outer commas."""
     parts, depth, start = [], 0, 0
     for i, c in enumerate(text):
@@ -111,7 +111,7 @@ def align_of(found: re.Match[str], type: str) -> int:
     return int(aligned[1]) if aligned else size_of(type)
 
 
-def plain(line: str) -> str:
+def without_address_spaces(line: str) -> str:
     """Without address spaces: all memory of the host is one."""
     if "addrspace" not in line:
         return line
@@ -124,7 +124,7 @@ RED_ZONE = 128
 
 
 @record
-class Shared:
+class SharedVariable:
     """A variable in shared memory: its place in the block's, in bytes."""
 
     name: str
@@ -132,9 +132,9 @@ class Shared:
     size: int
 
 
-def shared_variables(lines: Sequence[str]) -> tuple[dict[str, Shared], set[str]]:
+def shared_variables(lines: Sequence[str]) -> tuple[dict[str, SharedVariable], set[str]]:
     """Static variables in shared memory by name, and the names of dynamic ones."""
-    static: dict[str, Shared] = {}
+    static: dict[str, SharedVariable] = {}
     dynamic: set[str] = set()
     for line in lines:
         found = GLOBAL.match(line) if line.startswith("@") else None
@@ -143,11 +143,13 @@ def shared_variables(lines: Sequence[str]) -> tuple[dict[str, Shared], set[str]]
         if "external" in found["words"].split():
             dynamic.add(found["name"])
         else:
-            static[found["name"]] = Shared(found["name"][1:], 0, size_of(type_of(found["rest"])))
+            static[found["name"]] = SharedVariable(
+                found["name"][1:], 0, size_of(type_of(found["rest"]))
+            )
     return static, dynamic
 
 
-def lay_out(lines: Sequence[str], shared: dict[str, Shared]) -> dict[str, int]:
+def assign_offsets(lines: Sequence[str], shared: dict[str, SharedVariable]) -> dict[str, int]:
     """Give each variable its place; where the dynamic variable begins in each function.
 
     Variables of one function share memory with those of others; what several functions name comes
@@ -165,18 +167,22 @@ def lay_out(lines: Sequence[str], shared: dict[str, Shared]) -> dict[str, int]:
                     users[name].append(now)
 
     def place(name: str, offset: int) -> int:
-        shared[name] = Shared(name[1:], offset, shared[name].size)
+        shared[name] = SharedVariable(name[1:], offset, shared[name].size)
         return (-(-(offset + shared[name].size) // RED_ZONE) + 1) * RED_ZONE
 
     common = 0
     for name in [n for n, u in users.items() if len(u) > 1]:
         common = place(name, common)  # pragma: no cover - only kernels run by hand
-    ends = dict.fromkeys(functions, common)
+    dynamic_offsets = dict.fromkeys(functions, common)
     for name, using in users.items():
         if len(using) == 1:
-            ends[using[0]] = place(name, ends[using[0]])
+            dynamic_offsets[using[0]] = place(name, dynamic_offsets[using[0]])
     # Whatever is called may name the dynamic variable, so that its place must be one.
-    return ends if not _calls(lines) else dict.fromkeys(functions, max(ends.values(), default=0))
+    return (
+        dynamic_offsets
+        if not _calls(lines)
+        else dict.fromkeys(functions, max(dynamic_offsets.values(), default=0))
+    )
 
 
 def _calls(lines: Sequence[str]) -> bool:
@@ -200,7 +206,7 @@ class KernelCode:
     """
 
     params: tuple[str, ...]
-    shared: tuple[Shared, ...]
+    shared: tuple[SharedVariable, ...]
     dynamic: int
     waits: bool
     granule: int
@@ -255,14 +261,14 @@ class _Function:
         #: Of a kernel.
         self.params = params
         self.body: list[str] = []
-        self.places: dict[str, str] = {}
+        self.shared_addresses: dict[str, str] = {}
         self.calls: set[str] = set()
         self.waits = False
         self.granule = _HIGHEST_GRANULE
         #: Whether sums of tensor cores may be under way in its registers.
         self.sums = False
         #: The kernel's parameter that each pointer was made from.
-        self.roots: dict[str, int] = {}
+        self.pointer_arguments: dict[str, int] = {}
         self.given: list[str] = []
         self.constant: dict[int, str] = {}
         self.written: dict[int, str] = {}
@@ -272,7 +278,7 @@ class _Function:
         """Bytes of the stack at most: unoptimised code may keep every value there."""
         return sum(_stack_of(line) for line in self.body if " = " in line)
 
-    def reached(self, functions: Mapping[str, _Function]) -> list[_Function]:
+    def reachable(self, functions: Mapping[str, _Function]) -> list[_Function]:
         """It and all that it calls."""
         found, rest = {self.name: self}, [self]
         while rest:
@@ -290,7 +296,7 @@ class _Rewriter:
         self.used: dict[str, Shim] = {}
         self.sites: list[tuple[str, str]] = [("", "")]
         self.shared, self.dynamic = shared_variables(self.lines)
-        self.ends = lay_out(self.lines, self.shared)
+        self.dynamic_offsets = assign_offsets(self.lines, self.shared)
         self.extents = read_extents(self.lines)
         self.tables: dict[str, int] = {}
         self.defined = {m["name"] for m in map(DEFINE.match, self.lines) if m}
@@ -305,7 +311,7 @@ class _Rewriter:
                 continue
             out += self._line(line)
         out += sorted(_declaration(s) for s in self.used.values())
-        out += _OWN
+        out += _DECLARATIONS
         out += (f'define ptr @"emu.table.{n}"() nounwind {{ ret ptr @{n} }}' for n in self.tables)
         return Rewritten("\n".join(out) + "\n", self._kernels(), tuple(self.sites), self.tables)
 
@@ -314,12 +320,12 @@ class _Rewriter:
         for name, function in self.functions.items():
             if function.params is None:
                 continue
-            parts = function.reached(self.functions)
-            names = [n for n in self.shared if any(n in p.places for p in parts)]
+            parts = function.reachable(self.functions)
+            names = [n for n in self.shared if any(n in p.shared_addresses for p in parts)]
             made[name] = KernelCode(
                 function.params,
                 tuple(self.shared[n] for n in names),
-                self.ends[name],
+                self.dynamic_offsets[name],
                 any(p.waits for p in parts),
                 min(p.granule for p in parts),
                 sum(p.stack for p in parts),
@@ -346,9 +352,9 @@ class _Rewriter:
             return self._define(line)
         if line.startswith("declare "):
             name = line[line.index("@") + 1 :].split("(", 1)[0]
-            return [] if name.startswith("llvm.nvvm.") else [plain(line)]
+            return [] if name.startswith("llvm.nvvm.") else [without_address_spaces(line)]
         if self.now is None:
-            return [plain(line)]
+            return [without_address_spaces(line)]
         if line[0] == "}":
             return self._end()
         self.now.body.append(line)
@@ -357,26 +363,27 @@ class _Rewriter:
     def _global(self, line: str) -> list[str]:
         found = GLOBAL.match(line)
         if found is None:  # pragma: no cover - only kernels run by hand
-            return [plain(line)]
+            return [without_address_spaces(line)]
         if int(found["space"] or 0) == SHARED_SPACE or found["name"].startswith("@llvm."):
             return []
         self.tables[found["name"][1:].strip('"')] = size_of(type_of(found["rest"]))
-        return [plain(line)]
+        return [without_address_spaces(line)]
 
     def _define(self, line: str) -> list[str]:
         found = DEFINE.match(line)
         assert found is not None, line
         words, name = found["words"], found["name"]
-        params = plain(found["params"])
+        params = without_address_spaces(found["params"])
         kernel = "ptx_kernel" in words.split()
-        types = tuple(type_of(p) for p in split(params)) if kernel else None
+        types = tuple(type_of(p) for p in split_operands(params)) if kernel else None
         words = words.replace("ptx_kernel ", "")
-        head = f"define {plain(words)}{name}(ptr %emu.t{', ' if params else ''}{params})"
+        words = without_address_spaces(words)
+        head = f"define {words}{name}(ptr %emu.t{', ' if params else ''}{params})"
         self.now = _Function(name[1:], head + found["tail"] + "{", types)
         self.functions[name[1:]] = self.now
         if name[1:] in self.extents:
-            names = [part.rsplit(" ", 1)[-1] for part in split(params)]
-            self.now.roots = {name: n for n, name in enumerate(names)}
+            names = [part.rsplit(" ", 1)[-1] for part in split_operands(params)]
+            self.now.pointer_arguments = {name: n for n, name in enumerate(names)}
             self.now.given = names
         return []
 
@@ -384,11 +391,11 @@ class _Rewriter:
         """The function's text, with the places of shared memory it uses at its beginning."""
         function = self.function
         entry: list[str] = []
-        if function.places:
+        if function.shared_addresses:
             entry = [
                 f"  %emu.sp = getelementptr i8, ptr %emu.t, i64 {Thread.shared.offset}",
                 "  %emu.s = load ptr, ptr %emu.sp, align 8",
-                *function.places.values(),
+                *function.shared_addresses.values(),
             ]
         body = function.body
         at = 1 if not body[0].startswith("  ") else 0
@@ -406,15 +413,15 @@ class _Rewriter:
         return len(self.sites) - 1
 
     def _instruction(self, line: str) -> list[str]:
-        if self.function.roots and (made := ADDRESS.match(line)):
-            root = self.function.roots.get(made["from"])
+        if self.function.pointer_arguments and (made := ADDRESS.match(line)):
+            root = self.function.pointer_arguments.get(made["from"])
             if root is not None:
-                self.function.roots[made["name"]] = root
+                self.function.pointer_arguments[made["name"]] = root
         found = _INEXACT.search(line) if " frem " in line or "@llvm." in line else None
         if found is not None:  # pragma: no cover - only wrong kernels
             raise CompileError(f"GPUs have no exact {found[0].strip(' @.')}: {line.strip()}")
         if "addrspace(3)" in line:
-            line = self._placed(line)
+            line = self._address_shared(line)
         if " load " in line and (found := LOAD.match(line)):
             return self._load(line, found)
         if line.startswith("  store ") and (found := STORE.match(line)):
@@ -427,26 +434,26 @@ class _Rewriter:
             return self._assembly(line, found)
         if "call " in line and (found := CALL.match(line)):
             return self._call(line, found)
-        return [plain(line)]
+        return [without_address_spaces(line)]
 
-    def _placed(self, line: str) -> str:
+    def _address_shared(self, line: str) -> str:
         """Name variables in shared memory by a value of this function."""
-        places = self.function.places
+        shared_addresses = self.function.shared_addresses
 
         def place(match: re.Match[str]) -> str:
             name = match[0]
             found = self.shared.get(name)
             if found is None and name not in self.dynamic:
                 return name
-            if name not in places:
-                offset = self.ends[self.function.name] if found is None else found.offset
-                value = f"%emu.s{len(places)}"
-                places[name] = f"  {value} = getelementptr i8, ptr %emu.s, i64 {offset}"
-            return places[name].split(" = ", 1)[0].strip()
+            if name not in shared_addresses:
+                offset = self.dynamic_offsets[self.function.name] if found is None else found.offset
+                value = f"%emu.s{len(shared_addresses)}"
+                shared_addresses[name] = f"  {value} = getelementptr i8, ptr %emu.s, i64 {offset}"
+            return shared_addresses[name].split(" = ", 1)[0].strip()
 
         return re.sub(r'@[-\w$.]+|@"[^"]+"', place, line)
 
-    def _checked(
+    def _check_access(
         self, line: str, found: re.Match[str], type: str, kind: int, align: int
     ) -> list[str]:
         if not self.checked:  # pragma: no cover - only kernels run by hand
@@ -467,7 +474,7 @@ class _Rewriter:
     def _within(self, pointer: str, access: str, site: int) -> list[str]:
         """The check that an access stays inside the argument that its address was made from."""
         function = self.function
-        which = function.roots.get(pointer)
+        which = function.pointer_arguments.get(pointer)
         if which is None:
             return []
         size, start = self.extents[function.name][which], function.given[which]
@@ -481,21 +488,21 @@ class _Rewriter:
         kind = Access.ATOMIC_READ if waits else Access.READ
         before = self._pause(line) if waits else []
         if "!invariant.load" in line:
-            self._note(self.function.constant, line, found)
-        check = self._checked(line, found, found["type"], kind, align_of(found, found["type"]))
-        return [*before, *check, plain(SCOPE.sub("", line))]
+            self._note_argument(self.function.constant, line, found)
+        check = self._check_access(line, found, found["type"], kind, align_of(found, found["type"]))
+        return [*before, *check, without_address_spaces(SCOPE.sub("", line))]
 
     def _store(self, line: str, found: re.Match[str]) -> list[str]:
         kind = Access.WRITE
         if found["how"]:  # pragma: no cover - only kernels run by hand
             strong = re.search(r" (release|seq_cst)\b", found["tail"] or "")
             kind = Access.ATOMIC_RELEASE if strong else Access.ATOMIC
-        self._note(self.function.written, line, found)
+        self._note_argument(self.function.written, line, found)
         type = type_of(found["value"])
-        check = self._checked(line, found, type, kind, align_of(found, type))
+        check = self._check_access(line, found, type, kind, align_of(found, type))
         if self.function.sums and type.endswith(("float", "float>")):
             check += self._no_sums(line, type, value_of(found["value"]))
-        return [*check, plain(SCOPE.sub("", line))]
+        return [*check, without_address_spaces(SCOPE.sub("", line))]
 
     def _no_sums(self, line: str, type: str, value: str) -> Iterator[str]:
         """The checks that what is stored is no sum under way."""
@@ -513,14 +520,14 @@ class _Rewriter:
         strong = re.search(r" (release|acq_rel|seq_cst)\b", found["rest"])
         kind = Access.ATOMIC_RELEASE if strong else Access.ATOMIC
         before = self._pause(line) if found["op"] == "cmpxchg" else []
-        self._note(self.function.written, line, found)
+        self._note_argument(self.function.written, line, found)
         type = type_of(found["rest"])
-        check = self._checked(line, found, type, kind, size_of(type))
-        return [*before, *check, plain(SCOPE.sub("", line))]
+        check = self._check_access(line, found, type, kind, size_of(type))
+        return [*before, *check, without_address_spaces(SCOPE.sub("", line))]
 
-    def _note(self, what: dict[int, str], line: str, found: re.Match[str]) -> None:
+    def _note_argument(self, what: dict[int, str], line: str, found: re.Match[str]) -> None:
         """That an access is to a parameter's memory."""
-        which = self.function.roots.get(found["ptr"])
+        which = self.function.pointer_arguments.get(found["ptr"])
         if which is not None:
             what.setdefault(which, line.strip())
 
@@ -546,7 +553,7 @@ class _Rewriter:
             self.function.calls.add(name)
             given = f"ptr %emu.t, {args}" if args else "ptr %emu.t"
             at = line.index(callee)
-            return [plain(f"{line[:at]}{callee}({given}){found['tail']}")]
+            return [without_address_spaces(f"{line[:at]}{callee}({given}){found['tail']}")]
         if name in REGISTERS:
             place = self._name()
             return [
@@ -560,15 +567,15 @@ class _Rewriter:
         if name == "llvm.trap":  # pragma: no cover - only wrong kernels
             return [f"  call void @emu.trap(ptr %emu.t, i32 {self._site(line)})"]
         if name in self.shims:
-            operands = [f"{type_of(a)} {value_of(a)}" for a in split(args)]
+            operands = [f"{type_of(a)} {value_of(a)}" for a in split_operands(args)]
             return self._shim(line, found["name"], operands, self.shims[name])
         if name.startswith(_UNKNOWN):  # pragma: no cover - only wrong kernels
             raise CompileError(f"the emulator has no shim of {name}")
-        return [plain(line)]
+        return [without_address_spaces(line)]
 
     def _assembly(self, line: str, found: re.Match[str]) -> list[str]:
         name, more = read_assembly(found["text"], found["constraints"])
-        operands = [f"{type_of(a)} {value_of(a)}" for a in split(found["args"])]
+        operands = [f"{type_of(a)} {value_of(a)}" for a in split_operands(found["args"])]
         self.function.sums = True
         return self._shim(line, found["name"], [*operands, *more], self.shims[name])
 
@@ -600,7 +607,7 @@ def _stack_of(line: str) -> int:
 
 
 #: What the machine offers beside shims.
-_OWN = (
+_DECLARATIONS = (
     "declare void @emu.check(ptr, ptr, i32, i32) nounwind",
     "declare void @emu.within(ptr, ptr, i32, i32, ptr, i64, i32) nounwind",
     "declare void @emu.pause(ptr, i32) nounwind",

@@ -110,7 +110,7 @@ _SLOT = 16
 
 
 class Lanes:
-    """The lanes that have met, for the work that is done once for all of them.
+    """The lanes that have arrived, for work that is done once for all of them.
 
     mask: the lanes that take part, 32 bits.  site: for faults.  thread: the one that does the work.
     """
@@ -137,23 +137,23 @@ class Lanes:
         threads = self.b.get(self._context, Context.threads_at, ptr)
         return self.b.at(threads, self.b.mul(index, nbytes(Thread)))
 
-    def arg(self, thread: Val, index: int) -> Val:
+    def argument(self, thread: Val, index: int) -> Val:
         """An argument that this thread gave."""
         payload = self.b.get(thread, Thread.payload, ptr)
         return self.b.get(payload, _SLOT * index, self._params[index])
 
-    def arg_bytes(self, thread: Val, index: int) -> Val:
+    def argument_address(self, thread: Val, index: int) -> Val:
         """The address of that argument; those after it follow 16 bytes apart."""
         return self.b.at(self.b.get(thread, Thread.payload, ptr), _SLOT * index)
 
-    def give(self, thread: Val, value: Val) -> None:
+    def set_result(self, thread: Val, value: Val) -> None:
         """This thread's result."""
         payload = self.b.get(thread, Thread.payload, ptr)
         self.b.put(payload, _SLOT * len(self._params), value)
 
-    def result_bytes(self, thread: Val) -> Val:
+    def result_address(self, thread: Val) -> Val:
         """Where this thread's result is to be stored, a struct's members one after another."""
-        return self.arg_bytes(thread, len(self._params))
+        return self.argument_address(thread, len(self._params))
 
 
 Work = Callable[[NativeBuilder, Lanes], None]

@@ -20,15 +20,15 @@ from bringup_cuda_emulator.structs import Fault
 #: One lock for all devices: copies between them take two.
 LOCK = threading.RLock()
 #: The work that is being done, under the lock.
-_doing: list[Work] = []
+_running: list[Work] = []
 
 
-def is_working() -> bool:
+def is_running_work() -> bool:
     """Whether this is called, under the lock, from inside a piece of work.
 
     Whatever the garbage collector calls may be, and must then leave other work alone.
     """
-    return bool(_doing)
+    return bool(_running)
 
 
 class Work:
@@ -45,7 +45,7 @@ class Work:
         self.before: tuple[Work, ...] = tuple(w for w in before if not w.done)
 
 
-class Queues:
+class WorkQueue:
     """The work of one device.
 
     seed: 0 runs nothing that no wait asks for.
@@ -70,7 +70,7 @@ class Queues:
         with LOCK:
             if self._random is not None:  # pragma: no cover - only with CUDA_EMULATED_SEED
                 while self._pending and self._random.random() < 0.5:
-                    self._some()
+                    self._run_one()
             self._run(work)
 
     def wait_all(self) -> None:
@@ -83,7 +83,7 @@ class Queues:
         """Whether a piece of work is done; if not, something runs, so that asking again ends."""
         with LOCK:
             if not work.done:
-                self._some()
+                self._run_one()
             return work.done
 
     def _pick(self) -> Work:
@@ -91,7 +91,7 @@ class Queues:
             return self._random.choice(list(self._pending))
         return next(iter(self._pending))
 
-    def _some(self) -> None:
+    def _run_one(self) -> None:
         """One piece of work that may run now."""
         work = self._pick()
         while (earlier := next((w for w in work.before if not w.done), None)) is not None:
@@ -117,12 +117,12 @@ class Queues:
         work.done = True
         work.before = ()
         action, work.action = work.action, None
-        _doing.append(work)
+        _running.append(work)
         try:
             if action is not None:
                 action()
         finally:
-            _doing.pop()
+            _running.pop()
 
 
 #: How many GPUs there are, and how much memory each has.
@@ -207,14 +207,14 @@ _initialised = threading.Event()
 _stacks = threading.local()
 
 
-class State:
+class DeviceState:
     """One GPU with the work that is queued for it.  failed: the error that ended its context."""
 
     def __init__(self, index: int) -> None:
         seed = int(os.environ.get(SEED, "0"))
         self.index = index
         self.gpu = Gpu(MEMORY, seed)
-        self.queues = Queues(seed)
+        self.queues = WorkQueue(seed)
         self.failed: LaunchError | None = None
         #: A fault that nobody was told of yet.
         self.pending: LaunchError | None = None
@@ -227,7 +227,7 @@ class State:
         self.handles += 1
         return self.handles
 
-    def usable(self) -> None:
+    def check_usable(self) -> None:
         """Raises the error that ended the context, or one that nobody was told of."""
         if self.failed is not None:  # pragma: no cover - only wrong kernels
             raise LaunchError(*self.failed.args)
@@ -247,18 +247,18 @@ class State:
         return made
 
 
-_states: dict[int, State] = {}
+_devices: dict[int, DeviceState] = {}
 
 
-def state_of(index: int) -> State:
+def device_state(index: int) -> DeviceState:
     """A device, opened when it is first asked for."""
     with LOCK:
-        if index not in _states:
-            _states[index] = State(index)
-        return _states[index]
+        if index not in _devices:
+            _devices[index] = DeviceState(index)
+        return _devices[index]
 
 
-def stack_of_thread() -> list[Context]:
+def context_stack() -> list[Context]:
     """The contexts that this thread has pushed."""
     found: list[Context] | None = getattr(_stacks, "contexts", None)
     if found is None:
@@ -266,19 +266,19 @@ def stack_of_thread() -> list[Context]:
     return found
 
 
-def current(call: str) -> State:
+def current(call: str) -> DeviceState:
     """The device of the current context.  Raises LogicError, or the error that ended it."""
-    stack = stack_of_thread()
+    stack = context_stack()
     if not stack:  # pragma: no cover - only wrong calls
         raise LogicError(f"{call} failed: invalid device context")
     state = stack[-1].state
-    state.usable()
+    state.check_usable()
     return state
 
 
-def waited(state: State, call: str, wait: Callable[[], Any]) -> Any:
+def wait_for(state: DeviceState, call: str, wait: Callable[[], Any]) -> Any:
     """Run queued work; a fault in it raises LaunchError."""
-    state.usable()
+    state.check_usable()
     try:
         return wait()
     except EmulatorError as error:  # pragma: no cover - only wrong kernels
@@ -293,26 +293,26 @@ def init(flags: int = 0) -> None:
 class Context:
     """A device's only context."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: DeviceState) -> None:
         self.state = state
         self.handle = state.handle()
 
     def push(self) -> None:
         """Make it current in this thread."""
-        stack_of_thread().append(self)
+        context_stack().append(self)
 
     @staticmethod
     def pop() -> None:
         """Make that current which was before."""
-        if not stack_of_thread():  # pragma: no cover - only wrong calls
+        if not context_stack():  # pragma: no cover - only wrong calls
             raise LogicError("cuCtxPopCurrent failed: invalid device context")
-        stack_of_thread().pop()
+        context_stack().pop()
 
     @staticmethod
     def synchronize() -> None:
         """Run all work of the current context."""
         state = current("cuCtxSynchronize")
-        waited(state, "cuCtxSynchronize", state.queues.wait_all)
+        wait_for(state, "cuCtxSynchronize", state.queues.wait_all)
 
     @staticmethod
     def enable_peer_access(
@@ -323,7 +323,7 @@ class Context:
 
     def detach(self) -> None:
         """Pop it, which is current."""
-        stack_of_thread().remove(self)
+        context_stack().remove(self)
 
 
 class Device:
@@ -338,7 +338,7 @@ class Device:
 
     def total_memory(self) -> int:
         """In bytes."""
-        return state_of(self.ordinal).gpu.arena.size
+        return device_state(self.ordinal).gpu.arena.size
 
     def get_attribute(self, attr: Any) -> int:
         """One of `device_attribute`."""
@@ -346,7 +346,7 @@ class Device:
 
     def retain_primary_context(self) -> Context:
         """The context; not pushed."""
-        return Context(state_of(self.ordinal))
+        return Context(device_state(self.ordinal))
 
     def can_access_peer(self, other: Any) -> int:
         """0."""
@@ -389,20 +389,20 @@ class Stream:
         """Run the work queued here."""
         with LOCK:
             # The garbage collector leaves other work alone.
-            if is_working():  # pragma: no cover - only where it comes at a bad time
+            if is_running_work():  # pragma: no cover - only where it comes at a bad time
                 return
-        waited(self.state, "cuStreamSynchronize", lambda: self.state.queues.wait(self.ahead()))
+        wait_for(self.state, "cuStreamSynchronize", lambda: self.state.queues.wait(self.ahead()))
 
     def wait_for_event(self, evt: Event) -> None:
         """What is queued from now on comes behind the event's mark."""
-        self.state.usable()
+        self.state.check_usable()
         self.waits.append(evt.work)
 
 
 class _Default(Stream):  # pragma: no cover - only calls by hand
     """The default stream of a device: it and blocking streams wait for each other."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: DeviceState) -> None:
         self.state = state
         self.handle = 0
         self.blocking = False
@@ -451,9 +451,9 @@ class Event:
 
     def synchronize(self) -> Event:
         """Run what is before the mark."""
-        waited(self.state, "cuEventSynchronize", lambda: self.state.queues.wait(self.work))
+        wait_for(self.state, "cuEventSynchronize", lambda: self.state.queues.wait(self.work))
         return self
 
     def query(self) -> bool:
         """Whether the mark was passed."""
-        return bool(waited(self.state, "cuEventQuery", lambda: self.state.queues.poll(self.work)))
+        return bool(wait_for(self.state, "cuEventQuery", lambda: self.state.queues.poll(self.work)))

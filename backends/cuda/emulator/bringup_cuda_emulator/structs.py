@@ -95,7 +95,7 @@ class Thread(Struct):
     )  # fmt: skip
 
 
-class State(IntEnum):
+class ThreadState(IntEnum):
     """What a thread does."""
 
     READY, AT_BARRIER, IN_WARP, DONE, IN_GROUP = range(5)

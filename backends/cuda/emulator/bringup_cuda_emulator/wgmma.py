@@ -21,7 +21,7 @@ from bringup.llvm.text import (
     void,
 )
 from bringup_cuda_emulator.builder import NativeBuilder, define, number, word
-from bringup_cuda_emulator.fibers import context_of, fail, stamped, thread_at, wait
+from bringup_cuda_emulator.fibers import context_of, fail, record_at, thread_at, wait
 from bringup_cuda_emulator.shims import Body, Call, Shim, Spelling
 from bringup_cuda_emulator.structs import (
     GROUP_BYTES,
@@ -38,8 +38,8 @@ from bringup_cuda_emulator.structs import (
     Fault,
     Group,
     Product,
-    State,
     Thread,
+    ThreadState,
     nbytes,
 )
 
@@ -50,7 +50,7 @@ def emit_warpgroups(module: Module) -> None:
     _release(module)
 
 
-def number_of_group(b: NativeBuilder, thread: Val) -> Val:
+def group_index(b: NativeBuilder, thread: Val) -> Val:
     """The warpgroup of a thread."""
     return b.zext(b.udiv(b.get(thread, Thread.index), GROUP_THREADS), i64)
 
@@ -58,13 +58,13 @@ def number_of_group(b: NativeBuilder, thread: Val) -> Val:
 def group_of(b: NativeBuilder, thread: Val) -> Val:
     """What is known of a thread's warpgroup."""
     first = b.at(context_of(b, thread), Context.groups)
-    return b.at(first, b.mul(number_of_group(b, thread), nbytes(Group)))
+    return b.at(first, b.mul(group_index(b, thread), nbytes(Group)))
 
 
 def each_thread(b: NativeBuilder, thread: Val, do: Callable[[Val, Val], None]) -> None:
     """``do(index, thread)`` for each thread of a thread's warpgroup."""
     context = context_of(b, thread)
-    first = b.mul(number_of_group(b, thread), GROUP_THREADS)
+    first = b.mul(group_index(b, thread), GROUP_THREADS)
     with b.loop(number(0), number(GROUP_THREADS)) as loop:
         do(loop.index, thread_at(b, context, b.add(first, loop.index)))
 
@@ -77,14 +77,14 @@ def _arrive(module: Module) -> None:
         module, "emu.group_arrive", i32, [("t", ptr), ("site", i32), ("payload", ptr)]
     )
     context, group = context_of(b, thread), group_of(b, thread)
-    end = b.mul(b.add(number_of_group(b, thread), 1), GROUP_THREADS)
+    end = b.mul(b.add(group_index(b, thread), 1), GROUP_THREADS)
     with b.rarely(b.icmp("ugt", end, b.get(context, Context.threads))):
         fail(b, thread, Fault.SHORT_GROUP, site)
     b.put(thread, Thread.payload, payload)
     b.put(thread, Thread.site, site)
     come = b.bump(group, Group.arrived, 1)
     with b.if_then(b.icmp("ult", come, GROUP_THREADS)):
-        wait(b, thread, State.IN_GROUP, site)
+        wait(b, thread, ThreadState.IN_GROUP, site)
         b.ret(word(0))
 
     def agree(_: Val, other: Val) -> None:
@@ -102,7 +102,7 @@ def _arrive(module: Module) -> None:
 def _release(module: Module) -> None:
     """``emu.group_release(t)``: the work is done: the warpgroup is ready."""
     b, (thread,) = define(module, "emu.group_release", void, [("t", ptr)])
-    each_thread(b, thread, lambda _, t: b.put(t, Thread.state, State.READY))
+    each_thread(b, thread, lambda _, t: b.put(t, Thread.state, ThreadState.READY))
     b.put(context_of(b, thread), Context.idle, 0)
     b.ret()
 
@@ -111,23 +111,23 @@ def _release(module: Module) -> None:
 INNER = 16
 _SHARED_SPACE = 3
 #: Swizzling by 128 bytes; bytes of a piece of a line, of a chunk, and of eight pieces.
-_SWIZZLED, _PIECE, _CHUNK, _TURN = 1, 128, 16, 1024
+_SWIZZLED, _PIECE, _CHUNK, _SWIZZLE_PERIOD = 1, 128, 16, 1024
 #: Bits of a descriptor that are nothing's, and its base offset, which is not 0 where a matrix does
-#: not begin at a multiple of `_TURN`.
+#: not begin at a multiple of `_SWIZZLE_PERIOD`.
 _RESERVED = 3 << 14 | 3 << 30 | 7 << 46 | 0x3FF << 52
 _BASE_OFFSET = 7 << 49
 
 
 def emit_matrices(module: Module) -> None:
     """What is checked of a matrix, and how it is read."""
-    _visible(module)
-    _describe(module)
-    _place(module)
-    _look(module)
-    _gather(module)
+    _check_visible(module)
+    _check_descriptor(module)
+    _element_address(module)
+    _check_operand(module)
+    _load_operand(module)
 
 
-def _visible(module: Module) -> None:
+def _check_visible(module: Module) -> None:
     """``emu.visible(t, address, site, since)``: that tensor cores see the 16 bytes there as the
     thread would.  since: the stamp from which on nobody may have written them; 0 for a product that
     is only asked for.
@@ -151,13 +151,13 @@ def _visible(module: Module) -> None:
         later = b.and_(b.icmp("ne", since, 0), b.icmp("uge", stamp, since))
         with b.rarely(later):
             fail(b, thread, Fault.OVERTAKEN, site, address=place, other=write, info=info)
-        known = b.icmp("ult", stamp, _seen_until(b, thread, write))
+        known = b.icmp("ult", stamp, _visible_until(b, thread, write))
         with b.rarely(b.and_(b.icmp("eq", since, 0), b.not_(known))):
             fail(b, thread, Fault.NOT_VISIBLE, site, address=place, other=write, info=info)
     b.ret()
 
 
-def _seen_until(b: NativeBuilder, thread: Val, write: Val) -> Val:
+def _visible_until(b: NativeBuilder, thread: Val, write: Val) -> Val:
     """The stamp before which a write's thread has made visible what it wrote: a fence counts for
     others from the next barrier on.
     """
@@ -165,7 +165,7 @@ def _seen_until(b: NativeBuilder, thread: Val, write: Val) -> Val:
     index = b.and_(b.lshr(write, THREAD_SHIFT), 1023)
     writer = thread_at(b, context, index)
     fence = b.get(writer, Thread.proxy_fence)
-    own = b.icmp("eq", number_of_group(b, writer), number_of_group(b, thread))
+    own = b.icmp("eq", group_index(b, writer), group_index(b, thread))
     settled = b.icmp("ule", fence, b.get(context, Context.floor))
     return b.select(b.or_(own, settled), fence, b.get(writer, Thread.settled_fence))
 
@@ -180,11 +180,11 @@ def _offsets(b: NativeBuilder, descriptor: Val) -> tuple[Val, Val, Val]:
     return b.shl(start, number(4)), b.shl(leading, number(4)), b.shl(stride, number(4))
 
 
-def _describe(module: Module) -> None:
+def _check_descriptor(module: Module) -> None:
     """``emu.describe(t, site, descriptor, lines, turned)``: that it describes a matrix swizzled by
     128 bytes, of so many rows or columns.
     """
-    b, (thread, site, descriptor, lines, turned) = define(
+    b, (thread, site, descriptor, lines, transposed) = define(
         module, "emu.describe", void,
         [("t", ptr), ("site", i32), ("d", i64), ("lines", i64), ("turned", i64)],
     )  # fmt: skip
@@ -193,29 +193,29 @@ def _describe(module: Module) -> None:
     strange = b.and_(descriptor, _RESERVED | _BASE_OFFSET)
     wrong = b.or_(wrong, b.icmp("ne", strange, 0))
     # Without a base offset the first of eight pieces lies at a multiple of all eight.
-    wrong = b.or_(wrong, b.icmp("ne", b.and_(start, _TURN - _PIECE), 0))
+    wrong = b.or_(wrong, b.icmp("ne", b.and_(start, _SWIZZLE_PERIOD - _PIECE), 0))
     column = b.and_(start, _PIECE - 1)
-    along = b.icmp("ne", turned, 0)
+    along = b.icmp("ne", transposed, 0)
     room = b.select(along, number(0), number(_PIECE - 2 * INNER))
     wrong = b.or_(wrong, b.icmp("ugt", column, room))
     wrong = b.or_(wrong, b.icmp("eq", stride, 0))
     several = b.and_(along, b.icmp("ugt", lines, _PIECE // 2))
     used = b.or_(stride, b.select(several, leading, number(0)))
-    wrong = b.or_(wrong, b.icmp("ne", b.and_(used, _TURN - 1), 0))
+    wrong = b.or_(wrong, b.icmp("ne", b.and_(used, _SWIZZLE_PERIOD - 1), 0))
     wrong = b.or_(wrong, b.and_(several, b.icmp("eq", leading, 0)))
     with b.rarely(wrong):
         fail(b, thread, Fault.BAD_DESCRIPTOR, site, info=descriptor)
     b.ret()
 
 
-def _place(module: Module) -> None:
+def _element_address(module: Module) -> None:
     """``emu.place(t, descriptor, turned, line, inner)``: the address of an element of two bytes.
 
     The manual's canonical layouts: ``((8, m), (T, 2k)) : ((8T, SBO), (1, T))`` where lines run
     along the inner axis, else ``((T, 8, m), (8, k)) : ((1, T, LBO), (8T, SBO))``, with T elements
     in 16 bytes; then bits 4 to 6 of the address are xored with bits 7 to 9.
     """
-    b, (thread, descriptor, turned, line, inner) = define(
+    b, (thread, descriptor, transposed, line, inner) = define(
         module, "emu.place", ptr,
         [("t", ptr), ("d", i64), ("turned", i64), ("line", i64), ("inner", i64)],
     )  # fmt: skip
@@ -230,47 +230,47 @@ def _place(module: Module) -> None:
     beside = b.mul(b.lshr(line, 6), leading)
     beside = b.add(beside, b.mul(b.and_(line, 63), 2))
     along = b.add(pieces(inner), beside)
-    offset = b.select(b.icmp("ne", turned, 0), along, straight)
+    offset = b.select(b.icmp("ne", transposed, 0), along, straight)
     at = b.add(start, offset)
     at = b.xor(at, b.shl(_bits(b, at, 7, 3), number(4)))
     shared = b.get(context_of(b, thread), Context.shared, ptr)
     b.ret(b.at(shared, b.and_(at, (1 << 18) - 1)))
 
 
-def _look(module: Module) -> None:
+def _check_operand(module: Module) -> None:
     """``emu.look(t, site, descriptor, lines, turned, since)``: check all that a product reads of a
     matrix, 16 bytes at a time, as if the warpgroup's first thread did.
     """
-    b, (last, site, descriptor, lines, turned, since) = define(
+    b, (last, site, descriptor, lines, transposed, since) = define(
         module, "emu.look", void,
         [
             ("t", ptr), ("site", i32), ("d", i64), ("lines", i64), ("turned", i64),
             ("since", i64),
         ],
     )  # fmt: skip
-    first = b.mul(number_of_group(b, last), GROUP_THREADS)
+    first = b.mul(group_index(b, last), GROUP_THREADS)
     thread = thread_at(b, context_of(b, last), first)
-    along = b.icmp("ne", turned, 0)
+    along = b.icmp("ne", transposed, 0)
     step = b.select(along, number(8), number(1))
     deep = b.select(along, number(1), number(8))
     with b.loop(number(0), lines, step) as outer, b.loop(number(0), number(INNER), deep) as loop:
-        at = b.c("emu.place", ptr, thread, descriptor, turned, outer.index, loop.index)
+        at = b.c("emu.place", ptr, thread, descriptor, transposed, outer.index, loop.index)
         b.c("emu.visible", void, thread, at, site, since)
     b.ret()
 
 
-def _gather(module: Module) -> None:
+def _load_operand(module: Module) -> None:
     """``emu.gather(t, descriptor, lines, turned, bf16, out)``: the elements as f32, those of one
     inner place side by side.
     """
-    b, (thread, descriptor, lines, turned, wide, out) = define(
+    b, (thread, descriptor, lines, transposed, wide, out) = define(
         module, "emu.gather", void,
         [("t", ptr), ("d", i64), ("lines", i64), ("turned", i64), ("bf16", i64), ("out", ptr)],
     )  # fmt: skip
     with b.loop(number(0), number(INNER)) as outer:
         row = b.gep(out, b.mul(outer.index, lines), f32)
         with b.loop(number(0), lines) as loop:
-            at = b.c("emu.place", ptr, thread, descriptor, turned, loop.index, outer.index)
+            at = b.c("emu.place", ptr, thread, descriptor, transposed, loop.index, outer.index)
             bits = b.load(i16, at)
             upper = b.bitcast(b.shl(b.zext(bits, i32), word(16)), f32)
             half = b.fpext(b.bitcast(bits, f16), f32)
@@ -284,7 +284,7 @@ WGMMA_EXPORTS = ("emu.settled",)
 #: Where a thread's payload has its sums and its two descriptors, and how long it is.
 SUMS, LEFT, RIGHT, PAYLOAD_BYTES = 0, 4 * MAX_SUMS, 4 * MAX_SUMS + 8, 4 * MAX_SUMS + 16
 #: Of a product's form: columns, and whether elements are bf16, lines run along rows or columns.
-FORM_BF16, FORM_TURNED = 1 << 9, (1 << 10, 1 << 11)
+FORM_BF16, FORM_TRANSPOSED = 1 << 9, (1 << 10, 1 << 11)
 ROWS = 64
 #: The bits of a register whose sums are under way, but for the number of their set.
 TOKEN, TOKEN_MASK = 0x7FFA5A00, ~0xFF
@@ -293,33 +293,33 @@ TOKEN, TOKEN_MASK = 0x7FFA5A00, ~0xFF
 def emit_products(module: Module) -> None:
     """Everything of products but the instructions themselves."""
     _multiply(module)
-    _tokens(module)
+    _set_of_tokens(module)
     _start(module)
     _complete(module)
     _deliver(module)
-    _settled(module)
-    _left(module)
+    _check_settled(module)
+    _check_no_products_left(module)
 
 
-def _memory(b: NativeBuilder, thread: Val) -> Val:
+def _group_memory(b: NativeBuilder, thread: Val) -> Val:
     start = b.get(context_of(b, thread), Context.products_at, ptr)
-    return b.at(start, b.mul(number_of_group(b, thread), GROUP_BYTES))
+    return b.at(start, b.mul(group_index(b, thread), GROUP_BYTES))
 
 
 def _set(b: NativeBuilder, thread: Val, name: Val) -> Val:
-    return b.at(_memory(b, thread), b.mul(name, SET_BYTES))
+    return b.at(_group_memory(b, thread), b.mul(name, SET_BYTES))
 
 
 def _product(b: NativeBuilder, thread: Val, index: Val) -> Val:
-    queue = b.at(_memory(b, thread), MAX_SETS * SET_BYTES)
+    queue = b.at(_group_memory(b, thread), MAX_SETS * SET_BYTES)
     return b.at(queue, b.mul(index, nbytes(Product)))
 
 
 def _parts(b: NativeBuilder, product: Val) -> tuple[Val, Val, Val, Val]:
     """Of a product's form: columns, bf16, left turned, right turned."""
     form = b.get(product, Product.form)
-    turned = [b.and_(form, bit) for bit in FORM_TURNED]
-    return b.and_(form, 0x1FF), b.and_(form, FORM_BF16), turned[0], turned[1]
+    transposed = [b.and_(form, bit) for bit in FORM_TRANSPOSED]
+    return b.and_(form, 0x1FF), b.and_(form, FORM_BF16), transposed[0], transposed[1]
 
 
 def _multiply(module: Module) -> None:
@@ -329,20 +329,20 @@ def _multiply(module: Module) -> None:
     and of column ``i / 4 * 8 + lane % 4 * 2``, and one more in every other register.
     """
     b, (thread, product) = define(module, "emu.multiply", void, [("t", ptr), ("p", ptr)])
-    columns, wide, *turned = _parts(b, product)
+    columns, wide, *transposed = _parts(b, product)
     site = b.trunc(b.get(product, Product.site), i32)
     since = b.get(product, Product.stamp)
-    work = b.at(_memory(b, thread), WORK_AT)
+    work = b.at(_group_memory(b, thread), WORK_AT)
     memory = [work, b.at(work, 4 * INNER * ROWS)]
     for n, lines in enumerate((number(ROWS), columns)):
         descriptor = b.get(product, (Product.left, Product.right)[n])
-        b.c("emu.look", void, thread, site, descriptor, lines, turned[n], since)
-        b.c("emu.gather", void, thread, descriptor, lines, turned[n], wide, memory[n])
+        b.c("emu.look", void, thread, site, descriptor, lines, transposed[n], since)
+        b.c("emu.gather", void, thread, descriptor, lines, transposed[n], wide, memory[n])
     start = _set(b, thread, b.get(product, Product.set))
     line = b.at(memory[1], 4 * INNER * 2 * MAX_SUMS)
     with b.loop(number(0), number(ROWS)) as loop:
         row = loop.index
-        _move(b, start, row, columns, line, back=False)
+        _copy_sum_row(b, start, row, columns, line, back=False)
         with b.loop(number(0), number(INNER)) as inner:
             x = b.load(f32, b.gep(memory[0], b.add(b.mul(inner.index, ROWS), row), f32))
             ys = b.gep(memory[1], b.mul(inner.index, columns), f32)
@@ -350,11 +350,13 @@ def _multiply(module: Module) -> None:
                 place = b.gep(line, across.index, f32)
                 y = b.load(f32, b.gep(ys, across.index, f32))
                 b.store(b.fadd(b.load(f32, place), b.fmul(x, y)), place)
-        _move(b, start, row, columns, line, back=True)
+        _copy_sum_row(b, start, row, columns, line, back=True)
     b.ret()
 
 
-def _move(b: NativeBuilder, start: Val, row: Val, columns: Val, line: Val, *, back: bool) -> None:
+def _copy_sum_row(
+    b: NativeBuilder, start: Val, row: Val, columns: Val, line: Val, *, back: bool
+) -> None:
     """A row of sums to a line in memory, or back to the registers they are kept in."""
     warp, within = b.lshr(row, 4), b.and_(row, 15)
     upper, lane = b.lshr(within, 3), b.mul(b.and_(within, 7), 4)
@@ -378,7 +380,7 @@ def _is_token(b: NativeBuilder, bits: Val) -> Val:
     return b.icmp("eq", b.and_(bits, TOKEN_MASK), TOKEN)
 
 
-def _tokens(module: Module) -> None:
+def _set_of_tokens(module: Module) -> None:
     """``emu.tokens(t, site, count)``: the set of sums that all registers of the warpgroup belong
     to, -1 if they are numbers; a fault if only some do.
     """
@@ -407,7 +409,7 @@ def _start(module: Module) -> None:
     )
     group, payload = group_of(b, thread), b.get(thread, Thread.payload, ptr)
     count = b.udiv(b.and_(form, 0x1FF), 2)
-    _alike(b, thread, site, payload)
+    _check_same_descriptors(b, thread, site, payload)
     known = b.c("emu.tokens", i64, thread, site, count)
     none = b.icmp("slt", known, 0)
 
@@ -428,21 +430,21 @@ def _start(module: Module) -> None:
         (Product.site, b.zext(site, i64)),
     ):
         b.put(product, offset, value)
-    _examine(b, thread, site, product)
-    b.put(product, Product.stamp, _tick(b, thread))
+    _check_operands(b, thread, site, product)
+    b.put(product, Product.stamp, _advance_stamp(b, thread))
     b.put(group, Group.products, b.add(index, 1))
     token = b.or_(b.trunc(name, i32), word(TOKEN))
 
-    def give(_: Val, other: Val) -> None:
+    def set_result(_: Val, other: Val) -> None:
         sums = b.get(other, Thread.payload, ptr)
         with b.loop(number(0), count) as loop:
             b.store(token, b.gep(sums, loop.index, i32))
 
-    each_thread(b, thread, give)
+    each_thread(b, thread, set_result)
     b.ret()
 
 
-def _alike(b: NativeBuilder, thread: Val, site: Val, payload: Val) -> None:
+def _check_same_descriptors(b: NativeBuilder, thread: Val, site: Val, payload: Val) -> None:
     """All threads must give the same descriptors."""
 
     def same(_: Val, other: Val) -> None:
@@ -467,11 +469,15 @@ def _new_set(b: NativeBuilder, thread: Val, site: Val, count: Val) -> Val:
     b.put(group, Group.sets, b.or_(used, bit))
     name = b.sub(number(63), b.intrinsic("llvm.ctlz", i64, (bit, const(i1, 0)), (i64,)))
     start = _set(b, thread, name)
-    each_thread(b, thread, lambda index, other: _keep(b, start, index, other, count, back=False))
+    each_thread(
+        b, thread, lambda index, other: _copy_registers(b, start, index, other, count, back=False)
+    )
     return name
 
 
-def _keep(b: NativeBuilder, start: Val, index: Val, thread: Val, count: Val, *, back: bool) -> None:
+def _copy_registers(
+    b: NativeBuilder, start: Val, index: Val, thread: Val, count: Val, *, back: bool
+) -> None:
     """A thread's registers to its place in a set of sums, or back."""
     kept = b.gep(start, b.mul(index, MAX_SUMS), f32)
     payload = b.get(thread, Thread.payload, ptr)
@@ -481,22 +487,22 @@ def _keep(b: NativeBuilder, start: Val, index: Val, thread: Val, count: Val, *, 
         b.store(b.load(i32, source), target)
 
 
-def _examine(b: NativeBuilder, thread: Val, site: Val, product: Val) -> None:
-    columns, _, *turned = _parts(b, product)
+def _check_operands(b: NativeBuilder, thread: Val, site: Val, product: Val) -> None:
+    columns, _, *transposed = _parts(b, product)
     for n, lines in enumerate((number(ROWS), columns)):
         descriptor = b.get(product, (Product.left, Product.right)[n])
-        b.c("emu.describe", void, thread, site, descriptor, lines, turned[n])
-        b.c("emu.look", void, thread, site, descriptor, lines, turned[n], number(0))
+        b.c("emu.describe", void, thread, site, descriptor, lines, transposed[n])
+        b.c("emu.look", void, thread, site, descriptor, lines, transposed[n], number(0))
 
 
-def _tick(b: NativeBuilder, thread: Val) -> Val:
+def _advance_stamp(b: NativeBuilder, thread: Val) -> Val:
     """A stamp that all the warpgroup does from here on has at least."""
     context = context_of(b, thread)
     stamp = b.bump(context, Context.stamp, 1)
 
     def later(_: Val, other: Val) -> None:
         index = b.zext(b.get(other, Thread.index), i64)
-        b.put(other, Thread.record, stamped(b, stamp, index))
+        b.put(other, Thread.record, record_at(b, stamp, index))
 
     each_thread(b, thread, later)
     return stamp
@@ -541,14 +547,16 @@ def _deliver(module: Module) -> None:
         with b.if_then(b.icmp("eq", other, name)):
             b.ret()
     start = _set(b, thread, name)
-    each_thread(b, thread, lambda index, other: _keep(b, start, index, other, count, back=True))
+    each_thread(
+        b, thread, lambda index, other: _copy_registers(b, start, index, other, count, back=True)
+    )
     free = b.not_(b.shl(number(1), name))
     b.put(group, Group.sets, b.and_(b.get(group, Group.sets), free))
     b.put(group, Group.fenced, 0)
     b.ret()
 
 
-def _settled(module: Module) -> None:
+def _check_settled(module: Module) -> None:
     """``emu.settled(t, bits, site)``: that what is stored is no sum under way."""
     b, (thread, bits, site) = define(
         module, "emu.settled", void, [("t", ptr), ("bits", i32), ("site", i32)], internal=False
@@ -558,7 +566,7 @@ def _settled(module: Module) -> None:
     b.ret()
 
 
-def _left(module: Module) -> None:
+def _check_no_products_left(module: Module) -> None:
     """``emu.left(t)``: that a thread which ends has waited for its products."""
     b, (thread,) = define(module, "emu.left", void, [("t", ptr)])
     with b.rarely(b.icmp("ne", b.get(group_of(b, thread), Group.products), 0)):
@@ -567,14 +575,14 @@ def _left(module: Module) -> None:
 
 
 _PREFIX = "llvm.nvvm.wgmma."
-_PRODUCT, _FENCED, _AWAITED = (f"emulated.wgmma.{name}." for name in ("product", "fence", "wait"))
+_PRODUCT, _FENCE, _WAIT = (f"emulated.wgmma.{name}." for name in ("product", "fence", "wait"))
 #: Columns of products that are known.
 COLUMNS = (64, 128, 256)
 
 Work = Callable[[NativeBuilder, Call, Val], None]
 
 
-def _together(b: NativeBuilder, call: Call, payload: Val, work: Work) -> None:
+def _once_per_group(b: NativeBuilder, call: Call, payload: Val, work: Work) -> None:
     """What the last thread of the warpgroup to come does for all of them."""
     last = b.c("emu.group_arrive", i32, call.thread, call.site, payload)
     with b.if_then(b.icmp("ne", last, 0)):
@@ -586,7 +594,7 @@ def _plain(work: Work) -> Body:
     """An instruction without registers."""
 
     def body(b: NativeBuilder, call: Call) -> None:
-        _together(b, call, b.alloca(i64), work)
+        _once_per_group(b, call, b.alloca(i64), work)
 
     return body
 
@@ -601,7 +609,7 @@ def _with_sums(count: int, work: Work) -> Body:
             b.put(payload, 4 * n, value)
         for place, value in zip((LEFT, RIGHT), call.args[count : count + 2], strict=False):
             b.put(payload, place, value)
-        _together(b, call, payload, work)
+        _once_per_group(b, call, payload, work)
         made = Val("undef", kind)
         for n in range(count):
             made = b.insertvalue(made, b.get(payload, 4 * n, f32), n)
@@ -622,16 +630,16 @@ def _wait(b: NativeBuilder, call: Call, group: Val) -> None:
     b.c("emu.complete", void, call.thread, call.args[0])
 
 
-def _ask(b: NativeBuilder, call: Call, group: Val) -> None:
+def _request(b: NativeBuilder, call: Call, group: Val) -> None:
     b.c("emu.product", void, call.thread, call.site, call.args[-1])
 
 
-def _await(b: NativeBuilder, call: Call, group: Val) -> None:
+def _wait_for_sums(b: NativeBuilder, call: Call, group: Val) -> None:
     b.c("emu.complete", void, call.thread, call.args[-1])
     b.c("emu.deliver", void, call.thread, call.site, number(len(call.args) - 1))
 
 
-def _show(b: NativeBuilder, call: Call) -> None:
+def _proxy_fence(b: NativeBuilder, call: Call) -> None:
     """Tensor cores see what this thread has written so far, and what it writes later is later."""
     thread, context = call.thread, context_of(b, call.thread)
     before = b.get(thread, Thread.proxy_fence)
@@ -642,7 +650,7 @@ def _show(b: NativeBuilder, call: Call) -> None:
     stamp = b.bump(context, Context.stamp, 1)
     b.put(thread, Thread.proxy_fence, stamp)
     index = b.zext(b.get(thread, Thread.index), i64)
-    b.put(thread, Thread.record, stamped(b, stamp, index))
+    b.put(thread, Thread.record, record_at(b, stamp, index))
 
 
 def _registers(count: int) -> tuple[str, str]:
@@ -663,8 +671,8 @@ def _read_product(found: re.Match[str], constraints: str) -> tuple[str, tuple[st
     ):  # pragma: no cover - only wrong kernels
         return None
     form = columns | (FORM_BF16 if found["kind"] == "bf16" else 0)
-    for bit, turned in zip(FORM_TURNED, (found["a"], found["b"]), strict=True):
-        form |= bit * int(turned)
+    for bit, transposed in zip(FORM_TRANSPOSED, (found["a"], found["b"]), strict=True):
+        form |= bit * int(transposed)
     return f"{_PRODUCT}{columns}", (f"i64 {form}",)
 
 
@@ -676,12 +684,12 @@ def _columns(constraints: str) -> int | None:
 
 def _read_fence(_: re.Match[str], constraints: str) -> tuple[str, tuple[str, ...]] | None:
     columns = _columns(constraints)
-    return None if columns is None else (f"{_FENCED}{columns}", ())
+    return None if columns is None else (f"{_FENCE}{columns}", ())
 
 
 def _read_wait(found: re.Match[str], constraints: str) -> tuple[str, tuple[str, ...]] | None:
     columns = _columns(constraints)
-    return None if columns is None else (f"{_AWAITED}{columns}", (f"i64 {found['pending']}",))
+    return None if columns is None else (f"{_WAIT}{columns}", (f"i64 {found['pending']}",))
 
 
 def _sums(name: str, columns: int, more: int, work: Work) -> Shim:
@@ -696,11 +704,11 @@ WGMMA_INTRINSICS = (
     Shim(f"{_PREFIX}fence.sync.aligned", void, (), _plain(_fence), waits=True),
     Shim(f"{_PREFIX}commit_group.sync.aligned", void, (), _plain(_commit), waits=True),
     Shim(f"{_PREFIX}wait_group.sync.aligned", void, (i64,), _plain(_wait), waits=True),
-    Shim("llvm.nvvm.fence.proxy.async.shared_cta", void, (), _show),
-    Shim("llvm.nvvm.fence.proxy.async", void, (), _show),
-    *(_sums(_PRODUCT, columns, 3, _ask) for columns in COLUMNS),
-    *(_sums(_FENCED, columns, 0, _fence) for columns in COLUMNS),
-    *(_sums(_AWAITED, columns, 1, _await) for columns in COLUMNS),
+    Shim("llvm.nvvm.fence.proxy.async.shared_cta", void, (), _proxy_fence),
+    Shim("llvm.nvvm.fence.proxy.async", void, (), _proxy_fence),
+    *(_sums(_PRODUCT, columns, 3, _request) for columns in COLUMNS),
+    *(_sums(_FENCE, columns, 0, _fence) for columns in COLUMNS),
+    *(_sums(_WAIT, columns, 1, _wait_for_sums) for columns in COLUMNS),
 )
 
 WGMMA_ASSEMBLY = (
