@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from bringup.dtypes import DType, bf16, f32, i8, i32
 from bringup.graph import Builder, Graph, Instr
 from bringup.kernel import clusters
+from bringup.kernel.build import KernelBuilder, Shape
 from bringup.kernel.form import Kernel
 from bringup.kernel.fuse import Launch
 from bringup.kernel.limits import Limits
-from bringup.kernel.build import KernelBuilder, Shape
 from bringup.kernel.verify import verify_kernel
 from bringup.ops.build import broadcast_to, convert, reshape, rows, splat
 from bringup.passes.check import disagreement, is_strict

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, narrow, widen
-from bringup.llvm.steps.params import ScanSizes
+from bringup.llvm.steps.params import ScanParams
 from bringup.llvm.text import Val, const, vec
 from bringup.program.program import OpStep
 from bringup_cuda.codegen.commands import Argument, Command
@@ -45,7 +45,7 @@ class Scan(ABC):
         self,
         codegen: CodegenContext,
         step: OpStep,
-        sizes: ScanSizes,
+        sizes: ScanParams,
         source: Argument,
         target: Argument,
     ) -> None:
@@ -95,7 +95,7 @@ class ColumnScan(Scan):
         self,
         codegen: CodegenContext,
         step: OpStep,
-        sizes: ScanSizes,
+        sizes: ScanParams,
         source: Argument,
         target: Argument,
     ) -> None:
@@ -212,7 +212,7 @@ class RowScan(Scan):
         self,
         codegen: CodegenContext,
         step: OpStep,
-        sizes: ScanSizes,
+        sizes: ScanParams,
         source: Argument,
         target: Argument,
     ) -> None:
@@ -511,13 +511,13 @@ class RowScan(Scan):
 
 def emit_cumulative(codegen: CodegenContext, step: OpStep) -> Sequence[Command]:
     """The launches of a step of the row ``cumulative``."""
-    sizes = ScanSizes.of(step)
+    sizes = ScanParams.of(step)
     source, target = step.operands[0], step.results[0]
     return emit_scan(codegen, step, sizes, source, target)
 
 
 def emit_scan(
-    codegen: CodegenContext, step: OpStep, sizes: ScanSizes, source: Argument, target: Argument
+    codegen: CodegenContext, step: OpStep, sizes: ScanParams, source: Argument, target: Argument
 ) -> list[Command]:
     """Launches that scan ``source`` into ``target``, which is other memory."""
     if sizes.inner > 1:

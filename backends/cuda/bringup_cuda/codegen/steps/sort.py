@@ -25,7 +25,7 @@ from functools import partial
 from bringup.dtypes import DType, i32
 from bringup.errors import UnsupportedError
 from bringup.llvm import text as ir
-from bringup.llvm.steps.params import ScanSizes
+from bringup.llvm.steps.params import ScanParams
 from bringup.llvm.text import Type, Val, const
 from bringup.program.program import OpStep
 from bringup.records import record
@@ -498,7 +498,7 @@ class LongSort:
             radix = lines.keys[pass_.key].radix
             if radix not in scans:
                 size = radix * self.tiles
-                scan = ScanSizes("add", i32, i32, lines.count, size, 1, False, True)
+                scan = ScanParams("add", i32, i32, lines.count, size, 1, False, True)
                 scans[radix] = emit_scan(self.codegen, self.step, scan, counts, sums)
             commands += [self._count(pass_, counts), *scans[radix], self._move(pass_, sums)]
         return commands

@@ -34,7 +34,7 @@ INTEGER_CONSTANTS = (1, 2, 0, -1, 3, 7, 100)
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class GenConfig:
     """What programs are made for.
 
     exact: only ops and data whose results are known bit for bit.  limit: elements of the largest
@@ -50,12 +50,12 @@ class Setting:
     dtypes: tuple[tuple[int, DType], ...]
 
 
-class Growing:
+class ProgramBuilder:
     """A graph under construction."""
 
-    def __init__(self, choices: Choices, setting: Setting) -> None:
+    def __init__(self, choices: Choices, config: GenConfig) -> None:
         self.choices = choices
-        self.setting = setting
+        self.config = config
         self.builder = Builder()
         self.values: list[Value] = []
         self.recipes: dict[Value, Recipe] = {}
@@ -63,7 +63,7 @@ class Growing:
 
     def input(self, type_: TensorType) -> Value | None:
         """A new input with a recipe, or None if there are many."""
-        if len(self.recipes) >= MOST_INPUTS or type_.size > self.setting.limit:
+        if len(self.recipes) >= MOST_INPUTS or type_.size > self.config.limit:
             return None
         recipe = self.recipe()
         value = self.builder.input(type_)
@@ -73,8 +73,8 @@ class Growing:
         return value
 
     def recipe(self) -> Recipe:
-        """Data of the kind the setting wants."""
-        kinds = ("small", "ramp", "ties", "onehot") if self.setting.exact else (
+        """Data of the kind the config wants."""
+        kinds = ("small", "ramp", "ties", "onehot") if self.config.exact else (
             "signed", "small", "ramp", "positive", "negative", "ties", "onehot", "wide", "halfway",
         )  # fmt: skip
         layout = weighted(
@@ -88,7 +88,7 @@ class Growing:
         if len(given) < len(operands):
             return None
         row = lookup(name)
-        if not self.setting.support.has(row, [v.type for v in given], attrs):
+        if not self.config.support.has(row, [v.type for v in given], attrs):
             return None
         try:
             with self.builder:
@@ -101,12 +101,12 @@ class Growing:
         """The last of the results of an instruction, if all of them are worth comparing."""
         instr = results[0].producer
         assert instr is not None
-        if any(v.type.size > 4 * self.setting.limit for v in results):
+        if any(v.type.size > 4 * self.config.limit for v in results):
             return None
         operands = [self.spans[v] for v in instr.operands]
         with np.errstate(all="ignore"):
-            spans = propagate(instr, operands, self.setting.numerics)
-        if self.setting.exact and not all(span.exact for span in spans):
+            spans = propagate(instr, operands, self.config.numerics)
+        if self.config.exact and not all(span.exact for span in spans):
             return None
         had = all(lost(x) <= MOST_LOST for x in operands)
         if had and any(lost(span) > MOST_LOST for span in spans):
@@ -131,7 +131,7 @@ class Growing:
         array = Recipe("small", self.choices.integer(0, 15)).make(type_)
         return self.emit("constant", value=Literal(array, type_))
 
-    def back(self, wanted: Callable[[Value], bool]) -> Value | None:
+    def find(self, wanted: Callable[[Value], bool]) -> Value | None:
         """A value found by backward distance: the last that fits, or one before it."""
         fitting = [v for v in reversed(self.values) if wanted(v)]
         if not fitting:
@@ -157,11 +157,11 @@ class Growing:
             found = self.input(value.type)
         if found is not None:
             return found
-        return self.back(lambda v: v.type is value.type)
+        return self.find(lambda v: v.type is value.type)
 
     def _fitted(self, value: Value) -> Value | None:
         """Another value converted and broadcast to the type of `value`."""
-        other = self.back(
+        other = self.find(
             lambda v: v.type is not value.type and dims_to_fit(v.shape, value.shape) is not None
         )
         if other is None:

@@ -1,4 +1,4 @@
-"""Looking into failures that end the process they happen in."""
+"""Diagnosis of failures that end the process in which they happen, in a process of its own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from bringup_conformance.cases import Case, Problem
 from bringup_conformance.execution.isolated import Isolated
 from bringup_conformance.execution.running import ElsewhereError
 from bringup_conformance.execution.targets import DeviceTarget, Target
-from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reporting.failures import case_to_json
+from bringup_conformance.shrink.cause import Cause
 
 
 def ends_processes(problem: Problem) -> bool:
@@ -19,24 +19,24 @@ def ends_processes(problem: Problem) -> bool:
 
 
 @contextmanager
-def where_needed(target: Target, problem: Problem, timeout: float) -> Iterator[Target]:
-    """The target, in a process of its own if a problem asks for that.
+def safe_target(target: Target, problem: Problem, timeout: float) -> Iterator[Target]:
+    """The target; in a process of its own if the problem may end it.
 
-    timeout: seconds without a sign of life after which that hangs.
+    timeout: seconds without a sign of life after which that process hangs.
     """
     if isinstance(target, DeviceTarget) and ends_processes(problem):
-        with Isolated(target, timeout) as apart:
-            yield apart
+        with Isolated(target, timeout) as isolated:
+            yield isolated
     else:
         yield target
 
 
-def locate_apart(
+def locate_isolated(
     target: Isolated, case: Case, problem: Problem, skip: frozenset[str] = frozenset()
 ) -> Cause:
-    """What is guilty of a problem; the last thing suspected if the process ends over it.
+    """The cause of a problem; what was under suspicion last, if the process ends over it.
 
-    Of a hang nothing is guilty that hangs in another phase.
+    A hang in another phase than the problem's has another cause.
     """
     suspects: list[Cause] = []
     try:

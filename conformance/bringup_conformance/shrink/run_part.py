@@ -1,4 +1,4 @@
-"""Running a part of a program on arrays at hand, and what is wrong with the results."""
+"""Parts of a program run on given arrays, and what is wrong with the results."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ from bringup_conformance.oracle.numbers import Array, same_bits
 from bringup_conformance.oracle.special import judge_cells, operands
 from bringup_conformance.oracle.verdict import Verdict
 
+#: Arrays of the values of a graph.
 Values = dict[Value, Array]
+#: Inputs of a graph, for each data set.
+DataSets = Sequence[list[Array]]
 
 
-def sets_of(case: Case) -> list[list[Array]]:
+def data_sets(case: Case) -> list[list[Array]]:
     """The arrays of every data set, or those that hold the special cells."""
     if case.cells:
         dtype = BY_NAME[case.dtype]
@@ -32,7 +35,7 @@ def sets_of(case: Case) -> list[list[Array]]:
 
 
 def verdict(target: Target, case: Case, results: Sequence[Array], inputs: list[Array]) -> Verdict:
-    """What there is to say of a case's results."""
+    """The verdict on a case's results."""
     if not case.cells:
         return judged(case, results, inputs, target)
     total = Verdict()
@@ -41,34 +44,33 @@ def verdict(target: Target, case: Case, results: Sequence[Array], inputs: list[A
     return total
 
 
-def examine(
-    target: Target, runnable: Runnable, case: Case, sets: Sequence[list[Array]]
+def run_and_compare(
+    target: Target, runnable: Runnable, case: Case, sets: DataSets
 ) -> tuple[Problem | None, list[Array]]:
     """Run on every set, then on the first again; the first problem, and the results that show it.
 
-    As a whole case is run: a fault may need a call before.
+    Sets are run in the order of a whole case, because a fault may need a call before.
     """
     first: list[Array] = []
     for number, inputs in enumerate([*sets, *sets[:1]] if len(sets) > 1 else sets):
-        given = [x.copy() for x in inputs]
+        copies = [x.copy() for x in inputs]
         try:
-            results = [x.copy() for x in runnable(given)]
+            results = [x.copy() for x in runnable(copies)]
         except Exception as error:  # noqa: BLE001  (what a device raises is a result)
             return Problem("crash", f"running: {told(error)}", number), []
         types = [(v.shape, v.dtype.numpy) for v in case.graph.outputs]
         if [(x.shape, x.dtype) for x in results] != types:
             return Problem("shape", "the results have other shapes", number), results
-        if not _equal(given, inputs):
+        if not _equal(copies, inputs):
             return Problem("input", "an input changed", number), results
-        found = verdict(target, case, results, inputs)
-        if not found.ok:
-            odd = any(
-                x.dtype == np.bool_ and int(x.view(np.uint8).max()) > 1 for x in results if x.size
-            )
-            what = "a bool is neither 0 nor 1 in memory" if odd else str(found.mismatches[0])
-            return Problem("wrong", what, number, True, found), results
-        settled = number == len(sets) and target.capabilities.deterministic
-        if settled and not _equal(first, results):
+        judgement = verdict(target, case, results, inputs)
+        if not judgement.ok:
+            bools = [x.view(np.uint8) for x in results if x.dtype == np.bool_ and x.size]
+            odd = any(int(x.max()) > 1 for x in bools)
+            what = "a bool is neither 0 nor 1 in memory" if odd else str(judgement.mismatches[0])
+            return Problem("wrong", what, number, True, judgement), results
+        repeated = number == len(sets) and target.capabilities.deterministic
+        if repeated and not _equal(first, results):
             return Problem("unstable", "two runs on equal data differ", 0), results
         first = first or results
     return None, []
@@ -78,70 +80,70 @@ def _equal(first: Sequence[Array], second: Sequence[Array]) -> bool:
     return all(bool(same_bits(x, y).all()) for x, y in zip(first, second, strict=True))
 
 
-def values_of(graph: Graph, inputs: Sequence[Array]) -> Values:
+def reference_values(graph: Graph, inputs: Sequence[Array]) -> Values:
     """The right array of every value of a graph."""
-    values = dict(zip(graph.inputs, inputs, strict=True))
-    return finished(graph, values)
+    return completed(graph, dict(zip(graph.inputs, inputs, strict=True)))
 
 
-def finished(graph: Graph, values: Values) -> Values:
-    """The values of a graph of which some are given, wrong ones perhaps: what follows from them."""
-    found = dict(values)
+def completed(graph: Graph, known: Values) -> Values:
+    """All values of a graph, computed from those that are known, which may be wrong ones."""
+    values = dict(known)
     for instr in graph.instrs:
-        if all(v in found for v in instr.results):
-            continue
-        results = run_instr(instr, [found[v] for v in instr.operands])
-        found.update({v: x for v, x in zip(instr.results, results, strict=True) if v not in found})
-    return found
+        if not all(v in values for v in instr.results):
+            results = run_instr(instr, [values[v] for v in instr.operands])
+            for value, array in zip(instr.results, results, strict=True):
+                values.setdefault(value, array)
+    return values
 
 
-def unread(graph: Graph, given: Sequence[Value], wanted: Sequence[Value]) -> list[Value]:
-    """Inputs that values are made of besides those given: what a kernel need not read, since it
-    makes no difference to its results, such as the start of a slice that has no other place.
+def unread_inputs(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value]) -> list[Value]:
+    """Graph inputs that outputs depend on besides those given.
+
+    A kernel need not read what makes no difference to its results, such as the start of a slice
+    that can only start at 0.
     """
-    known, found = set(given), dict[Value, None]()
-    stack, seen = list(wanted), set[Value]()
+    seen, unread = set(inputs), dict[Value, None]()
+    stack = list(outputs)
     while stack:
         value = stack.pop()
-        if value in known or value in seen:
+        if value in seen:
             continue
         seen.add(value)
         if value.producer is None:
-            found[value] = None
+            unread[value] = None
         else:
             stack.extend(value.producer.operands)
-    return list(found)
+    return list(unread)
 
 
-def part(graph: Graph, given: Sequence[Value], wanted: Sequence[Value]) -> Graph:
-    """The part of a graph that makes some values of others."""
+def subgraph(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value]) -> Graph:
+    """The part of a graph that makes some of its values from others."""
     builder = Builder()
-    table = {value: builder.input(value.type) for value in given}
-    needed = set(wanted)
-    kept = []
+    table = {value: builder.input(value.type) for value in inputs}
+    needed, kept = set(outputs), []
     for instr in reversed(graph.instrs):
         if any(v in needed and v not in table for v in instr.results):
             needed.update(instr.operands)
             kept.append(instr)
     for instr in reversed(kept):
         results = builder.emit(instr.op, [table[v] for v in instr.operands], instr.attrs)
-        pairs = zip(instr.results, results, strict=True)
-        table.update({v: made for v, made in pairs if v not in table})
-    return builder.build([table[v] for v in wanted], graph.name)
+        for value, made in zip(instr.results, results, strict=True):
+            table.setdefault(value, made)
+    return builder.build([table[v] for v in outputs], graph.name)
 
 
-def about(case: Case, graph: Graph) -> Case:
-    """A case that is judged by its bounds, of another graph."""
+def case_of(case: Case, graph: Graph) -> Case:
+    """A case of another graph, judged by its bounds."""
     return replace(case, graph=graph, data=(), cells=(), split=False)
 
 
-def evaluating(graph: Graph) -> Runnable:
-    """The reference evaluator as something to call."""
+def graph_reference(graph: Graph) -> Runnable:
+    """The reference evaluator of a graph, as something to call."""
     return lambda inputs: evaluate(graph, inputs)
 
 
-def by_kernel(launch: Launch, kernel: Kernel) -> Runnable:
-    """Core's evaluator of kernels as something to call, on memory that holds 0xFF at first."""
+def kernel_reference(launch: Launch, kernel: Kernel) -> Runnable:
+    """Core's evaluator of a kernel, as something to call, on memory that holds 0xFF at first."""
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         table = dict(zip(launch.reads, map(np.ascontiguousarray, inputs), strict=False))

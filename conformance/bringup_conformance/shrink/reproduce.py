@@ -1,4 +1,4 @@
-"""A failure's document looked into again: what is guilty of it, and how small it gets."""
+"""A failure's file diagnosed again: its cause, and how small the program gets."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from bringup.errors import BringupError
 from bringup_conformance.cases import Case, Problem, instructions
 from bringup_conformance.execution.running import attempt
 from bringup_conformance.execution.targets import DeviceTarget, Target
-from bringup_conformance.reducing.apart import where_needed
-from bringup_conformance.reducing.cause import Cause
-from bringup_conformance.reducing.explain import cause_of, looked_into, with_cause
-from bringup_conformance.reducing.reduce import Effort
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.failures import case_from_json, is_check, limit
 from bringup_conformance.reporting.reports import Failure
+from bringup_conformance.shrink.cause import Cause
+from bringup_conformance.shrink.diagnose import cause_of, diagnosed_here, with_cause
+from bringup_conformance.shrink.isolation import safe_target
+from bringup_conformance.shrink.shrinker import Effort
 
 
 def explain(
     path: Path, backend: str | Target | None = None, timeout: float | None = None
 ) -> tuple[Failure, Cause | None]:
-    """What is guilty of a failure, which its file keeps from now on; None if it passes now.
+    """The cause of a failure, which its file keeps from now on; None if it passes now.
 
     backend: another device than the file's.  timeout: seconds without a sign of life after which
     what ends its process hangs, other than the run's.  Raises BackendError if the device cannot be
     opened, BringupError for the failure of a check, ValueError if the file is none, OSError.
     """
     document, target = _opened(path, backend, "explained")
-    with where_needed(target, told_problem(document), limit(document, timeout)) as safe:
-        found = _still(safe, document)
-        if found is None:
+    with safe_target(target, problem_of(document), limit(document, timeout)) as safe:
+        failing = _still_failing(safe, document)
+        if failing is None:
             return Failure(document, path), None
-        case, problem = found
+        case, problem = failing
         if "reduced" in document:
             cause = cause_of(safe, case, problem, _skipped(document))
             document = with_cause(document, cause)
         else:
-            document = looked_into(safe, case, problem, document, Effort())
+            document = diagnosed_here(safe, case, problem, document, Effort())
     failures.rewrite(path, document)
     return Failure(document, path), Cause.from_json(document["cause"])
 
@@ -58,22 +58,22 @@ def shrink(
     `explain`.
     """
     document, target = _opened(path, backend, "shrunk")
-    with where_needed(target, told_problem(document), limit(document, timeout)) as safe:
-        found = _still(safe, document)
-        if found is None:
+    with safe_target(target, problem_of(document), limit(document, timeout)) as safe:
+        failing = _still_failing(safe, document)
+        if failing is None:
             return Failure(document, path), None
-        case, problem = found
+        case, problem = failing
         effort = Effort(attempts, seconds, hard=True)
-        made = looked_into(safe, case, problem, document, effort)
-    failures.rewrite(output or path, made)
-    return Failure(made, output or path), instructions(case.graph)
+        smaller = diagnosed_here(safe, case, problem, document, effort)
+    failures.rewrite(output or path, smaller)
+    return Failure(smaller, output or path), instructions(case.graph)
 
 
-def told_problem(document: Mapping[str, Any]) -> Problem:
-    """What a document says of the problem, as far as it decides how to run it again."""
-    given = (document.get("reduced") or document).get("problem") or document["problem"]
-    kept = {key: given[key] for key in ("kind", "what", "fused")}
+def problem_of(document: Mapping[str, Any]) -> Problem:
+    """The problem that a document describes, as far as it decides how to run it again."""
     whole = document["problem"]
+    smallest = (document.get("reduced") or document).get("problem") or whole
+    kept = {key: smallest[key] for key in ("kind", "what", "fused")}
     return Problem(**kept, log=whole.get("log", ""), phase=whole.get("phase", ""))
 
 
@@ -89,14 +89,14 @@ def _opened(path: Path, backend: str | Target | None, done: str) -> tuple[dict[s
     return document, DeviceTarget.named(name) if isinstance(name, str) else name
 
 
-def _still(target: Target, document: Mapping[str, Any]) -> tuple[Case, Problem] | None:
+def _still_failing(target: Target, document: Mapping[str, Any]) -> tuple[Case, Problem] | None:
     """The smallest form that still fails, and how."""
     for form in filter(None, (document.get("reduced"), document["case"])):
         case = case_from_json(form)
         fused = (form.get("problem") or document["problem"])["fused"]
-        found = attempt(target, case, fuse=fused, skip=_skipped(document))[1]
-        if found is not None:
-            return case, found
+        problem = attempt(target, case, fuse=fused, skip=_skipped(document))[1]
+        if problem is not None:
+            return case, problem
     return None
 
 

@@ -1,4 +1,6 @@
-"""A failure looked into: how small does it get, and without which pass or mode is it right."""
+"""The diagnosis of a failure: how small it gets, without which pass or mode it goes away, and what
+causes it.
+"""
 
 from __future__ import annotations
 
@@ -16,63 +18,62 @@ from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import Target
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle import special
-from bringup_conformance.reducing.apart import ends_processes, locate_apart, where_needed
-from bringup_conformance.reducing.cause import Cause
-from bringup_conformance.reducing.locate import locate
-from bringup_conformance.reducing.reduce import Effort, reduced
-from bringup_conformance.reducing.rewriting import Small
 from bringup_conformance.reporting.failures import TIMEOUT, case_to_json, digest, problem_to_json
+from bringup_conformance.shrink.cause import Cause
+from bringup_conformance.shrink.edits import Candidate
+from bringup_conformance.shrink.isolation import ends_processes, locate_isolated, safe_target
+from bringup_conformance.shrink.locate import locate
+from bringup_conformance.shrink.shrinker import Effort, shrink_program
 
-#: What hangs is not made small where there is no time to wait for so many hangs.
-MOST_TRIED = 4
-# How a case is made of a program under reduction.
-_Frame = Callable[[Case, Small], Case]
+#: Where there is no time to wait for so many hangs, what hangs is not made small.
+MOST_HANGS = 4
 
 
-def explained(
+def diagnosed(
     target: Target,
     outcome: Outcome,
     failure: Mapping[str, Any],
     effort: Effort,
     timeout: float = TIMEOUT,
 ) -> dict[str, Any]:
-    """A failure with the smallest program, what it goes away without, what is guilty, and hashes of
-    its results.
+    """A failure's document with the smallest program, what it goes away without, its cause, and
+    hashes of its results.
 
     timeout: seconds without a sign of life after which what ends its process hangs.
     """
     case, problem = outcome.case, outcome.problem
     assert isinstance(case, Case)
     assert problem is not None
-    with where_needed(target, problem, timeout) as safe:
-        return looked_into(safe, case, problem, failure, effort)
+    with safe_target(target, problem, timeout) as safe:
+        return diagnosed_here(safe, case, problem, failure, effort)
 
 
-def looked_into(
+def diagnosed_here(
     target: Target, case: Case, problem: Problem, failure: Mapping[str, Any], effort: Effort
 ) -> dict[str, Any]:
-    """The same on a target that may be run here."""
-    slow = isinstance(target, Isolated) and effort.seconds < MOST_TRIED * target.timeout
+    """`diagnosed`, on a target whose failures do not end this process."""
+    slow = isinstance(target, Isolated) and effort.seconds < MOST_HANGS * target.timeout
     if problem.kind == "hang" and slow and not effort.hard:
         return with_cause(failure, cause_of(target, case, problem))
     if ends_processes(problem):  # what comes after shrinking takes as long again
         effort = replace(effort, seconds=effort.seconds / 2)
-    small = one_row(target, case, problem) if case.cells else shrunk(target, case, problem, effort)
+    shrink = failing_cells if case.cells else shrunk
+    small = shrink(target, case, problem, effort)
     again = attempt(target, small, fuse=problem.fused)[1]
     if again is None or not again.alike(problem):
         again = problem
-    found = {
+    document = {
         **failure,
         "nodes": instructions(small.graph),
         "guilty": guilty(target, small, again),
         "reduced": {**case_to_json(small), "problem": problem_to_json(again)},
         "hashes": hashes(target, small, again),
     }
-    return with_cause(found, cause_of(target, small, again))
+    return with_cause(document, cause_of(target, small, again))
 
 
 def with_cause(failure: Mapping[str, Any], cause: Cause) -> dict[str, Any]:
-    """A failure's document with what is guilty: as a whole, and what reports show of it."""
+    """A failure's document with its cause: as a whole, and what reports show of it."""
     shown = {
         "guilty_kernel": cause.kernel and cause.name,
         "source": cause.source,
@@ -86,9 +87,9 @@ def with_cause(failure: Mapping[str, Any], cause: Cause) -> dict[str, Any]:
 def cause_of(
     target: Target, case: Case, problem: Problem, skip: frozenset[str] = frozenset()
 ) -> Cause:
-    """What is guilty of a case's failure; ``unknown`` if looking for it fails too."""
+    """The cause of a case's failure; ``unknown`` if the search for it fails too."""
     if isinstance(target, Isolated):
-        return locate_apart(target, case, problem, skip=skip)
+        return locate_isolated(target, case, problem, skip=skip)
     try:
         return locate(target, case, fuse=problem.fused, skip=skip)
     except Exception as error:  # noqa: BLE001  (a device may raise anything, anywhere)
@@ -102,17 +103,17 @@ def guilty(target: Target, case: Case, problem: Problem) -> list[str]:
     """
     if not problem.fused:
         return []
-    if ends_processes(problem):  # each try would end one
-        return ["fusion"] if attempt(target, case, fuse=False)[1] is None else []
-    helps = [
-        name for name in target.passes if attempt(target, case, skip=frozenset({name}))[1] is None
-    ]
+    # Each try of what ends processes would end one.
+    passes = () if ends_processes(problem) else target.passes
+    helps = [name for name in passes if attempt(target, case, skip=frozenset({name}))[1] is None]
     if attempt(target, case, fuse=False)[1] is None:
         helps.append("fusion")
     return helps
 
 
-def one_row(target: Target, case: Case, problem: Problem) -> Case:
+def failing_cells(
+    target: Target, case: Case, problem: Problem, _effort: Effort | None = None
+) -> Case:
     """Of a program of special cells, the one instruction that fails in the same way; the whole if
     none does alone.
     """
@@ -129,26 +130,29 @@ def one_row(target: Target, case: Case, problem: Problem) -> Case:
 
 def shrunk(target: Target, case: Case, problem: Problem, effort: Effort) -> Case:
     """The case as small as it gets while it fails in the same way."""
-    start: Small = (case.graph, case.data[problem.data] if case.data else ())
-    for frame in (_alone, _after_another):
+    start: Candidate = (case.graph, case.data[problem.data] if case.data else ())
+    as_case: Callable[[Case, Candidate], Case]
+    for as_case in (_single_call, _second_call):
 
-        def fails(small: Small, frame: _Frame = frame) -> bool:
-            found = attempt(target, frame(case, small), fuse=problem.fused)[1]
+        def fails(
+            candidate: Candidate, as_case: Callable[[Case, Candidate], Case] = as_case
+        ) -> bool:
+            found = attempt(target, as_case(case, candidate), fuse=problem.fused)[1]
             return found is not None and found.alike(problem)
 
         if fails(start):
-            return frame(case, reduced(start, fails, effort))
+            return as_case(case, shrink_program(start, fails, effort))
     return case
 
 
-def _alone(case: Case, small: Small) -> Case:
-    graph, recipes = small
+def _single_call(case: Case, candidate: Candidate) -> Case:
+    graph, recipes = candidate
     return replace(case, graph=graph, data=(recipes,), split=False)
 
 
-def _after_another(case: Case, small: Small) -> Case:
+def _second_call(case: Case, candidate: Candidate) -> Case:
     """With a call on other data before: what one call leaves behind may spoil the next."""
-    graph, recipes = small
+    graph, recipes = candidate
     before = tuple(Recipe("signed", recipe.seed + 1) for recipe in recipes)
     return replace(case, graph=graph, data=(before, recipes), split=False)
 
