@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from bringup.llvm.host.emit import Emit
-from bringup.llvm.text import Module, Type, Val, const, i32, i64
+from bringup.llvm.text import Module, Type, Val, const, i32, i64, ptr
 from bringup_cuda.codegen.nvvm import IntBuilder
+
+_TYPES = {type.text: type for type in (i32, i64, ptr)}
 
 #: A member of a `structs.Struct`, or a byte offset.
 Member = Any
@@ -57,11 +59,17 @@ def define(
     module: Module,
     name: str,
     ret: Type,
-    params: Sequence[tuple[str, Type]],
+    params: str | Sequence[tuple[str, Type]],
     *,
     internal: bool = True,
 ) -> tuple[NativeBuilder, tuple[Val, ...]]:
-    """Start a function: a builder at its entry, and its arguments."""
+    """Start a function: a builder at its entry, and its arguments.
+
+    params: names and types, such as ``"thread:ptr site:i32"``.
+    """
+    if isinstance(params, str):
+        pairs = [param.split(":") for param in params.split()]
+        params = [(param, _TYPES[type]) for param, type in pairs]
     linkage = "internal" if internal else ""
     function = module.function(name, ret, params, "nounwind", linkage=linkage)
     return NativeBuilder(function.block("entry")), function.args

@@ -51,7 +51,7 @@ def _field(b: NativeBuilder, access: Val, shift: int, bits: int) -> Val:
     return b.zext(part, i64)
 
 
-_RECORD_PARAMS = [("t", ptr), ("record", i64), ("since", i64)]
+_RECORD_PARAMS = "t:ptr record:i64 since:i64"
 
 
 def _since(b: NativeBuilder, context: Val, shared: Val) -> Val:
@@ -106,7 +106,7 @@ def _check_other_memory(module: Module) -> None:
     table of the module are allowed.
     """
     b, (thread, address, access, site) = define(
-        module, "emu.beyond", void, [("t", ptr), ("a", i64), ("access", i32), ("site", i32)]
+        module, "emu.beyond", void, "t:ptr a:i64 access:i32 site:i32"
     )
     context = context_of(b, thread)
     end = b.add(address, _field(b, access, Access.SIZE_SHIFT, 8))
@@ -129,7 +129,7 @@ def _check_other_memory(module: Module) -> None:
 def _check_bounds(module: Module) -> None:
     """``emu.inside(t, address, access, site)``: that every byte belongs to a buffer."""
     b, (thread, address, access, site) = define(
-        module, "emu.inside", void, [("t", ptr), ("a", i64), ("access", i32), ("site", i32)]
+        module, "emu.inside", void, "t:ptr a:i64 access:i32 site:i32"
     )
     context = context_of(b, thread)
     offset = b.sub(address, b.get(context, Context.arena))
@@ -154,9 +154,7 @@ def _report(
     fail(b, thread, fault, site, address=address, other=record, info=b.zext(access, i64))
 
 
-_CELL_PARAMS = [
-    ("t", ptr), ("cell", ptr), ("address", i64), ("access", i32), ("site", i32), ("shared", i32),
-]  # fmt: skip
+_CELL_PARAMS = "t:ptr cell:ptr address:i64 access:i32 site:i32 shared:i32"
 
 
 def _written(
@@ -248,7 +246,7 @@ def _acquire(module: Module) -> None:
     """``emu.acquire(t, record)``: an atomic has read what the record's thread wrote: if that
     published, all that was before it is ordered before what this block does from here on.
     """
-    b, (thread, record) = define(module, "emu.acquire", void, [("t", ptr), ("record", i64)])
+    b, (thread, record) = define(module, "emu.acquire", void, "t:ptr record:i64")
     context = context_of(b, thread)
     kind = b.and_(b.lshr(record, KIND_SHIFT), 3)
     with b.if_then(b.icmp("ne", kind, RELEASED)):
@@ -282,9 +280,8 @@ def _check(module: Module) -> None:
     """``emu.check(t, address, access, site)``: before every access."""
     _acquire(module)
     b, (thread, address, access, site) = define(
-        module, "emu.check", void,
-        [("t", ptr), ("p", ptr), ("access", i32), ("site", i32)], internal=False,
-    )  # fmt: skip
+        module, "emu.check", void, "t:ptr p:ptr access:i32 site:i32", internal=False
+    )
     context = context_of(b, thread)
     place = b.ptrtoint(address, i64)
     align = _field(b, access, Access.ALIGN_SHIFT, 8)
@@ -320,13 +317,12 @@ def _within(module: Module) -> None:
     the ``size`` bytes behind the argument that its address was made from.
     """
     b, (thread, address, access, site, start, size, which) = define(
-        module, "emu.within", void,
-        [
-            ("t", ptr), ("p", ptr), ("access", i32), ("site", i32), ("start", ptr), ("size", i64),
-            ("number", i32),
-        ],
+        module,
+        "emu.within",
+        void,
+        "t:ptr p:ptr access:i32 site:i32 start:ptr size:i64 number:i32",
         internal=False,
-    )  # fmt: skip
+    )
     place = b.ptrtoint(address, i64)
     offset = b.sub(place, b.ptrtoint(start, i64))
     bytes_ = _field(b, access, Access.SIZE_SHIFT, 8)

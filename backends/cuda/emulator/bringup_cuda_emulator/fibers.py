@@ -162,9 +162,8 @@ def emit_scheduler(module: Module, switch_code: SwitchCode) -> None:
 
 def _fail(module: Module) -> None:
     b, (thread, code, site, address, other, info) = define(
-        module, "emu.fail", void,
-        [("t", ptr), ("code", i32), ("site", i32), ("address", i64), ("other", i64), ("info", i64)],
-    )  # fmt: skip
+        module, "emu.fail", void, "t:ptr code:i32 site:i32 address:i64 other:i64 info:i64"
+    )
     context = context_of(b, thread)
     b.put(context, Context.fault, b.zext(code, i64))
     b.put(context, Context.fault_site, b.zext(site, i64))
@@ -184,7 +183,7 @@ def _enter(b: NativeBuilder, thread: Val) -> None:
 
 def _run_fiber(module: Module) -> None:
     """``emu.fibre(t)``: run a thread from start to end."""
-    b, (thread,) = define(module, "emu.fibre", void, [("t", ptr)])
+    b, (thread,) = define(module, "emu.fibre", void, "t:ptr")
     _enter(b, thread)
     context = context_of(b, thread)
     b.c("emu.left", void, thread)
@@ -197,7 +196,7 @@ def _run_fiber(module: Module) -> None:
 
 def _run_to_end(module: Module) -> None:
     """``emu.alone(t)``: run every thread of a block to its end, where none waits for another."""
-    b, (first,) = define(module, "emu.alone", void, [("t", ptr)])
+    b, (first,) = define(module, "emu.alone", void, "t:ptr")
     context = context_of(b, first)
     count = b.get(context, Context.threads)
     start, step = (b.get(context, o) for o in (Context.thread_first, Context.thread_step))
@@ -214,7 +213,7 @@ def _run_to_end(module: Module) -> None:
 
 def _prepare_stack(module: Module, switch_code: SwitchCode) -> None:
     """``emu.prepare(t, main)``: a stack on which ``main(t)`` is about to run."""
-    b, (thread, main) = define(module, "emu.prepare", void, [("t", ptr), ("main", ptr)])
+    b, (thread, main) = define(module, "emu.prepare", void, "t:ptr main:ptr")
     index = b.zext(b.get(thread, Thread.index), i64)
     context = context_of(b, thread)
     stacks = b.get(context, Context.stacks, ptr)
@@ -244,7 +243,7 @@ def _failed(b: NativeBuilder, context: Val) -> Val:
 
 def _schedule(module: Module) -> None:
     """``emu.schedule(c)``: resume ready threads until all are done or there is a fault."""
-    b, (context,) = define(module, "emu.schedule", void, [("c", ptr)])
+    b, (context,) = define(module, "emu.schedule", void, "c:ptr")
     count = b.get(context, Context.threads)
     start, step = (b.get(context, o) for o in (Context.thread_first, Context.thread_step))
     again, over = b.function.block("again"), b.function.block("over")
@@ -272,7 +271,7 @@ def _schedule(module: Module) -> None:
 
 def _report_deadlock(module: Module) -> None:
     """``emu.stuck(c)``: report the first thread that waits as deadlocked."""
-    b, (context,) = define(module, "emu.stuck", void, [("c", ptr)])
+    b, (context,) = define(module, "emu.stuck", void, "c:ptr")
     with b.loop(number(0), b.get(context, Context.threads)) as loop:
         thread = thread_at(b, context, loop.index)
         state = b.get(thread, Thread.state)
@@ -292,7 +291,7 @@ def record_at(b: NativeBuilder, stamp: Val, index: Val) -> Val:
 
 def _order_block(module: Module) -> None:
     """``emu.new_time(c)``: order all accesses of the block so far before those that follow."""
-    b, (context,) = define(module, "emu.new_time", void, [("c", ptr)])
+    b, (context,) = define(module, "emu.new_time", void, "c:ptr")
     stamp = b.bump(context, Context.stamp, 1)
     b.put(context, Context.floor, b.sub(stamp, 1))
     with b.loop(number(0), b.get(context, Context.threads)) as loop:
@@ -303,7 +302,7 @@ def _order_block(module: Module) -> None:
 
 def _begin_block(module: Module) -> None:
     """``emu.begin(c, i)``: initialise the state of block ``i`` of the grid."""
-    b, (context, index) = define(module, "emu.begin", void, [("c", ptr), ("i", i64)])
+    b, (context, index) = define(module, "emu.begin", void, "c:ptr i:i64")
     b.put(context, Context.block, index)
     nx, ny = (b.zext(b.get(context, Context.nctaid.offset + o, i32), i64) for o in (0, 4))
     row = b.udiv(index, nx)
@@ -336,7 +335,7 @@ def _clear(b: NativeBuilder, start: Val, size: int) -> None:
 
 def _run_block(module: Module) -> None:
     """``emu.run_block(c, i)``."""
-    b, (context, index) = define(module, "emu.run_block", void, [("c", ptr), ("i", i64)])
+    b, (context, index) = define(module, "emu.run_block", void, "c:ptr i:i64")
     b.c("emu.begin", void, context, index)
     fibres = b.icmp("ne", b.get(context, Context.fibers), 0)
 
@@ -357,7 +356,7 @@ def _run_block(module: Module) -> None:
 
 def _launch(module: Module) -> None:
     """``emu.launch(c)``: the grid, block after block, until a fault."""
-    b, (context,) = define(module, "emu.launch", void, [("c", ptr)], internal=False)
+    b, (context,) = define(module, "emu.launch", void, "c:ptr", internal=False)
     b.put(context, Context.first_of_launch, b.add(b.get(context, Context.stamp), 1))
     nx, ny = (b.zext(b.get(context, Context.ntid.offset + o, i32), i64) for o in (0, 4))
     with b.loop(number(0), b.get(context, Context.threads)) as loop:
@@ -431,9 +430,8 @@ def _barrier(module: Module) -> None:
     without ``wait`` the thread only arrives.
     """
     b, (thread, site, name, wanted, waits) = define(
-        module, "emu.barrier", void,
-        [("t", ptr), ("site", i32), ("id", i32), ("count", i32), ("wait", i32)], internal=False,
-    )  # fmt: skip
+        module, "emu.barrier", void, "t:ptr site:i32 id:i32 count:i32 wait:i32", internal=False
+    )
     context = context_of(b, thread)
     with b.rarely(b.icmp("uge", name, BARRIERS)):
         fail(b, thread, Fault.BAD_BARRIER, site, info=b.zext(name, i64))
@@ -456,9 +454,8 @@ def _barrier(module: Module) -> None:
 def _release_barrier(module: Module) -> None:
     """``emu.release_barrier(c, t, id, site, everyone)``: make all who wait there ready."""
     b, (context, last, name, site, everyone) = define(
-        module, "emu.release_barrier", void,
-        [("c", ptr), ("t", ptr), ("id", i32), ("site", i32), ("everyone", i32)],
-    )  # fmt: skip
+        module, "emu.release_barrier", void, "c:ptr t:ptr id:i32 site:i32 everyone:i32"
+    )
     warp = b.get(last, Thread.warp)
     all_of_block = b.icmp("ne", everyone, 0)
     with b.loop(number(0), b.get(context, Context.threads)) as loop:
@@ -482,7 +479,7 @@ def _release_barrier(module: Module) -> None:
 
 def _present_lanes(module: Module) -> None:
     """``emu.present(t, mask)``: the lanes of a mask that exist: the last warp may be short."""
-    b, (thread, mask) = define(module, "emu.present", i32, [("t", ptr), ("mask", i32)])
+    b, (thread, mask) = define(module, "emu.present", i32, "t:ptr mask:i32")
     warp = b.zext(b.get(thread, Thread.warp), i64)
     left = b.sub(b.get(context_of(b, thread), Context.threads), b.mul(warp, WARP))
     lanes = b.select(b.icmp("slt", left, WARP), left, number(WARP))
@@ -495,7 +492,7 @@ def _arrive_in_warp(module: Module) -> None:
     arrive, which must do the work; the others return when the work is done.
     """
     b, (thread, site, mask, payload) = define(
-        module, "emu.arrive", i32, [("t", ptr), ("site", i32), ("mask", i32), ("payload", ptr)]
+        module, "emu.arrive", i32, "t:ptr site:i32 mask:i32 payload:ptr"
     )
     context = context_of(b, thread)
     lane = b.get(thread, Thread.lane)
@@ -528,7 +525,7 @@ def _arrive_in_warp(module: Module) -> None:
 
 def _release_warp(module: Module) -> None:
     """``emu.release_warp(t, mask)``: make the lanes of the mask ready: the work is done."""
-    b, (thread, mask) = define(module, "emu.release_warp", void, [("t", ptr), ("mask", i32)])
+    b, (thread, mask) = define(module, "emu.release_warp", void, "t:ptr mask:i32")
     context = context_of(b, thread)
     warp = b.zext(b.get(thread, Thread.warp), i64)
     each_lane(b, context, warp, mask, lambda _, t: b.put(t, Thread.state, ThreadState.READY))
@@ -538,7 +535,7 @@ def _release_warp(module: Module) -> None:
 
 def _order_warp(module: Module) -> None:
     """``emu.sync_warp(t, mask)``: order a whole warp's accesses so far before those that follow."""
-    b, (thread, mask) = define(module, "emu.sync_warp", void, [("t", ptr), ("mask", i32)])
+    b, (thread, mask) = define(module, "emu.sync_warp", void, "t:ptr mask:i32")
     context = context_of(b, thread)
     warp = b.zext(b.get(thread, Thread.warp), i64)
     first = b.mul(warp, WARP)
@@ -558,9 +555,7 @@ def _order_warp(module: Module) -> None:
 
 def _pause(module: Module) -> None:
     """``emu.pause(t, site)``: let others run while a thread waits for a value in memory."""
-    b, (thread, site) = define(
-        module, "emu.pause", void, [("t", ptr), ("site", i32)], internal=False
-    )
+    b, (thread, site) = define(module, "emu.pause", void, "t:ptr site:i32", internal=False)
     context = context_of(b, thread)
     idle = b.bump(context, Context.idle, 1)
     with b.rarely(b.icmp("ugt", idle, MAX_PAUSES)):
@@ -572,7 +567,5 @@ def _pause(module: Module) -> None:
 
 def _trap(module: Module) -> None:
     """``emu.trap(t, site)``: the kernel ran into a trap."""
-    b, (thread, site) = define(
-        module, "emu.trap", void, [("t", ptr), ("site", i32)], internal=False
-    )
+    b, (thread, site) = define(module, "emu.trap", void, "t:ptr site:i32", internal=False)
     fail(b, thread, Fault.TRAP, site)

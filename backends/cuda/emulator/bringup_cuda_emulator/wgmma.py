@@ -74,7 +74,7 @@ def _arrive(module: Module) -> None:
     come and so has to do the work; the others return when that is done.
     """
     b, (thread, site, payload) = define(
-        module, "emu.group_arrive", i32, [("t", ptr), ("site", i32), ("payload", ptr)]
+        module, "emu.group_arrive", i32, "t:ptr site:i32 payload:ptr"
     )
     context, group = context_of(b, thread), group_of(b, thread)
     end = b.mul(b.add(group_index(b, thread), 1), GROUP_THREADS)
@@ -101,7 +101,7 @@ def _arrive(module: Module) -> None:
 
 def _release(module: Module) -> None:
     """``emu.group_release(t)``: the work is done: the warpgroup is ready."""
-    b, (thread,) = define(module, "emu.group_release", void, [("t", ptr)])
+    b, (thread,) = define(module, "emu.group_release", void, "t:ptr")
     each_thread(b, thread, lambda _, t: b.put(t, Thread.state, ThreadState.READY))
     b.put(context_of(b, thread), Context.idle, 0)
     b.ret()
@@ -133,7 +133,7 @@ def _check_visible(module: Module) -> None:
     is only asked for.
     """
     b, (thread, address, site, since) = define(
-        module, "emu.visible", void, [("t", ptr), ("p", ptr), ("site", i32), ("since", i64)]
+        module, "emu.visible", void, "t:ptr p:ptr site:i32 since:i64"
     )
     context = context_of(b, thread)
     cells = b.get(context, Context.cells, ptr)
@@ -185,9 +185,8 @@ def _check_descriptor(module: Module) -> None:
     128 bytes, of so many rows or columns.
     """
     b, (thread, site, descriptor, lines, transposed) = define(
-        module, "emu.describe", void,
-        [("t", ptr), ("site", i32), ("d", i64), ("lines", i64), ("turned", i64)],
-    )  # fmt: skip
+        module, "emu.describe", void, "t:ptr site:i32 d:i64 lines:i64 turned:i64"
+    )
     start, leading, stride = _offsets(b, descriptor)
     wrong = b.icmp("ne", _bits(b, descriptor, 62, 2), _SWIZZLED)
     strange = b.and_(descriptor, _RESERVED | _BASE_OFFSET)
@@ -216,9 +215,8 @@ def _element_address(module: Module) -> None:
     in 16 bytes; then bits 4 to 6 of the address are xored with bits 7 to 9.
     """
     b, (thread, descriptor, transposed, line, inner) = define(
-        module, "emu.place", ptr,
-        [("t", ptr), ("d", i64), ("turned", i64), ("line", i64), ("inner", i64)],
-    )  # fmt: skip
+        module, "emu.place", ptr, "t:ptr d:i64 turned:i64 line:i64 inner:i64"
+    )
     start, leading, stride = _offsets(b, descriptor)
 
     def pieces(index: Val) -> Val:
@@ -242,12 +240,8 @@ def _check_operand(module: Module) -> None:
     matrix, 16 bytes at a time, as if the warpgroup's first thread did.
     """
     b, (last, site, descriptor, lines, transposed, since) = define(
-        module, "emu.look", void,
-        [
-            ("t", ptr), ("site", i32), ("d", i64), ("lines", i64), ("turned", i64),
-            ("since", i64),
-        ],
-    )  # fmt: skip
+        module, "emu.look", void, "t:ptr site:i32 d:i64 lines:i64 turned:i64 since:i64"
+    )
     first = b.mul(group_index(b, last), GROUP_THREADS)
     thread = thread_at(b, context_of(b, last), first)
     along = b.icmp("ne", transposed, 0)
@@ -264,9 +258,8 @@ def _load_operand(module: Module) -> None:
     inner place side by side.
     """
     b, (thread, descriptor, lines, transposed, wide, out) = define(
-        module, "emu.gather", void,
-        [("t", ptr), ("d", i64), ("lines", i64), ("turned", i64), ("bf16", i64), ("out", ptr)],
-    )  # fmt: skip
+        module, "emu.gather", void, "t:ptr d:i64 lines:i64 turned:i64 bf16:i64 out:ptr"
+    )
     with b.loop(number(0), number(INNER)) as outer:
         row = b.gep(out, b.mul(outer.index, lines), f32)
         with b.loop(number(0), lines) as loop:
@@ -328,7 +321,7 @@ def _multiply(module: Module) -> None:
     Sum ``i`` of a thread is that of row ``16 * warp + lane / 4``, and 8 more in every other pair,
     and of column ``i / 4 * 8 + lane % 4 * 2``, and one more in every other register.
     """
-    b, (thread, product) = define(module, "emu.multiply", void, [("t", ptr), ("p", ptr)])
+    b, (thread, product) = define(module, "emu.multiply", void, "t:ptr p:ptr")
     columns, wide, *transposed = _parts(b, product)
     site = b.trunc(b.get(product, Product.site), i32)
     since = b.get(product, Product.stamp)
@@ -384,9 +377,7 @@ def _set_of_tokens(module: Module) -> None:
     """``emu.tokens(t, site, count)``: the set of sums that all registers of the warpgroup belong
     to, -1 if they are numbers; a fault if only some do.
     """
-    b, (thread, site, count) = define(
-        module, "emu.tokens", i64, [("t", ptr), ("site", i32), ("count", i64)]
-    )
+    b, (thread, site, count) = define(module, "emu.tokens", i64, "t:ptr site:i32 count:i64")
     first = b.get(b.get(thread, Thread.payload, ptr), SUMS, i32)
     token = _is_token(b, first)
 
@@ -404,9 +395,7 @@ def _set_of_tokens(module: Module) -> None:
 
 def _start(module: Module) -> None:
     """``emu.product(t, site, form)``: keep a product that the warpgroup asks for."""
-    b, (thread, site, form) = define(
-        module, "emu.product", void, [("t", ptr), ("site", i32), ("form", i64)]
-    )
+    b, (thread, site, form) = define(module, "emu.product", void, "t:ptr site:i32 form:i64")
     group, payload = group_of(b, thread), b.get(thread, Thread.payload, ptr)
     count = b.udiv(b.and_(form, 0x1FF), 2)
     _check_same_descriptors(b, thread, site, payload)
@@ -510,7 +499,7 @@ def _advance_stamp(b: NativeBuilder, thread: Val) -> Val:
 
 def _complete(module: Module) -> None:
     """``emu.complete(t, pending)``: do the products of all groups but the last ones."""
-    b, (thread, pending) = define(module, "emu.complete", void, [("t", ptr), ("pending", i64)])
+    b, (thread, pending) = define(module, "emu.complete", void, "t:ptr pending:i64")
     group = group_of(b, thread)
     below = b.sub(b.get(group, Group.committed), pending)
     count = b.get(group, Group.products)
@@ -535,9 +524,7 @@ def _complete(module: Module) -> None:
 
 def _deliver(module: Module) -> None:
     """``emu.deliver(t, site, count)``: give the sums to the registers if nothing adds to them."""
-    b, (thread, site, count) = define(
-        module, "emu.deliver", void, [("t", ptr), ("site", i32), ("count", i64)]
-    )
+    b, (thread, site, count) = define(module, "emu.deliver", void, "t:ptr site:i32 count:i64")
     group = group_of(b, thread)
     name = b.c("emu.tokens", i64, thread, site, count)
     with b.if_then(b.icmp("slt", name, 0)):
@@ -559,7 +546,7 @@ def _deliver(module: Module) -> None:
 def _check_settled(module: Module) -> None:
     """``emu.settled(t, bits, site)``: that what is stored is no sum under way."""
     b, (thread, bits, site) = define(
-        module, "emu.settled", void, [("t", ptr), ("bits", i32), ("site", i32)], internal=False
+        module, "emu.settled", void, "t:ptr bits:i32 site:i32", internal=False
     )
     with b.rarely(_is_token(b, bits)):
         fail(b, thread, Fault.SUMS_IN_FLIGHT, site)
@@ -568,7 +555,7 @@ def _check_settled(module: Module) -> None:
 
 def _check_no_products_left(module: Module) -> None:
     """``emu.left(t)``: that a thread which ends has waited for its products."""
-    b, (thread,) = define(module, "emu.left", void, [("t", ptr)])
+    b, (thread,) = define(module, "emu.left", void, "t:ptr")
     with b.rarely(b.icmp("ne", b.get(group_of(b, thread), Group.products), 0)):
         fail(b, thread, Fault.PRODUCTS_LEFT, b.get(thread, Thread.site))
     b.ret()
