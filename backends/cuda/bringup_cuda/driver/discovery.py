@@ -1,7 +1,4 @@
-"""What the NVIDIA driver says is there, asked through its C library: pycuda need not be built.
-
-And pycuda itself, where it is.
-"""
+"""The GPUs of this machine, from the driver's C library, which does not need pycuda; and pycuda."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ CUDA_ERROR_NO_DEVICE = 100
 CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75
 CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
 
-#: The first CUDA release whose driver reads the PTX that `bringup_cuda.codegen.lower` writes.
+#: The first CUDA release whose driver reads the PTX of `bringup_cuda.codegen.lower`.
 OLDEST = 12080
 OLDEST_RELEASE = "570"
 

@@ -1,5 +1,5 @@
-"""What pycuda's releases lack, by the driver's C library: captured graphs, waits of streams that
-other libraries made, copies between devices.
+"""Functions that releases of pycuda lack, from the driver's C library: captured graphs, waits of
+streams that other libraries made, copies between devices.
 
 pycuda 2026.1 has no stream capture, takes no stream but its own, and its ``memcpy_peer_async``
 reads its two contexts the wrong way round.  Handles are shared: ``stream.handle`` and

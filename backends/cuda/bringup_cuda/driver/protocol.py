@@ -1,8 +1,8 @@
-"""That part of ``pycuda.driver`` which the runtime calls: the one seam to a GPU.
+"""The part of ``pycuda.driver`` that the runtime calls: the one seam to a GPU.
 
 Names, orders of arguments and classes of exceptions are pycuda's (read in the source of release
-2026.1).  Three things stand behind it: ``pycuda.driver`` itself, `bringup_cuda_emulator.driver`
-(the same names, on memory of the host) and the fake driver of the tests, which records.
+2026.1).  Three drivers implement it: ``pycuda.driver`` itself, `bringup_cuda_emulator.driver` (the
+same names, on memory of the host) and the fake driver of the tests, which records calls.
 
 What releases of pycuda lack (captured graphs, copies between devices that work) is `Extras`; for
 real hardware `bringup_cuda.runtime.command_list` calls the driver's C library for it.

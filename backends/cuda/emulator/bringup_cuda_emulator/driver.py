@@ -77,7 +77,7 @@ def _give_back(state: DeviceState, address: int) -> None:
 
 
 def _free_dropped(state: DeviceState) -> None:
-    """Run all work, then free what nobody holds."""
+    """Run all work, then free the memory that was dropped."""
     while state.dropped:
         address = state.dropped.pop()
         done = state.failed is not None
@@ -91,7 +91,7 @@ def _free_dropped(state: DeviceState) -> None:
 
 
 def mem_alloc(bytes: int, /) -> DeviceAllocation:
-    """New memory, which holds whatever it held."""
+    """New memory with unspecified contents."""
     state = current("cuMemAlloc")
     if bytes <= 0:  # pragma: no cover - only wrong calls
         raise LogicError("cuMemAlloc failed: invalid argument")
@@ -109,7 +109,7 @@ _pinned: dict[int, int] = {}
 
 
 class _Pinned:
-    """Pinned memory; numpy's arrays on it have it as their base."""
+    """Pinned memory; it is the base of numpy's arrays on it."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], order: str) -> None:
         own = np.empty(shape, dtype, "F" if order == "F" else "C")
@@ -195,7 +195,7 @@ def memset_d8_async(dest: Any, data: int, size: int, stream: Any = None) -> None
 
 
 def copy_bytes(to: int, start: int, size: int, keep: object = None) -> None:
-    """keep: what must live until then."""
+    """Copy bytes; keep: an object that must live until then."""
     ctypes.memmove(to, start, size)
 
 
@@ -211,7 +211,7 @@ class Function:
         self._dynamic = FREE_SHARED - self._static
 
     def prepare(self, arg_types: Sequence[Any]) -> Function:
-        """Say what calls pass, as letters of `struct`.  Raises LogicError unless it fits."""
+        """Set the arguments of calls, as letters of `struct`.  Raises LogicError."""
         letters = "".join(str(letter) for letter in arg_types)
         wanted = [size_of(type) for type in self._code.params]
         given = [8 if letter == "P" else struct.calcsize(letter) for letter in letters]
@@ -244,7 +244,7 @@ class Function:
         queue.add(lambda: state.gpu.launch(module, name, (x, y, z), block, given, shared_size))
 
     def get_attribute(self, attr: Any) -> int:
-        """One of `function_attribute`; registers are not counted."""
+        """The value of one of `function_attribute`; registers are not counted."""
         return {
             function_attribute.MAX_THREADS_PER_BLOCK: 1024,
             function_attribute.SHARED_SIZE_BYTES: self._static,
@@ -326,14 +326,14 @@ class _Extras:
     """`protocol.Extras`."""
 
     def begin_capture(self, stream: Any) -> None:
-        """Remember work of the stream from now on."""
+        """Record work of the stream from now on."""
         queue = stream_of(stream, "cuStreamBeginCapture")
         if queue.captured is not None:  # pragma: no cover - only wrong calls
             raise LogicError("cuStreamBeginCapture failed: operation not permitted")
         queue.captured = []
 
     def end_capture(self, stream: Any) -> Graph:
-        """The work remembered."""
+        """The recorded work."""
         queue = stream_of(stream, "cuStreamEndCapture")
         if queue.captured is None:  # pragma: no cover - only wrong calls
             raise LogicError("cuStreamEndCapture failed: operation not permitted")

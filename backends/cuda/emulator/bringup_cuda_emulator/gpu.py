@@ -1,4 +1,4 @@
-"""What a fault says: the kernel, the threads, the address, the instructions."""
+"""One emulated GPU: its memory, launches that run to their end, and the reports of faults."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Coordinates = tuple[int, int, int]
 
 @record
 class Place:  # pragma: no cover - only wrong kernels
-    """Who and where: a thread of a block, and the instruction."""
+    """A thread of a block, and the instruction that it runs."""
 
     thread: Coordinates
     block: Coordinates
@@ -85,7 +85,7 @@ class Finding:  # pragma: no cover - only wrong kernels
 
 
 class EmulatorError(BringupError):  # pragma: no cover - only wrong kernels
-    """A kernel did what no kernel may do.  finding: what, who and where."""
+    """A kernel has a fault.  finding: the fault, the threads and the instructions."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))
@@ -210,7 +210,7 @@ class _Fault:  # pragma: no cover - only wrong kernels
         self.info, self.address = context.fault_info, context.fault_address
 
     def finding(self, kernel: str, grid: Shape, block: Shape) -> Finding:
-        """What, who and where."""
+        """The fault, the threads and the instructions."""
         context, record, number = self.gpu.context, self.record, self.gpu.context.block
         thread = _coordinates(context.fault_thread, block)
         at = Place(thread, _coordinates(number, grid), self.sites[context.fault_site][1])
@@ -291,7 +291,7 @@ class _Fault:  # pragma: no cover - only wrong kernels
         return self._waiting(block) if fault == Fault.STUCK else ()
 
     def _waiting(self, block: Shape) -> tuple[str, ...]:
-        """How many threads stand where."""
+        """The number of threads in each state."""
         counts: dict[str, list[int]] = {}
         for n in range(block[0] * block[1] * block[2]):
             state = self.gpu.thread_state(n)
@@ -320,7 +320,7 @@ def _ranges(numbers: Sequence[int]) -> str:  # pragma: no cover - only wrong ker
 def _check_constants(
     kernel: str, code: KernelCode, arguments: Sequence[int | float | bytes]
 ) -> None:
-    """That nothing is written which loads take for constant: a GPU reads those by another cache,
+    """Check that no memory is written that loads take for constant: a GPU reads it through a cache
     whatever barriers there are.
     """
     nobody = (0, 0, 0)

@@ -1,4 +1,10 @@
-"""Barriers of a block, and fences."""
+"""The shims of intrinsics, in one table: barriers, conversions, copies, tensor cores, warps.
+
+An asynchronous copy to shared memory arrives when its thread has waited for it; until then nobody
+may access the target.  Sums of tensor cores are added in the order of the inner index, each product
+exact and each addition rounded to f32; hardware adds several products at once and rounds
+differently, within the same bound.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +104,7 @@ _GLOBAL, _SHARED = 1, 3
 
 
 def _queue(b: NativeBuilder, thread: Val) -> Val:
-    """Where the thread's copies stand."""
+    """The address of the thread's copies in flight."""
     start = b.get(context_of(b, thread), Context.copies_at, ptr)
     mine = b.zext(b.get(thread, Thread.index), i64)
     return b.at(start, b.mul(mine, MAX_COPIES * nbytes(Copy)))
@@ -107,7 +113,7 @@ def _queue(b: NativeBuilder, thread: Val) -> Val:
 def _record_write(
     b: NativeBuilder, thread: Val, target: Val, size: Val, site: Val, kind: int
 ) -> None:
-    """Say of every granule of the target who writes it, and how."""
+    """Set the write records of the target's granules."""
     context = context_of(b, thread)
     cells = b.get(context, Context.cells, ptr)
     with b.if_then(b.icmp("ne", cells, NULL)):
@@ -208,7 +214,7 @@ _LEFT, _RIGHT, _SUMS = 4, 2, 4
 
 
 def _lane(b: NativeBuilder, group: Val, member: Val) -> Val:
-    """A lane by its group of four and its place there."""
+    """A lane by its group of four and its position there."""
     return b.add(b.mul(group, 4), member)
 
 

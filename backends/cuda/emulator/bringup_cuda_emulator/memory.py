@@ -1,4 +1,4 @@
-"""The emulated GPU's memory: one range of addresses, with a map of what is allocated.
+"""The emulated GPU's memory: one range of addresses, with a map of the bytes that are allocated.
 
 Beside each 16 bytes stands how many of them, from the first, may be touched; beside each granule
 stand two records of who touched it last (`layout`).  All of it is reserved and takes memory only
@@ -40,7 +40,7 @@ class OutOfArena(Exception):
 
 
 class Reserved:
-    """Zeroed memory that takes none until it is touched.
+    """Zeroed memory that is reserved, and only allocated where it is touched.
 
     large: by large pages where there are some, for what is touched all over.
     """
@@ -57,7 +57,7 @@ class Reserved:
         self.address = ctypes.addressof(self._view)
 
     def discard(self, offset: int, size: int) -> None:
-        """Give whole pages of this range back to the system: they hold zeros from then on."""
+        """Return the whole pages of a range to the system: they hold zeros from then on."""
         start = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
         end = (offset + size) // mmap.PAGESIZE * mmap.PAGESIZE
         if end > start and hasattr(mmap, "MADV_DONTNEED"):
@@ -108,7 +108,7 @@ class Arena:
         return address
 
     def _find_gap(self, size: int) -> int:
-        """The first gap that is wide enough: memory that was touched before is there already."""
+        """The first gap that is wide enough, which prefers memory that was touched before."""
         end = self.address + SHARED_WINDOW
         for start in (*self._live, self.address + self.bytes):
             if end + size + GAP <= start:
@@ -129,7 +129,7 @@ class Arena:
             self._cells.discard(16 * offset, 16 * size)
 
     def map_shared_memory(self, shape: bytes) -> None:
-        """Say which bytes of shared memory may be touched: the map's bytes from its beginning."""
+        """Set the map of shared memory: which of its bytes may be accessed."""
         ctypes.memmove(self.map_address, shape, len(shape))
         ctypes.memset(self.map_address + len(shape), 0, 64)
 
@@ -139,7 +139,7 @@ class Arena:
         ctypes.memset(start + size // 16, size % 16, 1)
 
     def find(self, address: int) -> Allocation | None:
-        """The live allocation that begins last at or before an address."""
+        """The last live allocation that begins at or before an address."""
         index = bisect.bisect_right(self._live, address) - 1
         if index < 0:  # pragma: no cover - only wrong calls
             return None

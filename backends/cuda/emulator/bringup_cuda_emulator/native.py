@@ -1,4 +1,4 @@
-"""Native code of the emulator: the machine with its shims, once, and each module it runs."""
+"""Native code of the emulator: the scheduler with the shims, once, and each loaded module."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from bringup.llvm.host.halves import provide_halves
 from bringup.llvm.host.machine import LLVM
 from bringup.llvm.text import Module
 from bringup.records import record
+from bringup_cuda.codegen import nvvm
 from bringup_cuda_emulator.checks import CHECK_EXPORTS, emit_checks
 from bringup_cuda_emulator.fibers import (
     LAUNCH_EXPORTS,
@@ -34,7 +35,7 @@ MACHINE_LEVEL, KERNEL_LEVEL = 2, 0
 
 
 class Native:
-    """The machine's code: `launch` runs a grid and returns when it is done or has a fault."""
+    """The scheduler's code: `launch` runs a grid until it is done or has a fault."""
 
     def __init__(self) -> None:
         # The context switch is assembly.
@@ -57,10 +58,11 @@ class Native:
 
 
 def _machine_text() -> Deferred:
-    """Described by the files whose code emits it, so that it is found without being made."""
+    """The text, identified by the files that emit it: a cached object needs no text."""
     package, emitters = Path(__file__).parent, Path(bringup.llvm.__file__).parent
     folders = [package, *(emitters / name for name in ("text", "math", "host"))]
     files = [file for folder in folders for file in sorted(folder.glob("*.py"))]
+    files.append(Path(nvvm.__file__))
     return Deferred("\0".join(f.read_text() for f in files), _make_machine)
 
 
@@ -79,7 +81,7 @@ def _make_machine() -> str:
 
 @cache
 def native() -> Native:
-    """The process's."""
+    """The native code of this process."""
     return Native()
 
 

@@ -1,4 +1,8 @@
-"""LLVM IR as LLVM prints it: patterns of its lines, sizes of its types."""
+"""From a module for NVPTX to one for the host: the same instructions, and shims for those of GPUs.
+
+This works on the text as LLVM prints it: one instruction a line, every alignment spelled out, old
+names of intrinsics updated.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +78,7 @@ def size_of(type: str) -> int:
 
 
 def split_operands(text: str) -> list[str]:
-    """The parts of a list at its outer commas."""
+    """The parts of a list, split at its outer commas."""
     parts, depth, start = [], 0, 0
     for i, c in enumerate(text):
         if c in "([{<":
@@ -112,7 +116,7 @@ def align_of(found: re.Match[str], type: str) -> int:
 
 
 def without_address_spaces(line: str) -> str:
-    """Without address spaces: all memory of the host is one."""
+    """The line without address spaces: the host has only one."""
     if "addrspace" not in line:
         return line
     line = SPACE.sub("", line)
@@ -125,7 +129,7 @@ RED_ZONE = 128
 
 @record
 class SharedVariable:
-    """A variable in shared memory: its place in the block's, in bytes."""
+    """A variable in shared memory, at a byte offset of the block's memory."""
 
     name: str
     offset: int
@@ -150,7 +154,7 @@ def shared_variables(lines: Sequence[str]) -> tuple[dict[str, SharedVariable], s
 
 
 def assign_offsets(lines: Sequence[str], shared: dict[str, SharedVariable]) -> dict[str, int]:
-    """Give each variable its place; where the dynamic variable begins in each function.
+    """Assign an offset to each variable; the offset of the dynamic variable in each function.
 
     Variables of one function share memory with those of others; what several functions name comes
     before them all.
@@ -253,7 +257,7 @@ def rewrite(source: str, *, checked: bool) -> Rewritten:
 
 
 class _Function:
-    """What is known of the function being rewritten."""
+    """The function that is being rewritten."""
 
     def __init__(self, name: str, head: str, params: tuple[str, ...] | None) -> None:
         self.name = name
@@ -279,7 +283,7 @@ class _Function:
         return sum(_stack_of(line) for line in self.body if " = " in line)
 
     def reachable(self, functions: Mapping[str, _Function]) -> list[_Function]:
-        """It and all that it calls."""
+        """The function and all functions that it calls."""
         found, rest = {self.name: self}, [self]
         while rest:
             for name in rest.pop().calls - found.keys():
@@ -388,7 +392,7 @@ class _Rewriter:
         return []
 
     def _end(self) -> list[str]:
-        """The function's text, with the places of shared memory it uses at its beginning."""
+        """The function's text, starting with the addresses of its variables in shared memory."""
         function = self.function
         entry: list[str] = []
         if function.shared_addresses:
@@ -437,7 +441,7 @@ class _Rewriter:
         return [without_address_spaces(line)]
 
     def _address_shared(self, line: str) -> str:
-        """Name variables in shared memory by a value of this function."""
+        """Replace variables in shared memory by values of this function."""
         shared_addresses = self.function.shared_addresses
 
         def place(match: re.Match[str]) -> str:
@@ -472,7 +476,7 @@ class _Rewriter:
         return checks
 
     def _within(self, pointer: str, access: str, site: int) -> list[str]:
-        """The check that an access stays inside the argument that its address was made from."""
+        """The check that an access stays inside the argument that its address derives from."""
         function = self.function
         which = function.pointer_arguments.get(pointer)
         if which is None:
@@ -505,7 +509,7 @@ class _Rewriter:
         return [*check, without_address_spaces(SCOPE.sub("", line))]
 
     def _no_sums(self, line: str, type: str, value: str) -> Iterator[str]:
-        """The checks that what is stored is no sum under way."""
+        """The checks that the stored value is no sum in flight."""
         site, wide = self._site(line), WIDE.match(type)
         for lane in range(int(wide[1]) if wide else 1):
             one = value
@@ -526,7 +530,7 @@ class _Rewriter:
         return [*before, *check, without_address_spaces(SCOPE.sub("", line))]
 
     def _note_argument(self, what: dict[int, str], line: str, found: re.Match[str]) -> None:
-        """That an access is to a parameter's memory."""
+        """Note that an instruction accesses the memory of a parameter."""
         which = self.function.pointer_arguments.get(found["ptr"])
         if which is not None:
             what.setdefault(which, line.strip())
@@ -622,7 +626,7 @@ def _declaration(shim: Shim) -> str:
 
 
 def _entry(name: str, params: Sequence[str]) -> Iterator[str]:
-    """How the machine calls a kernel: with its arguments in memory, 8 bytes each."""
+    """The function that calls a kernel with arguments from memory, 8 bytes each."""
     yield f'define void @"{name}.entry"(ptr %t, ptr %args) nounwind {{'
     operands = ["ptr %t"]
     for n, type in enumerate(params):

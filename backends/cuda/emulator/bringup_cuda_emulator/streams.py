@@ -1,4 +1,4 @@
-"""Queued work of emulated devices: what must come before what, and when it runs.
+"""Contexts, streams and events of emulated devices, and the work that is queued for them.
 
 Work runs when something waits for it, and then no more of it than that wait needs: whoever relies
 on an order that neither a stream nor an event makes reads what was there before.  Besides, the
@@ -24,7 +24,7 @@ _running: list[Work] = []
 
 
 def is_running_work() -> bool:
-    """Whether this is called, under the lock, from inside a piece of work.
+    """Whether the caller, which holds the lock, is called by a piece of work.
 
     Whatever the garbage collector calls may be, and must then leave other work alone.
     """
@@ -32,7 +32,7 @@ def is_running_work() -> bool:
 
 
 class Work:
-    """Something queued.
+    """A piece of queued work.
 
     before: what must be done first.  done: whether it ran.
     """
@@ -66,7 +66,7 @@ class WorkQueue:
             return made
 
     def wait(self, work: Work) -> None:
-        """Run what a piece of work needs, and it; raises the first error."""
+        """Run a piece of work after all work that it depends on; raises the first error."""
         with LOCK:
             if self._random is not None:  # pragma: no cover - only with CUDA_EMULATED_SEED
                 while self._pending and self._random.random() < 0.5:
@@ -80,7 +80,7 @@ class WorkQueue:
                 self._run(self._pick())
 
     def poll(self, work: Work) -> bool:
-        """Whether a piece of work is done; if not, something runs, so that asking again ends."""
+        """Whether a piece of work is done; if not, some work runs, so that polling ends."""
         with LOCK:
             if not work.done:
                 self._run_one()
@@ -92,7 +92,7 @@ class WorkQueue:
         return next(iter(self._pending))
 
     def _run_one(self) -> None:
-        """One piece of work that may run now."""
+        """Run one piece of work that may run now."""
         work = self._pick()
         while (earlier := next((w for w in work.before if not w.done), None)) is not None:
             work = earlier  # pragma: no cover - only where devices wait for each other
@@ -145,7 +145,7 @@ class MemoryError(Error):
 
 
 class LogicError(Error):
-    """A call that makes no sense."""
+    """A call with wrong arguments."""
 
 
 class LaunchError(Error):
@@ -153,11 +153,11 @@ class LaunchError(Error):
 
 
 class RuntimeError(Error):
-    """Anything else."""
+    """Any other failure."""
 
 
 class device_attribute:  # noqa: N801, pycuda's spelling
-    """What `Device.get_attribute` can tell."""
+    """The attributes of `Device.get_attribute`."""
 
     MULTIPROCESSOR_COUNT = 16
     MAX_THREADS_PER_MULTIPROCESSOR = 39
@@ -170,7 +170,7 @@ class device_attribute:  # noqa: N801, pycuda's spelling
 
 
 class function_attribute:  # noqa: N801, pycuda's spelling
-    """What `Function.get_attribute` can tell."""
+    """The attributes of `Function.get_attribute`."""
 
     MAX_THREADS_PER_BLOCK = 0
     SHARED_SIZE_BYTES = 1
@@ -180,7 +180,7 @@ class function_attribute:  # noqa: N801, pycuda's spelling
 
 
 class event_flags:  # noqa: N801, pycuda's spelling
-    """Of `Event`."""
+    """The flags of `Event`."""
 
     DEFAULT = 0
     BLOCKING_SYNC = 1
@@ -223,12 +223,12 @@ class DeviceState:
         self.handles = 0x1000 * (index + 1)
 
     def handle(self) -> int:
-        """A new one."""
+        """A new handle."""
         self.handles += 1
         return self.handles
 
     def check_usable(self) -> None:
-        """Raises the error that ended the context, or one that nobody was told of."""
+        """Raise the error that ended the context, or one that was not reported yet."""
         if self.failed is not None:  # pragma: no cover - only wrong kernels
             raise LaunchError(*self.failed.args)
         if self.pending is not None:  # pragma: no cover - only wrong kernels
@@ -238,7 +238,7 @@ class DeviceState:
     def fail(
         self, call: str, error: EmulatorError
     ) -> LaunchError:  # pragma: no cover - only wrong kernels
-        """The error to raise; it ends the context where the fault is fatal."""
+        """The error to raise; it ends the context if the fault is fatal."""
         said = "; ".join(line.strip() for line in str(error).splitlines())
         fatal = _FATAL.get(error.finding.kind)
         made = LaunchError(f"{call} failed: {fatal or _FAULT} ({said})")
@@ -286,7 +286,7 @@ def wait_for(state: DeviceState, call: str, wait: Callable[[], Any]) -> Any:
 
 
 def init(flags: int = 0) -> None:
-    """Before anything else."""
+    """Initialise the driver, before any other call."""
     _initialised.set()
 
 
@@ -303,7 +303,7 @@ class Context:
 
     @staticmethod
     def pop() -> None:
-        """Make that current which was before."""
+        """Make the context current that was before."""
         if not context_stack():  # pragma: no cover - only wrong calls
             raise LogicError("cuCtxPopCurrent failed: invalid device context")
         context_stack().pop()
@@ -322,7 +322,7 @@ class Context:
         raise LogicError("cuCtxEnablePeerAccess failed: peer access is not supported")
 
     def detach(self) -> None:
-        """Pop it, which is current."""
+        """Pop the context, which is current."""
         context_stack().remove(self)
 
 
@@ -337,11 +337,11 @@ class Device:
         self.ordinal = ordinal
 
     def total_memory(self) -> int:
-        """In bytes."""
+        """The bytes of the device."""
         return device_state(self.ordinal).gpu.arena.size
 
     def get_attribute(self, attr: Any) -> int:
-        """One of `device_attribute`."""
+        """The value of one of `device_attribute`."""
         return _DEVICE_FACTS[attr]
 
     def retain_primary_context(self) -> Context:
@@ -349,12 +349,12 @@ class Device:
         return Context(device_state(self.ordinal))
 
     def can_access_peer(self, other: Any) -> int:
-        """0."""
+        """Always 0: there is no direct access."""
         return 0
 
 
 class Stream:
-    """A queue.  flags: 1 for one that the default stream does not wait for."""
+    """A stream.  flags: 1 for one that the default stream does not wait for."""
 
     def __init__(self, flags: int = 0) -> None:
         self.state = current("cuStreamCreate")
@@ -365,7 +365,7 @@ class Stream:
         self.captured: list[Callable[[], None]] | None = None
 
     def add(self, action: Callable[[], None] | None) -> None:
-        """Queue work behind all that is here, or remember it if work is being captured."""
+        """Queue work after all other work, or record it while work is captured."""
         if self.captured is not None:
             assert action is not None, "an event in work that is captured"
             self.captured.append(action)
@@ -381,7 +381,7 @@ class Stream:
                 queues.blocking[self.handle] = self.last
 
     def ahead(self) -> Work:
-        """All that is queued here, as one piece of work."""
+        """All work queued here, as one piece of work."""
         before = [*self.waits, *([self.last] if self.last is not None else [])]
         return self.state.queues.add(None, before)
 
@@ -394,7 +394,7 @@ class Stream:
         wait_for(self.state, "cuStreamSynchronize", lambda: self.state.queues.wait(self.ahead()))
 
     def wait_for_event(self, evt: Event) -> None:
-        """What is queued from now on comes behind the event's mark."""
+        """Let work queued from now on run after the event."""
         self.state.check_usable()
         self.waits.append(evt.work)
 
@@ -411,7 +411,7 @@ class _Default(Stream):  # pragma: no cover - only calls by hand
         self.captured = None
 
     def add(self, action: Callable[[], None] | None) -> None:
-        """Queue work behind all work of blocking streams."""
+        """Queue work after all work of blocking streams."""
         queues = self.state.queues
         self.waits += queues.blocking.values()
         super().add(action)
@@ -434,7 +434,7 @@ def stream_of(stream: Any, call: str) -> Stream:
 
 
 class Event:
-    """A mark in a stream."""
+    """A point in a stream."""
 
     def __init__(self, flags: int = 0) -> None:
         self.state = current("cuEventCreate")
@@ -442,7 +442,7 @@ class Event:
         self.work.done = True
 
     def record(self, stream: Any = None) -> Event:
-        """Set the mark."""
+        """Record the work queued so far in a stream."""
         queue = stream_of(stream, "cuEventRecord")
         queue.add(None)
         assert queue.last is not None
@@ -450,10 +450,10 @@ class Event:
         return self
 
     def synchronize(self) -> Event:
-        """Run what is before the mark."""
+        """Run the recorded work."""
         wait_for(self.state, "cuEventSynchronize", lambda: self.state.queues.wait(self.work))
         return self
 
     def query(self) -> bool:
-        """Whether the mark was passed."""
+        """Whether the recorded work is done."""
         return bool(wait_for(self.state, "cuEventQuery", lambda: self.state.queues.poll(self.work)))

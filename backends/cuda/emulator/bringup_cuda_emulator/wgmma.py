@@ -1,4 +1,14 @@
-"""Warpgroups in native code: which threads they are, and where these meet."""
+"""Warpgroups in native code: their instructions, matrices by descriptors, and products.
+
+A requested product is recorded, and only done when it is waited for: until then each of its
+registers holds a token, a NaN that tells which set of sums it belongs to.  The memory that a
+product reads is checked when it is requested (it must be written, ordered, and visible to tensor
+cores), and again when it is done (it must not have been overwritten).
+
+Descriptors are as in the PTX manual's chapter on asynchronous warpgroup instructions.  LLVM has no
+intrinsic of the product, nor of a fence and a wait that name their registers: these come as inline
+PTX, by `WGMMA_ASSEMBLY`.
+"""
 
 from __future__ import annotations
 
@@ -45,18 +55,18 @@ from bringup_cuda_emulator.structs import (
 
 
 def emit_warpgroups(module: Module) -> None:
-    """Where the threads of a warpgroup meet."""
+    """The functions by which the threads of a warpgroup wait for each other."""
     _arrive(module)
     _release(module)
 
 
 def group_index(b: NativeBuilder, thread: Val) -> Val:
-    """The warpgroup of a thread."""
+    """The number of a thread's warpgroup."""
     return b.zext(b.udiv(b.get(thread, Thread.index), GROUP_THREADS), i64)
 
 
 def group_of(b: NativeBuilder, thread: Val) -> Val:
-    """What is known of a thread's warpgroup."""
+    """The state of a thread's warpgroup."""
     first = b.at(context_of(b, thread), Context.groups)
     return b.at(first, b.mul(group_index(b, thread), nbytes(Group)))
 
@@ -119,7 +129,7 @@ _BASE_OFFSET = 7 << 49
 
 
 def emit_matrices(module: Module) -> None:
-    """What is checked of a matrix, and how it is read."""
+    """The functions that check and read matrices."""
     _check_visible(module)
     _check_descriptor(module)
     _element_address(module)
@@ -284,7 +294,7 @@ TOKEN, TOKEN_MASK = 0x7FFA5A00, ~0xFF
 
 
 def emit_products(module: Module) -> None:
-    """Everything of products but the instructions themselves."""
+    """The functions that record, do and check products."""
     _multiply(module)
     _set_of_tokens(module)
     _start(module)
@@ -434,7 +444,7 @@ def _start(module: Module) -> None:
 
 
 def _check_same_descriptors(b: NativeBuilder, thread: Val, site: Val, payload: Val) -> None:
-    """All threads must give the same descriptors."""
+    """Check that all threads give the same descriptors."""
 
     def same(_: Val, other: Val) -> None:
         theirs = b.get(other, Thread.payload, ptr)
@@ -447,7 +457,7 @@ def _check_same_descriptors(b: NativeBuilder, thread: Val, site: Val, payload: V
 
 
 def _new_set(b: NativeBuilder, thread: Val, site: Val, count: Val) -> Val:
-    """Keep the numbers in the registers as a new set of sums; its number."""
+    """Save the registers as a new set of sums; its number."""
     group = group_of(b, thread)
     with b.rarely(b.icmp("eq", b.get(group, Group.fenced), 0)):
         fail(b, thread, Fault.NOT_FENCED, site)
@@ -467,7 +477,7 @@ def _new_set(b: NativeBuilder, thread: Val, site: Val, count: Val) -> Val:
 def _copy_registers(
     b: NativeBuilder, start: Val, index: Val, thread: Val, count: Val, *, back: bool
 ) -> None:
-    """A thread's registers to its place in a set of sums, or back."""
+    """Copy a thread's registers to a set of sums, or back."""
     kept = b.gep(start, b.mul(index, MAX_SUMS), f32)
     payload = b.get(thread, Thread.payload, ptr)
     with b.loop(number(0), count) as loop:
@@ -485,7 +495,7 @@ def _check_operands(b: NativeBuilder, thread: Val, site: Val, product: Val) -> N
 
 
 def _advance_stamp(b: NativeBuilder, thread: Val) -> Val:
-    """A stamp that all the warpgroup does from here on has at least."""
+    """A new stamp, which orders the warpgroup's accesses from here on."""
     context = context_of(b, thread)
     stamp = b.bump(context, Context.stamp, 1)
 
@@ -570,7 +580,7 @@ Work = Callable[[NativeBuilder, Call, Val], None]
 
 
 def _once_per_group(b: NativeBuilder, call: Call, payload: Val, work: Work) -> None:
-    """What the last thread of the warpgroup to come does for all of them."""
+    """Let the last thread of the warpgroup to arrive do the work for all of them."""
     last = b.c("emu.group_arrive", i32, call.thread, call.site, payload)
     with b.if_then(b.icmp("ne", last, 0)):
         work(b, call, group_of(b, call.thread))
@@ -587,7 +597,7 @@ def _plain(work: Work) -> Body:
 
 
 def _with_sums(count: int, work: Work) -> Body:
-    """One that changes so many registers where they are; descriptors may follow."""
+    """An instruction that changes registers in place; descriptors may follow."""
     kind = struct_type(*[f32] * count)
 
     def body(b: NativeBuilder, call: Call) -> Val:
@@ -627,7 +637,7 @@ def _wait_for_sums(b: NativeBuilder, call: Call, group: Val) -> None:
 
 
 def _proxy_fence(b: NativeBuilder, call: Call) -> None:
-    """Tensor cores see what this thread has written so far, and what it writes later is later."""
+    """Make this thread's writes so far visible to tensor cores."""
     thread, context = call.thread, context_of(b, call.thread)
     before = b.get(thread, Thread.proxy_fence)
     settled = b.icmp("ule", before, b.get(context, Context.floor))
@@ -641,7 +651,7 @@ def _proxy_fence(b: NativeBuilder, call: Call) -> None:
 
 
 def _registers(count: int) -> tuple[str, str]:
-    """How PTX names so many registers of sums, and how constraints tie them."""
+    """The names of registers of sums in PTX, and the constraints that tie them."""
     names = ", ".join(f"${n}" for n in range(count))
     ties = ",".join([*["=f"] * count, *(str(n) for n in range(count))])
     return names, ties
