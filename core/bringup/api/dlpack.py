@@ -106,7 +106,7 @@ def _given(
         if copied:
             buffer = transfer.duplicate(device, buffer, x.type)
         handle = transfer.handle_of(buffer)
-        return there.give(
+        return there.to_dlpack(
             handle, x.type, buffer, stream=stream, max_version=max_version, copied=copied
         )
     except DeviceError as error:
@@ -198,7 +198,7 @@ def _taken(x: Any, device: DeviceSpec, where: tuple[int, int]) -> Array | None:
         there = _exchange(candidate)
         if there is not None and there.device == where:
             try:
-                handle, type_ = there.take(x)
+                handle, type_ = there.from_dlpack(x)
             except BringupError as error:
                 raise at_user_line(error)  # noqa: B904  (the same object)
             return Array(type_, candidate, transfer.wrap(candidate.device, handle))
