@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 
 import bringup.llvm
 from bringup.errors import CompileError
-from bringup.llvm.host.engine import Code, Deferred, engine
+from bringup.llvm.host.engine import Code, Deferred, Emitted, engine, sources
 from bringup.llvm.host.halves import provide_halves
 from bringup.llvm.host.machine import LLVM
 from bringup.llvm.text import Module
@@ -59,14 +59,12 @@ class Native:
 
 def _machine_text() -> Deferred:
     """The text, identified by the files that emit it: a cached object needs no text."""
-    package, emitters = Path(__file__).parent, Path(bringup.llvm.__file__).parent
-    folders = [package, *(emitters / name for name in ("text", "math", "host"))]
-    files = [file for folder in folders for file in sorted(folder.glob("*.py"))]
-    files.append(Path(nvvm.__file__))
-    return Deferred("\0".join(f.read_text() for f in files), _make_machine)
+    emitters = [bringup.llvm.__file__, nvvm.__file__, __file__]
+    packages = [Path(file).parent for file in emitters]
+    return Deferred(sources(*packages), _make_machine)
 
 
-def _make_machine() -> str:
+def _make_machine() -> Emitted:
     module = Module()
     emit_scheduler(module, switch_code())
     emit_synchronisation(module)
@@ -76,7 +74,7 @@ def _make_machine() -> str:
     emit_products(module)
     for shim in all_shims().values():
         shim.emit(module)
-    return str(module)
+    return Emitted(str(module))
 
 
 @cache
