@@ -118,7 +118,7 @@ def open_library(  # pragma: no cover on cuda-emulated - only drivers
 ) -> protocol.Library:
     """The driver module of pycuda.  Raises BackendError if it is not there or does not load.
 
-    there: the GPUs found, for that error.
+    there: the GPUs of this machine, for that error.
     """
     from bringup_cuda.driver.extras import DriverExtras
 
@@ -133,8 +133,8 @@ def open_library(  # pragma: no cover on cuda-emulated - only drivers
         ) from error
     except Exception as error:
         raise _broken(there, error) from error
-    found = cast(protocol.Driver, driver)
-    return protocol.Library(found, DriverExtras(found), "ptx", CUDA)
+    pycuda_driver = cast(protocol.Driver, driver)
+    return protocol.Library(pycuda_driver, DriverExtras(pycuda_driver), "ptx", CUDA)
 
 
 def _broken(

@@ -62,15 +62,18 @@ class DriverExtras:  # pragma: no cover on cuda-emulated - only drivers
 
     def end_capture(self, stream: Any) -> DriverGraph:
         """See `protocol.Extras`."""
-        graph, made = ctypes.c_void_p(), ctypes.c_void_p()
+        graph, executable = ctypes.c_void_p(), ctypes.c_void_p()
         self.call("cuStreamEndCapture", ctypes.c_void_p(stream.handle), ctypes.byref(graph))
         try:
             self.call(
-                "cuGraphInstantiateWithFlags", ctypes.byref(made), graph, ctypes.c_ulonglong(0)
+                "cuGraphInstantiateWithFlags",
+                ctypes.byref(executable),
+                graph,
+                ctypes.c_ulonglong(0),
             )
         finally:
             self.call("cuGraphDestroy", graph)
-        return DriverGraph(self, made.value or 0)
+        return DriverGraph(self, executable.value or 0)
 
     def make_wait(self, waiting: int, stream: Any) -> None:
         """See `protocol.Extras`."""
@@ -111,8 +114,8 @@ class DriverExtras:  # pragma: no cover on cuda-emulated - only drivers
 
     def function(self, name: str) -> Callable[..., int]:
         """A function of the library; it returns a status."""
-        found: Callable[..., int] = getattr(self._library, name)
-        return found
+        function: Callable[..., int] = getattr(self._library, name)
+        return function
 
     def error(self, name: str, status: int) -> Exception:
         """What pycuda would raise for a status that a function returned."""

@@ -214,8 +214,8 @@ class Function:
         """Set the arguments of calls, as letters of `struct`.  Raises LogicError."""
         letters = "".join(str(letter) for letter in arg_types)
         wanted = [size_of(type) for type in self._code.params]
-        given = [8 if letter == "P" else struct.calcsize(letter) for letter in letters]
-        if wanted != given:  # pragma: no cover - only wrong calls
+        sizes = [8 if letter == "P" else struct.calcsize(letter) for letter in letters]
+        if wanted != sizes:  # pragma: no cover - only wrong calls
             raise LogicError(
                 f"{self._name} takes {', '.join(self._code.params)}, and is prepared for {letters}"
             )
@@ -240,8 +240,8 @@ class Function:
         if not fits or len(args) != len(self._letters):  # pragma: no cover - only wrong calls
             raise LogicError(f"{call} failed: invalid argument")
         state, module, name = queue.state, self._module, self._name
-        given = [int(a) if c == "P" else a for a, c in zip(args, self._letters, strict=True)]
-        queue.add(lambda: state.gpu.launch(module, name, (x, y, z), block, given, shared_size))
+        arguments = [int(a) if c == "P" else a for a, c in zip(args, self._letters, strict=True)]
+        queue.add(lambda: state.gpu.launch(module, name, (x, y, z), block, arguments, shared_size))
 
     def get_attribute(self, attr: Any) -> int:
         """The value of one of `function_attribute`; registers are not counted."""

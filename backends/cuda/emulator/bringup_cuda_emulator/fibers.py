@@ -85,13 +85,13 @@ SWITCH_CODES = {"x86_64": _X86, "AMD64": _X86, "aarch64": _ARM, "arm64": _ARM}
 def switch_code(machine: str = "") -> SwitchCode:
     """The host's, or another machine's.  Raises UnsupportedError."""
     name = machine or platform.machine()
-    found = SWITCH_CODES.get(name)
-    if found is None:  # pragma: no cover - only other processors
+    code = SWITCH_CODES.get(name)
+    if code is None:  # pragma: no cover - only other processors
         raise UnsupportedError(
             f"the emulator cannot switch fibres on {name}",
             fix=f"use one of {', '.join(SWITCH_CODES)}",
         )
-    return found
+    return code
 
 
 def emit_switch(module: Module, switch_code: SwitchCode) -> None:

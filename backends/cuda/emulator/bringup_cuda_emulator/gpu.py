@@ -259,19 +259,19 @@ class _Fault:  # pragma: no cover - only wrong kernels
             if offset >= code.dynamic:
                 return f"byte {offset - code.dynamic} of dynamic shared memory"
             return f"byte {offset} of shared memory, between its variables"
-        found = arena.find(address)
-        if found is None:
+        allocation = arena.find(address)
+        if allocation is None:
             return _STRANGER
-        inside = address - found.address
-        if inside < found.size:
-            return f"byte {inside} of an allocation of {found.size} bytes"
-        behind = f"{inside - found.size} bytes behind an allocation of {found.size} bytes"
-        if inside - found.size < GAP:
+        inside = address - allocation.address
+        if inside < allocation.size:
+            return f"byte {inside} of an allocation of {allocation.size} bytes"
+        behind = f"{inside - allocation.size} bytes behind an allocation of {allocation.size} bytes"
+        if inside - allocation.size < GAP:
             return behind
         for freed in reversed(arena.freed):
             if freed.address <= address < freed.address + freed.size:
                 return f"byte {address - freed.address} of {freed.size} bytes that were freed"
-        return _STRANGER if inside - found.size > 1 << 20 else behind
+        return _STRANGER if inside - allocation.size > 1 << 20 else behind
 
     def _details(self, block: Shape) -> tuple[str, ...]:
         fault, info = self.kind, self.info
@@ -370,13 +370,13 @@ def _shared_map(code: KernelCode, dynamic: int) -> bytes:
         end = max(end, code.dynamic + dynamic)
     if end > SHARED_WINDOW:  # pragma: no cover - only wrong calls
         raise ValueError(f"{end} bytes of shared memory")
-    made = bytearray(end // 16 + 2)
+    map_ = bytearray(end // 16 + 2)
     for offset, size in areas:
         first = offset // 16
-        made[first : first + size // 16] = b"\x10" * (size // 16)
+        map_[first : first + size // 16] = b"\x10" * (size // 16)
         if size % 16:
-            made[first + size // 16] = size % 16
-    return bytes(made)
+            map_[first + size // 16] = size % 16
+    return bytes(map_)
 
 
 def _pack(value: int | float | bytes, type: str) -> bytes:
@@ -413,18 +413,18 @@ def run(  # pragma: no cover - only kernels run by hand
     machine = gpu or _gpu()
     machine.seed = seed
     addresses: list[tuple[np.ndarray[Any, Any], int]] = []
-    given: list[Any] = []
+    arguments: list[Any] = []
     try:
         for value in args:
             if not isinstance(value, np.ndarray):
-                given.append(value)
+                arguments.append(value)
                 continue
             assert value.flags.c_contiguous, "an array must be contiguous"
             address = machine.arena.allocate(value.nbytes)
             addresses.append((value, address))
             ctypes.memmove(address, value.ctypes.data, value.nbytes)
-            given.append(address)
-        machine.launch(loaded, kernel, _dims(grid), _dims(block), given, shared_bytes)
+            arguments.append(address)
+        machine.launch(loaded, kernel, _dims(grid), _dims(block), arguments, shared_bytes)
         for array, address in addresses:
             if array.flags.writeable:
                 ctypes.memmove(array.ctypes.data, address, array.nbytes)
@@ -434,8 +434,8 @@ def run(  # pragma: no cover - only kernels run by hand
 
 
 def _dims(value: Dims) -> Shape:  # pragma: no cover - only kernels run by hand
-    given = (value,) if isinstance(value, int) else tuple(value)
-    x, y, z = (*given, 1, 1)[:3]
+    dims = (value,) if isinstance(value, int) else tuple(value)
+    x, y, z = (*dims, 1, 1)[:3]
     return x, y, z
 
 

@@ -84,8 +84,8 @@ def _to_bf16(b: NativeBuilder, call: Call) -> Val:
 def _to_bf16x2(b: NativeBuilder, call: Call) -> Val:
     """The first argument goes to the upper half."""
     high, low = (f32_to_bf16(b, x) for x in call.args)
-    made = b.insertelement(poison(vec(bf16, 2)), low, 0)
-    return b.insertelement(made, high, 1)
+    result = b.insertelement(poison(vec(bf16, 2)), low, 0)
+    return b.insertelement(result, high, 1)
 
 
 def _tf32(b: NativeBuilder, call: Call) -> Val:
@@ -240,12 +240,12 @@ def _load_matrices(*, transposed: bool) -> Work:
                     return lanes.argument(lanes.at(b.add(first, at)), 0)
 
                 if transposed:
-                    found = [
+                    halves = [
                         b.load(i16, b.gep(row(b.add(b.mul(member, 2), n)), group, i16))
                         for n in range(2)
                     ]
-                    high = b.shl(b.zext(found[1], i32), const(i32, 16))
-                    word = b.or_(b.zext(found[0], i32), high)
+                    high = b.shl(b.zext(halves[1], i32), const(i32, 16))
+                    word = b.or_(b.zext(halves[0], i32), high)
                 else:
                     word = b.load(i32, b.gep(row(group), member, i32))
                 b.put(lanes.result_address(thread), 4 * matrix, word)
@@ -446,14 +446,14 @@ def _lane_mask(kind: str) -> Callable[[NativeBuilder, Call], Val]:
     def body(b: NativeBuilder, call: Call) -> Val:
         bit = b.shl(number(1), b.zext(b.get(call.thread, Thread.lane), i64))
         below = b.sub(bit, 1)
-        made = {
+        result = {
             "eq": lambda: bit,
             "lt": lambda: below,
             "le": lambda: b.or_(below, bit),
             "gt": lambda: b.not_(b.or_(below, bit)),
             "ge": lambda: b.not_(below),
         }[kind]()
-        return b.trunc(made, i32)
+        return b.trunc(result, i32)
 
     return body
 

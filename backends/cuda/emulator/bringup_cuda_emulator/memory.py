@@ -147,8 +147,8 @@ class Arena:
 
     def contains(self, address: int, size: int) -> bool:
         """Whether these bytes are all of one live allocation."""
-        found = self.find(address)
-        return found is not None and address + size <= found.address + found.size
+        allocation = self.find(address)
+        return allocation is not None and address + size <= allocation.address + allocation.size
 
 
 def _align(value: int) -> int:

@@ -109,14 +109,14 @@ def load(text: str, *, checked: bool = True) -> Loaded:
     Raises CompileError.
     """
     native()
-    made = rewrite(canonical(text), checked=checked)
-    entries = [f"{name}.entry" for name in made.kernels]
-    asks = {f"emu.table.{name}": size for name, size in made.tables.items()}
-    code = engine().compile_native(made.text, [*entries, *asks], KERNEL_LEVEL)
+    rewritten = rewrite(canonical(text), checked=checked)
+    entries = [f"{name}.entry" for name in rewritten.kernels]
+    asks = {f"emu.table.{name}": size for name, size in rewritten.tables.items()}
+    code = engine().compile_native(rewritten.text, [*entries, *asks], KERNEL_LEVEL)
     starts = [ctypes.CFUNCTYPE(ctypes.c_size_t)(code.addresses[name])() for name in asks]
     tables = [(s, s + size) for s, size in zip(starts, asks.values(), strict=True)]
-    found = {name: code.addresses[f"{name}.entry"] for name in made.kernels}
-    return Loaded(made.kernels, found, made.sites, tables, code, checked)
+    addresses = {name: code.addresses[f"{name}.entry"] for name in rewritten.kernels}
+    return Loaded(rewritten.kernels, addresses, rewritten.sites, tables, code, checked)
 
 
 def canonical(text: str) -> str:

@@ -85,8 +85,8 @@ class Shim:
         params = [("t", ptr), ("site", i32)]
         params += [(f"a{n}", type) for n, type in enumerate(self.params)]
         b, (thread, site, *args) = define(module, self.symbol, self.ret, params, internal=False)
-        made = self.body(b, Call(thread, site, tuple(args)))
-        b.ret(None if self.ret is void else made)
+        result = self.body(b, Call(thread, site, tuple(args)))
+        b.ret(None if self.ret is void else result)
 
 
 @record

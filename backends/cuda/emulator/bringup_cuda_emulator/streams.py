@@ -61,9 +61,9 @@ class WorkQueue:
     def add(self, action: Callable[[], None] | None, before: Iterable[Work]) -> Work:
         """Queue work."""
         with LOCK:
-            made = Work(action, before)
-            self._pending[made] = None
-            return made
+            work = Work(action, before)
+            self._pending[work] = None
+            return work
 
     def wait(self, work: Work) -> None:
         """Run a piece of work after all work that it depends on; raises the first error."""
@@ -241,10 +241,10 @@ class DeviceState:
         """The error to raise; it ends the context if the fault is fatal."""
         said = "; ".join(line.strip() for line in str(error).splitlines())
         fatal = _FATAL.get(error.finding.kind)
-        made = LaunchError(f"{call} failed: {fatal or _FAULT} ({said})")
+        launch_error = LaunchError(f"{call} failed: {fatal or _FAULT} ({said})")
         if fatal is not None:
-            self.failed = made
-        return made
+            self.failed = launch_error
+        return launch_error
 
 
 _devices: dict[int, DeviceState] = {}
@@ -260,10 +260,10 @@ def device_state(index: int) -> DeviceState:
 
 def context_stack() -> list[Context]:
     """The contexts that this thread has pushed."""
-    found: list[Context] | None = getattr(_stacks, "contexts", None)
-    if found is None:
-        found = _stacks.contexts = []
-    return found
+    stack: list[Context] | None = getattr(_stacks, "contexts", None)
+    if stack is None:
+        stack = _stacks.contexts = []
+    return stack
 
 
 def current(call: str) -> DeviceState:

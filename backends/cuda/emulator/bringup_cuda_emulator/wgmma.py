@@ -370,9 +370,9 @@ def _copy_sum_row(
         register = b.mul(b.lshr(column, 3), 4)
         register = b.add(register, b.mul(upper, 2))
         register = b.add(register, b.and_(column, 1))
-        kept = b.gep(start, b.add(b.mul(mine, MAX_SUMS), register), f32)
+        saved = b.gep(start, b.add(b.mul(mine, MAX_SUMS), register), f32)
         beside = b.gep(line, column, f32)
-        source, target = (beside, kept) if back else (kept, beside)
+        source, target = (beside, saved) if back else (saved, beside)
         b.store(b.load(f32, source), target)
 
 
@@ -449,9 +449,9 @@ def _check_same_descriptors(b: NativeBuilder, thread: Val, site: Val, payload: V
     def same(_: Val, other: Val) -> None:
         theirs = b.get(other, Thread.payload, ptr)
         for place in (LEFT, RIGHT):
-            given = b.get(theirs, place)
-            with b.rarely(b.icmp("ne", given, b.get(payload, place))):
-                fail(b, other, Fault.BAD_DESCRIPTOR, site, info=given)
+            descriptor = b.get(theirs, place)
+            with b.rarely(b.icmp("ne", descriptor, b.get(payload, place))):
+                fail(b, other, Fault.BAD_DESCRIPTOR, site, info=descriptor)
 
     each_thread(b, thread, same)
 
@@ -478,10 +478,10 @@ def _copy_registers(
     b: NativeBuilder, start: Val, index: Val, thread: Val, count: Val, *, back: bool
 ) -> None:
     """Copy a thread's registers to a set of sums, or back."""
-    kept = b.gep(start, b.mul(index, MAX_SUMS), f32)
+    saved = b.gep(start, b.mul(index, MAX_SUMS), f32)
     payload = b.get(thread, Thread.payload, ptr)
     with b.loop(number(0), count) as loop:
-        places = [b.gep(base, loop.index, f32) for base in (payload, kept)]
+        places = [b.gep(base, loop.index, f32) for base in (payload, saved)]
         source, target = places[::-1] if back else places
         b.store(b.load(i32, source), target)
 
@@ -607,10 +607,10 @@ def _with_sums(count: int, work: Work) -> Body:
         for place, value in zip((LEFT, RIGHT), call.args[count : count + 2], strict=False):
             b.put(payload, place, value)
         _once_per_group(b, call, payload, work)
-        made = Val("undef", kind)
+        result = Val("undef", kind)
         for n in range(count):
-            made = b.insertvalue(made, b.get(payload, 4 * n, f32), n)
-        return made
+            result = b.insertvalue(result, b.get(payload, 4 * n, f32), n)
+        return result
 
     return body
 
@@ -657,18 +657,18 @@ def _registers(count: int) -> tuple[str, str]:
     return names, ties
 
 
-def _read_product(found: re.Match[str], constraints: str) -> tuple[str, tuple[str, ...]] | None:
-    columns = int(found["columns"])
+def _read_product(match: re.Match[str], constraints: str) -> tuple[str, tuple[str, ...]] | None:
+    columns = int(match["columns"])
     count = columns // 2
     names, ties = _registers(count)
-    operands = found["sums"], int(found["left"]), int(found["right"])
+    operands = match["sums"], int(match["left"]), int(match["right"])
     known = columns in COLUMNS and operands == (names, 2 * count, 2 * count + 1)
     if (
         not known or constraints != f"{ties},l,l,~{{memory}}"
     ):  # pragma: no cover - only wrong kernels
         return None
-    form = columns | (FORM_BF16 if found["kind"] == "bf16" else 0)
-    for bit, transposed in zip(FORM_TRANSPOSED, (found["a"], found["b"]), strict=True):
+    form = columns | (FORM_BF16 if match["kind"] == "bf16" else 0)
+    for bit, transposed in zip(FORM_TRANSPOSED, (match["a"], match["b"]), strict=True):
         form |= bit * int(transposed)
     return f"{_PRODUCT}{columns}", (f"i64 {form}",)
 
@@ -684,9 +684,9 @@ def _read_fence(_: re.Match[str], constraints: str) -> tuple[str, tuple[str, ...
     return None if columns is None else (f"{_FENCE}{columns}", ())
 
 
-def _read_wait(found: re.Match[str], constraints: str) -> tuple[str, tuple[str, ...]] | None:
+def _read_wait(match: re.Match[str], constraints: str) -> tuple[str, tuple[str, ...]] | None:
     columns = _columns(constraints)
-    return None if columns is None else (f"{_WAIT}{columns}", (f"i64 {found['pending']}",))
+    return None if columns is None else (f"{_WAIT}{columns}", (f"i64 {match['pending']}",))
 
 
 def _sums(name: str, columns: int, more: int, work: Work) -> Shim:
