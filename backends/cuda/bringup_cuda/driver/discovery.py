@@ -11,9 +11,9 @@ from bringup.backend import NoHardware
 from bringup.errors import BackendError
 from bringup.records import record
 from bringup_cuda.driver import protocol
+from bringup_cuda.driver.extras import LIBRARY
 from bringup_cuda.targets import SHARED_KIB, number_of
 
-LIBRARY = "libcuda.so.1"
 #: ``kDLCUDA`` of dlpack.h.
 CUDA = 2
 

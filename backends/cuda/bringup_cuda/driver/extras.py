@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from bringup_cuda.driver import protocol
-from bringup_cuda.driver.discovery import LIBRARY
 
+#: The driver's C library.
+LIBRARY = "libcuda.so.1"
 #: ``CU_STREAM_CAPTURE_MODE_RELAXED``, as in cuda.h.  In the other modes a call that frees memory
 #: ends the capture, and the garbage collector frees what it likes when it likes, other libraries'
 #: memory too.
