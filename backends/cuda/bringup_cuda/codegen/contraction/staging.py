@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from bringup.dtypes import DType
 from bringup.graph import Instr, Value
+from bringup.integers import ceil_div
 from bringup.kernel.contraction import Axes, Contraction, Factor, run, size, steps_of, vector
 from bringup.kernel.form import BufferDecl
 from bringup.kernel.index import Expr
@@ -292,7 +293,7 @@ class TileCopier:
             first_slow = b.udiv(threads.index, fast_units)
         lines = 1 if whole_lines else count // fast_units
         units: list[tuple[Val, Val]] = []
-        for n in range(-(-fast_units * slow_units // count)):
+        for n in range(ceil_div(fast_units * slow_units, count)):
             fast = b.add(first_fast, n % per_line * count)
             slow = b.add(first_slow, n // per_line * lines)
             fast = b.mul(fast, plan.lanes)

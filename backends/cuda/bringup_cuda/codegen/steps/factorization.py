@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from bringup.dtypes import DType, f32
+from bringup.integers import ceil_div, ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import combine, is_half, memory_type, narrow, widen
 from bringup.llvm.text import Type, Val, const
@@ -79,13 +80,13 @@ class MatrixKernel:
         self.dtype: DType = step.operands[0].type.dtype
         self.type = memory_type(f32 if is_half(self.dtype) else self.dtype)
         self.count = count or math.prod(step.operands[0].type.shape[:-2])
-        nbytes = [-(-n * self.type.bits // 8 // 16) * 16 + 16 for n in sizes]
+        nbytes = [round_up(n * self.type.bits // 8, 16) + 16 for n in sizes]
         fits = sum(nbytes) <= TILE_KIB[codegen.target] * 1024
         self._shared_bytes = sum(nbytes) if fits else 0
         scratch: list[Argument] = []
         if not fits:
             scratch.append(codegen.scratch(sum(nbytes) * min(self.count, MAX_BLOCKS)))
-        threads = min(_MAX_THREADS, max(WARP, 1 << max(work // 16 - 1, 0).bit_length()))
+        threads = min(_MAX_THREADS, max(WARP, ceil_power_of_two(work // 16)))
         arguments = (*step.slots, *scratch)
         self.block = BlockEmitter(codegen, step, step.op.name, arguments, threads)
         b = self.b = self.block.b
@@ -347,7 +348,7 @@ class _TriangularSolve:
         self.reversed_ = attrs["lower"] == self.transposed
         warps = min(_MAX_WARPS, self.m)
         stack = math.prod(step.operands[0].type.shape[:-2])
-        self.groups = min(-(-self.m // warps), max(1, _BUSY_BLOCKS // stack))
+        self.groups = min(ceil_div(self.m, warps), max(1, _BUSY_BLOCKS // stack))
         itemsize = max(4, step.operands[0].type.dtype.itemsize)
         nbytes = (n * (n | 1) + warps * n) * itemsize
         fits = nbytes <= TILE_KIB[codegen.target] * 1024 // 2

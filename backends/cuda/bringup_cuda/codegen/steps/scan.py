@@ -12,6 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, narrow, widen
 from bringup.llvm.steps.params import ScanParams
@@ -106,10 +107,10 @@ class ColumnScan(Scan):
 
     def chunks(self) -> int:
         sizes = self.sizes
-        by_length = -(-sizes.length // _MAX_CHUNK)
-        by_threads = -(-_BUSY_THREADS // (sizes.outer * self.column_groups))
+        by_length = ceil_div(sizes.length, _MAX_CHUNK)
+        by_threads = ceil_div(_BUSY_THREADS, sizes.outer * self.column_groups)
         wanted = max(by_length, min(by_threads, sizes.length // _MIN_CHUNK), 1)
-        return -(-sizes.length // -(-sizes.length // wanted))
+        return ceil_div(sizes.length, ceil_div(sizes.length, wanted))
 
     def totals(self, chunks: int, totals: Argument) -> Command:
         block = self.block(f"totals_{self.sizes.kind}", [self.source, totals], _THREADS)
@@ -143,7 +144,7 @@ class ColumnScan(Scan):
         chunk = b.urem(chunk_index, chunks) if chunks > 1 else const(ir.i64, 0)
         outer = b.udiv(chunk_index, chunks)
         start = b.add(b.mul(outer, sizes.length * sizes.inner), column)
-        length = -(-sizes.length // chunks)
+        length = ceil_div(sizes.length, chunks)
         low = b.mul(chunk, length)
         high = b.add(low, length)
         high = b.intrinsic("llvm.smin", ir.i64, (high, const(ir.i64, sizes.length)))
@@ -220,11 +221,11 @@ class RowScan(Scan):
         whole = sizes.outer > 1 or sizes.reverse
         self.width = math.gcd(sizes.length, self.vector) if whole else self.vector
         self.vectors = min(_MAX_VECTORS, max(1, 16 // self.width))
-        needed = -(-sizes.length // self.width)
+        needed = ceil_div(sizes.length, self.width)
         self.lanes, self.threads = 0, _THREADS
         if needed <= WARP * self.vectors:
-            self.lanes = min(WARP, 1 << (needed - 1).bit_length())
-            self.vectors = -(-needed // self.lanes)
+            self.lanes = min(WARP, ceil_power_of_two(needed))
+            self.vectors = ceil_div(needed, self.lanes)
             self.threads = min(_THREADS, max(WARP, sizes.outer * self.lanes // WARP * WARP))
             self.threads = 1 << (self.threads.bit_length() - 1)
         elif needed <= _THREADS // 2 * self.vectors:
@@ -232,16 +233,16 @@ class RowScan(Scan):
         self.tile = self.threads * self.vectors * self.width
 
     def chunks(self) -> int:
-        sizes, tiles = self.sizes, -(-self.sizes.length // self.tile)
+        sizes, tiles = self.sizes, ceil_div(self.sizes.length, self.tile)
         if self.lanes or tiles < _MIN_TILES_TO_SPLIT or 2 * sizes.outer > _BUSY_BLOCKS:
             return 1
-        each = -(-tiles // -(-_BUSY_BLOCKS // sizes.outer))
-        return -(-tiles // each)
+        each = ceil_div(tiles, ceil_div(_BUSY_BLOCKS, sizes.outer))
+        return ceil_div(tiles, each)
 
     def _chunk_length(self, chunks: int) -> int:
         """Elements of a chunk."""
-        tiles = -(-self.sizes.length // self.tile)
-        return -(-tiles // chunks) * self.tile
+        tiles = ceil_div(self.sizes.length, self.tile)
+        return ceil_div(tiles, chunks) * self.tile
 
     # -- places ------------------------------------------------------------------------------------
 
@@ -430,7 +431,7 @@ class RowScan(Scan):
         """A group of lanes for each row."""
         b, sizes = block.b, self.sizes
         rows_per_block = self.threads // self.lanes
-        with block.units(-(-sizes.outer // rows_per_block)) as unit:
+        with block.units(ceil_div(sizes.outer, rows_per_block)) as unit:
             group_index = b.zext(b.udiv(block.thread, self.lanes), ir.i64)
             row = b.add(b.mul(unit, rows_per_block), group_index)
             inside = b.icmp("slt", row, sizes.outer)
@@ -445,7 +446,7 @@ class RowScan(Scan):
             outputs, _ = self._scan_tile(block, values, sizes.first(), None)
             for position, vector in zip(positions, outputs, strict=True):
                 self._store(block, row, position, limit, vector)
-        return block.launch(min(-(-sizes.outer // rows_per_block), MAX_BLOCKS))
+        return block.launch(min(ceil_div(sizes.outer, rows_per_block), MAX_BLOCKS))
 
     def _chunk_end(self, block: BlockEmitter, low: Val, chunks: int) -> Val:
         """The end of a chunk that begins at ``low``."""

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 from bringup.dtypes import DType, f32, u32, u64
 from bringup.errors import UnsupportedError
+from bringup.integers import ceil_div
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import combine, identity, is_half, memory_type, narrow, widen
 from bringup.llvm.steps.params import (
@@ -336,7 +337,7 @@ def _fold_in_shared_memory(codegen: CodegenContext, step: OpStep, layout: Update
     with b.loop(first, size, _THREADS) as loop:
         block.store(neutral, table, loop.index)
     block.barrier()
-    blocks = min(_BUSY_BLOCKS, -(-updates.size // (_UPDATES_PER_THREAD * _THREADS)))
+    blocks = min(_BUSY_BLOCKS, ceil_div(updates.size, _UPDATES_PER_THREAD * _THREADS))
     with block.items(updates.size, blocks) as item, _element_target(block, layout, item) as offset:
         value = b.load(element, b.gep(block.args[2], item, element), nbytes)
         b.atomicrmw(atomic, block.address(table, offset, element), value, "monotonic", "block")
@@ -394,7 +395,7 @@ class SegmentedFold:
         #: The key of updates that are dropped, larger than all others.
         self.dropped_key = layout.size // self.unit
         self.number = u32 if self.dropped_key < 1 << 32 else u64
-        self.chunks = -(-self.rows // _CHUNK)
+        self.chunks = ceil_div(self.rows, _CHUNK)
 
     def commands(self) -> list[Command]:
         """Every launch."""

@@ -24,6 +24,7 @@ from functools import partial
 
 from bringup.dtypes import DType, i32
 from bringup.errors import UnsupportedError
+from bringup.integers import ceil_div, ceil_power_of_two, round_up
 from bringup.llvm import text as ir
 from bringup.llvm.steps.params import ScanParams
 from bringup.llvm.text import Type, Val, const
@@ -311,11 +312,11 @@ class DigitRanking:
 
 def _sort_in_warps(codegen: CodegenContext, step: OpStep, lines: SortLines) -> list[Command]:
     """Sort lines of at most `WARP` elements, each by a group of lanes."""
-    group = 1 << (lines.length - 1).bit_length()
+    group = ceil_power_of_two(lines.length)
     lines_per_block = min(_THREADS, max(WARP, lines.count * group)) // group
-    threads = -(-lines_per_block * group // WARP) * WARP
+    threads = round_up(lines_per_block * group, WARP)
     lines_per_block = threads // group
-    units = -(-lines.count // lines_per_block)
+    units = ceil_div(lines.count, lines_per_block)
     block = BlockEmitter(codegen, step, "sort_lanes", (*lines.operands, *lines.outputs), threads)
     b, count = block.b, len(lines.operands)
     with block.units(units) as unit:
@@ -364,9 +365,9 @@ class BlockSort:
 
     def __init__(self, codegen: CodegenContext, step: OpStep, lines: SortLines) -> None:
         self.lines = lines
-        wanted = 1 << max(5, (-(-lines.length // 8) - 1).bit_length())
+        wanted = 1 << max(5, (ceil_div(lines.length, 8) - 1).bit_length())
         threads = min(_THREADS, wanted)
-        self.items = -(-lines.length // threads)
+        self.items = ceil_div(lines.length, threads)
         arguments = (*lines.operands, *lines.outputs)
         self.block = BlockEmitter(codegen, step, "sort_block", arguments, threads)
         self.b = self.block.b
@@ -484,7 +485,7 @@ class LongSort:
         self.widest = max(key.dtype.itemsize for key in lines.keys)
         self.items = min(_MAX_ITEMS, _KEY_BYTES // self.widest)
         self.tile = _THREADS * self.items
-        self.tiles = -(-lines.length // self.tile)
+        self.tiles = ceil_div(lines.length, self.tile)
         self._launches: dict[Hashable, Launch] = {}
 
     def commands(self) -> list[Command]:
@@ -509,7 +510,7 @@ class LongSort:
         digits = [
             (number, digit)
             for number, key in reversed(list(enumerate(lines.keys)))
-            for digit in range(-(-key.bits // key.digit_bits))
+            for digit in range(ceil_div(key.bits, key.digit_bits))
         ]
         elements = lines.count * lines.length
         buffers = range(min(2, len(digits) - 1))
