@@ -96,12 +96,12 @@ class FarMemory:
 
     device = (2, 0)
 
-    def give(self, *_args: Any, stream: Any, **_asked: Any) -> Any:
+    def to_dlpack(self, *_args: Any, stream: Any, **_asked: Any) -> Any:
         if stream == 0:
             raise BufferError("stream 0 is nobody's")
         return object()
 
-    def take(self, x: Any) -> Any:
+    def from_dlpack(self, x: Any) -> Any:
         raise AssertionError("host memory is not taken so")
 
 

@@ -11,7 +11,7 @@ from bringup.program.program import Program
 from bringup_cuda.driver.discovery import find_gpus, nearest, open_library, require_gpus
 from bringup_cuda.targets import BASELINE, SHARED_KIB, capabilities_of
 
-#: What the host drives, launch by launch.
+#: Loops and branches, which the host controls launch by launch.
 _CONTROL = ("while", "scan", "case")
 
 
@@ -35,8 +35,10 @@ class CudaBackend(Backend):
         """Capabilities of an architecture such as ``sm_90``; without a target, of that of this
         machine's first GPU, and without one of the oldest there is code for.
         """
-        found = capabilities_of(self._meant(target))
-        return replace(found, ops={**found.ops, **dict.fromkeys(_CONTROL, frozenset(STORED))})
+        capabilities = capabilities_of(self._architecture(target))
+        return replace(
+            capabilities, ops={**capabilities.ops, **dict.fromkeys(_CONTROL, frozenset(STORED))}
+        )
 
     def targets(self) -> Sequence[str]:
         """The architectures that there is a table of, oldest first."""
@@ -60,10 +62,10 @@ class CudaBackend(Backend):
         """
         from bringup_cuda.codegen.lower import lower
 
-        return lower(program, self._meant(target))
+        return lower(program, self._architecture(target))
 
-    def _meant(self, target: str) -> str:  # pragma: no cover on cuda-emulated - only drivers
-        """The architecture that a target stands for."""
+    def _architecture(self, target: str) -> str:  # pragma: no cover on cuda-emulated - only drivers
+        """The architecture of a target; without a target, of the first GPU, else `BASELINE`."""
         if target:
             return target
         try:
@@ -73,5 +75,5 @@ class CudaBackend(Backend):
 
 
 def device_name(backend: str, index: int) -> str:
-    """What a device is called in messages."""
+    """The name of a device in messages."""
     return f"{backend}:{index}" if index else backend

@@ -21,7 +21,7 @@ from emulated_kernels import (
 
 from bringup.errors import CompileError, UnsupportedError
 from bringup_cuda_emulator import EmulatorError, load, run
-from bringup_cuda_emulator.fibers import host
+from bringup_cuda_emulator.fibers import switch_code
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -209,7 +209,7 @@ def test_unchecked_modules_run_the_same_and_say_nothing_of_memory() -> None:
 
 
 def test_the_switch_of_x86_64_keeps_what_a_callee_must() -> None:
-    made = host("x86_64")
+    made = switch_code("x86_64")
     pushed = re.findall(r"pushq (\S+);", made.switch)
     assert pushed == re.findall(r"popq (\S+);", made.switch)[::-1]
     assert set(pushed) == {"%rbp", "%rbx", "%r12", "%r13", "%r14", "%r15"}
@@ -219,7 +219,7 @@ def test_the_switch_of_x86_64_keeps_what_a_callee_must() -> None:
 
 
 def test_the_switch_of_aarch64_keeps_what_a_callee_must() -> None:
-    made = host("aarch64")
+    made = switch_code("aarch64")
     stored = re.findall(r"stp (\S+), (\S+), \[sp, #(\d+)\]", made.switch)
     assert stored == re.findall(r"ldp (\S+), (\S+), \[sp, #(\d+)\]", made.switch)
     assert [int(offset) for _, _, offset in stored] == list(range(0, made.frame, 16))
@@ -231,7 +231,7 @@ def test_the_switch_of_aarch64_keeps_what_a_callee_must() -> None:
 
 def test_hosts_that_nobody_wrote_a_switch_for() -> None:
     with pytest.raises(UnsupportedError, match="riscv64"):
-        host("riscv64")
+        switch_code("riscv64")
 
 
 # -- what it refuses -------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 
 from bringup_cuda_emulator import driver as cuda
 from bringup_cuda_emulator import streams as contexts
-from bringup_cuda_emulator.streams import Queues
+from bringup_cuda_emulator.streams import WorkQueue
 
 KERNEL = """
 target triple = "nvptx64-nvidia-cuda"
@@ -390,7 +390,7 @@ assert ctypes.string_at(address, 32 << 20).count(0) == 32 << 20
 
 def orders(seed: int) -> list[str]:
     """What runs when the second of two streams is waited for."""
-    queues, ran = Queues(seed), list[str]()
+    queues, ran = WorkQueue(seed), list[str]()
     a = queues.add(lambda: ran.append("a"), [])
     queues.add(lambda: ran.append("b"), [a])
     c = queues.add(lambda: ran.append("c"), [])

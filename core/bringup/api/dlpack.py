@@ -104,7 +104,9 @@ def _given(
     if copied:
         buffer = transfer.duplicate(device, buffer, x.type)
     handle = transfer.handle_of(buffer)
-    return there.give(handle, x.type, buffer, stream=stream, max_version=max_version, copied=copied)
+    return there.to_dlpack(
+        handle, x.type, buffer, stream=stream, max_version=max_version, copied=copied
+    )
 
 
 def from_dlpack(x: Any, /, *, device: DeviceSpec = None, copy: bool | None = None) -> Array:
@@ -184,6 +186,6 @@ def _taken(x: Any, device: DeviceSpec, where: tuple[int, int]) -> Array | None:
     for candidate in devices.opened() if device is None else (get(device),):
         there = _exchange(candidate)
         if there is not None and there.device == where:
-            handle, type_ = there.take(x)
+            handle, type_ = there.from_dlpack(x)
             return Array(type_, candidate, transfer.wrap(candidate.device, handle))
     return None

@@ -84,7 +84,7 @@ class Exchange(Protocol):
 
     device: tuple[int, int]
 
-    def give(
+    def to_dlpack(
         self,
         handle: Handle,
         type_: TensorType,
@@ -102,7 +102,7 @@ class Exchange(Protocol):
         """
         ...
 
-    def take(self, x: Any) -> tuple[Handle, TensorType]:
+    def from_dlpack(self, x: Any) -> tuple[Handle, TensorType]:
         """New memory with the content of another library's array on this device.
 
         Raises ConversionError.

@@ -1,6 +1,10 @@
-"""What a program becomes for a GPU: launches, and the few other things a stream does in order.
+"""The commands that a program becomes for a GPU: launches, clears, copies, loops and branches.
 
 One stream runs the commands in order; each may read what those before it wrote.
+
+A module also notes how many bytes stand behind each pointer that a kernel is launched with.
+Buffers lie side by side in one allocation, so nothing else tells an access of one from an access
+beyond the end of another.  The note is metadata: NVPTX ignores it, the emulator checks it.
 """
 
 from __future__ import annotations
@@ -17,14 +21,14 @@ from bringup.records import record
 class Scratch:
     """``nbytes`` bytes at ``offset`` of the block of memory that the commands of a program share.
 
-    What is written there lasts for one step: commands of the next reuse it.
+    Its contents last for one step: the commands of the next step reuse it.
     """
 
     offset: int
     nbytes: int
 
 
-#: Where a pointer argument points.  A slot is one of the program whose step the command runs.
+#: The memory of a pointer argument.  Slots are those of the program whose step the command runs.
 Argument = Slot | Scratch
 
 
@@ -32,13 +36,13 @@ Argument = Slot | Scratch
 class Launch:
     """Launch ``kernel``.
 
-    arguments: one for each of its parameters, all of which are pointers to global memory, aligned
-    to 16 bytes at least.
-    step: what it belongs to, for errors and timelines.
+    arguments: one for each parameter: a pointer to global memory, aligned to at least 16 bytes, or
+    an integer of 32 bits.
+    step: the step that it belongs to, for errors and timelines.
     """
 
     kernel: SimtKernel
-    arguments: tuple[Argument, ...]
+    arguments: tuple[Argument | int, ...]
     step: KernelStep | OpStep
 
 
@@ -52,7 +56,7 @@ class Clear:
 
 @record
 class Copy:
-    """Copy ``nbytes`` bytes within the device; nothing to do where both are one place."""
+    """Copy ``nbytes`` bytes within the device, unless both are the same memory."""
 
     source: Argument
     target: Argument
@@ -61,7 +65,7 @@ class Copy:
 
 @record
 class Control:
-    """A loop or branch the host drives.  programs: commands of each of ``step.programs``."""
+    """A loop or branch that the host controls.  programs: commands of each of ``step.programs``."""
 
     step: ControlStep
     programs: tuple[tuple[Command, ...], ...]
@@ -72,9 +76,9 @@ Command = Launch | Clear | Copy | Control
 
 @record
 class Translated:
-    """A program's LLVM IR for NVPTX and what runs it.
+    """A program's LLVM IR for NVPTX, and the commands that run it.
 
-    scratch_bytes: size of the block that `Scratch` is a part of, aligned as any buffer.
+    scratch_bytes: the size of the memory that `Scratch` is a part of.
     """
 
     text: str
@@ -83,12 +87,12 @@ class Translated:
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """Every launch, those of loops and branches among them."""
+        """All launches, including those in loops and branches."""
         return tuple(_launches(self.commands))
 
     @property
     def kernels(self) -> tuple[SimtKernel, ...]:
-        """Every kernel of the text that is launched, once."""
+        """All kernels of the text, each once."""
         return tuple({launch.kernel.name: launch.kernel for launch in self.launches}.values())
 
 
@@ -101,41 +105,43 @@ def _launches(commands: tuple[Command, ...]) -> Iterator[Launch]:
                 yield from _launches(inner)
 
 
-#: The named metadata: a node for each kernel, its name and the bytes behind each parameter.
+#: The named metadata: for each kernel a node with its name and the bytes behind each parameter.
 METADATA = "bringup.extents"
 
 
 def note_extents(module: Module, launches: Iterable[Launch]) -> None:
     """Note the bytes behind the arguments of every kernel; the most, where its launches differ."""
-    found: dict[str, Sequence[int]] = {}
+    extents: dict[str, list[int]] = {}
     for launch in launches:
         sizes = [_bytes(argument) for argument in launch.arguments]
-        known = found.get(launch.kernel.name, sizes)
-        found[launch.kernel.name] = [max(pair) for pair in zip(sizes, known, strict=True)]
-    for name, most in found.items():
-        members = ", ".join([f'!"{name}"', *(f"i64 {size}" for size in most)])
+        known = extents.get(launch.kernel.name, sizes)
+        extents[launch.kernel.name] = [max(pair) for pair in zip(sizes, known, strict=True)]
+    for name, sizes in extents.items():
+        members = ", ".join([f'!"{name}"', *(f"i64 {size}" for size in sizes)])
         module.named_metadata(METADATA, module.metadata(f"!{{{members}}}"))
 
 
 def read_extents(lines: Iterable[str]) -> Mapping[str, Sequence[int]]:
-    """The notes in a module's text, as LLVM prints it."""
+    """The bytes behind each parameter by kernel, from a module's text as LLVM prints it."""
     nodes: dict[str, str] = {}
-    wanted: list[str] = []
+    kernels: list[str] = []
     for line in lines:
         if not line.startswith("!"):
             continue
         name, _, body = line.partition(" = ")
         inside = body[body.index("{") + 1 : body.rindex("}")]
         if name == f"!{METADATA}":
-            wanted = inside.split(", ")
+            kernels = inside.split(", ")
         else:
             nodes[name] = inside
-    found = {}
-    for node in wanted:
+    extents = {}
+    for node in kernels:
         kernel, *sizes = nodes[node].split(", ")
-        found[kernel.strip('!"')] = [int(size.removeprefix("i64 ")) for size in sizes]
-    return found
+        extents[kernel.strip('!"')] = [int(size.removeprefix("i64 ")) for size in sizes]
+    return extents
 
 
-def _bytes(argument: Argument) -> int:
+def _bytes(argument: Argument | int) -> int:
+    if isinstance(argument, int):
+        return 0
     return argument.nbytes if isinstance(argument, Scratch) else argument.type.nbytes

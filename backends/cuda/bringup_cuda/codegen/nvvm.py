@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from bringup.llvm import text as ir
 from bringup.llvm.math.exponential import exp_by_branch
@@ -76,22 +77,65 @@ def _to_bf16(b: Builder, x: Val) -> Val:
     return result
 
 
+class _Binary(Protocol):
+    def __call__(self, a: Val, b: Val | int, flags: str = "") -> Val: ...
+
+
+class _Compare(Protocol):
+    def __call__(self, predicate: str, a: Val, b: Val | int) -> Val: ...
+
+
+def _with_integers(method: Callable[..., Val], position: int = 1) -> Any:
+    """A method of `Builder` whose last operand may be an integer: a constant of the type of the
+    operand before it.
+    """
+
+    def call(self: Builder, *operands: Any) -> Val:
+        value, other = operands[position - 1 : position + 1]
+        if isinstance(other, int):
+            other = const(value.type, int(other))
+        return method(self, *operands[:position], other, *operands[position + 1 :])
+
+    return call
+
+
+class IntBuilder(Builder):
+    """A builder that takes Python integers as second operands: ``b.add(x, 1)``."""
+
+    __slots__ = ()
+
+    add: _Binary = _with_integers(Builder.add)
+    sub: _Binary = _with_integers(Builder.sub)
+    mul: _Binary = _with_integers(Builder.mul)
+    udiv: _Binary = _with_integers(Builder.udiv)
+    urem: _Binary = _with_integers(Builder.urem)
+    and_: _Binary = _with_integers(Builder.and_)
+    xor: _Binary = _with_integers(Builder.xor)
+    lshr: _Binary = _with_integers(Builder.lshr)
+    icmp: _Compare = _with_integers(Builder.icmp, 2)
+
+    def extremum(self, kind: str, a: Val, b: Val | int) -> Val:
+        """The smaller or larger of two integers; kind: ``smin``, ``umin``, ``smax`` or ``umax``."""
+        b = const(a.type, b) if isinstance(b, int) else b
+        return self.intrinsic(f"llvm.{kind}", a.type, (a, b))
+
+
 def i32_const(value: int) -> Val:
     """A constant of 32 bits."""
     return const(ir.i32, value)
 
 
-def special_register(b: Builder, name: str) -> Val:
+def special_register(b: IntBuilder, name: str) -> Val:
     """Read a special register, such as ``tid.x``."""
     return b.intrinsic(f"llvm.nvvm.read.ptx.sreg.{name}", ir.i32, (), ())
 
 
-def block_barrier(b: Builder) -> None:
+def block_barrier(b: IntBuilder) -> None:
     """Wait for all threads of the block."""
     b.intrinsic(SIMT.barrier, ir.void, (), ())
 
 
-def build_vector(b: Builder, values: Sequence[Val]) -> Val:
+def build_vector(b: IntBuilder, values: Sequence[Val]) -> Val:
     """A vector of scalars of one type; a single scalar stays one."""
     if len(values) == 1:
         return values[0]
@@ -124,7 +168,7 @@ def shared_memory(module: Module, kernel: str, nbytes: int) -> tuple[Val, int]:
 class AsyncCopies:
     """Groups of asynchronous copies to shared memory; nothing where no copy is asynchronous."""
 
-    def __init__(self, b: Builder, enabled: bool) -> None:
+    def __init__(self, b: IntBuilder, enabled: bool) -> None:
         self.b = b
         self.enabled = enabled
 

@@ -1,7 +1,4 @@
-"""What the NVIDIA driver says is there, asked through its C library: pycuda need not be built.
-
-And pycuda itself, where it is.
-"""
+"""The GPUs of this machine, from the driver's C library, which does not need pycuda; and pycuda."""
 
 from __future__ import annotations
 
@@ -14,9 +11,9 @@ from bringup.backend import NoHardware
 from bringup.errors import BackendError
 from bringup.records import record
 from bringup_cuda.driver import protocol
+from bringup_cuda.driver.extras import LIBRARY
 from bringup_cuda.targets import SHARED_KIB, number_of
 
-LIBRARY = "libcuda.so.1"
 #: ``kDLCUDA`` of dlpack.h.
 CUDA = 2
 
@@ -27,7 +24,7 @@ CUDA_ERROR_NO_DEVICE = 100
 CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75
 CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
 
-#: The first CUDA release whose driver reads the PTX that `bringup_cuda.codegen.lower` writes.
+#: The first CUDA release whose driver reads the PTX of `bringup_cuda.codegen.lower`.
 OLDEST = 12080
 OLDEST_RELEASE = "570"
 
@@ -121,7 +118,7 @@ def open_library(  # pragma: no cover on cuda-emulated - only drivers
 ) -> protocol.Library:
     """The driver module of pycuda.  Raises BackendError if it is not there or does not load.
 
-    there: the GPUs found, for that error.
+    there: the GPUs of this machine, for that error.
     """
     from bringup_cuda.driver.extras import DriverExtras
 
@@ -136,8 +133,8 @@ def open_library(  # pragma: no cover on cuda-emulated - only drivers
         ) from error
     except Exception as error:
         raise _broken(there, error) from error
-    found = cast(protocol.Driver, driver)
-    return protocol.Library(found, DriverExtras(found), "ptx", CUDA)
+    pycuda_driver = cast(protocol.Driver, driver)
+    return protocol.Library(pycuda_driver, DriverExtras(pycuda_driver), "ptx", CUDA)
 
 
 def _broken(

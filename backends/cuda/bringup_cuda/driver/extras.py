@@ -1,5 +1,5 @@
-"""What pycuda's releases lack, by the driver's C library: captured graphs, waits of streams that
-other libraries made, copies between devices.
+"""Functions that releases of pycuda lack, from the driver's C library: captured graphs, waits of
+streams that other libraries made, copies between devices.
 
 pycuda 2026.1 has no stream capture, takes no stream but its own, and its ``memcpy_peer_async``
 reads its two contexts the wrong way round.  Handles are shared: ``stream.handle`` and
@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from bringup_cuda.driver import protocol
-from bringup_cuda.driver.discovery import LIBRARY
 
+#: The driver's C library.
+LIBRARY = "libcuda.so.1"
 #: ``CU_STREAM_CAPTURE_MODE_RELAXED``, as in cuda.h.  In the other modes a call that frees memory
 #: ends the capture, and the garbage collector frees what it likes when it likes, other libraries'
 #: memory too.
@@ -62,15 +63,18 @@ class DriverExtras:  # pragma: no cover on cuda-emulated - only drivers
 
     def end_capture(self, stream: Any) -> DriverGraph:
         """See `protocol.Extras`."""
-        graph, made = ctypes.c_void_p(), ctypes.c_void_p()
+        graph, executable = ctypes.c_void_p(), ctypes.c_void_p()
         self.call("cuStreamEndCapture", ctypes.c_void_p(stream.handle), ctypes.byref(graph))
         try:
             self.call(
-                "cuGraphInstantiateWithFlags", ctypes.byref(made), graph, ctypes.c_ulonglong(0)
+                "cuGraphInstantiateWithFlags",
+                ctypes.byref(executable),
+                graph,
+                ctypes.c_ulonglong(0),
             )
         finally:
             self.call("cuGraphDestroy", graph)
-        return DriverGraph(self, made.value or 0)
+        return DriverGraph(self, executable.value or 0)
 
     def make_wait(self, waiting: int, stream: Any) -> None:
         """See `protocol.Extras`."""
@@ -111,8 +115,8 @@ class DriverExtras:  # pragma: no cover on cuda-emulated - only drivers
 
     def function(self, name: str) -> Callable[..., int]:
         """A function of the library; it returns a status."""
-        found: Callable[..., int] = getattr(self._library, name)
-        return found
+        function: Callable[..., int] = getattr(self._library, name)
+        return function
 
     def error(self, name: str, status: int) -> Exception:
         """What pycuda would raise for a status that a function returned."""

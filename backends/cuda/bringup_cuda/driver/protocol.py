@@ -1,21 +1,21 @@
-"""That part of ``pycuda.driver`` which the runtime calls: the one seam to a GPU.
+"""The part of ``pycuda.driver`` that the runtime calls: the one seam to a GPU.
 
 Names, orders of arguments and classes of exceptions are pycuda's (read in the source of release
-2026.1).  Three things stand behind it: ``pycuda.driver`` itself, `bringup_cuda_emulator.driver`
-(the same names, on memory of the host) and the fake driver of the tests, which records.
+2026.1).  Three drivers implement it: ``pycuda.driver`` itself, `bringup_cuda_emulator.driver` (the
+same names, on memory of the host) and the fake driver of the tests, which records calls.
 
-What releases of pycuda lack (captured graphs, copies between devices that work) is `Extras`; for
-real hardware `bringup_cuda.runtime.command_list` calls the driver's C library for it.
+`Extras` are functions that releases of pycuda lack (captured graphs, copies between devices that
+work); for real hardware `bringup_cuda.driver.extras` calls the driver's C library.
 
-Rules of pycuda that the runtime keeps, and that a stand-in should enforce:
+Rules of pycuda that the runtime follows, and that other drivers should enforce:
 
 * Everything but `Driver.init`, `Driver.Device` and queries of a device needs a current context in
-  the calling thread; what is made belongs to that context.  A thread that ends with a context left
+  the calling thread; new objects belong to that context.  A thread that ends with a context left
   pushed aborts the process, so every push is popped.
-* Freeing or dropping memory, streams, events or modules wants their context current, too.
+* Freeing or dropping memory, streams, events or modules needs their context to be current too.
 * A context that is dropped without `Context.detach` is released as if it were no primary one.
-* In a child of fork nothing works, and what is dropped there ends the process: see
-  `bringup_cuda.driver.errors`.
+* In a child of fork nothing works, and dropping an object there ends the process: see
+  `bringup_cuda.driver.errors.leak`.
 * `Driver.module_from_buffer` raises UnicodeDecodeError where the driver fails before it compiles,
   and leaves the buffers for its logs as they were.
 * Objects are freed when dropped; the driver does not wait for queued work that uses them.
@@ -63,59 +63,50 @@ class DeviceAllocation(Protocol):
 
     def free(self) -> None:
         """Give it back now.  Waits for the device, as ``cuMemFree`` does."""
-        ...
 
 
 class Stream(Protocol):
-    """A queue: its work runs in order, at the same time as that of other streams."""
+    """A queue: its work runs in order, concurrently with the work of other streams."""
 
     #: ``CUstream`` as an integer.
     handle: int
 
     def synchronize(self) -> None:
-        """Wait for all work queued so far; raises what failed in it."""
-        ...
+        """Wait for all work queued so far; raises its errors."""
 
     def wait_for_event(self, evt: Event) -> None:
         """Work queued from now on waits for the work before the event's last `Event.record`."""
-        ...
 
 
 class Event(Protocol):
-    """A mark in a stream."""
+    """A point in a stream."""
 
     def record(self, stream: Any = None) -> Event:
-        """Set the mark behind the work queued so far in ``stream``."""
-        ...
+        """Record the work that is queued so far in ``stream``."""
 
     def synchronize(self) -> Event:
-        """Wait for the mark; raises what failed before it."""
-        ...
+        """Wait for the recorded work; raises its errors."""
 
     def query(self) -> bool:
-        """Whether the mark was passed; raises what failed before it."""
-        ...
+        """Whether the recorded work is done; raises its errors."""
 
 
 class Context(Protocol):
-    """What memory, streams and modules of one device belong to."""
+    """The owner of memory, streams and modules of one device."""
 
     #: ``CUcontext`` as an integer.
     handle: int
 
     def push(self) -> None:
-        """Make it current in this thread, on top of the one that was."""
-        ...
+        """Make it current in this thread, on top of the current one."""
 
     @staticmethod
     def pop() -> None:
-        """Make that current in this thread which was before the last `push`."""
-        ...
+        """Make the context current that was so before the last `push`."""
 
     @staticmethod
     def synchronize() -> None:
         """Wait for all work of the current context."""
-        ...
 
     @staticmethod
     def enable_peer_access(peer: Any, flags: int = 0) -> None:
@@ -123,14 +114,12 @@ class Context(Protocol):
 
         Raises LogicError "peer access is already enabled" the second time.
         """
-        ...
 
     def detach(self) -> None:
         """Release it, while it is current in this thread.
 
         pycuda pops it then, and leaves it current to the driver.
         """
-        ...
 
 
 class Device(Protocol):
@@ -138,22 +127,18 @@ class Device(Protocol):
 
     def total_memory(self) -> int:
         """In bytes."""
-        ...
 
     def get_attribute(self, attr: Any) -> int:
         """Of `Driver.device_attribute`."""
-        ...
 
     def retain_primary_context(self) -> Context:
         """The context that this process shares with CUDA's runtime; not pushed.
 
         Every call gives an object of its own, which stands for one use of the context.
         """
-        ...
 
     def can_access_peer(self, other: Any) -> int:
         """Whether kernels and copies here can reach memory there directly: 0 or 1."""
-        ...
 
 
 class DeviceClass(Protocol):
@@ -161,7 +146,6 @@ class DeviceClass(Protocol):
 
     def __call__(self, ordinal: int, /) -> Device:
         """Raises LogicError for a number that no device has."""
-        ...
 
 
 class Function(Protocol):
@@ -172,7 +156,6 @@ class Function(Protocol):
 
         One string for all of them, such as ``"PPPq"``, does as well.  Returns the function itself.
         """
-        ...
 
     def prepared_async_call(
         self,
@@ -188,15 +171,12 @@ class Function(Protocol):
         args: as prepared; a pointer is an `Address`.
         shared_size: bytes of shared memory beyond those that the kernel declares.
         """
-        ...
 
     def get_attribute(self, attr: Any) -> int:
         """Of `Driver.function_attribute`."""
-        ...
 
     def set_attribute(self, attr: Any, value: int) -> None:
         """``MAX_DYNAMIC_SHARED_SIZE_BYTES`` allows a ``shared_size`` beyond 48 KiB."""
-        ...
 
 
 class Module(Protocol):
@@ -204,7 +184,6 @@ class Module(Protocol):
 
     def get_function(self, name: str) -> Function:
         """Raises LogicError "named symbol not found"."""
-        ...
 
 
 class Driver(Protocol):
@@ -225,76 +204,61 @@ class Driver(Protocol):
     @property
     def Error(self) -> type[Exception]:
         """The base of all errors; none derives from a builtin."""
-        ...
 
     @property
     def MemoryError(self) -> type[Exception]:
         """There is not enough memory."""
-        ...
 
     @property
     def LogicError(self) -> type[Exception]:
         """A call with wrong arguments."""
-        ...
 
     @property
     def LaunchError(self) -> type[Exception]:
         """Queued work failed."""
-        ...
 
     @property
     def RuntimeError(self) -> type[Exception]:
         """Any other failure."""
-        ...
 
     @property
     def Device(self) -> DeviceClass:
         """The class of devices."""
-        ...
 
     @property
     def Context(self) -> Any:
         """``Context.pop()`` and the other static methods are called on the class."""
-        ...
 
     @property
     def Stream(self) -> Callable[..., Any]:
         """``Stream(flags=0)``; flag 1 is ``CU_STREAM_NON_BLOCKING``."""
-        ...
 
     @property
     def Event(self) -> Callable[..., Any]:
         """``Event(flags=0)``."""
-        ...
 
     @property
     def device_attribute(self) -> Any:
         """MULTIPROCESSOR_COUNT and others."""
-        ...
 
     @property
     def function_attribute(self) -> Any:
         """NUM_REGS and others."""
-        ...
 
     @property
     def event_flags(self) -> Any:
         """DEFAULT, DISABLE_TIMING, BLOCKING_SYNC."""
-        ...
 
     def init(self, flags: int = 0) -> None:
         """Before anything else; any number of times.  Raises Error."""
-        ...
 
     def mem_alloc(self, bytes: int, /) -> DeviceAllocation:
         """New memory of the current context, ``bytes > 0``.  Raises MemoryError."""
-        ...
 
     def pagelocked_empty(
         self, shape: Any, dtype: Any, order: str = "C", mem_flags: int = 0
     ) -> np.ndarray[Any, Any]:
         """Pinned memory of the host as an array; ``array.base.free()`` gives it back."""
-        ...
 
     def memcpy_htod_async(self, dest: Address, src: Any, stream: Any = None) -> None:
         """Queue a copy of a buffer of the host.
@@ -302,19 +266,15 @@ class Driver(Protocol):
         From pinned memory it returns at once, and the buffer must stay as it is until the copy is
         done.  From other memory it returns when the buffer may change.
         """
-        ...
 
     def memcpy_dtoh_async(self, dest: Any, src: Address, stream: Any = None) -> None:
         """Queue a copy into a writable buffer of the host; to memory not pinned it waits."""
-        ...
 
     def memcpy_dtod_async(self, dest: Address, src: Address, size: int, stream: Any = None) -> None:
         """Queue a copy within the device."""
-        ...
 
     def memset_d8_async(self, dest: Address, data: int, size: int, stream: Any = None) -> None:
         """Queue setting ``size`` bytes."""
-        ...
 
     def module_from_buffer(
         self,
@@ -328,7 +288,6 @@ class Driver(Protocol):
         message_handler: called with (success, information, errors) of the compiler.
         Raises an Error that ends with the compiler's log.
         """
-        ...
 
 
 class Graph(Protocol):
@@ -336,11 +295,9 @@ class Graph(Protocol):
 
     def launch(self, stream: Any) -> None:
         """Queue all of it, with the very arguments it was captured with."""
-        ...
 
     def free(self) -> None:
         """Give it back; launches that are queued still run."""
-        ...
 
 
 class Extras(Protocol):
@@ -355,11 +312,9 @@ class Extras(Protocol):
         Other streams are not affected, nor are calls that wait, allocate or free, as the garbage
         collector may make any time (``CU_STREAM_CAPTURE_MODE_RELAXED``).
         """
-        ...
 
     def end_capture(self, stream: Any) -> Graph:
         """The work since `begin_capture`, ready to launch."""
-        ...
 
     def make_wait(self, waiting: int, stream: Any) -> None:
         """Work queued from now on in a stream that another library made waits for the work before
@@ -368,7 +323,6 @@ class Extras(Protocol):
         waiting: its ``CUstream`` as an integer; 1 is the legacy default stream, 2 that of the
         thread.
         """
-        ...
 
     def memcpy_peer_async(
         self,
@@ -380,4 +334,3 @@ class Extras(Protocol):
         stream: Any,
     ) -> None:
         """Queue a copy between two devices, in a stream of the current context."""
-        ...

@@ -154,7 +154,7 @@ class CudaExchange:
         self.device = (kind, gpu.index if kind == CUDA else 0)
         self._gpu = gpu
 
-    def give(
+    def to_dlpack(
         self,
         handle: Block,
         type_: TensorType,
@@ -220,7 +220,7 @@ class CudaExchange:
         if stream != NO_WAIT:
             self._gpu.make_wait(_LEGACY if stream is None else stream)
 
-    def take(
+    def from_dlpack(
         self, x: Any
     ) -> tuple[Block, TensorType]:  # pragma: no cover on cuda-emulated - only drivers
         """A copy of another library's array on this device.

@@ -102,7 +102,7 @@ class Multiprocessors:
         threads, shared_bytes: of a block.  registers: of a thread.
         """
         warps = ceil_div(threads, WARP)
-        warp_registers = -(-max(registers, 1) * WARP // _REGISTER_PIECE) * _REGISTER_PIECE
+        warp_registers = round_up(max(registers, 1) * WARP, _REGISTER_PIECE)
         warps_per_file = self.registers // _REGISTER_FILES // warp_registers
         by_registers = warps_per_file * _REGISTER_FILES // warps
         by_threads = self.threads // (warps * WARP)

@@ -36,7 +36,7 @@ class EmulatedBackend(CudaBackend):
         name, capabilities = device_name(self.name, index), self.capabilities()
         return CudaDevice(emulated_library(), index, name, capabilities, EMULATED)
 
-    def _meant(self, target: str) -> str:
+    def _architecture(self, target: str) -> str:
         return target or EMULATED
 
 

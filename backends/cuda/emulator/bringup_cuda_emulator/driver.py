@@ -27,34 +27,34 @@ from bringup_cuda_emulator.streams import (
     MOST_SHARED,
     Context,
     Device,
+    DeviceState,
     Error,
     Event,
     LaunchError,
     LogicError,
     MemoryError,
     RuntimeError,
-    State,
     Stream,
     current,
     device_attribute,
     event_flags,
     function_attribute,
     init,
-    is_working,
+    is_running_work,
     stream_of,
-    waited,
+    wait_for,
 )
 
 
 class DeviceAllocation:
     """Memory of a device."""
 
-    def __init__(self, state: State, address: int) -> None:
+    def __init__(self, state: DeviceState, address: int) -> None:
         self._address = address
         # The garbage collector calls for every object of a cycle that it tracks before any of them
         # is gone, and a finaliser may keep this one.  It does not track arrays of numpy.
-        self._held = np.empty(0, np.uint8)
-        self._free = weakref.finalize(self._held, _give_back, state, address)
+        self._anchor = np.empty(0, np.uint8)
+        self._free = weakref.finalize(self._anchor, _give_back, state, address)
         self._free.atexit = False
 
     def __int__(self) -> int:
@@ -65,19 +65,19 @@ class DeviceAllocation:
         if not self._free.alive:  # pragma: no cover - only wrong calls
             raise LogicError("cuMemFree failed: invalid argument")
         state = current("cuMemFree")
-        waited(state, "cuMemFree", state.queues.wait_all)
+        wait_for(state, "cuMemFree", state.queues.wait_all)
         self._free()
 
 
-def _give_back(state: State, address: int) -> None:
+def _give_back(state: DeviceState, address: int) -> None:
     with LOCK:
         state.dropped.append(address)
-        if not is_working():  # pragma: no branch - else the garbage collector called
+        if not is_running_work():  # pragma: no branch - else the garbage collector called
             _free_dropped(state)
 
 
-def _free_dropped(state: State) -> None:
-    """Run all work, then free what nobody holds."""
+def _free_dropped(state: DeviceState) -> None:
+    """Run all work, then free the memory that was dropped."""
     while state.dropped:
         address = state.dropped.pop()
         done = state.failed is not None
@@ -91,7 +91,7 @@ def _free_dropped(state: State) -> None:
 
 
 def mem_alloc(bytes: int, /) -> DeviceAllocation:
-    """New memory, which holds whatever it held."""
+    """New memory with unspecified contents."""
     state = current("cuMemAlloc")
     if bytes <= 0:  # pragma: no cover - only wrong calls
         raise LogicError("cuMemAlloc failed: invalid argument")
@@ -109,7 +109,7 @@ _pinned: dict[int, int] = {}
 
 
 class _Pinned:
-    """Pinned memory; numpy's arrays on it have it as their base."""
+    """Pinned memory; it is the base of numpy's arrays on it."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], order: str) -> None:
         own = np.empty(shape, dtype, "F" if order == "F" else "C")
@@ -147,9 +147,9 @@ def _is_pinned(array: np.ndarray[Any, Any]) -> bool:
     return any(a <= start and start + array.nbytes <= a + n for a, n in _pinned.items())
 
 
-def owned(state: State, call: str, address: int, size: int) -> None:
+def check_owned(state: DeviceState, call: str, address: int, size: int) -> None:
     """Raises LogicError unless the bytes are all of one allocation."""
-    if not state.gpu.arena.holds(address, size):  # pragma: no cover - only wrong calls
+    if not state.gpu.arena.contains(address, size):  # pragma: no cover - only wrong calls
         raise LogicError(f"{call} failed: invalid argument")
 
 
@@ -157,18 +157,18 @@ def memcpy_htod_async(dest: Any, src: Any, stream: Any = None) -> None:
     """Queue a copy from the host; memory that is not pinned is read at once."""
     call = "cuMemcpyHtoDAsync"
     queue, data, address = stream_of(stream, call), _bytes_of(src), int(dest)
-    owned(queue.state, call, address, data.nbytes)
+    check_owned(queue.state, call, address, data.nbytes)
     if not _is_pinned(data):  # pragma: no cover - only calls by hand
         data = data.copy()
-    queue.add(lambda: move(address, data.ctypes.data, data.nbytes, data))
+    queue.add(lambda: copy_bytes(address, data.ctypes.data, data.nbytes, data))
 
 
 def memcpy_dtoh_async(dest: Any, src: Any, stream: Any = None) -> None:
     """Queue a copy to the host; to memory that is not pinned it is done at once."""
     call = "cuMemcpyDtoHAsync"
     queue, data, address = stream_of(stream, call), _bytes_of(dest), int(src)
-    owned(queue.state, call, address, data.nbytes)
-    queue.add(lambda: move(data.ctypes.data, address, data.nbytes, data))
+    check_owned(queue.state, call, address, data.nbytes)
+    queue.add(lambda: copy_bytes(data.ctypes.data, address, data.nbytes, data))
     if not _is_pinned(data):  # pragma: no cover - only calls by hand
         queue.synchronize()
 
@@ -177,16 +177,16 @@ def memcpy_dtod_async(dest: Any, src: Any, size: int, stream: Any = None) -> Non
     """Queue a copy within the device."""
     call = "cuMemcpyDtoDAsync"
     queue, to, start = stream_of(stream, call), int(dest), int(src)
-    owned(queue.state, call, to, size)
-    owned(queue.state, call, start, size)
-    queue.add(lambda: move(to, start, size))
+    check_owned(queue.state, call, to, size)
+    check_owned(queue.state, call, start, size)
+    queue.add(lambda: copy_bytes(to, start, size))
 
 
 def memset_d8_async(dest: Any, data: int, size: int, stream: Any = None) -> None:
     """Queue setting bytes."""
     call = "cuMemsetD8Async"
     queue, address = stream_of(stream, call), int(dest)
-    owned(queue.state, call, address, size)
+    check_owned(queue.state, call, address, size)
 
     def fill() -> None:
         ctypes.memset(address, data, size)
@@ -194,8 +194,8 @@ def memset_d8_async(dest: Any, data: int, size: int, stream: Any = None) -> None
     queue.add(fill)
 
 
-def move(to: int, start: int, size: int, keep: object = None) -> None:
-    """keep: what must live until then."""
+def copy_bytes(to: int, start: int, size: int, keep: object = None) -> None:
+    """Copy bytes; keep: an object that must live until then."""
     ctypes.memmove(to, start, size)
 
 
@@ -211,11 +211,11 @@ class Function:
         self._dynamic = FREE_SHARED - self._static
 
     def prepare(self, arg_types: Sequence[Any]) -> Function:
-        """Say what calls pass, as letters of `struct`.  Raises LogicError unless it fits."""
+        """Set the arguments of calls, as letters of `struct`.  Raises LogicError."""
         letters = "".join(str(letter) for letter in arg_types)
         wanted = [size_of(type) for type in self._code.params]
-        given = [8 if letter == "P" else struct.calcsize(letter) for letter in letters]
-        if wanted != given:  # pragma: no cover - only wrong calls
+        sizes = [8 if letter == "P" else struct.calcsize(letter) for letter in letters]
+        if wanted != sizes:  # pragma: no cover - only wrong calls
             raise LogicError(
                 f"{self._name} takes {', '.join(self._code.params)}, and is prepared for {letters}"
             )
@@ -240,11 +240,11 @@ class Function:
         if not fits or len(args) != len(self._letters):  # pragma: no cover - only wrong calls
             raise LogicError(f"{call} failed: invalid argument")
         state, module, name = queue.state, self._module, self._name
-        given = [int(a) if c == "P" else a for a, c in zip(args, self._letters, strict=True)]
-        queue.add(lambda: state.gpu.launch(module, name, (x, y, z), block, given, shared_size))
+        arguments = [int(a) if c == "P" else a for a, c in zip(args, self._letters, strict=True)]
+        queue.add(lambda: state.gpu.launch(module, name, (x, y, z), block, arguments, shared_size))
 
     def get_attribute(self, attr: Any) -> int:
-        """One of `function_attribute`; registers are not counted."""
+        """The value of one of `function_attribute`; registers are not counted."""
         return {
             function_attribute.MAX_THREADS_PER_BLOCK: 1024,
             function_attribute.SHARED_SIZE_BYTES: self._static,
@@ -301,7 +301,7 @@ def module_from_buffer(
 class Graph:
     """Work captured once."""
 
-    def __init__(self, state: State, actions: Sequence[Callable[[], None]]) -> None:
+    def __init__(self, state: DeviceState, actions: Sequence[Callable[[], None]]) -> None:
         self._state = state
         self._actions: Sequence[Callable[[], None]] | None = tuple(actions)
 
@@ -326,14 +326,14 @@ class _Extras:
     """`protocol.Extras`."""
 
     def begin_capture(self, stream: Any) -> None:
-        """Remember work of the stream from now on."""
+        """Record work of the stream from now on."""
         queue = stream_of(stream, "cuStreamBeginCapture")
         if queue.captured is not None:  # pragma: no cover - only wrong calls
             raise LogicError("cuStreamBeginCapture failed: operation not permitted")
         queue.captured = []
 
     def end_capture(self, stream: Any) -> Graph:
-        """The work remembered."""
+        """The recorded work."""
         queue = stream_of(stream, "cuStreamEndCapture")
         if queue.captured is None:  # pragma: no cover - only wrong calls
             raise LogicError("cuStreamEndCapture failed: operation not permitted")
@@ -356,9 +356,9 @@ class _Extras:
         """Queue a copy between devices."""
         call = "cuMemcpyPeerAsync"
         queue, to, start = stream_of(stream, call), int(dest), int(src)
-        owned(dest_context.state, call, to, size)
-        owned(src_context.state, call, start, size)
-        queue.add(lambda: move(to, start, size))
+        check_owned(dest_context.state, call, to, size)
+        check_owned(src_context.state, call, start, size)
+        queue.add(lambda: copy_bytes(to, start, size))
 
 
 extras = _Extras()

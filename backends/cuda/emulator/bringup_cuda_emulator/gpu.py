@@ -1,4 +1,4 @@
-"""What a fault says: the kernel, the threads, the address, the instructions."""
+"""One emulated GPU: its memory, launches that run to their end, and the reports of faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from bringup_cuda_emulator.memory import GAP, Arena, Reserved
 from bringup_cuda_emulator.native import Loaded, load, native
 from bringup_cuda_emulator.rewrite import KernelCode
 from bringup_cuda_emulator.structs import (
-    COPY_BYTES,
     GROUP_BYTES,
     KIND_SHIFT,
     LEAST_STACK,
@@ -33,75 +32,20 @@ from bringup_cuda_emulator.structs import (
     THREAD_SHIFT,
     Access,
     Context,
+    Copy,
     Fault,
     Thread,
+    ThreadState,
+    nbytes,
+    struct_at,
 )
 
 Coordinates = tuple[int, int, int]
 
-_TITLES = {
-    Fault.OUTSIDE: "out of bounds",
-    Fault.MISALIGNED: "misaligned access",
-    Fault.RACE_READ: "data race: a read of what another thread wrote",
-    Fault.RACE_WRITE: "data race: two threads write",
-    Fault.RACE_AFTER_READ: "data race: a write of what another thread reads",
-    Fault.UNINITIALISED: "read of shared memory that this block has not written",
-    Fault.IN_FLIGHT: "access to memory that an asynchronous copy is still writing",
-    Fault.DIVERGENT_BARRIER: "divergent barrier: threads meet at different barriers",
-    Fault.STUCK: "deadlock: nobody comes whom the waiting threads wait for",
-    Fault.DIVERGENT_WARP: "divergent warp: lanes meet with different masks or instructions",
-    Fault.NOT_IN_MASK: "a lane runs a warp instruction whose mask leaves it out",
-    Fault.FOREIGN_LANE: "a shuffle reads a lane that takes no part in it",
-    Fault.ENDLESS: "endless wait: the value that a thread waits for never comes",
-    Fault.BAD_BARRIER: "no such barrier: a block has 16",
-    Fault.TOO_MANY_COPIES: "more asynchronous copies under way than the emulator keeps",
-    Fault.TRAP: "the kernel ran into llvm.trap",
-    Fault.WRONG_SPACE: "an address of another address space",
-    Fault.BEYOND_ARGUMENT: "out of bounds of the argument",
-    Fault.SHORT_GROUP: "a warpgroup has fewer than 128 threads",
-    Fault.DIVERGENT_GROUP: "divergent warpgroup: threads meet at different instructions",
-    Fault.BAD_DESCRIPTOR: "no descriptor of a matrix that tensor cores read",
-    Fault.NOT_VISIBLE: "tensor cores read what its writer has not made visible to them",
-    Fault.OVERTAKEN: "shared memory was written while tensor cores read it",
-    Fault.NOT_FENCED: "registers are given to tensor cores without a fence",
-    Fault.SUMS_IN_FLIGHT: "sums are used while tensor cores still add to them",
-    Fault.PRODUCTS_LEFT: "products of tensor cores that nobody waits for",
-    Fault.TOO_MANY_PRODUCTS: "more products under way than the emulator keeps",
-}
-KINDS = {
-    Fault.OUTSIDE: "out-of-bounds",
-    Fault.MISALIGNED: "misaligned",
-    Fault.RACE_READ: "race",
-    Fault.RACE_WRITE: "race",
-    Fault.RACE_AFTER_READ: "race",
-    Fault.UNINITIALISED: "uninitialised",
-    Fault.IN_FLIGHT: "in-flight",
-    Fault.DIVERGENT_BARRIER: "divergent-barrier",
-    Fault.STUCK: "deadlock",
-    Fault.DIVERGENT_WARP: "divergent-warp",
-    Fault.NOT_IN_MASK: "lane-not-in-mask",
-    Fault.FOREIGN_LANE: "foreign-lane",
-    Fault.ENDLESS: "endless-wait",
-    Fault.BAD_BARRIER: "bad-barrier",
-    Fault.TOO_MANY_COPIES: "too-many-copies",
-    Fault.TRAP: "trap",
-    Fault.WRONG_SPACE: "wrong-space",
-    Fault.BEYOND_ARGUMENT: "out-of-bounds",
-    Fault.SHORT_GROUP: "short-warpgroup",
-    Fault.DIVERGENT_GROUP: "divergent-warpgroup",
-    Fault.BAD_DESCRIPTOR: "bad-descriptor",
-    Fault.NOT_VISIBLE: "not-visible",
-    Fault.OVERTAKEN: "overtaken",
-    Fault.NOT_FENCED: "not-fenced",
-    Fault.SUMS_IN_FLIGHT: "sums-in-flight",
-    Fault.PRODUCTS_LEFT: "products-left",
-    Fault.TOO_MANY_PRODUCTS: "too-many-products",
-}
-
 
 @record
 class Place:  # pragma: no cover - only wrong kernels
-    """Who and where: a thread of a block, and the instruction."""
+    """A thread of a block, and the instruction that it runs."""
 
     thread: Coordinates
     block: Coordinates
@@ -141,7 +85,7 @@ class Finding:  # pragma: no cover - only wrong kernels
 
 
 class EmulatorError(BringupError):  # pragma: no cover - only wrong kernels
-    """A kernel did what no kernel may do.  finding: what, who and where."""
+    """A kernel has a fault.  finding: the fault, the threads and the instructions."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))
@@ -152,7 +96,7 @@ Shape = tuple[int, int, int]
 _STRANGER = "an address of no allocation"
 #: How `struct` spells the types of floats.
 _REALS = {"float": "<f", "double": "<d"}
-#: What threads do, by `Thread.STATE`.
+#: What threads do, by `Thread.state`.
 _STATES = (
     "run", "wait at a barrier", "wait for their warp", "have returned", "wait for their warpgroup",
 )  # fmt: skip
@@ -169,27 +113,25 @@ class Gpu:
         self.arena = Arena(memory)
         self.seed = seed
         self._stacks = Reserved(STACKS_BYTES, large=True)
-        self._threads = Reserved(MAX_THREADS * Thread.BYTES)
-        self._copies = Reserved(MAX_THREADS * MAX_COPIES * COPY_BYTES)
+        self._threads = Reserved(MAX_THREADS * nbytes(Thread))
+        self._copies = Reserved(MAX_THREADS * MAX_COPIES * nbytes(Copy))
         self._products = Reserved(MAX_GROUPS * GROUP_BYTES)
-        self._context = Reserved(Context.BYTES)
-        self._firsts: Any = (ctypes.c_uint64 * 1)()
+        self._context_memory = Reserved(nbytes(Context))
+        self._block_stamps: Any = (ctypes.c_uint64 * 1)()
         self._lock = threading.Lock()
         #: Launches and blocks run so far.
         self.launches = 0
         self.blocks = 0
-        for offset, value in (
-            (Context.THREADS_AT, self._threads.address),
-            (Context.STACKS, self._stacks.address),
-            (Context.STACKS_END, self._stacks.address + self._stacks.size),
-            (Context.SHARED, self.arena.address),
-            (Context.ARENA, self.arena.address),
-            (Context.ARENA_BYTES, self.arena.bytes),
-            (Context.MAP, self.arena.map_address),
-            (Context.COPIES_AT, self._copies.address),
-            (Context.PRODUCTS_AT, self._products.address),
-        ):
-            self._put(offset, value)
+        self.context = struct_at(Context, self._context_memory.address)
+        context = self.context
+        context.threads_at = self._threads.address
+        context.stacks = self._stacks.address
+        context.stacks_end = self._stacks.address + self._stacks.size
+        context.shared = context.arena = self.arena.address
+        context.arena_bytes = self.arena.bytes
+        context.map = self.arena.map_address
+        context.copies_at = self._copies.address
+        context.products_at = self._products.address
 
     def launch(
         self,
@@ -218,11 +160,11 @@ class Gpu:
         with self._lock:
             self._prepare(module, kernel, grid, block, shared)
             buffer = ctypes.create_string_buffer(packed, max(len(packed), 8))
-            self._put(Context.ARGUMENTS, ctypes.addressof(buffer))
-            native().launch(self._context.address)
+            self.context.arguments = ctypes.addressof(buffer)
+            native().launch(self._context_memory.address)
             self.launches += 1
-            self.blocks += self._get(Context.RAN)
-            if self._get(Context.FAULT):  # pragma: no cover - only wrong kernels
+            self.blocks += self.context.blocks_run
+            if self.context.fault:  # pragma: no cover - only wrong kernels
                 fault = _Fault(self, code, module.sites)
                 raise EmulatorError(fault.finding(kernel, grid, block))
 
@@ -230,37 +172,30 @@ class Gpu:
         code = module.kernels[kernel]
         threads = block[0] * block[1] * block[2]
         blocks = grid[0] * grid[1] * grid[2]
-        if blocks > len(self._firsts):
-            self._firsts = (ctypes.c_uint64 * blocks)()
-        self.arena.share(_shared_map(code, shared))
+        if blocks > len(self._block_stamps):
+            self._block_stamps = (ctypes.c_uint64 * blocks)()
+        self.arena.map_shared_memory(_shared_map(code, shared))
         tables = (ctypes.c_uint64 * (2 * len(module.tables)))(*sum(module.tables, ()))
         self._tables = tables
-        for offset, value in (
-            (Context.ENTRY, module.entries[kernel]),
-            (Context.THREADS, threads),
-            (Context.BLOCKS, blocks),
-            (Context.FIBRES, int(code.waits)),
-            (Context.STACK, _stack(kernel, code, threads)),
-            (Context.CELLS, self.arena.cells_address if module.checked else 0),
-            (Context.GRANULE, code.granule),
-            (Context.CONSTANTS, ctypes.addressof(tables)),
-            (Context.CONSTANT_COUNT, len(module.tables)),
-            (Context.FIRSTS_AT, ctypes.addressof(self._firsts)),
-            (Context.FAULT, 0),
-            (Context.RAN, 0),
-            *_order(Context.BLOCK_FIRST, blocks, self.seed),
-            *_order(Context.THREAD_FIRST, threads, self.seed),
-        ):
-            self._put(offset, value)
-        shapes = struct.pack("<6I", *block, *grid)
-        ctypes.memmove(self._context.address + Context.NTID, shapes, len(shapes))
-        assert Context.NCTAID == Context.NTID + 12
+        context = self.context
+        context.entry = module.entries[kernel]
+        context.threads, context.blocks = threads, blocks
+        context.ntid[:], context.nctaid[:] = block, grid
+        context.fibers = int(code.waits)
+        context.stack = _stack(kernel, code, threads)
+        context.cells = self.arena.cells_address if module.checked else 0
+        context.granule = code.granule
+        context.constants = ctypes.addressof(tables)
+        context.constant_count = len(module.tables)
+        context.block_stamps = ctypes.addressof(self._block_stamps)
+        context.fault = context.blocks_run = 0
+        context.block_first, context.block_step = _order(blocks, self.seed)
+        context.thread_first, context.thread_step = _order(threads, self.seed)
 
-    def _put(self, offset: int, value: int) -> None:
-        ctypes.c_uint64.from_address(self._context.address + offset).value = value
-
-    def _get(self, offset: int) -> int:
-        return ctypes.c_uint64.from_address(self._context.address + offset).value
+    def thread_state(self, index: int) -> ThreadState:  # pragma: no cover - only wrong kernels
+        """What a thread of the block does."""
+        address = self._threads.address + index * nbytes(Thread)
+        return ThreadState(struct_at(Thread, address).state)
 
 
 class _Fault:  # pragma: no cover - only wrong kernels
@@ -270,14 +205,15 @@ class _Fault:  # pragma: no cover - only wrong kernels
         self.gpu = gpu
         self.code = code
         self.sites = sites
-        self.kind, self.record = gpu._get(Context.FAULT), gpu._get(Context.FAULT_OTHER)
-        self.info, self.address = gpu._get(Context.FAULT_INFO), gpu._get(Context.FAULT_ADDRESS)
+        context = gpu.context
+        self.kind, self.record = Fault.of(context.fault), context.fault_other
+        self.info, self.address = context.fault_info, context.fault_address
 
     def finding(self, kernel: str, grid: Shape, block: Shape) -> Finding:
-        """What, who and where."""
-        get, record, number = self.gpu._get, self.record, self.gpu._get(Context.BLOCK)
-        thread = _coordinates(get(Context.FAULT_THREAD), block)
-        at = Place(thread, _coordinates(number, grid), self.sites[get(Context.FAULT_SITE)][1])
+        """The fault, the threads and the instructions."""
+        context, record, number = self.gpu.context, self.record, self.gpu.context.block
+        thread = _coordinates(context.fault_thread, block)
+        at = Place(thread, _coordinates(number, grid), self.sites[context.fault_site][1])
         other = None
         beyond = self.kind == Fault.BEYOND_ARGUMENT
         if record and not beyond:
@@ -285,8 +221,8 @@ class _Fault:  # pragma: no cover - only wrong kernels
             where = _coordinates(self._block_of(record >> STAMP_SHIFT, number, grid), grid)
             other = Place(who, where, self.sites[record & 0xFFFF][1])
         return Finding(
-            KINDS[self.kind],
-            _TITLES[self.kind],
+            self.kind.kind,
+            self.kind.title,
             kernel,
             at,
             other if self.kind != Fault.UNINITIALISED else None,
@@ -298,12 +234,14 @@ class _Fault:  # pragma: no cover - only wrong kernels
 
     def _block_of(self, stamp: int, now: int, grid: Shape) -> int:
         """The block that ran at a stamp."""
-        gpu = self.gpu
-        if stamp >= gpu._get(Context.FIRST_OF_BLOCK) or stamp == 0:
+        gpu, context = self.gpu, self.gpu.context
+        if stamp >= context.first_of_block or stamp == 0:
             return now
-        since = gpu._get(Context.FIRST_OF_LAUNCH)
+        since = context.first_of_launch
         blocks = grid[0] * grid[1] * grid[2]
-        begun = sorted((gpu._firsts[i], i) for i in range(blocks) if gpu._firsts[i] >= since)
+        begun = sorted(
+            (gpu._block_stamps[i], i) for i in range(blocks) if gpu._block_stamps[i] >= since
+        )
         return begun[bisect.bisect_right(begun, (stamp, blocks)) - 1][1]
 
     def _beyond(self) -> str:
@@ -321,19 +259,19 @@ class _Fault:  # pragma: no cover - only wrong kernels
             if offset >= code.dynamic:
                 return f"byte {offset - code.dynamic} of dynamic shared memory"
             return f"byte {offset} of shared memory, between its variables"
-        found = arena.find(address)
-        if found is None:
+        allocation = arena.find(address)
+        if allocation is None:
             return _STRANGER
-        inside = address - found.address
-        if inside < found.size:
-            return f"byte {inside} of an allocation of {found.size} bytes"
-        behind = f"{inside - found.size} bytes behind an allocation of {found.size} bytes"
-        if inside - found.size < GAP:
+        inside = address - allocation.address
+        if inside < allocation.size:
+            return f"byte {inside} of an allocation of {allocation.size} bytes"
+        behind = f"{inside - allocation.size} bytes behind an allocation of {allocation.size} bytes"
+        if inside - allocation.size < GAP:
             return behind
         for freed in reversed(arena.freed):
             if freed.address <= address < freed.address + freed.size:
                 return f"byte {address - freed.address} of {freed.size} bytes that were freed"
-        return _STRANGER if inside - found.size > 1 << 20 else behind
+        return _STRANGER if inside - allocation.size > 1 << 20 else behind
 
     def _details(self, block: Shape) -> tuple[str, ...]:
         fault, info = self.kind, self.info
@@ -353,11 +291,10 @@ class _Fault:  # pragma: no cover - only wrong kernels
         return self._waiting(block) if fault == Fault.STUCK else ()
 
     def _waiting(self, block: Shape) -> tuple[str, ...]:
-        """How many threads stand where."""
+        """The number of threads in each state."""
         counts: dict[str, list[int]] = {}
         for n in range(block[0] * block[1] * block[2]):
-            base = self.gpu._threads.address + n * Thread.BYTES
-            state = ctypes.c_uint32.from_address(base + Thread.STATE).value
+            state = self.gpu.thread_state(n)
             counts.setdefault(_STATES[state], []).append(n)
         return tuple(f"{len(v)} threads {k}: {_ranges(v)}" for k, v in counts.items())
 
@@ -383,7 +320,7 @@ def _ranges(numbers: Sequence[int]) -> str:  # pragma: no cover - only wrong ker
 def _check_constants(
     kernel: str, code: KernelCode, arguments: Sequence[int | float | bytes]
 ) -> None:
-    """That nothing is written which loads take for constant: a GPU reads those by another cache,
+    """Check that no memory is written that loads take for constant: a GPU reads it through a cache
     whatever barriers there are.
     """
     nobody = (0, 0, 0)
@@ -393,8 +330,8 @@ def _check_constants(
             assert isinstance(first, int)
             assert isinstance(second, int)
             begin = max(first, second)
-            ends = first + code.extents[which], second + code.extents[other]
-            if begin < min(ends):  # pragma: no cover - only wrong kernels
+            dynamic_offsets = first + code.extents[which], second + code.extents[other]
+            if begin < min(dynamic_offsets):  # pragma: no cover - only wrong kernels
                 title = "a kernel writes what it reads as constant"
                 at, by = Place(nobody, nobody, reader), Place(nobody, nobody, store)
                 details = (f"arguments {which} and {other} share memory",)
@@ -403,15 +340,15 @@ def _check_constants(
                 )
 
 
-def _order(offset: int, count: int, seed: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The first index and the step of an order of ``count``; they stand side by side."""
+def _order(count: int, seed: int) -> tuple[int, int]:
+    """The first index and the step of an order of ``count``."""
     first, step = 0, 1
     if seed and count > 1:  # pragma: no cover - only with CUDA_EMULATED_SEED
         mixed = (seed * 0x9E3779B97F4A7C15) >> 7 & 0xFFFFFFFF
         first, step = (mixed >> 16) % count, mixed % count or 1
         while gcd(step, count) != 1:
             step += 1
-    return (offset, first), (offset + 8, step)
+    return first, step
 
 
 def _stack(kernel: str, code: KernelCode, threads: int) -> int:
@@ -433,13 +370,13 @@ def _shared_map(code: KernelCode, dynamic: int) -> bytes:
         end = max(end, code.dynamic + dynamic)
     if end > SHARED_WINDOW:  # pragma: no cover - only wrong calls
         raise ValueError(f"{end} bytes of shared memory")
-    made = bytearray(end // 16 + 2)
+    map_ = bytearray(end // 16 + 2)
     for offset, size in areas:
         first = offset // 16
-        made[first : first + size // 16] = b"\x10" * (size // 16)
+        map_[first : first + size // 16] = b"\x10" * (size // 16)
         if size % 16:
-            made[first + size // 16] = size % 16
-    return bytes(made)
+            map_[first + size // 16] = size % 16
+    return bytes(map_)
 
 
 def _pack(value: int | float | bytes, type: str) -> bytes:
@@ -476,18 +413,18 @@ def run(  # pragma: no cover - only kernels run by hand
     machine = gpu or _gpu()
     machine.seed = seed
     addresses: list[tuple[np.ndarray[Any, Any], int]] = []
-    given: list[Any] = []
+    arguments: list[Any] = []
     try:
         for value in args:
             if not isinstance(value, np.ndarray):
-                given.append(value)
+                arguments.append(value)
                 continue
             assert value.flags.c_contiguous, "an array must be contiguous"
             address = machine.arena.allocate(value.nbytes)
             addresses.append((value, address))
             ctypes.memmove(address, value.ctypes.data, value.nbytes)
-            given.append(address)
-        machine.launch(loaded, kernel, _dims(grid), _dims(block), given, shared_bytes)
+            arguments.append(address)
+        machine.launch(loaded, kernel, _dims(grid), _dims(block), arguments, shared_bytes)
         for array, address in addresses:
             if array.flags.writeable:
                 ctypes.memmove(array.ctypes.data, address, array.nbytes)
@@ -497,8 +434,8 @@ def run(  # pragma: no cover - only kernels run by hand
 
 
 def _dims(value: Dims) -> Shape:  # pragma: no cover - only kernels run by hand
-    given = (value,) if isinstance(value, int) else tuple(value)
-    x, y, z = (*given, 1, 1)[:3]
+    dims = (value,) if isinstance(value, int) else tuple(value)
+    x, y, z = (*dims, 1, 1)[:3]
     return x, y, z
 
 

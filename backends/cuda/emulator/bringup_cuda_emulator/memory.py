@@ -1,4 +1,4 @@
-"""The emulated GPU's memory: one range of addresses, with a map of what is allocated.
+"""The emulated GPU's memory: one range of addresses, with a map of the bytes that are allocated.
 
 Beside each 16 bytes stands how many of them, from the first, may be touched; beside each granule
 stand two records of who touched it last (`layout`).  All of it is reserved and takes memory only
@@ -41,7 +41,7 @@ class OutOfArena(Exception):
 
 
 class Reserved:
-    """Zeroed memory that takes none until it is touched.
+    """Zeroed memory that is reserved, and only allocated where it is touched.
 
     large: by large pages where there are some, for what is touched all over.
     """
@@ -57,8 +57,8 @@ class Reserved:
         self._view = (ctypes.c_char * 1).from_buffer(self._memory)
         self.address = ctypes.addressof(self._view)
 
-    def forget(self, offset: int, size: int) -> None:
-        """Give whole pages of this range back to the system: they hold zeros from then on."""
+    def discard(self, offset: int, size: int) -> None:
+        """Return the whole pages of a range to the system: they hold zeros from then on."""
         start = round_up(offset, mmap.PAGESIZE)
         end = (offset + size) // mmap.PAGESIZE * mmap.PAGESIZE
         if end > start and hasattr(mmap, "MADV_DONTNEED"):
@@ -101,20 +101,20 @@ class Arena:
 
     def allocate(self, size: int) -> int:
         """The address of new memory.  Raises OutOfArena."""
-        address = self._room(max(size, 1))
+        address = self._find_gap(max(size, 1))
         bisect.insort(self._live, address)
         self._sizes[address] = size
         self.used += size
-        self._mark(address, size)
+        self._mark_allocated(address, size)
         return address
 
-    def _room(self, size: int) -> int:
-        """The first gap that is wide enough: memory that was touched before is there already."""
+    def _find_gap(self, size: int) -> int:
+        """The first gap that is wide enough, which prefers memory that was touched before."""
         end = self.address + SHARED_WINDOW
         for start in (*self._live, self.address + self.bytes):
             if end + size + GAP <= start:
                 return end
-            end = _up(start + self._sizes.get(start, 0) + GAP)
+            end = _align(start + self._sizes.get(start, 0) + GAP)
         raise OutOfArena  # pragma: no cover - only machines with little memory
 
     def free(self, address: int) -> None:
@@ -126,31 +126,31 @@ class Arena:
         self.freed = [*self.freed[-63:], Allocation(address, size)]
         if size >= _LARGE:
             offset = address - self.address
-            self._data.forget(offset + self.address - self._data.address, size)
-            self._cells.forget(16 * offset, 16 * size)
+            self._data.discard(offset + self.address - self._data.address, size)
+            self._cells.discard(16 * offset, 16 * size)
 
-    def share(self, shape: bytes) -> None:
-        """Say which bytes of shared memory may be touched: the map's bytes from its beginning."""
+    def map_shared_memory(self, shape: bytes) -> None:
+        """Set the map of shared memory: which of its bytes may be accessed."""
         ctypes.memmove(self.map_address, shape, len(shape))
         ctypes.memset(self.map_address + len(shape), 0, 64)
 
-    def _mark(self, address: int, size: int) -> None:
+    def _mark_allocated(self, address: int, size: int) -> None:
         start = self.map_address + (address - self.address) // 16
         ctypes.memset(start, 16, size // 16)
         ctypes.memset(start + size // 16, size % 16, 1)
 
     def find(self, address: int) -> Allocation | None:
-        """The live allocation that begins last at or before an address."""
+        """The last live allocation that begins at or before an address."""
         index = bisect.bisect_right(self._live, address) - 1
         if index < 0:  # pragma: no cover - only wrong calls
             return None
         return Allocation(self._live[index], self._sizes[self._live[index]])
 
-    def holds(self, address: int, size: int) -> bool:
+    def contains(self, address: int, size: int) -> bool:
         """Whether these bytes are all of one live allocation."""
-        found = self.find(address)
-        return found is not None and address + size <= found.address + found.size
+        allocation = self.find(address)
+        return allocation is not None and address + size <= allocation.address + allocation.size
 
 
-def _up(value: int) -> int:
+def _align(value: int) -> int:
     return round_up(value, ALIGNMENT)

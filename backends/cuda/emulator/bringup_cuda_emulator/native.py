@@ -1,4 +1,4 @@
-"""Native code of the emulator: the machine with its shims, once, and each module it runs."""
+"""Native code of the emulator: the scheduler with the shims, once, and each loaded module."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from bringup.llvm.host.halves import provide_halves
 from bringup.llvm.host.machine import LLVM
 from bringup.llvm.text import Module
 from bringup.records import record
+from bringup_cuda.codegen import nvvm
 from bringup_cuda_emulator.checks import CHECK_EXPORTS, emit_checks
 from bringup_cuda_emulator.fibers import (
     LAUNCH_EXPORTS,
     SYNC_EXPORTS,
-    emit_machine,
-    emit_meetings,
-    host,
+    emit_scheduler,
+    emit_synchronisation,
+    switch_code,
 )
 from bringup_cuda_emulator.intrinsics import all_shims
 from bringup_cuda_emulator.rewrite import KernelCode, rewrite
@@ -34,7 +35,7 @@ MACHINE_LEVEL, KERNEL_LEVEL = 2, 0
 
 
 class Native:
-    """The machine's code: `launch` runs a grid and returns when it is done or has a fault."""
+    """The scheduler's code: `launch` runs a grid until it is done or has a fault."""
 
     def __init__(self) -> None:
         # The context switch is assembly.
@@ -57,15 +58,16 @@ class Native:
 
 
 def _machine_text() -> Deferred:
-    """Described by the files whose code emits it, so that it is found without being made."""
-    packages = (Path(bringup.llvm.__file__).parent, Path(__file__).parent)
+    """The text, identified by the files that emit it: a cached object needs no text."""
+    emitters = [bringup.llvm.__file__, nvvm.__file__, __file__]
+    packages = [Path(file).parent for file in emitters]
     return Deferred(sources(*packages), _make_machine)
 
 
 def _make_machine() -> Emitted:
     module = Module()
-    emit_machine(module, host())
-    emit_meetings(module)
+    emit_scheduler(module, switch_code())
+    emit_synchronisation(module)
     emit_checks(module)
     emit_warpgroups(module)
     emit_matrices(module)
@@ -77,7 +79,7 @@ def _make_machine() -> Emitted:
 
 @cache
 def native() -> Native:
-    """The process's."""
+    """The native code of this process."""
     return Native()
 
 
@@ -107,14 +109,14 @@ def load(text: str, *, checked: bool = True) -> Loaded:
     Raises CompileError.
     """
     native()
-    made = rewrite(canonical(text), checked=checked)
-    entries = [f"{name}.entry" for name in made.kernels]
-    asks = {f"emu.table.{name}": size for name, size in made.tables.items()}
-    code = engine().compile_native(made.text, [*entries, *asks], KERNEL_LEVEL)
+    rewritten = rewrite(canonical(text), checked=checked)
+    entries = [f"{name}.entry" for name in rewritten.kernels]
+    asks = {f"emu.table.{name}": size for name, size in rewritten.tables.items()}
+    code = engine().compile_native(rewritten.text, [*entries, *asks], KERNEL_LEVEL)
     starts = [ctypes.CFUNCTYPE(ctypes.c_size_t)(code.addresses[name])() for name in asks]
     tables = [(s, s + size) for s, size in zip(starts, asks.values(), strict=True)]
-    found = {name: code.addresses[f"{name}.entry"] for name in made.kernels}
-    return Loaded(made.kernels, found, made.sites, tables, code, checked)
+    addresses = {name: code.addresses[f"{name}.entry"] for name in rewritten.kernels}
+    return Loaded(rewritten.kernels, addresses, rewritten.sites, tables, code, checked)
 
 
 def canonical(text: str) -> str:

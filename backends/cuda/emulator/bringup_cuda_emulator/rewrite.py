@@ -1,4 +1,8 @@
-"""LLVM IR as LLVM prints it: patterns of its lines, sizes of its types."""
+"""From a module for NVPTX to one for the host: the same instructions, and shims for those of GPUs.
+
+This works on the text as LLVM prints it: one instruction a line, every alignment spelled out, old
+names of intrinsics updated.
+"""
 
 from __future__ import annotations
 
@@ -74,8 +78,8 @@ def size_of(type: str) -> int:
     )
 
 
-def split(text: str) -> list[str]:
-    """The parts of a list at its outer commas."""
+def split_operands(text: str) -> list[str]:
+    """The parts of a list, split at its outer commas."""
     parts, depth, start = [], 0, 0
     for i, c in enumerate(text):
         if c in "([{<":
@@ -106,14 +110,14 @@ def value_of(operand: str) -> str:
     return rest.rsplit(" ", 1)[-1]
 
 
-def align_of(found: re.Match[str], type: str) -> int:
+def align_of(match: re.Match[str], type: str) -> int:
     """The alignment that an access claims, in bytes."""
-    aligned = ALIGN.search(found["tail"] or "")
+    aligned = ALIGN.search(match["tail"] or "")
     return int(aligned[1]) if aligned else size_of(type)
 
 
-def plain(line: str) -> str:
-    """Without address spaces: all memory of the host is one."""
+def without_address_spaces(line: str) -> str:
+    """The line without address spaces: the host has only one."""
     if "addrspace" not in line:
         return line
     line = SPACE.sub("", line)
@@ -125,59 +129,65 @@ RED_ZONE = 128
 
 
 @record
-class Shared:
-    """A variable in shared memory: its place in the block's, in bytes."""
+class SharedVariable:
+    """A variable in shared memory, at a byte offset of the block's memory."""
 
     name: str
     offset: int
     size: int
 
 
-def shared_variables(lines: Sequence[str]) -> tuple[dict[str, Shared], set[str]]:
+def shared_variables(lines: Sequence[str]) -> tuple[dict[str, SharedVariable], set[str]]:
     """Static variables in shared memory by name, and the names of dynamic ones."""
-    static: dict[str, Shared] = {}
+    static: dict[str, SharedVariable] = {}
     dynamic: set[str] = set()
     for line in lines:
-        found = GLOBAL.match(line) if line.startswith("@") else None
-        if found is None or int(found["space"] or 0) != SHARED_SPACE:
+        match = GLOBAL.match(line) if line.startswith("@") else None
+        if match is None or int(match["space"] or 0) != SHARED_SPACE:
             continue
-        if "external" in found["words"].split():
-            dynamic.add(found["name"])
+        if "external" in match["words"].split():
+            dynamic.add(match["name"])
         else:
-            static[found["name"]] = Shared(found["name"][1:], 0, size_of(type_of(found["rest"])))
+            static[match["name"]] = SharedVariable(
+                match["name"][1:], 0, size_of(type_of(match["rest"]))
+            )
     return static, dynamic
 
 
-def lay_out(lines: Sequence[str], shared: dict[str, Shared]) -> dict[str, int]:
-    """Give each variable its place; where the dynamic variable begins in each function.
+def assign_offsets(lines: Sequence[str], shared: dict[str, SharedVariable]) -> dict[str, int]:
+    """Assign an offset to each variable; the offset of the dynamic variable in each function.
 
     Variables of one function share memory with those of others; what several functions name comes
     before them all.
     """
     users: dict[str, list[str]] = {name: [] for name in shared}
-    functions, now = [], ""
+    functions, current = [], ""
     for line in lines:
-        if line.startswith("define ") and (found := DEFINE.match(line)):
-            now = found["name"][1:]
-            functions.append(now)
-        elif now and "addrspace(3)" in line:
+        if line.startswith("define ") and (match := DEFINE.match(line)):
+            current = match["name"][1:]
+            functions.append(current)
+        elif current and "addrspace(3)" in line:
             for name in re.findall(r'@[-\w$.]+|@"[^"]+"', line):
-                if name in users and now not in users[name]:
-                    users[name].append(now)
+                if name in users and current not in users[name]:
+                    users[name].append(current)
 
     def place(name: str, offset: int) -> int:
-        shared[name] = Shared(name[1:], offset, shared[name].size)
+        shared[name] = SharedVariable(name[1:], offset, shared[name].size)
         return (ceil_div(offset + shared[name].size, RED_ZONE) + 1) * RED_ZONE
 
     common = 0
     for name in [n for n, u in users.items() if len(u) > 1]:
         common = place(name, common)  # pragma: no cover - only kernels run by hand
-    ends = dict.fromkeys(functions, common)
+    dynamic_offsets = dict.fromkeys(functions, common)
     for name, using in users.items():
         if len(using) == 1:
-            ends[using[0]] = place(name, ends[using[0]])
+            dynamic_offsets[using[0]] = place(name, dynamic_offsets[using[0]])
     # Whatever is called may name the dynamic variable, so that its place must be one.
-    return ends if not _calls(lines) else dict.fromkeys(functions, max(ends.values(), default=0))
+    return (
+        dynamic_offsets
+        if not _calls(lines)
+        else dict.fromkeys(functions, max(dynamic_offsets.values(), default=0))
+    )
 
 
 def _calls(lines: Sequence[str]) -> bool:
@@ -201,7 +211,7 @@ class KernelCode:
     """
 
     params: tuple[str, ...]
-    shared: tuple[Shared, ...]
+    shared: tuple[SharedVariable, ...]
     dynamic: int
     waits: bool
     granule: int
@@ -248,7 +258,7 @@ def rewrite(source: str, *, checked: bool) -> Rewritten:
 
 
 class _Function:
-    """What is known of the function being rewritten."""
+    """The function that is being rewritten."""
 
     def __init__(self, name: str, head: str, params: tuple[str, ...] | None) -> None:
         self.name = name
@@ -256,15 +266,15 @@ class _Function:
         #: Of a kernel.
         self.params = params
         self.body: list[str] = []
-        self.places: dict[str, str] = {}
+        self.shared_addresses: dict[str, str] = {}
         self.calls: set[str] = set()
         self.waits = False
         self.granule = _HIGHEST_GRANULE
         #: Whether sums of tensor cores may be under way in its registers.
         self.sums = False
         #: The kernel's parameter that each pointer was made from.
-        self.roots: dict[str, int] = {}
-        self.given: list[str] = []
+        self.pointer_arguments: dict[str, int] = {}
+        self.parameter_names: list[str] = []
         self.constant: dict[int, str] = {}
         self.written: dict[int, str] = {}
 
@@ -273,14 +283,14 @@ class _Function:
         """Bytes of the stack at most: unoptimised code may keep every value there."""
         return sum(_stack_of(line) for line in self.body if " = " in line)
 
-    def reached(self, functions: Mapping[str, _Function]) -> list[_Function]:
-        """It and all that it calls."""
-        found, rest = {self.name: self}, [self]
+    def reachable(self, functions: Mapping[str, _Function]) -> list[_Function]:
+        """The function and all functions that it calls."""
+        match, rest = {self.name: self}, [self]
         while rest:
-            for name in rest.pop().calls - found.keys():
-                found[name] = functions[name]
+            for name in rest.pop().calls - match.keys():
+                match[name] = functions[name]
                 rest.append(functions[name])
-        return list(found.values())
+        return list(match.values())
 
 
 class _Rewriter:
@@ -291,12 +301,12 @@ class _Rewriter:
         self.used: dict[str, Shim] = {}
         self.sites: list[tuple[str, str]] = [("", "")]
         self.shared, self.dynamic = shared_variables(self.lines)
-        self.ends = lay_out(self.lines, self.shared)
+        self.dynamic_offsets = assign_offsets(self.lines, self.shared)
         self.extents = read_extents(self.lines)
         self.tables: dict[str, int] = {}
         self.defined = {m["name"] for m in map(DEFINE.match, self.lines) if m}
         self.functions: dict[str, _Function] = {}
-        self.now: _Function | None = None
+        self.current: _Function | None = None
         self.fresh = 0
 
     def run(self) -> Rewritten:
@@ -306,21 +316,21 @@ class _Rewriter:
                 continue
             out += self._line(line)
         out += sorted(_declaration(s) for s in self.used.values())
-        out += _OWN
+        out += _DECLARATIONS
         out += (f'define ptr @"emu.table.{n}"() nounwind {{ ret ptr @{n} }}' for n in self.tables)
         return Rewritten("\n".join(out) + "\n", self._kernels(), tuple(self.sites), self.tables)
 
     def _kernels(self) -> dict[str, KernelCode]:
-        made = {}
+        kernels = {}
         for name, function in self.functions.items():
             if function.params is None:
                 continue
-            parts = function.reached(self.functions)
-            names = [n for n in self.shared if any(n in p.places for p in parts)]
-            made[name] = KernelCode(
+            parts = function.reachable(self.functions)
+            names = [n for n in self.shared if any(n in p.shared_addresses for p in parts)]
+            kernels[name] = KernelCode(
                 function.params,
                 tuple(self.shared[n] for n in names),
-                self.ends[name],
+                self.dynamic_offsets[name],
                 any(p.waits for p in parts),
                 min(p.granule for p in parts),
                 sum(p.stack for p in parts),
@@ -328,18 +338,18 @@ class _Rewriter:
                 function.constant,
                 function.written,
             )
-        return made
+        return kernels
 
     @property
     def function(self) -> _Function:
-        assert self.now is not None
-        return self.now
+        assert self.current is not None
+        return self.current
 
     # -- what stands outside functions -------------------------------------------------------------
 
     def _line(self, line: str) -> list[str]:
-        if self.now is not None and line.startswith("  "):
-            self.now.body += self._instruction(line)
+        if self.current is not None and line.startswith("  "):
+            self.current.body += self._instruction(line)
             return []
         if line[0] == "@":
             return self._global(line)
@@ -347,56 +357,57 @@ class _Rewriter:
             return self._define(line)
         if line.startswith("declare "):
             name = line[line.index("@") + 1 :].split("(", 1)[0]
-            return [] if name.startswith("llvm.nvvm.") else [plain(line)]
-        if self.now is None:
-            return [plain(line)]
+            return [] if name.startswith("llvm.nvvm.") else [without_address_spaces(line)]
+        if self.current is None:
+            return [without_address_spaces(line)]
         if line[0] == "}":
             return self._end()
-        self.now.body.append(line)
+        self.current.body.append(line)
         return []
 
     def _global(self, line: str) -> list[str]:
-        found = GLOBAL.match(line)
-        if found is None:  # pragma: no cover - only kernels run by hand
-            return [plain(line)]
-        if int(found["space"] or 0) == SHARED_SPACE or found["name"].startswith("@llvm."):
+        match = GLOBAL.match(line)
+        if match is None:  # pragma: no cover - only kernels run by hand
+            return [without_address_spaces(line)]
+        if int(match["space"] or 0) == SHARED_SPACE or match["name"].startswith("@llvm."):
             return []
-        self.tables[found["name"][1:].strip('"')] = size_of(type_of(found["rest"]))
-        return [plain(line)]
+        self.tables[match["name"][1:].strip('"')] = size_of(type_of(match["rest"]))
+        return [without_address_spaces(line)]
 
     def _define(self, line: str) -> list[str]:
-        found = DEFINE.match(line)
-        assert found is not None, line
-        words, name = found["words"], found["name"]
-        params = plain(found["params"])
+        match = DEFINE.match(line)
+        assert match is not None, line
+        words, name = match["words"], match["name"]
+        params = without_address_spaces(match["params"])
         kernel = "ptx_kernel" in words.split()
-        types = tuple(type_of(p) for p in split(params)) if kernel else None
+        types = tuple(type_of(p) for p in split_operands(params)) if kernel else None
         words = words.replace("ptx_kernel ", "")
-        head = f"define {plain(words)}{name}(ptr %emu.t{', ' if params else ''}{params})"
-        self.now = _Function(name[1:], head + found["tail"] + "{", types)
-        self.functions[name[1:]] = self.now
+        words = without_address_spaces(words)
+        head = f"define {words}{name}(ptr %emu.t{', ' if params else ''}{params})"
+        self.current = _Function(name[1:], head + match["tail"] + "{", types)
+        self.functions[name[1:]] = self.current
         if name[1:] in self.extents:
-            names = [part.rsplit(" ", 1)[-1] for part in split(params)]
-            self.now.roots = {name: n for n, name in enumerate(names)}
-            self.now.given = names
+            names = [part.rsplit(" ", 1)[-1] for part in split_operands(params)]
+            self.current.pointer_arguments = {name: n for n, name in enumerate(names)}
+            self.current.parameter_names = names
         return []
 
     def _end(self) -> list[str]:
-        """The function's text, with the places of shared memory it uses at its beginning."""
+        """The function's text, starting with the addresses of its variables in shared memory."""
         function = self.function
         entry: list[str] = []
-        if function.places:
+        if function.shared_addresses:
             entry = [
-                f"  %emu.sp = getelementptr i8, ptr %emu.t, i64 {Thread.SHARED}",
+                f"  %emu.sp = getelementptr i8, ptr %emu.t, i64 {Thread.shared.offset}",
                 "  %emu.s = load ptr, ptr %emu.sp, align 8",
-                *function.places.values(),
+                *function.shared_addresses.values(),
             ]
         body = function.body
         at = 1 if not body[0].startswith("  ") else 0
         lines = [function.head, *body[:at], *entry, *body[at:], "}"]
         if function.params is not None:
             lines += _entry(function.name, function.params)
-        self.now = None
+        self.current = None
         return lines
 
     # -- instructions ------------------------------------------------------------------------------
@@ -407,48 +418,52 @@ class _Rewriter:
         return len(self.sites) - 1
 
     def _instruction(self, line: str) -> list[str]:
-        if self.function.roots and (made := ADDRESS.match(line)):
-            root = self.function.roots.get(made["from"])
+        if self.function.pointer_arguments and (derived := ADDRESS.match(line)):
+            root = self.function.pointer_arguments.get(derived["from"])
             if root is not None:
-                self.function.roots[made["name"]] = root
-        found = _INEXACT.search(line) if " frem " in line or "@llvm." in line else None
-        if found is not None:  # pragma: no cover - only wrong kernels
-            raise CompileError(f"GPUs have no exact {found[0].strip(' @.')}: {line.strip()}")
+                self.function.pointer_arguments[derived["name"]] = root
+        match = _INEXACT.search(line) if " frem " in line or "@llvm." in line else None
+        if match is not None:  # pragma: no cover - only wrong kernels
+            raise CompileError(f"GPUs have no exact {match[0].strip(' @.')}: {line.strip()}")
         if "addrspace(3)" in line:
-            line = self._placed(line)
-        if " load " in line and (found := LOAD.match(line)):
-            return self._load(line, found)
-        if line.startswith("  store ") and (found := STORE.match(line)):
-            return self._store(line, found)
-        if (" atomicrmw " in line or " cmpxchg " in line) and (found := ATOMIC.match(line)):
-            return self._atomic(line, found)
+            line = self._address_shared(line)
+        if " load " in line and (match := LOAD.match(line)):
+            return self._load(line, match)
+        if line.startswith("  store ") and (match := STORE.match(line)):
+            return self._store(line, match)
+        if (" atomicrmw " in line or " cmpxchg " in line) and (match := ATOMIC.match(line)):
+            return self._atomic(line, match)
         if " fence " in line:  # pragma: no cover - only kernels run by hand
             return [*self._fenced(), SCOPE.sub("", line)]
-        if " asm " in line and (found := ASSEMBLY.match(line)):
-            return self._assembly(line, found)
-        if "call " in line and (found := CALL.match(line)):
-            return self._call(line, found)
-        return [plain(line)]
+        if " asm " in line and (match := ASSEMBLY.match(line)):
+            return self._assembly(line, match)
+        if "call " in line and (match := CALL.match(line)):
+            return self._call(line, match)
+        return [without_address_spaces(line)]
 
-    def _placed(self, line: str) -> str:
-        """Name variables in shared memory by a value of this function."""
-        places = self.function.places
+    def _address_shared(self, line: str) -> str:
+        """Replace variables in shared memory by values of this function."""
+        shared_addresses = self.function.shared_addresses
 
         def place(match: re.Match[str]) -> str:
             name = match[0]
-            found = self.shared.get(name)
-            if found is None and name not in self.dynamic:
+            variable = self.shared.get(name)
+            if variable is None and name not in self.dynamic:
                 return name
-            if name not in places:
-                offset = self.ends[self.function.name] if found is None else found.offset
-                value = f"%emu.s{len(places)}"
-                places[name] = f"  {value} = getelementptr i8, ptr %emu.s, i64 {offset}"
-            return places[name].split(" = ", 1)[0].strip()
+            if name not in shared_addresses:
+                offset = (
+                    self.dynamic_offsets[self.function.name]
+                    if variable is None
+                    else variable.offset
+                )
+                value = f"%emu.s{len(shared_addresses)}"
+                shared_addresses[name] = f"  {value} = getelementptr i8, ptr %emu.s, i64 {offset}"
+            return shared_addresses[name].split(" = ", 1)[0].strip()
 
         return re.sub(r'@[-\w$.]+|@"[^"]+"', place, line)
 
-    def _checked(
-        self, line: str, found: re.Match[str], type: str, kind: int, align: int
+    def _check_access(
+        self, line: str, match: re.Match[str], type: str, kind: int, align: int
     ) -> list[str]:
         if not self.checked:  # pragma: no cover - only kernels run by hand
             return []
@@ -457,49 +472,49 @@ class _Rewriter:
             raise CompileError(f"an access of {size} bytes is wider than the emulator checks")
         low = size | align
         self.function.granule = min(self.function.granule, (low & -low).bit_length() - 1)
-        access = Access.pack(size, align, int(found["space"] or 0), kind)
+        access = Access.pack(size, align, int(match["space"] or 0), kind)
         site = self._site(line)
-        checks = self._within(found["ptr"], str(access), site)
+        checks = self._within(match["ptr"], str(access), site)
         checks.append(
-            f"  call void @emu.check(ptr %emu.t, ptr {found['ptr']}, i32 {access}, i32 {site})"
+            f"  call void @emu.check(ptr %emu.t, ptr {match['ptr']}, i32 {access}, i32 {site})"
         )
         return checks
 
     def _within(self, pointer: str, access: str, site: int) -> list[str]:
-        """The check that an access stays inside the argument that its address was made from."""
+        """The check that an access stays inside the argument that its address derives from."""
         function = self.function
-        which = function.roots.get(pointer)
+        which = function.pointer_arguments.get(pointer)
         if which is None:
             return []
-        size, start = self.extents[function.name][which], function.given[which]
+        size, start = self.extents[function.name][which], function.parameter_names[which]
         return [
             f"  call void @emu.within(ptr %emu.t, ptr {pointer}, i32 {access}, i32 {site}, "
             f"ptr {start}, i64 {size}, i32 {which})"
         ]
 
-    def _load(self, line: str, found: re.Match[str]) -> list[str]:
-        waits = bool(found["how"])
+    def _load(self, line: str, match: re.Match[str]) -> list[str]:
+        waits = bool(match["how"])
         kind = Access.ATOMIC_READ if waits else Access.READ
         before = self._pause(line) if waits else []
         if "!invariant.load" in line:
-            self._note(self.function.constant, line, found)
-        check = self._checked(line, found, found["type"], kind, align_of(found, found["type"]))
-        return [*before, *check, plain(SCOPE.sub("", line))]
+            self._note_argument(self.function.constant, line, match)
+        check = self._check_access(line, match, match["type"], kind, align_of(match, match["type"]))
+        return [*before, *check, without_address_spaces(SCOPE.sub("", line))]
 
-    def _store(self, line: str, found: re.Match[str]) -> list[str]:
+    def _store(self, line: str, match: re.Match[str]) -> list[str]:
         kind = Access.WRITE
-        if found["how"]:  # pragma: no cover - only kernels run by hand
-            strong = re.search(r" (release|seq_cst)\b", found["tail"] or "")
+        if match["how"]:  # pragma: no cover - only kernels run by hand
+            strong = re.search(r" (release|seq_cst)\b", match["tail"] or "")
             kind = Access.ATOMIC_RELEASE if strong else Access.ATOMIC
-        self._note(self.function.written, line, found)
-        type = type_of(found["value"])
-        check = self._checked(line, found, type, kind, align_of(found, type))
+        self._note_argument(self.function.written, line, match)
+        type = type_of(match["value"])
+        check = self._check_access(line, match, type, kind, align_of(match, type))
         if self.function.sums and type.endswith(("float", "float>")):
-            check += self._no_sums(line, type, value_of(found["value"]))
-        return [*check, plain(SCOPE.sub("", line))]
+            check += self._no_sums(line, type, value_of(match["value"]))
+        return [*check, without_address_spaces(SCOPE.sub("", line))]
 
     def _no_sums(self, line: str, type: str, value: str) -> Iterator[str]:
-        """The checks that what is stored is no sum under way."""
+        """The checks that the stored value is no sum in flight."""
         site, wide = self._site(line), WIDE.match(type)
         for lane in range(int(wide[1]) if wide else 1):
             one = value
@@ -510,18 +525,18 @@ class _Rewriter:
             yield f"  {bits} = bitcast float {one} to i32"
             yield f"  call void @emu.settled(ptr %emu.t, i32 {bits}, i32 {site})"
 
-    def _atomic(self, line: str, found: re.Match[str]) -> list[str]:
-        strong = re.search(r" (release|acq_rel|seq_cst)\b", found["rest"])
+    def _atomic(self, line: str, match: re.Match[str]) -> list[str]:
+        strong = re.search(r" (release|acq_rel|seq_cst)\b", match["rest"])
         kind = Access.ATOMIC_RELEASE if strong else Access.ATOMIC
-        before = self._pause(line) if found["op"] == "cmpxchg" else []
-        self._note(self.function.written, line, found)
-        type = type_of(found["rest"])
-        check = self._checked(line, found, type, kind, size_of(type))
-        return [*before, *check, plain(SCOPE.sub("", line))]
+        before = self._pause(line) if match["op"] == "cmpxchg" else []
+        self._note_argument(self.function.written, line, match)
+        type = type_of(match["rest"])
+        check = self._check_access(line, match, type, kind, size_of(type))
+        return [*before, *check, without_address_spaces(SCOPE.sub("", line))]
 
-    def _note(self, what: dict[int, str], line: str, found: re.Match[str]) -> None:
-        """That an access is to a parameter's memory."""
-        which = self.function.roots.get(found["ptr"])
+    def _note_argument(self, what: dict[int, str], line: str, match: re.Match[str]) -> None:
+        """Note that an instruction accesses the memory of a parameter."""
+        which = self.function.pointer_arguments.get(match["ptr"])
         if which is not None:
             what.setdefault(which, line.strip())
 
@@ -532,7 +547,7 @@ class _Rewriter:
     def _fenced(self) -> list[str]:  # pragma: no cover - only kernels run by hand
         place = self._name()
         return [
-            f"  {place} = getelementptr i8, ptr %emu.t, i64 {Thread.FENCED}",
+            f"  {place} = getelementptr i8, ptr %emu.t, i64 {Thread.fenced.offset}",
             f"  store i32 1, ptr {place}, align 4",
         ]
 
@@ -540,60 +555,60 @@ class _Rewriter:
         self.fresh += 1
         return f"%emu.v{self.fresh}"
 
-    def _call(self, line: str, found: re.Match[str]) -> list[str]:
-        callee, args = found["callee"], found["args"]
+    def _call(self, line: str, match: re.Match[str]) -> list[str]:
+        callee, args = match["callee"], match["args"]
         name = callee[1:]
         if callee in self.defined:
             self.function.calls.add(name)
-            given = f"ptr %emu.t, {args}" if args else "ptr %emu.t"
+            operands_text = f"ptr %emu.t, {args}" if args else "ptr %emu.t"
             at = line.index(callee)
-            return [plain(f"{line[:at]}{callee}({given}){found['tail']}")]
+            return [without_address_spaces(f"{line[:at]}{callee}({operands_text}){match['tail']}")]
         if name in REGISTERS:
             place = self._name()
             return [
                 f"  {place} = getelementptr i8, ptr %emu.t, i64 {REGISTERS[name]}",
-                f"  {found['name']} = load i32, ptr {place}, align 4",
+                f"  {match['name']} = load i32, ptr {place}, align 4",
             ]
         if (
             name == "llvm.nvvm.read.ptx.sreg.warpsize"
         ):  # pragma: no cover - only kernels run by hand
-            return [f"  {found['name']} = add i32 32, 0"]
+            return [f"  {match['name']} = add i32 32, 0"]
         if name == "llvm.trap":  # pragma: no cover - only wrong kernels
             return [f"  call void @emu.trap(ptr %emu.t, i32 {self._site(line)})"]
         if name in self.shims:
-            operands = [f"{type_of(a)} {value_of(a)}" for a in split(args)]
-            return self._shim(line, found["name"], operands, self.shims[name])
+            operands = [f"{type_of(a)} {value_of(a)}" for a in split_operands(args)]
+            return self._shim(line, match["name"], operands, self.shims[name])
         if name.startswith(_UNKNOWN):  # pragma: no cover - only wrong kernels
             raise CompileError(f"the emulator has no shim of {name}")
-        return [plain(line)]
+        return [without_address_spaces(line)]
 
-    def _assembly(self, line: str, found: re.Match[str]) -> list[str]:
-        name, more = read_assembly(found["text"], found["constraints"])
-        operands = [f"{type_of(a)} {value_of(a)}" for a in split(found["args"])]
+    def _assembly(self, line: str, match: re.Match[str]) -> list[str]:
+        name, more = read_assembly(match["text"], match["constraints"])
+        operands = [f"{type_of(a)} {value_of(a)}" for a in split_operands(match["args"])]
         self.function.sums = True
-        return self._shim(line, found["name"], [*operands, *more], self.shims[name])
+        return self._shim(line, match["name"], [*operands, *more], self.shims[name])
 
     def _shim(self, line: str, name: str | None, operands: Sequence[str], shim: Shim) -> list[str]:
         self.used[shim.name] = shim
         self.function.waits |= shim.waits
         self.function.granule = min(self.function.granule, shim.grain.bit_length() - 1)
         site = self._site(line)
-        given = ", ".join(["ptr %emu.t", f"i32 {site}", *operands])
+        arguments = ", ".join(["ptr %emu.t", f"i32 {site}", *operands])
         result = f"{name} = " if name else ""
         checks: list[str] = []
         if self.checked and shim.reads is not None:
             size = operands[2].split(" ")[1] if len(operands) > 2 else str(shim.grain)
             checks = self._within(operands[shim.reads].split(" ")[1], size, site)
-        return [*checks, f"  {result}call {shim.ret.text} @{shim.symbol}({given})"]
+        return [*checks, f"  {result}call {shim.ret.text} @{shim.symbol}({arguments})"]
 
 
 _ALLOCA = re.compile(r"alloca (.+?)(?:, i\d+ (\d+))?(?:, align \d+)?$")
 
 
 def _stack_of(line: str) -> int:
-    found = _ALLOCA.search(line)
-    if found is not None:  # pragma: no cover - only kernels run by hand
-        return size_of(found[1]) * int(found[2] or 1) + 64
+    match = _ALLOCA.search(line)
+    if match is not None:  # pragma: no cover - only kernels run by hand
+        return size_of(match[1]) * int(match[2] or 1) + 64
     vector = WIDE.search(line)
     if "call { " in line:
         return 16 * line.count(",")
@@ -601,7 +616,7 @@ def _stack_of(line: str) -> int:
 
 
 #: What the machine offers beside shims.
-_OWN = (
+_DECLARATIONS = (
     "declare void @emu.check(ptr, ptr, i32, i32) nounwind",
     "declare void @emu.within(ptr, ptr, i32, i32, ptr, i64, i32) nounwind",
     "declare void @emu.pause(ptr, i32) nounwind",
@@ -616,7 +631,7 @@ def _declaration(shim: Shim) -> str:
 
 
 def _entry(name: str, params: Sequence[str]) -> Iterator[str]:
-    """How the machine calls a kernel: with its arguments in memory, 8 bytes each."""
+    """The function that calls a kernel with arguments from memory, 8 bytes each."""
     yield f'define void @"{name}.entry"(ptr %t, ptr %args) nounwind {{'
     operands = ["ptr %t"]
     for n, type in enumerate(params):

@@ -2,8 +2,8 @@
 
 The rewritten kernel calls a shim in the place of the intrinsic.  Its ``body`` builds the function:
 
-``body(b, call)`` with ``b`` an `Emit` (LLVM builder) at the function's entry and ``call`` the
-`Call`: the thread, the site and the intrinsic's arguments.  It returns the result, None for void.
+``body(b, call)`` with ``b`` a `NativeBuilder` at the function's entry and ``call`` the `Call`: the
+thread, the site and the intrinsic's arguments.  It returns the result, None for void.
 
 Three kinds:
 
@@ -24,21 +24,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from bringup.llvm.host.emit import NULL, Emit, define, number
+from bringup.llvm.host.emit import NULL
 from bringup.llvm.text import Module, Type, Val, i32, i64, ptr, void
 from bringup.records import record
-from bringup_cuda_emulator.fibers import context_of, each_lane, word
-from bringup_cuda_emulator.structs import Access, Context, Thread
+from bringup_cuda_emulator.builder import NativeBuilder, define, number, word
+from bringup_cuda_emulator.fibers import context_of, each_lane
+from bringup_cuda_emulator.structs import Access, Context, Thread, nbytes
 
 _SREG = "llvm.nvvm.read.ptx.sreg."
 #: Special registers, by the member of the thread that holds them.
 REGISTERS = {
-    **{f"{_SREG}tid.{c}": Thread.TID + 4 * n for n, c in enumerate("xyz")},
-    **{f"{_SREG}ntid.{c}": Thread.NTID + 4 * n for n, c in enumerate("xyz")},
-    **{f"{_SREG}ctaid.{c}": Thread.CTAID + 4 * n for n, c in enumerate("xyz")},
-    **{f"{_SREG}nctaid.{c}": Thread.NCTAID + 4 * n for n, c in enumerate("xyz")},
-    f"{_SREG}laneid": Thread.LANE,
-    f"{_SREG}warpid": Thread.WARP,
+    **{f"{_SREG}tid.{c}": Thread.tid.offset + 4 * n for n, c in enumerate("xyz")},
+    **{f"{_SREG}ntid.{c}": Thread.ntid.offset + 4 * n for n, c in enumerate("xyz")},
+    **{f"{_SREG}ctaid.{c}": Thread.ctaid.offset + 4 * n for n, c in enumerate("xyz")},
+    **{f"{_SREG}nctaid.{c}": Thread.nctaid.offset + 4 * n for n, c in enumerate("xyz")},
+    f"{_SREG}laneid": Thread.lane.offset,
+    f"{_SREG}warpid": Thread.warp.offset,
 }
 
 
@@ -51,7 +52,7 @@ class Call:
     args: tuple[Val, ...]
 
 
-Body = Callable[[Emit, Call], Val | None]
+Body = Callable[[NativeBuilder, Call], Val | None]
 
 
 @record
@@ -84,8 +85,8 @@ class Shim:
         params = [("t", ptr), ("site", i32)]
         params += [(f"a{n}", type) for n, type in enumerate(self.params)]
         b, (thread, site, *args) = define(module, self.symbol, self.ret, params, internal=False)
-        made = self.body(b, Call(thread, site, tuple(args)))
-        b.ret(None if self.ret is void else made)
+        result = self.body(b, Call(thread, site, tuple(args)))
+        b.ret(None if self.ret is void else result)
 
 
 @record
@@ -109,18 +110,20 @@ _SLOT = 16
 
 
 class Lanes:
-    """The lanes that have met, for the work that is done once for all of them.
+    """The lanes that have arrived, for work that is done once for all of them.
 
     mask: the lanes that take part, 32 bits.  site: for faults.  thread: the one that does the work.
     """
 
-    def __init__(self, b: Emit, call: Call, mask: Val, ret: Type, params: tuple[Type, ...]) -> None:
+    def __init__(
+        self, b: NativeBuilder, call: Call, mask: Val, ret: Type, params: tuple[Type, ...]
+    ) -> None:
         self.b = b
         self.thread = call.thread
         self.site = call.site
         self.mask = mask
         self._context = context_of(b, call.thread)
-        self._warp = b.zext(b.get(call.thread, Thread.WARP, i32), i64)
+        self._warp = b.zext(b.get(call.thread, Thread.warp), i64)
         self._ret = ret
         self._params = params
 
@@ -130,30 +133,30 @@ class Lanes:
 
     def at(self, lane: Val) -> Val:
         """The thread of a lane, which must take part."""
-        index = self.b.add(self.b.mul(self._warp, number(32)), lane)
-        threads = self.b.get(self._context, Context.THREADS_AT, ptr)
-        return self.b.at(threads, self.b.mul(index, number(Thread.BYTES)))
+        index = self.b.add(self.b.mul(self._warp, 32), lane)
+        threads = self.b.get(self._context, Context.threads_at, ptr)
+        return self.b.at(threads, self.b.mul(index, nbytes(Thread)))
 
-    def arg(self, thread: Val, index: int) -> Val:
+    def argument(self, thread: Val, index: int) -> Val:
         """An argument that this thread gave."""
-        payload = self.b.get(thread, Thread.PAYLOAD, ptr)
+        payload = self.b.get(thread, Thread.payload, ptr)
         return self.b.get(payload, _SLOT * index, self._params[index])
 
-    def arg_bytes(self, thread: Val, index: int) -> Val:
+    def argument_address(self, thread: Val, index: int) -> Val:
         """The address of that argument; those after it follow 16 bytes apart."""
-        return self.b.at(self.b.get(thread, Thread.PAYLOAD, ptr), _SLOT * index)
+        return self.b.at(self.b.get(thread, Thread.payload, ptr), _SLOT * index)
 
-    def give(self, thread: Val, value: Val) -> None:
+    def set_result(self, thread: Val, value: Val) -> None:
         """This thread's result."""
-        payload = self.b.get(thread, Thread.PAYLOAD, ptr)
+        payload = self.b.get(thread, Thread.payload, ptr)
         self.b.put(payload, _SLOT * len(self._params), value)
 
-    def result_bytes(self, thread: Val) -> Val:
+    def result_address(self, thread: Val) -> Val:
         """Where this thread's result is to be stored, a struct's members one after another."""
-        return self.arg_bytes(thread, len(self._params))
+        return self.argument_address(thread, len(self._params))
 
 
-Work = Callable[[Emit, Lanes], None]
+Work = Callable[[NativeBuilder, Lanes], None]
 
 
 def collective(
@@ -162,14 +165,14 @@ def collective(
     """An intrinsic of a warp.  mask: the argument that says which lanes; None for all of them."""
     types = tuple(params)
 
-    def body(b: Emit, call: Call) -> Val | None:
+    def body(b: NativeBuilder, call: Call) -> Val | None:
         payload = b.alloca(i64, number(2 * len(types) + 8), 16)
         for n, value in enumerate(call.args):
             b.put(payload, _SLOT * n, value)
         wanted = word(-1) if mask is None else call.args[mask]
         present = b.c("emu.present", i32, call.thread, wanted)
         last = b.c("emu.arrive", i32, call.thread, call.site, present, payload)
-        with b.if_then(b.icmp("ne", last, word(0))):
+        with b.if_then(b.icmp("ne", last, 0)):
             work(b, Lanes(b, call, present, ret, types))
             b.c("emu.release_warp", void, call.thread, present)
         return None if ret is void else b.get(payload, _SLOT * len(types), ret)
@@ -178,9 +181,9 @@ def collective(
 
 
 def check(
-    b: Emit, thread: Val, site: Val, address: Val, size: int, *, space: int, kind: int
+    b: NativeBuilder, thread: Val, site: Val, address: Val, size: int, *, space: int, kind: int
 ) -> None:
     """Check an access of ``size`` bytes, aligned to them.  kind: `Access.READ`, `Access.WRITE`."""
-    cells = b.get(context_of(b, thread), Context.CELLS, ptr)
+    cells = b.get(context_of(b, thread), Context.cells, ptr)
     with b.if_then(b.icmp("ne", cells, NULL)):
         b.c("emu.check", void, thread, address, word(Access.pack(size, size, space, kind)), site)

@@ -1,4 +1,4 @@
-"""Queued work of emulated devices: what must come before what, and when it runs.
+"""Contexts, streams and events of emulated devices, and the work that is queued for them.
 
 Work runs when something waits for it, and then no more of it than that wait needs: whoever relies
 on an order that neither a stream nor an event makes reads what was there before.  Besides, the
@@ -14,25 +14,25 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bringup_cuda_emulator.gpu import KINDS, EmulatorError, Gpu
+from bringup_cuda_emulator.gpu import EmulatorError, Gpu
 from bringup_cuda_emulator.structs import Fault
 
 #: One lock for all devices: copies between them take two.
 LOCK = threading.RLock()
 #: The work that is being done, under the lock.
-_doing: list[Work] = []
+_running: list[Work] = []
 
 
-def is_working() -> bool:
-    """Whether this is called, under the lock, from inside a piece of work.
+def is_running_work() -> bool:
+    """Whether the caller, which holds the lock, is called by a piece of work.
 
     Whatever the garbage collector calls may be, and must then leave other work alone.
     """
-    return bool(_doing)
+    return bool(_running)
 
 
 class Work:
-    """Something queued.
+    """A piece of queued work.
 
     before: what must be done first.  done: whether it ran.
     """
@@ -45,7 +45,7 @@ class Work:
         self.before: tuple[Work, ...] = tuple(w for w in before if not w.done)
 
 
-class Queues:
+class WorkQueue:
     """The work of one device.
 
     seed: 0 runs nothing that no wait asks for.
@@ -61,16 +61,16 @@ class Queues:
     def add(self, action: Callable[[], None] | None, before: Iterable[Work]) -> Work:
         """Queue work."""
         with LOCK:
-            made = Work(action, before)
-            self._pending[made] = None
-            return made
+            work = Work(action, before)
+            self._pending[work] = None
+            return work
 
     def wait(self, work: Work) -> None:
-        """Run what a piece of work needs, and it; raises the first error."""
+        """Run a piece of work after all work that it depends on; raises the first error."""
         with LOCK:
             if self._random is not None:  # pragma: no cover - only with CUDA_EMULATED_SEED
                 while self._pending and self._random.random() < 0.5:
-                    self._some()
+                    self._run_one()
             self._run(work)
 
     def wait_all(self) -> None:
@@ -80,10 +80,10 @@ class Queues:
                 self._run(self._pick())
 
     def poll(self, work: Work) -> bool:
-        """Whether a piece of work is done; if not, something runs, so that asking again ends."""
+        """Whether a piece of work is done; if not, some work runs, so that polling ends."""
         with LOCK:
             if not work.done:
-                self._some()
+                self._run_one()
             return work.done
 
     def _pick(self) -> Work:
@@ -91,8 +91,8 @@ class Queues:
             return self._random.choice(list(self._pending))
         return next(iter(self._pending))
 
-    def _some(self) -> None:
-        """One piece of work that may run now."""
+    def _run_one(self) -> None:
+        """Run one piece of work that may run now."""
         work = self._pick()
         while (earlier := next((w for w in work.before if not w.done), None)) is not None:
             work = earlier  # pragma: no cover - only where devices wait for each other
@@ -117,12 +117,12 @@ class Queues:
         work.done = True
         work.before = ()
         action, work.action = work.action, None
-        _doing.append(work)
+        _running.append(work)
         try:
             if action is not None:
                 action()
         finally:
-            _doing.pop()
+            _running.pop()
 
 
 #: How many GPUs there are, and how much memory each has.
@@ -145,7 +145,7 @@ class MemoryError(Error):
 
 
 class LogicError(Error):
-    """A call that makes no sense."""
+    """A call with wrong arguments."""
 
 
 class LaunchError(Error):
@@ -153,11 +153,11 @@ class LaunchError(Error):
 
 
 class RuntimeError(Error):
-    """Anything else."""
+    """Any other failure."""
 
 
 class device_attribute:  # noqa: N801, pycuda's spelling
-    """What `Device.get_attribute` can tell."""
+    """The attributes of `Device.get_attribute`."""
 
     MULTIPROCESSOR_COUNT = 16
     MAX_THREADS_PER_MULTIPROCESSOR = 39
@@ -170,7 +170,7 @@ class device_attribute:  # noqa: N801, pycuda's spelling
 
 
 class function_attribute:  # noqa: N801, pycuda's spelling
-    """What `Function.get_attribute` can tell."""
+    """The attributes of `Function.get_attribute`."""
 
     MAX_THREADS_PER_BLOCK = 0
     SHARED_SIZE_BYTES = 1
@@ -180,7 +180,7 @@ class function_attribute:  # noqa: N801, pycuda's spelling
 
 
 class event_flags:  # noqa: N801, pycuda's spelling
-    """Of `Event`."""
+    """The flags of `Event`."""
 
     DEFAULT = 0
     BLOCKING_SYNC = 1
@@ -200,21 +200,21 @@ _DEVICE_FACTS = {
 }
 #: What ends a context, as on hardware.  After any other fault the emulated device goes on: the
 #: report is worth more than the likeness.
-_FATAL = {KINDS[Fault.TRAP]: "an illegal instruction was encountered"}
+_FATAL = {Fault.TRAP.kind: "an illegal instruction was encountered"}
 _FAULT = "the emulator found a fault"
 
 _initialised = threading.Event()
 _stacks = threading.local()
 
 
-class State:
+class DeviceState:
     """One GPU with the work that is queued for it.  failed: the error that ended its context."""
 
     def __init__(self, index: int) -> None:
         seed = int(os.environ.get(SEED, "0"))
         self.index = index
         self.gpu = Gpu(MEMORY, seed)
-        self.queues = Queues(seed)
+        self.queues = WorkQueue(seed)
         self.failed: LaunchError | None = None
         #: A fault that nobody was told of yet.
         self.pending: LaunchError | None = None
@@ -223,12 +223,12 @@ class State:
         self.handles = 0x1000 * (index + 1)
 
     def handle(self) -> int:
-        """A new one."""
+        """A new handle."""
         self.handles += 1
         return self.handles
 
-    def usable(self) -> None:
-        """Raises the error that ended the context, or one that nobody was told of."""
+    def check_usable(self) -> None:
+        """Raise the error that ended the context, or one that was not reported yet."""
         if self.failed is not None:  # pragma: no cover - only wrong kernels
             raise LaunchError(*self.failed.args)
         if self.pending is not None:  # pragma: no cover - only wrong kernels
@@ -238,47 +238,47 @@ class State:
     def fail(
         self, call: str, error: EmulatorError
     ) -> LaunchError:  # pragma: no cover - only wrong kernels
-        """The error to raise; it ends the context where the fault is fatal."""
+        """The error to raise; it ends the context if the fault is fatal."""
         said = "; ".join(line.strip() for line in str(error).splitlines())
         fatal = _FATAL.get(error.finding.kind)
-        made = LaunchError(f"{call} failed: {fatal or _FAULT} ({said})")
+        launch_error = LaunchError(f"{call} failed: {fatal or _FAULT} ({said})")
         if fatal is not None:
-            self.failed = made
-        return made
+            self.failed = launch_error
+        return launch_error
 
 
-_states: dict[int, State] = {}
+_devices: dict[int, DeviceState] = {}
 
 
-def state_of(index: int) -> State:
+def device_state(index: int) -> DeviceState:
     """A device, opened when it is first asked for."""
     with LOCK:
-        if index not in _states:
-            _states[index] = State(index)
-        return _states[index]
+        if index not in _devices:
+            _devices[index] = DeviceState(index)
+        return _devices[index]
 
 
-def stack_of_thread() -> list[Context]:
+def context_stack() -> list[Context]:
     """The contexts that this thread has pushed."""
-    found: list[Context] | None = getattr(_stacks, "contexts", None)
-    if found is None:
-        found = _stacks.contexts = []
-    return found
+    stack: list[Context] | None = getattr(_stacks, "contexts", None)
+    if stack is None:
+        stack = _stacks.contexts = []
+    return stack
 
 
-def current(call: str) -> State:
+def current(call: str) -> DeviceState:
     """The device of the current context.  Raises LogicError, or the error that ended it."""
-    stack = stack_of_thread()
+    stack = context_stack()
     if not stack:  # pragma: no cover - only wrong calls
         raise LogicError(f"{call} failed: invalid device context")
     state = stack[-1].state
-    state.usable()
+    state.check_usable()
     return state
 
 
-def waited(state: State, call: str, wait: Callable[[], Any]) -> Any:
+def wait_for(state: DeviceState, call: str, wait: Callable[[], Any]) -> Any:
     """Run queued work; a fault in it raises LaunchError."""
-    state.usable()
+    state.check_usable()
     try:
         return wait()
     except EmulatorError as error:  # pragma: no cover - only wrong kernels
@@ -286,33 +286,33 @@ def waited(state: State, call: str, wait: Callable[[], Any]) -> Any:
 
 
 def init(flags: int = 0) -> None:
-    """Before anything else."""
+    """Initialise the driver, before any other call."""
     _initialised.set()
 
 
 class Context:
     """A device's only context."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: DeviceState) -> None:
         self.state = state
         self.handle = state.handle()
 
     def push(self) -> None:
         """Make it current in this thread."""
-        stack_of_thread().append(self)
+        context_stack().append(self)
 
     @staticmethod
     def pop() -> None:
-        """Make that current which was before."""
-        if not stack_of_thread():  # pragma: no cover - only wrong calls
+        """Make the context current that was before."""
+        if not context_stack():  # pragma: no cover - only wrong calls
             raise LogicError("cuCtxPopCurrent failed: invalid device context")
-        stack_of_thread().pop()
+        context_stack().pop()
 
     @staticmethod
     def synchronize() -> None:
         """Run all work of the current context."""
         state = current("cuCtxSynchronize")
-        waited(state, "cuCtxSynchronize", state.queues.wait_all)
+        wait_for(state, "cuCtxSynchronize", state.queues.wait_all)
 
     @staticmethod
     def enable_peer_access(
@@ -322,8 +322,8 @@ class Context:
         raise LogicError("cuCtxEnablePeerAccess failed: peer access is not supported")
 
     def detach(self) -> None:
-        """Pop it, which is current."""
-        stack_of_thread().remove(self)
+        """Pop the context, which is current."""
+        context_stack().remove(self)
 
 
 class Device:
@@ -337,24 +337,24 @@ class Device:
         self.ordinal = ordinal
 
     def total_memory(self) -> int:
-        """In bytes."""
-        return state_of(self.ordinal).gpu.arena.size
+        """The bytes of the device."""
+        return device_state(self.ordinal).gpu.arena.size
 
     def get_attribute(self, attr: Any) -> int:
-        """One of `device_attribute`."""
+        """The value of one of `device_attribute`."""
         return _DEVICE_FACTS[attr]
 
     def retain_primary_context(self) -> Context:
         """The context; not pushed."""
-        return Context(state_of(self.ordinal))
+        return Context(device_state(self.ordinal))
 
     def can_access_peer(self, other: Any) -> int:
-        """0."""
+        """Always 0: there is no direct access."""
         return 0
 
 
 class Stream:
-    """A queue.  flags: 1 for one that the default stream does not wait for."""
+    """A stream.  flags: 1 for one that the default stream does not wait for."""
 
     def __init__(self, flags: int = 0) -> None:
         self.state = current("cuStreamCreate")
@@ -365,7 +365,7 @@ class Stream:
         self.captured: list[Callable[[], None]] | None = None
 
     def add(self, action: Callable[[], None] | None) -> None:
-        """Queue work behind all that is here, or remember it if work is being captured."""
+        """Queue work after all other work, or record it while work is captured."""
         if self.captured is not None:
             assert action is not None, "an event in work that is captured"
             self.captured.append(action)
@@ -381,7 +381,7 @@ class Stream:
                 queues.blocking[self.handle] = self.last
 
     def ahead(self) -> Work:
-        """All that is queued here, as one piece of work."""
+        """All work queued here, as one piece of work."""
         before = [*self.waits, *([self.last] if self.last is not None else [])]
         return self.state.queues.add(None, before)
 
@@ -389,20 +389,20 @@ class Stream:
         """Run the work queued here."""
         with LOCK:
             # The garbage collector leaves other work alone.
-            if is_working():  # pragma: no cover - only where it comes at a bad time
+            if is_running_work():  # pragma: no cover - only where it comes at a bad time
                 return
-        waited(self.state, "cuStreamSynchronize", lambda: self.state.queues.wait(self.ahead()))
+        wait_for(self.state, "cuStreamSynchronize", lambda: self.state.queues.wait(self.ahead()))
 
     def wait_for_event(self, evt: Event) -> None:
-        """What is queued from now on comes behind the event's mark."""
-        self.state.usable()
+        """Let work queued from now on run after the event."""
+        self.state.check_usable()
         self.waits.append(evt.work)
 
 
 class _Default(Stream):  # pragma: no cover - only calls by hand
     """The default stream of a device: it and blocking streams wait for each other."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: DeviceState) -> None:
         self.state = state
         self.handle = 0
         self.blocking = False
@@ -411,7 +411,7 @@ class _Default(Stream):  # pragma: no cover - only calls by hand
         self.captured = None
 
     def add(self, action: Callable[[], None] | None) -> None:
-        """Queue work behind all work of blocking streams."""
+        """Queue work after all work of blocking streams."""
         queues = self.state.queues
         self.waits += queues.blocking.values()
         super().add(action)
@@ -434,7 +434,7 @@ def stream_of(stream: Any, call: str) -> Stream:
 
 
 class Event:
-    """A mark in a stream."""
+    """A point in a stream."""
 
     def __init__(self, flags: int = 0) -> None:
         self.state = current("cuEventCreate")
@@ -442,7 +442,7 @@ class Event:
         self.work.done = True
 
     def record(self, stream: Any = None) -> Event:
-        """Set the mark."""
+        """Record the work queued so far in a stream."""
         queue = stream_of(stream, "cuEventRecord")
         queue.add(None)
         assert queue.last is not None
@@ -450,10 +450,10 @@ class Event:
         return self
 
     def synchronize(self) -> Event:
-        """Run what is before the mark."""
-        waited(self.state, "cuEventSynchronize", lambda: self.state.queues.wait(self.work))
+        """Run the recorded work."""
+        wait_for(self.state, "cuEventSynchronize", lambda: self.state.queues.wait(self.work))
         return self
 
     def query(self) -> bool:
-        """Whether the mark was passed."""
-        return bool(waited(self.state, "cuEventQuery", lambda: self.state.queues.poll(self.work)))
+        """Whether the recorded work is done."""
+        return bool(wait_for(self.state, "cuEventQuery", lambda: self.state.queues.poll(self.work)))

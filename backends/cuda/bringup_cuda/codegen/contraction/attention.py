@@ -18,7 +18,7 @@ from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, narrow
 from bringup.llvm.simt import SimtKernel
 from bringup.llvm.steps.params import AttentionParams
-from bringup.llvm.text import Builder, Module, Param, Val, vec
+from bringup.llvm.text import Module, Param, Val, vec
 from bringup.program.program import OpStep
 from bringup_cuda.codegen.commands import Clear, Command, Launch
 from bringup_cuda.codegen.context import CodegenContext
@@ -47,6 +47,7 @@ from bringup_cuda.codegen.contraction.tiles import CHUNK, Tile, sum_stride, sum_
 from bringup_cuda.codegen.nvvm import (
     SIMT,
     AsyncCopies,
+    IntBuilder,
     block_barrier,
     i32_const,
     shared_memory,
@@ -90,7 +91,7 @@ class _AttentionEmitter:
             attrs=f'nounwind "nvvm.reqntid"="{THREADS}"',
             calling_convention=SIMT.calling_convention,
         )
-        self.b = Builder(self.function.block("entry"))
+        self.b = IntBuilder(self.function.block("entry"))
         self.sums_type = sum_type(self.sizes.wide)
         self.map = plan.shared_map()
         self.thread = special_register(self.b, "tid.x")
@@ -129,8 +130,8 @@ class _AttentionEmitter:
         if sizes.causal:
             # The last queries see most keys: they start first.
             query_tile = b.sub(i32_const(plan.query_tiles - 1), query_tile)
-        first_query = b.mul(query_tile, i32_const(self.tile.queries))
-        first_value = b.mul(value_tile, i32_const(self.tile.values))
+        first_query = b.mul(query_tile, self.tile.queries)
+        first_value = b.mul(value_tile, self.tile.values)
         lead = tuple(Axis(LEAD + n, size) for n, size in enumerate(sizes.lead))
         batch = {Axis(MEMBER, sizes.batch): member, **delinearize(b, member, lead)}
         return first_query, first_value, batch
@@ -186,7 +187,7 @@ class _AttentionEmitter:
         count = len(state)
         with b.loop(zero, blocks, 1, [*state, *self.result_engine.zero_sums()]) as loop:
             key = b.mul(loop.index, tile_keys)
-            more = b.icmp("slt", b.add(loop.index, i32_const(1)), blocks)
+            more = b.icmp("slt", b.add(loop.index, 1), blocks)
             products = self._score_products(key)
             self.softmax.store_products(products)
             block_barrier(b)
@@ -228,9 +229,9 @@ class _AttentionEmitter:
         all_tiles = ceil_div(sizes.keys, tile.keys)
         if not sizes.causal:
             return i32_const(all_tiles)
-        end = b.add(self.first_query, i32_const(tile.queries + sizes.keys - sizes.queries))
+        end = b.add(self.first_query, tile.queries + sizes.keys - sizes.queries)
         end = b.intrinsic("llvm.smax", ir.i32, (end, i32_const(0)))
-        tiles = b.udiv(b.add(end, i32_const(tile.keys - 1)), i32_const(tile.keys))
+        tiles = b.udiv(b.add(end, tile.keys - 1), tile.keys)
         return b.intrinsic("llvm.smin", ir.i32, (tiles, i32_const(all_tiles)))
 
     def _score_products(self, key: Val) -> list[Val]:
@@ -245,7 +246,7 @@ class _AttentionEmitter:
             return self.score_engine.accumulate(*tiles, self.score_engine.zero_sums())
         zeros = self.score_engine.zero_sums()
         with b.loop(i32_const(0), i32_const(self.plan.depth_steps), 1, zeros) as loop:
-            depth = b.mul(loop.index, i32_const(self.tile.depth))
+            depth = b.mul(loop.index, self.tile.depth)
             block_barrier(b)
             self._copy(self.query_copier, depth, self.map.queries)
             self._copy_keys(key, depth)
@@ -268,13 +269,13 @@ class _AttentionEmitter:
         lanes = lanes if sizes.values % lanes == 0 else 1
         vectors = tile.values // lanes
         with b.loop(self.thread, i32_const(tile.queries * vectors), THREADS) as loop:
-            row = b.udiv(loop.index, i32_const(vectors))
-            column = b.mul(b.urem(loop.index, i32_const(vectors)), i32_const(lanes))
+            row = b.udiv(loop.index, vectors)
+            column = b.mul(b.urem(loop.index, vectors), lanes)
             query, value = b.add(self.first_query, row), b.add(self.first_value, column)
-            inside = b.icmp("slt", query, i32_const(sizes.queries))
-            inside = b.and_(inside, b.icmp("slt", value, i32_const(sizes.values)))
+            inside = b.icmp("slt", query, sizes.queries)
+            inside = b.and_(inside, b.icmp("slt", value, sizes.values))
             with b.if_then(inside):
-                offset = b.zext(b.add(b.mul(row, i32_const(stride)), column), ir.i64)
+                offset = b.zext(b.add(b.mul(row, stride), column), ir.i64)
                 address = b.gep(self.shared, offset, self.sums_type)
                 align = min(lanes * itemsize, CHUNK)
                 total = b.load(vec(self.sums_type, lanes), address, align)

@@ -17,7 +17,7 @@ from bringup.kernel.form import BufferDecl, Store
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import register_type
 from bringup.llvm.simt import SimtKernel
-from bringup.llvm.text import Builder, Module, Param, Val, const, vec
+from bringup.llvm.text import Module, Param, Val, const, vec
 from bringup_cuda.codegen.contraction.engines import (
     Engine,
     FmaEngine,
@@ -37,6 +37,7 @@ from bringup_cuda.codegen.contraction.tiles import CHUNK, sum_stride, sum_type
 from bringup_cuda.codegen.nvvm import (
     SIMT,
     AsyncCopies,
+    IntBuilder,
     block_barrier,
     i32_const,
     shared_memory,
@@ -68,7 +69,7 @@ class _ContractionEmitter:
         function = module.function(
             name, ir.void, params, attrs=attrs, calling_convention=SIMT.calling_convention
         )
-        self.b = Builder(function.block("entry"))
+        self.b = IntBuilder(function.block("entry"))
         self.buffers: list[tuple[BufferDecl, Val]] = list(
             zip(kernel.buffers, function.args, strict=True)
         )
@@ -83,7 +84,7 @@ class _ContractionEmitter:
         b, plan, contraction, tile = self.b, self.plan, self.contraction, self.plan.tile
         member, down, across = self._block_position()
         batch = delinearize(b, member, contraction.batch)
-        first = b.mul(down, i32_const(tile.rows)), b.mul(across, i32_const(tile.columns))
+        first = b.mul(down, tile.rows), b.mul(across, tile.columns)
         engine = self._engine()
         factors = contraction.left, contraction.right
         threads = Threads(self.thread, self.threads)
@@ -115,10 +116,10 @@ class _ContractionEmitter:
         block, tiles = special_register(b, "ctaid.x"), i32_const(down * across)
         member, tile = b.udiv(block, tiles), b.urem(block, tiles)
         if down <= 1 or across <= 1:
-            return member, b.udiv(tile, i32_const(across)), b.urem(tile, i32_const(across))
-        group = b.udiv(tile, i32_const(_RASTER_ROWS * across))
-        start = b.mul(group, i32_const(_RASTER_ROWS))
-        within = b.urem(tile, i32_const(_RASTER_ROWS * across))
+            return member, b.udiv(tile, across), b.urem(tile, across)
+        group = b.udiv(tile, _RASTER_ROWS * across)
+        start = b.mul(group, _RASTER_ROWS)
+        within = b.urem(tile, _RASTER_ROWS * across)
         rows = b.sub(i32_const(down), start)
         rows = b.intrinsic("llvm.umin", ir.i32, (rows, i32_const(_RASTER_ROWS)))
         return member, b.add(start, b.urem(within, rows)), b.udiv(within, rows)
@@ -129,7 +130,7 @@ class _ContractionEmitter:
         """The start of a stage's tiles of both factors."""
         b = self.b
         left, right = (copy.layout.nbytes for copy in self.plan.copies)
-        offset = b.zext(b.mul(stage, i32_const(left + right)), ir.i64)
+        offset = b.zext(b.mul(stage, left + right), ir.i64)
         start = b.gep(self.shared, offset, ir.i8)
         return start, b.gep(start, left, ir.i8)
 
@@ -162,10 +163,10 @@ class _ContractionEmitter:
             block_barrier(b)
             if tile.warpgroups:
                 sums = engine.accumulate(*self._slots(stage), sums)
-            fetched = b.add(loop.index, i32_const(prefetch))
-            more = b.icmp("slt", fetched, i32_const(steps))
+            fetched = b.add(loop.index, prefetch)
+            more = b.icmp("slt", fetched, steps)
             slots = self._slots(free)
-            first = b.mul(fetched, i32_const(depth))
+            first = b.mul(fetched, depth)
             values = self._start_copies(copiers, first, more, slots)
             self.async_copies.commit()
             if not tile.warpgroups:
@@ -182,8 +183,8 @@ class _ContractionEmitter:
 
     def _next_stage(self, stage: Val) -> Val:
         b = self.b
-        following = b.add(stage, i32_const(1))
-        wraps = b.icmp("eq", following, i32_const(self.plan.tile.stages))
+        following = b.add(stage, 1)
+        wraps = b.icmp("eq", following, self.plan.tile.stages)
         return b.select(wraps, i32_const(0), following)
 
     def _start_copies(
@@ -216,12 +217,12 @@ class _ContractionEmitter:
         lanes = min(lanes, tile.columns)
         vectors = tile.columns // lanes
         with b.loop(self.thread, i32_const(tile.rows * vectors), self.threads) as loop:
-            row = b.udiv(loop.index, i32_const(vectors))
-            column = b.mul(b.urem(loop.index, i32_const(vectors)), i32_const(lanes))
+            row = b.udiv(loop.index, vectors)
+            column = b.mul(b.urem(loop.index, vectors), lanes)
             position = b.add(first[0], row), b.add(first[1], column)
             rows, columns = size(contraction.left.axes), size(contraction.right.axes)
-            inside = b.icmp("ult", position[0], i32_const(rows))
-            inside = b.and_(inside, b.icmp("ult", position[1], i32_const(columns)))
+            inside = b.icmp("ult", position[0], rows)
+            inside = b.and_(inside, b.icmp("ult", position[1], columns))
             with b.if_then(inside):
                 self._finish_sums(batch, position, (row, column), lanes)
 
@@ -232,7 +233,7 @@ class _ContractionEmitter:
         b, contraction = self.b, self.contraction
         sums_type = sum_type(contraction.fold.dtype)
         stride = sum_stride(self.plan.tile.columns, sums_type)
-        offset = b.add(b.mul(within[0], i32_const(stride)), within[1])
+        offset = b.add(b.mul(within[0], stride), within[1])
         address = b.gep(self.shared, b.zext(offset, ir.i64), sums_type)
         align = min(lanes * sums_type.bits // 8, CHUNK)
         total = b.load(vec(sums_type, lanes), address, align)
@@ -251,10 +252,10 @@ class _ContractionEmitter:
                 body.store(sink, body.spread(values[output]))
 
 
-def _aligned(b: Builder, start: Val, alignment: int) -> Val:
+def _aligned(b: IntBuilder, start: Val, alignment: int) -> Val:
     """The first multiple of ``alignment`` at or after an address in shared memory; CUDA promises no
     more than the alignment of `shared_memory`.
     """
     address = b.ptrtoint(start, ir.i64)
-    padding = b.and_(b.sub(const(ir.i64, 0), address), const(ir.i64, alignment - 1))
+    padding = b.and_(b.sub(const(ir.i64, 0), address), alignment - 1)
     return b.gep(start, padding, ir.i8)

@@ -24,10 +24,10 @@ from typing import Protocol
 from bringup.dtypes import DType, f32
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type, widen
-from bringup.llvm.text import Builder, Type, Val, const, struct_type, vec
+from bringup.llvm.text import Type, Val, const, struct_type, vec
 from bringup_cuda.codegen.contraction.staging import PANEL, SWIZZLE_PERIOD, TileLayout
 from bringup_cuda.codegen.contraction.tiles import CHUNK, Tile, sum_type
-from bringup_cuda.codegen.nvvm import build_vector, i32_const, special_register
+from bringup_cuda.codegen.nvvm import IntBuilder, build_vector, i32_const, special_register
 from bringup_cuda.targets import WARP
 
 Layouts = tuple[TileLayout, TileLayout]
@@ -85,13 +85,13 @@ class FmaOperand:
     index: the thread's number among the ``threads`` along this side.
     """
 
-    def __init__(self, b: Builder, layout: TileLayout, index: Val, threads: int) -> None:
+    def __init__(self, b: IntBuilder, layout: TileLayout, index: Val, threads: int) -> None:
         self.b = b
         self.layout = layout
         self.threads = threads
         self.count = layout.extent // threads
         self.lanes = min(CHUNK // layout.dtype.itemsize, self.count)
-        self.first = index if layout.inner_minor else b.mul(index, i32_const(self.lanes))
+        self.first = index if layout.inner_minor else b.mul(index, self.lanes)
 
     def distance(self, n: int) -> int:
         """How far row or column ``n`` of the thread lies behind its first.
@@ -106,7 +106,7 @@ class FmaOperand:
 
     def position(self, n: int) -> Val:
         """Row or column ``n`` of the thread."""
-        return self.b.add(self.first, i32_const(self.distance(n)))
+        return self.b.add(self.first, self.distance(n))
 
     def load(self, tile: Val, inner: Val, depth: int) -> list[list[Val]]:
         """The thread's elements, widened, for each of ``depth`` inner positions from ``inner``."""
@@ -144,15 +144,17 @@ class FmaOperand:
 class FmaEngine(SynchronousEngine):
     """f32 and f64, rounded once for each product and sum, and integers of any width."""
 
-    def __init__(self, b: Builder, tile: Tile, layouts: Layouts, dtype: DType, thread: Val) -> None:
+    def __init__(
+        self, b: IntBuilder, tile: Tile, layouts: Layouts, dtype: DType, thread: Val
+    ) -> None:
         self.b = b
         self.type = sum_type(dtype)
-        lane, warp = b.urem(thread, i32_const(WARP)), b.udiv(thread, i32_const(WARP))
+        lane, warp = b.urem(thread, WARP), b.udiv(thread, WARP)
         (down, across), (lanes_down, lanes_across) = tile.warps, _WARP_SHAPE
-        row = b.mul(b.udiv(warp, i32_const(across)), i32_const(lanes_down))
-        row = b.add(row, b.udiv(lane, i32_const(lanes_across)))
-        column = b.mul(b.urem(warp, i32_const(across)), i32_const(lanes_across))
-        column = b.add(column, b.urem(lane, i32_const(lanes_across)))
+        row = b.mul(b.udiv(warp, across), lanes_down)
+        row = b.add(row, b.udiv(lane, lanes_across))
+        column = b.mul(b.urem(warp, across), lanes_across)
+        column = b.add(column, b.urem(lane, lanes_across))
         self.rows = FmaOperand(b, layouts[0], row, down * lanes_down)
         self.columns = FmaOperand(b, layouts[1], column, across * lanes_across)
         self.depth = layouts[0].depth
@@ -179,7 +181,7 @@ class FmaEngine(SynchronousEngine):
             depth = max(depth // 2, 1)  # Elements of both factors would take more registers.
         sums = list(sums)
         for inner in range(0, count, depth):
-            position = self.b.add(first, i32_const(inner))
+            position = self.b.add(first, inner)
             rows = self.rows.load(left, position, depth)
             columns = self.columns.load(right, position, depth)
             for xs, ys in zip(rows, columns, strict=True):
@@ -199,7 +201,7 @@ class FmaEngine(SynchronousEngine):
         b, itemsize = self.b, self.type.bits // 8
         lanes = 1 if self.columns.layout.inner_minor else self.columns.lanes
         lanes = min(lanes, CHUNK // itemsize)
-        start = b.add(b.mul(self.rows.first, i32_const(stride)), self.columns.first)
+        start = b.add(b.mul(self.rows.first, stride), self.columns.first)
         base = b.gep(shared, b.zext(start, ir.i64), self.type)
         for i in range(self.rows.count):
             for j in range(0, self.columns.count, lanes):
@@ -235,7 +237,7 @@ _MMA = {
 
 
 def _mma(
-    b: Builder, dtype: DType, left: Sequence[Val], right: Sequence[Val], sums: Sequence[Val]
+    b: IntBuilder, dtype: DType, left: Sequence[Val], right: Sequence[Val], sums: Sequence[Val]
 ) -> list[Val]:
     """Emit one product: 4 registers of rows times 2 of columns, added to 4 sums of this lane."""
     name, element, total = _MMA[dtype.name]
@@ -245,7 +247,7 @@ def _mma(
     return [b.extractvalue(products, n) for n in range(4)]
 
 
-def _load_matrices(b: Builder, address: Val, *, transposed: bool) -> list[Val]:
+def _load_matrices(b: IntBuilder, address: Val, *, transposed: bool) -> list[Val]:
     """Emit the load of four matrices of eight rows of 16 bytes; each lane has a row's address."""
     form = "m8n8.x4.trans.b16" if transposed else "m8n8.x4.b16"
     matrices = b.intrinsic(
@@ -257,8 +259,8 @@ def _load_matrices(b: Builder, address: Val, *, transposed: bool) -> list[Val]:
     return [b.extractvalue(matrices, n) for n in range(4)]
 
 
-def _lane(b: Builder) -> Val:
-    return b.urem(special_register(b, "tid.x"), i32_const(WARP))
+def _lane(b: IntBuilder) -> Val:
+    return b.urem(special_register(b, "tid.x"), WARP)
 
 
 class Fragments(Protocol):
@@ -278,25 +280,25 @@ class MatrixFragments:
     """
 
     def __init__(
-        self, b: Builder, layout: TileLayout, start: Val, count: int, *, left: bool
+        self, b: IntBuilder, layout: TileLayout, start: Val, count: int, *, left: bool
     ) -> None:
         self.b = b
         self.layout = layout
         self.start = start
         self.count = count
         lane = _lane(b)
-        line = b.and_(lane, i32_const(15))
+        line = b.and_(lane, 15)
         # Which of the four matrices lies beside and which below depends on the factor, and on
         # whether lines run along the inner axis.
         if left is layout.inner_minor:
-            side = b.lshr(lane, i32_const(4))
+            side = b.lshr(lane, 4)
         else:
-            upper = b.and_(b.lshr(lane, i32_const(1)), i32_const(8))
-            line = b.add(b.and_(lane, i32_const(7)), upper)
-            side = b.and_(b.lshr(lane, i32_const(3)), i32_const(1))
-        self.swizzle = b.xor(b.mul(side, i32_const(CHUNK)), layout.swizzle(b, line))
+            upper = b.and_(b.lshr(lane, 1), 8)
+            line = b.add(b.and_(lane, 7), upper)
+            side = b.and_(b.lshr(lane, 3), 1)
+        self.swizzle = b.xor(b.mul(side, CHUNK), layout.swizzle(b, line))
         line = b.add(start, line) if layout.inner_minor else line
-        self.line_offset = b.zext(b.mul(line, i32_const(layout.stride)), ir.i64)
+        self.line_offset = b.zext(b.mul(line, layout.stride), ir.i64)
 
     def load(self, tile: Val, block: int, step: int) -> list[Val]:
         """As in `Fragments`."""
@@ -305,8 +307,8 @@ class MatrixFragments:
             lines, column = block * MMA_ROWS, i32_const(step * MMA_BYTES)
         else:
             lines = step * MMA_BYTES // layout.dtype.itemsize
-            column = b.add(self.start, i32_const(block * MMA_ROWS))
-            column = b.mul(column, i32_const(layout.dtype.itemsize))
+            column = b.add(self.start, block * MMA_ROWS)
+            column = b.mul(column, layout.dtype.itemsize)
         # The swizzle repeats every sixteen lines, so whole blocks are a constant distance.
         address = b.gep(tile, self.line_offset, ir.i8)
         address = b.gep(address, b.zext(b.xor(column, self.swizzle), ir.i64), ir.i8)
@@ -325,7 +327,7 @@ class WordFragments:
 
     def __init__(
         self,
-        b: Builder,
+        b: IntBuilder,
         layout: TileLayout,
         start: Val,
         count: int,
@@ -337,8 +339,8 @@ class WordFragments:
         self.layout = layout
         self.count = count
         lane = _lane(b)
-        outer, inner = b.add(start, b.udiv(lane, i32_const(4))), b.urem(lane, i32_const(4))
-        inner = b.mul(inner, i32_const(2)) if paired else inner
+        outer, inner = b.add(start, b.udiv(lane, 4)), b.urem(lane, 4)
+        inner = b.mul(inner, 2) if paired else inner
         self.offset = b.zext(layout.offset(b, outer, inner), ir.i64)
         beside, below = (1 if paired else 4) * layout.stride, 8 * layout.dtype.itemsize
         second, third = (below, beside) if left else (beside, below)
@@ -355,7 +357,7 @@ class WordFragments:
 class RoundedFragments:
     """Fragments of f32, rounded to the nearest tf32, which is what tensor cores take."""
 
-    def __init__(self, fragments: Fragments, b: Builder) -> None:
+    def __init__(self, fragments: Fragments, b: IntBuilder) -> None:
         self.b = b
         self.fragments = fragments
         self.count = fragments.count
@@ -367,13 +369,13 @@ class RoundedFragments:
         return [round_to_tf32(b, b.bitcast(word, ir.f32)) for word in words]
 
 
-def round_to_tf32(b: Builder, value: Val) -> Val:
+def round_to_tf32(b: IntBuilder, value: Val) -> Val:
     """A number of f32 as tf32, in a register."""
     return b.intrinsic("llvm.nvvm.f2tf32.rna", ir.i32, (value,), ())
 
 
 def _fragments(
-    b: Builder, layout: TileLayout, start: Val, count: int, *, left: bool, paired: bool = False
+    b: IntBuilder, layout: TileLayout, start: Val, count: int, *, left: bool, paired: bool = False
 ) -> Fragments:
     """The fragments of a factor of this layout; parameters are as in the classes."""
     if layout.dtype is not f32:
@@ -392,7 +394,7 @@ class TensorEngine(SynchronousEngine):
 
     def __init__(
         self,
-        b: Builder,
+        b: IntBuilder,
         tile: Tile,
         layouts: Layouts,
         dtype: DType,
@@ -402,12 +404,12 @@ class TensorEngine(SynchronousEngine):
     ) -> None:
         self.b = b
         self.dtype = dtype
-        self.lane = b.urem(thread, i32_const(WARP))
-        warp = b.udiv(thread, i32_const(WARP))
+        self.lane = b.urem(thread, WARP)
+        warp = b.udiv(thread, WARP)
         down, across = tile.warps
         height, width = tile.rows // down, tile.columns // across
-        self.row = b.mul(b.udiv(warp, i32_const(across)), i32_const(height))
-        self.column = b.mul(b.urem(warp, i32_const(across)), i32_const(width))
+        self.row = b.mul(b.udiv(warp, across), height)
+        self.column = b.mul(b.urem(warp, across), width)
         self.down, self.across = height // MMA_ROWS, width // MMA_COLUMNS
         self.left = _fragments(b, layouts[0], self.row, self.down, left=True)
         self.right = _fragments(
@@ -459,17 +461,22 @@ class TensorEngine(SynchronousEngine):
 
 
 def _store_mma_sums(
-    b: Builder, sums: Sequence[Val], first: tuple[Val, Val], across: int, shared: Val, stride: int
+    b: IntBuilder,
+    sums: Sequence[Val],
+    first: tuple[Val, Val],
+    across: int,
+    shared: Val,
+    stride: int,
 ) -> None:
     """Write a warp's sums to shared memory, row by row, ``stride`` sums apart.
 
     first: its first row and column.  across: blocks of 16 × 8 side by side.
     """
     lane = _lane(b)
-    row = b.add(first[0], b.udiv(lane, i32_const(4)))
-    column = b.add(first[1], b.mul(b.urem(lane, i32_const(4)), i32_const(2)))
+    row = b.add(first[0], b.udiv(lane, 4))
+    column = b.add(first[1], b.mul(b.urem(lane, 4), 2))
     element = sums[0].type
-    start = b.zext(b.add(b.mul(row, i32_const(stride)), column), ir.i64)
+    start = b.zext(b.add(b.mul(row, stride), column), ir.i64)
     base = b.gep(shared, start, element)
     for n in range(0, len(sums), 2):
         block, half = divmod(n // 2, 2)
@@ -493,7 +500,7 @@ class WarpgroupOperand:
     first: the warpgroup's first row or column.
     """
 
-    def __init__(self, b: Builder, layout: TileLayout, first: Val) -> None:
+    def __init__(self, b: IntBuilder, layout: TileLayout, first: Val) -> None:
         assert layout.panels, "descriptors describe panels only"
         assert not layout.inner_minor or layout.depth * layout.dtype.itemsize == PANEL
         self.b = b
@@ -503,41 +510,43 @@ class WarpgroupOperand:
         self.constant_bits = _SWIZZLE_128B | SWIZZLE_PERIOD // CHUNK << 32 | leading // CHUNK << 16
         lines = MMA_BYTES // layout.dtype.itemsize * PANEL
         self.step_chunks = (lines if self.transposed else MMA_BYTES) // CHUNK
-        start = b.mul(first, i32_const(PANEL))
+        start = b.mul(first, PANEL)
         if self.transposed:
             per_panel = PANEL // layout.dtype.itemsize
-            panel = b.udiv(first, i32_const(per_panel))
-            start = b.mul(panel, i32_const(layout.panel_stride))
+            panel = b.udiv(first, per_panel)
+            start = b.mul(panel, layout.panel_stride)
         self.start = b.zext(start, ir.i64)
 
     def descriptor(self, tile: Val) -> Val:
         """The descriptor of the first product's part of a tile in shared memory."""
         b = self.b
         address = b.add(b.ptrtoint(tile, ir.i64), self.start)
-        chunk = b.and_(b.udiv(address, const(ir.i64, CHUNK)), const(ir.i64, (1 << 14) - 1))
+        chunk = b.and_(b.udiv(address, CHUNK), (1 << 14) - 1)
         return b.or_(chunk, const(ir.i64, self.constant_bits))
 
     def advance(self, descriptor: Val, step: int) -> Val:
         """The descriptor of the ``step``-th 32 bytes of inner elements."""
-        return self.b.add(descriptor, const(ir.i64, step * self.step_chunks))
+        return self.b.add(descriptor, step * self.step_chunks)
 
 
 class WarpgroupEngine:
     """Products of f16 and bf16, summed in f32."""
 
-    def __init__(self, b: Builder, tile: Tile, layouts: Layouts, dtype: DType, thread: Val) -> None:
+    def __init__(
+        self, b: IntBuilder, tile: Tile, layouts: Layouts, dtype: DType, thread: Val
+    ) -> None:
         self.b = b
         self.dtype = dtype
         down, across = tile.warps[0] * WARP // WARPGROUP_THREADS, tile.warps[1]
         self.width = tile.columns // across
         assert tile.rows == down * WGMMA_ROWS, "a warpgroup has 64 rows"
-        group = self._uniform(b.udiv(thread, i32_const(WARPGROUP_THREADS)))
-        row = b.mul(b.udiv(group, i32_const(across)), i32_const(WGMMA_ROWS))
-        column = b.mul(b.urem(group, i32_const(across)), i32_const(self.width))
+        group = self._uniform(b.udiv(thread, WARPGROUP_THREADS))
+        row = b.mul(b.udiv(group, across), WGMMA_ROWS)
+        column = b.mul(b.urem(group, across), self.width)
         self.left = WarpgroupOperand(b, layouts[0], row)
         self.right = WarpgroupOperand(b, layouts[1], column)
-        warp = b.urem(b.udiv(thread, i32_const(WARP)), i32_const(WARPGROUP_THREADS // WARP))
-        self.first = b.add(row, b.mul(warp, i32_const(WGMMA_ROWS // 4))), column
+        warp = b.urem(b.udiv(thread, WARP), WARPGROUP_THREADS // WARP)
+        self.first = b.add(row, b.mul(warp, WGMMA_ROWS // 4)), column
         self.steps = layouts[0].depth * dtype.itemsize // MMA_BYTES
 
     def _uniform(self, value: Val) -> Val:

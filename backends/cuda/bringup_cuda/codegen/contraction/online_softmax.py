@@ -16,7 +16,7 @@ from bringup.llvm import text as ir
 from bringup.llvm.math import MATH
 from bringup.llvm.scalar import memory_type, narrow, widen
 from bringup.llvm.steps.params import AttentionParams
-from bringup.llvm.text import Builder, Val, const, vec
+from bringup.llvm.text import Val, const, vec
 from bringup.records import record
 from bringup_cuda.codegen.contraction.attention_plan import (
     KEY,
@@ -35,7 +35,7 @@ from bringup_cuda.codegen.contraction.engines import (
 )
 from bringup_cuda.codegen.contraction.points import Point, emit_index
 from bringup_cuda.codegen.contraction.tiles import sum_stride, sum_type
-from bringup_cuda.codegen.nvvm import build_vector, i32_const
+from bringup_cuda.codegen.nvvm import IntBuilder, build_vector, i32_const
 
 _UNROLL = 4
 #: Probabilities, which are at most 1, are multiplied by this, so that the remainder of one rounding
@@ -81,7 +81,7 @@ class Scores:
     """
 
     def __init__(
-        self, b: Builder, sizes: AttentionParams, batch: Point, first: Val, bias: Val | None
+        self, b: IntBuilder, sizes: AttentionParams, batch: Point, first: Val, bias: Val | None
     ) -> None:
         self.b = b
         self.sizes = sizes
@@ -97,7 +97,7 @@ class Scores:
         score = b.fmul(product, const(self.type, sizes.scale))
         end = i32_const(sizes.keys)
         if sizes.causal:
-            causal_end = b.add(query, i32_const(sizes.keys - sizes.queries + 1))
+            causal_end = b.add(query, sizes.keys - sizes.queries + 1)
             end = b.intrinsic("llvm.smin", ir.i32, (end, causal_end))
         seen = b.icmp("slt", key, end)
         if self.bias is not None:
@@ -116,30 +116,30 @@ class Scores:
             stride *= size
         position = emit_index(b, index, {**self.batch, axes[-2]: query, axes[-1]: key})
         # Queries beyond the last are computed like any other, and not written.
-        exists = b.and_(seen, b.icmp("slt", query, i32_const(sizes.queries)))
+        exists = b.and_(seen, b.icmp("slt", query, sizes.queries))
         position = b.select(exists, position, const(position.type, 0))
         element = memory_type(sizes.dtype)
         address = b.gep(start, b.sext(position, ir.i64), element)
         return widen(b, b.load(element, address, sizes.dtype.itemsize))
 
 
-def _finite_maximum(b: Builder, maximum: Val) -> Val:
+def _finite_maximum(b: IntBuilder, maximum: Val) -> Val:
     """The number to subtract from scores: the row's maximum, or 0 where that is −inf."""
     nothing_seen = b.fcmp("oeq", maximum, const(maximum.type, -math.inf))
     return b.select(nothing_seen, ir.zero(maximum.type), maximum)  # −inf − −inf would be NaN.
 
 
-def _maximum(b: Builder, x: Val, y: Val) -> Val:
+def _maximum(b: IntBuilder, x: Val, y: Val) -> Val:
     """The larger number; the second where the first is NaN."""
     return b.select(b.fcmp("ogt", x, y), x, y)
 
 
-def _add(b: Builder, x: Val, y: Val) -> Val:
+def _add(b: IntBuilder, x: Val, y: Val) -> Val:
     return b.fadd(x, y)
 
 
 def _reduce_lanes(
-    b: Builder, value: Val, lanes: int, combine: Callable[[Builder, Val, Val], Val]
+    b: IntBuilder, value: Val, lanes: int, combine: Callable[[IntBuilder, Val, Val], Val]
 ) -> Val:
     """Combine the values of ``lanes`` neighbouring lanes, by shuffles."""
     distance = 1
@@ -149,7 +149,7 @@ def _reduce_lanes(
     return value
 
 
-def _shuffle_xor(b: Builder, value: Val, distance: int) -> Val:
+def _shuffle_xor(b: IntBuilder, value: Val, distance: int) -> Val:
     kind = value.type
     count = kind.bits // 32
     words = b.bitcast(value, ir.i32 if count == 1 else vec(ir.i32, count))
@@ -172,7 +172,7 @@ class SharedMemorySoftmax:
 
     def __init__(
         self,
-        b: Builder,
+        b: IntBuilder,
         plan: AttentionPlan,
         scores: Scores,
         engines: tuple[FmaEngine, FmaEngine],
@@ -188,8 +188,8 @@ class SharedMemorySoftmax:
         self.type = scores.type
         self.itemsize = self.type.bits // 8
         self.lanes = THREADS // plan.tile.queries
-        self.row = b.udiv(thread, i32_const(self.lanes))
-        self.lane = b.urem(thread, i32_const(self.lanes))
+        self.row = b.udiv(thread, self.lanes)
+        self.lane = b.urem(thread, self.lanes)
 
     def initial_state(self) -> list[Val]:
         """Maximum and sum of the thread's row."""
@@ -243,18 +243,18 @@ class SharedMemorySoftmax:
 
     def _score_address(self, column: Val) -> Val:
         b = self.b
-        row = b.mul(self.row, i32_const(sum_stride(self.keys, self.type)))
+        row = b.mul(self.row, sum_stride(self.keys, self.type))
         return b.gep(self.tiles.scores, b.zext(b.add(row, column), ir.i64), self.type)
 
     def _columns(self, step: Val) -> list[Val]:
         """The columns of the row that this thread takes in one iteration."""
         b = self.b
-        start = b.add(self.lane, b.mul(step, i32_const(self.lanes)))
-        return [b.add(start, i32_const(n * self.lanes)) for n in range(_UNROLL)]
+        start = b.add(self.lane, b.mul(step, self.lanes))
+        return [b.add(start, n * self.lanes) for n in range(_UNROLL)]
 
     def _store_factor(self, value: Val) -> None:
         b = self.b
-        with b.if_then(b.icmp("eq", self.lane, i32_const(0))):
+        with b.if_then(b.icmp("eq", self.lane, 0)):
             address = b.gep(self.tiles.factors, b.zext(self.row, ir.i64), self.type)
             b.store(value, address, self.itemsize)
 
@@ -276,7 +276,7 @@ class RegisterSoftmax:
 
     def __init__(
         self,
-        b: Builder,
+        b: IntBuilder,
         plan: AttentionPlan,
         scores: Scores,
         engines: tuple[TensorEngine, TensorEngine],
@@ -289,9 +289,9 @@ class RegisterSoftmax:
         self.type = scores.type
         self.dtype = plan.sizes.dtype
         lane = self.score_engine.lane
-        first = b.add(self.score_engine.row, b.udiv(lane, i32_const(4)))
-        self.rows = [first, b.add(first, i32_const(MMA_ROWS // 2))]
-        self.lane = b.urem(lane, i32_const(4))
+        first = b.add(self.score_engine.row, b.udiv(lane, 4))
+        self.rows = [first, b.add(first, MMA_ROWS // 2)]
+        self.lane = b.urem(lane, 4)
         self.blocks = plan.tile.keys // MMA_COLUMNS
         self.factors: list[Val] = []
         self.fragments: list[list[list[Val]]] = []
@@ -332,8 +332,8 @@ class RegisterSoftmax:
     def _score(self, n: int, product: Val, key: Val) -> Val:
         """Score ``n`` of the thread: two columns of either row in each block of eight."""
         b = self.b
-        column = b.mul(self.lane, i32_const(2))
-        column = b.add(b.add(key, column), i32_const(n // 4 * MMA_COLUMNS + n % 2))
+        column = b.mul(self.lane, 2)
+        column = b.add(b.add(key, column), n // 4 * MMA_COLUMNS + n % 2)
         return self.scores.score(product, self.rows[n % 4 // 2], column)
 
     def _probability(self, score: Val) -> Val:
@@ -380,7 +380,7 @@ class RegisterSoftmax:
         """As in `OnlineSoftmax`."""
         b = self.b
         totals = [_reduce_lanes(b, total, 4, _add) for total in state[2:]]
-        with b.if_then(b.icmp("eq", self.lane, i32_const(0))):
+        with b.if_then(b.icmp("eq", self.lane, 0)):
             for row, total in zip(self.rows, totals, strict=True):
                 address = b.gep(self.tiles.factors, b.zext(row, ir.i64), self.type)
                 b.store(total, address, self.type.bits // 8)

@@ -182,5 +182,5 @@ def _staging_registers(copy: CopyPlan, threads: int) -> int:
     """Registers of a thread that hold elements which are loaded and not yet stored."""
     if copy.asynchronous:
         return 0
-    units = -(-copy.fast_units * copy.slow_units // threads) * copy.packed
-    return units * (-(-copy.lanes * copy.value.dtype.itemsize // 4) + 1)
+    units = ceil_div(copy.fast_units * copy.slow_units, threads) * copy.packed
+    return units * (ceil_div(copy.lanes * copy.value.dtype.itemsize, 4) + 1)

@@ -15,9 +15,9 @@ from bringup.kernel.form import BufferDecl, Store
 from bringup.kernel.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import literal, memory_type, register_type, render
-from bringup.llvm.text import Builder, Type, Val, const, vec
+from bringup.llvm.text import Type, Val, const, vec
 from bringup_cuda.codegen.contraction.tiles import CHUNK
-from bringup_cuda.codegen.nvvm import build_vector, i32_const
+from bringup_cuda.codegen.nvvm import IntBuilder, build_vector
 
 #: The values of axes at a point, as i32.
 Point = Mapping[Axis, Val]
@@ -26,23 +26,23 @@ Point = Mapping[Axis, Val]
 _SLACK = 1 << 10
 
 
-def delinearize(b: Builder, flat: Val, axes: Axes) -> dict[Axis, Val]:
+def delinearize(b: IntBuilder, flat: Val, axes: Axes) -> dict[Axis, Val]:
     """The axes' values at a row-major position, which may lie beyond the end."""
     point: dict[Axis, Val] = {}
     for position in range(len(axes) - 1, 0, -1):
         axis = axes[position]
-        point[axis] = b.urem(flat, i32_const(axis.size))
-        flat = b.udiv(flat, i32_const(axis.size))
+        point[axis] = b.urem(flat, axis.size)
+        flat = b.udiv(flat, axis.size)
     return {**point, axes[0]: flat} if axes else point
 
 
-def neighbours(b: Builder, first: Val, axes: Axes, lanes: int) -> list[Point]:
+def neighbours(b: IntBuilder, first: Val, axes: Axes, lanes: int) -> list[Point]:
     """``lanes`` points that follow each other, from a multiple of ``lanes`` on."""
     start = delinearize(b, first, axes)
     last = next((a for a in reversed(axes) if a.size > 1), axes[-1])
     if last.size % lanes == 0:
-        return [{**start, last: b.add(start[last], i32_const(n))} for n in range(lanes)]
-    following = [delinearize(b, b.add(first, i32_const(n)), axes) for n in range(1, lanes)]
+        return [{**start, last: b.add(start[last], n)} for n in range(lanes)]
+    following = [delinearize(b, b.add(first, n), axes) for n in range(1, lanes)]
     return [start, *following]
 
 
@@ -58,7 +58,7 @@ def needs_i64(expr: Expr) -> bool:
     return largest >= 1 << 31 or any(map(needs_i64, inner))
 
 
-def emit_index(b: Builder, expr: Expr, point: Point, loaded: Sequence[Val] = ()) -> Val:
+def emit_index(b: IntBuilder, expr: Expr, point: Point, loaded: Sequence[Val] = ()) -> Val:
     """The expression at a point, as i32, or as i64 where it needs that.
 
     loaded: the indices from memory that it names.
@@ -66,7 +66,7 @@ def emit_index(b: Builder, expr: Expr, point: Point, loaded: Sequence[Val] = ())
     return _emit_index(b, expr, point, ir.i64 if needs_i64(expr) else ir.i32, loaded)
 
 
-def _emit_index(b: Builder, expr: Expr, point: Point, kind: Type, loaded: Sequence[Val]) -> Val:
+def _emit_index(b: IntBuilder, expr: Expr, point: Point, kind: Type, loaded: Sequence[Val]) -> Val:
     total = const(kind, 0)
     for atom, c in expr.terms:
         part = _emit_atom(b, atom, point, kind, loaded)
@@ -74,7 +74,7 @@ def _emit_index(b: Builder, expr: Expr, point: Point, kind: Type, loaded: Sequen
     return b.add(total, const(kind, expr.const))
 
 
-def _emit_atom(b: Builder, atom: Atom, point: Point, kind: Type, loaded: Sequence[Val]) -> Val:
+def _emit_atom(b: IntBuilder, atom: Atom, point: Point, kind: Type, loaded: Sequence[Val]) -> Val:
     if isinstance(atom, Axis):
         return b.zext(point[atom], kind) if kind is ir.i64 else point[atom]
     if isinstance(atom, Dyn):
@@ -91,7 +91,7 @@ def _emit_atom(b: Builder, atom: Atom, point: Point, kind: Type, loaded: Sequenc
 
 
 def emit_mask(
-    b: Builder, mask: Iterable[Bound], point: Point, loaded: Sequence[Val] = ()
+    b: IntBuilder, mask: Iterable[Bound], point: Point, loaded: Sequence[Val] = ()
 ) -> Val | None:
     """Whether all bounds hold at a point; None if there are none."""
     result: Val | None = None
@@ -104,7 +104,7 @@ def emit_mask(
     return result
 
 
-def both(b: Builder, x: Val | None, y: Val | None) -> Val | None:
+def both(b: IntBuilder, x: Val | None, y: Val | None) -> Val | None:
     """The conjunction of two conditions, of which None always holds."""
     if x is None or y is None:
         return y if x is None else x
@@ -123,7 +123,7 @@ class PointBody:
 
     def __init__(
         self,
-        b: Builder,
+        b: IntBuilder,
         buffers: Sequence[tuple[BufferDecl, Val]],
         points: Sequence[Point],
         walk: Axes,

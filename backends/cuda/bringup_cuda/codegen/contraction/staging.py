@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 from bringup.dtypes import DType
 from bringup.graph import Instr, Value
+from bringup.integers import ceil_div
 from bringup.kernel.contraction import Axes, Contraction, Factor, run, size, steps_of, vector
 from bringup.kernel.form import BufferDecl
 from bringup.kernel.index import Expr
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import memory_type
-from bringup.llvm.text import Builder, Val
+from bringup.llvm.text import Val
 from bringup.records import record
 from bringup_cuda.codegen.contraction.points import (
     Point,
@@ -30,7 +31,7 @@ from bringup_cuda.codegen.contraction.points import (
     neighbours,
 )
 from bringup_cuda.codegen.contraction.tiles import CHUNK
-from bringup_cuda.codegen.nvvm import build_vector, i32_const
+from bringup_cuda.codegen.nvvm import IntBuilder, build_vector, i32_const
 
 #: Bytes of a line piece within which eight chunks are swizzled.
 PANEL = 8 * CHUNK
@@ -94,7 +95,7 @@ class TileLayout:
             return self.lines * self.length * self.dtype.itemsize
         return self.lines * self.stride
 
-    def swizzle(self, b: Builder, line: Val) -> Val:
+    def swizzle(self, b: IntBuilder, line: Val) -> Val:
         """The number to XOR byte offsets in a line with."""
         chunks = self.length * self.dtype.itemsize // CHUNK
         # Only a power of two of chunks is permuted, so that all stay in their line.
@@ -102,18 +103,18 @@ class TileLayout:
         if not self.swizzled or not mask:
             return i32_const(0)
         shift = {1: 2, 3: 1, 7: 0}[mask]
-        chunk = b.and_(b.lshr(line, i32_const(shift)) if shift else line, i32_const(mask))
-        return b.mul(chunk, i32_const(CHUNK))
+        chunk = b.and_(b.lshr(line, shift) if shift else line, mask)
+        return b.mul(chunk, CHUNK)
 
-    def offset(self, b: Builder, outer: Val, inner: Val) -> Val:
+    def offset(self, b: IntBuilder, outer: Val, inner: Val) -> Val:
         """Bytes from the tile's start to an element; outer: its row or column."""
         line, column = (outer, inner) if self.inner_minor else (inner, outer)
-        within = b.mul(column, i32_const(self.dtype.itemsize))
+        within = b.mul(column, self.dtype.itemsize)
         swizzle = self.swizzle(b, line)
-        start = b.mul(line, i32_const(self.stride))
+        start = b.mul(line, self.stride)
         if self.panels and self.length * self.dtype.itemsize > PANEL:
-            panel = b.mul(b.udiv(within, i32_const(PANEL)), i32_const(self.panel_stride))
-            start, within = b.add(start, panel), b.urem(within, i32_const(PANEL))
+            panel = b.mul(b.udiv(within, PANEL), self.panel_stride)
+            start, within = b.add(start, panel), b.urem(within, PANEL)
         if swizzle.text != "0":
             within = b.xor(within, swizzle)
         return b.add(start, within)
@@ -249,7 +250,7 @@ class TileCopier:
 
     def __init__(
         self,
-        b: Builder,
+        b: IntBuilder,
         contraction: Contraction,
         factor: Factor,
         plan: CopyPlan,
@@ -288,25 +289,25 @@ class TileCopier:
         per_line = fast_units // count if whole_lines else 1
         first_fast, first_slow = threads.index, i32_const(0)
         if not whole_lines:
-            first_fast = b.urem(threads.index, i32_const(fast_units))
-            first_slow = b.udiv(threads.index, i32_const(fast_units))
+            first_fast = b.urem(threads.index, fast_units)
+            first_slow = b.udiv(threads.index, fast_units)
         lines = 1 if whole_lines else count // fast_units
         units: list[tuple[Val, Val]] = []
-        for n in range(-(-fast_units * slow_units // count)):
-            fast = b.add(first_fast, i32_const(n % per_line * count))
-            slow = b.add(first_slow, i32_const(n // per_line * lines))
-            fast = b.mul(fast, i32_const(plan.lanes))
-            slow = b.mul(slow, i32_const(plan.packed))
+        for n in range(ceil_div(fast_units * slow_units, count)):
+            fast = b.add(first_fast, n % per_line * count)
+            slow = b.add(first_slow, n // per_line * lines)
+            fast = b.mul(fast, plan.lanes)
+            slow = b.mul(slow, plan.packed)
             units.append((slow, fast) if plan.along_inner else (fast, slow))
         if fast_units * slow_units < count:
-            self.active = b.icmp("ult", first_slow, i32_const(slow_units))
+            self.active = b.icmp("ult", first_slow, slow_units)
         return units
 
     def _coordinate(
         self, position: Val, axes: Axes, bound: int | None, *, vector: bool
     ) -> _Coordinate:
         b, lanes = self.b, self.plan.lanes
-        exists = None if bound is None else b.icmp("ult", position, i32_const(bound))
+        exists = None if bound is None else b.icmp("ult", position, bound)
         if not vector or lanes == 1:
             return _Coordinate([delinearize(b, position, axes)], exists)
         return _Coordinate(neighbours(b, position, axes, lanes), exists)
@@ -392,9 +393,7 @@ class TileCopier:
         if self.plan.asynchronous:
             return []
         b, values = self.b, list[Val]()
-        accesses = [
-            self._inner_coordinates(b.add(first, i32_const(n))) for n in range(self.plan.packed)
-        ]
+        accesses = [self._inner_coordinates(b.add(first, n)) for n in range(self.plan.packed)]
         for inner_coordinates in accesses:
             for outer, inner in self._units:
                 values.append(self._load(self._outer[outer.text], inner_coordinates[inner.text]))
@@ -435,8 +434,8 @@ class TileCopier:
                 self._store_at(accesses[0], slot, outer, inner, plan.lanes)
                 continue
             for lane in range(plan.lanes):
-                row = outer if plan.along_inner else b.add(outer, i32_const(lane))
-                column = b.add(inner, i32_const(lane)) if plan.along_inner else inner
+                row = outer if plan.along_inner else b.add(outer, lane)
+                column = b.add(inner, lane) if plan.along_inner else inner
                 elements = [b.extractelement(access, lane) for access in accesses]
                 self._store_at(build_vector(b, elements), slot, row, column, len(accesses))
 

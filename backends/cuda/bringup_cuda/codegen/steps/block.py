@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from bringup.integers import ceil_div
 from bringup.llvm import text as ir
 from bringup.llvm.simt.target import SimtKernel, dynamic_shared
-from bringup.llvm.text import Builder, Param, Type, Val, const
+from bringup.llvm.text import Param, Type, Val, const
 from bringup.program.program import OpStep
 from bringup_cuda.codegen.commands import Argument, Launch
 from bringup_cuda.codegen.context import CodegenContext
-from bringup_cuda.codegen.nvvm import SIMT
+from bringup_cuda.codegen.nvvm import SIMT, IntBuilder
 from bringup_cuda.targets import WARP
 
 GLOBAL = ir.pointer(SIMT.global_space)
@@ -35,7 +35,7 @@ class BlockEmitter:
         codegen: CodegenContext,
         step: OpStep,
         label: str,
-        arguments: Sequence[Argument],
+        arguments: Sequence[Argument | int],
         threads: int,
     ) -> None:
         self.module = codegen.module
@@ -44,7 +44,10 @@ class BlockEmitter:
         self._step = step
         self._arguments = tuple(arguments)
         self._arrays = 0
-        params: list[Param] = [(f"p{n}", GLOBAL) for n in range(len(self._arguments))]
+        params: list[Param] = [
+            (f"p{n}", ir.i32 if isinstance(argument, int) else GLOBAL)
+            for n, argument in enumerate(arguments)
+        ]
         function = self.module.function(
             self.name,
             ir.void,
@@ -52,11 +55,11 @@ class BlockEmitter:
             attrs=f'nounwind "nvvm.maxntid"="{threads}"',
             calling_convention=SIMT.calling_convention,
         )
-        b = self.b = Builder(function.block("entry"))
+        b = self.b = IntBuilder(function.block("entry"))
         self.args = function.args
         self.thread = b.intrinsic(SIMT.thread, ir.i32, (), ())
-        self.lane = b.and_(self.thread, const(ir.i32, WARP - 1))
-        self.warp = b.lshr(self.thread, const(ir.i32, WARP.bit_length() - 1))
+        self.lane = b.and_(self.thread, WARP - 1)
+        self.warp = b.lshr(self.thread, WARP.bit_length() - 1)
         self.block = b.zext(b.intrinsic(SIMT.block_index, ir.i32, (), ()), ir.i64)
 
     @property
@@ -87,11 +90,11 @@ class BlockEmitter:
         blocks: the blocks of the launch, by default `blocks_for` the items.
         """
         b, threads = self.b, self.threads
-        first = b.mul(self.block, const(ir.i64, threads))
+        first = b.mul(self.block, threads)
         first = b.add(first, b.zext(self.thread, ir.i64))
         blocks = blocks or self.blocks_for(count)
         if blocks * threads >= count:
-            with b.if_then(b.icmp("slt", first, const(ir.i64, count))):
+            with b.if_then(b.icmp("slt", first, count)):
                 yield first
             return
         with b.loop(first, const(ir.i64, count), blocks * threads) as loop:
@@ -147,7 +150,7 @@ class BlockEmitter:
     def lanes_below(self) -> Val:
         """The bits of all lanes below this one."""
         b = self.b
-        return b.sub(b.shl(const(ir.i32, 1), self.lane), const(ir.i32, 1))
+        return b.sub(b.shl(const(ir.i32, 1), self.lane), 1)
 
     def shuffle_index(self, value: Val, lane: Val) -> Val:
         """The value of another lane of the warp."""
@@ -182,11 +185,11 @@ class BlockEmitter:
     def scan_lanes(self, value: Val, fold: Fold, lanes: int = WARP) -> Val:
         """The fold of a lane's value and those of lower lanes in its group of ``lanes`` lanes."""
         b = self.b
-        position = b.and_(self.lane, const(ir.i32, lanes - 1))
+        position = b.and_(self.lane, lanes - 1)
         distance = 1
         while distance < lanes:
             other = self.shuffle_up(value, distance)
-            inside = b.icmp("uge", position, const(ir.i32, distance))
+            inside = b.icmp("uge", position, distance)
             value = b.select(inside, fold(other, value), value)
             distance *= 2
         return value
@@ -205,7 +208,7 @@ class BlockEmitter:
         array: an element of shared memory for each warp, which may be reused after a barrier.
         """
         b = self.b
-        with b.if_then(b.icmp("eq", self.lane, const(ir.i32, 0))):
+        with b.if_then(b.icmp("eq", self.lane, 0)):
             self.store(value, array, self.warp)
         self.barrier()
         before, total = neutral, neutral
