@@ -407,7 +407,7 @@ class Histogram:
             inside = clip(places + float(half), 0, bins - 1)
             return convert(bincount(convert(inside, i32), weights, length=bins), f32)
 
-        # Places are numbers of bins from zero on; a bin that grows holds all of some old ones.
+        # Positions are counted in bins from zero; a widened bin contains whole old bins.
         old = counted(floor((arange(bins, dtype=f32) - (half - 0.5)) / times), self.counts)
         return Histogram(old + counted(floor(array * (half / limit))), limit, keep=self.keep)
 

@@ -15,7 +15,7 @@ import numpy as np
 from bringup.api.apply import apply
 from bringup.api.array import Array, Operand
 from bringup.api.axes import choice_of, flag_of, integer_of, number_of, shape_of
-from bringup.api.broadcasting import as_array, binary, convert, spread
+from bringup.api.broadcasting import as_array, binary, convert, matrices_of, spread
 from bringup.api.defaults import default_float
 from bringup.api.elementwise import add, where
 from bringup.api.manipulation import stack
@@ -483,7 +483,7 @@ def tril(x: Operand, /, k: int = 0) -> Array:
     >>> bu.tril(bu.ones((2, 2))).tolist()
     [[1.0, 0.0], [1.0, 1.0]]
     """
-    x = _matrix("tril", x)
+    x = matrices_of("tril", x)
     row, column = _rows_and_columns(x.shape, k, x._device)
     return where(column <= row, x, _nothing(x))
 
@@ -494,22 +494,13 @@ def triu(x: Operand, /, k: int = 0) -> Array:
     >>> bu.triu(bu.ones((2, 2))).tolist()
     [[1.0, 1.0], [0.0, 1.0]]
     """
-    x = _matrix("triu", x)
+    x = matrices_of("triu", x)
     row, column = _rows_and_columns(x.shape, k, x._device)
     return where(column >= row, x, _nothing(x))
 
 
 def _nothing(x: Array) -> Any:
     return False if x.dtype is bool_ else 0
-
-
-def _matrix(name: str, x: Operand) -> Array:
-    x = as_array(x)
-    if x.ndim < 2:
-        raise OpTypeError(
-            f"{name}: {x.type} has fewer than two dimensions", fix="reshape it to a matrix"
-        )
-    return x
 
 
 def meshgrid(*arrays: Operand, indexing: str = "xy") -> list[Array]:

@@ -22,7 +22,14 @@ from bringup.api.axes import (
     number_of,
     pair_of,
 )
-from bringup.api.broadcasting import as_array, as_float, broadcast_shapes, convert, spread
+from bringup.api.broadcasting import (
+    as_array,
+    as_float,
+    broadcast_shapes,
+    convert,
+    matrices_of,
+    spread,
+)
 from bringup.api.creation import eye, tril
 from bringup.api.elementwise import (
     abs,
@@ -76,11 +83,7 @@ def matrix(name: str, x: Operand) -> Array:
             f"{name}: does not take complex numbers: {x.type}",
             fix="work on the real matrix [[re, -im], [im, re]] instead",
         )
-    if x.ndim < 2:
-        raise OpTypeError(
-            f"{name}: {x.type} has fewer than two dimensions", fix="reshape it to a matrix"
-        )
-    return x
+    return matrices_of(name, x)
 
 
 def square_matrix(name: str, x: Operand) -> Array:
@@ -293,11 +296,7 @@ def diagonal(x: Operand, /, *, offset: int = 0) -> Array:
     >>> bu.linalg.diagonal(bu.asarray([[1, 2], [3, 4]]), offset=1).tolist()
     [2]
     """
-    x = as_array(x)
-    if x.ndim < 2:
-        raise OpTypeError(
-            f"diagonal: {x.type} has fewer than two dimensions", fix="reshape it to a matrix"
-        )
+    x = matrices_of("diagonal", x)
     *stack, m, n = x.shape
     k = integer_of("diagonal", "offset", offset)
     start = k if k >= 0 else -k * n

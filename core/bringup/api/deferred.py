@@ -19,7 +19,7 @@ from bringup.tracing.lazy import Batch, Node, collect, forget_cuts
 VARIANTS = 4
 _SMALL = 16
 _ENTRIES = 4096
-# What a batch's graph holds besides one instruction per node.
+# Ops of a batch's graph beyond one instruction per node: they spread scalars.
 _SPREAD = ("constant", "broadcast_in_dim")
 
 # Recording takes no lock; one thread at a time turns records into results, so that none is computed
@@ -47,7 +47,7 @@ class _Entry:
         return tuple([v for n, v in enumerate(values) if n not in varying])
 
     def generalise(self, values: tuple[Literal, ...]) -> None:
-        """Let the scalars vary that have met other values than these; at the second time all."""
+        """Turn the scalars that have had other values into inputs; the second time all scalars."""
         seen = list(self.special)
         again = self.general is not None
         self.varying = tuple(
@@ -74,7 +74,7 @@ def evaluate(roots: Iterable[Node], device: OpenDevice) -> None:
         try:
             _run(batch, device)
         except BringupError:
-            # What nobody asked for yet must not be what fails.
+            # A result that nobody asked for yet must not raise the error.
             if not batch.joined:
                 raise
             _run(collect(waiting, joined=False), device)

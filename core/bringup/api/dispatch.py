@@ -58,8 +58,8 @@ class Entry:
 
 
 class FastPath:
-    """The native table of one jitted function, made at its second call: that takes as long as many
-    calls, and much of a program is called once.
+    """The native table of one jitted function.  It is made at the second call: making it takes as
+    long as many calls, and many functions are called once.
 
     owner: the function's own class; its ``__call__`` becomes the device's builtin once there is an
     entry.
@@ -74,13 +74,13 @@ class FastPath:
         self._called = False
         self._dispatcher: Dispatcher | None = None
         self._device: OpenDevice | None = None
-        # The epoch under which an entry was handed over, 0 if it holds under any.
+        # By entry: the epoch for which it was given to the device; 0 if it is valid in every epoch.
         self._served: dict[Any, int] = {}
 
     def serve(
         self, entry: Entry, args: tuple[Any, ...], device: OpenDevice, under: DType | None
     ) -> None:
-        """Let the device answer further calls like this one, if it can; from the second one on.
+        """From the second call on, let the device answer calls like this one, if it can.
 
         under: the default float dtype that they hold for; None for any.
         """
@@ -125,7 +125,7 @@ class FastPath:
             self._dispatcher.clear()
 
     def forget(self, entry: Entry) -> None:
-        """An entry that is given up: another may come to lie where it lay."""
+        """Drop an entry: a new one may get its id."""
         self._served = {k: v for k, v in self._served.items() if k[0] != id(entry)}
 
     def _made(self, device: OpenDevice) -> Dispatcher | None:

@@ -167,7 +167,7 @@ def _starts(name: str, x: Array, starts: Sequence[Operand] | Array) -> list[Arra
             f"{name}: {len(given)} starts for {x.type}", fix="give one start for each dimension"
         )
     dtypes = {start.dtype for start in given if isinstance(start, Array)}
-    # Starts known here go with the dtype of the others if that holds every position.
+    # Known starts take the dtype of the other starts if it holds every position.
     dtype = dtypes.pop() if len(dtypes) == 1 else i64
     if (
         dtype.is_integer

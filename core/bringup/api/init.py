@@ -30,7 +30,7 @@ def _fans(
         )
     first, last = (axis_of(name, axis, len(sizes)) for axis in (in_axis, out_axis))
     window = math.prod(n for d, n in enumerate(sizes) if d not in (first, last))
-    # A weight without elements has a spread too.
+    # A weight without elements still needs a finite variance.
     return sizes, max(sizes[first] * window, 1), max(sizes[last] * window, 1)
 
 

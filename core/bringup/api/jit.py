@@ -132,7 +132,7 @@ SIGNATURES = 4096
 
 @record
 class _Call:
-    """The arguments of one call, taken apart."""
+    """The flattened arguments of one call."""
 
     leaves: list[Any]
     treedef: TreeDef
@@ -204,7 +204,7 @@ class Jitted(Generic[P, R]):
         >>> bu.jit(lambda x: bu.sum(x * 2)).lower(bu.float32[8]).graph.outputs[0].type
         f32[]
         """
-        call = self._taken_apart(args, kwargs)
+        call = self._flattened(args, kwargs)
         if target is not None:
             entry = self._trace(call, None)
             name, _, architecture = target.partition(":")
@@ -243,7 +243,7 @@ class Jitted(Generic[P, R]):
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         before = reads()
-        call = self._taken_apart(args, kwargs)
+        call = self._flattened(args, kwargs)
         hosted = reads()  # arrays of numpy are read by the default, too
         if any(isinstance(leaf, TensorType | DType) for leaf in call.leaves):
             raise self._no_value(call)
@@ -278,7 +278,7 @@ class Jitted(Generic[P, R]):
                 self._fast.forget(forgotten)
         self._entries[key] = entry
 
-    def _taken_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+    def _flattened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         positions, names = self._static
         static: list[tuple[int | str, Static]] = []
         if positions or names:
@@ -290,7 +290,7 @@ class Jitted(Generic[P, R]):
         try:
             types = tuple([leaf_type(leaf) for leaf in leaves])
         except BringupError:
-            # Paths are worth their time only where one is at fault.
+            # Paths are computed only when a leaf is wrong: they take time.
             for leaf, path in zip(leaves, treedef.paths("arguments"), strict=True):
                 leaf_type(leaf, argument_name(self._fn, path))
             raise
@@ -382,7 +382,7 @@ def _run(
         _buffer(x, t, device) if i not in entry.donated else None
         for i, (x, t) in enumerate(zip(arguments, types, strict=True))
     ]
-    # Last, so that a wrong argument does not cost the donated ones.
+    # Donate last, so that an error in an argument does not delete the donated arrays.
     _donate(entry.donated, arguments, types, buffers, device)
     assert compiled.executable is not None
     run, count = compiled.executable, len(graph.outputs)

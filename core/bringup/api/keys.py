@@ -38,7 +38,7 @@ Shape = int | Sequence[int]
 
 #: The generators: rows of ops.
 GENERATORS = ("threefry2x32", "philox4x32")
-# Parts of the counters, in two bits that no element's number reaches.
+# The two top bits of a counter say what it is for; element numbers do not reach them.
 _ELEMENTS, _SPLITS, _FOLDS = 0, 2, 3
 
 
@@ -49,7 +49,7 @@ Words = np.ndarray[Any, Any]
 
 
 class _Known:
-    """What is no part of a key as a container.
+    """State of a key that is not part of it as a container.
 
     words: on the host, of a key that was made there.
     """

@@ -345,7 +345,7 @@ def pad(
             raise OpTypeError(
                 f"pad: axis {dim} of {x.type} has no entries to repeat", fix='use mode="constant"'
             )
-        # The positions of entries to repeat are found by numpy, whatever the mode.
+        # numpy pads the positions; one gather then works for every mode.
         index = np.pad(np.arange(x.shape[dim]), pair, mode)  # type: ignore[call-overload]
         x = _entries(x, dim, index)
     return x

@@ -311,7 +311,7 @@ def _at_share(line: Array, last: Array | int, bad: Array, share: Array) -> Array
     first = broadcast_to(convert(low, DEFAULT_INT), bad.shape)
     pair = [expand_dims(at, -1) for at in (first, minimum(first + 1, last))]
     below, above = (squeeze(take_along_axis(line, at), -1) for at in pair)
-    # An infinite neighbour without a share of it counts nothing.
+    # A neighbour with weight 0 must not contribute, even if it is infinite.
     part = convert(place - low, line.dtype)
     value = where(part > 0, below + (above - below) * part, below)
     inside = (share >= 0) & (share <= 1)
@@ -460,7 +460,7 @@ def _groups(x: Array) -> tuple[Array, Array, Array, Array]:
     type_ = TensorType((total,), narrow)
     places = apply("iota", (), {"type": type_, "dim": 0}, device=x._device)
     if flat.dtype.is_complex:
-        # By the imaginary parts, then, as every sort is stable, by the real ones.
+        # Sort by the imaginary parts, then by the real ones: every sort is stable.
         _, first = apply_all("sort", (imag(flat), places), {"dim": 0})
         moved = take(flat, first)
         _, real_first = apply_all("sort", (real(moved), places), {"dim": 0})
