@@ -226,17 +226,14 @@ def _fix(
     if not extra:
         needed = [p.name for p in parameters.values() if p.default is p.empty and p.name != "self"]
         return f"give it {', '.join(needed)}"
-    if places[-1:] in (["shape"], ["axes"], ["repetitions"]) and _are_ints(extra):
+    integers = all(type(x) is int for x in extra)
+    if places[-1:] in (["shape"], ["axes"], ["repetitions"]) and integers:
         whole = [*places[:-1], repr(args[len(places) - 1 :])]
         return f"give {places[-1]} as one tuple: {name}({', '.join(whole)})"
     if len(extra) <= len(named):
         rest = [f"{n}={_literal(x)}" for n, x in zip(named, extra, strict=False)]
         return f"name what comes after: {name}({', '.join([*places, *rest])})"
     return f"give it {len(places)} at most"
-
-
-def _are_ints(values: tuple[Any, ...]) -> bool:
-    return all(type(x) is int for x in values)
 
 
 def _literal(value: Any) -> str:

@@ -241,16 +241,12 @@ def to_device(x: Array, device: DeviceSpec) -> Array:
             f"a value of type {x.type} cannot move to {target} inside a traced function",
             fix="move arrays before or after the call",
         )
-    moved = _adopted(x, target)
-    return _uploaded(x._host("a copy of"), x.type, target) if moved is None else moved
-
-
-def _adopted(x: Array, target: OpenDevice) -> Array | None:
-    """The array on a device that reaches the memory where it is; None on others."""
     concrete = x._concrete("a copy of")
     source = concrete.device.device
     buffer = transfer.adopted(source, target.device, concrete._buffer, x.type)
-    return None if buffer is None else Array(x.type, target, buffer)
+    if buffer is not None:  # the target reaches the memory where it is
+        return Array(x.type, target, buffer)
+    return _uploaded(x._host("a copy of"), x.type, target)
 
 
 def check_device(device: DeviceSpec) -> OpenDevice | None:
@@ -287,19 +283,14 @@ def full(
     # Not a constant but an operation on a scalar, so that a value that keeps changing compiles
     # once.
     attrs = {"shape": sizes}
-    filling = literal(_held(fill_value, type_), type_)
+    if isinstance(fill_value, float) and type_.dtype.is_integer and fill_value.is_integer():
+        fill_value = int(fill_value)  # ``full(3, 1.0, dtype=int32)`` is no mistake
+    filling = literal(fill_value, type_)
     if type_.dtype.is_complex:
         from bringup.api.complex import from_literal
 
         return from_literal(filling, opened)
     return apply("reshape", (filling,), attrs, device=opened)
-
-
-def _held(value: Any, type_: TensorType) -> Any:
-    """A fill value that means what the dtype says: ``full(3, 1.0, dtype=int32)`` is no mistake."""
-    if isinstance(value, float) and type_.dtype.is_integer and value.is_integer():
-        return int(value)
-    return value
 
 
 def zeros(shape: Shape, dtype: object = None, *, device: DeviceSpec = None) -> Array:

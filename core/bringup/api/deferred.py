@@ -92,7 +92,10 @@ def _run(batch: Batch, device: OpenDevice) -> None:
         error.location = _recorded_at(error.location, compiled.graph, batch)
         raise
     for node, buffer in zip(batch.outputs, buffers, strict=True):
-        _store(node, buffer)
+        node.resolve(buffer)
+        array = node.array() if node.array is not None else None
+        if array is not None:
+            array._buffer = buffer
 
 
 def clear_caches() -> None:
@@ -146,13 +149,6 @@ def _compiled(batch: Batch, device: OpenDevice) -> tuple[Compiled, tuple[int, ..
     entry.generalise(values)
     entry.general = compile_graph(batch.graph(entry.varying), device)
     return entry.general, entry.varying
-
-
-def _store(node: Node, buffer: Any) -> None:
-    node.resolve(buffer)
-    array = node.array() if node.array is not None else None
-    if array is not None:
-        array._buffer = buffer
 
 
 def _recorded_at(reported: Location | None, graph: Graph, batch: Batch) -> Location | None:

@@ -442,7 +442,8 @@ def geometric(key: Key, p: Parameter, shape: Shape | None = None, dtype: object 
         DEFAULT_INT if dtype is None else dtype_of(dtype),
     )
     _check_probability("geometric", p, least=True)
-    (chance,) = parameters_of("geometric", key, _float_of(p), shape, p=p)
+    dtype_of_p = p.dtype if isinstance(p, Array) and p.dtype.is_float else default_float()
+    (chance,) = parameters_of("geometric", key, dtype_of_p, shape, p=p)
     open_ = (chance > 0) & (chance < 1)
     inside = where(open_, chance, 0.5)
     waited = exponential(key, inside.shape, inside.dtype) / -log(1 - inside, inside)
@@ -500,11 +501,6 @@ def _check_probability(name: str, p: Any, *, least: bool = False) -> None:
             f"{name}: p={p} is no probability here",
             fix="give 0 < p <= 1" if least else "give 0 <= p <= 1",
         )
-
-
-def _float_of(p: Any) -> Any:
-    """The dtype to work in: that of an array of floats, else the default float."""
-    return p.dtype if isinstance(p, Array) and p.dtype.is_float else default_float()
 
 
 def multivariate_normal(

@@ -227,7 +227,8 @@ def split(key: Key, num: Shape = 2) -> Key:
     key, shape = checked("split", key), shape_of("split", num)
     words = _host_words(key) if 0 <= math.prod(shape) <= _AT_ONCE else None
     if words is not None:
-        return _known(_host_blocks(key.impl, words, _SPLITS << 30, _counters(shape)), key)
+        counters = np.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
+        return _known(_host_blocks(key.impl, words, _SPLITS << 30, counters), key)
     return Key(stack(generate(key, shape, 2, part=_SPLITS), axis=-1), key.impl)
 
 
@@ -290,10 +291,6 @@ def _numbers(shape: tuple[int, ...], device: OpenDevice | None) -> tuple[Array, 
         return reshape(iota(u32[size], 0, device), shape), literal(0, u32[shape])
     wide = reshape(iota(u64[size], 0, device), shape)
     return convert(wide, u32), convert(wide >> 32, u32)
-
-
-def _counters(shape: tuple[int, ...]) -> Words:
-    return np.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
 
 
 def _host_blocks(impl: str, words: Words, high: int, low: Words | int) -> Words:
