@@ -13,7 +13,7 @@ import numpy as np
 from bringup.api.apply import apply, apply_all
 from bringup.api.array import Array
 from bringup.api.axes import axis_of, shape_of
-from bringup.api.broadcasting import as_array, as_float, common_shape, convert, spread
+from bringup.api.broadcasting import as_array, as_float, common_shape, convert, float_unary, spread
 from bringup.api.defaults import default_float
 from bringup.api.elementwise import clip, minimum, nextafter, where
 from bringup.api.elementwise import log as device_log
@@ -227,11 +227,10 @@ def truncated_normal(
     lower, upper, _ = tails(key, sizes, wide)
     ends: list[tuple[Any, Any]]
     if isinstance(low, Array) or isinstance(high, Array):
-        from bringup.nn import erf  # deferred: nn imports this
-
         low, high = (spread_parameter(bound, wide, sizes, key) for bound in (low, high))
         root = math.sqrt(0.5)
-        ends = [(0.5 + 0.5 * erf(x * root), 0.5 - 0.5 * erf(x * root)) for x in (low, high)]
+        halves = [0.5 * float_unary("erf", x * root) for x in (low, high)]
+        ends = [(0.5 + half, 0.5 - half) for half in halves]
     else:
         _check_order(name, low, high)
         ends = [(_below(low), _below(-low)), (_below(high), _below(-high))]
