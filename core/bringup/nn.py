@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.array import Array, Axis, Operand
-from bringup.api.axes import (
+from bringup.api.arguments import (
     axes_of,
     axis_of,
     choice_of,
@@ -20,6 +19,7 @@ from bringup.api.axes import (
     number_of,
     shape_of,
 )
+from bringup.api.array import Array, Axis, Operand
 from bringup.api.boundary import publish
 from bringup.api.broadcasting import (
     as_array,

@@ -24,8 +24,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from bringup.api.arguments import axes_of, flag_of, integer_of, number_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import axes_of, flag_of, integer_of, number_of
 from bringup.api.boundary import guarded_methods, publish
 from bringup.api.broadcasting import as_array, convert, floats_of
 from bringup.api.closures import require_function

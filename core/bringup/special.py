@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from bringup.api.arguments import integer_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import integer_of
 from bringup.api.boundary import publish
 from bringup.api.broadcasting import as_array, convert, float_unary
 from bringup.api.creation import asarray

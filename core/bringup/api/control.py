@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bringup.api.apply import apply_all
+from bringup.api.arguments import items_of
 from bringup.api.array import Array
-from bringup.api.axes import items_of
 from bringup.api.broadcasting import convert
 from bringup.api.closures import (
     Closed,

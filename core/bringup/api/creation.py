@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply
+from bringup.api.arguments import choice_of, flag_of, integer_of, number_of, shape_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import choice_of, flag_of, integer_of, number_of, shape_of
 from bringup.api.broadcasting import as_array, binary, convert, matrices_of, spread
 from bringup.api.defaults import default_float
 from bringup.api.elementwise import add, where

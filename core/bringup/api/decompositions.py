@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bringup.api.apply import apply, apply_all
-from bringup.api.array import Array, Operand
-from bringup.api.axes import (
+from bringup.api.arguments import (
     axes_of,
     axis_of,
     choice_of,
@@ -22,6 +21,7 @@ from bringup.api.axes import (
     number_of,
     pair_of,
 )
+from bringup.api.array import Array, Operand
 from bringup.api.broadcasting import (
     as_array,
     as_float,

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from bringup.api.arguments import flag_of
 from bringup.api.array import Array
-from bringup.api.axes import flag_of
 from bringup.api.creation import copy_of, from_host, refuse_masked
 from bringup.backend.device import Exchange
 from bringup.errors import ConversionError

@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from bringup.api.apply import apply
+from bringup.api.arguments import integer_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import integer_of
 from bringup.api.broadcasting import (
     aligned,
     as_array,

@@ -9,8 +9,8 @@ import numpy as np
 
 from bringup.api import advanced
 from bringup.api.apply import apply
+from bringup.api.arguments import axis_of, integer_of, items_of, shape_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import axis_of, integer_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, broadcast_shapes, convert, spread
 from bringup.api.elementwise import where
 from bringup.api.manipulation import reshape

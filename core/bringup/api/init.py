@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from bringup.api.arguments import axis_of, shape_of
 from bringup.api.array import Array
-from bringup.api.axes import axis_of, shape_of
 from bringup.api.boundary import publish
 from bringup.api.keys import Key
 from bringup.api.samplers import normal, uniform

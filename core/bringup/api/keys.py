@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply_all
+from bringup.api.arguments import shape_of
 from bringup.api.array import Array
-from bringup.api.axes import shape_of
 from bringup.api.boundary import guarded_methods
 from bringup.api.broadcasting import convert, spread
 from bringup.api.creation import check_device, from_host, iota, zeros_like

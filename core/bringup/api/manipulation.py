@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply
+from bringup.api.arguments import axes_of, axis_of, integer_of, items_of, shape_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import axes_of, axis_of, integer_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, common_shape, convert, spread
 from bringup.api.broadcasting import broadcast_shapes as shape_in_common
 from bringup.api.promotion import common

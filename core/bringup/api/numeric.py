@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply_all
-from bringup.api.array import Array, Axis, Operand
-from bringup.api.axes import (
+from bringup.api.arguments import (
     axes_of,
     axis_of,
     choice_of,
@@ -23,6 +22,7 @@ from bringup.api.axes import (
     number_of,
     shape_of,
 )
+from bringup.api.array import Array, Axis, Operand
 from bringup.api.boundary import guarded
 from bringup.api.broadcasting import as_array, as_float, common_shape, convert, spread
 from bringup.api.closures import require_function

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from bringup.api.arguments import axes_of, flag_of, number_of
 from bringup.api.array import Array, Axis, Operand
-from bringup.api.axes import axes_of, flag_of, number_of
 from bringup.api.broadcasting import as_array, as_float, binary, convert
 from bringup.api.complex import ComplexArray, conj, imag, real
 from bringup.api.creation import full

@@ -13,8 +13,8 @@ from typing import Any, overload
 import numpy as np
 
 from bringup.api.apply import apply
+from bringup.api.arguments import axis_of, choice_of, integer_of, items_of, shape_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import axis_of, choice_of, integer_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, spread
 from bringup.api.creation import asarray, eye, ones, tril, zeros_like
 from bringup.api.decompositions import diagonal as last_diagonal

@@ -11,8 +11,8 @@ from typing import Any, get_args
 import numpy as np
 
 from bringup.api.apply import apply
+from bringup.api.arguments import axis_of, choice_of, integer_of, items_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import axis_of, choice_of, integer_of, items_of
 from bringup.api.broadcasting import (
     as_array,
     broadcast_shapes,

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply, apply_all
+from bringup.api.arguments import axis_of, shape_of
 from bringup.api.array import Array
-from bringup.api.axes import axis_of, shape_of
 from bringup.api.broadcasting import as_array, as_float, common_shape, convert, float_unary, spread
 from bringup.api.defaults import default_float
 from bringup.api.elementwise import clip, minimum, nextafter, where

@@ -9,8 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from bringup.api.apply import inline
+from bringup.api.arguments import axis_of, integer_of
 from bringup.api.array import Array
-from bringup.api.axes import axis_of, integer_of
 from bringup.api.boundary import guarded
 from bringup.api.creation import asarray
 from bringup.api.manipulation import broadcast_to, expand_dims, moveaxis

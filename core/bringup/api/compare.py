@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from bringup.api.arguments import integer_of
 from bringup.api.array import Array
-from bringup.api.axes import integer_of
 from bringup.api.jit import Jitted, jit
 from bringup.api.trace import graph_name
 from bringup.errors import OpTypeError, TraceError
