@@ -14,8 +14,7 @@ from bringup.api.apply import source
 from bringup.api.array import Array
 from bringup.api.creation import asarray
 from bringup.api.derivatives import check_function
-from bringup.api.dispatch import Entry
-from bringup.api.jit import Jitted, compiled_as, positions_of, static_of
+from bringup.api.jit import Entry, Jitted, compiled_as, positions_of, static_of
 from bringup.api.trace import TracedFunction, graph_name, leaf_type
 from bringup.dtypes import DType
 from bringup.errors import ConversionError, TraceError
