@@ -36,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+from bringup.integers import ceil_div
 from bringup_simulator.arithmetic import OPERATIONS, Array, Operation, kind_of, name_of
 from bringup_simulator.errors import BadKernelError, LimitError
 from bringup_simulator.machine import Index, Kernel, Lanes, Param, Points, Region, Traffic
@@ -181,7 +182,7 @@ def _count_statements(node: ast.Module | ast.For, width: int) -> int:
                 case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(size))]):
                     count += size * _count_statements(statement, width)
                 case ast.Call(func=ast.Name(id="lanes"), args=[ast.Constant(value=int(size))]):
-                    count += -(-size // width) * _count_statements(statement, width)
+                    count += ceil_div(size, width) * _count_statements(statement, width)
                 case _:
                     where = ("", statement.lineno, None, None)
                     raise SyntaxError("a loop is over range(n) or lanes(n)", where)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bringup.integers import ceil_div
 from bringup_simulator.arithmetic import CASTS, DTYPES, OPERATIONS, Array, name_of, tree
 from bringup_simulator.errors import OutOfBoundsError
 
@@ -153,7 +154,7 @@ class Lanes:
 
     def __init__(self, size: int, points: Points) -> None:
         self.size = size
-        self.vectors = -(-size // points.width)
+        self.vectors = ceil_div(size, points.width)
         self._points = points
 
     def __iter__(self) -> Iterator[Index]:

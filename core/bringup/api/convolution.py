@@ -18,6 +18,7 @@ from bringup.api.promotion import common
 from bringup.dtypes import Precision
 from bringup.errors import OpTypeError
 from bringup.graph import Literal
+from bringup.integers import ceil_div
 from bringup.ops._sliding import spread_size
 
 Ints = tuple[int, ...]
@@ -66,7 +67,7 @@ def padding_of(
         return (0,) * len(sizes), (0,) * len(sizes)
     if padding == "same":
         table = zip(sizes, extents, strides, strict=True)
-        totals = [max((-(-n // s) - 1) * s + extent - n, 0) for n, extent, s in table]
+        totals = [max((ceil_div(n, s) - 1) * s + extent - n, 0) for n, extent, s in table]
         return tuple(n // 2 for n in totals), tuple(n - n // 2 for n in totals)
     raise _wrong(name, f"padding {padding!r}", 'use "same", "valid" or numbers')
 
