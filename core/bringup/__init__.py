@@ -201,7 +201,7 @@ _LATER = {
     **dict.fromkeys(
         ("ComplexArray", "angle", "complex", "conj", "imag", "real"), "bringup.api.complex"
     ),
-    "compare": "bringup.api.comparing",
+    "compare": "bringup.api.compare",
     **dict.fromkeys(("cond", "fori_loop", "scan", "switch", "while_loop"), "bringup.api.control"),
     **dict.fromkeys(
         ("checkpoint", "custom_jvp", "custom_vjp", "remat", "stop_gradient"), "bringup.api.custom"
@@ -252,7 +252,7 @@ _LATER |= {
 if _typing.TYPE_CHECKING:
     from bringup import amp, debug, fft, lax, linalg, optim, prune, quant, random, special
     from bringup import tree as tree_util
-    from bringup.api.comparing import compare
+    from bringup.api.compare import compare
     from bringup.api.complex import ComplexArray, angle, complex, conj, imag, real
     from bringup.api.control import cond, fori_loop, scan, switch, while_loop
     from bringup.api.custom import checkpoint, custom_jvp, custom_vjp, remat, stop_gradient

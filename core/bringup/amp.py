@@ -25,8 +25,8 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 import numpy as np
 
 from bringup.api import promotion
+from bringup.api.arguments import integer_of, number_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import integer_of, number_of
 from bringup.api.boundary import guarded, guarded_methods, publish
 from bringup.api.broadcasting import as_array, convert, floats_of
 from bringup.api.complex import ComplexArray

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply, apply_all
+from bringup.api.arguments import axes_of, axis_of, choice_of, integer_of, items_of, number_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import axes_of, axis_of, choice_of, integer_of, items_of, number_of
 from bringup.api.boundary import publish
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.complex import ComplexArray, conj

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from bringup.api.apply import apply
+from bringup.api.arguments import items_of, pair_of, shape_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import items_of, pair_of, shape_of
 from bringup.api.boundary import publish
 from bringup.api.broadcasting import as_array, convert
 from bringup.api.complex import conj, imag, real

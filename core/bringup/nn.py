@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bringup.api.apply import apply
-from bringup.api.array import Array, Axis, Operand
-from bringup.api.axes import (
+from bringup.api.arguments import (
     axes_of,
     axis_of,
     choice_of,
@@ -20,6 +19,7 @@ from bringup.api.axes import (
     number_of,
     shape_of,
 )
+from bringup.api.array import Array, Axis, Operand
 from bringup.api.boundary import publish
 from bringup.api.broadcasting import (
     as_array,
@@ -526,7 +526,7 @@ def logsumexp(x: Operand, axis: Axis = None, *, keepdims: bool = False) -> Array
     dims = axes_of("logsumexp", axis, x.ndim)
     kept = [1 if d in dims else n for d, n in enumerate(x.shape)]
     top = reshape(apply("reduce", (x,), {"kind": "max", "dims": dims}), kept)
-    # An infinite one is no offset: inf - inf is NaN.
+    # Do not subtract an infinite maximum: inf - inf is NaN.
     top = where(isfinite(top), top, 0)
     result = log(_sum(exp(x - top), axis=dims, keepdims=True)) + top
     kept_too = flag_of("logsumexp", "keepdims", keepdims)

@@ -388,7 +388,7 @@ def block_sparse(w: Operand, *, block: Block = (32, 32)) -> BlockSparse:
             fix="give it two axes; a stack of matrices is a list of them",
         )
     split = permute_dims(_blocks("block_sparse", array, block), (0, 2, 1, 3))
-    # By columns, since a product sums up those of a column.
+    # Block columns first: a product sums over the blocks of a column.
     columns, rows = np.nonzero((np.asarray(split) != 0).any(axis=(2, 3)).T)
     places = (tuple(rows.tolist()), tuple(columns.tolist()))
     return BlockSparse(split[rows, columns], Pattern((array.shape[0], array.shape[1]), *places))

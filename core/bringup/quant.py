@@ -24,8 +24,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from bringup.api.arguments import axes_of, flag_of, integer_of, number_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import axes_of, flag_of, integer_of, number_of
 from bringup.api.boundary import guarded_methods, publish
 from bringup.api.broadcasting import as_array, convert, floats_of
 from bringup.api.closures import require_function
@@ -407,7 +407,7 @@ class Histogram:
             inside = clip(places + float(half), 0, bins - 1)
             return convert(bincount(convert(inside, i32), weights, length=bins), f32)
 
-        # Places are numbers of bins from zero on; a bin that grows holds all of some old ones.
+        # Positions are counted in bins from zero; a widened bin contains whole old bins.
         old = counted(floor((arange(bins, dtype=f32) - (half - 0.5)) / times), self.counts)
         return Histogram(old + counted(floor(array * (half / limit))), limit, keep=self.keep)
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from bringup.api.arguments import integer_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import integer_of
 from bringup.api.boundary import publish
 from bringup.api.broadcasting import as_array, convert, float_unary
 from bringup.api.creation import asarray
@@ -124,7 +124,7 @@ def logit(x: Operand, /) -> Array:
     """
     (x,), result_dtype = _floats("logit", x)
     central = abs(x - 0.5) < 0.25
-    # The difference is exact where it is used.
+    # 2x - 1 is exact where this branch is used.
     near = 2 * atanh(where(central, 2 * x - 1, 0.0))
     return convert(where(central, near, log(x) - log1p(-x)), result_dtype)
 
@@ -218,7 +218,7 @@ def log_ndtr(x: Operand, /) -> Array:
     -500007.8267
     """
     (x,), result_dtype = _floats("log_ndtr", x)
-    # From here on down the series is as good as the dtype, and the probability no subnormal number.
+    # Below this the series has the precision of the dtype; above, ndtr is not subnormal.
     end = -10.0 if x.dtype is f32 else -20.0
     high, low = x > 0, x < end
     above = log1p(-ndtr(-where(high, x, 1.0)))
@@ -323,9 +323,9 @@ def betaln(a: Operand, b: Operand, /) -> Array:
     first, second = large < 10, small < 10
     a, b = where(first, 1.0, small), where(first, 10.0, large)
     growth, beyond = log1p(a / b), _stirling(b) - _stirling(a + b)
-    # One is large: lgamma(b) - lgamma(a + b) in one.
+    # One number is large: compute lgamma(b) - lgamma(a + b) without cancellation.
     mixed = lgamma(a) - (a + b - 0.5) * growth + a * (1 - log(b)) + beyond
-    # Both are: every term has one sign.
+    # Both are large: all terms have the same sign.
     wide = where(second, 10.0, a)
     both = (wide - 0.5) * log(wide / (wide + b)) - b * log1p(wide / b) - 0.5 * log(b)
     both = both + 0.5 * math.log(2 * math.pi) + _stirling(wide) + _stirling(b) - _stirling(wide + b)
@@ -371,7 +371,7 @@ def zeta(x: Operand, q: Operand = 1, /) -> Array:
     for k, coefficient in enumerate(_BERNOULLI, 1):
         result = result + rising * coefficient
         rising = rising * ((s + (2 * k - 1)) / last) * ((s + 2 * k) / last)
-    # The smallest terms come first.
+    # Add the smallest terms first.
     for k in range(9, -1, -1):
         result = result + pow(first + k, -s)
     pole = (x == 1) | (x > 1) & (q == 0)

@@ -519,7 +519,7 @@ def test_threads_may_call_at_once() -> None:
 
 
 def test_an_entry_must_fit_its_program() -> None:
-    from bringup.api.dispatch import layout
+    from bringup.api.jit import layout
 
     device, x = devices.get(), bu.asarray(FLOATS)
     where = layout()

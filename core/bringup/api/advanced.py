@@ -130,7 +130,8 @@ def _without_masks(type_: TensorType, key: tuple[Any, ...]) -> list[Any]:
         hidden = any(before is Ellipsis for before in items[:n])
         used = sum(map(_width, items[n:] if hidden else items[:n]))
         _check_mask(type_, item, type_.rank - used if hidden else used)
-        result += np.nonzero(_seen(item))
+        mask = item._host("how many are true in", _MASK_FIX) if isinstance(item, Array) else item
+        result += np.nonzero(mask)
     return result
 
 
@@ -177,10 +178,6 @@ def _check_mask(type_: TensorType, mask: Index, start: int) -> None:
             f" are {wanted}",
             fix="give the mask the sizes of the dimensions that it stands for",
         )
-
-
-def _seen(mask: Index) -> Host:
-    return mask._host("how many are true in", _MASK_FIX) if isinstance(mask, Array) else mask
 
 
 def with_dimensions(x: Array, key: Any) -> tuple[Array, Any]:

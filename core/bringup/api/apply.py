@@ -92,7 +92,7 @@ def lift(trace: Trace, array: Array) -> Value:
 
 
 def staged(trace: Trace, value: Value, weak: bool = False) -> Array:
-    """The array that shows a value of a trace."""
+    """The array that stands for a value of a trace."""
     return Array(value.type, trace.device, None, Traced(trace, value, weak))
 
 
@@ -105,11 +105,11 @@ def inline(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
         outputs = replay(graph, builder=trace.builder, arguments=values)
         return [staged(trace, value) for value in outputs]
     if any(isinstance(instr.op, OpDef) and instr.op.holds_graphs for instr in graph.instrs):
-        # Nobody differentiates what is recorded, and rules would keep equal programs apart.
+        # Recorded operations are never differentiated; rules would only make equal programs differ.
         graph = deep(_without_calls)(graph)
     device = _common_device(arrays) or devices.get()
     if any(has_effects(instr.op, instr.attrs) for instr in graph.instrs):
-        # Nobody may ever look at a result of it.
+        # It must run even if nobody looks at its results.
         buffers = [array._concrete("an operand")._buffer for array in arrays]
         made = deferred.run_graph(graph, buffers, device)
         pairs = zip(graph.outputs, made, strict=True)
@@ -131,7 +131,7 @@ def inline(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
             shown[value] = array = _show(table[value], device)
             assert isinstance(array._node, Node)
             new.append(array._node)
-    # All at once: they share most of what they wait for.
+    # Evaluate them together: they share most of their operands.
     if new and overdue(max(new, key=lambda node: node.bound)):
         deferred.evaluate(new, device)
     return [shown[value] for value in graph.outputs]
@@ -205,7 +205,7 @@ def _defer(
     nodes = record(op, tuple(sources), attrs)
     arrays = [_show(node, device) for node in nodes]
     if op.kind in (Kind.CONTROL, Kind.COMPOSITE) and has_effects(op, attrs):
-        deferred.evaluate(nodes, device)  # nobody may ever look
+        deferred.evaluate(nodes, device)  # it must run even if nobody looks
         return arrays
     if overdue(nodes[-1]):
         for group in groups(nodes[-1]):

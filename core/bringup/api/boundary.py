@@ -43,7 +43,7 @@ def guarded(fn: F, called: str = "", module: str = "") -> F:
         found: F = _PUBLISHED.get(fn, fn)
         return found
     made = _boundary(fn, called, _explained, _users)
-    # The globals of `fn`, by which tools tell where a function is defined.
+    # Use the globals of `fn`: tools find the module of a function by them.
     own: Any = FunctionType(made.__code__, fn.__globals__, made.__name__, None, made.__closure__)
     update_wrapper(own, fn)
     setattr(own, _MARK, id(own))  # of its own, because `functools.wraps` copies attributes
@@ -140,7 +140,7 @@ def _users(error: BaseException, *callables: Any) -> Any:
         return error.__traceback__
     innermost = entries[-1].tb_frame.f_code.co_filename
     if innermost.startswith(NOT_USERS) and not isinstance(error, BringupError):
-        # A defect of ours, unless a function of the user was called with other arguments.
+        # A bug of ours, unless we called a function of the user's with arguments it does not take.
         names = [re.escape(name) for name in _names(callables)]
         if not re.match(rf"({'|'.join(names)})\(\) (takes|got|missing) ", str(error)):
             return error.__traceback__
@@ -226,17 +226,14 @@ def _fix(
     if not extra:
         needed = [p.name for p in parameters.values() if p.default is p.empty and p.name != "self"]
         return f"give it {', '.join(needed)}"
-    if places[-1:] in (["shape"], ["axes"], ["repetitions"]) and _are_ints(extra):
+    integers = all(type(x) is int for x in extra)
+    if places[-1:] in (["shape"], ["axes"], ["repetitions"]) and integers:
         whole = [*places[:-1], repr(args[len(places) - 1 :])]
         return f"give {places[-1]} as one tuple: {name}({', '.join(whole)})"
     if len(extra) <= len(named):
         rest = [f"{n}={_literal(x)}" for n, x in zip(named, extra, strict=False)]
         return f"name what comes after: {name}({', '.join([*places, *rest])})"
     return f"give it {len(places)} at most"
-
-
-def _are_ints(values: tuple[Any, ...]) -> bool:
-    return all(type(x) is int for x in values)
 
 
 def _literal(value: Any) -> str:

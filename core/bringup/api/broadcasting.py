@@ -77,7 +77,7 @@ def fit(x: Operand, type_: TensorType, device: Any = None) -> Array | Literal:
     if isinstance(x, np.ndarray) and x.dtype.name in _NUMPYS:
         from bringup.api.creation import asarray
 
-        # At once, since the default dtype in between could be narrower than both.
+        # Convert directly: the default dtype could be narrower than both.
         x = asarray(x, dtype=type_.dtype, device=device)
     array = as_array(x, device)
     if array.dtype is not type_.dtype:
@@ -108,6 +108,16 @@ def floats_of(name: str, x: Any) -> Array:
     if array.dtype not in FLOATS:
         raise OpTypeError(
             f"{name}: {array.type} has no floats to compute with", fix="convert it to float32 first"
+        )
+    return array
+
+
+def matrices_of(name: str, x: Any) -> Array:
+    """`as_array` of what has two dimensions at least, else OpTypeError."""
+    array = as_array(x)
+    if array.ndim < 2:
+        raise OpTypeError(
+            f"{name}: {array.type} has fewer than two dimensions", fix="reshape it to a matrix"
         )
     return array
 

@@ -182,13 +182,12 @@ def state_of(name: str, tree: Any, label: str, labels: Sequence[str] | None) -> 
         parts = zip(labels, treedef.children, strict=True)
         paths = [path for part, child in parts for path in child.paths(part)]
     types = [leaf_type(x, f"{name}: {path}") for x, path in zip(leaves, paths, strict=True)]
-    arrays = [_as_typed(x, array_type(t)) for x, t in zip(leaves, types, strict=True)]
+    arrays = [
+        x if isinstance(x, Array) else asarray(x, dtype=array_type(t).dtype)
+        for x, t in zip(leaves, types, strict=True)
+    ]
     part = "" if labels is None else labels[-1]
     return State(name, label, arrays, types, treedef, paths, part)
-
-
-def _as_typed(leaf: Any, type_: TensorType) -> Array:
-    return leaf if isinstance(leaf, Array) else asarray(leaf, dtype=type_.dtype)
 
 
 def unchanged(graph: Graph, count: int) -> list[int]:

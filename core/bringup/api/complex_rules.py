@@ -48,7 +48,7 @@ from bringup.types import TensorType
 Attrs = Mapping[str, Any]
 Rule = Callable[..., Array]
 
-# Exponents up to which integral powers are products.
+# Integral powers up to this exponent are computed by multiplication.
 _PRODUCTS = 64
 
 
@@ -124,14 +124,14 @@ def _reduce(name: str, attrs: Attrs, x: ComplexArray) -> Array:
     shape = tuple(x.shape[d] for d in kept)
     order = {"permutation": (*kept, *dims)}
     rest = reshape(apply("transpose", (x,), order), (*shape, count))
-    # Halves are multiplied by each other until one is left.
+    # Multiply the two halves elementwise until one element is left.
     while count > 1:
         half = count // 2
         product = rest[..., :half] * rest[..., half : 2 * half]
         rest = concat([product, rest[..., 2 * half :]], axis=-1) if count % 2 else product
         count = half + count % 2
     if count == 0:
-        return _constant(x.dtype, shape, x._device)
+        return _ones(x.dtype, shape, x._device)
     return reshape(rest, shape)
 
 
@@ -145,7 +145,7 @@ def _cumulative(name: str, attrs: Attrs, x: Array) -> Array:
         return flip(_cumulative(name, {**attrs, "reverse": False}, flip(x, axis=axis)), axis=axis)
     result: Array = x
     if attrs.get("exclusive"):
-        one = _constant(x.dtype, (*x.shape[:axis], 1, *x.shape[axis + 1 :]), x._device)
+        one = _ones(x.dtype, (*x.shape[:axis], 1, *x.shape[axis + 1 :]), x._device)
         result = concat([one, result[(*before, slice(-1))]], axis=axis)
     step = 1
     while step < x.shape[axis]:
@@ -204,11 +204,11 @@ def _div(_name: str, _attrs: Attrs, x: ComplexArray, y: ComplexArray) -> Complex
 
 
 def _reciprocal(name: str, attrs: Attrs, x: ComplexArray) -> Array:
-    return _div(name, attrs, _constant(x.dtype, x.shape, x._device), x)
+    return _div(name, attrs, _ones(x.dtype, x.shape, x._device), x)
 
 
-def _constant(dtype: DType, shape: tuple[int, ...], device: Any) -> ComplexArray:
-    """Ones."""
+def _ones(dtype: DType, shape: tuple[int, ...], device: Any) -> ComplexArray:
+    """Complex ones."""
     return from_literal(Literal.splat(1, TensorType(shape, dtype)), device)
 
 
@@ -249,7 +249,7 @@ def _zero_or_product(x: Array, y: Array) -> Array:
     return where(none, zero, x * y)
 
 
-def _circle(a: Array, b: Array) -> tuple[Array, Array]:
+def _cos_sin(a: Array, b: Array) -> tuple[Array, Array]:
     """The cosine and sine of b.  e^(∞ + ib) is infinite for any b: where `a` is infinite and `b` is
     not finite the cosine is 1, so that the real part keeps its size.
     """
@@ -259,7 +259,7 @@ def _circle(a: Array, b: Array) -> tuple[Array, Array]:
 
 def _exp(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     """Far out e^a is taken in two factors: cos b may bring the product back into range."""
-    a, (real, imag) = x.real, _circle(x.real, x.imag)
+    a, (real, imag) = x.real, _cos_sin(x.real, x.imag)
     limit = _exponent(a)
     far = a > limit
     size = exp(where(far, a - limit, a))
@@ -270,7 +270,7 @@ def _exp(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
 
 
 def _exponent(x: Array) -> float:
-    """Up to here e^x is finite."""
+    """The largest whole exponent of which the exponential is finite."""
     return 88.0 if x.dtype is f32 else 709.0
 
 
@@ -290,7 +290,7 @@ def _log(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     near = (large > 0.5) & (large < 2.0)
     within = where(near, large, 1.0)
     excess = (within - 1.0) * (within + 1.0) + square(where(near, small, 0.0))
-    # Quarters, so that the size does not overflow.
+    # Scale by 1/4, so that the magnitude does not overflow.
     far = large > 2.0
     factor = _choose(far, 0.25, 1.0, a)
     size = hypot(a * factor, b * factor)
@@ -333,7 +333,7 @@ def _sqrt(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     right = c >= 0
     real = where(right, root, abs(other)) * back
     imag = where(right, other, copysign(root, b)) * back
-    # An infinite imaginary part wins, and a zero one stays where the root is real.
+    # An infinite imaginary part dominates; a zero one is kept where the root is real.
     endless = abs(b) == math.inf
     kept = endless | (b == 0) & (a >= 0)
     return ComplexArray(where(endless, math.inf, real), where(kept, b, imag))
@@ -344,7 +344,7 @@ def _pow(name: str, attrs: Attrs, x: ComplexArray, y: ComplexArray) -> Array:
     base = ComplexArray(where(none, 1.0, x.real), where(none, 0.0, x.imag))
     result = _exp(name, attrs, _mul(name, attrs, y, _log(name, attrs, base)))
     unit = (y.real == 0) & (y.imag == 0)
-    # 0^y is 0 to the right, 1 at 0 and nothing elsewhere.
+    # 0^y is 0 for Re y > 0, 1 for y = 0, and NaN otherwise.
     nothing = _choose(y.real > 0, 0.0, math.nan, y.real)
     real, imag = where(unit, 1.0, nothing), where(unit, 0.0, nothing)
     return ComplexArray(where(none, real, result.real), where(none, imag, result.imag))
@@ -354,7 +354,7 @@ def power(x: ComplexArray, exponent: int) -> Array:
     """A power by products, where numpy takes them too."""
     if not -_PRODUCTS <= exponent <= _PRODUCTS:
         return apply_rule("pow", (x, Literal.splat(exponent, x.type)), {})
-    result, factor = _constant(x.dtype, x.shape, x._device), x
+    result, factor = _ones(x.dtype, x.shape, x._device), x
     first, rest = True, exponent if exponent >= 0 else -exponent
     while rest:
         if rest & 1:
@@ -364,7 +364,7 @@ def power(x: ComplexArray, exponent: int) -> Array:
     return result if exponent >= 0 else _reciprocal("reciprocal", {}, result)
 
 
-def _growing(x: ComplexArray) -> tuple[Array, Array, Array]:
+def _scaled_hyperbolics(x: ComplexArray) -> tuple[Array, Array, Array]:
     """The hyperbolic cosine and sine of the real part over a factor, so that they are finite, and
     that factor.
     """
@@ -378,12 +378,12 @@ def _growing(x: ComplexArray) -> tuple[Array, Array, Array]:
 
 
 def _sinh(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
-    (even, odd, rest), (real, imag) = _growing(x), _circle(x.real, x.imag)
+    (even, odd, rest), (real, imag) = _scaled_hyperbolics(x), _cos_sin(x.real, x.imag)
     return ComplexArray(_zero_or_product(odd, real) * rest, _zero_or_product(even, imag) * rest)
 
 
 def _cosh(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
-    (even, odd, rest), (real, imag) = _growing(x), _circle(x.real, x.imag)
+    (even, odd, rest), (real, imag) = _scaled_hyperbolics(x), _cos_sin(x.real, x.imag)
     return ComplexArray(_zero_or_product(even, real) * rest, _zero_or_product(odd, imag) * rest)
 
 
@@ -418,29 +418,29 @@ def _over_i(x: ComplexArray) -> ComplexArray:
     return ComplexArray(x.imag, -x.real)
 
 
-def _turned(rule: Callable[[str, Attrs, ComplexArray], ComplexArray]) -> Rule:
+def _of_rotated(rule: Callable[[str, Attrs, ComplexArray], ComplexArray]) -> Rule:
     """f(ix)/i: what the hyperbolic functions make of the others."""
 
-    def apply_turned(name: str, attrs: Attrs, x: ComplexArray) -> Array:
+    def apply_rotated(name: str, attrs: Attrs, x: ComplexArray) -> Array:
         return _over_i(rule(name, attrs, _times_i(x)))
 
-    return apply_turned
+    return apply_rotated
 
 
 def _root(a: Array, b: Array) -> ComplexArray:
-    """The root of a + ib of a size whose square neither overflows nor, but for 0, underflows."""
+    """The root of a + ib, whose squared size must neither overflow nor, but for 0, underflow."""
     root = sqrt(abs(a) + hypot(a, b)) * math.sqrt(0.5)
     other = b / where(root == 0, 1.0, root + root)
     right = a >= 0
     return ComplexArray(where(right, root, abs(other)), where(right, other, copysign(root, b)))
 
 
-def _beside_one(x: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
-    """The roots of 1 − x and 1 + x, on whose branches the inverse functions stand (W. Kahan)."""
+def _roots_beside_one(x: ComplexArray) -> tuple[ComplexArray, ComplexArray]:
+    """The roots of 1 − x and 1 + x, which decide the inverse functions' branches (W. Kahan)."""
     return _root(1.0 - x.real, -x.imag), _root(x.real + 1.0, x.imag)
 
 
-def _crossed(x: ComplexArray, y: ComplexArray) -> Array:
+def _cross(x: ComplexArray, y: ComplexArray) -> Array:
     """The imaginary part of conj(x) y."""
     return x.real * y.imag - x.imag * y.real
 
@@ -458,19 +458,19 @@ def _distant(x: ComplexArray) -> tuple[Array, ComplexArray, Array]:
 
 def _asin(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     far, near, size = _distant(x)
-    below, above = _beside_one(near)
+    below, above = _roots_beside_one(near)
     across = below.real * above.real - below.imag * above.imag
     real = atan2(x.real, where(far, abs(x.imag), across))
-    imag = where(far, copysign(size, x.imag), asinh(_crossed(below, above)))
+    imag = where(far, copysign(size, x.imag), asinh(_cross(below, above)))
     return ComplexArray(where(x.real == 0, x.real, real), imag)
 
 
 def _acos(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     far, near, size = _distant(x)
-    below, above = _beside_one(near)
+    below, above = _roots_beside_one(near)
     angle = atan2(below.real, above.real) * 2.0
     real = where(far, atan2(abs(x.imag), x.real), angle)
-    imag = where(far, -copysign(size, x.imag), asinh(_crossed(above, below)))
+    imag = where(far, -copysign(size, x.imag), asinh(_cross(above, below)))
     return ComplexArray(where(x.real == 0, math.pi / 2, real), imag)
 
 
@@ -494,7 +494,7 @@ def _atanh(_name: str, _attrs: Attrs, x: ComplexArray) -> ComplexArray:
     a, b = abs(x.real), x.imag
     beyond = 1.0 - a
     single = a.dtype is f32
-    # Quarters, so that the distance from 1 does not overflow.
+    # Scale by 1/4, so that the distance from 1 does not overflow.
     wide = (a > 4.0) | (abs(b) > 4.0)
     factor = _choose(wide, 0.25, 1.0, a)
     distance = hypot(beyond * factor, b * factor)
@@ -523,7 +523,7 @@ RULES: dict[str, Rule] = {
     "acosh": _acosh,
     "asin": _asin,
     "asinh": _asinh,
-    "atan": _turned(_atanh),
+    "atan": _of_rotated(_atanh),
     "atanh": _atanh,
     "compare": _compare,
     "convert": _convert,
@@ -545,11 +545,11 @@ RULES: dict[str, Rule] = {
     "reduce_window": _fold,
     "scatter": _fold,
     "sign": _sign,
-    "sin": _turned(_sinh),
+    "sin": _of_rotated(_sinh),
     "sinh": _sinh,
     "sqrt": _sqrt,
     "square": _square,
-    "tan": _turned(_tanh),
+    "tan": _of_rotated(_tanh),
     "tanh": _tanh,
     "var": _var,
 }

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bringup.api.apply import apply_all
+from bringup.api.arguments import items_of
 from bringup.api.array import Array
-from bringup.api.axes import items_of
 from bringup.api.broadcasting import convert
 from bringup.api.closures import (
     Closed,
@@ -181,7 +181,7 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any) -> 
         return branches[index if 0 <= index < len(branches) else -1](*operands)
     number = _bound(index, "switch: the index")
     if number.dtype is not i32:
-        # Beyond the ends of i32 a conversion would wrap to some other branch.
+        # Clip before converting to i32: a wrapped index would choose another branch.
         outside = logical_or(number < 0, number >= len(branches))
         number = convert(where(outside, len(branches) - 1, number), i32)
     names = [f"branch {n}" for n in range(len(branches))]
@@ -330,7 +330,7 @@ def _switch(
 
 
 def _met(name: str, made: Sequence[Closed], names: Sequence[str]) -> list[TensorType]:
-    """The types of the results: what no Python scalar decides, where some branch gives that.
+    """The types of the results, from a branch where no Python scalar decides them if there is one.
 
     Raises OpTypeError unless all branches give the same containers.
     """

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply
+from bringup.api.arguments import choice_of, flag_of, integer_of, number_of, shape_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import choice_of, flag_of, integer_of, number_of, shape_of
-from bringup.api.broadcasting import as_array, binary, convert, spread
+from bringup.api.broadcasting import as_array, binary, convert, matrices_of, spread
 from bringup.api.defaults import default_float
 from bringup.api.elementwise import add, where
 from bringup.api.manipulation import stack
@@ -241,16 +241,12 @@ def to_device(x: Array, device: DeviceSpec) -> Array:
             f"a value of type {x.type} cannot move to {target} inside a traced function",
             fix="move arrays before or after the call",
         )
-    moved = _adopted(x, target)
-    return _uploaded(x._host("a copy of"), x.type, target) if moved is None else moved
-
-
-def _adopted(x: Array, target: OpenDevice) -> Array | None:
-    """The array on a device that reaches the memory where it is; None on others."""
     concrete = x._concrete("a copy of")
     source = concrete.device.device
     buffer = transfer.adopted(source, target.device, concrete._buffer, x.type)
-    return None if buffer is None else Array(x.type, target, buffer)
+    if buffer is not None:  # the target reaches the memory where it is
+        return Array(x.type, target, buffer)
+    return _uploaded(x._host("a copy of"), x.type, target)
 
 
 def check_device(device: DeviceSpec) -> OpenDevice | None:
@@ -287,19 +283,14 @@ def full(
     # Not a constant but an operation on a scalar, so that a value that keeps changing compiles
     # once.
     attrs = {"shape": sizes}
-    filling = literal(_held(fill_value, type_), type_)
+    if isinstance(fill_value, float) and type_.dtype.is_integer and fill_value.is_integer():
+        fill_value = int(fill_value)  # ``full(3, 1.0, dtype=int32)`` is no mistake
+    filling = literal(fill_value, type_)
     if type_.dtype.is_complex:
         from bringup.api.complex import from_literal
 
         return from_literal(filling, opened)
     return apply("reshape", (filling,), attrs, device=opened)
-
-
-def _held(value: Any, type_: TensorType) -> Any:
-    """A fill value that means what the dtype says: ``full(3, 1.0, dtype=int32)`` is no mistake."""
-    if isinstance(value, float) and type_.dtype.is_integer and value.is_integer():
-        return int(value)
-    return value
 
 
 def zeros(shape: Shape, dtype: object = None, *, device: DeviceSpec = None) -> Array:
@@ -483,7 +474,7 @@ def tril(x: Operand, /, k: int = 0) -> Array:
     >>> bu.tril(bu.ones((2, 2))).tolist()
     [[1.0, 0.0], [1.0, 1.0]]
     """
-    x = _matrix("tril", x)
+    x = matrices_of("tril", x)
     row, column = _rows_and_columns(x.shape, k, x._device)
     return where(column <= row, x, _nothing(x))
 
@@ -494,22 +485,13 @@ def triu(x: Operand, /, k: int = 0) -> Array:
     >>> bu.triu(bu.ones((2, 2))).tolist()
     [[1.0, 1.0], [0.0, 1.0]]
     """
-    x = _matrix("triu", x)
+    x = matrices_of("triu", x)
     row, column = _rows_and_columns(x.shape, k, x._device)
     return where(column >= row, x, _nothing(x))
 
 
 def _nothing(x: Array) -> Any:
     return False if x.dtype is bool_ else 0
-
-
-def _matrix(name: str, x: Operand) -> Array:
-    x = as_array(x)
-    if x.ndim < 2:
-        raise OpTypeError(
-            f"{name}: {x.type} has fewer than two dimensions", fix="reshape it to a matrix"
-        )
-    return x
 
 
 def meshgrid(*arrays: Operand, indexing: str = "xy") -> list[Array]:

@@ -64,17 +64,16 @@ def result_type(*operands: Any) -> DType:
         if isinstance(x, bool | int | float | complex) and not isinstance(x, np.generic):
             weak.append(x)
             continue
-        own = x if isinstance(x, DType) else x.dtype if isinstance(x, Array) else _own_dtype(x)
-        strong = own if strong is None else promote(strong, own)
+        if isinstance(x, Array):
+            dtype = x.dtype
+        else:
+            dtype = host_dtype(x.dtype) if isinstance(x, np.ndarray | np.generic) else dtype_of(x)
+        strong = dtype if strong is None else promote(strong, dtype)
     if strong is None:
         return common(weak)[0]
     for x in weak:
         strong = with_weak(strong, common([x])[0].kind)
     return strong
-
-
-def _own_dtype(x: Any) -> DType:
-    return host_dtype(x.dtype) if isinstance(x, np.ndarray | np.generic) else dtype_of(x)
 
 
 def can_cast(from_: Any, to: object, /) -> bool:

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bringup.api.apply import apply, apply_all
-from bringup.api.array import Array, Operand
-from bringup.api.axes import (
+from bringup.api.arguments import (
     axes_of,
     axis_of,
     choice_of,
@@ -22,7 +21,15 @@ from bringup.api.axes import (
     number_of,
     pair_of,
 )
-from bringup.api.broadcasting import as_array, as_float, broadcast_shapes, convert, spread
+from bringup.api.array import Array, Operand
+from bringup.api.broadcasting import (
+    as_array,
+    as_float,
+    broadcast_shapes,
+    convert,
+    matrices_of,
+    spread,
+)
 from bringup.api.creation import eye, tril
 from bringup.api.elementwise import (
     abs,
@@ -76,11 +83,7 @@ def matrix(name: str, x: Operand) -> Array:
             f"{name}: does not take complex numbers: {x.type}",
             fix="work on the real matrix [[re, -im], [im, re]] instead",
         )
-    if x.ndim < 2:
-        raise OpTypeError(
-            f"{name}: {x.type} has fewer than two dimensions", fix="reshape it to a matrix"
-        )
-    return x
+    return matrices_of(name, x)
 
 
 def square_matrix(name: str, x: Operand) -> Array:
@@ -159,11 +162,7 @@ def lu(x: Operand, /) -> LUResult:
     lower = tril(getitem(packed, (..., slice(None, k))), k=-1)
     unit = eye(lower.shape[-2], k, dtype=x.dtype, device=packed._device)
     upper = getitem(packed, (..., slice(None, k), slice(None)))
-    return LUResult(order, lower + unit, _upper_part(upper))
-
-
-def _upper_part(x: Array) -> Array:
-    return x - tril(x, k=-1)
+    return LUResult(order, lower + unit, upper - tril(upper, k=-1))
 
 
 def solve_triangular(
@@ -293,11 +292,7 @@ def diagonal(x: Operand, /, *, offset: int = 0) -> Array:
     >>> bu.linalg.diagonal(bu.asarray([[1, 2], [3, 4]]), offset=1).tolist()
     [2]
     """
-    x = as_array(x)
-    if x.ndim < 2:
-        raise OpTypeError(
-            f"diagonal: {x.type} has fewer than two dimensions", fix="reshape it to a matrix"
-        )
+    x = matrices_of("diagonal", x)
     *stack, m, n = x.shape
     k = integer_of("diagonal", "offset", offset)
     start = k if k >= 0 else -k * n
@@ -351,15 +346,13 @@ def cross(x1: Operand, x2: Operand, /, *, axis: int = -1) -> Array:
             f"cross: the vectors have not three elements: {a.type} and {b.type}",
             fix="give axis sizes of 3",
         )
-    u, v = (_parts(x, d) for x, d in zip((a, b), places, strict=True))
-    found = [u[i - 2] * v[i - 1] - u[i - 1] * v[i - 2] for i in range(3)]
-    joined = concat([expand_dims(each, axis=-1) for each in found], axis=-1)
+    u, v = (
+        [getitem(moveaxis(x, d, -1), (..., i)) for i in range(3)]
+        for x, d in zip((a, b), places, strict=True)
+    )
+    parts = [u[i - 2] * v[i - 1] - u[i - 1] * v[i - 2] for i in range(3)]
+    joined = concat([expand_dims(part, axis=-1) for part in parts], axis=-1)
     return moveaxis(joined, -1, axis)
-
-
-def _parts(x: Array, d: int) -> list[Any]:
-    last = moveaxis(x, d, -1)
-    return [getitem(last, (..., i)) for i in range(3)]
 
 
 class LstsqResult(NamedTuple):
@@ -450,14 +443,11 @@ def _limit(values: Array, x: Array, rtol: float | Array | None) -> Array:
     """What singular values must exceed, one for each matrix, as a last dimension of size 1."""
     share: float | Array
     if rtol is None:
-        share = float(np.finfo(_host_dtype(x)).eps) * int(np.max(x.shape[-2:]))
+        dtype: Any = {"f64": np.float64, "f32": np.float32}.get(x.dtype.name, np.float16)
+        share = float(np.finfo(dtype).eps) * int(np.max(x.shape[-2:]))
     else:
         share = expand_dims(rtol, axis=-1) if isinstance(rtol, Array) and rtol.ndim else rtol
     return multiply(largest(values, axis=-1, keepdims=True), share)
-
-
-def _host_dtype(x: Array) -> Any:
-    return {"f64": np.float64, "f32": np.float32}.get(x.dtype.name, np.float16)
 
 
 def pinv(x: Operand, /, *, rtol: float | Array | None = None) -> Array:

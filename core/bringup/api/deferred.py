@@ -19,7 +19,7 @@ from bringup.tracing.lazy import Batch, Node, collect, forget_cuts
 VARIANTS = 4
 _SMALL = 16
 _ENTRIES = 4096
-# What a batch's graph holds besides one instruction per node.
+# Ops of a batch's graph beyond one instruction per node: they spread scalars.
 _SPREAD = ("constant", "broadcast_in_dim")
 
 # Recording takes no lock; one thread at a time turns records into results, so that none is computed
@@ -47,7 +47,7 @@ class _Entry:
         return tuple([v for n, v in enumerate(values) if n not in varying])
 
     def generalise(self, values: tuple[Literal, ...]) -> None:
-        """Let the scalars vary that have met other values than these; at the second time all."""
+        """Turn the scalars that have had other values into inputs; the second time all scalars."""
         seen = list(self.special)
         again = self.general is not None
         self.varying = tuple(
@@ -74,7 +74,7 @@ def evaluate(roots: Iterable[Node], device: OpenDevice) -> None:
         try:
             _run(batch, device)
         except BringupError:
-            # What nobody asked for yet must not be what fails.
+            # A result that nobody asked for yet must not raise the error.
             if not batch.joined:
                 raise
             _run(collect(waiting, joined=False), device)
@@ -92,7 +92,10 @@ def _run(batch: Batch, device: OpenDevice) -> None:
         error.location = _recorded_at(error.location, compiled.graph, batch)
         raise
     for node, buffer in zip(batch.outputs, buffers, strict=True):
-        _store(node, buffer)
+        node.resolve(buffer)
+        array = node.array() if node.array is not None else None
+        if array is not None:
+            array._buffer = buffer
 
 
 def clear_caches() -> None:
@@ -146,13 +149,6 @@ def _compiled(batch: Batch, device: OpenDevice) -> tuple[Compiled, tuple[int, ..
     entry.generalise(values)
     entry.general = compile_graph(batch.graph(entry.varying), device)
     return entry.general, entry.varying
-
-
-def _store(node: Node, buffer: Any) -> None:
-    node.resolve(buffer)
-    array = node.array() if node.array is not None else None
-    if array is not None:
-        array._buffer = buffer
 
 
 def _recorded_at(reported: Location | None, graph: Graph, batch: Batch) -> Location | None:

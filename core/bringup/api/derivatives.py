@@ -300,17 +300,13 @@ def jvp(fn: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -
         for i, (leaf, x, path) in enumerate(zip(leaves, point.arrays, paths, strict=True))
         if leaf is not None
     }
-    of = _floats(point.graph)
+    of = [i for i, v in enumerate(point.graph.outputs) if v.dtype.is_float]
     pushed = jvp_graph(point.graph, list(given), of)
     outputs = inline(pushed, [*point.inputs, *given.values()])
     count = len(point.graph.outputs)
     moves = dict(zip(of, outputs[count:], strict=True))
     result = point.function.result
     return unflatten(result, outputs[:count]), unflatten(result, map(moves.get, range(count)))
-
-
-def _floats(graph: Graph) -> list[int]:
-    return [i for i, v in enumerate(graph.outputs) if v.dtype.is_float]
 
 
 def jacrev(fn: Callable[P, Any], argnums: Argnums = 0) -> Callable[P, Any]:

@@ -83,7 +83,7 @@ def beta(
     """
     key, result_dtype = checked("beta", key), float_of("beta", dtype)
     first, second = parameters_of("beta", key, result_dtype, shape, a=a, b=b)
-    # Of logarithms, as both numbers may be too small for the dtype.
+    # Work with logarithms: both numbers may be too small for the dtype.
     x, y = (_log_gamma(k, v) for k, v in zip(split(key), (first, second), strict=True))
     top = maximum(x, y)
     part, rest = exp(x - top), exp(y - top)
@@ -138,7 +138,7 @@ def _log_gamma(key: Key, a: Array) -> Array:
 def _gamma(key: Key, a: Array) -> tuple[Array, Array]:
     """A positive number, and the logarithm of one that it is still to be multiplied with."""
     proposing, shrinking = split(key)
-    # Below 1 a number of a + 1 is drawn, and shrunk.
+    # For a < 1, draw with parameter a + 1 and scale the number down.
     small = a < 1
     size = _accepted(proposing, where(small, a + 1, a))
     lower, upper, _ = tails(shrinking, a.shape, a.dtype)
@@ -166,7 +166,7 @@ def _accepted(key: Key, a: Array) -> Array:
         good = (root > 0) & (log(lower, upper) < bound)
         return number + 1, kept | good, where(kept, v, cube)
 
-    # What is no parameter waits for nothing.
+    # Invalid parameters need no proposal.
     start = (zeros((), dtype=i32, device=a._device), ~(a >= 1), full_like(a, 1.0))
     last: tuple[Array, Array, Array] = while_loop(waiting, propose, start)
     return d * last[2]
@@ -442,7 +442,8 @@ def geometric(key: Key, p: Parameter, shape: Shape | None = None, dtype: object 
         DEFAULT_INT if dtype is None else dtype_of(dtype),
     )
     _check_probability("geometric", p, least=True)
-    (chance,) = parameters_of("geometric", key, _float_of(p), shape, p=p)
+    dtype_of_p = p.dtype if isinstance(p, Array) and p.dtype.is_float else default_float()
+    (chance,) = parameters_of("geometric", key, dtype_of_p, shape, p=p)
     open_ = (chance > 0) & (chance < 1)
     inside = where(open_, chance, 0.5)
     waited = exponential(key, inside.shape, inside.dtype) / -log(1 - inside, inside)
@@ -479,7 +480,7 @@ def binomial(
     def halve(state: tuple[Array, ...]) -> tuple[Array, ...]:
         number, left, share, result = state
         middle = floor((left + 1) * 0.5)
-        # What is done goes on as one trial that counts nothing.
+        # Finished elements continue as one trial that is not counted.
         y = beta(fold_in(key, number), maximum(middle, 1.0), maximum(left + 1 - middle, 1.0))
         below = y <= share
         result = result + where(below, middle, 0.0)
@@ -500,11 +501,6 @@ def _check_probability(name: str, p: Any, *, least: bool = False) -> None:
             f"{name}: p={p} is no probability here",
             fix="give 0 < p <= 1" if least else "give 0 <= p <= 1",
         )
-
-
-def _float_of(p: Any) -> Any:
-    """The dtype to work in: that of an array of floats, else f64."""
-    return p.dtype if isinstance(p, Array) and p.dtype.is_float else default_float()
 
 
 def multivariate_normal(

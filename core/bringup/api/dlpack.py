@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from bringup.api.arguments import flag_of
 from bringup.api.array import Array
-from bringup.api.axes import flag_of
 from bringup.api.creation import copy_of, from_host, refuse_masked
 from bringup.backend.device import Exchange
 from bringup.errors import ConversionError
@@ -147,7 +147,7 @@ def from_dlpack(x: Any, /, *, device: DeviceSpec = None, copy: bool | None = Non
             raise BufferError(f"it lies on device {where} of DLPack, which no open device takes")
         host = _from_host_memory(x)
     except Exception as error:
-        # The object's own code ran: whatever it raises is told of it.
+        # The exporter's own code ran and may raise any exception; report it as the exporter's.
         raise ConversionError(
             f"a {type(x).__name__} hands out no host memory: {error}",
             fix="copy it to the host first",

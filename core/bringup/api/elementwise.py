@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from bringup.api.apply import apply
+from bringup.api.arguments import integer_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import integer_of
 from bringup.api.broadcasting import (
     aligned,
     as_array,
@@ -261,7 +261,7 @@ def round(x: Operand, decimals: int = 0) -> Array:
     moved = convert(x, wide)
     moved = (moved * 10.0**size) if digits > 0 else (moved / 10.0**size)
     back = divide if digits > 0 else multiply
-    # Where the product overflows there is no digit behind the point.
+    # Where the product overflows, x has no digits after the point.
     return where(isfinite(moved), convert(back(unary("round", moved), 10.0**size), x.dtype), x)
 
 

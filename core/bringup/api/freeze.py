@@ -14,8 +14,7 @@ from bringup.api.apply import source
 from bringup.api.array import Array
 from bringup.api.creation import asarray
 from bringup.api.derivatives import check_function
-from bringup.api.dispatch import Entry
-from bringup.api.jit import Jitted, compiled_as, positions_of, static_of
+from bringup.api.jit import Entry, Jitted, compiled_as, positions_of, static_of
 from bringup.api.trace import TracedFunction, graph_name, leaf_type
 from bringup.dtypes import DType
 from bringup.errors import ConversionError, TraceError
@@ -43,13 +42,13 @@ class Frozen(Jitted[P, R]):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        # By what computes a constant and from which arrays.
+        # Computed constants, by the graph that computes them and the arrays it reads.
         self._constants: WeakValueDictionary[Any, Array] = WeakValueDictionary()
-        # Those stay alive, as another array could have the identity of a dead one.
+        # The arrays are kept alive: a new array could get the id of a dead one.
         self._read: dict[int, Array] = {}
 
     def _trace(self, call: Any, device: Any) -> Entry:
-        """Trace, and keep what depends on arrays of outer scopes alone instead of these."""
+        """Trace, and replace arrays of outer scopes by the constants that are computed of them."""
         entry = super()._trace(call, device)
         function = entry.function
         first = len(entry.types) - len(function.captured)
@@ -176,7 +175,7 @@ def _held(params: Any, device: DeviceSpec) -> tuple[Any, DeviceSpec]:
         return params, device
     first = next((leaf.device for leaf in leaves if isinstance(leaf, Array)), None)
     where = devices.get(first if device is None else device)
-    # Arrays of ours move to no device that nobody asked for; a call says where they differ.
+    # Arrays do not move to a device implicitly; the call raises an error if devices differ.
     held = [
         leaf
         if number

@@ -9,8 +9,8 @@ import numpy as np
 
 from bringup.api import advanced
 from bringup.api.apply import apply
+from bringup.api.arguments import axis_of, integer_of, items_of, shape_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import axis_of, integer_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, broadcast_shapes, convert, spread
 from bringup.api.elementwise import where
 from bringup.api.manipulation import reshape
@@ -167,7 +167,7 @@ def _starts(name: str, x: Array, starts: Sequence[Operand] | Array) -> list[Arra
             f"{name}: {len(given)} starts for {x.type}", fix="give one start for each dimension"
         )
     dtypes = {start.dtype for start in given if isinstance(start, Array)}
-    # Starts known here go with the dtype of the others if that holds every position.
+    # Known starts take the dtype of the other starts if it holds every position.
     dtype = dtypes.pop() if len(dtypes) == 1 else i64
     if (
         dtype.is_integer

@@ -129,7 +129,7 @@ def getitem(x: Array, key: Any) -> Array:
     if picked.scalar and x._buffer is not None:
         seen = transfer.view(x.device.device, x._buffer, x.type)
         if seen is not None:
-            # Reading one element of memory the host sees is no program of its own.
+            # The host reads one element of memory that it sees; no program is compiled for it.
             element = seen[tuple(start for start, _, _ in picked.spans)]
             return Array(
                 x.type.with_shape(()),

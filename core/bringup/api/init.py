@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from bringup.api.arguments import axis_of, shape_of
 from bringup.api.array import Array
-from bringup.api.axes import axis_of, shape_of
 from bringup.api.boundary import publish
 from bringup.api.keys import Key
 from bringup.api.samplers import normal, uniform
@@ -30,7 +30,7 @@ def _fans(
         )
     first, last = (axis_of(name, axis, len(sizes)) for axis in (in_axis, out_axis))
     window = math.prod(n for d, n in enumerate(sizes) if d not in (first, last))
-    # A weight without elements has a spread too.
+    # A weight without elements still needs a finite variance.
     return sizes, max(sizes[first] * window, 1), max(sizes[last] * window, 1)
 
 

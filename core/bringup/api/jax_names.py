@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bringup.api.apply import apply
+from bringup.api.arguments import axis_of, flag_of, integer_of, shape_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import axis_of, flag_of, integer_of, shape_of
 from bringup.api.boundary import guarded
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.closures import require_function

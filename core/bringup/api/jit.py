@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
@@ -17,8 +19,7 @@ from bringup.api.array import Array
 from bringup.api.boundary import guarded, guarded_methods
 from bringup.api.broadcasting import convert
 from bringup.api.creation import asarray, cast_host
-from bringup.api.defaults import count_read, current_float, reads
-from bringup.api.dispatch import Entry, FastPath
+from bringup.api.defaults import count_read, current_float, reads, uniform
 from bringup.api.promotion import exact_literal
 from bringup.api.trace import (
     LeafType,
@@ -29,14 +30,19 @@ from bringup.api.trace import (
     parameters,
     trace_function,
 )
+from bringup.backend.dispatch import ArrayLayout, Dispatcher, FastArg, FastEntry, array_layout
+from bringup.backend.foreign import REPORT
+from bringup.backend.foreign import guarded as vendor_call
 from bringup.backend.registry import load
 from bringup.dtypes import DType
 from bringup.errors import (
     BringupError,
     ConversionError,
+    DeviceError,
     OpTypeError,
     TraceError,
 )
+from bringup.graph import has_effects
 from bringup.passes.pipeline import signature_passes
 from bringup.passes.run import PassContext, run_pipeline
 from bringup.records import record
@@ -45,81 +51,8 @@ from bringup.runtime.compiler import Compiled, Options, compile_graph, lower_gra
 from bringup.runtime.devices import DeviceSpec, OpenDevice
 from bringup.tracing.context import current
 from bringup.tracing.lazy import Leaf
-from bringup.tracing.pytree import Static, TreeDef, flatten, unflatten
+from bringup.tracing.pytree import LEAF, Static, TreeDef, flatten, unflatten
 from bringup.types import TensorType
-
-
-def static_of(
-    fn: Callable[..., Any],
-    argnums: int | Sequence[int],
-    argnames: str | Sequence[str],
-    maker: str = "jit",
-) -> tuple[frozenset[int], frozenset[str]]:
-    """Positions and names of static arguments, each completed by the other.
-
-    maker: the function whose options they are, for errors.
-
-    Raises OpTypeError for those the function does not have.
-    """
-    names = parameters(fn)
-    positions = positions_of("static_argnums", fn, argnums, maker)
-    named = {*_each("static_argnames", argnames, str, maker)}
-    _check_names(fn, named, maker)
-    return (
-        frozenset(positions) | {i for i, name in enumerate(names) if name in named},
-        frozenset(named) | {names[i] for i in positions if i < len(names)},
-    )
-
-
-def positions_of(
-    what: str, fn: Callable[..., Any], given: int | Sequence[int], maker: str = "jit"
-) -> tuple[int, ...]:
-    """Positions counted from 0.  Raises OpTypeError for those the function does not have.
-
-    what: the name of the option.  maker: as in `static_of`.
-    """
-    names = parameters(fn)
-    closed = not _takes(fn, inspect.Parameter.VAR_POSITIONAL)
-    positions = _each(what, given, int | np.integer, maker)
-    for position in positions:
-        if position + len(names) < 0 or (closed and position >= len(names)):
-            raise OpTypeError(
-                f"{maker}: {what}={position}: {graph_name(fn)} has {len(names)} parameters",
-                fix="count positions from 0, or from the end with -1",
-            )
-    return tuple(p % len(names) if p < 0 else p for p in positions)
-
-
-def _each(what: str, given: Any, kind: Any, maker: str) -> tuple[Any, ...]:
-    """One value of a kind, or several."""
-    result = (given,) if isinstance(given, kind) else given
-    if not isinstance(result, Collection) or not all(isinstance(each, kind) for each in result):
-        raise OpTypeError(
-            f"{maker}: {what}={given!r} names no parameters",
-            fix="positions are ints and names are strings; give one, or a sequence of them",
-        )
-    return tuple(result)
-
-
-def _check_names(fn: Callable[..., Any], named: set[str], maker: str) -> None:
-    if _takes(fn, inspect.Parameter.VAR_KEYWORD):
-        return
-    own = [p.name for p in inspect.signature(fn).parameters.values()]
-    for name in sorted(named.difference(own)):
-        raise OpTypeError(
-            f"{maker}: static_argnames={name!r}: {graph_name(fn)} has parameters {', '.join(own)}",
-            fix="name parameters as the function does",
-        )
-
-
-def _takes(fn: Callable[..., Any], kind: inspect._ParameterKind) -> bool:
-    """Whether a function takes any number of arguments of a kind; so if Python does not tell."""
-    try:
-        result = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
-        return True
-    return any(p.kind is kind for p in result)
-
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -132,7 +65,7 @@ SIGNATURES = 4096
 
 @record
 class _Call:
-    """The arguments of one call, taken apart."""
+    """The flattened arguments of one call."""
 
     leaves: list[Any]
     treedef: TreeDef
@@ -204,7 +137,7 @@ class Jitted(Generic[P, R]):
         >>> bu.jit(lambda x: bu.sum(x * 2)).lower(bu.float32[8]).graph.outputs[0].type
         f32[]
         """
-        call = self._taken_apart(args, kwargs)
+        call = self._flattened(args, kwargs)
         if target is not None:
             entry = self._trace(call, None)
             name, _, architecture = target.partition(":")
@@ -243,7 +176,7 @@ class Jitted(Generic[P, R]):
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         before = reads()
-        call = self._taken_apart(args, kwargs)
+        call = self._flattened(args, kwargs)
         hosted = reads()  # arrays of numpy are read by the default, too
         if any(isinstance(leaf, TensorType | DType) for leaf in call.leaves):
             raise self._no_value(call)
@@ -278,7 +211,7 @@ class Jitted(Generic[P, R]):
                 self._fast.forget(forgotten)
         self._entries[key] = entry
 
-    def _taken_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+    def _flattened(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         positions, names = self._static
         static: list[tuple[int | str, Static]] = []
         if positions or names:
@@ -290,7 +223,7 @@ class Jitted(Generic[P, R]):
         try:
             types = tuple([leaf_type(leaf) for leaf in leaves])
         except BringupError:
-            # Paths are worth their time only where one is at fault.
+            # Paths are computed only when a leaf is wrong: they take time.
             for leaf, path in zip(leaves, treedef.paths("arguments"), strict=True):
                 leaf_type(leaf, argument_name(self._fn, path))
             raise
@@ -382,7 +315,7 @@ def _run(
         _buffer(x, t, device) if i not in entry.donated else None
         for i, (x, t) in enumerate(zip(arguments, types, strict=True))
     ]
-    # Last, so that a wrong argument does not cost the donated ones.
+    # Donate last, so that an error in an argument does not delete the donated arrays.
     _donate(entry.donated, arguments, types, buffers, device)
     assert compiled.executable is not None
     run, count = compiled.executable, len(graph.outputs)
@@ -546,3 +479,240 @@ def compiled_as(
     # A class of its own, so that its ``__call__`` can become the builtin of this function.
     kind = type(base._maker, (base,), {"__module__": Jitted.__module__})
     return kind(fn, device, fallback, static, donated, options)
+
+
+# -- options that name parameters ------------------------------------------------------------------
+
+
+def static_of(
+    fn: Callable[..., Any],
+    argnums: int | Sequence[int],
+    argnames: str | Sequence[str],
+    maker: str = "jit",
+) -> tuple[frozenset[int], frozenset[str]]:
+    """Positions and names of static arguments, each completed by the other.
+
+    maker: the function whose options they are, for errors.
+
+    Raises OpTypeError for those the function does not have.
+    """
+    names = parameters(fn)
+    positions = positions_of("static_argnums", fn, argnums, maker)
+    named = {*_each("static_argnames", argnames, str, maker)}
+    _check_names(fn, named, maker)
+    return (
+        frozenset(positions) | {i for i, name in enumerate(names) if name in named},
+        frozenset(named) | {names[i] for i in positions if i < len(names)},
+    )
+
+
+def positions_of(
+    what: str, fn: Callable[..., Any], given: int | Sequence[int], maker: str = "jit"
+) -> tuple[int, ...]:
+    """Positions counted from 0.  Raises OpTypeError for those the function does not have.
+
+    what: the name of the option.  maker: as in `static_of`.
+    """
+    names = parameters(fn)
+    closed = not _takes(fn, inspect.Parameter.VAR_POSITIONAL)
+    positions = _each(what, given, int | np.integer, maker)
+    for position in positions:
+        if position + len(names) < 0 or (closed and position >= len(names)):
+            raise OpTypeError(
+                f"{maker}: {what}={position}: {graph_name(fn)} has {len(names)} parameters",
+                fix="count positions from 0, or from the end with -1",
+            )
+    return tuple(p % len(names) if p < 0 else p for p in positions)
+
+
+def _each(what: str, given: Any, kind: Any, maker: str) -> tuple[Any, ...]:
+    """One value of a kind, or several."""
+    result = (given,) if isinstance(given, kind) else given
+    if not isinstance(result, Collection) or not all(isinstance(each, kind) for each in result):
+        raise OpTypeError(
+            f"{maker}: {what}={given!r} names no parameters",
+            fix="positions are ints and names are strings; give one, or a sequence of them",
+        )
+    return tuple(result)
+
+
+def _check_names(fn: Callable[..., Any], named: set[str], maker: str) -> None:
+    if _takes(fn, inspect.Parameter.VAR_KEYWORD):
+        return
+    own = [p.name for p in inspect.signature(fn).parameters.values()]
+    for name in sorted(named.difference(own)):
+        raise OpTypeError(
+            f"{maker}: static_argnames={name!r}: {graph_name(fn)} has parameters {', '.join(own)}",
+            fix="name parameters as the function does",
+        )
+
+
+def _takes(fn: Callable[..., Any], kind: inspect._ParameterKind) -> bool:
+    """Whether a function takes any number of arguments of a kind; so if Python does not tell."""
+    try:
+        result = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(p.kind is kind for p in result)
+
+
+# -- calls that a device answers natively, without the interpreter ---------------------------------
+
+
+_layouts: list[ArrayLayout | None] = []
+
+
+def layout() -> ArrayLayout | None:
+    """Where arrays keep their parts; None where this interpreter lays objects out differently."""
+    if not _layouts:
+        found = array_layout(
+            Array,
+            type_slot="_type",
+            device_slot="_device",
+            buffer_slot="_buffer",
+            defaults={"_node": None},
+            epoch=devices.epoch,
+        )
+        _layouts.append(found)
+    return _layouts[0]
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One signature: what was traced, and what runs it.
+
+    types: of the graph's inputs.
+    donated: positions among the leaves.
+    defaulted: whether the default float dtype decided something in it.
+    """
+
+    function: TracedFunction
+    types: tuple[TensorType, ...]
+    donated: frozenset[int]
+    defaulted: bool
+    compiled: Compiled | None = None
+
+
+class FastPath:
+    """The native table of one jitted function.  It is made at the second call: making it takes as
+    long as many calls, and many functions are called once.
+
+    owner: the function's own class; its ``__call__`` becomes the device's builtin once there is an
+    entry.
+    slow: what the builtin calls when no entry matches.
+    """
+
+    __slots__ = ("__weakref__", "_called", "_device", "_dispatcher", "_owner", "_served", "_slow")
+
+    def __init__(self, owner: type, slow: Callable[..., Any]) -> None:
+        self._owner = owner
+        self._slow = slow
+        self._called = False
+        self._dispatcher: Dispatcher | None = None
+        self._device: OpenDevice | None = None
+        # By entry: the epoch for which it was given to the device; 0 if it is valid in every epoch.
+        self._served: dict[Any, int] = {}
+
+    def serve(
+        self, entry: Entry, args: tuple[Any, ...], device: OpenDevice, under: DType | None
+    ) -> None:
+        """From the second call on, let the device answer calls like this one, if it can.
+
+        under: the default float dtype that they hold for; None for any.
+        """
+        if not self._called or sys.is_finalizing():  # at the end nothing can be imported any more
+            self._called = True
+            return
+        kinds = tuple([type(x) for x in args])
+        hosted = Array not in kinds
+        epoch = devices.epoch.value
+        if hosted and epoch < 0:
+            return
+        stamp = epoch if hosted else 0
+        key = (id(entry), kinds)
+        if self._served.get(key) == stamp or (
+            self._device is not None and self._device is not device
+        ):
+            return
+        if under is None:
+            self._add(key, stamp, entry, args, device)
+            return
+        with uniform(self) as same:
+            if same and current_float() is under:
+                self._add(key, stamp, entry, args, device)
+
+    def _add(
+        self, key: Any, stamp: int, entry: Entry, args: tuple[Any, ...], device: OpenDevice
+    ) -> None:
+        before = self._served.get(key)
+        dispatcher = self._made(device)
+        described = _describe(entry, args, device, stamp) if dispatcher is not None else None
+        if dispatcher is not None and before is not None:
+            dispatcher.clear()
+            self._served.clear()
+        self._served[key] = stamp
+        if dispatcher is not None and described is not None and dispatcher.add(described):
+            type.__setattr__(self._owner, "__call__", dispatcher.call)
+
+    def clear(self) -> None:
+        """Give up all entries; further calls bring back those that still hold."""
+        self._served = {}
+        if self._dispatcher is not None:
+            self._dispatcher.clear()
+
+    def forget(self, entry: Entry) -> None:
+        """Drop an entry: a new one may get its id."""
+        self._served = {k: v for k, v in self._served.items() if k[0] != id(entry)}
+
+    def _made(self, device: OpenDevice) -> Dispatcher | None:
+        if self._device is None:
+            self._device = device
+            where = layout()
+            if where is not None:
+                self._dispatcher = _dispatcher(device, where, self._slow)
+        return self._dispatcher
+
+
+def _dispatcher(
+    device: OpenDevice, where: ArrayLayout, slow: Callable[..., Any]
+) -> Dispatcher | None:
+    with vendor_call(device.device, "dispatcher"):
+        made: Any = device.device.dispatcher(where, slow)
+    if made is not None and not all(hasattr(made, n) for n in ("call", "add", "clear")):
+        what = f"{type(device.device).__name__}.dispatcher gave {type(made).__name__}"
+        raise DeviceError(what, fix=REPORT)
+    dispatcher: Dispatcher | None = made
+    return dispatcher
+
+
+def _describe(
+    entry: Entry, args: tuple[Any, ...], device: OpenDevice, epoch: int
+) -> FastEntry | None:
+    """The entry in the device's terms; None for arguments or results that are not plain arrays."""
+    result = entry.function.result
+    leaf = result == LEAF
+    if not leaf and (result.kind is not tuple or any(c != LEAF for c in result.children)):
+        return None
+    arguments = []
+    for i, (x, type_) in enumerate(zip(args, entry.types, strict=False)):
+        if type(x) is not Array and type(x) is not np.ndarray:
+            return None
+        arguments.append(FastArg("array" if type(x) is Array else "host", type_, i))
+    compiled = entry.compiled
+    if compiled is None or compiled.executable is None or len(compiled.programs) != 1:
+        return None
+    if any(has_effects(instr.op, instr.attrs) for instr in compiled.graph.instrs):
+        return None
+    if len(args) + len(entry.function.captured) != len(entry.types):  # one is a container
+        return None
+    # The arrays, not their handles: a captured array may be donated later.
+    bound = tuple((len(args) + i, array) for i, array in enumerate(entry.function.captured))
+    return FastEntry(
+        args=tuple(arguments),
+        executable=compiled.executable,
+        outputs=tuple(v.type for v in entry.function.graph.outputs),
+        device=device,
+        epoch=epoch,
+        bound=bound,
+        tuple_out=not leaf,
+    )

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply_all
+from bringup.api.arguments import shape_of
 from bringup.api.array import Array
-from bringup.api.axes import shape_of
 from bringup.api.boundary import guarded_methods
 from bringup.api.broadcasting import convert, spread
 from bringup.api.creation import check_device, from_host, iota, zeros_like
@@ -38,7 +38,7 @@ Shape = int | Sequence[int]
 
 #: The generators: rows of ops.
 GENERATORS = ("threefry2x32", "philox4x32")
-# Parts of the counters, in two bits that no element's number reaches.
+# The two top bits of a counter say what it is for; element numbers do not reach them.
 _ELEMENTS, _SPLITS, _FOLDS = 0, 2, 3
 
 
@@ -49,7 +49,7 @@ Words = np.ndarray[Any, Any]
 
 
 class _Known:
-    """What is no part of a key as a container.
+    """State of a key that is not part of it as a container.
 
     words: on the host, of a key that was made there.
     """
@@ -227,7 +227,8 @@ def split(key: Key, num: Shape = 2) -> Key:
     key, shape = checked("split", key), shape_of("split", num)
     words = _host_words(key) if 0 <= math.prod(shape) <= _AT_ONCE else None
     if words is not None:
-        return _known(_host_blocks(key.impl, words, _SPLITS << 30, _counters(shape)), key)
+        counters = np.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
+        return _known(_host_blocks(key.impl, words, _SPLITS << 30, counters), key)
     return Key(stack(generate(key, shape, 2, part=_SPLITS), axis=-1), key.impl)
 
 
@@ -290,10 +291,6 @@ def _numbers(shape: tuple[int, ...], device: OpenDevice | None) -> tuple[Array, 
         return reshape(iota(u32[size], 0, device), shape), literal(0, u32[shape])
     wide = reshape(iota(u64[size], 0, device), shape)
     return convert(wide, u32), convert(wide >> 32, u32)
-
-
-def _counters(shape: tuple[int, ...]) -> Words:
-    return np.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
 
 
 def _host_blocks(impl: str, words: Words, high: int, low: Words | int) -> Words:

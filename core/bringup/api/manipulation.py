@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply
+from bringup.api.arguments import axes_of, axis_of, integer_of, items_of, shape_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import axes_of, axis_of, integer_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, common_shape, convert, spread
 from bringup.api.broadcasting import broadcast_shapes as shape_in_common
 from bringup.api.promotion import common
@@ -288,7 +288,7 @@ def repeat(x: Operand, /, repeats: Any, axis: int | None = None) -> Array:
             f"repeat: {len(counts)} counts for axis {dim} of {x.type}",
             fix=f"give one count, or {x.shape[dim]}",
         )
-    # The program is one gather, whatever the number of entries and of copies.
+    # One gather, so the program's size does not depend on the number of entries or copies.
     return x[(*(slice(None),) * dim, np.repeat(np.arange(len(counts)), counts))]
 
 
@@ -297,7 +297,7 @@ def rows_of(x: Array) -> Iterator[Array]:
     if current() is not None:
         yield from unstack(x)
         return
-    # A program of its own for every index would be compiled; the host has cut them all by then.
+    # Cut rows on the host: indexing would compile one program for each row.
     device = x.device
     for row in x._host("the entries of"):
         yield Array(x.type.with_shape(x.shape[1:]), device, transfer.upload(device.device, row))

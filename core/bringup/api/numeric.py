@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply_all
-from bringup.api.array import Array, Axis, Operand
-from bringup.api.axes import (
+from bringup.api.arguments import (
     axes_of,
     axis_of,
     choice_of,
@@ -23,6 +22,7 @@ from bringup.api.axes import (
     number_of,
     shape_of,
 )
+from bringup.api.array import Array, Axis, Operand
 from bringup.api.boundary import guarded
 from bringup.api.broadcasting import as_array, as_float, common_shape, convert, spread
 from bringup.api.closures import require_function
@@ -279,7 +279,7 @@ def histogram(
     values, size = ravel(x), edges.size - 1
     places = searchsorted(edges, values, side="right") - 1
     places = where(values == edges[-1], size - 1, places)
-    # Behind the last edge, and NaN, which is above all.
+    # Elements above the last edge, and NaN, are counted in no bin.
     counts = _counted(where(values <= edges[-1], places, size), shares, size)
     if flag_of("histogram", "density", density):
         counts = counts / diff(edges) / sum(counts)
@@ -330,7 +330,7 @@ def interp(
             f"interp: values {values.type} at points {points.type}",
             fix="give two vectors of one size",
         )
-    # The last point once more, for the sake of a single one.
+    # Repeat the last point, so that one point alone works too.
     ends = [concat([line, line[-1:]]) for line in (points, values)]
     place = clip(searchsorted(points, x, side="right") - 1, 0, points.size - 1)
     x0, x1, y0, y1 = (take(line, at) for line in ends for at in (place, place + 1))
@@ -509,7 +509,7 @@ def polyfit(x: Operand, /, y: Operand, deg: int, rcond: float | None = None) -> 
             fix="give a degree of at least 0, and a value for each place of a vector",
         )
     powers = vander(places, degree + 1)
-    # Columns of one size make the smallest singular values tell something.
+    # Scale the columns to one size, so that small singular values are meaningful.
     scale = sqrt(sum(powers * powers, 0))
     if rcond is None:
         rcond = places.size * finfo(places.dtype).eps
@@ -702,7 +702,7 @@ def vectorize(pyfunc: Callable[..., Any], /) -> Callable[..., Any]:
     @guarded
     def call(*args: Operand) -> Any:
         sizes = common_shape("vectorize", args)
-        # Python scalars stay what they are, and yield to the dtypes of arrays.
+        # Python scalars stay Python scalars, so that they take the dtype of arrays.
         mapped = [isinstance(x, Array | np.ndarray) for x in args]
         if not any(mapped):
             return pyfunc(*args)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from bringup.api.arguments import axes_of, flag_of, number_of
 from bringup.api.array import Array, Axis, Operand
-from bringup.api.axes import axes_of, flag_of, number_of
 from bringup.api.broadcasting import as_array, as_float, binary, convert
 from bringup.api.complex import ComplexArray, conj, imag, real
 from bringup.api.creation import full
@@ -205,7 +205,7 @@ def sinc(x: Operand, /) -> Array:
     [1.0, 0.6366197723675814]
     """
     angle = as_float(x) * math.pi
-    # Near 0 by Taylor's series, for the sake of the derivatives there.
+    # Use the Taylor series near 0, so that the derivatives there are right.
     near = abs(angle) <= 0.005
     apart, close = where(near, 1.0, angle), square(where(near, angle, 0.0))
     return where(near, 1 - close / 6 * (1 - close / 20), sin(apart) / apart)
@@ -218,7 +218,7 @@ def logaddexp2(x1: Operand, x2: Operand, /) -> Array:
     [1001.0]
     """
     x = as_float(x1)
-    # Equal infinities have no difference.
+    # The difference of equal infinities would be NaN.
     apart = where(x == x2, 0.0, abs(subtract(x, x2)))
     return maximum(x, x2) + log1p(exp2(-apart)) / math.log(2)
 

@@ -13,8 +13,8 @@ from typing import Any, overload
 import numpy as np
 
 from bringup.api.apply import apply
+from bringup.api.arguments import axis_of, choice_of, integer_of, items_of, shape_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import axis_of, choice_of, integer_of, items_of, shape_of
 from bringup.api.broadcasting import as_array, spread
 from bringup.api.creation import asarray, eye, ones, tril, zeros_like
 from bringup.api.decompositions import diagonal as last_diagonal
@@ -345,7 +345,7 @@ def pad(
             raise OpTypeError(
                 f"pad: axis {dim} of {x.type} has no entries to repeat", fix='use mode="constant"'
             )
-        # The positions of entries to repeat are found by numpy, whatever the mode.
+        # numpy pads the positions; one gather then works for every mode.
         index = np.pad(np.arange(x.shape[dim]), pair, mode)  # type: ignore[call-overload]
         x = _entries(x, dim, index)
     return x

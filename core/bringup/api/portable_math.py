@@ -123,7 +123,7 @@ def exp(x: Array) -> Array:
     square = r * r
     c = r - square * _polynomial(square, form.exp)
     value = 1.0 + (top - (rest - r * c / (2.0 - c)))
-    # In two factors, as the power of two alone may be no normal number.
+    # Multiply by two powers of two: one alone may not be a normal number.
     power = convert(near, form.signed)
     for part in (power >> 1, power - (power >> 1)):
         value = value * bitcast((part + form.bias) << form.stored, x.dtype)
@@ -144,7 +144,7 @@ _FAR32 = (
     (1.2258202635e-2, 2.4197894225e-1, 1.0),
 )
 _NARROW = (_CENTRE32, _TAIL32, _FAR32)
-# Up to here from 1/2 the centre's function holds.
+# The function of the centre holds up to this distance from 1/2.
 _CENTRAL = 0.425
 
 

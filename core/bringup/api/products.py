@@ -11,9 +11,16 @@ from typing import Any, get_args
 import numpy as np
 
 from bringup.api.apply import apply
+from bringup.api.arguments import axis_of, choice_of, integer_of, items_of
 from bringup.api.array import Array, Operand
-from bringup.api.axes import axis_of, choice_of, integer_of, items_of
-from bringup.api.broadcasting import as_array, broadcast_shapes, common_shape, convert, spread
+from bringup.api.broadcasting import (
+    as_array,
+    broadcast_shapes,
+    common_shape,
+    convert,
+    matrices_of,
+    spread,
+)
 from bringup.api.manipulation import permute_dims, reshape
 from bringup.api.promotion import common, dtype_of
 from bringup.dtypes import Precision
@@ -49,7 +56,7 @@ def matmul(
     if b.ndim <= 2:
         return _dot("matmul", a, b, ((), ()), ((a.ndim - 1,), (0,)), how)
     if a.ndim == 1:
-        # The free dimension of b comes after its batch dimensions, as it should.
+        # b's free dimension follows its batch dimensions, which is the order of the result.
         return _dot("matmul", a, b, ((), ()), ((0,), (b.ndim - 2,)), how)
     batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if batch is None:
@@ -146,10 +153,10 @@ def multi_dot(arrays: Sequence[Operand], /) -> Array:
             f"multi_dot: {', '.join(str(x.type) for x in parts) or 'no arrays'}",
             fix="give two matrices at least, the first and the last of which may be vectors",
         )
-    # The sizes between the matrices, a vector at an end being a row or a column.
+    # The sizes between the matrices; a vector at an end is a row or a column.
     sizes = [1 if ranks[0] == 1 else parts[0].shape[0], *(x.shape[0] for x in parts[1:])]
     sizes.append(1 if ranks[-1] == 1 else parts[-1].shape[1])
-    # By spans from first to last: the least cost, and the last of its first part.
+    # For each span of matrices: the least cost, and where to split it.
     best = {(i, i): (0, i) for i in range(len(parts))}
     for length in range(1, len(parts)):
         for i in range(len(parts) - length):
@@ -172,12 +179,7 @@ def matrix_transpose(x: Operand, /) -> Array:
     >>> bu.matrix_transpose(bu.zeros((2, 3, 4))).shape
     (2, 4, 3)
     """
-    x = as_array(x)
-    if x.ndim < 2:
-        raise OpTypeError(
-            f"matrix_transpose: {x.type} has fewer than two dimensions",
-            fix="reshape it to a matrix",
-        )
+    x = matrices_of("matrix_transpose", x)
     return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
@@ -380,7 +382,7 @@ def _summed(one: Labelled, wanted: set[str]) -> Labelled:
 
 
 def _product(a: Labelled, b: Labelled, wanted: set[str], precision: Precision) -> Labelled:
-    """Both multiplied and summed over the letters nobody wants."""
+    """The product of both, summed over letters that neither result nor later operands have."""
     (x, left), (y, right) = _summed(a, wanted | set(b[1])), _summed(b, wanted | set(a[1]))
     shared = [letter for letter in left if letter in right]
     batch = [letter for letter in shared if letter in wanted]

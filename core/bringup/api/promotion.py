@@ -201,7 +201,7 @@ def literal(value: Any, type_: TensorType) -> Literal:
     """
     if not isinstance(value, bool | int | float | complex | np.generic):
         kind_of(value)
-    # Equality of the bits, which == is not for 0.0, -0.0 and NaN.
+    # Compare bits, since == does not tell 0.0 from -0.0 and never finds NaN.
     key = (type(value), _bits(value), type_)
     result = _literals.get(key)
     if result is None:
@@ -261,6 +261,6 @@ def exact_literal(value: Any, type_: TensorType) -> Literal:
 
 
 def _text(value: int) -> str:
-    # Python prints no int of more than some thousand digits.
+    # Python refuses to print ints of more than some thousand digits.
     bits = int(value).bit_length()
     return str(value) if bits < 256 else f"an integer of {bits} bits"

@@ -7,8 +7,8 @@ keepdims: leave reduced axes with size 1.
 from __future__ import annotations
 
 from bringup.api.apply import apply
+from bringup.api.arguments import axes_of, axis_of, flag_of, integer_of, number_of
 from bringup.api.array import Array, Axis, Operand
-from bringup.api.axes import axes_of, axis_of, flag_of, integer_of, number_of
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.elementwise import as_bool, sqrt
 from bringup.api.manipulation import broadcast_to, concat, reshape

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from bringup.api.apply import apply, apply_all
+from bringup.api.arguments import axis_of, shape_of
 from bringup.api.array import Array
-from bringup.api.axes import axis_of, shape_of
-from bringup.api.broadcasting import as_array, as_float, common_shape, convert, spread
+from bringup.api.broadcasting import as_array, as_float, common_shape, convert, float_unary, spread
 from bringup.api.defaults import default_float
 from bringup.api.elementwise import clip, minimum, nextafter, where
 from bringup.api.elementwise import log as device_log
@@ -31,7 +31,7 @@ from bringup.types import TensorType
 # -- what samplers share ---------------------------------------------------------------------------
 
 
-# The bits of the significand, which is how many make a number of [0, 1).
+# Bits of the significand: as many random bits make a number of [0, 1).
 _PRECISION = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 
 
@@ -205,7 +205,7 @@ def normal(key: Key, shape: Shape = (), dtype: object = None) -> Array:
     """
     key, result_dtype = checked("normal", key), float_of("normal", dtype)
     lower, upper, sign = tails(key, sizes_of("normal", shape), working(result_dtype))
-    # One tail of both signs: half of either probability, and the distance of that from 1/2.
+    # Both signs share one tail: halve both probabilities.
     return convert(signed(upper_quantile(lower * 0.5, upper * 0.5), sign), result_dtype)
 
 
@@ -227,15 +227,14 @@ def truncated_normal(
     lower, upper, _ = tails(key, sizes, wide)
     ends: list[tuple[Any, Any]]
     if isinstance(low, Array) or isinstance(high, Array):
-        from bringup.nn import erf  # deferred: nn imports this
-
         low, high = (spread_parameter(bound, wide, sizes, key) for bound in (low, high))
         root = math.sqrt(0.5)
-        ends = [(0.5 + 0.5 * erf(x * root), 0.5 - 0.5 * erf(x * root)) for x in (low, high)]
+        halves = [0.5 * float_unary("erf", x * root) for x in (low, high)]
+        ends = [(0.5 + half, 0.5 - half) for half in halves]
     else:
         _check_order(name, low, high)
         ends = [(_below(low), _below(-low)), (_below(high), _below(-high))]
-    # The share of the mass between the bounds, told from below and from above.
+    # Interpolate between the bounds' probabilities, from below and from above.
     (from_below, from_above), (to_below, to_above) = ends
     least = float(np.finfo(wide.numpy).tiny)
     chance = [
@@ -307,7 +306,7 @@ def bernoulli(key: Key, p: Bound = 0.5, shape: Shape | None = None) -> Array:
         return fraction(key, sizes, p.dtype) < spread(p, sizes)
     if not 0 <= p <= 1:
         raise OpTypeError(f"bernoulli: p={p} is no probability", fix="give 0 <= p <= 1")
-    # The last word is as good as the first that is too large, and p=1 must have them all.
+    # p=1 must accept every word, but the bound 2**32 does not fit into a word.
     (word,) = generate(key, sizes, 1)
     count = math.ceil(p * 2.0**32)
     return word < count if count < 1 << 32 else word >= 0
@@ -383,7 +382,7 @@ def _below_span(key: Key, shape: tuple[int, ...], span: int) -> Array:
 def _between(key: Key, low: Array, high: Array) -> Array:
     span = where(low < high, high - low, 1)
     unsigned = u64 if low.dtype.bits == 64 else u32
-    # Differences wrap in their own width, and are right there as unsigned ones.
+    # Differences wrap in the dtype's width and are correct as unsigned numbers of that width.
     mask = (1 << low.dtype.bits) - 1
     count = convert(span, unsigned) & mask
     if unsigned is u64:
@@ -408,7 +407,7 @@ def categorical(key: Key, logits: Array, axis: int = -1, shape: Shape | None = N
     rest = tuple(n for d, n in enumerate(logits.shape) if d != dim)
     sizes = rest if shape is None else sizes_of("categorical", shape)
     wide = convert(logits, working(logits.dtype))
-    # The axis goes last, where the result has none.
+    # Move the axis to the end; the result does not have it.
     order = expand_dims(moveaxis(wide, dim, -1), tuple(range(len(sizes) - len(rest))))
     full = (*sizes, logits.shape[dim])
     noise = gumbel(key, full, dtype=wide.dtype)
@@ -516,13 +515,13 @@ def _places(
         if weights is None:
             order = _order(key, count)
         else:
-            # The largest of log weights and Gumbel numbers come as draws without replacement do.
+            # The order of log weights plus Gumbel noise is that of draws without replacement.
             noise = gumbel(key, count, dtype=weights.dtype)
             order = argsort(device_log(weights) + noise, descending=True)
         return reshape(order[: math.prod(shape)], shape)
     if weights is None:
         return randint(key, shape, 0, count)
     sums = cumulative_sum(weights)
-    # Above 0 and up to the total, so that no entry of weight 0 is met.
+    # In (0, total], so that no entry of weight 0 is chosen.
     level = (1 - fraction(key, shape, weights.dtype)) * sums[-1]
     return searchsorted(sums, level)

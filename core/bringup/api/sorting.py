@@ -12,8 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bringup.api.apply import apply, apply_all
+from bringup.api.arguments import (
+    axes_of,
+    axis_of,
+    choice_of,
+    flag_of,
+    integer_of,
+    items_of,
+    number_of,
+)
 from bringup.api.array import Array, Operand
-from bringup.api.axes import axes_of, axis_of, choice_of, flag_of, integer_of, items_of, number_of
 from bringup.api.broadcasting import as_array, as_float, convert
 from bringup.api.complex import imag, real
 from bringup.api.creation import zeros
@@ -311,7 +319,7 @@ def _at_share(line: Array, last: Array | int, bad: Array, share: Array) -> Array
     first = broadcast_to(convert(low, DEFAULT_INT), bad.shape)
     pair = [expand_dims(at, -1) for at in (first, minimum(first + 1, last))]
     below, above = (squeeze(take_along_axis(line, at), -1) for at in pair)
-    # An infinite neighbour without a share of it counts nothing.
+    # A neighbour with weight 0 must not contribute, even if it is infinite.
     part = convert(place - low, line.dtype)
     value = where(part > 0, below + (above - below) * part, below)
     inside = (share >= 0) & (share <= 1)
@@ -460,7 +468,7 @@ def _groups(x: Array) -> tuple[Array, Array, Array, Array]:
     type_ = TensorType((total,), narrow)
     places = apply("iota", (), {"type": type_, "dim": 0}, device=x._device)
     if flat.dtype.is_complex:
-        # By the imaginary parts, then, as every sort is stable, by the real ones.
+        # Sort by the imaginary parts, then by the real ones: every sort is stable.
         _, first = apply_all("sort", (imag(flat), places), {"dim": 0})
         moved = take(flat, first)
         _, real_first = apply_all("sort", (real(moved), places), {"dim": 0})

@@ -29,7 +29,7 @@ LeafType = TensorType | type
 
 @record(eq=False)
 class TracedFunction:
-    """What tracing made.
+    """A traced function.
 
     captured: arrays of outer scopes, the inputs after the leaves.
     result: the shape of the result.

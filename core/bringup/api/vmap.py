@@ -9,8 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from bringup.api.apply import inline
+from bringup.api.arguments import axis_of, integer_of
 from bringup.api.array import Array
-from bringup.api.axes import axis_of, integer_of
 from bringup.api.boundary import guarded
 from bringup.api.creation import asarray
 from bringup.api.manipulation import broadcast_to, expand_dims, moveaxis
@@ -59,7 +59,7 @@ def vmap(
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, treedef = flatten((args, kwargs))
         axes = _axes(_for_all(in_axes, treedef), treedef, "in_axes")
-        examples = _taken_apart(fn, leaves, treedef, axes, axis_size)
+        examples = _mapped_arguments(fn, leaves, treedef, axes, axis_size)
         return _mapped(fn, examples, leaves, treedef, out_axes)
 
     return mapped
@@ -97,7 +97,7 @@ def _axes(prefix: Any, treedef: TreeDef, name: str) -> list[int | None]:
     return [None if a is None else integer_of("vmap", f"{name} entry", a) for a in result]
 
 
-def _taken_apart(
+def _mapped_arguments(
     fn: Callable[..., Any],
     leaves: Sequence[Any],
     treedef: TreeDef,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import ctypes
 import gc
+import inspect
 import operator
 import pickle
 import threading
@@ -33,6 +35,36 @@ def line_of(text: str) -> int:
     """The number of the only line of this file that ends with a comment."""
     with open(__file__, encoding="utf-8") as source:
         return next(i for i, line in enumerate(source, 1) if line.rstrip().endswith(f"# {text}"))
+
+
+def test_methods_are_declared_as_they_are() -> None:
+    source = ast.parse(inspect.getsource(inspect.getmodule(bu.Array)))
+    (array,) = (node for node in source.body if isinstance(node, ast.ClassDef))
+    declared: dict[str, ast.arguments] = {}
+    for block in array.body:
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
+            for node in block.body:
+                if isinstance(node, ast.FunctionDef) and not node.decorator_list:
+                    declared[node.name] = node.args
+                elif isinstance(node, ast.Assign):
+                    names = [ast.unparse(target) for target in node.targets]
+                    declared |= dict.fromkeys(names, declared[ast.unparse(node.value)])
+    assert {"sum", "sort", "astype", "reshape", "__add__", "__rsub__", "__lt__"} <= set(declared)
+    for name, arguments in declared.items():
+        shown = inspect.signature(getattr(bu.Array, name))
+        empty = inspect.Parameter.empty
+        bare = [p.replace(annotation=empty) for p in shown.parameters.values()]
+        for argument in ast.walk(arguments):
+            if isinstance(argument, ast.arg):
+                argument.annotation = None
+        # The array itself has another name in functions, and is given by position in any case.
+        written = ast.unparse(arguments).replace("self, /", "self").removeprefix("self")
+        found = str(inspect.Signature(bare[1:]))[1:-1].removeprefix("/").lstrip(", ")
+        assert _without_marks(written) == _without_marks(found), name
+
+
+def _without_marks(signature: str) -> list[str]:
+    return [part.replace(" ", "") for part in signature.split(",") if part.strip() not in ("", "/")]
 
 
 def test_recording_runs_nothing(reference: Any) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.api.dispatch import layout
+from bringup.api.jit import layout
 from bringup.backend.dispatch import ArrayLayout, FastEntry
 from bringup.errors import (
     ConversionError,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bringup as bu
-from bringup.api.comparing import Comparison, _difference
+from bringup.api.compare import Comparison, _difference
 from bringup.errors import OpTypeError, TraceError
 
 f32 = bu.float32

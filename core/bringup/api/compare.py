@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from bringup.api.arguments import integer_of
 from bringup.api.array import Array
-from bringup.api.axes import integer_of
 from bringup.api.jit import Jitted, jit
 from bringup.api.trace import graph_name
 from bringup.errors import OpTypeError, TraceError
@@ -139,7 +139,7 @@ def _leaves(result: Any) -> list[Array]:
 def _times(
     pair: Sequence[Callable[..., Any]], args: Any, kwargs: Any, repeats: int
 ) -> tuple[list[float], list[float]]:
-    """Seconds of each call of the two, which take turns at being the first."""
+    """Seconds of each call of both; they alternate in which is called first."""
     times: tuple[list[float], list[float]] = ([], [])
     for turn in range(repeats + 1):
         for which in (0, 1) if turn % 2 else (1, 0):
@@ -157,7 +157,7 @@ def _difference(a: Host, b: Host) -> float:
         if np.any(lost != np.isnan(b)):
             return math.inf
         a, b = _places(a[~lost]), _places(b[~lost])
-    # Integers of 64 bits wrap here, and their difference is right all the same.
+    # 64-bit integers wrap in this subtraction, but the wrapped difference is still correct.
     low, high = np.minimum(a, b).astype(np.uint64), np.maximum(a, b).astype(np.uint64)
     return float(np.max(high - low, initial=0))
 
