@@ -40,7 +40,7 @@ done:
   ret void
 }
 """
-#: Loaded objects of one LLVM engine.  LLVM frees code only with its engine.
+#: Objects per LLVM engine, because LLVM frees code only together with its engine.
 _SEGMENT = 32
 
 
@@ -60,7 +60,7 @@ class Code:
 
 @record
 class Deferred:
-    """A module whose text is made only if its object is not on disk.
+    """A module whose text is emitted only if its object is not on disk.
 
     source: everything that the text depends on.
     """
@@ -72,13 +72,13 @@ class Deferred:
 class _Segment:
     """An LLVM engine and the objects it was given.
 
-    dead: the list that receives the LLVM engine in the end, to be closed where no thread is in
-    LLVM: closing takes LLVM's lock, which a fork at that moment would leave locked in the child.
+    dead: receives the LLVM engine at the end.  It is closed later, when no thread uses LLVM:
+    closing takes LLVM's lock, and a fork at that moment would leave it locked in the child.
     """
 
     def __init__(self, machine: llvm.TargetMachine, dead: list[llvm.ExecutionEngine]) -> None:
         self.dead = dead
-        # The engine takes the machine: one shared by two engines is freed twice.
+        # The engine owns the machine; a machine of two engines would be freed twice.
         self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         self.loaded: dict[str, dict[str, int]] = {}
 
@@ -86,13 +86,13 @@ class _Segment:
         self.dead.append(self.engine)
 
     def load(self, key: str, data: bytes, exports: Sequence[str]) -> dict[str, int]:
-        found = self.loaded.get(key)
-        if found is None:
+        addresses = self.loaded.get(key)
+        if addresses is None:
             self.engine.add_object_file(llvm.ObjectFileRef.from_data(data))
             self.engine.finalize_object()
-            found = {n: self.engine.get_function_address(_unique(n, key)) for n in exports}
-            self.loaded[key] = found
-        return found
+            addresses = {n: self.engine.get_function_address(_unique(n, key)) for n in exports}
+            self.loaded[key] = addresses
+        return addresses
 
 
 class Engine:
@@ -118,7 +118,7 @@ class Engine:
         self._warming: threading.Thread | None = None
 
     def warm_up(self) -> None:
-        """Let LLVM set itself up on another thread, while the first program is still in Python.
+        """Initialise LLVM on another thread, while the first program is still traced in Python.
 
         Raises UnsupportedError if ``BRINGUP_CPU`` names a CPU whose code cannot run here.
         """
@@ -161,9 +161,9 @@ class Engine:
             key = self.key(text if isinstance(text, str) else text.source, exports, level)
             while self._dead:
                 self._dead.pop().close()
-            found = self._loaded.get(key)
-            if found is not None:
-                return found
+            loaded = self._loaded.get(key)
+            if loaded is not None:
+                return loaded
             data = None if self.objects is None else self.objects.get(key)
             needed = None if data is None else _undefined(data, key, exports)
             if data is None or needed is None:
@@ -226,8 +226,9 @@ class Engine:
 
 
 def _undefined(data: bytes, key: str, exports: Sequence[str]) -> frozenset[str] | None:
-    """Names that an object needs from outside, unknown where objects are no ELF files; None for one
-    that LLVM's loader must not be given.
+    """Names that an object needs from outside; empty if objects are not ELF files.
+
+    None for an object that LLVM's loader must not be given.
     """
     if llvm.get_object_format() != "ELF":
         return frozenset()  # pragma: no cover - only systems without ELF
@@ -245,7 +246,7 @@ def _text(text: str | Deferred) -> str:
 
 @contextmanager
 def _parsed(text: str) -> Iterator[llvm.ModuleRef]:
-    """A checked module in a context of its own: the global one keeps every constant for ever."""
+    """A verified module in its own context, because the global one never frees constants."""
     with closing(llvm.create_context()) as context:
         try:
             module = llvm.parse_assembly(text, context)
