@@ -20,9 +20,9 @@ from bringup.backend import (
 from bringup.program.program import Program
 from bringup_cpu import host
 
-#: What becomes native loops and branches.
+#: Ops that become native loops and branches.
 _CONTROL = ("while", "scan", "case")
-#: Elements of a row that a kernel goes over several times: what stays in the second-level cache.
+#: Elements of a row that a kernel reads several times: so many stay in the second-level cache.
 _ROW_ELEMENTS = 1 << 18
 
 
@@ -66,9 +66,9 @@ class CpuBackend(Backend):
         from bringup_cpu.emit_pool import MAX_THREADS
         from bringup_cpu.target import target as find_target
 
-        found = find_target(target)
-        text = generate(program, found.loops, host.threads(MAX_THREADS)).text
-        return Lowered(text, engine().assembly(text, found.cpu))
+        cpu = find_target(target)
+        text = generate(program, cpu.loops, host.threads(MAX_THREADS)).text
+        return Lowered(text, engine().assembly(text, cpu.cpu))
 
 
 @cache

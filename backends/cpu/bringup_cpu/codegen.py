@@ -23,9 +23,8 @@ from bringup.llvm.scalar import SharedMath
 from bringup.llvm.steps.base import NativeStep, emit_step
 from bringup.llvm.text import Builder, Callee, Module, Param
 from bringup.program.program import KernelStep, OpStep, Program, Slot
-from bringup.records import record
 from bringup_cpu.control import PROGRAM_PARAMS, Frame, emit_control
-from bringup_cpu.executable import ENTRY
+from bringup_cpu.executable import ENTRY, NativeCode
 from bringup_cpu.float_state import FloatState
 from bringup_cpu.launch_table import ARENA, BUFFERS, OWN, SCRATCH, TOP, MemoryRef
 from bringup_cpu.spans import emit_traced, record_bytes
@@ -36,20 +35,6 @@ CHUNK_ELEMENTS = 1 << 15
 SPLIT_POINTS = 256
 _PARALLEL_WORK = 1 << 17
 _GRAIN_WORK = 1 << 15
-
-
-@record
-class NativeCode:
-    """LLVM IR of a program.
-
-    arena_bytes: memory a call needs, the program's arena first.  launches: name and source line of
-    each kernel, in order.  traced: the entry notes when each thread worked on each launch.
-    """
-
-    text: str
-    arena_bytes: int
-    launches: tuple[tuple[str, str], ...]
-    traced: bool = False
 
 
 def generate(

@@ -127,7 +127,7 @@ class _NativeEntry:
     def __init__(self, entry: FastEntry, executable: CpuExecutable) -> None:
         template = executable.template
         types = executable.program.inputs
-        bound = [FastArg("array", types[place], place) for place, _ in entry.bound]
+        bound = [FastArg("array", types[n], n) for n, _ in entry.bound]
         args, shapes = _arguments((*entry.args, *bound))
         arrays = _words(*(id(array) for _, array in entry.bound))
         results = _words(*(word for t in entry.outputs for word in (id(t), t.nbytes)))
@@ -153,10 +153,10 @@ class _NativeEntry:
 
 def _check(entry: FastEntry, program: Program) -> None:
     """Check that every input is given, with the type that the program expects."""
-    given = {arg.input: arg.type for arg in entry.args if arg.input >= 0}
-    given |= {place: program.inputs[place] for place, _ in entry.bound}
-    for place, type_ in enumerate(program.inputs):
-        assert given.get(place) is type_, f"input {place} is {type_}, not {given.get(place)}"
+    types = {arg.input: arg.type for arg in entry.args if arg.input >= 0}
+    types |= {n: program.inputs[n] for n, _ in entry.bound}
+    for n, type_ in enumerate(program.inputs):
+        assert types.get(n) is type_, f"input {n} is {type_}, not {types.get(n)}"
     assert entry.outputs == program.outputs, "the entry's outputs are not the program's"
 
 

@@ -243,9 +243,9 @@ class MemoryEmitter:
 
     def _aligned(self, b: Emit, size: Val) -> Val:
         """Memory from the C library on a 64-byte boundary, or null."""
-        place = b.alloca(ptr)
-        failed = b.c("posix_memalign", i32, place, number(64), size)
-        return b.select(b.icmp("eq", failed, const(i32, 0)), b.load(ptr, place), NULL)
+        pointer = b.alloca(ptr)
+        failed = b.c("posix_memalign", i32, pointer, number(64), size)
+        return b.select(b.icmp("eq", failed, const(i32, 0)), b.load(ptr, pointer), NULL)
 
     def _carve(self, b: Emit, index: Val, size: Val) -> Val:
         """The next block of the current slab, or of a new one; null without memory."""
@@ -342,10 +342,10 @@ class MemoryEmitter:
         nbytes = b.c("PyLong_AsSsize_t", i64, size)
         with b.rarely(b.icmp("slt", nbytes, number(0))):
             b.ret(NULL)
-        made = b.call(self.module.functions["bringup_alloc"], (nbytes,))
-        with b.rarely(b.is_null(made)):
+        buffer = b.call(self.module.functions["bringup_alloc"], (nbytes,))
+        with b.rarely(b.is_null(buffer)):
             b.ret(b.c("PyErr_NoMemory", ptr))
-        b.ret(made)
+        b.ret(buffer)
         b, (block, view, flags) = define(
             self.module, "buffer_view", i32, [("block", ptr), ("view", ptr), ("flags", i32)],
             internal=False,

@@ -6,7 +6,7 @@ import ctypes
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +14,27 @@ from bringup.graph import Literal
 from bringup.llvm.host.engine import Code
 from bringup.program.cost import program_cost
 from bringup.program.program import Program
+from bringup.records import record
 from bringup.runtime import timeline
 from bringup_cpu.memory import Memory
 
-if TYPE_CHECKING:
-    from bringup_cpu.codegen import NativeCode
-
 #: The function that runs a program; see `bringup_cpu.codegen`.
 ENTRY = "entry"
+
+
+@record
+class NativeCode:
+    """LLVM IR of a program.
+
+    arena_bytes: memory that a call needs, beginning with the program's arena.
+    launches: name and source line of each kernel, in order.
+    traced: whether each thread records when it works on a launch.
+    """
+
+    text: str
+    arena_bytes: int
+    launches: tuple[tuple[str, str], ...]
+    traced: bool = False
 
 
 class CpuExecutable:

@@ -1,7 +1,7 @@
-"""The control register of the floating point unit: kernels see the default, whatever the host set.
+"""The floating-point control register: kernels run with the default, whatever the host has set.
 
-A host may flush subnormals or round another way: libraries built with fast-math set that on the
-thread that loads them, and threads inherit it.  A register that holds the default is only read.
+A host may flush subnormals or use another rounding mode: libraries built with fast-math set that on
+the thread that loads them, and threads inherit it.  A register with the default value is only read.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _FPCR_MASK = 0x9F00 | 1 << 19 | 3 << 22 | 1 << 24 | 1 << 25
 
 
 class FloatState:
-    """Emits, at the place of its making, code that sets the default; `restore` undoes it.
+    """Emits code that sets the default where it is constructed; `restore` emits the inverse.
 
-    changed: whether the host's was another one; None where the processor is not known.
+    changed: whether the host had another value; None if the processor is not known.
     """
 
     def __init__(self, b: Builder) -> None:
@@ -40,7 +40,7 @@ class FloatState:
                 self._set(b, const(self.before.type, _MXCSR if self.before.type is i32 else 0))
 
     def restore(self, b: Builder) -> None:
-        """Set what the host had set."""
+        """Emit the restoration of the host's value."""
         if self.changed is not None:  # pragma: no branch - only other processors
             with b.if_then(self.changed, likely=False):
                 self._set(b, self.before)

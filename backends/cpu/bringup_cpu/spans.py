@@ -1,7 +1,7 @@
-"""Kernels on the timeline: when each thread worked on each, measured by native code.
+"""Kernels on the timeline: when each thread worked on each kernel, measured by native code.
 
-Only programs compiled while the timeline is on are measured: their kernels are called through a
-wrapper that reads the clock, and their entry finds the memory for it behind its other buffers.
+Only programs that were compiled while the timeline was on are measured.  Their kernels are called
+through a wrapper that reads the clock; the memory for its records follows the buffers of the call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CLOCK = getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC)
 
 
 class Record:
-    """Word offsets of what one thread notes of one launch; a cache line each.
+    """Word offsets in the record of one thread about one launch; records are cache lines.
 
     FIRST, LAST: start of its first part and end of its last, in ns.  BUSY: ns inside parts.
     PARTS: their number.  THREAD: its native id.
@@ -33,14 +33,14 @@ class Record:
 
 
 def record_bytes(threads: int) -> int:
-    """Memory of one launch."""
+    """Bytes of the records of one launch."""
     return 8 * Record.WORDS * threads
 
 
 def emit_traced(module: Module, kernel: str, pointers: int) -> Callee:
-    """A function of the kernel's signature that runs it and notes when.
+    """A function with the kernel's signature that runs it and records the time.
 
-    pointers: the kernel's; its launch's records follow them in the context.
+    pointers: number of the kernel's pointers; the records of the launch follow them.
     """
     name = f"{kernel}.traced"
     if name in module.functions:
@@ -83,7 +83,7 @@ class Records:
         self.address: int = self._words.ctypes.data
 
     def publish(self) -> None:
-        """Put what the threads noted on the timeline."""
+        """Put the records of the threads on the timeline."""
         own = threading.get_native_id()
         for launch, worker in np.argwhere(self._words[:, :, Record.PARTS]).tolist():
             first, last, busy, parts, thread = self._words[launch, worker, :5].tolist()

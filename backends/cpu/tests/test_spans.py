@@ -151,7 +151,8 @@ def test_threads_have_names(traced: tuple[Path, list[str]]) -> None:
 
 
 def test_without_a_timeline_the_code_has_no_trace_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bringup_cpu.codegen import NativeCode, generate
+    from bringup_cpu.codegen import generate
+    from bringup_cpu.executable import NativeCode
 
     texts: list[NativeCode] = []
 

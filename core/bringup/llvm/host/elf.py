@@ -119,7 +119,7 @@ def _names(data: bytes, sections: list[Section], table: Section) -> list[tuple[s
     _require(strings.kind == _STRINGS, "the names of symbols")
     _require(table.info <= table.size // _SYMBOL.size, "the number of local symbols")
     text = strings.bytes_of(data)
-    found = []
+    names = []
     rows = list(_SYMBOL.iter_unpack(table.bytes_of(data)))
     _require(rows[:1] == [(0,) * 6], "the first symbol")
     for name, kind, _, place, value, size in rows[1:]:
@@ -135,8 +135,8 @@ def _names(data: bytes, sections: list[Section], table: Section) -> list[tuple[s
         if name:
             decoded = text[name : text.index(b"\0", name)].decode("utf-8")
             _require(bool(decoded), "the name of a symbol")
-            found.append((decoded, place))
-    return found
+            names.append((decoded, place))
+    return names
 
 
 def _check_relocations(data: bytes, sections: list[Section], table: Section) -> None:

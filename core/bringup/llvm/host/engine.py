@@ -41,7 +41,7 @@ done:
   ret void
 }
 """
-#: Loaded objects of one LLVM engine.  LLVM frees code only with its engine.
+#: Objects per LLVM engine, because LLVM frees code only together with its engine.
 _SEGMENT = 32
 
 
@@ -73,7 +73,7 @@ class Emitted:
 
 @record
 class Deferred:
-    """A module whose text is made only if its object is not on disk.
+    """A module whose text is emitted only if its object is not on disk.
 
     source: everything that the text and the facts depend on, `sources` among it.
     """
@@ -85,13 +85,13 @@ class Deferred:
 class _Segment:
     """An LLVM engine and the objects it was given.
 
-    dead: the list that receives the LLVM engine in the end, to be closed where no thread is in
-    LLVM: closing takes LLVM's lock, which a fork at that moment would leave locked in the child.
+    dead: receives the LLVM engine at the end.  It is closed later, when no thread uses LLVM:
+    closing takes LLVM's lock, and a fork at that moment would leave it locked in the child.
     """
 
     def __init__(self, machine: llvm.TargetMachine, dead: list[llvm.ExecutionEngine]) -> None:
         self.dead = dead
-        # The engine takes the machine: one shared by two engines is freed twice.
+        # The engine owns the machine; a machine of two engines would be freed twice.
         self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         self.loaded: dict[str, dict[str, int]] = {}
 
@@ -99,13 +99,13 @@ class _Segment:
         self.dead.append(self.engine)
 
     def load(self, key: str, data: bytes, exports: Sequence[str]) -> dict[str, int]:
-        found = self.loaded.get(key)
-        if found is None:
+        addresses = self.loaded.get(key)
+        if addresses is None:
             self.engine.add_object_file(llvm.ObjectFileRef.from_data(data))
             self.engine.finalize_object()
-            found = {n: self.engine.get_function_address(_unique(n, key)) for n in exports}
-            self.loaded[key] = found
-        return found
+            addresses = {n: self.engine.get_function_address(_unique(n, key)) for n in exports}
+            self.loaded[key] = addresses
+        return addresses
 
 
 class Engine:
@@ -281,7 +281,7 @@ class _Object:
 
 @contextmanager
 def _parsed(text: str) -> Iterator[llvm.ModuleRef]:
-    """A checked module in a context of its own: the global one keeps every constant for ever."""
+    """A verified module in its own context, because the global one never frees constants."""
     with closing(llvm.create_context()) as context:
         try:
             module = llvm.parse_assembly(text, context)

@@ -116,16 +116,16 @@ def _make_private(folder: Path) -> None:
     for level in (*reversed(folder.parents), folder):
         if not level.is_dir():
             level.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if found.st_uid == os.geteuid() and found.st_mode & _BY_OTHERS:
+    status = folder.lstat()
+    if status.st_uid == os.geteuid() and status.st_mode & _BY_OTHERS:
         folder.chmod(0o700)
     _require_private(folder.lstat(), stat.S_ISDIR)
 
 
-def _require_private(found: os.stat_result, kind: Callable[[int], bool]) -> None:
+def _require_private(status: os.stat_result, kind: Callable[[int], bool]) -> None:
     """Raise PermissionError for what is not of a kind, another user's, or writable by others."""
-    private = found.st_uid == os.geteuid() and not found.st_mode & _BY_OTHERS
-    if not (kind(found.st_mode) and private):
+    private = status.st_uid == os.geteuid() and not status.st_mode & _BY_OTHERS
+    if not (kind(status.st_mode) and private):
         raise PermissionError(errno.EPERM, "not this user's alone")
 
 

@@ -305,8 +305,8 @@ class _KernelEmitter:
             return accs
         if span.integer is not None:
             return dict(zip(keys, run(), strict=True))
-        some = b.icmp("sgt", span, i64_const(0))
-        merged = b.cond(some, run, lambda: [accs[k] for k in keys])
+        is_left = b.icmp("sgt", span, i64_const(0))
+        merged = b.cond(is_left, run, lambda: [accs[k] for k in keys])
         return dict(zip(keys, merged, strict=True))
 
     def _multiple(self, span: Val, width: int) -> Val:

@@ -93,8 +93,8 @@ def atan2(b: Builder, y: Val, x: Val) -> Val:
     curve = _curve(m, _quotient(m, over, under))
     # base + curve to the right of the diagonal, and its mirror images.
     left = b.icmp("slt", m.bits(x), m.i(0))
-    turned = b.xor(steep, left)
-    curve = _choose(m, turned, (m.neg(curve[0]), m.neg(curve[1])), curve)
+    mirrored = b.xor(steep, left)
+    curve = _choose(m, mirrored, (m.neg(curve[0]), m.neg(curve[1])), curve)
     # Multiples of π/4: 0 1 | 2 1 to the right, 4 3 | 2 3 to the left.
     flat = _choose(m, left, _base(m, 4), (none, none))
     flat = _choose(m, steep, _base(m, 2), flat)

@@ -15,7 +15,7 @@ from bringup.llvm.text import Builder, Val, bf16, const, f16, f32, i8, i16, i32
 
 
 def f32_to_bf16(b: Builder, x: Val) -> Val:
-    """Round f32 to bf16, to nearest even; subnormals kept; NaN stays NaN, made quiet."""
+    """Round f32 to bf16, to nearest even; subnormals kept; NaN stays NaN, bits_out quiet."""
     native = b.module.native.get("f32_to_bf16")
     if native is not None:
         return native(b, x)
@@ -78,11 +78,11 @@ def _f32_to_f8(b: Builder, x: Val, layout: tuple[int, int, float, int, int]) -> 
     # Below the normal range adding a number of the right size rounds at the last bit that is kept.
     shifter = 2.0 ** (1 - bias - stored + 23)
     tiny = b.sub(m.bits(m.add(size, m.c(shifter))), m.bits(m.c(shifter)))
-    made = m.select(m.test("olt", size, m.c(2.0 ** (1 - bias))), tiny, normal)
-    made = m.select(m.test("ogt", size, m.c(top)), m.i(beyond), made)
-    made = m.select(m.test("uno", x, x), m.i(quiet), made)
+    bits_out = m.select(m.test("olt", size, m.c(2.0 ** (1 - bias))), tiny, normal)
+    bits_out = m.select(m.test("ogt", size, m.c(top)), m.i(beyond), bits_out)
+    bits_out = m.select(m.test("uno", x, x), m.i(quiet), bits_out)
     sign = b.and_(b.lshr(m.bits(x), m.i(24)), m.i(0x80))
-    return b.trunc(b.or_(made, sign), i8)
+    return b.trunc(b.or_(bits_out, sign), i8)
 
 
 def f32_to_f8e4m3fn(b: Builder, x: Val) -> Val:

@@ -16,11 +16,11 @@ def remainder(b: Builder, x: Val, y: Val) -> Val:
     """``x − y · trunc(x / y)`` of f32 or f64, exact, with the sign of x; lane by lane."""
     if x.type.lanes == 1:
         return _one(b, x, y)
-    made = poison(x.type)
+    result = poison(x.type)
     for n in range(x.type.lanes):
         lane = _one(b, b.extractelement(x, n), b.extractelement(y, n))
-        made = b.insertelement(made, lane, n)
-    return made
+        result = b.insertelement(result, lane, n)
+    return result
 
 
 def _one(b: Builder, x: Val, y: Val) -> Val:
@@ -39,10 +39,10 @@ def _one(b: Builder, x: Val, y: Val) -> Val:
         left_over, rest = loop.carried
         bits = b.intrinsic("llvm.umin", word, (left_over, step))
         loop.next(b.sub(left_over, bits), b.urem(b.shl(rest, bits), part))
-    made = b.fmul(b.uitofp(loop.carried[1], x.type), _unit(b, form, base))
-    made = b.intrinsic("llvm.copysign", x.type, (made, x))
-    made = b.select(small, x, made)
-    return b.select(unknown, const(x.type, math.nan), made)
+    result = b.fmul(b.uitofp(loop.carried[1], x.type), _unit(b, form, base))
+    result = b.intrinsic("llvm.copysign", x.type, (result, x))
+    result = b.select(small, x, result)
+    return b.select(unknown, const(x.type, math.nan), result)
 
 
 def _parts(b: Builder, form: Format, bits: Val) -> tuple[Val, Val]:

@@ -198,9 +198,10 @@ def _reduce_64(m: Lanes, size: Val, large: Val) -> tuple[Val, Val, Val]:
         lane = loop.index
 
         def compute() -> list[Val]:
-            made = _call(b, function, b.extractelement(size, lane))
+            reduced = _call(b, function, b.extractelement(size, lane))
             return [
-                b.insertelement(old, new, lane) for old, new in zip(loop.carried, made, strict=True)
+                b.insertelement(old, new, lane)
+                for old, new in zip(loop.carried, reduced, strict=True)
             ]
 
         loop.next(*b.cond(b.extractelement(large, lane), compute, lambda: loop.carried))
@@ -212,8 +213,8 @@ _NAME = "bringup.reduce_half_pi.f64"
 
 
 def _call(b: Builder, function: Function, x: Val) -> tuple[Val, Val, Val]:
-    made = b.call(function, [x])
-    return b.extractvalue(made, 0), b.extractvalue(made, 1), b.extractvalue(made, 2)
+    reduced = b.call(function, [x])
+    return b.extractvalue(reduced, 0), b.extractvalue(reduced, 1), b.extractvalue(reduced, 2)
 
 
 def _define_reduction(outer: Builder) -> Function:
@@ -237,10 +238,10 @@ def _define_reduction(outer: Builder) -> Function:
     total = b.add(b.shl(parts[0], const(i128, 64)), parts[1])
     total = b.add(total, b.lshr(parts[2], const(i128, 64)))
     n, r, low = _fixed_to_radians(m, total)
-    made = poison(result)
+    value = poison(result)
     for k, v in enumerate((n, r, low)):
-        made = b.insertvalue(made, v, k)
-    b.ret(made)
+        value = b.insertvalue(value, v, k)
+    b.ret(value)
     return function
 
 

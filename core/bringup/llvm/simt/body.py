@@ -91,8 +91,8 @@ class SimtBody(BodyEmitter):
     def analyse(self) -> None:
         """Find out dependences; loads that depend on no other load come first."""
         super().analyse()
-        for some in self._levels.values():
-            some.sort(key=lambda instr: instr.op.name != "load" or bool(instr.operands))
+        for instrs in self._levels.values():
+            instrs.sort(key=lambda instr: instr.op.name != "load" or bool(instr.operands))
 
     def emit(
         self,

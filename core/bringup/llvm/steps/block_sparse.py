@@ -202,11 +202,11 @@ def _emit_panels(
             # Backwards, because a square may write after its rows: to those of the next square, or
             # to the padding between panels.
             for start in reversed(range(0, form.tile, lanes)):
-                some = heads[start : start + lanes]
-                for r, head in enumerate(some):
+                group = heads[start : start + lanes]
+                for r, head in enumerate(group):
                     row = b.gep(square, r * lanes, form.sum_type)
                     b.store(read(head, inner.index, lanes), row, size)
-                function = transpose_square(module, form.sum_type, lanes, len(some))
+                function = transpose_square(module, form.sum_type, lanes, len(group))
                 b.call(function, [square, b.gep(to, start, form.sum_type), i64_const(form.tile)])
         with b.loop(i64_const(whole), i64_const(form.inner)) as inner:
             to = b.gep(panel, b.mul(inner.index, i64_const(form.tile)), form.sum_type)

@@ -183,10 +183,10 @@ def _tridiagonal(
         half = em.spread(b.fmul(product, em.real(-0.5)))
 
         def body(j: Val) -> None:
-            own = em.load_chunk(x, j)
+            chunk = em.load_chunk(x, j)
             along = b.fmul(em.spread(factor), em.load_chunk(q, j))
-            em.store_chunk(b.fma(half, own, along), w, j)
-            em.store_chunk(own, v, j)
+            em.store_chunk(b.fma(half, chunk, along), w, j)
+            em.store_chunk(chunk, v, j)
 
         em.across(first, end, body)
     row(i64_const(n - 1))
@@ -206,27 +206,27 @@ def _symmetric_step(
         return em.load_element(base, i, ir.f64)
 
     before = b.sub(last, _ONE)
-    low, beside = get(d, last), get(e, before)
-    half = b.fdiv(b.fsub(get(d, before), low), b.fmul(beside, double(2.0)))
+    low, off = get(d, last), get(e, before)
+    half = b.fdiv(b.fsub(get(d, before), low), b.fmul(off, double(2.0)))
     root = b.intrinsic("llvm.sqrt", ir.f64, (b.fma(half, half, double(1.0)),))
     signed = b.select(b.fcmp("olt", half, double(0.0)), b.fneg(root), root)
-    g = b.fadd(b.fsub(get(d, first), low), b.fdiv(beside, b.fadd(half, signed)))
+    g = b.fadd(b.fsub(get(d, first), low), b.fdiv(off, b.fadd(half, signed)))
     saved = get(e, b.sub(first, _ONE))
     start = [g, get(e, first), get(e, first), double(0.0)]
     with b.loop(first, last, carried=start) as loop:
-        i, (g, f, beside, taken) = loop.index, loop.carried
+        i, (g, f, off, taken) = loop.index, loop.carried
         after = b.add(i, _ONE)
         by = em.rotation(g, f)
         for each in vectors:
             each.record(em, place, i, by)
         em.store_element(by.r, e, b.sub(i, _ONE))
-        own, coming = b.fsub(get(d, i), taken), get(e, after)
-        r = b.fmul(b.fsub(get(d, after), own), by.sine)
-        r = b.fma(double(2.0), by.times_cosine(beside), r)
+        diagonal, following = b.fsub(get(d, i), taken), get(e, after)
+        r = b.fmul(b.fsub(get(d, after), diagonal), by.sine)
+        r = b.fma(double(2.0), by.times_cosine(off), r)
         moved = b.fmul(by.sine, r)
-        em.store_element(b.fadd(own, moved), d, i)
-        head = b.fsub(by.times_cosine(r), beside)
-        loop.next(head, b.fmul(by.sine, coming), by.times_cosine(coming), moved)
+        em.store_element(b.fadd(diagonal, moved), d, i)
+        head = b.fsub(by.times_cosine(r), off)
+        loop.next(head, b.fmul(by.sine, following), by.times_cosine(following), moved)
     # The first rotation stored an element before its rows, which is restored here.
     em.store_element(saved, e, b.sub(first, _ONE))
     em.store_element(loop.carried[0], e, before)
@@ -333,12 +333,12 @@ def _bidiagonal(
         em.across(first, i64_const(end), lambda j: em.store_chunk(zero, q, j))
         em.pass_over(a, (k, i64_const(m)), (first, end), (u, y, x, v, column, q))
         by = em.spread(b.load(em.type, scales[0], em.dense.bytes))
-        own = em.address(a, k, _ZERO)
+        row = em.address(a, k, _ZERO)
 
         def body(j: Val) -> None:
             part = b.fmul(by, em.load_chunk(q, j))
             em.store_chunk(part, y, j)
-            em.store_chunk(b.fsub(em.load_chunk(own, j), part), along, j)
+            em.store_chunk(b.fsub(em.load_chunk(row, j), part), along, j)
 
         em.across(first, i64_const(end), body)
         em.clear_before(y, after)
@@ -388,8 +388,8 @@ def _bidiagonal_step(
         least = loop.carried[0]
         loop.next(b.select(b.fcmp("olt", size, least), size, least))
     one, other = b.fabs(get(d, before)), b.fabs(get(d, last))
-    beside = get(e, before)
-    largest = b.fadd(root(b.fadd(one, other), beside), root(b.fsub(one, other), beside))
+    off = get(e, before)
+    largest = b.fadd(root(b.fadd(one, other), off), root(b.fsub(one, other), off))
     shift = b.fdiv(b.fmul(b.fmul(one, other), double(2.0)), largest)
     head = get(d, first)
     size = b.fabs(head)
@@ -402,16 +402,16 @@ def _bidiagonal_step(
         after = b.add(i, _ONE)
         right = em.rotation(f, g)
         em.store_element(right.r, e, b.sub(i, _ONE))
-        f, beside = right.pair(get(d, i), get(e, i))
+        f, off = right.pair(get(d, i), get(e, i))
         low = get(d, after)
         left = em.rotation(f, b.fmul(right.sine, low))
         em.store_element(left.r, d, i)
-        f, low = left.pair(beside, right.times_cosine(low))
+        f, low = left.pair(off, right.times_cosine(low))
         em.store_element(low, d, after)
-        beside = get(e, after)
-        em.store_element(left.times_cosine(beside), e, after)
+        off = get(e, after)
+        em.store_element(left.times_cosine(off), e, after)
         for each, by in zip(vectors, (left, right), strict=bool(vectors)):
             each.record(em, place, i, by)
-        loop.next(f, b.fmul(left.sine, beside))
+        loop.next(f, b.fmul(left.sine, off))
     em.store_element(saved, e, b.sub(first, _ONE))
     em.store_element(loop.carried[0], e, before)

@@ -82,15 +82,15 @@ class Dense:
     ) -> Callee:
         """A function of the module for this type, whose body `fill` emits the first time."""
         full = f"bringup.{name}.{self._suffix}"
-        found = self.module.functions.get(full)
-        if found is None:
-            found = self.module.function(
+        function = self.module.functions.get(full)
+        if function is None:
+            function = self.module.function(
                 full, ir.void, params, attrs="nounwind", linkage="internal"
             )
-            b = Builder(found.block("entry"))
-            fill(b, list(found.args))
+            b = Builder(function.block("entry"))
+            fill(b, list(function.args))
             b.ret()
-        return found.callee
+        return function.callee
 
     # -- C −= A B
 

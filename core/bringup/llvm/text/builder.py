@@ -26,7 +26,7 @@ class Loop:
 
     index: the induction variable.
     carried: the loop-carried values at the start of an iteration; after the loop, the same names
-    hold the final ones.
+    are the final values.
     """
 
     __slots__ = ("_next", "body", "carried", "exit", "index")
@@ -45,7 +45,7 @@ class Loop:
         return self._next or ()
 
     def next(self, *values: Val) -> None:
-        """Give the carried values of the next iteration, in order."""
+        """Set the carried values of the next iteration, in order."""
         assert len(values) == len(self.carried), "one value per carried phi"
         self._next = values
 
@@ -550,9 +550,9 @@ class Builder:
     def phi(self, type: Type) -> Phi:
         """A phi at the head of the current block; give its edges with ``add_incoming``."""
         self.function.value_count += 1
-        made = Phi(f"%.{self.function.value_count}", type)
-        self.block.phis.append(made)
-        return made
+        phi = Phi(f"%.{self.function.value_count}", type)
+        self.block.phis.append(phi)
+        return phi
 
     def br(self, target: Block, meta: str = "") -> None:
         """Jump."""
@@ -572,7 +572,7 @@ class Builder:
         self.terminate("ret void" if value is None else f"ret {value}")
 
     def unreachable(self) -> None:
-        """Say that control never gets here."""
+        """Declare that control never comes here."""
         self.terminate("unreachable")
 
     def branch_weights(self, likely: bool) -> str:
@@ -595,7 +595,7 @@ class Builder:
         """Build ``for (i = start; i < stop; i += step)``, signed; the block is the body.
 
         carried: initial values of loop-carried values; the body must then call ``Loop.next``.
-        meta: on the back edge (``!llvm.loop``).  Afterwards the builder stands behind the loop.
+        meta: on the back edge (``!llvm.loop``).  Afterwards the builder is after the loop.
 
         >>> from bringup.llvm.text import Builder, Module, i64
         >>> f = Module().function("triangle", i64, [("n", i64)])
@@ -682,8 +682,11 @@ class Builder:
         ends: list[tuple[Block, tuple[Val, ...]]] = []
         for side, build in zip(sides, (then, otherwise), strict=True):
             self.position(side)
-            made = build()
-            values = () if made is None else (made,) if isinstance(made, Val) else tuple(made)
+            result = build()
+            if result is None:
+                values: tuple[Val, ...] = ()
+            else:
+                values = (result,) if isinstance(result, Val) else tuple(result)
             ends.append((self.block, values))
             self.br(after)
         self.position(after)

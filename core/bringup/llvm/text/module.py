@@ -44,7 +44,7 @@ class Phi(Val):
         self._incoming: list[str] = []
 
     def add_incoming(self, value: Val, block: Block) -> None:
-        """Say that the phi is ``value`` when control comes from ``block``."""
+        """Add an edge: the phi is ``value`` if control comes from ``block``."""
         assert value.type is self.type, f"phi of {self.type} gets {value}"
         self._incoming.append(f"[ {value.text}, %{block.name} ]")
 
@@ -54,7 +54,7 @@ class Phi(Val):
 
 
 class Block:
-    """A basic block.  It is printed where a builder first stands on it."""
+    """A basic block.  Blocks are printed in the order in which builders first come to them."""
 
     __slots__ = ("function", "lines", "name", "phis", "placed", "terminated")
 
@@ -100,7 +100,7 @@ class Function:
         return self.callee.name
 
     def block(self, name: str = "block") -> Block:
-        """A new block; the first one stood on is the entry.  Names are made unique."""
+        """A new block; the first one that is placed is the entry.  Names are made unique."""
         self._block_count += 1
         return Block(self, f"{name}.{self._block_count}")
 
@@ -137,10 +137,10 @@ class Module:
 
     def __init__(self, triple: str = "") -> None:
         self.triple = triple
-        #: What the machine has instructions for, of the things that emitters else write out:
-        #: ``maximum(b, x, y)`` and ``minimum`` of f32, as IEEE 754-2019 has them,
-        #: ``f32_to_bf16(b, x)``, to nearest even, and ``rem(b, x, y)`` of f32 and f64, exact, where
-        #: the target does not compile ``frem`` to that.
+        #: Functions that the target has instructions for, in place of what emitters write out:
+        #: ``maximum(b, x, y)`` and ``minimum`` of f32, as in IEEE 754-2019, ``f32_to_bf16(b, x)``,
+        #: to nearest even, and ``rem(b, x, y)`` of f32 and f64, exact, if the target does not
+        #: compile ``frem`` to that.
         self.native: dict[str, Callable[..., Val]] = {}
         #: ``shared_math(b, instr, operands)``: a call of a function of the module for one of many
         #: transcendental instructions, or None; see `bringup.llvm.scalar`.
@@ -173,19 +173,19 @@ class Module:
         full = [(p[0], p[1], p[2] if len(p) == 3 else "") for p in params]
         callee = Callee(name, ret, tuple(t for _, t, _ in full))
         words = " ".join(w for w in (linkage, calling_convention, ret.text) if w)
-        made = Function(self, callee, full, f"{words} ", f" {attrs}" if attrs else "")
-        self.functions[name] = made
-        return made
+        function = Function(self, callee, full, f"{words} ", f" {attrs}" if attrs else "")
+        self.functions[name] = function
+        return function
 
     def declare(self, name: str, ret: Type, param_types: Sequence[Type], attrs: str = "") -> Callee:
         """The external function ``name``; declaring it twice is the same as once."""
-        found = self._declared.get(name)
-        if found is None:
+        declared = self._declared.get(name)
+        if declared is None:
             callee = Callee(name, ret, tuple(param_types))
             inner = ", ".join(t.text for t in param_types)
             text = f"declare {ret.text} {callee.symbol}({inner}){' ' if attrs else ''}{attrs}"
-            found = self._declared[name] = (callee, text)
-        return found[0]
+            declared = self._declared[name] = (callee, text)
+        return declared[0]
 
     def global_constant(
         self,

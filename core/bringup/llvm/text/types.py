@@ -70,11 +70,11 @@ def vec(element: Type, n: int) -> Type:
     if n == 1:
         return element
     key = (element, n)
-    found = _derived.get(key)
-    if found is None:
+    type_ = _derived.get(key)
+    if type_ is None:
         assert n > 1, f"a vector of {n}"
         assert element.lanes == 1, f"no vector of {n} x {element}"
-        found = _derived[key] = Type(
+        type_ = _derived[key] = Type(
             f"<{n} x {element.text}>",
             f"v{n}{element.code}",
             element.bits,
@@ -84,11 +84,11 @@ def vec(element: Type, n: int) -> Type:
             n,
             element,
         )
-    return found
+    return type_
 
 
 def integer(bits: int) -> Type:
-    """The integer type of any width, ``i256`` say; the named ones for 1, 8, … 128."""
+    """The integer type of any width, such as ``i256``."""
     common = _INTEGERS.get(bits)
     if common is None:
         common = _INTEGERS[bits] = Type(f"i{bits}", f"i{bits}", bits, is_int=True)
@@ -202,13 +202,13 @@ def const(type: Type, value: float) -> Val:
     """
     # repr keeps 0.0 and -0.0 apart, which == does not.
     key = (type, repr(value))
-    found = _constants.get(key)
-    if found is None:
+    constant = _constants.get(key)
+    if constant is None:
         text = scalar_text(type.scalar, value)
         if type.lanes > 1:
             text = f"splat ({type.scalar.text} {text})"
-        found = _constants[key] = Val(text, type)
-    return found
+        constant = _constants[key] = Val(text, type)
+    return constant
 
 
 def i64_const(value: int) -> Val:
