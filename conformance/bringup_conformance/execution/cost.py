@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass, fields
+from operator import add, attrgetter, sub
 from typing import Any
 
 
@@ -28,10 +29,10 @@ class Cost:
     busy: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*(x + y for x, y in zip(astuple(self), astuple(other), strict=True)))
+        return Cost(*map(add, _values(self), _values(other)))
 
     def __sub__(self, other: Cost) -> Cost:
-        return Cost(*(x - y for x, y in zip(astuple(self), astuple(other), strict=True)))
+        return Cost(*map(sub, _values(self), _values(other)))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -41,4 +42,6 @@ class Cost:
         }
 
 
+# Costs are added at every call of a program, and `dataclasses.astuple` copies each value.
+_values = attrgetter(*(each.name for each in fields(Cost)))
 NO_COST = Cost()
