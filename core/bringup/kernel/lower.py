@@ -26,7 +26,6 @@ from bringup.kernel.evaluation import (
     inlines,
     is_expensive,
     is_fold,
-    opdef,
     register_dtype,
     row_offset,
 )
@@ -35,7 +34,7 @@ from bringup.kernel.index import Axis, Div, Expr, Mod, flatten
 from bringup.kernel.indexed import Index
 from bringup.kernel.limits import Limits
 from bringup.kernel.movement import is_movement, needs_of
-from bringup.ops.table import Kind
+from bringup.ops.table import Kind, opdef
 from bringup.records import record
 from bringup.types import TensorType
 
