@@ -143,8 +143,8 @@ def test_unknown_names() -> None:
 
 
 def test_a_name_is_defined_once() -> None:
+    add = lookup("add")
     with pytest.raises(ValueError, match="'add' is defined twice"):
-        add = lookup("add")
         define(name="add", arity=2, kind=add.kind, doc="", infer=add.infer, reference=add.reference)
 
 

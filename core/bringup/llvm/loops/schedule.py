@@ -1,0 +1,320 @@
+"""How a kernel's loops map to vector lanes and register tiles on a CPU.
+
+`schedule` chooses the axis that the vector lanes are along, the grid points of a register tile,
+and how the grid is cut into units that threads share.  No choice changes which elements a result
+is computed from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from bringup.graph import Instr, Value
+from bringup.integers import ceil_div, ceil_power_of_two
+from bringup.kernel.form import Kernel, Stage
+from bringup.kernel.index import Axis, Expr
+from bringup.llvm.body import Tile
+from bringup.records import record
+
+
+@record
+class LoopTarget:
+    """What the emitter must know of a CPU.
+
+    vector_bits: width of a vector register.
+    registers: number of vector registers.
+    cache_bytes: size of the largest cache that a core has for itself.
+    threads: number of workers.  It may affect how work is split, never the result.
+    """
+
+    vector_bits: int = 128
+    registers: int = 16
+    cache_bytes: int = 1 << 20
+    threads: int = 1
+
+
+@record
+class NativeKernel:
+    """An emitted kernel.
+
+    name: of its function.  units: how many there are.  tile_bytes: scratch memory per worker.
+    work: about how many scalar operations a unit has.
+    """
+
+    name: str
+    units: int
+    tile_bytes: int
+    work: int
+
+
+@record
+class Schedule:
+    """How one kernel is mapped.
+
+    kernel: with its axes reordered.
+    lanes: vector length.
+    lane: the grid axis that the lanes are along; None if they are along each stage's last axis.
+    columns: vectors along the lane axis that are computed together.
+    rows: the register tile over another grid axis, None for one point at a time.
+    cross: a second tiled grid axis, only if the lanes are along inner axes.
+    block: elements of the lane axis in one unit, if the lanes are along the grid.
+    last: the grid axis that changes fastest from unit to unit, by default the last.
+    """
+
+    kernel: Kernel
+    lanes: int
+    lane: Axis | None
+    columns: int
+    rows: Tile | None
+    cross: Tile | None
+    block: int
+    last: Axis | None = None
+
+    @property
+    def is_map(self) -> bool:
+        """Whether nothing folds; then a unit loops over its part of the lane axis."""
+        return _is_map(self.kernel)
+
+
+#: Bytes of a cache line; scratch areas begin at multiples of it.
+LINE_BYTES = 64
+#: The most serial additions into any accumulator.
+LONGEST_CHAIN = 8192
+#: The most rows of a register tile.
+MOST_ROWS = 14
+#: Lanes of a unit whose loads jump along the lanes: so many cache lines stay in the first-level
+#: cache.
+_CROSS_BLOCK = 64
+
+
+def schedule(
+    kernel: Kernel, target: LoopTarget, one_by_one: frozenset[Axis] = frozenset()
+) -> Schedule:
+    """Choose lanes, tiles and units.
+
+    one_by_one: grid axes whose points have loops of different length, so that no two of them may
+    share a vector or a tile.
+    """
+    widest = max((v.dtype.bits for s in kernel.stages for v in _lane_values(s)), default=32)
+    full = max(4, min(64, target.vector_bits // max(widest, 8)))
+    looping = [s for s in kernel.stages if s.axes]
+    shared = [a for a in kernel.grid if a not in one_by_one]
+    best_grid = max(shared, key=lambda a: (score(kernel.stages, a, full), a.id), default=None)
+    if best_grid is None and not looping:
+        return Schedule(kernel, 1, None, 1, None, None, 1)
+    if _is_map(kernel):
+        return _map_schedule(kernel, full)
+    inner_score = sum(max(score([s], a, full) for a in s.axes) for s in looping)
+    if best_grid is not None and not looping:
+        return _grid_schedule(kernel, best_grid, full, target, shared)
+    if best_grid is not None and score(kernel.stages, best_grid, full) > inner_score:
+        return _grid_schedule(kernel, best_grid, full, target, shared)
+    return _inner_schedule(kernel, full, target, shared)
+
+
+def _lane_values(stage: Stage) -> Iterator[Value]:
+    """The values that sinks are computed from, without those that only compute addresses."""
+    wanted = set(stage.body.outputs)
+    for instr in reversed(stage.body.instrs):
+        if wanted.isdisjoint(instr.results):
+            continue
+        yield from instr.results
+        if instr.op.name not in ("load", "inside"):
+            wanted.update(instr.operands)
+    yield from stage.body.inputs
+
+
+def _is_map(kernel: Kernel) -> bool:
+    return all(not s.axes and not s.folds for s in kernel.stages)
+
+
+def _accesses(stage: Stage) -> Iterator[tuple[Expr, frozenset[Axis]]]:
+    """The index of every access, and the axes that change it through loaded indices."""
+    data = stage.data_axes()
+    for instr in stage.loads():
+        yield instr.attrs["index"], data.get(instr, frozenset())
+    for store in stage.stores:
+        yield store.index, frozenset()
+
+
+def score(stages: Iterable[Stage], axis: Axis, lanes: int) -> float:
+    """How well the memory accesses suit lanes along ``axis``, per grid point."""
+    total = 0.0
+    for stage in stages:
+        for index, data in _accesses(stage):
+            stride = index.coefficient(axis) if axis not in data else None
+            value = {1: 2.0, 0: 1.0, -1: 1.0}.get(stride, -3.0) if stride is not None else -3.0
+            total += value * max(stage.trips, 1)
+    efficiency = min(axis.size, lanes) / lanes
+    return total * efficiency if total > 0 else total
+
+
+def _grid_with_last(kernel: Kernel, axis: Axis) -> Kernel:
+    order = [a for a in kernel.grid if a != axis] + [axis]
+    return replace(kernel, grid=tuple(order))
+
+
+def _map_schedule(kernel: Kernel, full: int) -> Schedule:
+    lane = max(kernel.grid, key=lambda a: (score(kernel.stages, a, full), a.id))
+    lanes = min(full, ceil_power_of_two(lane.size))
+    size = sum(len(s.body) for s in kernel.stages)
+    columns = 4 if size <= 24 else 2 if size <= 64 else 1
+    columns = max(1, min(columns, lane.size // max(lanes, 1)))
+    unit = lanes * columns
+    block = lane.size if lane.size <= 2048 else max(unit, 2048 // unit * unit)
+    across = _crossing_axis(kernel, lane)
+    if across is not None:
+        block = min(block, _CROSS_BLOCK)
+    return Schedule(_grid_with_last(kernel, lane), lanes, lane, columns, None, None, block, across)
+
+
+def _crossing_axis(kernel: Kernel, lane: Axis) -> Axis | None:
+    """A grid axis along which a load is contiguous that jumps along the lanes.
+
+    Transpositions have one.  If it is walked next, the rest of every cache line is used.
+    """
+    for stage in kernel.stages:
+        for instr in stage.loads():
+            index = instr.attrs["index"]
+            if index.coefficient(lane) not in (0, 1, -1):
+                for axis in kernel.grid:
+                    if axis != lane and index.coefficient(axis) in (1, -1):
+                        return axis
+    return None
+
+
+def _row_axis(kernel: Kernel, lane: Axis, shared: Sequence[Axis]) -> Axis | None:
+    """A grid axis for a register tile: a load in the loop depends on the lanes, but not on it."""
+    if not _only_folds(kernel):
+        return None
+    stage = next(s for s in kernel.stages if s.axes)
+    data = stage.data_axes()
+    used = [i.attrs["index"].axes() | data.get(i, frozenset()) for i in stage.loads()]
+    moving = [axes for axes in used if lane in axes and axes & set(stage.axes)]
+    fitting = [
+        axis
+        for axis in reversed(shared)
+        if axis != lane and any(axis not in axes for axes in moving)
+    ]
+    return max(fitting, key=lambda axis: min(axis.size, MOST_ROWS), default=None)
+
+
+def _grid_schedule(
+    kernel: Kernel, lane: Axis, full: int, target: LoopTarget, shared: Sequence[Axis]
+) -> Schedule:
+    lanes = min(full, ceil_power_of_two(lane.size))
+    row = _row_axis(kernel, lane, shared)
+    vectors = ceil_div(lane.size, lanes)
+    if row is None:
+        columns = min(4, vectors)
+        # Two accumulators do not hide the latency of an addition, and two streams of memory are
+        # faster than one.
+        others = [a for a in shared if a != lane and a.size % 2 == 0]
+        double = Tile(others[-1], 2, 1) if columns == 2 and others and _only_folds(kernel) else None
+        return Schedule(
+            _grid_with_last(kernel, lane), lanes, lane, columns, double, None, lanes * columns
+        )
+    # Up to four vectors that are not whole pairs make one masked body instead of two bodies.
+    columns = vectors if vectors <= 4 and lane.size % (2 * lanes) else min(2, vectors)
+    rows = Tile(row, _rows(row.size, columns, target.registers), 1)
+    return Schedule(
+        _grid_with_last(kernel, lane), lanes, lane, columns, rows, None, lanes * columns
+    )
+
+
+def _only_folds(kernel: Kernel) -> bool:
+    """Whether there is one loop per grid point, and it only folds; then register tiles pay."""
+    looping = [s for s in kernel.stages if s.axes]
+    return len(looping) == 1 and not looping[0].stores
+
+
+def _rows(size: int, columns: int, registers: int) -> int:
+    """The rows of a register tile.
+
+    A divisor of ``size`` if it is large enough, so that there is one body.  Otherwise a second body
+    takes the remainder, and both must leave registers free, or the compiler spills.
+    """
+    most = min((registers - columns - 2) // columns, MOST_ROWS)
+    usual = min(registers * 3 // 4 // columns, MOST_ROWS)
+    even = [n for n in range(most, (usual * 3 - 1) // 4, -1) if size % n == 0]
+    return even[0] if even else _divide(size, usual)
+
+
+def _divide(size: int, most: int) -> int:
+    """The size of a tile of at most ``most`` that covers ``size`` in about equal parts."""
+    parts = ceil_div(size, max(most, 1))
+    return ceil_div(size, parts) if parts else 1
+
+
+def _inner_schedule(
+    kernel: Kernel, full: int, target: LoopTarget, shared: Sequence[Axis]
+) -> Schedule:
+    stages = tuple(_best_last(s, full) for s in kernel.stages)
+    kernel = replace(kernel, stages=stages)
+    longest = max(s.axes[-1].size for s in stages if s.axes)
+    lanes = min(full, ceil_power_of_two(longest))
+    rows, cross = _cross_axes(kernel, shared)
+    if rows is not None:
+        tiles = 4 if target.registers >= 32 else 2
+        tile = Tile(rows, _divide(rows.size, tiles if cross is not None else 2 * tiles), 1)
+        other = Tile(cross, _divide(cross.size, tiles), 1) if cross is not None else None
+        return Schedule(kernel, lanes, None, 1, tile, other, 1)
+    bodies = max(len(s.body) for s in stages if s.axes)
+    columns = 8 if bodies <= 12 else 4 if bodies <= 40 else 2
+    columns = max(1, min(columns, longest // max(lanes, 1)))
+    return Schedule(kernel, lanes, None, columns, None, None, 1)
+
+
+def _best_last(stage: Stage, full: int) -> Stage:
+    if len(stage.axes) < 2:
+        return stage
+    best = max(stage.axes, key=lambda a: (score([stage], a, full), a.id))
+    order = [a for a in stage.axes if a != best] + [best]
+    return replace(stage, axes=tuple(order))
+
+
+def _cross_axes(kernel: Kernel, shared: Sequence[Axis]) -> tuple[Axis | None, Axis | None]:
+    """Grid axes for the two sides of a register tile: each is one that some load does not use."""
+    skipped: list[Axis] = []
+    for axis in reversed(shared) if _only_folds(kernel) else ():
+        for stage in kernel.stages:
+            if not stage.axes:
+                continue
+            data = stage.data_axes()
+            if any(_shares(i, axis, stage, data) for i in stage.loads()):
+                skipped.append(axis)
+                break
+    if not skipped:
+        return None, None
+    return skipped[0], skipped[1] if len(skipped) > 1 else None
+
+
+def _shares(load: Instr, axis: Axis, stage: Stage, data: Mapping[Instr, frozenset[Axis]]) -> bool:
+    used = load.attrs["index"].axes() | data.get(load, frozenset())
+    return axis not in used and bool(used & set(stage.axes))
+
+
+@record
+class Chain:
+    """Blocked summation: at most ``longest`` serial additions.
+
+    Longer sums are split into blocks of ``block`` additions, and more than ``longest`` blocks into
+    blocks of blocks.
+    """
+
+    longest: int
+    block: int
+
+    def sizes(self, count: int, deeper: int) -> list[int]:
+        """Sizes of blocks for ``count`` steps of ``deeper`` additions each, smallest first."""
+        sizes = [max(1, self.block // max(deeper, 1))]
+        while count > sizes[-1] * self.longest:
+            sizes.append(sizes[-1] * self.block)
+        return sizes
+
+
+#: For plain sums, whose cost is their reads, however often they are split.
+SUMS = Chain(128, 64)
+#: For register tiles, which have an accumulator in every register: each split moves all of them.
+TILED = Chain(2048, 1024)

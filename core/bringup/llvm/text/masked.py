@@ -1,0 +1,125 @@
+"""Vectors of which only some lanes touch memory: masks, masked accesses, gathers, prefetches."""
+
+from __future__ import annotations
+
+from bringup.llvm.text import (
+    Builder,
+    Type,
+    Val,
+    const,
+    const_vector,
+    i1,
+    i32,
+    i64,
+    i64_const,
+    poison,
+    vec,
+    void,
+)
+
+
+def lanes_below(b: Builder, count: Val, lanes: int) -> Val:
+    """The mask of the lanes below an i64 count, as a comparison of i32 lane numbers."""
+    numbers = const_vector(i32, range(lanes))
+    return b.icmp("slt", numbers, b.splat(b.trunc(count, i32), lanes))
+
+
+def lanes_below_wide(b: Builder, count: Val, lanes: int) -> Val:
+    """The mask of the lanes below an i64 count, which may be of any size, even negative."""
+    return b.icmp("slt", const_vector(i64, range(lanes)), b.splat(count, lanes))
+
+
+def clamp(b: Builder, count: Val, most: int) -> Val:
+    """An i64 between 0 and ``most``."""
+    return b.smax(b.smin(count, i64_const(most)), i64_const(0))
+
+
+def masked_load(
+    b: Builder,
+    type: Type,
+    address: Val,
+    mask: Val,
+    passthru: Val | None = None,
+    align: int = 1,
+) -> Val:
+    """Load the lanes where ``mask`` holds; the others are ``passthru``, or anything."""
+    other = poison(type) if passthru is None else passthru
+    if type.lanes == 1:
+        return b.cond(mask, lambda: b.load(type, address, align), lambda: other)[0]
+    return b.intrinsic(
+        "llvm.masked.load",
+        type,
+        (address, mask, other),
+        (type, address.type),
+        arg_attrs=(f"align {align}", "", ""),
+    )
+
+
+def masked_store(b: Builder, value: Val, address: Val, mask: Val, align: int = 1) -> None:
+    """Store the lanes where ``mask`` holds."""
+    if value.type.lanes == 1:
+        b.cond(mask, lambda: b.store(value, address, align), lambda: None)
+        return
+    lanes = mask.text.strip("<>").split(", ")
+    if mask.is_constant and lanes.count("i1 true") == 1:
+        # LLVM 22 for AVX-512 stores one lane of a narrowed vector at its width before.
+        lane = lanes.index("i1 true")
+        element = value.type.scalar
+        one = b.emit(element, f"extractelement {value}, i32 {lane}")
+        b.store(one, b.gep(address, lane, element), align)
+        return
+    b.intrinsic(
+        "llvm.masked.store",
+        void,
+        (value, address, mask),
+        (value.type, address.type),
+        arg_attrs=("", f"align {align}", ""),
+    )
+
+
+def masked_gather(
+    b: Builder,
+    type: Type,
+    addresses: Val,
+    mask: Val | None = None,
+    passthru: Val | None = None,
+    align: int = 1,
+) -> Val:
+    """Load each lane from its own address; no mask means all lanes."""
+    keep = const(vec(i1, type.lanes), 1) if mask is None else mask
+    other = poison(type) if passthru is None else passthru
+    return b.intrinsic(
+        "llvm.masked.gather",
+        type,
+        (addresses, keep, other),
+        (type, addresses.type),
+        arg_attrs=(f"align {align}", "", ""),
+    )
+
+
+def masked_scatter(
+    b: Builder,
+    value: Val,
+    addresses: Val,
+    mask: Val | None = None,
+    align: int = 1,
+) -> None:
+    """Store each lane to its own address, in lane order; no mask means all lanes."""
+    keep = const(vec(i1, value.type.lanes), 1) if mask is None else mask
+    b.intrinsic(
+        "llvm.masked.scatter",
+        void,
+        (value, addresses, keep),
+        (value.type, addresses.type),
+        arg_attrs=("", f"align {align}", ""),
+    )
+
+
+def prefetch(b: Builder, address: Val, *, write: bool = False, locality: int = 3) -> None:
+    """Ask for the data's cache line.  locality: 0 (streaming) to 3 (keep close)."""
+    b.intrinsic(
+        "llvm.prefetch",
+        void,
+        (address, const(i32, write), const(i32, locality), const(i32, 1)),
+        (address.type,),
+    )
