@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from bringup.graph import Graph
 from bringup.graph.verify import subgraphs
-from bringup.ops.table import Special
+from bringup.ops.special_values import Special
 from bringup.types import TensorType
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.verdict import Verdict

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from bringup.backend.capabilities import Capabilities
 from bringup.dtypes import STORED, DType, f16, f32, i32, u32
-from bringup.ops.table import Kind, OpDef, Special, Trait, all_ops, lookup
+from bringup.ops.special_values import Special
+from bringup.ops.table import Kind, OpDef, Trait, all_ops, lookup
 from bringup_conformance import cli, rules
 from bringup_conformance.cases import Case, Problem
 from bringup_conformance.execution import levels, runner

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bringup.dtypes import STORED, DType, bool_, f64
-from bringup.ops.special import special_value
+from bringup.ops.special_values import special_value
 from bringup.ops.structures import STRUCTURES
 from bringup.types import TensorType
 from bringup_conformance.generate.choices import derive
@@ -25,7 +25,7 @@ Interval = tuple[float, float]
 #: Kinds that show what they are for where all operands of an instruction have them.
 TOGETHER = ("near", "extremes")
 LAYOUTS = ("dense", "column", "reversed", "strided", "offset")
-#: Texts of `bringup.ops.special` that the kind ``special`` sprinkles over an array.
+#: Texts of `bringup.ops.special_values` that the kind ``special`` sprinkles over an array.
 SPECIAL_FLOATS = (
     "nan", "inf", "-inf", "0.0", "-0.0", "SUBNORMAL", "-SUBNORMAL", "TINY", "1", "-1", "0.5", "1e4",
 )  # fmt: skip
@@ -38,9 +38,9 @@ _PRECISIONS = sorted({format_of(dtype).precision for dtype in STORED if dtype.is
 class Recipe:
     """How to make an array of any type.
 
-    kind: a name of `KINDS`.  overrides: (flat index, text of `bringup.ops.special`) pairs; indices
-    beyond the array are ignored.  layout: a name of `LAYOUTS`: how the array lies in the host's
-    memory, its values being the same.
+    kind: a name of `KINDS`.  overrides: (flat index, text of `bringup.ops.special_values`) pairs;
+    indices beyond the array are ignored.  layout: a name of `LAYOUTS`: how the array lies in the
+    host's memory, its values being the same.
     interval, nonzero: the values an operand may have, as in a row's domain.  matrix: the name of a
     structure that the matrices of the last two dimensions have, as there.
     """

@@ -20,12 +20,12 @@ from bringup.backend.capabilities import Numerics
 from bringup.dtypes import bool_
 from bringup.graph import Graph, Instr, Value, attrs_key
 from bringup.ops.evaluate import run_instr
-from bringup.ops.table import Kind
+from bringup.ops.table import Kind, opdef
 from bringup.passes.decompose import expand
 from bringup_conformance.generate import control, orders
 from bringup_conformance.oracle import elementwise as spread
 from bringup_conformance.oracle import sums
-from bringup_conformance.oracle.elementwise import MONOTONE, opdef
+from bringup_conformance.oracle.elementwise import MONOTONE
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.oracle.span import Span, spanning
 

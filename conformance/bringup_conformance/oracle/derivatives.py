@@ -22,10 +22,10 @@ from bringup.backend.capabilities import Numerics
 from bringup.graph import Graph, Value
 from bringup.ops.evaluate import run_instr
 from bringup.ops.subgraphs import run as run_wide
+from bringup.ops.table import opdef
 from bringup.tracing import autodiff
 from bringup.tracing.batching import batch_graph
 from bringup_conformance.oracle.bounds import propagate
-from bringup_conformance.oracle.elementwise import opdef
 from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.oracle.span import Span, spanning
 

@@ -10,7 +10,7 @@ import numpy as np
 from bringup.backend.capabilities import Numerics
 from bringup.dtypes import DType, bool_
 from bringup.graph import Instr
-from bringup.ops.table import OpDef
+from bringup.ops.table import opdef
 from bringup_conformance.oracle.numbers import Array, format_of, nearest, spacing, widen
 from bringup_conformance.oracle.span import (
     Span,
@@ -70,12 +70,6 @@ POLE = {"div": 1, "reciprocal": 0, "rsqrt": 0}
 _ORDERED_INTEGERS = frozenset({"max", "min", "relu", "clamp"})
 # Features of other functions, such as the hills of sin, are no narrower than this.
 _WIDEST_SAMPLE = 0.5
-
-
-def opdef(instr: Instr) -> OpDef:
-    """The row of an instruction."""
-    assert isinstance(instr.op, OpDef)
-    return instr.op
 
 
 def references(instr: Instr, arrays: Sequence[Array]) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 
 from bringup.dtypes import DType
 from bringup.graph import Graph, Instr
-from bringup_conformance.oracle.elementwise import opdef
+from bringup.ops.table import opdef
 from bringup_conformance.oracle.numbers import Array, nearest, widen
 from bringup_conformance.oracle.verdict import WORST, Mismatch, Verdict
 

@@ -14,8 +14,8 @@ from bringup.dtypes import DType, as_dtype
 from bringup.errors import OpTypeError
 from bringup.graph import Builder, Graph
 from bringup.integers import ceil_div
-from bringup.ops.special import allowed, special_value
-from bringup.ops.table import OpDef, Special
+from bringup.ops.special_values import Special, allowed, special_value
+from bringup.ops.table import OpDef
 from bringup.types import TensorType
 from bringup_conformance.cases import Cells
 from bringup_conformance.execution.support import Support

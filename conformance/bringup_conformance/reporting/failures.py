@@ -16,7 +16,8 @@ import numpy as np
 from bringup.errors import BringupError
 from bringup.graph.parser import parse_graph
 from bringup.graph.printer import print_graph
-from bringup.ops.table import Special, find
+from bringup.ops.special_values import Special
+from bringup.ops.table import find
 from bringup_conformance.cases import Case, Cells, Check, Outcome, Problem, instructions
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.numbers import Array

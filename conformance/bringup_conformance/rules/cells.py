@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from bringup.dtypes import DType
-from bringup.ops.special import UNSPECIFIED, special_value
-from bringup.ops.table import OpDef, Special, all_ops
+from bringup.ops.special_values import UNSPECIFIED, Special, special_value
+from bringup.ops.table import OpDef, all_ops
 from bringup_conformance.rules import slugs
 from bringup_conformance.rules.form import Rule
 

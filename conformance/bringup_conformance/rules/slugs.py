@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from bringup.dtypes import DType, i64
-from bringup.ops.special import special_value
-from bringup.ops.table import Kind, OpDef, Special, Trait
+from bringup.ops.special_values import Special, special_value
+from bringup.ops.table import Kind, OpDef, Trait
 from bringup.records import record
 from bringup_conformance.oracle.numbers import Array
 

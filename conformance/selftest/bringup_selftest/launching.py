@@ -17,7 +17,7 @@ from bringup.graph import Instr, Value
 from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.kernel.index import Axis
 from bringup.kernel.ranges import axis_values, expr_value, mask_value
-from bringup.ops.table import OpDef, lookup
+from bringup.ops.table import lookup, opdef
 from bringup_selftest.memory import Heap
 
 Array = np.ndarray[Any, Any]
@@ -90,8 +90,7 @@ class _Block:
             return mask_value(attrs["mask"], axes, operands)
         if name == "constant":
             return np.full((1, 1), attrs["value"].scalar)
-        assert isinstance(instr.op, OpDef)
-        return np.asarray(instr.op.reference(*np.broadcast_arrays(*operands), **attrs))
+        return np.asarray(opdef(instr).reference(*np.broadcast_arrays(*operands), **attrs))
 
     def _at(self, buffer: int, index: Array) -> Array:
         """Elements of the array of a buffer; a tile's rows are those of the points."""

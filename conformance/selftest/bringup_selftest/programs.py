@@ -15,7 +15,7 @@ from bringup.backend.adapters_run import dense_bytes
 from bringup.dtypes import u8
 from bringup.errors import DeviceError
 from bringup.ops.subgraphs import chosen
-from bringup.ops.table import OpDef
+from bringup.ops.table import OpDef, opdef
 from bringup.program.program import (
     CaseStep,
     KernelStep,
@@ -120,8 +120,7 @@ class ProgramExecutable:
             self._scan(step, spaces)
 
     def _op(self, step: OpStep, spaces: Spaces) -> None:
-        op = step.op
-        assert isinstance(op, OpDef)
+        op = opdef(step)
         results = tuple(_placed(slot, spaces) for slot in step.results)
         if not any(view.type.size for view in results):
             return

@@ -47,7 +47,7 @@ from bringup.backend.foreign import foreign
 from bringup.dtypes import DType, as_dtype
 from bringup.errors import BackendError, BringupError, CompileError, UnsupportedError
 from bringup.kernel.form import Kernel
-from bringup.ops.table import OpDef, all_ops, find
+from bringup.ops.table import all_ops, find, opdef
 from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, Step
 
 #: ``function(*operands: BufferView, out: BufferView | tuple[BufferView, ...], **attrs)``
@@ -109,8 +109,7 @@ class _StepsDevice(Device):
         return self._bind_op(step) if isinstance(step, OpStep) else self._bind_kernel(step)
 
     def _bind_op(self, step: OpStep) -> Call:
-        op = step.op
-        assert isinstance(op, OpDef)
+        op = opdef(step)
         claim = op.claim(step.attrs)
         attrs = dict(step.attrs)
         function = self.ops.get(claim)

@@ -9,7 +9,7 @@ from bringup.dtypes import DType
 from bringup.errors import BackendError
 from bringup.graph import Instr
 from bringup.kernel.limits import Limits
-from bringup.ops.table import Kind, OpDef, find
+from bringup.ops.table import Kind, find, opdef
 from bringup.records import record
 
 #: The level of this seam.  A plugin states the range it accepts; see `Handshake`.
@@ -177,8 +177,7 @@ class Capabilities:
 
     def fuses(self, instr: Instr) -> bool:
         """Whether this instruction may stand inside a kernel."""
-        op = instr.op
-        assert isinstance(op, OpDef)
+        op = opdef(instr)
         if op.kind in (Kind.MOVEMENT, Kind.SOURCE):
             return self._holds(instr.results[0].dtype)
         return _claimed(self.kernels, instr)
@@ -193,15 +192,13 @@ class Capabilities:
         Constants need no claim: they are uploaded where they do not stand in kernels.  Nor do
         loops and branches: core runs them, and their parts on the device.
         """
-        op = instr.op
-        assert isinstance(op, OpDef)
+        op = opdef(instr)
         given = op.name == "constant" or op.kind is Kind.CONTROL
         return given or self.fuses(instr) or self.runs_op(instr)
 
 
 def _claimed(claims: Claims, instr: Instr) -> bool:
-    op = instr.op
-    assert isinstance(op, OpDef)
+    op = opdef(instr)
     dtypes = claims.get(op.claim(instr.attrs))
     if dtypes is None:
         return False

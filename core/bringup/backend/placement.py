@@ -12,7 +12,7 @@ from bringup.errors import UnsupportedError
 from bringup.graph import Graph, Instr, has_effects
 from bringup.graph.printer import Numbering, format_instr
 from bringup.graph.verify import subgraphs_of
-from bringup.ops.table import Kind, OpDef
+from bringup.ops.table import Kind, opdef
 from bringup.program.program import CONTROL_STEPS, KernelStep, Program, Step
 from bringup.records import record
 
@@ -93,8 +93,7 @@ def _rows(graph: Graph, device: Target, prefix: str) -> Iterator[Placement]:
 
 def is_driven(instr: Instr, capabilities: Capabilities) -> bool:
     """Whether core has to run an instruction for the device, run by run of its sub-graphs."""
-    op = instr.op
-    assert isinstance(op, OpDef)
+    op = opdef(instr)
     effects = has_effects(op, instr.attrs)
     return op.kind is Kind.CONTROL and (effects or not capabilities.runs_op(instr))
 
@@ -114,8 +113,7 @@ def obstacle(instr: Instr, capabilities: Capabilities) -> str | None:
             return f"{value.type} is beyond its limit elements={limits.elements}"
     if capabilities.available(instr):
         return _obstacle_inside(instr, capabilities)
-    op = instr.op
-    assert isinstance(op, OpDef)
+    op = opdef(instr)
     claim = op.claim(instr.attrs)
     claimed = capabilities.ops.get(claim, frozenset()) | capabilities.kernels.get(
         claim, frozenset()
@@ -146,8 +144,7 @@ def how(instr: Instr, capabilities: Capabilities) -> str:
         return "claimed as an op"
     if not capabilities.fuses(instr):
         return "uploaded"
-    op = instr.op
-    assert isinstance(op, OpDef)
+    op = opdef(instr)
     dissolves = op.kind in (Kind.MOVEMENT, Kind.SOURCE)
     return "part of a kernel" if dissolves else "claimed in kernels"
 

@@ -32,11 +32,10 @@ from bringup.kernel.stage_body import (
     inlines,
     is_expensive,
     is_fold,
-    opdef,
     register_dtype,
     row_offset,
 )
-from bringup.ops.table import Kind
+from bringup.ops.table import Kind, opdef
 from bringup.records import record
 from bringup.types import TensorType
 
@@ -514,6 +513,5 @@ __all__ = [
     "inlines",
     "is_expensive",
     "is_fold",
-    "opdef",
     "shape_region",
 ]

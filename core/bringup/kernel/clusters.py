@@ -16,14 +16,13 @@ from bringup.kernel.build import (
     inlines,
     is_expensive,
     is_fold,
-    opdef,
     shape_region,
 )
 from bringup.kernel.index import Axis
 from bringup.kernel.indexed import Index
 from bringup.kernel.limits import Limits
 from bringup.kernel.movement import is_movement, needs_of
-from bringup.ops.table import Kind
+from bringup.ops.table import Kind, opdef
 
 #: An expensive instruction counts as many in the size of a body.
 _EXPENSIVE = 8

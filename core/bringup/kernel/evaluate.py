@@ -20,7 +20,7 @@ from bringup.graph import Instr
 from bringup.kernel.form import Fold, Kernel, Stage, Store
 from bringup.kernel.index import Axis, Expr
 from bringup.kernel.ranges import axis_values, expr_value, mask_value
-from bringup.ops.table import OpDef, lookup
+from bringup.ops.table import lookup, opdef
 from bringup.records import record
 
 Array = np.ndarray[Any, Any]
@@ -315,8 +315,7 @@ class _Block:
             return mask_value(attrs["mask"], axes, operands)
         if name == "constant":
             return np.full((1, 1), attrs["value"].scalar)
-        assert isinstance(instr.op, OpDef)
-        result = np.asarray(instr.op.reference(*np.broadcast_arrays(*operands), **attrs))
+        result = np.asarray(opdef(instr).reference(*np.broadcast_arrays(*operands), **attrs))
         if result.dtype != instr.result.dtype.numpy:
             raise GraphError(
                 f"kernel {self.kernel.name}: {name} gives {result.dtype}, not {instr.result.dtype}"

@@ -13,7 +13,7 @@ from bringup.kernel import ops as kops
 from bringup.kernel.index import Axis, Bound, Dyn, Element, Expr, flatten
 from bringup.kernel.indexed import Index, Source, elements_in
 from bringup.kernel.movement import is_movement, joined, needs_of, source_of
-from bringup.ops.table import Kind, OpDef, Trait, lookup
+from bringup.ops.table import Kind, Trait, lookup, opdef
 from bringup.records import record
 from bringup.types import TensorType
 
@@ -25,12 +25,6 @@ MAX_BODY = 4000
 
 class Unfusable(Exception):
     """The region is no single kernel; the message says why."""
-
-
-def opdef(instr: Instr) -> OpDef:
-    """The row of an instruction."""
-    assert isinstance(instr.op, OpDef)
-    return instr.op
 
 
 def is_fold(instr: Instr) -> bool:

@@ -69,15 +69,6 @@ def _broadcast_steps(small: tuple[int, ...], large: tuple[int, ...]) -> str:
     return "" if wanted else f"reshape operand {{}} to {tuple(spread)}, then {target}"
 
 
-def elementwise(name: str) -> Infer:
-    """Infer for ops whose operands and result have one type."""
-
-    def infer(operands: Types, _attrs: Attrs) -> TensorType:
-        return same_types(name, operands)
-
-    return infer
-
-
 def one_of(name: str, type_: TensorType, dtypes: Sequence[DType], what: str = "operand") -> None:
     """Raise OpTypeError unless the dtype is one of `dtypes`."""
     if type_.dtype not in dtypes:

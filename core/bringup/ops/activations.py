@@ -10,20 +10,18 @@ from bringup.dtypes import NUMERIC
 from bringup.graph import Value
 from bringup.ops import _elementary as elementary
 from bringup.ops import build
-from bringup.ops._composite import composite
+from bringup.ops._elementwise import composite
 from bringup.ops._erf import erf_decompose
 from bringup.ops._numeric import Array, exactly, total_max, via_wider
 from bringup.ops.build import compare, in_f32, like, rows
+from bringup.ops.special_values import Special, cells
 from bringup.ops.table import (
     DERIVED,
-    EXACT,
     Attr,
-    Special,
+    Cotangents,
     Trait,
     within,
 )
-
-Cotangents = tuple[Value | None, ...]
 
 
 @via_wider
@@ -51,13 +49,8 @@ logistic = composite(
     doc="1 / (1 + e^−x). −inf gives 0, inf gives 1, NaN gives NaN; the lower tail stays accurate.",
     reference=_logistic_reference,
     vjp=_logistic_vjp,
-    special=(
-        Special(("0.0",), "0.5"),
-        Special(("-0.0",), "0.5"),
-        Special(("inf",), "1"),
-        Special(("-inf",), "0.0"),
-        Special(("MAX",), "1"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "0.0 -> 0.5; -0.0 -> 0.5; inf -> 1; -inf -> 0.0; MAX -> 1; nan -> nan",
     ),
     traits=frozenset({Trait.EXPENSIVE}),
     # What the decomposition keeps when exp is 2 ULP off.
@@ -86,17 +79,11 @@ relu = composite(
     dtypes=NUMERIC,
     reference=_relu_reference,
     vjp=_relu_vjp,
-    special=(
-        Special(("-0.0",), "0.0"),
-        Special(("0.0",), "0.0"),
-        Special(("-inf",), "0.0"),
-        Special(("inf",), "inf"),
-        Special(("nan",), "nan"),
-        Special(("SUBNORMAL",), "SUBNORMAL"),
-        Special(("INT_MIN",), "0", ("int", "uint")),
+    special=cells(
+        "-0.0 -> 0.0; 0.0 -> 0.0; -inf -> 0.0; inf -> inf; nan -> nan; SUBNORMAL -> SUBNORMAL; "
+        "INT_MIN -> 0 (int uint)",
     ),
     traits=frozenset({Trait.IDEMPOTENT, Trait.MONOTONE}),
-    accuracy=EXACT,
     decompose=_relu_decompose,
 )
 
@@ -111,13 +98,8 @@ erf = composite(
     doc="The error function. erf(±0) is ±0, erf(±inf) is ±1, NaN gives NaN.",
     reference=via_wider(elementary.erf),
     vjp=_erf_vjp,
-    special=(
-        Special(("0.0",), "0.0"),
-        Special(("-0.0",), "-0.0"),
-        Special(("inf",), "1"),
-        Special(("-inf",), "-1"),
-        Special(("MAX",), "1"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "0.0 -> 0.0; -0.0 -> -0.0; inf -> 1; -inf -> -1; MAX -> 1; nan -> nan",
     ),
     traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
     accuracy=within(6.0),

@@ -7,12 +7,12 @@ import numpy as np
 from bringup.dtypes import NUMERIC
 from bringup.graph import Value
 from bringup.ops import build
-from bringup.ops._checks import elementwise
+from bringup.ops._elementwise import elementwise
 from bringup.ops._numeric import Array, exactly, is_float, total_max, total_min
 from bringup.ops.build import like, rows
-from bringup.ops.table import EXACT, ROUNDED, Kind, OpDef, Special, Trait, define
+from bringup.ops.special_values import cells
+from bringup.ops.table import ROUNDED, Cotangents, Trait
 
-Cotangents = tuple[Value | None, ...]
 INTEGERS = ("int", "uint")
 _SYMMETRIC = frozenset({Trait.COMMUTATIVE, Trait.ASSOCIATIVE})
 
@@ -21,35 +21,24 @@ def _add_vjp(ct: Value, _result: Value, _x: Value, _y: Value) -> Cotangents:
     return (ct, ct)
 
 
-add = define(
-    OpDef(
-        name="add",
-        arity=2,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "x + y, correctly rounded. Integers wrap. inf + −inf and NaN give NaN; "
-            "a sum of zeros is −0 only if both are."
-        ),
-        infer=elementwise("add"),
-        reference=exactly(np.add),
-        vjp=_add_vjp,
-        dtypes=NUMERIC,
-        special=(
-            Special(("0.0", "-0.0"), "0.0"),
-            Special(("-0.0", "-0.0"), "-0.0"),
-            Special(("1", "-1"), "0.0"),
-            Special(("inf", "-inf"), "nan"),
-            Special(("inf", "-MAX"), "inf"),
-            Special(("MAX", "MAX"), "inf"),
-            Special(("SUBNORMAL", "-0.0"), "SUBNORMAL"),
-            Special(("nan", "1"), "nan"),
-            Special(("1", "nan"), "nan"),
-            Special(("INT_MAX", "1"), "INT_MIN", INTEGERS),
-        ),
-        traits=_SYMMETRIC,
-        accuracy=ROUNDED,
-        tier=0,
-    )
+add = elementwise(
+    "add",
+    arity=2,
+    doc=(
+        "x + y, correctly rounded. Integers wrap. inf + −inf and NaN give NaN; "
+        "a sum of zeros is −0 only if both are."
+    ),
+    reference=exactly(np.add),
+    vjp=_add_vjp,
+    dtypes=NUMERIC,
+    special=cells(
+        "0.0, -0.0 -> 0.0; -0.0, -0.0 -> -0.0; 1, -1 -> 0.0; inf, -inf -> nan; "
+        "inf, -MAX -> inf; MAX, MAX -> inf; SUBNORMAL, -0.0 -> SUBNORMAL; nan, 1 -> nan; "
+        "1, nan -> nan; INT_MAX, 1 -> INT_MIN (int uint)",
+    ),
+    traits=_SYMMETRIC,
+    accuracy=ROUNDED,
+    tier=0,
 )
 
 
@@ -61,31 +50,20 @@ def _sub_decompose(x: Value, y: Value) -> Value:
     return rows.add(x, rows.neg(y))
 
 
-sub = define(
-    OpDef(
-        name="sub",
-        arity=2,
-        kind=Kind.ELEMENTWISE,
-        doc=("x − y, correctly rounded. Integers wrap. inf − inf and NaN give NaN; x − x is +0."),
-        infer=elementwise("sub"),
-        reference=exactly(np.subtract),
-        vjp=_sub_vjp,
-        dtypes=NUMERIC,
-        special=(
-            Special(("0.0", "0.0"), "0.0"),
-            Special(("-0.0", "0.0"), "-0.0"),
-            Special(("-0.0", "-0.0"), "0.0"),
-            Special(("inf", "inf"), "nan"),
-            Special(("-inf", "-MAX"), "-inf"),
-            Special(("-MAX", "MAX"), "-inf"),
-            Special(("nan", "1"), "nan"),
-            Special(("1", "nan"), "nan"),
-            Special(("INT_MIN", "1"), "INT_MAX", INTEGERS),
-            Special(("0", "INT_MIN"), "INT_MIN", INTEGERS),
-        ),
-        accuracy=ROUNDED,
-        decompose=_sub_decompose,
-    )
+sub = elementwise(
+    "sub",
+    arity=2,
+    doc=("x − y, correctly rounded. Integers wrap. inf − inf and NaN give NaN; x − x is +0."),
+    reference=exactly(np.subtract),
+    vjp=_sub_vjp,
+    dtypes=NUMERIC,
+    special=cells(
+        "0.0, 0.0 -> 0.0; -0.0, 0.0 -> -0.0; -0.0, -0.0 -> 0.0; inf, inf -> nan; "
+        "-inf, -MAX -> -inf; -MAX, MAX -> -inf; nan, 1 -> nan; 1, nan -> nan; "
+        "INT_MIN, 1 -> INT_MAX (int uint); 0, INT_MIN -> INT_MIN (int uint)",
+    ),
+    accuracy=ROUNDED,
+    decompose=_sub_decompose,
 )
 
 
@@ -93,34 +71,22 @@ def _mul_vjp(ct: Value, _result: Value, x: Value, y: Value) -> Cotangents:
     return (rows.mul(ct, y), rows.mul(ct, x))
 
 
-mul = define(
-    OpDef(
-        name="mul",
-        arity=2,
-        kind=Kind.ELEMENTWISE,
-        doc="x · y, correctly rounded. Integers wrap. 0 · ±inf and NaN give NaN; signs multiply.",
-        infer=elementwise("mul"),
-        reference=exactly(np.multiply),
-        vjp=_mul_vjp,
-        dtypes=NUMERIC,
-        special=(
-            Special(("0.0", "-1"), "-0.0"),
-            Special(("-0.0", "-1"), "0.0"),
-            Special(("0.0", "inf"), "nan"),
-            Special(("-inf", "2"), "-inf"),
-            Special(("MAX", "-2"), "-inf"),
-            Special(("SUBNORMAL", "1"), "SUBNORMAL"),
-            Special(("SUBNORMAL", "0.5"), "0.0"),
-            Special(("nan", "0.0"), "nan"),
-            Special(("0.0", "nan"), "nan"),
-            Special(("INT_MIN", "-1"), "INT_MIN", ("int",)),
-            Special(("INT_MAX", "2"), "-2", ("int",)),
-            Special(("INT_MAX", "INT_MAX"), "1", INTEGERS),
-        ),
-        traits=_SYMMETRIC,
-        accuracy=ROUNDED,
-        tier=0,
-    )
+mul = elementwise(
+    "mul",
+    arity=2,
+    doc="x · y, correctly rounded. Integers wrap. 0 · ±inf and NaN give NaN; signs multiply.",
+    reference=exactly(np.multiply),
+    vjp=_mul_vjp,
+    dtypes=NUMERIC,
+    special=cells(
+        "0.0, -1 -> -0.0; -0.0, -1 -> 0.0; 0.0, inf -> nan; -inf, 2 -> -inf; MAX, -2 -> -inf; "
+        "SUBNORMAL, 1 -> SUBNORMAL; SUBNORMAL, 0.5 -> 0.0; nan, 0.0 -> nan; 0.0, nan -> nan; "
+        "INT_MIN, -1 -> INT_MIN (int); INT_MAX, 2 -> -2 (int); "
+        "INT_MAX, INT_MAX -> 1 (int uint)",
+    ),
+    traits=_SYMMETRIC,
+    accuracy=ROUNDED,
+    tier=0,
 )
 
 
@@ -151,46 +117,28 @@ def _div_vjp(ct: Value, result: Value, _x: Value, y: Value) -> Cotangents:
     return (scaled, rows.neg(rows.mul(scaled, result)))
 
 
-div = define(
-    OpDef(
-        name="div",
-        arity=2,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "x / y. Floats: correctly rounded; 0/0 and inf/inf give NaN, x/0 an infinity with the "
-            "product of the signs. Integers truncate towards zero; x / 0 has every bit set "
-            "(−1, or the largest unsigned) and INT_MIN / −1 is INT_MIN, as in the RISC-V M "
-            "extension."
-        ),
-        infer=elementwise("div"),
-        reference=exactly(_divide),
-        vjp=_div_vjp,
-        dtypes=NUMERIC,
-        special=(
-            Special(("1", "0.0"), "inf"),
-            Special(("1", "-0.0"), "-inf"),
-            Special(("-1", "0.0"), "-inf"),
-            Special(("0.0", "0.0"), "nan"),
-            Special(("-0.0", "2"), "-0.0"),
-            Special(("inf", "inf"), "nan"),
-            Special(("1", "-inf"), "-0.0"),
-            Special(("MAX", "0.5"), "inf"),
-            Special(("SUBNORMAL", "1"), "SUBNORMAL"),
-            Special(("nan", "1"), "nan"),
-            Special(("1", "nan"), "nan"),
-            Special(("5", "0"), "-1", ("int",)),
-            Special(("0", "0"), "-1", ("int",)),
-            Special(("INT_MIN", "0"), "-1", ("int",)),
-            Special(("5", "0"), "INT_MAX", ("uint",)),
-            Special(("INT_MIN", "-1"), "INT_MIN", ("int",)),
-            Special(("-7", "2"), "-3", ("int",)),
-            Special(("7", "-2"), "-3", ("int",)),
-            Special(("INT_MAX", "INT_MAX"), "1", INTEGERS),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=ROUNDED,
-        tier=0,
-    )
+div = elementwise(
+    "div",
+    arity=2,
+    doc=(
+        "x / y. Floats: correctly rounded; 0/0 and inf/inf give NaN, x/0 an infinity with the "
+        "product of the signs. Integers truncate towards zero; x / 0 has every bit set "
+        "(−1, or the largest unsigned) and INT_MIN / −1 is INT_MIN, as in the RISC-V M "
+        "extension."
+    ),
+    reference=exactly(_divide),
+    vjp=_div_vjp,
+    dtypes=NUMERIC,
+    special=cells(
+        "1, 0.0 -> inf; 1, -0.0 -> -inf; -1, 0.0 -> -inf; 0.0, 0.0 -> nan; -0.0, 2 -> -0.0; "
+        "inf, inf -> nan; 1, -inf -> -0.0; MAX, 0.5 -> inf; SUBNORMAL, 1 -> SUBNORMAL; "
+        "nan, 1 -> nan; 1, nan -> nan; 5, 0 -> -1 (int); 0, 0 -> -1 (int); "
+        "INT_MIN, 0 -> -1 (int); 5, 0 -> INT_MAX (uint); INT_MIN, -1 -> INT_MIN (int); "
+        "-7, 2 -> -3 (int); 7, -2 -> -3 (int); INT_MAX, INT_MAX -> 1 (int uint)",
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=ROUNDED,
+    tier=0,
 )
 
 
@@ -206,34 +154,23 @@ def _extremum_vjp(ct: Value, result: Value, x: Value, y: Value) -> Cotangents:
 
 _LATTICE = frozenset({Trait.COMMUTATIVE, Trait.ASSOCIATIVE, Trait.IDEMPOTENT})
 
-max_ = define(
-    OpDef(
-        name="max",
-        arity=2,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "The larger of x and y. NaN if either is NaN; −0 < +0. "
-            "Equal operands share the gradient half and half."
-        ),
-        infer=elementwise("max"),
-        reference=exactly(total_max),
-        vjp=_extremum_vjp,
-        dtypes=NUMERIC,
-        special=(
-            Special(("0.0", "-0.0"), "0.0"),
-            Special(("-0.0", "0.0"), "0.0"),
-            Special(("-0.0", "-0.0"), "-0.0"),
-            Special(("-0.0", "-SUBNORMAL"), "-0.0"),
-            Special(("nan", "inf"), "nan"),
-            Special(("-inf", "nan"), "nan"),
-            Special(("-inf", "-MAX"), "-MAX"),
-            Special(("inf", "MAX"), "inf"),
-            Special(("INT_MIN", "INT_MAX"), "INT_MAX", INTEGERS),
-        ),
-        traits=_LATTICE,
-        accuracy=EXACT,
-        tier=0,
-    )
+max_ = elementwise(
+    "max",
+    arity=2,
+    doc=(
+        "The larger of x and y. NaN if either is NaN; −0 < +0. "
+        "Equal operands share the gradient half and half."
+    ),
+    reference=exactly(total_max),
+    vjp=_extremum_vjp,
+    dtypes=NUMERIC,
+    special=cells(
+        "0.0, -0.0 -> 0.0; -0.0, 0.0 -> 0.0; -0.0, -0.0 -> -0.0; -0.0, -SUBNORMAL -> -0.0; "
+        "nan, inf -> nan; -inf, nan -> nan; -inf, -MAX -> -MAX; inf, MAX -> inf; "
+        "INT_MIN, INT_MAX -> INT_MAX (int uint)",
+    ),
+    traits=_LATTICE,
+    tier=0,
 )
 
 
@@ -246,32 +183,21 @@ def _min_decompose(x: Value, y: Value) -> Value:
     return opposite(rows.max(opposite(x), opposite(y)))
 
 
-min_ = define(
-    OpDef(
-        name="min",
-        arity=2,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "The smaller of x and y. NaN if either is NaN; −0 < +0. "
-            "Equal operands share the gradient half and half."
-        ),
-        infer=elementwise("min"),
-        reference=exactly(total_min),
-        vjp=_extremum_vjp,
-        dtypes=NUMERIC,
-        special=(
-            Special(("0.0", "-0.0"), "-0.0"),
-            Special(("-0.0", "0.0"), "-0.0"),
-            Special(("0.0", "0.0"), "0.0"),
-            Special(("0.0", "SUBNORMAL"), "0.0"),
-            Special(("nan", "-inf"), "nan"),
-            Special(("inf", "nan"), "nan"),
-            Special(("inf", "MAX"), "MAX"),
-            Special(("-inf", "-MAX"), "-inf"),
-            Special(("INT_MIN", "INT_MAX"), "INT_MIN", INTEGERS),
-        ),
-        traits=_LATTICE,
-        accuracy=EXACT,
-        decompose=_min_decompose,
-    )
+min_ = elementwise(
+    "min",
+    arity=2,
+    doc=(
+        "The smaller of x and y. NaN if either is NaN; −0 < +0. "
+        "Equal operands share the gradient half and half."
+    ),
+    reference=exactly(total_min),
+    vjp=_extremum_vjp,
+    dtypes=NUMERIC,
+    special=cells(
+        "0.0, -0.0 -> -0.0; -0.0, 0.0 -> -0.0; 0.0, 0.0 -> 0.0; 0.0, SUBNORMAL -> 0.0; "
+        "nan, -inf -> nan; inf, nan -> nan; inf, MAX -> MAX; -inf, -MAX -> -inf; "
+        "INT_MIN, INT_MAX -> INT_MIN (int uint)",
+    ),
+    traits=_LATTICE,
+    decompose=_min_decompose,
 )

@@ -16,10 +16,9 @@ from bringup.ops._checks import listed, one_of, precision_attr, precision_column
 from bringup.ops._numeric import Array, via_wider
 from bringup.ops.batching import Flags
 from bringup.ops.build import rows
-from bringup.ops.table import DERIVED, Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
+from bringup.ops.special_values import cells
+from bringup.ops.table import DERIVED, Attr, Attrs, Cotangents, Kind, Trait, Types, define
 from bringup.types import TensorType
-
-Cotangents = tuple[Value | None, ...]
 
 
 def _infer(operands: Types, attrs: Attrs) -> TensorType:
@@ -168,41 +167,44 @@ def _batch(operands: Sequence[Value], batched: Flags, _size: int, /, **attrs: An
 
 
 attention = define(
-    OpDef(
-        name="attention",
-        arity=None,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "softmax(scale · query·keyᵀ + bias)·value over the last two dimensions, the others "
-            "running together; a bias of size 1 in a dimension stretches. causal: query i sees the "
-            "keys up to i + (keys − queries), so the last query sees all. f16 and bf16 work in f32 "
-            "and are rounded once. A query that sees no key gives NaN, or 0 where there is no key. "
-            "What a hidden key's value of NaN or ±inf does is unspecified. precision is that of "
-            "both products."
+    name="attention",
+    arity=None,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "softmax(scale · query·keyᵀ + bias)·value over the last two dimensions, the others "
+        "running together; a bias of size 1 in a dimension stretches. causal: query i sees the "
+        "keys up to i + (keys − queries), so the last query sees all. f16 and bf16 work in f32 "
+        "and are rounded once. A query that sees no key gives NaN, or 0 where there is no key. "
+        "What a hidden key's value of NaN or ±inf does is unspecified. precision is that of "
+        "both products."
+    ),
+    attrs=(
+        Attr("scale", "float", "factor of the products"),
+        Attr("causal", "bool", "hide later keys", default=False),
+        precision_column(),
+    ),
+    infer=_infer,
+    reference=_reference,
+    vjp=_vjp,
+    dtypes=FLOATS,
+    special=(
+        *cells(
+            "[[0.0]], [[1], [2]], [[2], [4]] -> [[3]]",
+            scale=1.0,
         ),
-        attrs=(
-            Attr("scale", "float", "factor of the products"),
-            Attr("causal", "bool", "hide later keys", default=False),
-            precision_column(),
+        *cells(
+            "[[0.0], [0.0]], [[1], [2]], [[2], [4]] -> [[2], [3]]",
+            scale=1.0,
+            causal=True,
         ),
-        infer=_infer,
-        reference=_reference,
-        vjp=_vjp,
-        dtypes=FLOATS,
-        special=(
-            Special(("[[0.0]]", "[[1], [2]]", "[[2], [4]]"), "[[3]]", attrs=_PLAIN),
-            Special(
-                ("[[0.0], [0.0]]", "[[1], [2]]", "[[2], [4]]"),
-                "[[2], [3]]",
-                attrs=(*_PLAIN, ("causal", True)),
-            ),
-            Special(("[[1]]", "[[1], [2]]", "[[2], [4]]", "[[-inf, 1]]"), "[[4]]", attrs=_PLAIN),
-            Special(("[[1]]", "[[1]]", "[[2]]", "[[-inf]]"), "[[nan]]", attrs=_PLAIN),
-            Special(("[[nan]]", "[[1]]", "[[2]]"), "[[nan]]", attrs=_PLAIN),
+        *cells(
+            "[[1]], [[1], [2]], [[2], [4]], [[-inf, 1]] -> [[4]]; "
+            "[[1]], [[1]], [[2]], [[-inf]] -> [[nan]]; [[nan]], [[1]], [[2]] -> [[nan]]",
+            scale=1.0,
         ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=DERIVED,
-        decompose=_decompose,
-        batch=_batch,
-    )
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=DERIVED,
+    decompose=_decompose,
+    batch=_batch,
 )

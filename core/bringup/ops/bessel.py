@@ -11,15 +11,14 @@ import numpy as np
 from bringup.graph import Value
 from bringup.ops import _doubled as dd
 from bringup.ops import build
-from bringup.ops._composite import composite
 from bringup.ops._doubled import Doubled, exactly, two_product
 from bringup.ops._elementary import exp_sum
+from bringup.ops._elementwise import composite
 from bringup.ops._numeric import Array, NpDType, via_wider
 from bringup.ops._pairs import copy_sign
 from bringup.ops.build import compare, in_f32, like, polynomial, rows
-from bringup.ops.table import Special, Trait, within
-
-Cotangents = tuple[Value | None, ...]
+from bringup.ops.special_values import cells
+from bringup.ops.table import Cotangents, Trait, within
 
 # By ``core/tests/llvm/derive.py`` (bessel_i0, bessel_i0_far and so on), lowest power first.
 # I0(x) = p(x²/4) and I1(x) = x/2 p(x²/4), |x| <= 8.
@@ -180,13 +179,8 @@ bessel_i0e = composite(
     ),
     reference=_scaled(0),
     vjp=_i0e_vjp,
-    special=(
-        Special(("0.0",), "1"),
-        Special(("-0.0",), "1"),
-        Special(("SUBNORMAL",), "1"),
-        Special(("inf",), "0.0"),
-        Special(("-inf",), "0.0"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "0.0 -> 1; -0.0 -> 1; SUBNORMAL -> 1; inf -> 0.0; -inf -> 0.0; nan -> nan",
     ),
     traits=frozenset({Trait.EVEN, Trait.EXPENSIVE}),
     # In halves of an ULP of numbers just above a power of 2: 9 of Horner's rule, whose terms are
@@ -203,12 +197,8 @@ bessel_i1e = composite(
     ),
     reference=_scaled(1),
     vjp=_i1e_vjp,
-    special=(
-        Special(("0.0",), "0.0"),
-        Special(("-0.0",), "-0.0"),
-        Special(("inf",), "0.0"),
-        Special(("-inf",), "-0.0"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "0.0 -> 0.0; -0.0 -> -0.0; inf -> 0.0; -inf -> -0.0; nan -> nan",
     ),
     traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
     # As above, less of the polynomial, with another product.

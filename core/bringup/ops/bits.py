@@ -24,75 +24,56 @@ from bringup.dtypes import (
     u32,
 )
 from bringup.errors import OpTypeError
-from bringup.ops._checks import dtype_attr, elementwise, one_of
+from bringup.ops._checks import dtype_attr, one_of
+from bringup.ops._elementwise import elementwise
 from bringup.ops._numeric import Array, unsigned
-from bringup.ops.table import EXACT, Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
+from bringup.ops.special_values import Special, cells
+from bringup.ops.table import Attr, Attrs, Trait, Types
 from bringup.types import TensorType
 
 _INTEGERS = ("int", "uint")
 _LATTICE = frozenset({Trait.COMMUTATIVE, Trait.ASSOCIATIVE, Trait.IDEMPOTENT})
 
-and_ = define(
-    OpDef(
-        name="and",
-        arity=2,
-        kind=Kind.ELEMENTWISE,
-        doc="Bitwise and; on booleans the logical one.",
-        infer=elementwise("and"),
-        reference=np.bitwise_and,
-        dtypes=(bool_, *INTS),
-        special=(
-            Special(("true", "false"), "false", ("bool",)),
-            Special(("true", "true"), "true", ("bool",)),
-            Special(("INT_MIN", "INT_MAX"), "0", _INTEGERS),
-            Special(("-1", "INT_MIN"), "INT_MIN", ("int",)),
-        ),
-        traits=_LATTICE,
-        accuracy=EXACT,
-        tier=0,
-    )
+and_ = elementwise(
+    "and",
+    arity=2,
+    doc="Bitwise and; on booleans the logical one.",
+    reference=np.bitwise_and,
+    dtypes=(bool_, *INTS),
+    special=cells(
+        "true, false -> false (bool); true, true -> true (bool); "
+        "INT_MIN, INT_MAX -> 0 (int uint); -1, INT_MIN -> INT_MIN (int)",
+    ),
+    traits=_LATTICE,
+    tier=0,
 )
 
-or_ = define(
-    OpDef(
-        name="or",
-        arity=2,
-        kind=Kind.ELEMENTWISE,
-        doc="Bitwise or; on booleans the logical one.",
-        infer=elementwise("or"),
-        reference=np.bitwise_or,
-        dtypes=(bool_, *INTS),
-        special=(
-            Special(("false", "true"), "true", ("bool",)),
-            Special(("false", "false"), "false", ("bool",)),
-            Special(("INT_MIN", "INT_MAX"), "-1", ("int",)),
-            Special(("0", "INT_MAX"), "INT_MAX", _INTEGERS),
-        ),
-        traits=_LATTICE,
-        accuracy=EXACT,
-        tier=0,
-    )
+or_ = elementwise(
+    "or",
+    arity=2,
+    doc="Bitwise or; on booleans the logical one.",
+    reference=np.bitwise_or,
+    dtypes=(bool_, *INTS),
+    special=cells(
+        "false, true -> true (bool); false, false -> false (bool); "
+        "INT_MIN, INT_MAX -> -1 (int); 0, INT_MAX -> INT_MAX (int uint)",
+    ),
+    traits=_LATTICE,
+    tier=0,
 )
 
-xor = define(
-    OpDef(
-        name="xor",
-        arity=2,
-        kind=Kind.ELEMENTWISE,
-        doc="Bitwise exclusive or; on booleans, whether they differ.",
-        infer=elementwise("xor"),
-        reference=np.bitwise_xor,
-        dtypes=(bool_, *INTS),
-        special=(
-            Special(("true", "true"), "false", ("bool",)),
-            Special(("true", "false"), "true", ("bool",)),
-            Special(("INT_MIN", "-1"), "INT_MAX", ("int",)),
-            Special(("INT_MAX", "INT_MAX"), "0", _INTEGERS),
-        ),
-        traits=frozenset({Trait.COMMUTATIVE, Trait.ASSOCIATIVE}),
-        accuracy=EXACT,
-        tier=0,
-    )
+xor = elementwise(
+    "xor",
+    arity=2,
+    doc="Bitwise exclusive or; on booleans, whether they differ.",
+    reference=np.bitwise_xor,
+    dtypes=(bool_, *INTS),
+    special=cells(
+        "true, true -> false (bool); true, false -> true (bool); "
+        "INT_MIN, -1 -> INT_MAX (int); INT_MAX, INT_MAX -> 0 (int uint)",
+    ),
+    traits=frozenset({Trait.COMMUTATIVE, Trait.ASSOCIATIVE}),
+    tier=0,
 )
 
 
@@ -109,30 +90,21 @@ def _shl_reference(x: Array, y: Array) -> Array:
     return np.where(over, 0, shifted).astype(shifted.dtype).view(np.asarray(x).dtype)
 
 
-shl = define(
-    OpDef(
-        name="shl",
-        arity=2,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "x shifted left by y bits, zeros coming in. "
-            "y is read as unsigned; y ≥ width, so any negative y, gives 0."
-        ),
-        infer=elementwise("shl"),
-        reference=_shl_reference,
-        dtypes=INTS,
-        special=(
-            Special(("1", "BITS"), "0", _INTEGERS),
-            Special(("-1", "INT_MAX"), "0", ("int",)),
-            Special(("-1", "-1"), "0", ("int",)),
-            Special(("1", "INT_MIN"), "0", ("int",)),
-            Special(("INT_MAX", "0"), "INT_MAX", _INTEGERS),
-            Special(("INT_MIN", "1"), "0", _INTEGERS),
-            Special(("INT_MAX", "1"), "-2", ("int",)),
-        ),
-        accuracy=EXACT,
-        tier=0,
-    )
+shl = elementwise(
+    "shl",
+    arity=2,
+    doc=(
+        "x shifted left by y bits, zeros coming in. "
+        "y is read as unsigned; y ≥ width, so any negative y, gives 0."
+    ),
+    reference=_shl_reference,
+    dtypes=INTS,
+    special=cells(
+        "1, BITS -> 0 (int uint); -1, INT_MAX -> 0 (int); -1, -1 -> 0 (int); "
+        "1, INT_MIN -> 0 (int); INT_MAX, 0 -> INT_MAX (int uint); INT_MIN, 1 -> 0 (int uint); "
+        "INT_MAX, 1 -> -2 (int)",
+    ),
+    tier=0,
 )
 
 
@@ -148,48 +120,32 @@ def _shr_reference(x: Array, y: Array, *, kind: str) -> Array:
     return np.asarray(np.right_shift(numbers, shift)).view(dtype)
 
 
-def _shr_cells(kind: str, *cells: Special) -> tuple[Special, ...]:
-    return tuple(Special(c.operands, c.result, c.kinds, (("kind", kind),)) for c in cells)
-
-
-shr = define(
-    OpDef(
-        name="shr",
-        arity=2,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "x shifted right by y bits: logical brings in zeros, arithmetic copies of the top bit, "
-            "whether or not the dtype is signed. y is read as unsigned; y ≥ width, so any negative "
-            "y, gives 0 or, arithmetic, the top bit everywhere."
+shr = elementwise(
+    "shr",
+    arity=2,
+    doc=(
+        "x shifted right by y bits: logical brings in zeros, arithmetic copies of the top bit, "
+        "whether or not the dtype is signed. y is read as unsigned; y ≥ width, so any negative "
+        "y, gives 0 or, arithmetic, the top bit everywhere."
+    ),
+    attrs=(Attr("kind", "str", "what comes in from the left", ("logical", "arithmetic")),),
+    reference=_shr_reference,
+    dtypes=INTS,
+    special=(
+        *cells(
+            "-1, BITS -> 0 (int); INT_MAX, BITS -> 0 (uint); -1, 1 -> INT_MAX (int); "
+            "INT_MIN, -1 -> 0 (int); INT_MIN, 0 -> INT_MIN (int uint)",
+            kind="logical",
         ),
-        attrs=(Attr("kind", "str", "what comes in from the left", ("logical", "arithmetic")),),
-        infer=elementwise("shr"),
-        reference=_shr_reference,
-        dtypes=INTS,
-        special=(
-            *_shr_cells(
-                "logical",
-                Special(("-1", "BITS"), "0", ("int",)),
-                Special(("INT_MAX", "BITS"), "0", ("uint",)),
-                Special(("-1", "1"), "INT_MAX", ("int",)),
-                Special(("INT_MIN", "-1"), "0", ("int",)),
-                Special(("INT_MIN", "0"), "INT_MIN", _INTEGERS),
-            ),
-            *_shr_cells(
-                "arithmetic",
-                Special(("-1", "BITS"), "-1", ("int",)),
-                Special(("INT_MIN", "BITS"), "-1", ("int",)),
-                Special(("INT_MAX", "BITS"), "0", ("int",)),
-                Special(("INT_MAX", "BITS"), "INT_MAX", ("uint",)),
-                Special(("INT_MIN", "-1"), "-1", ("int",)),
-                Special(("-1", "1"), "-1", ("int",)),
-                Special(("1", "1"), "0", _INTEGERS),
-            ),
+        *cells(
+            "-1, BITS -> -1 (int); INT_MIN, BITS -> -1 (int); INT_MAX, BITS -> 0 (int); "
+            "INT_MAX, BITS -> INT_MAX (uint); INT_MIN, -1 -> -1 (int); -1, 1 -> -1 (int); "
+            "1, 1 -> 0 (int uint)",
+            kind="arithmetic",
         ),
-        accuracy=EXACT,
-        variant="kind",
-        tier=0,
-    )
+    ),
+    variant="kind",
+    tier=0,
 )
 
 
@@ -214,35 +170,30 @@ def _bitcast_cell(operand: str, source: DType, result: str, dtype: DType) -> Spe
     return Special((operand,), result, (source.name,), (("dtype", dtype),))
 
 
-bitcast = define(
-    OpDef(
-        name="bitcast",
-        arity=1,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "The same bits as another dtype of the same width, NaN payloads included. "
-            "Not for bool, whose other bit patterns mean nothing."
-        ),
-        attrs=(Attr("dtype", "dtype", "dtype of the result"),),
-        infer=_infer_bitcast,
-        reference=_bitcast_reference,
-        dtypes=NUMERIC + STORAGE,
-        special=(
-            _bitcast_cell("-0.0", f32, "INT_MIN", i32),
-            _bitcast_cell("inf", f32, "2139095040", u32),
-            _bitcast_cell("SUBNORMAL", f32, "1", u32),
-            _bitcast_cell("+nan", f32, "2143289344", u32),
-            _bitcast_cell("-1", i32, "INT_MAX", u32),
-            _bitcast_cell("INT_MIN", i8, "128", u8),
-            _bitcast_cell("1", u16, "SUBNORMAL", f16),
-            _bitcast_cell("1", f16, "0.0078125", bf16),
-            _bitcast_cell("-inf", bf16, "65408", u16),
-            _bitcast_cell("INT_MIN", i64, "-0.0", f64),
-            _bitcast_cell("nan", f8e4m3fn, "127", u8),
-            _bitcast_cell("MAX", f8e4m3fn, "126", i8),
-            _bitcast_cell("-inf", f8e5m2, "252", u8),
-        ),
-        accuracy=EXACT,
-        tier=0,
-    )
+bitcast = elementwise(
+    "bitcast",
+    doc=(
+        "The same bits as another dtype of the same width, NaN payloads included. "
+        "Not for bool, whose other bit patterns mean nothing."
+    ),
+    attrs=(Attr("dtype", "dtype", "dtype of the result"),),
+    infer=_infer_bitcast,
+    reference=_bitcast_reference,
+    dtypes=NUMERIC + STORAGE,
+    special=(
+        _bitcast_cell("-0.0", f32, "INT_MIN", i32),
+        _bitcast_cell("inf", f32, "2139095040", u32),
+        _bitcast_cell("SUBNORMAL", f32, "1", u32),
+        _bitcast_cell("+nan", f32, "2143289344", u32),
+        _bitcast_cell("-1", i32, "INT_MAX", u32),
+        _bitcast_cell("INT_MIN", i8, "128", u8),
+        _bitcast_cell("1", u16, "SUBNORMAL", f16),
+        _bitcast_cell("1", f16, "0.0078125", bf16),
+        _bitcast_cell("-inf", bf16, "65408", u16),
+        _bitcast_cell("INT_MIN", i64, "-0.0", f64),
+        _bitcast_cell("nan", f8e4m3fn, "127", u8),
+        _bitcast_cell("MAX", f8e4m3fn, "126", i8),
+        _bitcast_cell("-inf", f8e5m2, "252", u8),
+    ),
+    tier=0,
 )

@@ -24,21 +24,19 @@ from bringup.ops._checks import is_int, listed, one_of, precision_attr, precisio
 from bringup.ops._numeric import Array, via_wider
 from bringup.ops.batching import Flags
 from bringup.ops.build import rows
+from bringup.ops.special_values import Special
 from bringup.ops.table import (
     DERIVED,
     Attr,
     Attrs,
+    Cotangents,
     Domain,
     Kind,
-    OpDef,
-    Special,
     Trait,
     Types,
     define,
 )
 from bringup.types import TensorType
-
-Cotangents = tuple[Value | None, ...]
 
 
 def _infer(operands: Types, attrs: Attrs) -> TensorType:
@@ -224,46 +222,44 @@ def _cell(x: str, blocks: str, rows_: str, columns: str, result: str, features: 
 
 
 block_sparse_dot = define(
-    OpDef(
-        name="block_sparse_dot",
-        arity=4,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "x (…, k) times a matrix (k, features) that is zero but for blocks (n, height, width): "
-            "block i stands in block row rows[i] and block column columns[i], both i32, in any "
-            "order; blocks of one place add up, and one whose row or column is out of range does "
-            "not count. An element of the result is the sum of products over the blocks of its "
-            "block column, with the elements of x in their block rows and no others; f16 and bf16 "
-            "are summed in f32 and rounded once. Without blocks it is 0. Where blocks stand is "
-            "data and how many are there is known, so one program serves every pattern of a size, "
-            "and its gradient by x is the row itself with rows and columns exchanged. What a NaN "
-            "or ±inf of a block that does not count does is unspecified, and what a block row or "
-            "column with more blocks than promised gives."
-        ),
-        attrs=(
-            Attr("features", "int", "columns of the matrix"),
-            Attr("per_row", "int", "promise: no block row has more blocks; n if left out"),
-            Attr("per_column", "int", "promise: no block column has more blocks; n if left out"),
-            precision_column(),
-        ),
-        infer=_infer,
-        fill=_fill,
-        reference=_reference,
-        vjp=_vjp,
-        dtypes=FLOATS,
-        special=(
-            _cell("[[1, 2]]", "[[[3]], [[4]], [[5]]]", "[1, 0, 1]", "[0, 1, 0]", "[[16, 4]]"),
-            _cell("[[1, 2]]", "[[[3]], [[4]]]", "[0, 2]", "[-1, 0]", "[[0.0, 0.0]]"),
-            _cell("[[1, 2]]", "[[[3]], [[4]]]", "[INT_MIN, 1]", "[0, INT_MAX]", "[[0.0, 0.0]]"),
-            _cell("[[inf, 2]]", "[[[3]]]", "[1]", "[0]", "[[6, 0.0]]"),
-            _cell("[[inf, 2]]", "[[[0.0]]]", "[0]", "[1]", "[[0.0, nan]]"),
-            _cell("[nan]", "[[[1, 2]]]", "[0]", "[0]", "[nan, nan]"),
-        ),
-        # Some places are before the first and some beyond the last.
-        domain=Domain((None, None, (-1.0, 4.0))),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=DERIVED,
-        decompose=_decompose,
-        batch=_batch,
-    )
+    name="block_sparse_dot",
+    arity=4,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "x (…, k) times a matrix (k, features) that is zero but for blocks (n, height, width): "
+        "block i stands in block row rows[i] and block column columns[i], both i32, in any "
+        "order; blocks of one place add up, and one whose row or column is out of range does "
+        "not count. An element of the result is the sum of products over the blocks of its "
+        "block column, with the elements of x in their block rows and no others; f16 and bf16 "
+        "are summed in f32 and rounded once. Without blocks it is 0. Where blocks stand is "
+        "data and how many are there is known, so one program serves every pattern of a size, "
+        "and its gradient by x is the row itself with rows and columns exchanged. What a NaN "
+        "or ±inf of a block that does not count does is unspecified, and what a block row or "
+        "column with more blocks than promised gives."
+    ),
+    attrs=(
+        Attr("features", "int", "columns of the matrix"),
+        Attr("per_row", "int", "promise: no block row has more blocks; n if left out"),
+        Attr("per_column", "int", "promise: no block column has more blocks; n if left out"),
+        precision_column(),
+    ),
+    infer=_infer,
+    fill=_fill,
+    reference=_reference,
+    vjp=_vjp,
+    dtypes=FLOATS,
+    special=(
+        _cell("[[1, 2]]", "[[[3]], [[4]], [[5]]]", "[1, 0, 1]", "[0, 1, 0]", "[[16, 4]]"),
+        _cell("[[1, 2]]", "[[[3]], [[4]]]", "[0, 2]", "[-1, 0]", "[[0.0, 0.0]]"),
+        _cell("[[1, 2]]", "[[[3]], [[4]]]", "[INT_MIN, 1]", "[0, INT_MAX]", "[[0.0, 0.0]]"),
+        _cell("[[inf, 2]]", "[[[3]]]", "[1]", "[0]", "[[6, 0.0]]"),
+        _cell("[[inf, 2]]", "[[[0.0]]]", "[0]", "[1]", "[[0.0, nan]]"),
+        _cell("[nan]", "[[[1, 2]]]", "[0]", "[0]", "[nan, nan]"),
+    ),
+    # Some places are before the first and some beyond the last.
+    domain=Domain((None, None, (-1.0, 4.0))),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=DERIVED,
+    decompose=_decompose,
+    batch=_batch,
 )

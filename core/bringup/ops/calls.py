@@ -14,8 +14,9 @@ from bringup.graph.parser import register_attr_reader
 from bringup.ops import build
 from bringup.ops._numeric import Array
 from bringup.ops.build import rows
+from bringup.ops.special_values import Special, cells
 from bringup.ops.subgraphs import check_types, graph_attr, run, types_of
-from bringup.ops.table import EXACT, Attr, Attrs, Kind, OpDef, Special, Types, define
+from bringup.ops.table import Attr, Attrs, Kind, Types, define
 from bringup.types import TensorType
 
 Values = Sequence[Value]
@@ -188,27 +189,24 @@ def _difference() -> Graph:
 
 
 call = define(
-    OpDef(
-        name="call",
-        arity=None,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "The results of body. Its rule says how it is differentiated: as body is, not at all, "
-            "by running body again, or by functions of the user's, which text does not hold."
-        ),
-        attrs=(
-            Attr("body", "graph", "takes the operands, gives the results"),
-            Attr("rule", "rule", "how it is differentiated", default=PLAIN),
-        ),
-        infer=_infer_call,
-        reference=_call_reference,
-        vjp=_call_vjp,
-        batch=_call_batch,
-        special=(Special(("7", "5"), "2", ("i32",), (("body", _difference()),)),),
-        dtypes=STORED,
-        accuracy=EXACT,
-        decompose=_call_decompose,
-    )
+    name="call",
+    arity=None,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "The results of body. Its rule says how it is differentiated: as body is, not at all, "
+        "by running body again, or by functions of the user's, which text does not hold."
+    ),
+    attrs=(
+        Attr("body", "graph", "takes the operands, gives the results"),
+        Attr("rule", "rule", "how it is differentiated", default=PLAIN),
+    ),
+    infer=_infer_call,
+    reference=_call_reference,
+    vjp=_call_vjp,
+    batch=_call_batch,
+    special=(Special(("7", "5"), "2", ("i32",), (("body", _difference()),)),),
+    dtypes=STORED,
+    decompose=_call_decompose,
 )
 
 
@@ -234,27 +232,21 @@ def _after_decompose(x: Value, token: Value) -> Value:
 
 
 after = define(
-    OpDef(
-        name="after",
-        arity=2,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "The first operand, once the second is there: equal computations before and after it "
-            "are not merged, so that what is computed again is not kept instead."
-        ),
-        infer=_infer_after,
-        reference=lambda x, token: x,
-        vjp=lambda ct, result, x, token: (ct, None),
-        special=(
-            Special(("2.5", "1"), "2.5"),
-            Special(("-0.0", "inf"), "-0.0"),
-            Special(("nan", "1"), "nan"),
-            Special(("3", "7"), "3", ("int", "uint")),
-        ),
-        dtypes=STORED,
-        accuracy=EXACT,
-        decompose=_after_decompose,
-    )
+    name="after",
+    arity=2,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "The first operand, once the second is there: equal computations before and after it "
+        "are not merged, so that what is computed again is not kept instead."
+    ),
+    infer=_infer_after,
+    reference=lambda x, token: x,
+    vjp=lambda ct, result, x, token: (ct, None),
+    special=cells(
+        "2.5, 1 -> 2.5; -0.0, inf -> -0.0; nan, 1 -> nan; 3, 7 -> 3 (int uint)",
+    ),
+    dtypes=STORED,
+    decompose=_after_decompose,
 )
 
 __all__ = ["PLAIN", "RECOMPUTE", "STOP", "Rule", "after", "call"]

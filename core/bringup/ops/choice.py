@@ -29,12 +29,12 @@ from bringup.errors import OpTypeError
 from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._checks import dtype_attr, listed, one_of, same_types
+from bringup.ops._elementwise import elementwise
 from bringup.ops._numeric import HALVES, Array, is_float, round_to, saturate
 from bringup.ops.build import rows
-from bringup.ops.table import EXACT, Attr, Attrs, Kind, OpDef, Special, Types, define
+from bringup.ops.special_values import Special, cells
+from bringup.ops.table import Attr, Attrs, Cotangents, Types
 from bringup.types import TensorType
-
-Cotangents = tuple[Value | None, ...]
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "eq": np.equal,
@@ -85,26 +85,22 @@ _COMPARE_CELLS = tuple(
 )
 
 
-compare = define(
-    OpDef(
-        name="compare",
-        arity=2,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "Whether the relation holds, as bool. NaN is unequal to everything and makes every "
-            "other comparison false; −0 equals +0; false < true."
-        ),
-        attrs=(Attr("direction", "str", "the relation", tuple(_COMPARISONS)),),
-        infer=_infer_compare,
-        reference=_compare_reference,
-        dtypes=ALL,
-        special=_COMPARE_CELLS,
-        accuracy=EXACT,
-        decompose=_compare_decompose,
-        variant="direction",
-        tier=0,
-        tier0_variants=("eq", "lt"),
-    )
+compare = elementwise(
+    "compare",
+    arity=2,
+    doc=(
+        "Whether the relation holds, as bool. NaN is unequal to everything and makes every "
+        "other comparison false; −0 equals +0; false < true."
+    ),
+    attrs=(Attr("direction", "str", "the relation", tuple(_COMPARISONS)),),
+    infer=_infer_compare,
+    reference=_compare_reference,
+    dtypes=ALL,
+    special=_COMPARE_CELLS,
+    decompose=_compare_decompose,
+    variant="direction",
+    tier=0,
+    tier0_variants=("eq", "lt"),
 )
 
 
@@ -128,26 +124,21 @@ def _select_vjp(ct: Value, _result: Value, predicate: Value, _x: Value, _y: Valu
     return (None, rows.select(predicate, ct, nothing), rows.select(predicate, nothing, ct))
 
 
-select = define(
-    OpDef(
-        name="select",
-        arity=3,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "x where the bool operand is true, else y, bit for bit. "
-            "What the other branch holds, NaN included, never shows."
-        ),
-        infer=_infer_select,
-        reference=_select_reference,
-        vjp=_select_vjp,
-        dtypes=(bool_,),
-        special=(
-            Special(("true", "true", "false"), "true", ("bool",)),
-            Special(("false", "true", "false"), "false", ("bool",)),
-        ),
-        accuracy=EXACT,
-        tier=0,
-    )
+select = elementwise(
+    "select",
+    arity=3,
+    doc=(
+        "x where the bool operand is true, else y, bit for bit. "
+        "What the other branch holds, NaN included, never shows."
+    ),
+    infer=_infer_select,
+    reference=_select_reference,
+    vjp=_select_vjp,
+    dtypes=(bool_,),
+    special=cells(
+        "true, true, false -> true (bool); false, true, false -> false (bool)",
+    ),
+    tier=0,
 )
 
 
@@ -243,25 +234,20 @@ _CASTS = (
     _cast("0.0", bool_, "false", "f8e4m3fn", "f8e5m2"),
 )
 
-convert = define(
-    OpDef(
-        name="convert",
-        arity=1,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "The value in another dtype. To a float: rounded once, to nearest even, with infinity "
-            "beyond the range, or NaN in f8e4m3fn, which has no infinity. Float to integer: "
-            "truncated towards zero, then saturated; NaN gives 0. Integer to integer wraps: the "
-            "low bits are kept, and a signed source is extended by its sign. To bool: whether "
-            "x ≠ 0, so true for NaN. From bool: 0 or 1."
-        ),
-        attrs=(Attr("dtype", "dtype", "dtype of the result"),),
-        infer=_infer_convert,
-        reference=_convert_reference,
-        vjp=_convert_vjp,
-        dtypes=STORED,
-        special=_CASTS,
-        accuracy=EXACT,
-        tier=0,
-    )
+convert = elementwise(
+    "convert",
+    doc=(
+        "The value in another dtype. To a float: rounded once, to nearest even, with infinity "
+        "beyond the range, or NaN in f8e4m3fn, which has no infinity. Float to integer: "
+        "truncated towards zero, then saturated; NaN gives 0. Integer to integer wraps: the "
+        "low bits are kept, and a signed source is extended by its sign. To bool: whether "
+        "x ≠ 0, so true for NaN. From bool: 0 or 1."
+    ),
+    attrs=(Attr("dtype", "dtype", "dtype of the result"),),
+    infer=_infer_convert,
+    reference=_convert_reference,
+    vjp=_convert_vjp,
+    dtypes=STORED,
+    special=_CASTS,
+    tier=0,
 )

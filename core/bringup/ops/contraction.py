@@ -16,10 +16,10 @@ from bringup.ops._checks import dtype_attr, is_int, listed, one_of, precision_at
 from bringup.ops._numeric import Array, is_float, round_to, wider
 from bringup.ops.batching import Flags, shifted, to_front
 from bringup.ops.build import rows
-from bringup.ops.table import SUM, Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
+from bringup.ops.special_values import Special
+from bringup.ops.table import SUM, Attr, Attrs, Cotangents, Kind, Trait, Types, define
 from bringup.types import TensorType
 
-Cotangents = tuple[Value | None, ...]
 Dims = tuple[int, ...]
 Pair = tuple[Dims, Dims]
 
@@ -254,48 +254,46 @@ def _cell(
 
 
 dot_general = define(
-    OpDef(
-        name="dot_general",
-        arity=2,
-        kind=Kind.CONTRACTION,
-        doc=(
-            "Sums of products over the contracted dimensions; result dimensions are batch, free "
-            "ones of lhs, free ones of rhs. Operands are converted to the accumulate dtype, "
-            "multiplied and summed there in any order, and the sum converted to the result dtype "
-            "once. Integers wrap in the accumulate dtype. 0 · inf and inf − inf give NaN; an empty "
-            "contraction gives 0. " + TF32
+    name="dot_general",
+    arity=2,
+    kind=Kind.CONTRACTION,
+    doc=(
+        "Sums of products over the contracted dimensions; result dimensions are batch, free "
+        "ones of lhs, free ones of rhs. Operands are converted to the accumulate dtype, "
+        "multiplied and summed there in any order, and the sum converted to the result dtype "
+        "once. Integers wrap in the accumulate dtype. 0 · inf and inf − inf give NaN; an empty "
+        "contraction gives 0. " + TF32
+    ),
+    attrs=(
+        Attr("batch", "dims", "(dims of lhs, dims of rhs) that run together"),
+        Attr("contract", "dims", "(dims of lhs, dims of rhs) that are summed over"),
+        Attr(
+            "accumulate",
+            "dtype",
+            "dtype of products and sums; if left out, f32 for floats below, else the result's",
         ),
-        attrs=(
-            Attr("batch", "dims", "(dims of lhs, dims of rhs) that run together"),
-            Attr("contract", "dims", "(dims of lhs, dims of rhs) that are summed over"),
-            Attr(
-                "accumulate",
-                "dtype",
-                "dtype of products and sums; if left out, f32 for floats below, else the result's",
-            ),
-            Attr("result", "dtype", "dtype of the result; if left out the operands', f32 for f8"),
-            precision_column("tf32 is for f32 alone"),
-        ),
-        infer=_infer_dot,
-        fill=_dot_fill,
-        reference=_dot_reference,
-        vjp=_dot_vjp,
-        batch=_dot_batch,
-        dtypes=NUMERIC + STORAGE,
-        special=(
-            _cell("[]", "[]", "0.0", ("float",)),
-            _cell("[-0.0, -0.0]", "[1, 1]", ("0.0", "-0.0"), ("float",)),
-            _cell("[-0.0, 0.0]", "[1, 1]", "0.0", ("float",)),
-            _cell("[0.0, 1]", "[inf, 1]", "nan", ("float",)),
-            _cell("[inf, inf]", "[1, -1]", "nan", ("float",)),
-            _cell("[nan, 0.0]", "[0.0, 0.0]", "nan", ("float",)),
-            _cell("[MAX, -MAX]", "[1, 1]", "0.0", ("float",)),
-            _cell("[INT_MIN, 1]", "[1, -1]", "INT_MAX", ("int",)),
-            _cell("[2047, 2]", "[1025, 1]", "2098177", ("f32",), precision="tf32"),
-            _cell("[0.0, 1]", "[inf, 1]", "nan", ("f32",), precision="tf32"),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=SUM,
-        decompose=_dot_decompose,
-    )
+        Attr("result", "dtype", "dtype of the result; if left out the operands', f32 for f8"),
+        precision_column("tf32 is for f32 alone"),
+    ),
+    infer=_infer_dot,
+    fill=_dot_fill,
+    reference=_dot_reference,
+    vjp=_dot_vjp,
+    batch=_dot_batch,
+    dtypes=NUMERIC + STORAGE,
+    special=(
+        _cell("[]", "[]", "0.0", ("float",)),
+        _cell("[-0.0, -0.0]", "[1, 1]", ("0.0", "-0.0"), ("float",)),
+        _cell("[-0.0, 0.0]", "[1, 1]", "0.0", ("float",)),
+        _cell("[0.0, 1]", "[inf, 1]", "nan", ("float",)),
+        _cell("[inf, inf]", "[1, -1]", "nan", ("float",)),
+        _cell("[nan, 0.0]", "[0.0, 0.0]", "nan", ("float",)),
+        _cell("[MAX, -MAX]", "[1, 1]", "0.0", ("float",)),
+        _cell("[INT_MIN, 1]", "[1, -1]", "INT_MAX", ("int",)),
+        _cell("[2047, 2]", "[1025, 1]", "2098177", ("f32",), precision="tf32"),
+        _cell("[0.0, 1]", "[inf, 1]", "nan", ("f32",), precision="tf32"),
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=SUM,
+    decompose=_dot_decompose,
 )

@@ -16,6 +16,7 @@ from bringup.graph import Builder, Graph, Value, current_builder
 from bringup.ops._batch_control import batch_case, batch_while
 from bringup.ops._numeric import Array
 from bringup.ops.build import rows
+from bringup.ops.special_values import Special
 from bringup.ops.subgraphs import (
     as_tuple,
     check_types,
@@ -30,14 +31,11 @@ from bringup.ops.subgraphs import (
     types_of,
 )
 from bringup.ops.table import (
-    EXACT,
     Attr,
     Attrs,
     Derive,
     Kind,
-    OpDef,
     Pruned,
-    Special,
     Types,
     define,
 )
@@ -94,29 +92,26 @@ _FLAGS = tuple(
 )
 
 while_ = define(
-    OpDef(
-        name="while",
-        arity=None,
-        kind=Kind.CONTROL,
-        doc=(
-            "The state after as many runs of body as cond holds before, none if it does not hold "
-            "at first. It may run for ever. No derivative: scan has one."
-        ),
-        attrs=(
-            Attr("cond", "graph", "takes the state, gives bool[]"),
-            Attr("body", "graph", "takes the state, gives the next one"),
-        ),
-        infer=_infer_while,
-        reference=_while_reference,
-        vjp=_while_vjp,
-        prune=_prune_while,
-        batch=batch_while,
-        special=(
-            Special(("false", "true", "true"), "false", ("bool",), _FLAGS),
-            Special(("true", "false", "true"), "false", ("bool",), _FLAGS),
-        ),
-        accuracy=EXACT,
-    )
+    name="while",
+    arity=None,
+    kind=Kind.CONTROL,
+    doc=(
+        "The state after as many runs of body as cond holds before, none if it does not hold "
+        "at first. It may run for ever. No derivative: scan has one."
+    ),
+    attrs=(
+        Attr("cond", "graph", "takes the state, gives bool[]"),
+        Attr("body", "graph", "takes the state, gives the next one"),
+    ),
+    infer=_infer_while,
+    reference=_while_reference,
+    vjp=_while_vjp,
+    prune=_prune_while,
+    batch=batch_while,
+    special=(
+        Special(("false", "true", "true"), "false", ("bool",), _FLAGS),
+        Special(("true", "false", "true"), "false", ("bool",), _FLAGS),
+    ),
 )
 
 
@@ -179,34 +174,31 @@ def _prune_case(live: frozenset[int], operands: tuple[Value, ...], attrs: Attrs)
 _EITHER = (("branches", tuple(_passing(3, i, dtype=i32[()]) for i in range(3))),)
 
 case = define(
-    OpDef(
-        name="case",
-        arity=None,
-        kind=Kind.CONTROL,
-        doc=(
-            "What one of the branches makes of the operands after the first, which is its number; "
-            "any number that is none selects the last branch."
-        ),
-        attrs=(Attr("branches", "graph", "graphs that take and give the same types"),),
-        infer=_infer_case,
-        reference=_case_reference,
-        vjp=_case_vjp,
-        prune=_prune_case,
-        batch=batch_case,
-        dtypes=(i32,),
-        special=tuple(
-            Special((index, "5", "6", "7"), result, ("i32",), _EITHER)
-            for index, result in (
-                ("0", "5"),
-                ("1", "6"),
-                ("3", "7"),
-                ("-1", "7"),
-                ("INT_MIN", "7"),
-                ("INT_MAX", "7"),
-            )
-        ),
-        accuracy=EXACT,
-    )
+    name="case",
+    arity=None,
+    kind=Kind.CONTROL,
+    doc=(
+        "What one of the branches makes of the operands after the first, which is its number; "
+        "any number that is none selects the last branch."
+    ),
+    attrs=(Attr("branches", "graph", "graphs that take and give the same types"),),
+    infer=_infer_case,
+    reference=_case_reference,
+    vjp=_case_vjp,
+    prune=_prune_case,
+    batch=batch_case,
+    dtypes=(i32,),
+    special=tuple(
+        Special((index, "5", "6", "7"), result, ("i32",), _EITHER)
+        for index, result in (
+            ("0", "5"),
+            ("1", "6"),
+            ("3", "7"),
+            ("-1", "7"),
+            ("INT_MIN", "7"),
+            ("INT_MAX", "7"),
+        )
+    ),
 )
 
 __all__ = ["case", "chosen", "known_trips", "while_"]

@@ -28,11 +28,11 @@ from bringup.ops._numeric import Array, is_float, round_to, wider
 from bringup.ops._sliding import positions, spread_size, windows
 from bringup.ops.batching import Flags, carried, folded, unfolded
 from bringup.ops.build import rows
-from bringup.ops.table import DERIVED, Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
+from bringup.ops.special_values import Special
+from bringup.ops.table import DERIVED, Attr, Attrs, Cotangents, Kind, Trait, Types, define
 from bringup.records import record
 from bringup.types import TensorType
 
-Cotangents = tuple[Value | None, ...]
 Ints = tuple[int, ...]
 #: Attributes that have nothing to do with places.
 Kept = dict[str, Any]
@@ -471,52 +471,48 @@ def _batch(
 
 
 convolution = define(
-    OpDef(
-        name="convolution",
-        arity=2,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "Sums of products of windows of lhs with rhs, over the features of a group and the "
-            "window; nothing is reversed. lhs is dilated with zeros, then padded with zeros or "
-            "cropped. Operands are converted to the accumulate dtype, multiplied and summed there "
-            "in any order, and the sum converted to the result dtype once. Integers wrap. "
-            "0 · inf gives NaN, with padding too; whether zeros between elements of lhs count is "
-            "unspecified. No features give 0."
-        ),
-        attrs=(
-            Attr("strides", "ints", "steps from window to window; 1 if left out"),
-            Attr("lo", "ints", "zeros before each spatial dimension; negative crops"),
-            Attr("hi", "ints", "zeros after each spatial dimension; negative crops"),
-            Attr("lhs_dilation", "ints", "steps between elements of lhs; 1 if left out"),
-            Attr("rhs_dilation", "ints", "steps between elements of a window; 1 if left out"),
-            Attr(
-                "lhs_dims", "ints", "dimensions of batch, features, spatial; in order if left out"
-            ),
-            Attr("rhs_dims", "ints", "dimensions of output features, input features, spatial"),
-            Attr("out_dims", "ints", "dimensions of batch, features, spatial of the result"),
-            Attr("groups", "int", "parts of the features, each with its own windows", default=1),
-            Attr("accumulate", "dtype", "dtype of products and sums; as for dot_general"),
-            Attr("result", "dtype", "dtype of the result; the operands' if left out"),
-            precision_column(),
-        ),
-        infer=_infer,
-        fill=_fill,
-        reference=_reference,
-        vjp=_vjp,
-        dtypes=NUMERIC,
-        special=(
-            _cell("[[[1, 2, 3]]]", "[[[1, -1]]]", "[[[-1, -1]]]"),
-            _cell("[[[1, inf, nan]]]", "[[[0.0]]]", "[[[0.0, nan, nan]]]"),
-            _cell("[[[inf]]]", "[[[0.0, 1]]]", "[[[inf, nan]]]", lo=(1,), hi=(1,)),
-            _cell("[[[]]]", "[[[2]]]", "[[[0.0, 0.0]]]", lo=(1,), hi=(1,)),
-            _cell("[[[1, 2, 3]]]", "[[[1]]]", "[[[2]]]", lo=(-1,), hi=(-1,)),
-            _cell("[[[INT_MAX, 1]]]", "[[[1, 1]]]", "[[[INT_MIN]]]", "int"),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=DERIVED,
-        decompose=_decompose,
-        batch=_batch,
-    )
+    name="convolution",
+    arity=2,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "Sums of products of windows of lhs with rhs, over the features of a group and the "
+        "window; nothing is reversed. lhs is dilated with zeros, then padded with zeros or "
+        "cropped. Operands are converted to the accumulate dtype, multiplied and summed there "
+        "in any order, and the sum converted to the result dtype once. Integers wrap. "
+        "0 · inf gives NaN, with padding too; whether zeros between elements of lhs count is "
+        "unspecified. No features give 0."
+    ),
+    attrs=(
+        Attr("strides", "ints", "steps from window to window; 1 if left out"),
+        Attr("lo", "ints", "zeros before each spatial dimension; negative crops"),
+        Attr("hi", "ints", "zeros after each spatial dimension; negative crops"),
+        Attr("lhs_dilation", "ints", "steps between elements of lhs; 1 if left out"),
+        Attr("rhs_dilation", "ints", "steps between elements of a window; 1 if left out"),
+        Attr("lhs_dims", "ints", "dimensions of batch, features, spatial; in order if left out"),
+        Attr("rhs_dims", "ints", "dimensions of output features, input features, spatial"),
+        Attr("out_dims", "ints", "dimensions of batch, features, spatial of the result"),
+        Attr("groups", "int", "parts of the features, each with its own windows", default=1),
+        Attr("accumulate", "dtype", "dtype of products and sums; as for dot_general"),
+        Attr("result", "dtype", "dtype of the result; the operands' if left out"),
+        precision_column(),
+    ),
+    infer=_infer,
+    fill=_fill,
+    reference=_reference,
+    vjp=_vjp,
+    dtypes=NUMERIC,
+    special=(
+        _cell("[[[1, 2, 3]]]", "[[[1, -1]]]", "[[[-1, -1]]]"),
+        _cell("[[[1, inf, nan]]]", "[[[0.0]]]", "[[[0.0, nan, nan]]]"),
+        _cell("[[[inf]]]", "[[[0.0, 1]]]", "[[[inf, nan]]]", lo=(1,), hi=(1,)),
+        _cell("[[[]]]", "[[[2]]]", "[[[0.0, 0.0]]]", lo=(1,), hi=(1,)),
+        _cell("[[[1, 2, 3]]]", "[[[1]]]", "[[[2]]]", lo=(-1,), hi=(-1,)),
+        _cell("[[[INT_MAX, 1]]]", "[[[1, 1]]]", "[[[INT_MIN]]]", "int"),
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=DERIVED,
+    decompose=_decompose,
+    batch=_batch,
 )
 
 

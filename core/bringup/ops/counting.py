@@ -7,10 +7,10 @@ import numpy as np
 from bringup.dtypes import INTS
 from bringup.graph import Value
 from bringup.ops import build
-from bringup.ops._composite import composite
+from bringup.ops._elementwise import composite
 from bringup.ops._numeric import Array, unsigned
 from bringup.ops.build import like, rows
-from bringup.ops.table import EXACT, Special
+from bringup.ops.special_values import cells
 
 
 def _repeated(pattern: int, bits: int) -> int:
@@ -46,16 +46,10 @@ popcount = composite(
     dtypes=INTS,
     reference=_popcount_reference,
     vjp=build.no_gradient,
-    special=(
-        Special(("0",), "0", ("int", "uint")),
-        Special(("7",), "3", ("int", "uint")),
-        Special(("INT_MIN",), "1", ("int",)),
-        Special(("-1",), "8", ("i8",)),
-        Special(("-1",), "64", ("i64",)),
-        Special(("INT_MAX",), "31", ("i32",)),
-        Special(("INT_MAX",), "16", ("u16",)),
+    special=cells(
+        "0 -> 0 (int uint); 7 -> 3 (int uint); INT_MIN -> 1 (int); -1 -> 8 (i8); -1 -> 64 (i64); "
+        "INT_MAX -> 31 (i32); INT_MAX -> 16 (u16)",
     ),
-    accuracy=EXACT,
     decompose=_popcount_decompose,
 )
 
@@ -86,15 +80,9 @@ clz = composite(
     dtypes=INTS,
     reference=_clz_reference,
     vjp=build.no_gradient,
-    special=(
-        Special(("0",), "BITS", ("int", "uint")),
-        Special(("INT_MIN",), "0", ("int",)),
-        Special(("-1",), "0", ("int",)),
-        Special(("INT_MAX",), "1", ("int",)),
-        Special(("INT_MAX",), "0", ("uint",)),
-        Special(("1",), "31", ("i32", "u32")),
-        Special(("1",), "7", ("i8", "u8")),
+    special=cells(
+        "0 -> BITS (int uint); INT_MIN -> 0 (int); -1 -> 0 (int); INT_MAX -> 1 (int); "
+        "INT_MAX -> 0 (uint); 1 -> 31 (i32 u32); 1 -> 7 (i8 u8)",
     ),
-    accuracy=EXACT,
     decompose=_clz_decompose,
 )

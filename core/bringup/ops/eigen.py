@@ -15,21 +15,20 @@ from bringup.ops import build
 from bringup.ops._numeric import Array
 from bringup.ops.batching import shifting
 from bringup.ops.build import like, rows
+from bringup.ops.special_values import cells
 from bringup.ops.table import (
     Accuracy,
     Attr,
     Attrs,
+    Cotangents,
     Domain,
     Kind,
-    OpDef,
     Pruned,
-    Special,
     Trait,
     Types,
     define,
 )
 
-Cotangents = tuple[Value | None, ...]
 #: Roundoffs of a product to which rotations bring it down.
 _NOISE = 2.0
 #: Pairs whose element has less than this share of the mean square of all are not rotated. Between
@@ -178,35 +177,30 @@ def _eigh_vjp(
 
 
 eigh = define(
-    OpDef(
-        name="eigh",
-        arity=1,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "Eigenvalues of symmetric matrices in increasing order, and orthonormal eigenvectors "
-            "as columns; only the lower triangle is read. The signs of eigenvectors, and which of "
-            "equal eigenvalues, are unspecified. A matrix with inf or NaN gives NaN throughout. "
-            "Equal eigenvalues have no gradient of eigenvectors: NaN or inf. Leading dimensions "
-            "are those of stacks."
-        ),
-        attrs=(Attr("vectors", "bool", "False: the eigenvalues alone", default=True),),
-        infer=_infer_eigh,
-        reference=_eigh_reference,
-        vjp=_eigh_vjp,
-        dtypes=FLOATS,
-        domain=Domain(matrices=("symmetric",)),
-        special=(
-            Special(("[[3, 7], [0.0, 2]]",), "[2, 3]"),
-            Special(("[[0.0, 0.0], [0.0, 0.0]]",), "[0.0, 0.0]"),
-            Special(("[[-2]]",), "[-2]"),
-            Special(("[[1, 0], [nan, 1]]",), "[nan, nan]"),
-            Special(("[[inf]]",), "[nan]"),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=Accuracy(residual=_eigh_residual),
-        decompose=_eigh_decompose,
-        residuals=_eigh_residuals,
-        prune=_prune_eigh,
-        batch=shifting("eigh"),
-    )
+    name="eigh",
+    arity=1,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "Eigenvalues of symmetric matrices in increasing order, and orthonormal eigenvectors "
+        "as columns; only the lower triangle is read. The signs of eigenvectors, and which of "
+        "equal eigenvalues, are unspecified. A matrix with inf or NaN gives NaN throughout. "
+        "Equal eigenvalues have no gradient of eigenvectors: NaN or inf. Leading dimensions "
+        "are those of stacks."
+    ),
+    attrs=(Attr("vectors", "bool", "False: the eigenvalues alone", default=True),),
+    infer=_infer_eigh,
+    reference=_eigh_reference,
+    vjp=_eigh_vjp,
+    dtypes=FLOATS,
+    domain=Domain(matrices=("symmetric",)),
+    special=cells(
+        "[[3, 7], [0.0, 2]] -> [2, 3]; [[0.0, 0.0], [0.0, 0.0]] -> [0.0, 0.0]; "
+        "[[-2]] -> [-2]; [[1, 0], [nan, 1]] -> [nan, nan]; [[inf]] -> [nan]",
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=Accuracy(residual=_eigh_residual),
+    decompose=_eigh_decompose,
+    residuals=_eigh_residuals,
+    prune=_prune_eigh,
+    batch=shifting("eigh"),
 )

@@ -9,14 +9,13 @@ import numpy as np
 from bringup.graph import Value
 from bringup.ops import _elementary as elementary
 from bringup.ops import build
-from bringup.ops._composite import composite
+from bringup.ops._elementwise import composite, slope
 from bringup.ops._erf import P, Q, erf_near
 from bringup.ops._numeric import Array, via_wider
 from bringup.ops._pairs import copy_sign, upper_half
 from bringup.ops.build import compare, in_f32, like, polynomial, rows
-from bringup.ops.table import Domain, Special, Trait, within
-
-Cotangents = tuple[Value | None, ...]
+from bringup.ops.special_values import cells
+from bringup.ops.table import Cotangents, Domain, Trait, within
 
 # erfc x = exp(−x²) p(x − 1/2) for 1/2 <= x <= 1; by ``core/tests/llvm/derive.py`` (erfcx).
 ERFCX_32 = (
@@ -114,10 +113,6 @@ def _bell(x: Value) -> Value:
     return rows.mul(rows.exp(rows.neg(rows.mul(upper, upper))), rows.exp(rest))
 
 
-def _erfc_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
-    return (rows.mul(ct, rows.mul(like(x, -2 / _ROOT_PI), rows.exp(rows.neg(rows.mul(x, x))))),)
-
-
 @in_f32
 def _erfc_decompose(x: Value) -> Value:
     one = build.ones_like(x)
@@ -142,15 +137,11 @@ erfc = composite(
         "erfc(−inf) is 2, NaN gives NaN."
     ),
     reference=via_wider(elementary.erfc),
-    vjp=_erfc_vjp,
-    special=(
-        Special(("0.0",), "1"),
-        Special(("-0.0",), "1"),
-        Special(("SUBNORMAL",), "1"),
-        Special(("inf",), "0.0"),
-        Special(("-inf",), "2"),
-        Special(("MAX",), "0.0"),
-        Special(("nan",), "nan"),
+    vjp=slope(
+        lambda _result, x: rows.mul(like(x, -2 / _ROOT_PI), rows.exp(rows.neg(rows.mul(x, x))))
+    ),
+    special=cells(
+        "0.0 -> 1; -0.0 -> 1; SUBNORMAL -> 1; inf -> 0.0; -inf -> 2; MAX -> 0.0; nan -> nan",
     ),
     traits=frozenset({Trait.EXPENSIVE}),
     # 9 of a quotient of polynomials of degree 8 and of products, and 2 of either exponential.
@@ -212,15 +203,9 @@ erfinv = composite(
     reference=_erfinv_reference,
     vjp=_erfinv_vjp,
     domain=Domain(((-1.0, 1.0),)),
-    special=(
-        Special(("0.0",), "0.0"),
-        Special(("-0.0",), "-0.0"),
-        Special(("1",), "inf"),
-        Special(("-1",), "-inf"),
-        Special(("1.5",), "nan"),
-        Special(("inf",), "nan"),
-        Special(("-inf",), "nan"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "0.0 -> 0.0; -0.0 -> -0.0; 1 -> inf; -1 -> -inf; 1.5 -> nan; inf -> nan; -inf -> nan; "
+        "nan -> nan",
     ),
     traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
     # 7 of a quotient of polynomials of degree 7 and of products; in the tails 2 of log, halved.

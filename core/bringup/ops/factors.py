@@ -15,10 +15,9 @@ from bringup.ops._loops import Index, repeat
 from bringup.ops._numeric import Array
 from bringup.ops.batching import shifting
 from bringup.ops.build import like, rows
-from bringup.ops.table import Accuracy, Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
+from bringup.ops.special_values import cells
+from bringup.ops.table import Accuracy, Attr, Attrs, Cotangents, Kind, Trait, Types, define
 from bringup.types import TensorType
-
-Cotangents = tuple[Value | None, ...]
 
 
 def _infer_lu(operands: Types, _attrs: Attrs) -> Types:
@@ -188,33 +187,31 @@ def _lu_vjp(cts: tuple[Value, ...], results: tuple[Value, ...], a: Value) -> Cot
 
 
 lu = define(
-    OpDef(
-        name="lu",
-        arity=1,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "P A = L U by elimination with partial pivoting: in one matrix the multipliers of L "
-            "below its unit diagonal and U on and above its own; and row numbers p, i32, so that "
-            "row i of P A is row p[i] of A. The pivot is the first of the largest magnitude, or "
-            "the first NaN. A pivot of 0 leaves multipliers of 0. Leading dimensions are those of "
-            "stacks."
-        ),
-        infer=_infer_lu,
-        reference=_lu_reference,
-        vjp=_lu_vjp,
-        dtypes=FLOATS,
-        special=(
-            Special(("[[1, 3], [2, 4]]",), "[[2, 4], [0.5, 1]]"),
-            Special(("[[0.0, 0.0], [0.0, 0.0]]",), "[[0.0, 0.0], [0.0, 0.0]]"),
-            Special(("[[1, 2], [-1, 2]]",), "[[1, 2], [-1, 4]]"),
-            Special(("[[0.0, 2], [0.0, 3]]",), "[[0.0, 2], [0.0, 3]]"),
-            Special(("[[1, 2], [nan, 4]]",), "[[nan, 4], [nan, nan]]"),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=Accuracy(residual=_lu_residual),
-        decompose=_lu_decompose,
-        batch=shifting("lu"),
-    )
+    name="lu",
+    arity=1,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "P A = L U by elimination with partial pivoting: in one matrix the multipliers of L "
+        "below its unit diagonal and U on and above its own; and row numbers p, i32, so that "
+        "row i of P A is row p[i] of A. The pivot is the first of the largest magnitude, or "
+        "the first NaN. A pivot of 0 leaves multipliers of 0. Leading dimensions are those of "
+        "stacks."
+    ),
+    infer=_infer_lu,
+    reference=_lu_reference,
+    vjp=_lu_vjp,
+    dtypes=FLOATS,
+    special=cells(
+        "[[1, 3], [2, 4]] -> [[2, 4], [0.5, 1]]; "
+        "[[0.0, 0.0], [0.0, 0.0]] -> [[0.0, 0.0], [0.0, 0.0]]; "
+        "[[1, 2], [-1, 2]] -> [[1, 2], [-1, 4]]; "
+        "[[0.0, 2], [0.0, 3]] -> [[0.0, 2], [0.0, 3]]; "
+        "[[1, 2], [nan, 4]] -> [[nan, 4], [nan, nan]]",
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=Accuracy(residual=_lu_residual),
+    decompose=_lu_decompose,
+    batch=shifting("lu"),
 )
 
 
@@ -383,37 +380,33 @@ def _qr_tall_vjp(by_q: Value, by_r: Value, q: Value, r: Value) -> Value:
 
 
 qr = define(
-    OpDef(
-        name="qr",
-        arity=1,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "Q with orthonormal columns and upper triangular R of A = Q R, by Householder's "
-            "reflections: a column becomes minus its norm with the sign of its first element "
-            "(minus for 0), or stays as it is if nothing stands below the diagonal. inf and NaN "
-            "give NaN. Leading dimensions are those of stacks."
+    name="qr",
+    arity=1,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "Q with orthonormal columns and upper triangular R of A = Q R, by Householder's "
+        "reflections: a column becomes minus its norm with the sign of its first element "
+        "(minus for 0), or stays as it is if nothing stands below the diagonal. inf and NaN "
+        "give NaN. Leading dimensions are those of stacks."
+    ),
+    attrs=(
+        Attr(
+            "complete",
+            "bool",
+            "for m × n: Q is m × m and R m × n, rather than m × k and k × n of the smaller k",
+            default=False,
         ),
-        attrs=(
-            Attr(
-                "complete",
-                "bool",
-                "for m × n: Q is m × m and R m × n, rather than m × k and k × n of the smaller k",
-                default=False,
-            ),
-        ),
-        infer=_infer_qr,
-        reference=_qr_reference,
-        vjp=_qr_vjp,
-        dtypes=FLOATS,
-        special=(
-            Special(("[[0.0, 0.0], [0.0, 0.0]]",), "[[1, 0.0], [0.0, 1]]"),
-            Special(("[[2]]",), "[[1]]"),
-            Special(("[[-2, 1], [0.0, 3]]",), "[[1, 0.0], [0.0, 1]]"),
-            Special(("[[nan]]",), "[[1]]"),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=Accuracy(residual=_qr_residual),
-        decompose=_qr_decompose,
-        batch=shifting("qr"),
-    )
+    ),
+    infer=_infer_qr,
+    reference=_qr_reference,
+    vjp=_qr_vjp,
+    dtypes=FLOATS,
+    special=cells(
+        "[[0.0, 0.0], [0.0, 0.0]] -> [[1, 0.0], [0.0, 1]]; [[2]] -> [[1]]; "
+        "[[-2, 1], [0.0, 3]] -> [[1, 0.0], [0.0, 1]]; [[nan]] -> [[1]]",
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=Accuracy(residual=_qr_residual),
+    decompose=_qr_decompose,
+    batch=shifting("qr"),
 )

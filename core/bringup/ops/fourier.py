@@ -20,7 +20,8 @@ from bringup.ops._elementary import roots_of_unity
 from bringup.ops._numeric import Array
 from bringup.ops.batching import shifting
 from bringup.ops.build import rows
-from bringup.ops.table import Accuracy, Attrs, Kind, OpDef, Special, Trait, Types, define
+from bringup.ops.special_values import cells
+from bringup.ops.table import Accuracy, Attrs, Kind, Trait, Types, define
 
 Pair = tuple[Value, Value]
 
@@ -184,30 +185,25 @@ def _vjp(cts: Pair, _results: Pair, _re: Value, _im: Value) -> tuple[Value, ...]
 
 
 fft = define(
-    OpDef(
-        name="fft",
-        arity=2,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "The discrete Fourier transform along the last dimension, without a factor: real and "
-            "imaginary parts in, real and imaginary parts of Σ x[j] e^(−2πijk/n) out. With the two "
-            "exchanged, of operands and results, it is the inverse times n. inf and NaN spread "
-            "over the whole transform."
-        ),
-        infer=_infer,
-        reference=_reference,
-        vjp=_vjp,
-        dtypes=FLOATS,
-        special=(
-            Special(("[]", "[]"), "[]"),
-            Special(("[3]", "[4]"), "[3]"),
-            Special(("[1, 2]", "[0, 0]"), "[3, -1]"),
-            Special(("[1, 2, 3, 4]", "[0, 0, 0, 0]"), "[10, -2, -2, -2]"),
-            Special(("[nan, 1]", "[0, 0]"), "[nan, nan]"),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=Accuracy(residual=_residual),
-        decompose=_decompose,
-        batch=shifting("fft"),
-    )
+    name="fft",
+    arity=2,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "The discrete Fourier transform along the last dimension, without a factor: real and "
+        "imaginary parts in, real and imaginary parts of Σ x[j] e^(−2πijk/n) out. With the two "
+        "exchanged, of operands and results, it is the inverse times n. inf and NaN spread "
+        "over the whole transform."
+    ),
+    infer=_infer,
+    reference=_reference,
+    vjp=_vjp,
+    dtypes=FLOATS,
+    special=cells(
+        "[], [] -> []; [3], [4] -> [3]; [1, 2], [0, 0] -> [3, -1]; "
+        "[1, 2, 3, 4], [0, 0, 0, 0] -> [10, -2, -2, -2]; [nan, 1], [0, 0] -> [nan, nan]",
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=Accuracy(residual=_residual),
+    decompose=_decompose,
+    batch=shifting("fft"),
 )

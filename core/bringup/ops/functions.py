@@ -8,19 +8,17 @@ from bringup.dtypes import NUMERIC
 from bringup.graph import Value
 from bringup.ops import _elementary as elementary
 from bringup.ops import build
-from bringup.ops._composite import composite
+from bringup.ops._elementwise import composite, slope
 from bringup.ops._numeric import Array, exactly, total_max, total_min, via_wider
 from bringup.ops.build import compare, in_f32, like, rows
+from bringup.ops.special_values import cells
 from bringup.ops.table import (
-    EXACT,
     ROUNDED,
     TWO_ULP,
-    Special,
+    Cotangents,
     Trait,
     within,
 )
-
-Cotangents = tuple[Value | None, ...]
 
 
 @exactly
@@ -44,19 +42,11 @@ sign = composite(
     dtypes=NUMERIC,
     reference=_sign_reference,
     vjp=build.no_gradient,
-    special=(
-        Special(("nan",), "nan"),
-        Special(("0.0",), "0.0"),
-        Special(("-0.0",), "-0.0"),
-        Special(("-SUBNORMAL",), "-1"),
-        Special(("SUBNORMAL",), "1"),
-        Special(("-inf",), "-1"),
-        Special(("inf",), "1"),
-        Special(("INT_MIN",), "-1", ("int",)),
-        Special(("INT_MAX",), "1", ("int", "uint")),
+    special=cells(
+        "nan -> nan; 0.0 -> 0.0; -0.0 -> -0.0; -SUBNORMAL -> -1; SUBNORMAL -> 1; -inf -> -1; "
+        "inf -> 1; INT_MIN -> -1 (int); INT_MAX -> 1 (int uint)",
     ),
     traits=frozenset({Trait.IDEMPOTENT, Trait.MONOTONE, Trait.ODD}),
-    accuracy=EXACT,
     decompose=_sign_decompose,
 )
 
@@ -82,23 +72,11 @@ round_ = composite(
     ),
     reference=exactly(np.rint),
     vjp=build.no_gradient,
-    special=(
-        Special(("0.5",), "0.0"),
-        Special(("1.5",), "2"),
-        Special(("2.5",), "2"),
-        Special(("-0.4",), "-0.0"),
-        Special(("-0.5",), "-0.0"),
-        Special(("-1.5",), "-2"),
-        Special(("-0.0",), "-0.0"),
-        Special(("0.0",), "0.0"),
-        Special(("inf",), "inf"),
-        Special(("SUBNORMAL",), "0.0"),
-        Special(("MAX",), "MAX"),
-        Special(("-inf",), "-inf"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "0.5 -> 0.0; 1.5 -> 2; 2.5 -> 2; -0.4 -> -0.0; -0.5 -> -0.0; -1.5 -> -2; -0.0 -> -0.0; "
+        "0.0 -> 0.0; inf -> inf; SUBNORMAL -> 0.0; MAX -> MAX; -inf -> -inf; nan -> nan",
     ),
     traits=frozenset({Trait.IDEMPOTENT, Trait.MONOTONE, Trait.ODD}),
-    accuracy=EXACT,
     decompose=_round_decompose,
 )
 
@@ -121,24 +99,13 @@ clamp = composite(
     dtypes=NUMERIC,
     arity=3,
     reference=_clamp_reference,
-    special=(
-        Special(("nan", "0.0", "1"), "nan"),
-        Special(("0.5", "nan", "1"), "nan"),
-        Special(("0.5", "0.0", "nan"), "nan"),
-        Special(("inf", "0.0", "1"), "1"),
-        Special(("-inf", "0.0", "1"), "0.0"),
-        Special(("-0.0", "0.0", "1"), "0.0"),
-        Special(("5", "3", "1"), "1"),
-        Special(("INT_MIN", "0", "INT_MAX"), "0", ("int", "uint")),
-        Special(("5", "3", "1"), "1", ("int", "uint")),
+    special=cells(
+        "nan, 0.0, 1 -> nan; 0.5, nan, 1 -> nan; 0.5, 0.0, nan -> nan; inf, 0.0, 1 -> 1; "
+        "-inf, 0.0, 1 -> 0.0; -0.0, 0.0, 1 -> 0.0; 5, 3, 1 -> 1; "
+        "INT_MIN, 0, INT_MAX -> 0 (int uint); 5, 3, 1 -> 1 (int uint)",
     ),
-    accuracy=EXACT,
     decompose=_clamp_decompose,
 )
-
-
-def _rsqrt_vjp(ct: Value, result: Value, x: Value) -> Cotangents:
-    return (rows.mul(ct, rows.div(rows.mul(result, like(x, -0.5)), x)),)
 
 
 @in_f32
@@ -150,15 +117,9 @@ rsqrt = composite(
     "rsqrt",
     doc="1 / sqrt(x). ±0 gives ±inf, inf gives 0; x < 0 and NaN give NaN.",
     reference=via_wider(lambda x: 1 / np.sqrt(x)),
-    vjp=_rsqrt_vjp,
-    special=(
-        Special(("0.0",), "inf"),
-        Special(("-0.0",), "-inf"),
-        Special(("4",), "0.5"),
-        Special(("inf",), "0.0"),
-        Special(("-1",), "nan"),
-        Special(("-inf",), "nan"),
-        Special(("nan",), "nan"),
+    vjp=slope(lambda result, x: rows.div(rows.mul(result, like(x, -0.5)), x)),
+    special=cells(
+        "0.0 -> inf; -0.0 -> -inf; 4 -> 0.5; inf -> 0.0; -1 -> nan; -inf -> nan; nan -> nan",
     ),
     traits=frozenset({Trait.EXPENSIVE}),
     accuracy=TWO_ULP,
@@ -189,25 +150,15 @@ log1p = composite(
     ),
     reference=via_wider(elementary.log1p),
     vjp=_log1p_vjp,
-    special=(
-        Special(("0.0",), "0.0"),
-        Special(("-0.0",), "-0.0"),
-        Special(("SUBNORMAL",), "SUBNORMAL"),
-        Special(("-1",), "-inf"),
-        Special(("-2",), "nan"),
-        Special(("inf",), "inf"),
-        Special(("-inf",), "nan"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; -1 -> -inf; -2 -> nan; inf -> inf; "
+        "-inf -> nan; nan -> nan",
     ),
     traits=frozenset({Trait.EXPENSIVE}),
     # What the decomposition keeps when log is 2 ULP off.
     accuracy=within(6.0),
     decompose=_log1p_decompose,
 )
-
-
-def _expm1_vjp(ct: Value, result: Value, _x: Value) -> Cotangents:
-    return (rows.mul(ct, rows.add(result, build.ones_like(result))),)
 
 
 @in_f32
@@ -225,25 +176,16 @@ expm1 = composite(
     "expm1",
     doc="e^x − 1, accurate near 0. ±0 gives ±0, −inf gives −1, inf gives inf, NaN gives NaN.",
     reference=via_wider(elementary.expm1),
-    vjp=_expm1_vjp,
-    special=(
-        Special(("0.0",), "0.0"),
-        Special(("-0.0",), "-0.0"),
-        Special(("SUBNORMAL",), "SUBNORMAL"),
-        Special(("inf",), "inf"),
-        Special(("-inf",), "-1"),
-        Special(("MAX",), "inf"),
-        Special(("nan",), "nan"),
+    vjp=slope(lambda result, _x: rows.add(result, build.ones_like(result))),
+    special=cells(
+        "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; inf -> inf; -inf -> -1; MAX -> inf; "
+        "nan -> nan",
     ),
     traits=frozenset({Trait.EXPENSIVE}),
     # What the decomposition keeps when exp and log are 2 ULP off.
     accuracy=within(8.0),
     decompose=_expm1_decompose,
 )
-
-
-def _square_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
-    return (rows.mul(ct, rows.add(x, x)),)
 
 
 def _square_decompose(x: Value) -> Value:
@@ -255,16 +197,10 @@ square = composite(
     doc="x · x, correctly rounded. Integers wrap.",
     dtypes=NUMERIC,
     reference=exactly(np.square),
-    vjp=_square_vjp,
-    special=(
-        Special(("-0.0",), "0.0"),
-        Special(("0.0",), "0.0"),
-        Special(("inf",), "inf"),
-        Special(("-inf",), "inf"),
-        Special(("-MAX",), "inf"),
-        Special(("nan",), "nan"),
-        Special(("INT_MIN",), "0", ("int", "uint")),
-        Special(("INT_MAX",), "1", ("int", "uint")),
+    vjp=slope(lambda _result, x: rows.add(x, x)),
+    special=cells(
+        "-0.0 -> 0.0; 0.0 -> 0.0; inf -> inf; -inf -> inf; -MAX -> inf; nan -> nan; "
+        "INT_MIN -> 0 (int uint); INT_MAX -> 1 (int uint)",
     ),
     traits=frozenset({Trait.EVEN}),
     accuracy=ROUNDED,
@@ -285,13 +221,8 @@ reciprocal = composite(
     doc="1 / x, correctly rounded. ±0 gives ±inf, ±inf gives ±0, NaN gives NaN.",
     reference=exactly(np.reciprocal),
     vjp=_reciprocal_vjp,
-    special=(
-        Special(("0.0",), "inf"),
-        Special(("-0.0",), "-inf"),
-        Special(("inf",), "0.0"),
-        Special(("-inf",), "-0.0"),
-        Special(("0.5",), "2"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "0.0 -> inf; -0.0 -> -inf; inf -> 0.0; -inf -> -0.0; 0.5 -> 2; nan -> nan",
     ),
     traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
     accuracy=ROUNDED,

@@ -9,12 +9,11 @@ import numpy as np
 from bringup.graph import Value
 from bringup.ops import _elementary as elementary
 from bringup.ops import build
-from bringup.ops._composite import composite
+from bringup.ops._elementwise import composite, slope
 from bringup.ops._numeric import Array, via_wider
 from bringup.ops.build import compare, in_f32, like, polynomial, rows
-from bringup.ops.table import DERIVED, Special, Trait
-
-Cotangents = tuple[Value | None, ...]
+from bringup.ops.special_values import cells
+from bringup.ops.table import DERIVED, Trait
 
 # By ``core/tests/llvm/derive.py`` (lgamma, stirling), lowest power first.
 # log Γ(2 + s) = s (1 − γ) + s² p(s + 1/2), |s| <= 1/2.
@@ -123,10 +122,6 @@ def _off_integer(x: Value) -> Value:
     return rows.sub(x, rows.round(x))
 
 
-def _lgamma_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
-    return (rows.mul(ct, rows.digamma(x)),)
-
-
 @in_f32
 def _lgamma_decompose(x: Value) -> Value:
     """Euler's reflection for x < 0: log π/|x sin πx| − log Γ(−x).
@@ -182,17 +177,10 @@ lgamma = composite(
         "NaN gives NaN. Beside its roots left of 0 it is right to an absolute error only."
     ),
     reference=_lgamma_reference,
-    vjp=_lgamma_vjp,
-    special=(
-        Special(("0.0",), "inf"),
-        Special(("-0.0",), "inf"),
-        Special(("1",), "0.0"),
-        Special(("2",), "0.0"),
-        Special(("-1",), "inf"),
-        Special(("-4",), "inf"),
-        Special(("inf",), "inf"),
-        Special(("-inf",), "inf"),
-        Special(("nan",), "nan"),
+    vjp=slope(lambda _result, x: rows.digamma(x)),
+    special=cells(
+        "0.0 -> inf; -0.0 -> inf; 1 -> 0.0; 2 -> 0.0; -1 -> inf; -4 -> inf; inf -> inf; "
+        "-inf -> inf; nan -> nan",
     ),
     traits=frozenset({Trait.EXPENSIVE}),
     accuracy=DERIVED,
@@ -259,14 +247,8 @@ digamma = composite(
         "give NaN. Beside its roots it is right to an absolute error only."
     ),
     reference=_digamma_reference,
-    special=(
-        Special(("0.0",), "-inf"),
-        Special(("-0.0",), "inf"),
-        Special(("-1",), "nan"),
-        Special(("-4",), "nan"),
-        Special(("inf",), "inf"),
-        Special(("-inf",), "nan"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "0.0 -> -inf; -0.0 -> inf; -1 -> nan; -4 -> nan; inf -> inf; -inf -> nan; nan -> nan",
     ),
     traits=frozenset({Trait.EXPENSIVE}),
     accuracy=DERIVED,

@@ -7,12 +7,11 @@ import numpy as np
 from bringup.graph import Value
 from bringup.ops import _elementary as elementary
 from bringup.ops import build
-from bringup.ops._composite import composite
+from bringup.ops._elementwise import composite, slope
 from bringup.ops._numeric import Array, via_wider
 from bringup.ops.build import compare, in_f32, like, rows
-from bringup.ops.table import DERIVED, Special, Trait, within
-
-Cotangents = tuple[Value | None, ...]
+from bringup.ops.special_values import cells
+from bringup.ops.table import DERIVED, Cotangents, Trait, within
 
 
 @via_wider
@@ -42,13 +41,8 @@ silu = composite(
     doc="x / (1 + e^−x), x times its logistic. ±0 gives ±0; −inf gives NaN, as −inf · 0 does.",
     reference=_silu_reference,
     vjp=_silu_vjp,
-    special=(
-        Special(("0.0",), "0.0"),
-        Special(("-0.0",), "-0.0"),
-        Special(("inf",), "inf"),
-        Special(("-inf",), "nan"),
-        Special(("MAX",), "MAX"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "0.0 -> 0.0; -0.0 -> -0.0; inf -> inf; -inf -> nan; MAX -> MAX; nan -> nan",
     ),
     traits=frozenset({Trait.EXPENSIVE}),
     # 2 of either exponential and four roundings, and what the divisor has of them.
@@ -62,10 +56,6 @@ def _softplus_reference(x: Array) -> Array:
     return np.asarray(np.maximum(x, 0) + elementary.log1p(elementary.exp(-np.abs(x))))
 
 
-def _softplus_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
-    return (rows.mul(ct, rows.logistic(x)),)
-
-
 @in_f32
 def _softplus_decompose(x: Value) -> Value:
     """Exp of −|x| alone: neither tail overflows, and the left one stays accurate."""
@@ -77,13 +67,9 @@ softplus = composite(
     "softplus",
     doc="log(1 + e^x). −inf gives +0, inf gives inf, NaN gives NaN; the left tail stays accurate.",
     reference=_softplus_reference,
-    vjp=_softplus_vjp,
-    special=(
-        Special(("inf",), "inf"),
-        Special(("-inf",), "0.0"),
-        Special(("MAX",), "MAX"),
-        Special(("-MAX",), "0.0"),
-        Special(("nan",), "nan"),
+    vjp=slope(lambda _result, x: rows.logistic(x)),
+    special=cells(
+        "inf -> inf; -inf -> 0.0; MAX -> MAX; -MAX -> 0.0; nan -> nan",
     ),
     traits=frozenset({Trait.EXPENSIVE}),
     # 6 of log1p and 2 of its argument, which a sum may double, and its rounding.
@@ -97,10 +83,6 @@ def _log_sigmoid_reference(x: Array) -> Array:
     return np.asarray(-(np.maximum(-x, 0) + elementary.log1p(elementary.exp(-np.abs(x)))))
 
 
-def _log_sigmoid_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
-    return (rows.mul(ct, rows.logistic(rows.neg(x))),)
-
-
 @in_f32
 def _log_sigmoid_decompose(x: Value) -> Value:
     return rows.neg(rows.softplus(rows.neg(x)))
@@ -110,13 +92,9 @@ log_sigmoid = composite(
     "log_sigmoid",
     doc="log(1 / (1 + e^−x)). −inf gives −inf, inf gives −0, NaN gives NaN.",
     reference=_log_sigmoid_reference,
-    vjp=_log_sigmoid_vjp,
-    special=(
-        Special(("inf",), "-0.0"),
-        Special(("-inf",), "-inf"),
-        Special(("-MAX",), "-MAX"),
-        Special(("MAX",), "-0.0"),
-        Special(("nan",), "nan"),
+    vjp=slope(lambda _result, x: rows.logistic(rows.neg(x))),
+    special=cells(
+        "inf -> -0.0; -inf -> -inf; -MAX -> -MAX; MAX -> -0.0; nan -> nan",
     ),
     traits=frozenset({Trait.EXPENSIVE}),
     # As softplus.
@@ -162,15 +140,9 @@ logaddexp = composite(
     ),
     reference=_logaddexp_reference,
     vjp=_logaddexp_vjp,
-    special=(
-        Special(("inf", "1"), "inf"),
-        Special(("inf", "inf"), "inf"),
-        Special(("inf", "-inf"), "inf"),
-        Special(("-inf", "-inf"), "-inf"),
-        Special(("-inf", "1"), "1"),
-        Special(("MAX", "-MAX"), "MAX"),
-        Special(("nan", "1"), "nan"),
-        Special(("inf", "nan"), "nan"),
+    special=cells(
+        "inf, 1 -> inf; inf, inf -> inf; inf, -inf -> inf; -inf, -inf -> -inf; -inf, 1 -> 1; "
+        "MAX, -MAX -> MAX; nan, 1 -> nan; inf, nan -> nan",
     ),
     traits=frozenset({Trait.COMMUTATIVE, Trait.EXPENSIVE}),
     accuracy=DERIVED,

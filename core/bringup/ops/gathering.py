@@ -34,10 +34,10 @@ from bringup.ops._windows import (
 )
 from bringup.ops.build import rows
 from bringup.ops.reduction import identity
-from bringup.ops.table import EXACT, Attr, Attrs, Kind, OpDef, Special, Types, define
+from bringup.ops.special_values import Special
+from bringup.ops.table import Attr, Attrs, Cotangents, Kind, Types, define
 from bringup.types import TensorType
 
-Cotangents = tuple[Value | None, ...]
 Ints = tuple[int, ...]
 
 
@@ -170,38 +170,35 @@ def _cell(
 
 
 gather = define(
-    OpDef(
-        name="gather",
-        arity=2,
-        kind=Kind.INDEXED,
-        doc=(
-            "Windows of x that begin where indices say. Dimension numbers as in StableHLO: a"
-            " window has sizes[d] elements along dimension d of x and begins at 0, or at the"
-            " component of its index that index_map gives to d. A window that does not lie inside"
-            " x whole is moved to the nearest place where it does (mode clip), or gives 0 or false"
-            " throughout (mode fill)."
-        ),
-        attrs=(
-            *DIMENSION_NUMBERS,
-            Attr("sizes", "ints", "sizes of a window, by dimension of x"),
-            Attr("mode", "str", "what a window outside x gives", ("clip", "fill"), "clip"),
-        ),
-        infer=_infer_gather,
-        reference=_gather_reference,
-        vjp=_gather_vjp,
-        dtypes=STORED,
-        special=(
-            _cell("[5, 6, 7]", "[2, 0, 0]", "[7, 5, 5]"),
-            _cell("[5, 6, 7]", "[3, INT_MAX]", "[7, 7]"),
-            _cell("[5, 6, 7]", "[-1, INT_MIN]", "[5, 5]", "int"),
-            _cell("[5, 6, 7]", "[3, 1]", "[0, 6]", mode="fill"),
-            _cell("[5, 6, 7]", "[-1, INT_MIN]", "[0, 0]", "int", mode="fill"),
-            _cell("[5, 6, 7]", "[]", "[]"),
-        ),
-        accuracy=EXACT,
-        decompose=_gather_decompose,
-        batch=batch_gather,
-    )
+    name="gather",
+    arity=2,
+    kind=Kind.INDEXED,
+    doc=(
+        "Windows of x that begin where indices say. Dimension numbers as in StableHLO: a"
+        " window has sizes[d] elements along dimension d of x and begins at 0, or at the"
+        " component of its index that index_map gives to d. A window that does not lie inside"
+        " x whole is moved to the nearest place where it does (mode clip), or gives 0 or false"
+        " throughout (mode fill)."
+    ),
+    attrs=(
+        *DIMENSION_NUMBERS,
+        Attr("sizes", "ints", "sizes of a window, by dimension of x"),
+        Attr("mode", "str", "what a window outside x gives", ("clip", "fill"), "clip"),
+    ),
+    infer=_infer_gather,
+    reference=_gather_reference,
+    vjp=_gather_vjp,
+    dtypes=STORED,
+    special=(
+        _cell("[5, 6, 7]", "[2, 0, 0]", "[7, 5, 5]"),
+        _cell("[5, 6, 7]", "[3, INT_MAX]", "[7, 7]"),
+        _cell("[5, 6, 7]", "[-1, INT_MIN]", "[5, 5]", "int"),
+        _cell("[5, 6, 7]", "[3, 1]", "[0, 6]", mode="fill"),
+        _cell("[5, 6, 7]", "[-1, INT_MIN]", "[0, 0]", "int", mode="fill"),
+        _cell("[5, 6, 7]", "[]", "[]"),
+    ),
+    decompose=_gather_decompose,
+    batch=batch_gather,
 )
 
 
@@ -271,27 +268,24 @@ def _slice_cell(x: str, start: str, result: str, *kinds: str) -> Special:
 
 
 dynamic_slice = define(
-    OpDef(
-        name="dynamic_slice",
-        arity=None,
-        kind=Kind.INDEXED,
-        doc=(
-            "The window of the given sizes that begins at the 0-d starts, one for each dimension."
-            " Starts are clamped so that the window lies inside x."
-        ),
-        attrs=(Attr("sizes", "ints", "sizes of the result"),),
-        infer=_infer_dynamic_slice,
-        reference=_dynamic_slice_reference,
-        vjp=_dynamic_slice_vjp,
-        dtypes=STORED,
-        special=(
-            _slice_cell("[5, 6, 7]", "1", "[6, 7]"),
-            _slice_cell("[5, 6, 7]", "2", "[6, 7]"),
-            _slice_cell("[5, 6, 7]", "INT_MAX", "[6, 7]"),
-            _slice_cell("[5, 6, 7]", "-1", "[5, 6]", "int"),
-        ),
-        accuracy=EXACT,
-        decompose=_dynamic_slice_decompose,
-        batch=batch_dynamic_slice,
-    )
+    name="dynamic_slice",
+    arity=None,
+    kind=Kind.INDEXED,
+    doc=(
+        "The window of the given sizes that begins at the 0-d starts, one for each dimension."
+        " Starts are clamped so that the window lies inside x."
+    ),
+    attrs=(Attr("sizes", "ints", "sizes of the result"),),
+    infer=_infer_dynamic_slice,
+    reference=_dynamic_slice_reference,
+    vjp=_dynamic_slice_vjp,
+    dtypes=STORED,
+    special=(
+        _slice_cell("[5, 6, 7]", "1", "[6, 7]"),
+        _slice_cell("[5, 6, 7]", "2", "[6, 7]"),
+        _slice_cell("[5, 6, 7]", "INT_MAX", "[6, 7]"),
+        _slice_cell("[5, 6, 7]", "-1", "[5, 6]", "int"),
+    ),
+    decompose=_dynamic_slice_decompose,
+    batch=batch_dynamic_slice,
 )

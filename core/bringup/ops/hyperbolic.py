@@ -11,14 +11,13 @@ import math
 from bringup.graph import Value
 from bringup.ops import _elementary as elementary
 from bringup.ops import build
-from bringup.ops._composite import composite
+from bringup.ops._elementwise import composite, slope
 from bringup.ops._numeric import via_wider
 from bringup.ops._pairs import copy_sign
 from bringup.ops.build import compare, in_f32, like, rows
-from bringup.ops.table import Domain, Special, Trait, within
+from bringup.ops.special_values import cells
+from bringup.ops.table import Cotangents, Domain, Trait, within
 from bringup.ops.trigonometry import odd_polynomial
-
-Cotangents = tuple[Value | None, ...]
 
 # sinh t = t + t z p(z), z = t², |t| <= 1.
 SINH_32 = (0.16666667, 0.0083333105, 0.00019842896, 2.7822132e-06)
@@ -83,10 +82,6 @@ def _exponentials(size: Value) -> tuple[Value, Value]:
     return grown, shrunk
 
 
-def _sinh_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
-    return (rows.mul(ct, rows.cosh(x)),)
-
-
 @in_f32
 def _sinh_decompose(x: Value) -> Value:
     size, one = rows.abs(x), build.ones_like(x)
@@ -100,25 +95,16 @@ sinh = composite(
     "sinh",
     doc="The hyperbolic sine. sinh(±0) is ±0, sinh(±inf) is ±inf, NaN gives NaN.",
     reference=via_wider(elementary.sinh),
-    vjp=_sinh_vjp,
-    special=(
-        Special(("0.0",), "0.0"),
-        Special(("-0.0",), "-0.0"),
-        Special(("SUBNORMAL",), "SUBNORMAL"),
-        Special(("inf",), "inf"),
-        Special(("-inf",), "-inf"),
-        Special(("-MAX",), "-inf"),
-        Special(("nan",), "nan"),
+    vjp=slope(lambda _result, x: rows.cosh(x)),
+    special=cells(
+        "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; inf -> inf; -inf -> -inf; "
+        "-MAX -> -inf; nan -> nan",
     ),
     traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
     # 2 of exp, which e^−t may make 2.6 where sinh is least, and three roundings.
     accuracy=within(5.0),
     decompose=_sinh_decompose,
 )
-
-
-def _cosh_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
-    return (rows.mul(ct, rows.sinh(x)),)
 
 
 @in_f32
@@ -130,14 +116,9 @@ cosh = composite(
     "cosh",
     doc="The hyperbolic cosine. cosh(±0) is 1, cosh(±inf) is inf, NaN gives NaN.",
     reference=via_wider(elementary.cosh),
-    vjp=_cosh_vjp,
-    special=(
-        Special(("0.0",), "1"),
-        Special(("-0.0",), "1"),
-        Special(("inf",), "inf"),
-        Special(("-inf",), "inf"),
-        Special(("MAX",), "inf"),
-        Special(("nan",), "nan"),
+    vjp=slope(lambda _result, x: rows.sinh(x)),
+    special=cells(
+        "0.0 -> 1; -0.0 -> 1; inf -> inf; -inf -> inf; MAX -> inf; nan -> nan",
     ),
     traits=frozenset({Trait.EVEN, Trait.EXPENSIVE}),
     # 2 of exp and up to three roundings.
@@ -179,13 +160,8 @@ asinh = composite(
     doc="The inverse hyperbolic sine. asinh(±0) is ±0, asinh(±inf) is ±inf, NaN gives NaN.",
     reference=via_wider(elementary.asinh),
     vjp=_asinh_vjp,
-    special=(
-        Special(("0.0",), "0.0"),
-        Special(("-0.0",), "-0.0"),
-        Special(("SUBNORMAL",), "SUBNORMAL"),
-        Special(("inf",), "inf"),
-        Special(("-inf",), "-inf"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; inf -> inf; -inf -> -inf; nan -> nan",
     ),
     traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
     # 2 of log, 2 of its argument where the result is 1/2, and a sum.
@@ -214,15 +190,9 @@ acosh = composite(
     reference=via_wider(elementary.acosh),
     vjp=_acosh_vjp,
     domain=Domain(((1.0, 1e30),)),
-    special=(
-        Special(("1",), "0.0"),
-        Special(("inf",), "inf"),
-        Special(("0.5",), "nan"),
-        Special(("0.0",), "nan"),
-        Special(("-0.0",), "nan"),
-        Special(("-2",), "nan"),
-        Special(("-inf",), "nan"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "1 -> 0.0; inf -> inf; 0.5 -> nan; 0.0 -> nan; -0.0 -> nan; -2 -> nan; -inf -> nan; "
+        "nan -> nan",
     ),
     traits=frozenset({Trait.EXPENSIVE}),
     # As asinh, of an argument that is 1.5 roundings off.
@@ -253,16 +223,9 @@ atanh = composite(
     reference=via_wider(elementary.atanh),
     vjp=_atanh_vjp,
     domain=Domain(((-1.0, 1.0),)),
-    special=(
-        Special(("0.0",), "0.0"),
-        Special(("-0.0",), "-0.0"),
-        Special(("SUBNORMAL",), "SUBNORMAL"),
-        Special(("1",), "inf"),
-        Special(("-1",), "-inf"),
-        Special(("1.5",), "nan"),
-        Special(("inf",), "nan"),
-        Special(("-inf",), "nan"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; 1 -> inf; -1 -> -inf; 1.5 -> nan; "
+        "inf -> nan; -inf -> nan; nan -> nan",
     ),
     traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
     # 2 of log and 2 of its argument where the result is 0.55.

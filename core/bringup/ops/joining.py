@@ -12,10 +12,9 @@ from bringup.ops._checks import dim_of, listed
 from bringup.ops._numeric import Array
 from bringup.ops.batching import shifting
 from bringup.ops.build import rows
-from bringup.ops.table import EXACT, Attr, Attrs, Kind, OpDef, Special, Types, define
+from bringup.ops.special_values import cells
+from bringup.ops.table import Attr, Attrs, Cotangents, Kind, Types, define
 from bringup.types import TensorType
-
-Cotangents = tuple[Value | None, ...]
 
 
 def _infer_concatenate(operands: Types, attrs: Attrs) -> TensorType:
@@ -62,22 +61,19 @@ def _concatenate_decompose(*operands: Value, dim: int) -> Value:
 
 
 concatenate = define(
-    OpDef(
-        name="concatenate",
-        arity=None,
-        kind=Kind.MOVEMENT,
-        doc="The operands one after the other along a dimension; some may be empty there.",
-        attrs=(Attr("dim", "int", "the dimension along which sizes may differ"),),
-        infer=_infer_concatenate,
-        reference=_concatenate_reference,
-        vjp=_concatenate_vjp,
-        dtypes=STORED,
-        special=(
-            Special(("[1, -nan]", "[]", "[-0.0]"), "[1, -nan, -0.0]", attrs=(("dim", 0),)),
-            Special(("[]", "[]"), "[]", attrs=(("dim", 0),)),
-        ),
-        accuracy=EXACT,
-        decompose=_concatenate_decompose,
-        batch=shifting("concatenate", "dim"),
-    )
+    name="concatenate",
+    arity=None,
+    kind=Kind.MOVEMENT,
+    doc="The operands one after the other along a dimension; some may be empty there.",
+    attrs=(Attr("dim", "int", "the dimension along which sizes may differ"),),
+    infer=_infer_concatenate,
+    reference=_concatenate_reference,
+    vjp=_concatenate_vjp,
+    dtypes=STORED,
+    special=cells(
+        "[1, -nan], [], [-0.0] -> [1, -nan, -0.0]; [], [] -> []",
+        dim=0,
+    ),
+    decompose=_concatenate_decompose,
+    batch=shifting("concatenate", "dim"),
 )

@@ -8,13 +8,12 @@ from typing import Any
 from bringup.graph import Value
 from bringup.ops import _elementary as elementary
 from bringup.ops import build
-from bringup.ops._composite import composite
+from bringup.ops._elementwise import composite
 from bringup.ops._numeric import via_wider
 from bringup.ops.build import compare, in_f32, like, rows
 from bringup.ops.power import split_exponent
-from bringup.ops.table import OpDef, Special, Trait, within
-
-Cotangents = tuple[Value | None, ...]
+from bringup.ops.special_values import Special, cells
+from bringup.ops.table import Cotangents, OpDef, Trait, within
 
 # log 2 to the base of each, the first part so short that its multiples by exponents are exact, and
 # the factor of the natural logarithm in two parts; by width.
@@ -66,14 +65,10 @@ def _row(name: str, base: int, reference: Any, exact: tuple[tuple[str, str], ...
         vjp=vjp,
         special=(
             *(Special((x,), result) for x, result in exact),
-            Special(("0.0",), "-inf"),
-            Special(("-0.0",), "-inf"),
-            Special(("1",), "0.0"),
-            Special(("inf",), "inf"),
-            Special(("-1",), "nan"),
-            Special(("-SUBNORMAL",), "nan"),
-            Special(("-inf",), "nan"),
-            Special(("nan",), "nan"),
+            *cells(
+                "0.0 -> -inf; -0.0 -> -inf; 1 -> 0.0; inf -> inf; -1 -> nan; -SUBNORMAL -> nan; "
+                "-inf -> nan; nan -> nan",
+            ),
         ),
         traits=frozenset({Trait.EXPENSIVE}),
         # 2 of log m, its products with two constants, and two sums.

@@ -15,10 +15,10 @@ from bringup.ops._checks import dims_of, ints
 from bringup.ops._numeric import Array
 from bringup.ops.batching import Flags, shifted, spread
 from bringup.ops.build import rows
-from bringup.ops.table import EXACT, Attr, Attrs, Kind, OpDef, Special, Types, define
+from bringup.ops.special_values import Special, cells
+from bringup.ops.table import Attr, Attrs, Cotangents, Kind, Types, define
 from bringup.types import TensorType
 
-Cotangents = tuple[Value | None, ...]
 Ints = tuple[int, ...]
 
 
@@ -56,24 +56,27 @@ def _reshape_batch(operands: Sequence[Value], _batched: Flags, size: int, *, sha
 
 
 reshape = define(
-    OpDef(
-        name="reshape",
-        arity=1,
-        kind=Kind.MOVEMENT,
-        doc="The same elements in row-major order under another shape of the same size.",
-        attrs=(Attr("shape", "ints", "shape of the result"),),
-        infer=_infer_reshape,
-        reference=_reshape_reference,
-        vjp=_reshape_vjp,
-        batch=_reshape_batch,
-        dtypes=STORED,
-        special=(
-            Special(("-nan",), "[-nan]", attrs=(("shape", (1,)),)),
-            Special(("[-0.0, 1]",), "[-0.0, 1]", attrs=(("shape", (2,)),)),
+    name="reshape",
+    arity=1,
+    kind=Kind.MOVEMENT,
+    doc="The same elements in row-major order under another shape of the same size.",
+    attrs=(Attr("shape", "ints", "shape of the result"),),
+    infer=_infer_reshape,
+    reference=_reshape_reference,
+    vjp=_reshape_vjp,
+    batch=_reshape_batch,
+    dtypes=STORED,
+    special=(
+        *cells(
+            "-nan -> [-nan]",
+            shape=(1,),
         ),
-        accuracy=EXACT,
-        tier=0,
-    )
+        *cells(
+            "[-0.0, 1] -> [-0.0, 1]",
+            shape=(2,),
+        ),
+    ),
+    tier=0,
 )
 
 
@@ -103,21 +106,21 @@ def _transpose_batch(
 
 
 transpose = define(
-    OpDef(
-        name="transpose",
-        arity=1,
-        kind=Kind.MOVEMENT,
-        doc="Dimension i of the result is dimension permutation[i] of x.",
-        attrs=(Attr("permutation", "ints", "operand dimension of each result dimension"),),
-        infer=_infer_transpose,
-        reference=_transpose_reference,
-        vjp=_transpose_vjp,
-        batch=_transpose_batch,
-        dtypes=STORED,
-        special=(Special(("[-nan, -0.0]",), "[-nan, -0.0]", attrs=(("permutation", (0,)),)),),
-        accuracy=EXACT,
-        tier=0,
-    )
+    name="transpose",
+    arity=1,
+    kind=Kind.MOVEMENT,
+    doc="Dimension i of the result is dimension permutation[i] of x.",
+    attrs=(Attr("permutation", "ints", "operand dimension of each result dimension"),),
+    infer=_infer_transpose,
+    reference=_transpose_reference,
+    vjp=_transpose_vjp,
+    batch=_transpose_batch,
+    dtypes=STORED,
+    special=cells(
+        "[-nan, -0.0] -> [-nan, -0.0]",
+        permutation=(0,),
+    ),
+    tier=0,
 )
 
 
@@ -157,31 +160,40 @@ def _broadcast_batch(
 
 
 broadcast_in_dim = define(
-    OpDef(
-        name="broadcast_in_dim",
-        arity=1,
-        kind=Kind.MOVEMENT,
-        doc=(
-            "x repeated: dimension i of x is dimension dims[i] of the result and has its size or "
-            "1; along all others x is copied."
+    name="broadcast_in_dim",
+    arity=1,
+    kind=Kind.MOVEMENT,
+    doc=(
+        "x repeated: dimension i of x is dimension dims[i] of the result and has its size or "
+        "1; along all others x is copied."
+    ),
+    attrs=(
+        Attr("shape", "ints", "shape of the result"),
+        Attr("dims", "ints", "result dimension of each operand dimension, increasing"),
+    ),
+    infer=_infer_broadcast,
+    reference=_broadcast_reference,
+    vjp=_broadcast_vjp,
+    batch=_broadcast_batch,
+    dtypes=STORED,
+    special=(
+        *cells(
+            "-nan -> [-nan, -nan]",
+            shape=(2,),
+            dims=(),
         ),
-        attrs=(
-            Attr("shape", "ints", "shape of the result"),
-            Attr("dims", "ints", "result dimension of each operand dimension, increasing"),
+        *cells(
+            "[-0.0] -> [-0.0, -0.0]",
+            shape=(2,),
+            dims=(0,),
         ),
-        infer=_infer_broadcast,
-        reference=_broadcast_reference,
-        vjp=_broadcast_vjp,
-        batch=_broadcast_batch,
-        dtypes=STORED,
-        special=(
-            Special(("-nan",), "[-nan, -nan]", attrs=(("shape", (2,)), ("dims", ()))),
-            Special(("[-0.0]",), "[-0.0, -0.0]", attrs=(("shape", (2,)), ("dims", (0,)))),
-            Special(("[7]",), "[]", ("int", "uint"), (("shape", (0,)), ("dims", (0,)))),
+        *cells(
+            "[7] -> [] (int uint)",
+            shape=(0,),
+            dims=(0,),
         ),
-        accuracy=EXACT,
-        tier=0,
-    )
+    ),
+    tier=0,
 )
 
 
@@ -256,38 +268,35 @@ def _slice_cell(operand: str, result: str, start: int, limit: int, stride: int) 
 
 
 slice_ = define(
-    OpDef(
-        name="slice",
-        arity=1,
-        kind=Kind.MOVEMENT,
-        doc=(
-            "The elements start, start + stride, … before limit, in every dimension. A negative "
-            "stride counts down to a limit that may be −1. Both ends lie inside the operand; "
-            "nothing is clamped."
-        ),
-        attrs=(
-            Attr("start", "ints", "first index of each dimension"),
-            Attr("limit", "ints", "exclusive end of each dimension"),
-            Attr("stride", "ints", "step of each dimension, not 0; 1 if left out"),
-        ),
-        infer=_infer_slice,
-        fill=_slice_fill,
-        reference=_slice_reference,
-        vjp=_slice_vjp,
-        batch=_slice_batch,
-        dtypes=STORED,
-        special=(
-            _slice_cell("[1, 2, 3, 4, 5]", "[2, 4]", 1, 5, 2),
-            _slice_cell("[1, 2, 3, 4, 5]", "[1, 3]", 0, 4, 2),
-            _slice_cell("[1, 2, 3, 4, 5]", "[5, 3, 1]", 4, -1, -2),
-            _slice_cell("[1, 2, 3, 4, 5]", "[4, 2]", 3, 0, -2),
-            _slice_cell("[1, 2, 3]", "[]", 3, 3, 1),
-            _slice_cell("[1, 2, 3]", "[]", -1, -1, -1),
-            _slice_cell("[1, -nan]", "[-nan]", 1, 2, 7),
-        ),
-        accuracy=EXACT,
-        tier=0,
-    )
+    name="slice",
+    arity=1,
+    kind=Kind.MOVEMENT,
+    doc=(
+        "The elements start, start + stride, … before limit, in every dimension. A negative "
+        "stride counts down to a limit that may be −1. Both ends lie inside the operand; "
+        "nothing is clamped."
+    ),
+    attrs=(
+        Attr("start", "ints", "first index of each dimension"),
+        Attr("limit", "ints", "exclusive end of each dimension"),
+        Attr("stride", "ints", "step of each dimension, not 0; 1 if left out"),
+    ),
+    infer=_infer_slice,
+    fill=_slice_fill,
+    reference=_slice_reference,
+    vjp=_slice_vjp,
+    batch=_slice_batch,
+    dtypes=STORED,
+    special=(
+        _slice_cell("[1, 2, 3, 4, 5]", "[2, 4]", 1, 5, 2),
+        _slice_cell("[1, 2, 3, 4, 5]", "[1, 3]", 0, 4, 2),
+        _slice_cell("[1, 2, 3, 4, 5]", "[5, 3, 1]", 4, -1, -2),
+        _slice_cell("[1, 2, 3, 4, 5]", "[4, 2]", 3, 0, -2),
+        _slice_cell("[1, 2, 3]", "[]", 3, 3, 1),
+        _slice_cell("[1, 2, 3]", "[]", -1, -1, -1),
+        _slice_cell("[1, -nan]", "[-nan]", 1, 2, 7),
+    ),
+    tier=0,
 )
 
 
@@ -375,33 +384,30 @@ def _pad_cell(operand: str, value: str, result: str, lo: int, hi: int, gap: int)
 
 
 pad = define(
-    OpDef(
-        name="pad",
-        arity=2,
-        kind=Kind.MOVEMENT,
-        doc=(
-            "x with the 0-d padding value put before (lo), after (hi) and between (interior) its "
-            "elements. Negative lo or hi crop, after the interior was added."
-        ),
-        attrs=(
-            Attr("lo", "ints", "elements added before each dimension; negative crops"),
-            Attr("hi", "ints", "elements added after each dimension; negative crops"),
-            Attr("interior", "ints", "elements added between neighbours; 0 if left out"),
-        ),
-        infer=_infer_pad,
-        fill=_pad_fill,
-        reference=_pad_reference,
-        vjp=_pad_vjp,
-        batch=_pad_batch,
-        dtypes=STORED,
-        special=(
-            _pad_cell("[1, 2]", "9", "[9, 1, 9, 9, 2, 9, 9]", 1, 2, 2),
-            _pad_cell("[1, 2, 3]", "9", "[9, 2, 9]", -1, -1, 1),
-            _pad_cell("[1, 2, 3]", "9", "[3, 9]", -2, 1, 0),
-            _pad_cell("[]", "-nan", "[-nan, -nan]", 1, 1, 3),
-            _pad_cell("[-nan]", "-0.0", "[-0.0, -nan]", 1, 0, 0),
-        ),
-        accuracy=EXACT,
-        tier=0,
-    )
+    name="pad",
+    arity=2,
+    kind=Kind.MOVEMENT,
+    doc=(
+        "x with the 0-d padding value put before (lo), after (hi) and between (interior) its "
+        "elements. Negative lo or hi crop, after the interior was added."
+    ),
+    attrs=(
+        Attr("lo", "ints", "elements added before each dimension; negative crops"),
+        Attr("hi", "ints", "elements added after each dimension; negative crops"),
+        Attr("interior", "ints", "elements added between neighbours; 0 if left out"),
+    ),
+    infer=_infer_pad,
+    fill=_pad_fill,
+    reference=_pad_reference,
+    vjp=_pad_vjp,
+    batch=_pad_batch,
+    dtypes=STORED,
+    special=(
+        _pad_cell("[1, 2]", "9", "[9, 1, 9, 9, 2, 9, 9]", 1, 2, 2),
+        _pad_cell("[1, 2, 3]", "9", "[9, 2, 9]", -1, -1, 1),
+        _pad_cell("[1, 2, 3]", "9", "[3, 9]", -2, 1, 0),
+        _pad_cell("[]", "-nan", "[-nan, -nan]", 1, 1, 3),
+        _pad_cell("[-nan]", "-0.0", "[-0.0, -nan]", 1, 0, 0),
+    ),
+    tier=0,
 )

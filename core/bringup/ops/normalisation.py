@@ -16,20 +16,19 @@ from bringup.ops._checks import dims_of, ints, listed, one_of, without
 from bringup.ops._numeric import Array, via_wider
 from bringup.ops.batching import shifting, shifting_first
 from bringup.ops.build import in_f32, like, rows
+from bringup.ops.special_values import cells
 from bringup.ops.table import (
     DERIVED,
     Attr,
     Attrs,
+    Cotangents,
     Kind,
-    OpDef,
-    Special,
     Trait,
     Types,
     define,
 )
 from bringup.types import TensorType
 
-Cotangents = tuple[Value | None, ...]
 Dims = tuple[int, ...]
 
 
@@ -93,27 +92,22 @@ def _mean_decompose(x: Value, *, dims: Dims) -> Value:
 
 
 mean = define(
-    OpDef(
-        name="mean",
-        arity=1,
-        kind=Kind.COMPOSITE,
-        doc="The sum over dims divided by the count; NaN where that is 0.",
-        attrs=(_DIMS,),
-        infer=_infer_removing("mean"),
-        reference=_mean_reference,
-        vjp=_mean_vjp,
-        dtypes=FLOATS,
-        special=(
-            Special(("[]",), "nan", attrs=(("dims", (0,)),)),
-            Special(("[1, nan]",), "nan", attrs=(("dims", (0,)),)),
-            Special(("[1, 3]",), "2", attrs=(("dims", (0,)),)),
-            Special(("[inf, 3]",), "inf", attrs=(("dims", (0,)),)),
-            Special(("[inf, -inf]",), "nan", attrs=(("dims", (0,)),)),
-        ),
-        accuracy=DERIVED,
-        decompose=_mean_decompose,
-        batch=shifting("mean", "dims"),
-    )
+    name="mean",
+    arity=1,
+    kind=Kind.COMPOSITE,
+    doc="The sum over dims divided by the count; NaN where that is 0.",
+    attrs=(_DIMS,),
+    infer=_infer_removing("mean"),
+    reference=_mean_reference,
+    vjp=_mean_vjp,
+    dtypes=FLOATS,
+    special=cells(
+        "[] -> nan; [1, nan] -> nan; [1, 3] -> 2; [inf, 3] -> inf; [inf, -inf] -> nan",
+        dims=(0,),
+    ),
+    accuracy=DERIVED,
+    decompose=_mean_decompose,
+    batch=shifting("mean", "dims"),
 )
 
 
@@ -147,31 +141,36 @@ def _var_decompose(x: Value, *, dims: Dims, correction: float) -> Value:
 
 
 var = define(
-    OpDef(
-        name="var",
-        arity=1,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "The mean squared distance from the mean over dims, the mean taken first; divided by "
-            "max(count − correction, 0), so NaN or inf where that is 0."
+    name="var",
+    arity=1,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "The mean squared distance from the mean over dims, the mean taken first; divided by "
+        "max(count − correction, 0), so NaN or inf where that is 0."
+    ),
+    attrs=(_DIMS, Attr("correction", "float", "subtracted from the count", default=0.0)),
+    infer=_infer_removing("var"),
+    reference=_var_reference,
+    vjp=_var_vjp,
+    dtypes=FLOATS,
+    special=(
+        *cells(
+            "[] -> nan; [7] -> 0.0",
+            dims=(0,),
         ),
-        attrs=(_DIMS, Attr("correction", "float", "subtracted from the count", default=0.0)),
-        infer=_infer_removing("var"),
-        reference=_var_reference,
-        vjp=_var_vjp,
-        dtypes=FLOATS,
-        special=(
-            Special(("[]",), "nan", attrs=(("dims", (0,)),)),
-            Special(("[7]",), "0.0", attrs=(("dims", (0,)),)),
-            Special(("[7]",), "nan", attrs=(("dims", (0,)), ("correction", 1.0))),
-            Special(("[1, 3]",), "2", attrs=(("dims", (0,)), ("correction", 1.0))),
-            Special(("[1, inf]",), "nan", attrs=(("dims", (0,)),)),
-            Special(("[1, nan]",), "nan", attrs=(("dims", (0,)),)),
+        *cells(
+            "[7] -> nan; [1, 3] -> 2",
+            dims=(0,),
+            correction=1.0,
         ),
-        accuracy=DERIVED,
-        decompose=_var_decompose,
-        batch=shifting("var", "dims"),
-    )
+        *cells(
+            "[1, inf] -> nan; [1, nan] -> nan",
+            dims=(0,),
+        ),
+    ),
+    accuracy=DERIVED,
+    decompose=_var_decompose,
+    batch=shifting("var", "dims"),
 )
 
 
@@ -202,31 +201,27 @@ def _softmax_decompose(x: Value, *, dims: Dims) -> Value:
 
 
 softmax = define(
-    OpDef(
-        name="softmax",
-        arity=1,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "e^(x − m) over its sum along dims, m the maximum there, so nothing overflows. "
-            "A group with NaN or inf, or of −inf alone, gives NaN; −inf among others gives 0."
-        ),
-        attrs=(_DIMS,),
-        infer=_infer_keeping("softmax"),
-        reference=_softmax_reference,
-        vjp=_softmax_vjp,
-        dtypes=FLOATS,
-        special=(
-            Special(("[1000, 1000]",), "[0.5, 0.5]", attrs=(("dims", (0,)),)),
-            Special(("[-inf, 0.0]",), "[0.0, 1]", attrs=(("dims", (0,)),)),
-            Special(("[-inf, -inf]",), "[nan, nan]", attrs=(("dims", (0,)),)),
-            Special(("[1, nan]",), "[nan, nan]", attrs=(("dims", (0,)),)),
-            Special(("[]",), "[]", attrs=(("dims", (0,)),)),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=DERIVED,
-        decompose=_softmax_decompose,
-        batch=shifting("softmax", "dims"),
-    )
+    name="softmax",
+    arity=1,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "e^(x − m) over its sum along dims, m the maximum there, so nothing overflows. "
+        "A group with NaN or inf, or of −inf alone, gives NaN; −inf among others gives 0."
+    ),
+    attrs=(_DIMS,),
+    infer=_infer_keeping("softmax"),
+    reference=_softmax_reference,
+    vjp=_softmax_vjp,
+    dtypes=FLOATS,
+    special=cells(
+        "[1000, 1000] -> [0.5, 0.5]; [-inf, 0.0] -> [0.0, 1]; [-inf, -inf] -> [nan, nan]; "
+        "[1, nan] -> [nan, nan]; [] -> []",
+        dims=(0,),
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=DERIVED,
+    decompose=_softmax_decompose,
+    batch=shifting("softmax", "dims"),
 )
 
 
@@ -252,31 +247,27 @@ def _log_softmax_decompose(x: Value, *, dims: Dims) -> Value:
 
 
 log_softmax = define(
-    OpDef(
-        name="log_softmax",
-        arity=1,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "x − m − log of the sum of e^(x − m) along dims, m the maximum there. "
-            "A group with NaN or inf, or of −inf alone, gives NaN; −inf among others gives −inf."
-        ),
-        attrs=(_DIMS,),
-        infer=_infer_keeping("log_softmax"),
-        reference=_log_softmax_reference,
-        vjp=_log_softmax_vjp,
-        dtypes=FLOATS,
-        special=(
-            Special(("[-inf, 0.0]",), "[-inf, 0.0]", attrs=(("dims", (0,)),)),
-            Special(("[-inf, -inf]",), "[nan, nan]", attrs=(("dims", (0,)),)),
-            Special(("[1, nan]",), "[nan, nan]", attrs=(("dims", (0,)),)),
-            Special(("[1000, 0.0]",), "[0.0, -1000]", attrs=(("dims", (0,)),)),
-            Special(("[]",), "[]", attrs=(("dims", (0,)),)),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=DERIVED,
-        decompose=_log_softmax_decompose,
-        batch=shifting("log_softmax", "dims"),
-    )
+    name="log_softmax",
+    arity=1,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "x − m − log of the sum of e^(x − m) along dims, m the maximum there. "
+        "A group with NaN or inf, or of −inf alone, gives NaN; −inf among others gives −inf."
+    ),
+    attrs=(_DIMS,),
+    infer=_infer_keeping("log_softmax"),
+    reference=_log_softmax_reference,
+    vjp=_log_softmax_vjp,
+    dtypes=FLOATS,
+    special=cells(
+        "[-inf, 0.0] -> [-inf, 0.0]; [-inf, -inf] -> [nan, nan]; [1, nan] -> [nan, nan]; "
+        "[1000, 0.0] -> [0.0, -1000]; [] -> []",
+        dims=(0,),
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=DERIVED,
+    decompose=_log_softmax_decompose,
+    batch=shifting("log_softmax", "dims"),
 )
 
 
@@ -338,28 +329,25 @@ def _layer_norm_decompose(
 
 
 layer_norm = define(
-    OpDef(
-        name="layer_norm",
-        arity=3,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "(x − mean) / sqrt(var + epsilon) · gain + bias, mean and var over dims; gain and bias "
-            "have the sizes of dims. A group with NaN or ±inf gives NaN."
-        ),
-        attrs=(_DIMS, Attr("epsilon", "float", "added to the variance", default=1e-5)),
-        infer=_infer_layer_norm,
-        reference=_layer_norm_reference,
-        vjp=_layer_norm_vjp,
-        dtypes=FLOATS,
-        special=(
-            Special(("[3, 3]", "[1, 1]", "[2, 5]"), "[2, 5]", attrs=(("dims", (0,)),)),
-            Special(("[1, inf]", "[1, 1]", "[0, 0]"), "[nan, nan]", attrs=(("dims", (0,)),)),
-            Special(("[nan, 1]", "[1, 1]", "[0, 0]"), "[nan, nan]", attrs=(("dims", (0,)),)),
-            Special(("[]", "[]", "[]"), "[]", attrs=(("dims", (0,)),)),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=DERIVED,
-        decompose=_layer_norm_decompose,
-        batch=shifting_first("layer_norm", "dims"),
-    )
+    name="layer_norm",
+    arity=3,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "(x − mean) / sqrt(var + epsilon) · gain + bias, mean and var over dims; gain and bias "
+        "have the sizes of dims. A group with NaN or ±inf gives NaN."
+    ),
+    attrs=(_DIMS, Attr("epsilon", "float", "added to the variance", default=1e-5)),
+    infer=_infer_layer_norm,
+    reference=_layer_norm_reference,
+    vjp=_layer_norm_vjp,
+    dtypes=FLOATS,
+    special=cells(
+        "[3, 3], [1, 1], [2, 5] -> [2, 5]; [1, inf], [1, 1], [0, 0] -> [nan, nan]; "
+        "[nan, 1], [1, 1], [0, 0] -> [nan, nan]; [], [], [] -> []",
+        dims=(0,),
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=DERIVED,
+    decompose=_layer_norm_decompose,
+    batch=shifting_first("layer_norm", "dims"),
 )

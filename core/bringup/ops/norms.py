@@ -14,10 +14,10 @@ from bringup.ops._checks import dim_of, dims_of, ints, is_int, listed, one_of
 from bringup.ops._numeric import Array, via_wider
 from bringup.ops.batching import shifting_first
 from bringup.ops.build import in_f32, like, rows
-from bringup.ops.table import DERIVED, Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
+from bringup.ops.special_values import Special, cells
+from bringup.ops.table import DERIVED, Attr, Attrs, Cotangents, Kind, OpDef, Trait, Types, define
 from bringup.types import TensorType
 
-Cotangents = tuple[Value | None, ...]
 Dims = tuple[int, ...]
 
 _EPSILON = Attr("epsilon", "float", "added before the root", default=1e-5)
@@ -79,30 +79,27 @@ def _rms_vjp(
 
 
 rms_norm = define(
-    OpDef(
-        name="rms_norm",
-        arity=2,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "x / sqrt(mean of x² + epsilon) · gain, the mean over dims; gain has the sizes of "
-            "dims. A group with NaN or ±inf gives NaN where it is, and 0 or NaN elsewhere."
-        ),
-        attrs=(Attr("dims", "ints", "dimensions taken together, increasing"), _EPSILON),
-        infer=_infer_rms,
-        reference=_rms_reference,
-        vjp=_rms_vjp,
-        dtypes=FLOATS,
-        special=(
-            Special(("[0.0, -0.0]", "[1, 1]"), "[0.0, -0.0]", attrs=(("dims", (0,)),)),
-            Special(("[1, inf]", "[1, 1]"), "[0.0, nan]", attrs=(("dims", (0,)),)),
-            Special(("[nan, 1]", "[1, 1]"), "[nan, nan]", attrs=(("dims", (0,)),)),
-            Special(("[]", "[]"), "[]", attrs=(("dims", (0,)),)),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=DERIVED,
-        decompose=_rms_decompose,
-        batch=shifting_first("rms_norm", "dims"),
-    )
+    name="rms_norm",
+    arity=2,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "x / sqrt(mean of x² + epsilon) · gain, the mean over dims; gain has the sizes of "
+        "dims. A group with NaN or ±inf gives NaN where it is, and 0 or NaN elsewhere."
+    ),
+    attrs=(Attr("dims", "ints", "dimensions taken together, increasing"), _EPSILON),
+    infer=_infer_rms,
+    reference=_rms_reference,
+    vjp=_rms_vjp,
+    dtypes=FLOATS,
+    special=cells(
+        "[0.0, -0.0], [1, 1] -> [0.0, -0.0]; [1, inf], [1, 1] -> [0.0, nan]; "
+        "[nan, 1], [1, 1] -> [nan, nan]; [], [] -> []",
+        dims=(0,),
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=DERIVED,
+    decompose=_rms_decompose,
+    batch=shifting_first("rms_norm", "dims"),
 )
 
 
@@ -202,20 +199,18 @@ def _row(
     decompose: Callable[..., Value],
 ) -> OpDef:
     return define(
-        OpDef(
-            name=name,
-            arity=3,
-            kind=Kind.COMPOSITE,
-            doc=doc,
-            attrs=attrs,
-            infer=infer,
-            reference=reference,
-            dtypes=FLOATS,
-            special=special,
-            traits=frozenset({Trait.EXPENSIVE}),
-            accuracy=DERIVED,
-            decompose=decompose,
-        )
+        name=name,
+        arity=3,
+        kind=Kind.COMPOSITE,
+        doc=doc,
+        attrs=attrs,
+        infer=infer,
+        reference=reference,
+        dtypes=FLOATS,
+        special=special,
+        traits=frozenset({Trait.EXPENSIVE}),
+        accuracy=DERIVED,
+        decompose=decompose,
     )
 
 
@@ -227,12 +222,20 @@ group_norm = _row(
     (_FEATURES, Attr("groups", "int", "parts of the features"), _EPSILON),
     _infer_group,
     (
-        Special(("[[3, 3]]", "[1, 1]", "[2, 5]"), "[[2, 5]]", attrs=(("dim", 1), ("groups", 1))),
-        Special(("[[3, 9]]", "[1, 1]", "[2, 5]"), "[[2, 5]]", attrs=(("dim", 1), ("groups", 2))),
-        Special(
-            ("[[inf, nan, 9]]", "[1, 1, 1]", "[0, 0, 0]"),
-            "[[nan, nan, 0.0]]",
-            attrs=(("dim", 1), ("groups", 3)),
+        *cells(
+            "[[3, 3]], [1, 1], [2, 5] -> [[2, 5]]",
+            dim=1,
+            groups=1,
+        ),
+        *cells(
+            "[[3, 9]], [1, 1], [2, 5] -> [[2, 5]]",
+            dim=1,
+            groups=2,
+        ),
+        *cells(
+            "[[inf, nan, 9]], [1, 1, 1], [0, 0, 0] -> [[nan, nan, 0.0]]",
+            dim=1,
+            groups=3,
         ),
     ),
     _group_reference,
@@ -246,9 +249,14 @@ batch_norm = _row(
     (_FEATURES, _EPSILON),
     _infer_batch,
     (
-        Special(("[[3, 3]]", "[1]", "[2]"), "[[2, 2]]", attrs=(("dim", 0),)),
-        Special(("[[3, inf]]", "[1, 1]", "[2, 5]"), "[[2, nan]]", attrs=(("dim", 1),)),
-        Special(("[[nan, 4]]", "[1, 1]", "[2, 5]"), "[[nan, 5]]", attrs=(("dim", 1),)),
+        *cells(
+            "[[3, 3]], [1], [2] -> [[2, 2]]",
+            dim=0,
+        ),
+        *cells(
+            "[[3, inf]], [1, 1], [2, 5] -> [[2, nan]]; [[nan, 4]], [1, 1], [2, 5] -> [[nan, 5]]",
+            dim=1,
+        ),
     ),
     _batch_reference,
     _batch_decompose,

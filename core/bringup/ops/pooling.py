@@ -19,14 +19,14 @@ from bringup.ops._sliding import positions, spread_size, windows
 from bringup.ops.batching import Flags
 from bringup.ops.build import rows
 from bringup.ops.reduction import identity
+from bringup.ops.special_values import Special
 from bringup.ops.table import (
     DERIVED,
     EXACT,
     Attr,
     Attrs,
+    Cotangents,
     Kind,
-    OpDef,
-    Special,
     Trait,
     Types,
     define,
@@ -34,7 +34,6 @@ from bringup.ops.table import (
 from bringup.records import record
 from bringup.types import TensorType
 
-Cotangents = tuple[Value | None, ...]
 Ints = tuple[int, ...]
 
 _COLUMNS = ("window", "strides", "lo", "hi", "dilation")
@@ -230,46 +229,44 @@ def _batch(
 
 
 reduce_window = define(
-    OpDef(
-        name="reduce_window",
-        arity=1,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "Fold windows that slide over every dimension, as reduce folds dimensions: padding "
-            "holds 0, −inf or INT_MIN, inf or INT_MAX; NaN in a window gives NaN, and −0 < +0. "
-            "Integers wrap. The gradient of max and min goes to the first extreme of each window."
-        ),
-        attrs=(
-            Attr("kind", "str", "the fold", ("add", "max", "min")),
-            Attr("window", "ints", "size in each dimension"),
-            Attr("strides", "ints", "steps from window to window; 1 if left out"),
-            Attr("lo", "ints", "elements added before each dimension; negative crops"),
-            Attr("hi", "ints", "elements added after each dimension; negative crops"),
-            Attr("dilation", "ints", "steps between elements of a window; 1 if left out"),
-        ),
-        infer=_infer,
-        fill=_fill,
-        reference=_reference,
-        vjp=_vjp,
-        dtypes=NUMERIC,
-        special=(
-            _cell("[1, 3, 2]", "max", "[3, 3]"),
-            _cell("[1, nan, -inf]", "max", "[nan, nan]"),
-            _cell("[-0.0, 0.0]", "min", "[-0.0]"),
-            _cell("[-inf]", "max", "[-inf, -inf]", lo=(1,), hi=(1,)),
-            _cell("[]", "add", "[0.0]", lo=(1,), hi=(1,)),
-            _cell("[1]", "max", "[]"),
-            _cell("[-0.0, -0.0]", "add", "[-0.0]"),
-            _cell("[-0.0]", "add", "[0.0, 0.0]", lo=(1,), hi=(1,)),
-            _cell("[inf, -inf, 1]", "add", "[nan, -inf]"),
-            _cell("[INT_MAX, 1]", "add", "[INT_MIN]", "int"),
-            _cell("[]", "max", "[INT_MIN]", "int", lo=(2,), hi=(0,)),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=DERIVED,
-        variant_accuracy=dict.fromkeys(("max", "min"), EXACT),
-        decompose=_decompose,
-        batch=_batch,
-        variant="kind",
-    )
+    name="reduce_window",
+    arity=1,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "Fold windows that slide over every dimension, as reduce folds dimensions: padding "
+        "holds 0, −inf or INT_MIN, inf or INT_MAX; NaN in a window gives NaN, and −0 < +0. "
+        "Integers wrap. The gradient of max and min goes to the first extreme of each window."
+    ),
+    attrs=(
+        Attr("kind", "str", "the fold", ("add", "max", "min")),
+        Attr("window", "ints", "size in each dimension"),
+        Attr("strides", "ints", "steps from window to window; 1 if left out"),
+        Attr("lo", "ints", "elements added before each dimension; negative crops"),
+        Attr("hi", "ints", "elements added after each dimension; negative crops"),
+        Attr("dilation", "ints", "steps between elements of a window; 1 if left out"),
+    ),
+    infer=_infer,
+    fill=_fill,
+    reference=_reference,
+    vjp=_vjp,
+    dtypes=NUMERIC,
+    special=(
+        _cell("[1, 3, 2]", "max", "[3, 3]"),
+        _cell("[1, nan, -inf]", "max", "[nan, nan]"),
+        _cell("[-0.0, 0.0]", "min", "[-0.0]"),
+        _cell("[-inf]", "max", "[-inf, -inf]", lo=(1,), hi=(1,)),
+        _cell("[]", "add", "[0.0]", lo=(1,), hi=(1,)),
+        _cell("[1]", "max", "[]"),
+        _cell("[-0.0, -0.0]", "add", "[-0.0]"),
+        _cell("[-0.0]", "add", "[0.0, 0.0]", lo=(1,), hi=(1,)),
+        _cell("[inf, -inf, 1]", "add", "[nan, -inf]"),
+        _cell("[INT_MAX, 1]", "add", "[INT_MIN]", "int"),
+        _cell("[]", "max", "[INT_MIN]", "int", lo=(2,), hi=(0,)),
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=DERIVED,
+    variant_accuracy=dict.fromkeys(("max", "min"), EXACT),
+    decompose=_decompose,
+    batch=_batch,
+    variant="kind",
 )

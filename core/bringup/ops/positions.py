@@ -14,7 +14,8 @@ from bringup.ops._checks import dim_of, dtype_attr, is_int, one_of
 from bringup.ops._numeric import HALVES, Array
 from bringup.ops.batching import shifting
 from bringup.ops.build import rows
-from bringup.ops.table import EXACT, Attr, Attrs, Infer, Kind, OpDef, Special, Types, define
+from bringup.ops.special_values import Special
+from bringup.ops.table import Attr, Attrs, Infer, Kind, OpDef, Types, define
 from bringup.types import TensorType
 
 
@@ -75,27 +76,24 @@ def _position_decompose(kind: str) -> Any:
 def _positions(name: str, kind: str, cells: tuple[tuple[str, str], ...]) -> OpDef:
     attrs = (("dim", 0), ("dtype", i64))
     return define(
-        OpDef(
-            name=name,
-            arity=1,
-            kind=Kind.COMPOSITE,
-            doc=(
-                f"The position of the first {kind}imum along a dimension, which disappears; of the "
-                "first NaN if there is one. −0 and +0 are equal. An empty dimension is an error."
-            ),
-            attrs=(
-                Attr("dim", "int", "the dimension searched"),
-                Attr("dtype", "dtype", "integer dtype of the positions", default=i64),
-            ),
-            infer=_infer_position(name),
-            reference=_position_reference(name),
-            vjp=build.no_gradient,
-            dtypes=NUMERIC,
-            special=tuple(Special((x,), at, attrs=attrs) for x, at in cells),
-            accuracy=EXACT,
-            decompose=_position_decompose(kind),
-            batch=shifting(name, "dim"),
-        )
+        name=name,
+        arity=1,
+        kind=Kind.COMPOSITE,
+        doc=(
+            f"The position of the first {kind}imum along a dimension, which disappears; of the "
+            "first NaN if there is one. −0 and +0 are equal. An empty dimension is an error."
+        ),
+        attrs=(
+            Attr("dim", "int", "the dimension searched"),
+            Attr("dtype", "dtype", "integer dtype of the positions", default=i64),
+        ),
+        infer=_infer_position(name),
+        reference=_position_reference(name),
+        vjp=build.no_gradient,
+        dtypes=NUMERIC,
+        special=tuple(Special((x,), at, attrs=attrs) for x, at in cells),
+        decompose=_position_decompose(kind),
+        batch=shifting(name, "dim"),
     )
 
 
@@ -159,31 +157,28 @@ def _one_hot_cell(operand: str, result: str, *kinds: str) -> Special:
 
 
 one_hot = define(
-    OpDef(
-        name="one_hot",
-        arity=1,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "1 where the position along a new last dimension is the index, else 0; all 0 for an "
-            "index outside it."
-        ),
-        attrs=(
-            Attr("size", "int", "size of the new dimension"),
-            Attr("dtype", "dtype", "dtype of the result"),
-        ),
-        infer=_infer_one_hot,
-        reference=_one_hot_reference,
-        vjp=build.no_gradient,
-        dtypes=INTS,
-        special=(
-            _one_hot_cell("2", "[0, 0, 1]", "int", "uint"),
-            _one_hot_cell("0", "[1, 0, 0]", "int", "uint"),
-            _one_hot_cell("3", "[0, 0, 0]", "int", "uint"),
-            _one_hot_cell("-1", "[0, 0, 0]", "int"),
-            _one_hot_cell("INT_MAX", "[0, 0, 0]", "int", "uint"),
-        ),
-        accuracy=EXACT,
-        decompose=_one_hot_decompose,
-        batch=shifting("one_hot"),
-    )
+    name="one_hot",
+    arity=1,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "1 where the position along a new last dimension is the index, else 0; all 0 for an "
+        "index outside it."
+    ),
+    attrs=(
+        Attr("size", "int", "size of the new dimension"),
+        Attr("dtype", "dtype", "dtype of the result"),
+    ),
+    infer=_infer_one_hot,
+    reference=_one_hot_reference,
+    vjp=build.no_gradient,
+    dtypes=INTS,
+    special=(
+        _one_hot_cell("2", "[0, 0, 1]", "int", "uint"),
+        _one_hot_cell("0", "[1, 0, 0]", "int", "uint"),
+        _one_hot_cell("3", "[0, 0, 0]", "int", "uint"),
+        _one_hot_cell("-1", "[0, 0, 0]", "int"),
+        _one_hot_cell("INT_MAX", "[0, 0, 0]", "int", "uint"),
+    ),
+    decompose=_one_hot_decompose,
+    batch=shifting("one_hot"),
 )

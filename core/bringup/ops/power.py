@@ -10,7 +10,7 @@ from bringup.dtypes import NUMERIC
 from bringup.graph import Value
 from bringup.ops import _elementary as elementary
 from bringup.ops import build
-from bringup.ops._checks import elementwise
+from bringup.ops._elementwise import elementwise
 from bringup.ops._numeric import Array, is_float, via_wider
 from bringup.ops._pairs import (
     Pair,
@@ -22,10 +22,8 @@ from bringup.ops._pairs import (
     two_product,
 )
 from bringup.ops.build import compare, in_f32, like, rows
-from bringup.ops.table import Kind, OpDef, Special, Trait, define, within
-
-Cotangents = tuple[Value | None, ...]
-
+from bringup.ops.special_values import Special, cells
+from bringup.ops.table import Cotangents, Trait, within
 
 _float_power = via_wider(elementary.power)
 
@@ -195,71 +193,41 @@ _PARITIES = (
     ("18446744073709551616", "1", ("bf16", "f32", "f64")),
 )
 
-pow_ = define(
-    OpDef(
-        name="pow",
-        arity=2,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "x to the power y. Floats as in IEEE 754: 1 if y is ±0 or x is 1, NaN or not; "
-            "(−1)^±inf is 1; x < 0 needs an integral y, else NaN; odd y keep the sign of ±0 and "
-            "±inf. Integers wrap; a negative y gives 1 for x = 1, ±1 for x = −1, else 0, also for "
-            "x = 0. The gradient in x at y = 0, and in y at x = 0, is 0."
+pow_ = elementwise(
+    "pow",
+    arity=2,
+    doc=(
+        "x to the power y. Floats as in IEEE 754: 1 if y is ±0 or x is 1, NaN or not; "
+        "(−1)^±inf is 1; x < 0 needs an integral y, else NaN; odd y keep the sign of ±0 and "
+        "±inf. Integers wrap; a negative y gives 1 for x = 1, ±1 for x = −1, else 0, also for "
+        "x = 0. The gradient in x at y = 0, and in y at x = 0, is 0."
+    ),
+    reference=_pow_reference,
+    vjp=_pow_vjp,
+    dtypes=NUMERIC,
+    special=(
+        *(Special((x, y), "1") for x in ("nan", "inf", "0.0", "-1") for y in ("0.0", "-0.0")),
+        *(Special(("1", y), "1") for y in ("nan", "inf", "-inf", "MAX")),
+        *(Special(("-1", y), "1") for y in ("inf", "-inf", "2")),
+        *cells(
+            "0.0, 3 -> 0.0; -0.0, 3 -> -0.0; -0.0, 2 -> 0.0; -0.0, 0.5 -> 0.0; "
+            "0.0, -1 -> inf; -0.0, -1 -> -inf; -0.0, -2 -> inf; -0.0, -0.5 -> inf; "
+            "0.0, inf -> 0.0; -0.0, -inf -> inf; -inf, 3 -> -inf; -inf, 2 -> inf; "
+            "-inf, 0.5 -> inf; -inf, -1 -> -0.0; -inf, -0.5 -> 0.0; inf, -1 -> 0.0; "
+            "inf, 0.5 -> inf; 0.5, inf -> 0.0; 0.5, -inf -> inf; -2, inf -> inf; "
+            "-2, -inf -> 0.0; -2, 3 -> -8; -2, -2 -> 0.25; -2, 0.5 -> nan; nan, 1 -> nan; "
+            "2, nan -> nan; MAX, 2 -> inf; -MAX, 3 -> -inf",
         ),
-        infer=elementwise("pow"),
-        reference=_pow_reference,
-        vjp=_pow_vjp,
-        dtypes=NUMERIC,
-        special=(
-            *(Special((x, y), "1") for x in ("nan", "inf", "0.0", "-1") for y in ("0.0", "-0.0")),
-            *(Special(("1", y), "1") for y in ("nan", "inf", "-inf", "MAX")),
-            *(Special(("-1", y), "1") for y in ("inf", "-inf", "2")),
-            Special(("0.0", "3"), "0.0"),
-            Special(("-0.0", "3"), "-0.0"),
-            Special(("-0.0", "2"), "0.0"),
-            Special(("-0.0", "0.5"), "0.0"),
-            Special(("0.0", "-1"), "inf"),
-            Special(("-0.0", "-1"), "-inf"),
-            Special(("-0.0", "-2"), "inf"),
-            Special(("-0.0", "-0.5"), "inf"),
-            Special(("0.0", "inf"), "0.0"),
-            Special(("-0.0", "-inf"), "inf"),
-            Special(("-inf", "3"), "-inf"),
-            Special(("-inf", "2"), "inf"),
-            Special(("-inf", "0.5"), "inf"),
-            Special(("-inf", "-1"), "-0.0"),
-            Special(("-inf", "-0.5"), "0.0"),
-            Special(("inf", "-1"), "0.0"),
-            Special(("inf", "0.5"), "inf"),
-            Special(("0.5", "inf"), "0.0"),
-            Special(("0.5", "-inf"), "inf"),
-            Special(("-2", "inf"), "inf"),
-            Special(("-2", "-inf"), "0.0"),
-            Special(("-2", "3"), "-8"),
-            Special(("-2", "-2"), "0.25"),
-            Special(("-2", "0.5"), "nan"),
-            Special(("nan", "1"), "nan"),
-            Special(("2", "nan"), "nan"),
-            Special(("MAX", "2"), "inf"),
-            Special(("-MAX", "3"), "-inf"),
-            *(Special(("-1", y), sign, kinds) for y, sign, kinds in _PARITIES),
-            *(
-                Special(("-0.0", y), sign.replace("1", "0.0"), kinds)
-                for y, sign, kinds in _PARITIES
-            ),
-            Special(("0", "0"), "1", ("int", "uint")),
-            Special(("2", "BITS"), "0", ("int", "uint")),
-            Special(("-2", "3"), "-8", ("int",)),
-            Special(("INT_MIN", "1"), "INT_MIN", ("int", "uint")),
-            Special(("1", "-5"), "1", ("int",)),
-            Special(("-1", "-5"), "-1", ("int",)),
-            Special(("-1", "INT_MIN"), "1", ("int",)),
-            Special(("2", "-1"), "0", ("int",)),
-            Special(("0", "-1"), "0", ("int",)),
+        *(Special(("-1", y), sign, kinds) for y, sign, kinds in _PARITIES),
+        *(Special(("-0.0", y), sign.replace("1", "0.0"), kinds) for y, sign, kinds in _PARITIES),
+        *cells(
+            "0, 0 -> 1 (int uint); 2, BITS -> 0 (int uint); -2, 3 -> -8 (int); "
+            "INT_MIN, 1 -> INT_MIN (int uint); 1, -5 -> 1 (int); -1, -5 -> -1 (int); "
+            "-1, INT_MIN -> 1 (int); 2, -1 -> 0 (int); 0, -1 -> 0 (int)",
         ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        # What the decomposition keeps when exp is 2 ULP off.
-        accuracy=within(6.0),
-        decompose=_pow_decompose,
-    )
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    # What the decomposition keeps when exp is 2 ULP off.
+    accuracy=within(6.0),
+    decompose=_pow_decompose,
 )

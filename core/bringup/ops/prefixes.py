@@ -16,10 +16,9 @@ from bringup.ops._numeric import Array, is_float, round_to, wider
 from bringup.ops.batching import shifting
 from bringup.ops.build import in_f32, rows
 from bringup.ops.reduction import identity
-from bringup.ops.table import EXACT, SUM, Attr, Attrs, Kind, OpDef, Special, Types, define
+from bringup.ops.special_values import Special
+from bringup.ops.table import EXACT, SUM, Attr, Attrs, Cotangents, Kind, Types, define
 from bringup.types import TensorType
-
-Cotangents = tuple[Value | None, ...]
 
 _KINDS = ("add", "mul", "max", "min")
 _UFUNCS: dict[str, np.ufunc] = {
@@ -163,58 +162,56 @@ def _cell(operand: str, kind: str, result: str, *kinds: str, **attrs: Any) -> Sp
 
 
 cumulative = define(
-    OpDef(
-        name="cumulative",
-        arity=1,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "Element i is the fold of elements 0 … i along a dimension, in unspecified order, and "
-            "what an overflow on the way gives is unspecified too. "
-            "add, mul: integers wrap; f16 and bf16 accumulate in f32 and are rounded once. "
-            "max, min: NaN from the first NaN on; −0 < +0. An element that ties with the extreme "
-            "before it takes over its gradient."
+    name="cumulative",
+    arity=1,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "Element i is the fold of elements 0 … i along a dimension, in unspecified order, and "
+        "what an overflow on the way gives is unspecified too. "
+        "add, mul: integers wrap; f16 and bf16 accumulate in f32 and are rounded once. "
+        "max, min: NaN from the first NaN on; −0 < +0. An element that ties with the extreme "
+        "before it takes over its gradient."
+    ),
+    attrs=(
+        Attr("kind", "str", "the fold", _KINDS),
+        Attr("dim", "int", "the dimension folded along"),
+        Attr("reverse", "bool", "fold elements i … n − 1 instead", default=False),
+        Attr(
+            "exclusive",
+            "bool",
+            "leave element i itself out: the first is 0, 1, −inf or INT_MIN, inf or INT_MAX",
+            default=False,
         ),
-        attrs=(
-            Attr("kind", "str", "the fold", _KINDS),
-            Attr("dim", "int", "the dimension folded along"),
-            Attr("reverse", "bool", "fold elements i … n − 1 instead", default=False),
-            Attr(
-                "exclusive",
-                "bool",
-                "leave element i itself out: the first is 0, 1, −inf or INT_MIN, inf or INT_MAX",
-                default=False,
-            ),
-        ),
-        infer=_infer,
-        reference=_reference,
-        vjp=_vjp,
-        dtypes=NUMERIC,
-        special=(
-            _cell("[]", "add", "[]", "float", "int", "uint"),
-            _cell("[1, 2, 3]", "add", "[1, 3, 6]", "float", "int", "uint"),
-            _cell("[1, 2, 3]", "add", "[6, 5, 3]", "float", "int", "uint", reverse=True),
-            _cell("[1, 2, 3]", "add", "[0, 1, 3]", "float", "int", "uint", exclusive=True),
-            _cell("[3, 2, 1]", "mul", "[1, 3, 6]", "float", "int", "uint", exclusive=True),
-            _cell("[INT_MAX, 1]", "add", "[INT_MAX, INT_MIN]", "int", "uint"),
-            _cell("[1, inf, -inf]", "add", "[1, inf, nan]"),
-            _cell("[1, nan, 2]", "add", "[1, nan, nan]"),
-            _cell("[-0.0, -0.0, 0.0]", "add", "[-0.0, -0.0, 0.0]"),
-            _cell("[-0.0, -0.0, 0.0]", "add", "[0.0, 0.0, 0.0]", exclusive=True),
-            _cell("[inf, 0.0]", "mul", "[inf, nan]"),
-            _cell("[1, nan, 2]", "max", "[1, nan, nan]"),
-            _cell("[1, nan, 2]", "min", "[1, nan, nan]"),
-            _cell("[-0.0, 0.0, -0.0]", "max", "[-0.0, 0.0, 0.0]"),
-            _cell("[0.0, -0.0, 0.0]", "min", "[0.0, -0.0, -0.0]"),
-            _cell("[2, 1]", "max", "[-inf, 2]", exclusive=True),
-            _cell("[2, 3]", "max", "[INT_MIN, 2]", "int", "uint", exclusive=True),
-            _cell("[2, 1]", "min", "[INT_MAX, 2]", "int", "uint", exclusive=True),
-        ),
-        accuracy=SUM,
-        variant_accuracy=dict.fromkeys(("max", "min"), EXACT),
-        decompose=_decompose,
-        batch=shifting("cumulative", "dim"),
-        variant="kind",
-    )
+    ),
+    infer=_infer,
+    reference=_reference,
+    vjp=_vjp,
+    dtypes=NUMERIC,
+    special=(
+        _cell("[]", "add", "[]", "float", "int", "uint"),
+        _cell("[1, 2, 3]", "add", "[1, 3, 6]", "float", "int", "uint"),
+        _cell("[1, 2, 3]", "add", "[6, 5, 3]", "float", "int", "uint", reverse=True),
+        _cell("[1, 2, 3]", "add", "[0, 1, 3]", "float", "int", "uint", exclusive=True),
+        _cell("[3, 2, 1]", "mul", "[1, 3, 6]", "float", "int", "uint", exclusive=True),
+        _cell("[INT_MAX, 1]", "add", "[INT_MAX, INT_MIN]", "int", "uint"),
+        _cell("[1, inf, -inf]", "add", "[1, inf, nan]"),
+        _cell("[1, nan, 2]", "add", "[1, nan, nan]"),
+        _cell("[-0.0, -0.0, 0.0]", "add", "[-0.0, -0.0, 0.0]"),
+        _cell("[-0.0, -0.0, 0.0]", "add", "[0.0, 0.0, 0.0]", exclusive=True),
+        _cell("[inf, 0.0]", "mul", "[inf, nan]"),
+        _cell("[1, nan, 2]", "max", "[1, nan, nan]"),
+        _cell("[1, nan, 2]", "min", "[1, nan, nan]"),
+        _cell("[-0.0, 0.0, -0.0]", "max", "[-0.0, 0.0, 0.0]"),
+        _cell("[0.0, -0.0, 0.0]", "min", "[0.0, -0.0, -0.0]"),
+        _cell("[2, 1]", "max", "[-inf, 2]", exclusive=True),
+        _cell("[2, 3]", "max", "[INT_MIN, 2]", "int", "uint", exclusive=True),
+        _cell("[2, 1]", "min", "[INT_MAX, 2]", "int", "uint", exclusive=True),
+    ),
+    accuracy=SUM,
+    variant_accuracy=dict.fromkeys(("max", "min"), EXACT),
+    decompose=_decompose,
+    batch=shifting("cumulative", "dim"),
+    variant="kind",
 )
 
 __all__ = ["cumulative"]

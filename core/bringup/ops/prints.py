@@ -12,7 +12,8 @@ from bringup.graph import Value
 from bringup.ops import build
 from bringup.ops._numeric import Array
 from bringup.ops.build import rows
-from bringup.ops.table import Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
+from bringup.ops.special_values import Special
+from bringup.ops.table import Attr, Attrs, Kind, Trait, Types, define
 from bringup.types import TensorType
 
 
@@ -53,29 +54,27 @@ def _batch(
 
 
 print_ = define(
-    OpDef(
-        name="print",
-        arity=None,
-        kind=Kind.CONTROL,
-        doc=(
-            "Prints text with the operands in the places of its braces, once for each run of the "
-            "graph that it stands in, after all prints before it. Core does it for every device, "
-            "and runs the loops and branches that hold one. The result is false and says nothing."
-        ),
-        attrs=(
-            Attr("text", "str", "as str.format takes it"),
-            Attr("names", "str", "of the last operands, words between blanks", default=""),
-        ),
-        infer=_infer,
-        reference=lambda *operands, text, names: np.False_,
-        batch=_batch,
-        dtypes=STORED,
-        special=tuple(
-            Special((x,), "unspecified", ("float",), (("text", "{}"), ("names", "")))
-            for x in ("nan", "inf")
-        ),
-        traits=frozenset({Trait.EFFECT}),
-    )
+    name="print",
+    arity=None,
+    kind=Kind.CONTROL,
+    doc=(
+        "Prints text with the operands in the places of its braces, once for each run of the "
+        "graph that it stands in, after all prints before it. Core does it for every device, "
+        "and runs the loops and branches that hold one. The result is false and says nothing."
+    ),
+    attrs=(
+        Attr("text", "str", "as str.format takes it"),
+        Attr("names", "str", "of the last operands, words between blanks", default=""),
+    ),
+    infer=_infer,
+    reference=lambda *operands, text, names: np.False_,
+    batch=_batch,
+    dtypes=STORED,
+    special=tuple(
+        Special((x,), "unspecified", ("float",), (("text", "{}"), ("names", "")))
+        for x in ("nan", "inf")
+    ),
+    traits=frozenset({Trait.EFFECT}),
 )
 
 __all__ = ["print_", "show"]

@@ -17,7 +17,8 @@ from bringup.ops import build
 from bringup.ops._checks import one_of, same_types
 from bringup.ops._numeric import Array
 from bringup.ops.build import like, rows
-from bringup.ops.table import EXACT, Attrs, Infer, Kind, OpDef, Special, Trait, Types, define
+from bringup.ops.special_values import Special
+from bringup.ops.table import Attrs, Infer, Kind, OpDef, Trait, Types, define
 
 Words = tuple[Value, ...]
 
@@ -51,20 +52,17 @@ def _generator(
     cells: Sequence[tuple[tuple[str, ...], int]],
 ) -> OpDef:
     return define(
-        OpDef(
-            name=name,
-            arity=words + 2,
-            kind=Kind.COMPOSITE,
-            doc=doc,
-            infer=_infer(name, words),
-            reference=_wrapping(reference),
-            vjp=build.no_gradient,
-            dtypes=(u32,),
-            special=tuple(Special(given, str(first), ("uint",)) for given, first in cells),
-            traits=frozenset({Trait.POINTWISE}),
-            accuracy=EXACT,
-            decompose=decompose,
-        )
+        name=name,
+        arity=words + 2,
+        kind=Kind.COMPOSITE,
+        doc=doc,
+        infer=_infer(name, words),
+        reference=_wrapping(reference),
+        vjp=build.no_gradient,
+        dtypes=(u32,),
+        special=tuple(Special(given, str(first), ("uint",)) for given, first in cells),
+        traits=frozenset({Trait.POINTWISE}),
+        decompose=decompose,
     )
 
 

@@ -17,10 +17,10 @@ from bringup.ops._numeric import Array, exactly, is_float, via_wider
 from bringup.ops.arithmetic import opposite
 from bringup.ops.batching import shifting
 from bringup.ops.build import in_f32, rows
-from bringup.ops.table import EXACT, SUM, Attr, Attrs, Kind, OpDef, Special, Types, define
+from bringup.ops.special_values import Special
+from bringup.ops.table import EXACT, SUM, Attr, Attrs, Cotangents, Kind, Types, define
 from bringup.types import TensorType
 
-Cotangents = tuple[Value | None, ...]
 Dims = tuple[int, ...]
 
 _KINDS = ("add", "mul", "max", "min", "and", "or")
@@ -230,34 +230,32 @@ _CELLS = (
 )
 
 reduce = define(
-    OpDef(
-        name="reduce",
-        arity=1,
-        kind=Kind.REDUCTION,
-        doc=(
-            "Fold whole dimensions, which disappear from the shape; no dims gives x. "
-            "The order is unspecified, and so is what an overflow on the way gives. "
-            "add, mul: integers wrap; f16 and bf16 accumulate in f32 and are rounded once. "
-            "add: a sum of zeros is −0 if all of them are −0, else +0, as is a sum of nothing. "
-            "max, min: NaN if any element is; −0 < +0; equal extremes share the gradient equally. "
-            "and, or: bitwise, or logical on bool. Empty: 0, 1, −inf or INT_MIN, inf or INT_MAX, "
-            "all bits set, 0."
-        ),
-        attrs=(
-            Attr("kind", "str", "the fold", _KINDS),
-            Attr("dims", "ints", "dimensions folded, increasing"),
-        ),
-        infer=_infer_reduce,
-        reference=_reduce_reference,
-        vjp=_reduce_vjp,
-        dtypes=ALL,
-        special=_CELLS,
-        accuracy=SUM,
-        variant_accuracy=dict.fromkeys(("max", "min", "and", "or"), EXACT),
-        decompose=_reduce_decompose,
-        batch=shifting("reduce", "dims"),
-        variant="kind",
-        tier=0,
-        tier0_variants=("add", "max"),
-    )
+    name="reduce",
+    arity=1,
+    kind=Kind.REDUCTION,
+    doc=(
+        "Fold whole dimensions, which disappear from the shape; no dims gives x. "
+        "The order is unspecified, and so is what an overflow on the way gives. "
+        "add, mul: integers wrap; f16 and bf16 accumulate in f32 and are rounded once. "
+        "add: a sum of zeros is −0 if all of them are −0, else +0, as is a sum of nothing. "
+        "max, min: NaN if any element is; −0 < +0; equal extremes share the gradient equally. "
+        "and, or: bitwise, or logical on bool. Empty: 0, 1, −inf or INT_MIN, inf or INT_MAX, "
+        "all bits set, 0."
+    ),
+    attrs=(
+        Attr("kind", "str", "the fold", _KINDS),
+        Attr("dims", "ints", "dimensions folded, increasing"),
+    ),
+    infer=_infer_reduce,
+    reference=_reduce_reference,
+    vjp=_reduce_vjp,
+    dtypes=ALL,
+    special=_CELLS,
+    accuracy=SUM,
+    variant_accuracy=dict.fromkeys(("max", "min", "and", "or"), EXACT),
+    decompose=_reduce_decompose,
+    batch=shifting("reduce", "dims"),
+    variant="kind",
+    tier=0,
+    tier0_variants=("add", "max"),
 )

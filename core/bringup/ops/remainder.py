@@ -7,14 +7,13 @@ import numpy as np
 from bringup.dtypes import NUMERIC
 from bringup.graph import Value
 from bringup.ops import build
-from bringup.ops._checks import elementwise
+from bringup.ops._elementwise import elementwise
 from bringup.ops._numeric import Array, exactly, is_float
 from bringup.ops._pairs import copy_sign, format_of, upper_half
 from bringup.ops.arithmetic import truncated_quotient
 from bringup.ops.build import in_f32, like, rows
-from bringup.ops.table import EXACT, Kind, OpDef, Special, Trait, define
-
-Cotangents = tuple[Value | None, ...]
+from bringup.ops.special_values import cells
+from bringup.ops.table import Cotangents, Trait
 
 
 def _remainder(x: Array, y: Array) -> Array:
@@ -76,43 +75,24 @@ def _rem_decompose(x: Value, y: Value) -> Value:
     return rows.sub(x, rows.mul(rows.div(x, y), y))
 
 
-rem = define(
-    OpDef(
-        name="rem",
-        arity=2,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "x − y · trunc(x / y), exact, with the sign of x. Floats: x = ±inf, y = 0 and NaN give "
-            "NaN; y = ±inf gives x; a zero result has the sign of x. Integers: x rem 0 is x and "
-            "INT_MIN rem −1 is 0, as in the RISC-V M extension."
-        ),
-        infer=elementwise("rem"),
-        reference=exactly(_remainder),
-        vjp=_rem_vjp,
-        dtypes=NUMERIC,
-        special=(
-            Special(("5.5", "2"), "1.5"),
-            Special(("-5.5", "2"), "-1.5"),
-            Special(("5.5", "-2"), "1.5"),
-            Special(("-4", "2"), "-0.0"),
-            Special(("-0.0", "1"), "-0.0"),
-            Special(("1", "inf"), "1"),
-            Special(("-1", "inf"), "-1"),
-            Special(("inf", "1"), "nan"),
-            Special(("1", "0.0"), "nan"),
-            Special(("0.0", "0.0"), "nan"),
-            Special(("1", "nan"), "nan"),
-            Special(("nan", "inf"), "nan"),
-            Special(("SUBNORMAL", "MAX"), "SUBNORMAL"),
-            Special(("MAX", "SUBNORMAL"), "0.0"),
-            Special(("5", "0"), "5", ("int", "uint")),
-            Special(("INT_MIN", "0"), "INT_MIN", ("int",)),
-            Special(("INT_MIN", "-1"), "0", ("int",)),
-            Special(("-7", "2"), "-1", ("int",)),
-            Special(("7", "-2"), "1", ("int",)),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=EXACT,
-        decompose=_rem_decompose,
-    )
+rem = elementwise(
+    "rem",
+    arity=2,
+    doc=(
+        "x − y · trunc(x / y), exact, with the sign of x. Floats: x = ±inf, y = 0 and NaN give "
+        "NaN; y = ±inf gives x; a zero result has the sign of x. Integers: x rem 0 is x and "
+        "INT_MIN rem −1 is 0, as in the RISC-V M extension."
+    ),
+    reference=exactly(_remainder),
+    vjp=_rem_vjp,
+    dtypes=NUMERIC,
+    special=cells(
+        "5.5, 2 -> 1.5; -5.5, 2 -> -1.5; 5.5, -2 -> 1.5; -4, 2 -> -0.0; -0.0, 1 -> -0.0; "
+        "1, inf -> 1; -1, inf -> -1; inf, 1 -> nan; 1, 0.0 -> nan; 0.0, 0.0 -> nan; "
+        "1, nan -> nan; nan, inf -> nan; SUBNORMAL, MAX -> SUBNORMAL; MAX, SUBNORMAL -> 0.0; "
+        "5, 0 -> 5 (int uint); INT_MIN, 0 -> INT_MIN (int); INT_MIN, -1 -> 0 (int); "
+        "-7, 2 -> -1 (int); 7, -2 -> 1 (int)",
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    decompose=_rem_decompose,
 )

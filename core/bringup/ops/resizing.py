@@ -11,11 +11,11 @@ from bringup.ops import build
 from bringup.ops._checks import ints, one_of
 from bringup.ops._numeric import Array, is_float, round_to, wider
 from bringup.ops.build import rows
-from bringup.ops.table import DERIVED, EXACT, Attr, Attrs, Kind, OpDef, Special, Types, define
+from bringup.ops.special_values import Special
+from bringup.ops.table import DERIVED, EXACT, Attr, Attrs, Cotangents, Kind, Types, define
 from bringup.records import record
 from bringup.types import TensorType
 
-Cotangents = tuple[Value | None, ...]
 Ints = tuple[int, ...]
 
 _METHODS = ("nearest", "linear", "cubic")
@@ -199,35 +199,33 @@ def _cell(x: str, result: str, method: str, *kinds: str, size: int) -> Special:
 
 
 resize = define(
-    OpDef(
-        name="resize",
-        arity=1,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "Every dimension resampled to a new size; centres lie at (i + 1/2) · old / new − 1/2. "
-            "nearest takes the element a centre lies in; linear and cubic (Keys, a = −1/2) weigh "
-            "those around it, and at the edge those inside share the weight. NaN and ±inf reach "
-            "no further than their weights."
-        ),
-        attrs=(
-            Attr("shape", "ints", "the new sizes"),
-            Attr("method", "str", "what is taken", _METHODS),
-            Attr("antialias", "bool", "reach wider where a size shrinks", default=False),
-        ),
-        infer=_infer,
-        reference=_reference,
-        vjp=_vjp,
-        dtypes=STORED,
-        special=(
-            _cell("[1, nan]", "[1, 1, nan, nan]", "nearest", size=4),
-            _cell("[1, 2, 3, 4]", "[2, 4]", "nearest", "float", "int", "uint", size=2),
-            _cell("[0.0, 4]", "[0.0, 1, 3, 4]", "linear", size=4),
-            _cell("[2, inf]", "[2, inf, inf, inf]", "linear", size=4),
-            _cell("[true, false]", "[false]", "nearest", "bool", size=1),
-        ),
-        accuracy=DERIVED,
-        variant_accuracy={"nearest": EXACT},
-        decompose=_decompose,
-        variant="method",
-    )
+    name="resize",
+    arity=1,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "Every dimension resampled to a new size; centres lie at (i + 1/2) · old / new − 1/2. "
+        "nearest takes the element a centre lies in; linear and cubic (Keys, a = −1/2) weigh "
+        "those around it, and at the edge those inside share the weight. NaN and ±inf reach "
+        "no further than their weights."
+    ),
+    attrs=(
+        Attr("shape", "ints", "the new sizes"),
+        Attr("method", "str", "what is taken", _METHODS),
+        Attr("antialias", "bool", "reach wider where a size shrinks", default=False),
+    ),
+    infer=_infer,
+    reference=_reference,
+    vjp=_vjp,
+    dtypes=STORED,
+    special=(
+        _cell("[1, nan]", "[1, 1, nan, nan]", "nearest", size=4),
+        _cell("[1, 2, 3, 4]", "[2, 4]", "nearest", "float", "int", "uint", size=2),
+        _cell("[0.0, 4]", "[0.0, 1, 3, 4]", "linear", size=4),
+        _cell("[2, inf]", "[2, inf, inf, inf]", "linear", size=4),
+        _cell("[true, false]", "[false]", "nearest", "bool", size=1),
+    ),
+    accuracy=DERIVED,
+    variant_accuracy={"nearest": EXACT},
+    decompose=_decompose,
+    variant="method",
 )

@@ -7,13 +7,12 @@ import numpy as np
 from bringup.graph import Value
 from bringup.ops import _elementary as elementary
 from bringup.ops import build
-from bringup.ops._composite import composite
+from bringup.ops._elementwise import composite
 from bringup.ops._numeric import via_wider
 from bringup.ops._pairs import copy_sign, format_of, two_product
 from bringup.ops.build import compare, in_f32, like, rows
-from bringup.ops.table import Special, Trait, within
-
-Cotangents = tuple[Value | None, ...]
+from bringup.ops.special_values import cells
+from bringup.ops.table import Cotangents, Trait, within
 
 # By width: from where on squares are scaled, how, and back; all powers of 2.
 _LARGE = {32: (2.0**62, 2.0**-66, 2.0**66), 64: (2.0**510, 2.0**-520, 2.0**520)}
@@ -52,19 +51,10 @@ hypot = composite(
     ),
     reference=via_wider(elementary.hypot),
     vjp=_hypot_vjp,
-    special=(
-        Special(("3", "-4"), "5"),
-        Special(("0.0", "-0.0"), "0.0"),
-        Special(("-0.0", "-0.0"), "0.0"),
-        Special(("-0.0", "-2"), "2"),
-        Special(("SUBNORMAL", "0.0"), "SUBNORMAL"),
-        Special(("MAX", "0.0"), "MAX"),
-        Special(("MAX", "MAX"), "inf"),
-        Special(("inf", "nan"), "inf"),
-        Special(("nan", "-inf"), "inf"),
-        Special(("-inf", "1"), "inf"),
-        Special(("nan", "1"), "nan"),
-        Special(("0.0", "nan"), "nan"),
+    special=cells(
+        "3, -4 -> 5; 0.0, -0.0 -> 0.0; -0.0, -0.0 -> 0.0; -0.0, -2 -> 2; "
+        "SUBNORMAL, 0.0 -> SUBNORMAL; MAX, 0.0 -> MAX; MAX, MAX -> inf; inf, nan -> inf; "
+        "nan, -inf -> inf; -inf, 1 -> inf; nan, 1 -> nan; 0.0, nan -> nan",
     ),
     traits=frozenset({Trait.COMMUTATIVE, Trait.EXPENSIVE}),
     # Half of 1.5 roundings of the sum of squares, that of the root, and of a subnormal result.
@@ -131,14 +121,8 @@ cbrt = composite(
     doc="The real cube root. cbrt(±0) is ±0, cbrt(±inf) is ±inf, NaN gives NaN.",
     reference=via_wider(elementary.cbrt),
     vjp=_cbrt_vjp,
-    special=(
-        Special(("0.0",), "0.0"),
-        Special(("-0.0",), "-0.0"),
-        Special(("-8",), "-2"),
-        Special(("27",), "3"),
-        Special(("inf",), "inf"),
-        Special(("-inf",), "-inf"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "0.0 -> 0.0; -0.0 -> -0.0; -8 -> -2; 27 -> 3; inf -> inf; -inf -> -inf; nan -> nan",
     ),
     traits=frozenset({Trait.ODD, Trait.MONOTONE, Trait.EXPENSIVE}),
     accuracy=within(1.0),

@@ -15,6 +15,7 @@ from bringup.ops._batch_control import batch_scan
 from bringup.ops._checks import is_int
 from bringup.ops._numeric import Array
 from bringup.ops.build import rows
+from bringup.ops.special_values import Special
 from bringup.ops.subgraphs import (
     Parts,
     as_tuple,
@@ -28,14 +29,11 @@ from bringup.ops.subgraphs import (
     types_of,
 )
 from bringup.ops.table import (
-    EXACT,
     Attr,
     Attrs,
     Derive,
     Kind,
-    OpDef,
     Pruned,
-    Special,
     Types,
     define,
 )
@@ -290,36 +288,33 @@ def _cell(length: int, reverse: bool) -> tuple[tuple[str, Any], ...]:
 
 
 scan = define(
-    OpDef(
-        name="scan",
-        arity=None,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "Runs body once for each row of the stacks, in order or backwards: it takes the "
-            "consts, the carry and the rows, and gives the next carry and rows of the stacked "
-            "results. With length 0 the carry is the result. The gradient keeps each carry."
-        ),
-        attrs=(
-            Attr("body", "graph", "takes consts, carry, rows; gives carry, rows"),
-            Attr("length", "int", "how many rows the stacks have"),
-            Attr("reverse", "bool", "from the last row to the first", default=False),
-            Attr("consts", "int", "how many operands are the same for each run", default=0),
-            Attr("carries", "int", "how many operands after them are the carry", default=0),
-        ),
-        infer=_infer,
-        reference=_reference,
-        vjp=_vjp,
-        residuals=_residuals,
-        prune=_prune,
-        batch=batch_scan,
-        special=(
-            Special(("5", "[6, 7]"), "7", ("i32",), _cell(2, False)),
-            Special(("5", "[6, 7]"), "6", ("i32",), _cell(2, True)),
-            Special(("5", "[]"), "5", ("i32",), _cell(0, False)),
-        ),
-        accuracy=EXACT,
-        decompose=_decompose,
-    )
+    name="scan",
+    arity=None,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "Runs body once for each row of the stacks, in order or backwards: it takes the "
+        "consts, the carry and the rows, and gives the next carry and rows of the stacked "
+        "results. With length 0 the carry is the result. The gradient keeps each carry."
+    ),
+    attrs=(
+        Attr("body", "graph", "takes consts, carry, rows; gives carry, rows"),
+        Attr("length", "int", "how many rows the stacks have"),
+        Attr("reverse", "bool", "from the last row to the first", default=False),
+        Attr("consts", "int", "how many operands are the same for each run", default=0),
+        Attr("carries", "int", "how many operands after them are the carry", default=0),
+    ),
+    infer=_infer,
+    reference=_reference,
+    vjp=_vjp,
+    residuals=_residuals,
+    prune=_prune,
+    batch=batch_scan,
+    special=(
+        Special(("5", "[6, 7]"), "7", ("i32",), _cell(2, False)),
+        Special(("5", "[6, 7]"), "6", ("i32",), _cell(2, True)),
+        Special(("5", "[]"), "5", ("i32",), _cell(0, False)),
+    ),
+    decompose=_decompose,
 )
 
 __all__ = ["Parts", "scan"]

@@ -33,10 +33,10 @@ from bringup.ops._windows import (
 from bringup.ops.build import rows
 from bringup.ops.gathering import checked_starts, clamp_starts, inside_of, one_of_rows
 from bringup.ops.reduction import identity
-from bringup.ops.table import EXACT, SUM, Attr, Attrs, Kind, OpDef, Special, Trait, Types, define
+from bringup.ops.special_values import Special
+from bringup.ops.table import EXACT, SUM, Attr, Attrs, Cotangents, Kind, Trait, Types, define
 from bringup.types import TensorType
 
-Cotangents = tuple[Value | None, ...]
 Ints = tuple[int, ...]
 
 _KINDS = ("set", "add", "mul", "min", "max")
@@ -252,47 +252,45 @@ def _cell(x: str, at: str, new: str, result: str, kind: str, *kinds: str) -> Spe
 
 
 scatter = define(
-    OpDef(
-        name="scatter",
-        arity=3,
-        kind=Kind.INDEXED,
-        doc=(
-            "x with each window of updates combined into it where its index says; dimension"
-            " numbers as of gather, whose result has the shape of updates. A window that does not"
-            " lie inside x whole is dropped. Updates of one element are combined in their"
-            " row-major order, so the last one set stays; with unique, that two never meet is"
-            " promised, and what happens otherwise is unspecified. Sums and products of floats are"
-            " in any order. Integers wrap; max, min: NaN if either is, −0 < +0, and equal"
-            " extremes share the gradient equally."
-        ),
-        attrs=(
-            Attr("kind", "str", "how an update meets what is there", _KINDS),
-            *DIMENSION_NUMBERS,
-            Attr("unique", "bool", "no two updates meet", default=False),
-        ),
-        infer=_infer_scatter,
-        reference=_scatter_reference,
-        vjp=_scatter_vjp,
-        dtypes=STORED,
-        special=(
-            _cell("[5, 6, 7]", "[2, 0]", "[1, 2]", "[2, 6, 1]", "set"),
-            _cell("[5, 6, 7]", "[1, 1, 1]", "[3, 4, 2]", "[5, 2, 7]", "set"),
-            _cell("[5, 6, 7]", "[1, 1, 1]", "[3, 4, 2]", "[5, 15, 7]", "add"),
-            _cell("[5, 6, 7]", "[1, 1]", "[3, 2]", "[5, 36, 7]", "mul"),
-            _cell("[5, 6, 7]", "[1, 2, 1]", "[3, 9, 2]", "[5, 2, 7]", "min"),
-            _cell("[5, 6, 7]", "[1, 2, 1]", "[3, 9, 2]", "[5, 6, 9]", "max"),
-            _cell("[5, 6, 7]", "[3, INT_MAX]", "[1, 1]", "[5, 6, 7]", "set"),
-            _cell("[5, 6, 7]", "[-1, INT_MIN]", "[1, 1]", "[5, 6, 7]", "set", "int"),
-            _cell("[INT_MAX]", "[0]", "[1]", "[INT_MIN]", "add"),
-            _cell("[5]", "[]", "[]", "[5]", "set"),
-        ),
-        traits=frozenset({Trait.IN_PLACE}),
-        accuracy=SUM,
-        variant_accuracy=dict.fromkeys(("set", "min", "max"), EXACT),
-        decompose=_scatter_decompose,
-        batch=batch_scatter,
-        variant="kind",
-    )
+    name="scatter",
+    arity=3,
+    kind=Kind.INDEXED,
+    doc=(
+        "x with each window of updates combined into it where its index says; dimension"
+        " numbers as of gather, whose result has the shape of updates. A window that does not"
+        " lie inside x whole is dropped. Updates of one element are combined in their"
+        " row-major order, so the last one set stays; with unique, that two never meet is"
+        " promised, and what happens otherwise is unspecified. Sums and products of floats are"
+        " in any order. Integers wrap; max, min: NaN if either is, −0 < +0, and equal"
+        " extremes share the gradient equally."
+    ),
+    attrs=(
+        Attr("kind", "str", "how an update meets what is there", _KINDS),
+        *DIMENSION_NUMBERS,
+        Attr("unique", "bool", "no two updates meet", default=False),
+    ),
+    infer=_infer_scatter,
+    reference=_scatter_reference,
+    vjp=_scatter_vjp,
+    dtypes=STORED,
+    special=(
+        _cell("[5, 6, 7]", "[2, 0]", "[1, 2]", "[2, 6, 1]", "set"),
+        _cell("[5, 6, 7]", "[1, 1, 1]", "[3, 4, 2]", "[5, 2, 7]", "set"),
+        _cell("[5, 6, 7]", "[1, 1, 1]", "[3, 4, 2]", "[5, 15, 7]", "add"),
+        _cell("[5, 6, 7]", "[1, 1]", "[3, 2]", "[5, 36, 7]", "mul"),
+        _cell("[5, 6, 7]", "[1, 2, 1]", "[3, 9, 2]", "[5, 2, 7]", "min"),
+        _cell("[5, 6, 7]", "[1, 2, 1]", "[3, 9, 2]", "[5, 6, 9]", "max"),
+        _cell("[5, 6, 7]", "[3, INT_MAX]", "[1, 1]", "[5, 6, 7]", "set"),
+        _cell("[5, 6, 7]", "[-1, INT_MIN]", "[1, 1]", "[5, 6, 7]", "set", "int"),
+        _cell("[INT_MAX]", "[0]", "[1]", "[INT_MIN]", "add"),
+        _cell("[5]", "[]", "[]", "[5]", "set"),
+    ),
+    traits=frozenset({Trait.IN_PLACE}),
+    accuracy=SUM,
+    variant_accuracy=dict.fromkeys(("set", "min", "max"), EXACT),
+    decompose=_scatter_decompose,
+    batch=batch_scatter,
+    variant="kind",
 )
 
 
@@ -366,30 +364,27 @@ def _update_cell(x: str, new: str, start: str, result: str, *kinds: str) -> Spec
 
 
 dynamic_update_slice = define(
-    OpDef(
-        name="dynamic_update_slice",
-        arity=None,
-        kind=Kind.INDEXED,
-        doc=(
-            "x with the window that begins at the 0-d starts, one for each dimension, replaced by"
-            " update. Starts are clamped so that the window lies inside x."
-        ),
-        infer=_infer_update,
-        reference=_update_reference,
-        vjp=_update_vjp,
-        dtypes=STORED,
-        special=(
-            _update_cell("[5, 6, 7]", "[1, 2]", "1", "[5, 1, 2]"),
-            _update_cell("[5, 6, 7]", "[1, 2]", "2", "[5, 1, 2]"),
-            _update_cell("[5, 6, 7]", "[1, 2]", "INT_MAX", "[5, 1, 2]"),
-            _update_cell("[5, 6, 7]", "[1, 2]", "-1", "[1, 2, 7]", "int"),
-            _update_cell("[5, 6, 7]", "[]", "1", "[5, 6, 7]"),
-        ),
-        traits=frozenset({Trait.IN_PLACE}),
-        accuracy=EXACT,
-        decompose=_update_decompose,
-        batch=batch_dynamic_update_slice,
-    )
+    name="dynamic_update_slice",
+    arity=None,
+    kind=Kind.INDEXED,
+    doc=(
+        "x with the window that begins at the 0-d starts, one for each dimension, replaced by"
+        " update. Starts are clamped so that the window lies inside x."
+    ),
+    infer=_infer_update,
+    reference=_update_reference,
+    vjp=_update_vjp,
+    dtypes=STORED,
+    special=(
+        _update_cell("[5, 6, 7]", "[1, 2]", "1", "[5, 1, 2]"),
+        _update_cell("[5, 6, 7]", "[1, 2]", "2", "[5, 1, 2]"),
+        _update_cell("[5, 6, 7]", "[1, 2]", "INT_MAX", "[5, 1, 2]"),
+        _update_cell("[5, 6, 7]", "[1, 2]", "-1", "[1, 2, 7]", "int"),
+        _update_cell("[5, 6, 7]", "[]", "1", "[5, 6, 7]"),
+    ),
+    traits=frozenset({Trait.IN_PLACE}),
+    decompose=_update_decompose,
+    batch=batch_dynamic_update_slice,
 )
 
 __all__ = ["Windows", "dynamic_update_slice", "scatter", "scatter_windows"]

@@ -16,20 +16,19 @@ from bringup.ops import build
 from bringup.ops._numeric import Array
 from bringup.ops.batching import shifting
 from bringup.ops.build import like, rows
+from bringup.ops.special_values import cells
 from bringup.ops.table import (
     Accuracy,
     Attr,
     Attrs,
+    Cotangents,
     Kind,
-    OpDef,
     Pruned,
-    Special,
     Trait,
     Types,
     define,
 )
 
-Cotangents = tuple[Value | None, ...]
 #: Roundoffs of a product to which rotations bring it down.
 _NOISE = 2.0
 
@@ -266,39 +265,36 @@ def _outside(basis: Value, x: Value) -> Value:
 
 
 svd = define(
-    OpDef(
-        name="svd",
-        arity=1,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "A = U diag(s) Vᵀ: orthonormal columns of U, decreasing s ≥ 0, and Vᵀ with orthonormal "
-            "rows. Signs of pairs of vectors, and vectors of equal or vanishing singular values, "
-            "are unspecified. A matrix with inf or NaN gives NaN throughout. Equal singular values "
-            "have no gradient of vectors, nor have vanishing ones: NaN or inf. Leading dimensions "
-            "are those of stacks."
+    name="svd",
+    arity=1,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "A = U diag(s) Vᵀ: orthonormal columns of U, decreasing s ≥ 0, and Vᵀ with orthonormal "
+        "rows. Signs of pairs of vectors, and vectors of equal or vanishing singular values, "
+        "are unspecified. A matrix with inf or NaN gives NaN throughout. Equal singular values "
+        "have no gradient of vectors, nor have vanishing ones: NaN or inf. Leading dimensions "
+        "are those of stacks."
+    ),
+    attrs=(
+        Attr(
+            "complete",
+            "bool",
+            "for m × n: U is m × m and Vᵀ n × n, rather than m × k and k × n of the smaller k",
+            default=False,
         ),
-        attrs=(
-            Attr(
-                "complete",
-                "bool",
-                "for m × n: U is m × m and Vᵀ n × n, rather than m × k and k × n of the smaller k",
-                default=False,
-            ),
-            Attr("vectors", "bool", "False: the singular values alone", default=True),
-        ),
-        infer=_infer_svd,
-        reference=_svd_reference,
-        vjp=_svd_vjp,
-        dtypes=FLOATS,
-        special=(
-            Special(("[[nan]]",), "[[nan]]"),
-            Special(("[[1, 2], [inf, 4]]",), "[[nan, nan], [nan, nan]]"),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=Accuracy(residual=_svd_residual),
-        decompose=_svd_decompose,
-        residuals=_svd_residuals,
-        prune=_prune_svd,
-        batch=shifting("svd"),
-    )
+        Attr("vectors", "bool", "False: the singular values alone", default=True),
+    ),
+    infer=_infer_svd,
+    reference=_svd_reference,
+    vjp=_svd_vjp,
+    dtypes=FLOATS,
+    special=cells(
+        "[[nan]] -> [[nan]]; [[1, 2], [inf, 4]] -> [[nan, nan], [nan, nan]]",
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=Accuracy(residual=_svd_residual),
+    decompose=_svd_decompose,
+    residuals=_svd_residuals,
+    prune=_prune_svd,
+    batch=shifting("svd"),
 )

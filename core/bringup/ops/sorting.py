@@ -15,9 +15,8 @@ from bringup.ops._checks import dim_of, is_int, listed
 from bringup.ops._numeric import HALVES, Array
 from bringup.ops.batching import shifting
 from bringup.ops.build import rows
-from bringup.ops.table import EXACT, Attr, Attrs, Kind, OpDef, Special, Types, define
-
-Cotangents = tuple[Value | None, ...]
+from bringup.ops.special_values import Special
+from bringup.ops.table import Attr, Attrs, Cotangents, Kind, Types, define
 
 
 def _infer_sort(operands: Types, attrs: Attrs) -> Types:
@@ -188,41 +187,38 @@ def _cell(operand: str, result: str, *kinds: str, descending: bool = False) -> S
 
 
 sort = define(
-    OpDef(
-        name="sort",
-        arity=None,
-        kind=Kind.ORDER,
-        doc=(
-            "All operands permuted alike along a dimension, so that the keys, the first num_keys "
-            "operands, come in order; the first key decides first. Elements with equal keys keep "
-            "their order. −0 equals +0. Any NaN equals any other and is above every number: last "
-            "if ascending, first if descending."
-        ),
-        attrs=(
-            Attr("dim", "int", "the dimension sorted along"),
-            Attr("num_keys", "int", "how many operands are keys", default=1),
-            Attr("descending", "bool", "largest keys first", default=False),
-        ),
-        infer=_infer_sort,
-        reference=_reference,
-        vjp=_vjp,
-        dtypes=ALL,
-        special=(
-            _cell("[]", "[]", "float", "int", "uint"),
-            _cell("[3, 1, 2]", "[1, 2, 3]", "float", "int", "uint"),
-            _cell("[3, 1, 2]", "[3, 2, 1]", "float", "int", "uint", descending=True),
-            _cell("[INT_MAX, INT_MIN, 1]", "[INT_MIN, 1, INT_MAX]", "int"),
-            _cell("[INT_MAX, 0, 1]", "[INT_MAX, 1, 0]", "uint", descending=True),
-            _cell("[true, false, true]", "[false, true, true]", "bool"),
-            _cell("[nan, inf, 1, -inf, -nan]", "[-inf, 1, inf, nan, nan]"),
-            _cell("[1, nan, inf]", "[nan, inf, 1]", descending=True),
-            _cell("[0.0, -0.0, -1]", "[-1, 0.0, -0.0]"),
-            _cell("[-0.0, 0.0, 1]", "[1, -0.0, 0.0]", descending=True),
-        ),
-        accuracy=EXACT,
-        decompose=_decompose,
-        batch=shifting("sort", "dim"),
-    )
+    name="sort",
+    arity=None,
+    kind=Kind.ORDER,
+    doc=(
+        "All operands permuted alike along a dimension, so that the keys, the first num_keys "
+        "operands, come in order; the first key decides first. Elements with equal keys keep "
+        "their order. −0 equals +0. Any NaN equals any other and is above every number: last "
+        "if ascending, first if descending."
+    ),
+    attrs=(
+        Attr("dim", "int", "the dimension sorted along"),
+        Attr("num_keys", "int", "how many operands are keys", default=1),
+        Attr("descending", "bool", "largest keys first", default=False),
+    ),
+    infer=_infer_sort,
+    reference=_reference,
+    vjp=_vjp,
+    dtypes=ALL,
+    special=(
+        _cell("[]", "[]", "float", "int", "uint"),
+        _cell("[3, 1, 2]", "[1, 2, 3]", "float", "int", "uint"),
+        _cell("[3, 1, 2]", "[3, 2, 1]", "float", "int", "uint", descending=True),
+        _cell("[INT_MAX, INT_MIN, 1]", "[INT_MIN, 1, INT_MAX]", "int"),
+        _cell("[INT_MAX, 0, 1]", "[INT_MAX, 1, 0]", "uint", descending=True),
+        _cell("[true, false, true]", "[false, true, true]", "bool"),
+        _cell("[nan, inf, 1, -inf, -nan]", "[-inf, 1, inf, nan, nan]"),
+        _cell("[1, nan, inf]", "[nan, inf, 1]", descending=True),
+        _cell("[0.0, -0.0, -1]", "[-1, 0.0, -0.0]"),
+        _cell("[-0.0, 0.0, 1]", "[1, -0.0, 0.0]", descending=True),
+    ),
+    decompose=_decompose,
+    batch=shifting("sort", "dim"),
 )
 
 __all__ = ["sort", "stable_order"]

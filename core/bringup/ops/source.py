@@ -9,7 +9,7 @@ from bringup.errors import OpTypeError
 from bringup.graph import Literal
 from bringup.ops._checks import dim_of, one_of
 from bringup.ops._numeric import Array, is_float, round_to
-from bringup.ops.table import EXACT, Attr, Attrs, Kind, OpDef, Types, define
+from bringup.ops.table import Attr, Attrs, Kind, Types, define
 from bringup.types import TensorType
 
 
@@ -28,18 +28,15 @@ def _constant_reference(*, value: Literal) -> Array:
 
 
 constant = define(
-    OpDef(
-        name="constant",
-        arity=0,
-        kind=Kind.SOURCE,
-        doc="A literal array; every bit, NaN payloads included, is the literal's.",
-        attrs=(Attr("value", "literal", "the content"),),
-        infer=_infer_constant,
-        reference=_constant_reference,
-        dtypes=STORED,
-        accuracy=EXACT,
-        tier=0,
-    )
+    name="constant",
+    arity=0,
+    kind=Kind.SOURCE,
+    doc="A literal array; every bit, NaN payloads included, is the literal's.",
+    attrs=(Attr("value", "literal", "the content"),),
+    infer=_infer_constant,
+    reference=_constant_reference,
+    dtypes=STORED,
+    tier=0,
 )
 
 
@@ -64,24 +61,21 @@ def _iota_reference(*, type: TensorType, dim: int) -> Array:
 
 
 iota = define(
-    OpDef(
-        name="iota",
-        arity=0,
-        kind=Kind.SOURCE,
-        doc=(
-            "The index along one dimension. "
-            "Integers wrap; floats are the index rounded once, infinity beyond the range of f16."
-        ),
-        attrs=(
-            Attr("type", "type", "type of the result, of rank one or more"),
-            Attr("dim", "int", "the dimension counted along"),
-        ),
-        infer=_infer_iota,
-        reference=_iota_reference,
-        dtypes=NUMERIC,
-        accuracy=EXACT,
-        tier=0,
-    )
+    name="iota",
+    arity=0,
+    kind=Kind.SOURCE,
+    doc=(
+        "The index along one dimension. "
+        "Integers wrap; floats are the index rounded once, infinity beyond the range of f16."
+    ),
+    attrs=(
+        Attr("type", "type", "type of the result, of rank one or more"),
+        Attr("dim", "int", "the dimension counted along"),
+    ),
+    infer=_infer_iota,
+    reference=_iota_reference,
+    dtypes=NUMERIC,
+    tier=0,
 )
 
 __all__ = ["constant", "iota"]

@@ -10,7 +10,7 @@ import numpy as np
 from bringup.errors import OpTypeError
 from bringup.graph import Builder, Graph, Instr, Value, has_effects, replay
 from bringup.ops._numeric import Array
-from bringup.ops.table import Attrs, OpDef, Types
+from bringup.ops.table import Attrs, Types, opdef
 from bringup.records import record
 from bringup.types import TensorType
 
@@ -65,9 +65,9 @@ def runner(graph: Graph) -> Callable[[Sequence[Any]], list[Array]]:
     known: dict[Value, Any] = {}
     each_time: list[Instr] = []
     for instr in graph.instrs:
-        assert isinstance(instr.op, OpDef)
+        row = opdef(instr)
         # A loop that nobody reaches may have no end.
-        once = not (instr.op.holds_graphs or instr.op.effects)
+        once = not (row.holds_graphs or row.effects)
         if once and known.keys() >= set(instr.operands):
             _apply(instr, known)
         else:
@@ -83,8 +83,7 @@ def runner(graph: Graph) -> Callable[[Sequence[Any]], list[Array]]:
 
 
 def _apply(instr: Instr, values: dict[Value, Any]) -> None:
-    assert isinstance(instr.op, OpDef)
-    results = instr.op.reference(*[values[v] for v in instr.operands], **instr.attrs)
+    results = opdef(instr).reference(*[values[v] for v in instr.operands], **instr.attrs)
     parts = results if isinstance(results, tuple) else (results,)
     values.update(zip(instr.results, parts, strict=True))
 

@@ -10,12 +10,13 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
-from typing import Any
+from typing import Any, ParamSpec, Protocol
 
 from bringup.dtypes import STORED, DType
 from bringup.errors import OpTypeError
-from bringup.graph import Graph, Value, current_builder
+from bringup.graph import Graph, Operation, Value, current_builder
 from bringup.ops.catalogue import MODULE_OF
+from bringup.ops.special_values import Special
 from bringup.records import record
 from bringup.types import TensorType
 
@@ -23,7 +24,9 @@ Types = tuple[TensorType, ...]
 Attrs = Mapping[str, Any]
 Infer = Callable[[Types, Attrs], "TensorType | Types"]
 Reference = Callable[..., Any]
-Vjp = Callable[..., "tuple[Value | None, ...]"]
+#: Of each operand, None where there is no derivative.
+Cotangents = tuple[Value | None, ...]
+Vjp = Callable[..., Cotangents]
 Decompose = Callable[..., "Value | tuple[Value, ...]"]
 Fill = Callable[[Types, Attrs], Attrs]
 Batch = Callable[..., "Value | tuple[Value, ...] | None"]
@@ -131,29 +134,6 @@ def within(ulp: float) -> Accuracy:
 
 
 @record
-class Special:
-    """One cell of the special-value table: operands and the result, as text.
-
-    operands: such as ``nan``, ``-0.0``, ``inf``, ``INT_MIN``, ``2.5``; `bringup.ops.special` reads
-    them.
-    result: text of the same kind, a tuple of allowed ones, or ``unspecified``; of several results
-    it tells the first.
-    kinds: the dtype kinds, or names of dtypes, of the leading operand it holds for; floats to store
-    are meant by their names alone.
-    """
-
-    operands: tuple[str, ...]
-    result: str | tuple[str, ...]
-    kinds: tuple[str, ...] = ("float",)
-    attrs: tuple[tuple[str, Any], ...] = ()
-
-    def holds_for(self, dtype: DType) -> bool:
-        """Whether the cell is about operands of `dtype`."""
-        general = dtype.kind in self.kinds and not dtype.is_storage
-        return general or dtype.name in self.kinds
-
-
-@record
 class Domain:
     """Where operands may be drawn from.
 
@@ -214,7 +194,8 @@ class OpDef:
     its vjp reads.
     prune: see `Prune`; for rows that save work where some of their results are dead.
     dtypes: dtypes of the leading operand (of the result for sources).
-    domain, special: what strategies draw.
+    domain: what strategies draw.
+    special: the special-value table, see `bringup.ops.special_values.cells`.
     traits, accuracy: see there; `accuracy_for` gives that of one instruction, which may depend on
     the variant.
     decompose: ``decompose(*operands, **attrs)`` emits an equivalent of simpler ops; never called
@@ -239,7 +220,7 @@ class OpDef:
     vjp: Vjp | None = None
     dtypes: tuple[DType, ...] = STORED
     domain: Domain = EVERYWHERE
-    special: tuple[Special, ...] = ()
+    special: Sequence[Special] = ()
     traits: frozenset[Trait] = frozenset()
     accuracy: Accuracy = EXACT
     variant_accuracy: Mapping[str, Accuracy] = field(default_factory=dict)
@@ -350,15 +331,37 @@ class OpDef:
         return tuple(f"{self.name}.{v}" for v in self.tier0_variants)
 
 
+_Columns = ParamSpec("_Columns")
 _TABLE: dict[str, OpDef] = {}
 
 
-def define(row: OpDef) -> OpDef:
-    """Put a row into the table.  Raises ValueError if the name is taken."""
-    if row.name in _TABLE:
-        raise ValueError(f"op {row.name!r} is defined twice")
-    _TABLE[row.name] = row
-    return row
+def _defining(make: Callable[_Columns, OpDef]) -> Callable[_Columns, OpDef]:
+    def define(*args: _Columns.args, **columns: _Columns.kwargs) -> OpDef:
+        row = make(*args, **columns)
+        if row.name in _TABLE:
+            raise ValueError(f"op {row.name!r} is defined twice")
+        _TABLE[row.name] = row
+        return row
+
+    return define
+
+
+#: Make a row and put it into the table.  Raises ValueError if the name is taken.
+define = _defining(OpDef)
+
+
+class _Applied(Protocol):
+    """An instruction, or a step of a program that is one."""
+
+    @property
+    def op(self) -> Operation: ...
+
+
+def opdef(instr: _Applied) -> OpDef:
+    """The row of an instruction: graphs know less of it than it holds."""
+    op = instr.op
+    assert isinstance(op, OpDef)
+    return op
 
 
 def lookup(name: str) -> OpDef:

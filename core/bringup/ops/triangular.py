@@ -16,21 +16,19 @@ from bringup.ops._loops import Index, repeat
 from bringup.ops._numeric import Array
 from bringup.ops.batching import shifting
 from bringup.ops.build import like, rows
+from bringup.ops.special_values import Special, cells
 from bringup.ops.table import (
     Accuracy,
     Attr,
     Attrs,
+    Cotangents,
     Domain,
     Kind,
-    OpDef,
-    Special,
     Trait,
     Types,
     define,
 )
 from bringup.types import TensorType
-
-Cotangents = tuple[Value | None, ...]
 
 
 def _infer_solve(operands: Types, attrs: Attrs) -> TensorType:
@@ -150,42 +148,40 @@ def _solve_cell(matrix: str, b: str, result: str, **attrs: bool) -> Special:
 
 
 triangular_solve = define(
-    OpDef(
-        name="triangular_solve",
-        arity=2,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "X of op(T) X = B, or of X op(T) = B: op(T) is the matrix of operand 0 or its "
-            "transpose, of which only the triangle named is read. The equations are solved by "
-            "substitution, so a zero on the diagonal divides, and inf and NaN spread from row to "
-            "row. Leading dimensions are those of stacks."
-        ),
-        attrs=(
-            Attr("left", "bool", "whether op(T) stands left of X", default=True),
-            Attr("lower", "bool", "whether T is lower triangular", default=True),
-            Attr("transpose", "bool", "whether op(T) is T transposed", default=False),
-            Attr("unit", "bool", "take the diagonal as ones, without reading it", default=False),
-        ),
-        infer=_infer_solve,
-        reference=_solve_reference,
-        vjp=_solve_vjp,
-        dtypes=FLOATS,
-        domain=Domain(matrices=("dominant",)),
-        special=(
-            _solve_cell("[[2, 5], [1, 4]]", "[[4], [10]]", "[[2], [2]]"),
-            _solve_cell("[[2, 5], [1, 4]]", "[[12], [4]]", "[[3.5], [1]]", lower=False),
-            _solve_cell("[[2, 5], [1, 4]]", "[[4], [8]]", "[[1], [2]]", transpose=True),
-            _solve_cell("[[2, 5], [3, 4]]", "[[4], [10]]", "[[4], [-2]]", unit=True),
-            _solve_cell("[[0.0]]", "[[1]]", "[[inf]]"),
-            _solve_cell("[[0.0]]", "[[0.0]]", "[[nan]]"),
-            _solve_cell("[[2, nan], [0, 4]]", "[[4, 8]]", "[[2, 2]]", left=False),
-            _solve_cell("[[nan, 0], [0, 1]]", "[[4], [8]]", "[[nan], [nan]]"),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=Accuracy(residual=_solve_residual),
-        decompose=_solve_decompose,
-        batch=shifting("triangular_solve"),
-    )
+    name="triangular_solve",
+    arity=2,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "X of op(T) X = B, or of X op(T) = B: op(T) is the matrix of operand 0 or its "
+        "transpose, of which only the triangle named is read. The equations are solved by "
+        "substitution, so a zero on the diagonal divides, and inf and NaN spread from row to "
+        "row. Leading dimensions are those of stacks."
+    ),
+    attrs=(
+        Attr("left", "bool", "whether op(T) stands left of X", default=True),
+        Attr("lower", "bool", "whether T is lower triangular", default=True),
+        Attr("transpose", "bool", "whether op(T) is T transposed", default=False),
+        Attr("unit", "bool", "take the diagonal as ones, without reading it", default=False),
+    ),
+    infer=_infer_solve,
+    reference=_solve_reference,
+    vjp=_solve_vjp,
+    dtypes=FLOATS,
+    domain=Domain(matrices=("dominant",)),
+    special=(
+        _solve_cell("[[2, 5], [1, 4]]", "[[4], [10]]", "[[2], [2]]"),
+        _solve_cell("[[2, 5], [1, 4]]", "[[12], [4]]", "[[3.5], [1]]", lower=False),
+        _solve_cell("[[2, 5], [1, 4]]", "[[4], [8]]", "[[1], [2]]", transpose=True),
+        _solve_cell("[[2, 5], [3, 4]]", "[[4], [10]]", "[[4], [-2]]", unit=True),
+        _solve_cell("[[0.0]]", "[[1]]", "[[inf]]"),
+        _solve_cell("[[0.0]]", "[[0.0]]", "[[nan]]"),
+        _solve_cell("[[2, nan], [0, 4]]", "[[4, 8]]", "[[2, 2]]", left=False),
+        _solve_cell("[[nan, 0], [0, 1]]", "[[4], [8]]", "[[nan], [nan]]"),
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=Accuracy(residual=_solve_residual),
+    decompose=_solve_decompose,
+    batch=shifting("triangular_solve"),
 )
 
 
@@ -271,33 +267,29 @@ def _cholesky_vjp(ct: Value, factor: Value, _a: Value) -> Cotangents:
 
 
 cholesky = define(
-    OpDef(
-        name="cholesky",
-        arity=1,
-        kind=Kind.COMPOSITE,
-        doc=(
-            "The lower triangular L with positive diagonal of A = L Lᵀ. Only the lower triangle of "
-            "A is read, and zeros stand above the diagonal of L. Where A is not positive definite, "
-            "as far as its dtype tells, or holds NaN or inf, the whole lower triangle of L is NaN. "
-            "Leading dimensions are those of stacks."
-        ),
-        infer=_infer_cholesky,
-        reference=_cholesky_reference,
-        vjp=_cholesky_vjp,
-        dtypes=FLOATS,
-        domain=Domain(matrices=("definite",)),
-        special=(
-            Special(("[[4, 7], [2, 10]]",), "[[2, 0.0], [1, 3]]"),
-            Special(("[[1, 2], [2, 1]]",), "[[nan, 0.0], [nan, nan]]"),
-            Special(("[[0.0]]",), "[[nan]]"),
-            Special(("[[1, 0], [0, 0]]",), "[[nan, 0.0], [nan, nan]]"),
-            Special(("[[inf]]",), "[[nan]]"),
-            Special(("[[1, 0], [nan, 1]]",), "[[nan, 0.0], [nan, nan]]"),
-            Special(("[[1, nan], [0, 1]]",), "[[1, 0.0], [0.0, 1]]"),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=Accuracy(residual=_cholesky_residual),
-        decompose=_cholesky_decompose,
-        batch=shifting("cholesky"),
-    )
+    name="cholesky",
+    arity=1,
+    kind=Kind.COMPOSITE,
+    doc=(
+        "The lower triangular L with positive diagonal of A = L Lᵀ. Only the lower triangle of "
+        "A is read, and zeros stand above the diagonal of L. Where A is not positive definite, "
+        "as far as its dtype tells, or holds NaN or inf, the whole lower triangle of L is NaN. "
+        "Leading dimensions are those of stacks."
+    ),
+    infer=_infer_cholesky,
+    reference=_cholesky_reference,
+    vjp=_cholesky_vjp,
+    dtypes=FLOATS,
+    domain=Domain(matrices=("definite",)),
+    special=cells(
+        "[[4, 7], [2, 10]] -> [[2, 0.0], [1, 3]]; "
+        "[[1, 2], [2, 1]] -> [[nan, 0.0], [nan, nan]]; [[0.0]] -> [[nan]]; "
+        "[[1, 0], [0, 0]] -> [[nan, 0.0], [nan, nan]]; [[inf]] -> [[nan]]; "
+        "[[1, 0], [nan, 1]] -> [[nan, 0.0], [nan, nan]]; "
+        "[[1, nan], [0, 1]] -> [[1, 0.0], [0.0, 1]]",
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=Accuracy(residual=_cholesky_residual),
+    decompose=_cholesky_decompose,
+    batch=shifting("cholesky"),
 )

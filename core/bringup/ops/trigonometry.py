@@ -14,13 +14,12 @@ import numpy as np
 from bringup.graph import Value
 from bringup.ops import _elementary as elementary
 from bringup.ops import build
-from bringup.ops._composite import composite
+from bringup.ops._elementwise import composite, slope
 from bringup.ops._numeric import via_wider
 from bringup.ops._pairs import copy_sign
 from bringup.ops.build import compare, in_f32, like, rows
-from bringup.ops.table import Domain, Special, Trait, within
-
-Cotangents = tuple[Value | None, ...]
+from bringup.ops.special_values import Special, cells
+from bringup.ops.table import Cotangents, Domain, Trait, within
 
 # atan t = t + t z p(z), z = t², |t| <= tan(π/8).
 ATAN_32 = (-0.33333316, 0.19998528, -0.14244391, 0.105991684, -0.06090052)
@@ -82,10 +81,6 @@ def _plus(base: tuple[Value, Value], x: Value) -> Value:
     return rows.add(base[0], rows.add(x, base[1]))
 
 
-def _tan_vjp(ct: Value, result: Value, _x: Value) -> Cotangents:
-    return (rows.mul(ct, rows.add(rows.mul(result, result), build.ones_like(result))),)
-
-
 @in_f32
 def _tan_decompose(x: Value) -> Value:
     return rows.div(rows.sin(x), rows.cos(x))
@@ -98,15 +93,10 @@ tan = composite(
         "Decomposed, the last binade of the dtype is right to an absolute error only, as cos is."
     ),
     reference=via_wider(elementary.tan),
-    vjp=_tan_vjp,
+    vjp=slope(lambda result, _x: rows.add(rows.mul(result, result), build.ones_like(result))),
     domain=Domain(((-1.7e38, 1.7e38),)),
-    special=(
-        Special(("0.0",), "0.0"),
-        Special(("-0.0",), "-0.0"),
-        Special(("SUBNORMAL",), "SUBNORMAL"),
-        Special(("inf",), "nan"),
-        Special(("-inf",), "nan"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; inf -> nan; -inf -> nan; nan -> nan",
     ),
     traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
     # 2 of sin, 2 of cos, and the quotient's rounding.
@@ -137,14 +127,9 @@ atan = composite(
     doc="The inverse tangent, in [−π/2, π/2]. atan(±0) is ±0, atan(±inf) is ±π/2, NaN gives NaN.",
     reference=via_wider(elementary.atan),
     vjp=_atan_vjp,
-    special=(
-        Special(("0.0",), "0.0"),
-        Special(("-0.0",), "-0.0"),
-        Special(("SUBNORMAL",), "SUBNORMAL"),
-        Special(("inf",), _HALF),
-        Special(("-inf",), f"-{_HALF}"),
-        Special(("-MAX",), f"-{_HALF}"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; inf -> 1.5707963267948966; "
+        "-inf -> -1.5707963267948966; -MAX -> -1.5707963267948966; nan -> nan",
     ),
     traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
     # 1.6 of the reduced argument where the result is smallest, the polynomial and two sums.
@@ -282,16 +267,9 @@ asin = composite(
     reference=via_wider(elementary.asin),
     vjp=_asin_vjp,
     domain=Domain(((-1.0, 1.0),)),
-    special=(
-        Special(("0.0",), "0.0"),
-        Special(("-0.0",), "-0.0"),
-        Special(("SUBNORMAL",), "SUBNORMAL"),
-        Special(("1",), _HALF),
-        Special(("-1",), f"-{_HALF}"),
-        Special(("1.5",), "nan"),
-        Special(("inf",), "nan"),
-        Special(("-inf",), "nan"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; 1 -> 1.5707963267948966; "
+        "-1 -> -1.5707963267948966; 1.5 -> nan; inf -> nan; -inf -> nan; nan -> nan",
     ),
     traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
     # 1 of the root where the result is π/6, as much of the polynomial, and two sums.
@@ -305,15 +283,9 @@ acos = composite(
     reference=via_wider(elementary.acos),
     vjp=_acos_vjp,
     domain=Domain(((-1.0, 1.0),)),
-    special=(
-        Special(("1",), "0.0"),
-        Special(("-1",), _PI),
-        Special(("0.0",), _HALF),
-        Special(("-0.0",), _HALF),
-        Special(("1.5",), "nan"),
-        Special(("inf",), "nan"),
-        Special(("-inf",), "nan"),
-        Special(("nan",), "nan"),
+    special=cells(
+        "1 -> 0.0; -1 -> 3.141592653589793; 0.0 -> 1.5707963267948966; "
+        "-0.0 -> 1.5707963267948966; 1.5 -> nan; inf -> nan; -inf -> nan; nan -> nan",
     ),
     traits=frozenset({Trait.EXPENSIVE}),
     # The root's half and the polynomial's; sums add one where they are taken.

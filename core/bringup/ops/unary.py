@@ -8,24 +8,19 @@ from bringup.dtypes import FLOATS, NUMERIC
 from bringup.graph import Value
 from bringup.ops import _elementary as elementary
 from bringup.ops import build
-from bringup.ops._checks import elementwise
+from bringup.ops._elementwise import elementwise, slope
 from bringup.ops._numeric import Array, exactly, is_float, sign_bit, unsigned, via_wider
 from bringup.ops._pairs import copy_sign
 from bringup.ops.build import in_f32, like, rows
+from bringup.ops.special_values import cells
 from bringup.ops.table import (
-    EXACT,
     ROUNDED,
     TWO_ULP,
+    Cotangents,
     Domain,
-    Kind,
-    OpDef,
-    Special,
     Trait,
-    define,
     within,
 )
-
-Cotangents = tuple[Value | None, ...]
 
 
 def _neg_reference(x: Array) -> Array:
@@ -48,35 +43,22 @@ def _neg_decompose(x: Value) -> Value:
     return rows.add(build.not_(x), build.ones_like(x))
 
 
-neg = define(
-    OpDef(
-        name="neg",
-        arity=1,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "−x. Floats: the sign bit is flipped, of zeros and NaNs too. "
-            "Integers wrap: −INT_MIN is INT_MIN, and an unsigned x gives 2^width − x."
-        ),
-        infer=elementwise("neg"),
-        reference=_neg_reference,
-        vjp=_neg_vjp,
-        dtypes=NUMERIC,
-        special=(
-            Special(("0.0",), "-0.0"),
-            Special(("-0.0",), "0.0"),
-            Special(("inf",), "-inf"),
-            Special(("-inf",), "inf"),
-            Special(("+nan",), "-nan"),
-            Special(("-nan",), "+nan"),
-            Special(("SUBNORMAL",), "-SUBNORMAL"),
-            Special(("INT_MIN",), "INT_MIN", ("int",)),
-            Special(("1",), "INT_MAX", ("uint",)),
-            Special(("0",), "0", ("int", "uint")),
-        ),
-        traits=frozenset({Trait.INVOLUTION, Trait.ODD}),
-        accuracy=EXACT,
-        decompose=_neg_decompose,
-    )
+neg = elementwise(
+    "neg",
+    doc=(
+        "−x. Floats: the sign bit is flipped, of zeros and NaNs too. "
+        "Integers wrap: −INT_MIN is INT_MIN, and an unsigned x gives 2^width − x."
+    ),
+    reference=_neg_reference,
+    vjp=_neg_vjp,
+    dtypes=NUMERIC,
+    special=cells(
+        "0.0 -> -0.0; -0.0 -> 0.0; inf -> -inf; -inf -> inf; +nan -> -nan; -nan -> +nan; "
+        "SUBNORMAL -> -SUBNORMAL; INT_MIN -> INT_MIN (int); 1 -> INT_MAX (uint); "
+        "0 -> 0 (int uint)",
+    ),
+    traits=frozenset({Trait.INVOLUTION, Trait.ODD}),
+    decompose=_neg_decompose,
 )
 
 
@@ -85,10 +67,6 @@ def _abs_reference(x: Array) -> Array:
     if not is_float(x.dtype) or x.dtype.itemsize > 8:
         return np.asarray(np.abs(x))
     return np.asarray(unsigned(x) & ~sign_bit(x.dtype)).view(x.dtype)
-
-
-def _abs_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
-    return (rows.mul(ct, rows.sign(x)),)
 
 
 def _abs_decompose(x: Value) -> Value:
@@ -101,99 +79,56 @@ def _abs_decompose(x: Value) -> Value:
     return rows.select(build.compare("lt", x, build.zeros_like(x)), rows.neg(x), x)
 
 
-abs_ = define(
-    OpDef(
-        name="abs",
-        arity=1,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "|x|. Floats: the sign bit is cleared, of zeros and NaNs too. "
-            "Integers wrap: |INT_MIN| is INT_MIN. The gradient at 0 is 0."
-        ),
-        infer=elementwise("abs"),
-        reference=_abs_reference,
-        vjp=_abs_vjp,
-        dtypes=NUMERIC,
-        special=(
-            Special(("-0.0",), "0.0"),
-            Special(("-inf",), "inf"),
-            Special(("0.0",), "0.0"),
-            Special(("inf",), "inf"),
-            Special(("-nan",), "+nan"),
-            Special(("+nan",), "+nan"),
-            Special(("-SUBNORMAL",), "SUBNORMAL"),
-            Special(("-TINY",), "TINY"),
-            Special(("INT_MIN",), "INT_MIN", ("int", "uint")),
-            Special(("-1",), "1", ("int",)),
-            Special(("INT_MAX",), "INT_MAX", ("int", "uint")),
-        ),
-        traits=frozenset({Trait.IDEMPOTENT, Trait.EVEN}),
-        accuracy=EXACT,
-        decompose=_abs_decompose,
-    )
+abs_ = elementwise(
+    "abs",
+    doc=(
+        "|x|. Floats: the sign bit is cleared, of zeros and NaNs too. "
+        "Integers wrap: |INT_MIN| is INT_MIN. The gradient at 0 is 0."
+    ),
+    reference=_abs_reference,
+    vjp=slope(lambda _result, x: rows.sign(x)),
+    dtypes=NUMERIC,
+    special=cells(
+        "-0.0 -> 0.0; -inf -> inf; 0.0 -> 0.0; inf -> inf; -nan -> +nan; +nan -> +nan; "
+        "-SUBNORMAL -> SUBNORMAL; -TINY -> TINY; INT_MIN -> INT_MIN (int uint); "
+        "-1 -> 1 (int); INT_MAX -> INT_MAX (int uint)",
+    ),
+    traits=frozenset({Trait.IDEMPOTENT, Trait.EVEN}),
+    decompose=_abs_decompose,
 )
 
-floor = define(
-    OpDef(
-        name="floor",
-        arity=1,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "The largest integral value not above x. "
-            "Keeps ±0, ±inf and NaN; values in (−1, 0) give −1."
-        ),
-        infer=elementwise("floor"),
-        reference=exactly(np.floor),
-        dtypes=FLOATS,
-        special=(
-            Special(("-0.0",), "-0.0"),
-            Special(("0.0",), "0.0"),
-            Special(("-SUBNORMAL",), "-1"),
-            Special(("SUBNORMAL",), "0.0"),
-            Special(("-1.5",), "-2"),
-            Special(("inf",), "inf"),
-            Special(("-inf",), "-inf"),
-            Special(("nan",), "nan"),
-            Special(("MAX",), "MAX"),
-        ),
-        traits=frozenset({Trait.IDEMPOTENT, Trait.MONOTONE}),
-        accuracy=EXACT,
-        tier=0,
-    )
+floor = elementwise(
+    "floor",
+    doc=(
+        "The largest integral value not above x. Keeps ±0, ±inf and NaN; values in (−1, 0) give −1."
+    ),
+    reference=exactly(np.floor),
+    dtypes=FLOATS,
+    special=cells(
+        "-0.0 -> -0.0; 0.0 -> 0.0; -SUBNORMAL -> -1; SUBNORMAL -> 0.0; -1.5 -> -2; "
+        "inf -> inf; -inf -> -inf; nan -> nan; MAX -> MAX",
+    ),
+    traits=frozenset({Trait.IDEMPOTENT, Trait.MONOTONE}),
+    tier=0,
 )
 
 
-def _exp_vjp(ct: Value, result: Value, _x: Value) -> Cotangents:
-    return (rows.mul(ct, result),)
-
-
-exp = define(
-    OpDef(
-        name="exp",
-        arity=1,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "e^x. exp(±0) is 1, exp(−inf) is +0, exp(inf) is inf, NaN gives NaN; "
-            "overflow gives inf and results below the normal range are subnormal, not 0."
-        ),
-        infer=elementwise("exp"),
-        reference=via_wider(elementary.exp),
-        vjp=_exp_vjp,
-        dtypes=FLOATS,
-        special=(
-            Special(("0.0",), "1"),
-            Special(("-0.0",), "1"),
-            Special(("SUBNORMAL",), "1"),
-            Special(("inf",), "inf"),
-            Special(("-inf",), "0.0"),
-            Special(("MAX",), "inf"),
-            Special(("-MAX",), "0.0"),
-            Special(("nan",), "nan"),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=TWO_ULP,
-        tier=0,
-    )
+exp = elementwise(
+    "exp",
+    doc=(
+        "e^x. exp(±0) is 1, exp(−inf) is +0, exp(inf) is inf, NaN gives NaN; "
+        "overflow gives inf and results below the normal range are subnormal, not 0."
+    ),
+    reference=via_wider(elementary.exp),
+    vjp=slope(lambda result, _x: result),
+    dtypes=FLOATS,
+    special=cells(
+        "0.0 -> 1; -0.0 -> 1; SUBNORMAL -> 1; inf -> inf; -inf -> 0.0; MAX -> inf; "
+        "-MAX -> 0.0; nan -> nan",
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=TWO_ULP,
+    tier=0,
 )
 
 
@@ -201,33 +136,22 @@ def _log_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
     return (rows.div(ct, x),)
 
 
-log = define(
-    OpDef(
-        name="log",
-        arity=1,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "The natural logarithm. log(±0) is −inf, log(1) is +0, log(inf) is inf; "
-            "x < 0, −inf and NaN give NaN; subnormal x are as any other."
-        ),
-        infer=elementwise("log"),
-        reference=via_wider(elementary.log),
-        vjp=_log_vjp,
-        dtypes=FLOATS,
-        special=(
-            Special(("0.0",), "-inf"),
-            Special(("-0.0",), "-inf"),
-            Special(("1",), "0.0"),
-            Special(("inf",), "inf"),
-            Special(("-1",), "nan"),
-            Special(("-SUBNORMAL",), "nan"),
-            Special(("-inf",), "nan"),
-            Special(("nan",), "nan"),
-        ),
-        traits=frozenset({Trait.EXPENSIVE}),
-        accuracy=TWO_ULP,
-        tier=0,
-    )
+log = elementwise(
+    "log",
+    doc=(
+        "The natural logarithm. log(±0) is −inf, log(1) is +0, log(inf) is inf; "
+        "x < 0, −inf and NaN give NaN; subnormal x are as any other."
+    ),
+    reference=via_wider(elementary.log),
+    vjp=_log_vjp,
+    dtypes=FLOATS,
+    special=cells(
+        "0.0 -> -inf; -0.0 -> -inf; 1 -> 0.0; inf -> inf; -1 -> nan; -SUBNORMAL -> nan; "
+        "-inf -> nan; nan -> nan",
+    ),
+    traits=frozenset({Trait.EXPENSIVE}),
+    accuracy=TWO_ULP,
+    tier=0,
 )
 
 
@@ -235,65 +159,40 @@ def _sqrt_vjp(ct: Value, result: Value, _x: Value) -> Cotangents:
     return (rows.div(ct, rows.add(result, result)),)
 
 
-sqrt = define(
-    OpDef(
-        name="sqrt",
-        arity=1,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "The square root, correctly rounded. sqrt(−0) is −0, sqrt(inf) is inf; "
-            "x < 0 and NaN give NaN."
-        ),
-        infer=elementwise("sqrt"),
-        reference=exactly(np.sqrt),
-        vjp=_sqrt_vjp,
-        dtypes=FLOATS,
-        special=(
-            Special(("0.0",), "0.0"),
-            Special(("-0.0",), "-0.0"),
-            Special(("4",), "2"),
-            Special(("inf",), "inf"),
-            Special(("-1",), "nan"),
-            Special(("-SUBNORMAL",), "nan"),
-            Special(("-inf",), "nan"),
-            Special(("nan",), "nan"),
-        ),
-        traits=frozenset({Trait.MONOTONE, Trait.EXPENSIVE}),
-        accuracy=ROUNDED,
-        tier=0,
-    )
+sqrt = elementwise(
+    "sqrt",
+    doc=(
+        "The square root, correctly rounded. sqrt(−0) is −0, sqrt(inf) is inf; "
+        "x < 0 and NaN give NaN."
+    ),
+    reference=exactly(np.sqrt),
+    vjp=_sqrt_vjp,
+    dtypes=FLOATS,
+    special=cells(
+        "0.0 -> 0.0; -0.0 -> -0.0; 4 -> 2; inf -> inf; -1 -> nan; -SUBNORMAL -> nan; "
+        "-inf -> nan; nan -> nan",
+    ),
+    traits=frozenset({Trait.MONOTONE, Trait.EXPENSIVE}),
+    accuracy=ROUNDED,
+    tier=0,
 )
 
 
-def _sin_vjp(ct: Value, _result: Value, x: Value) -> Cotangents:
-    return (rows.mul(ct, rows.cos(x)),)
-
-
-sin = define(
-    OpDef(
-        name="sin",
-        arity=1,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "The sine of x in radians, for every finite x: large arguments are reduced exactly. "
-            "sin(±0) is ±0; ±inf and NaN give NaN."
-        ),
-        infer=elementwise("sin"),
-        reference=via_wider(elementary.sin),
-        vjp=_sin_vjp,
-        dtypes=FLOATS,
-        special=(
-            Special(("0.0",), "0.0"),
-            Special(("-0.0",), "-0.0"),
-            Special(("SUBNORMAL",), "SUBNORMAL"),
-            Special(("inf",), "nan"),
-            Special(("-inf",), "nan"),
-            Special(("nan",), "nan"),
-        ),
-        traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
-        accuracy=TWO_ULP,
-        tier=0,
-    )
+sin = elementwise(
+    "sin",
+    doc=(
+        "The sine of x in radians, for every finite x: large arguments are reduced exactly. "
+        "sin(±0) is ±0; ±inf and NaN give NaN."
+    ),
+    reference=via_wider(elementary.sin),
+    vjp=slope(lambda _result, x: rows.cos(x)),
+    dtypes=FLOATS,
+    special=cells(
+        "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; inf -> nan; -inf -> nan; nan -> nan",
+    ),
+    traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
+    accuracy=TWO_ULP,
+    tier=0,
 )
 
 
@@ -317,34 +216,24 @@ def _cos_decompose(x: Value) -> Value:
     return rows.select(rows.or_(low, high), other, quotient)
 
 
-cos = define(
-    OpDef(
-        name="cos",
-        arity=1,
-        kind=Kind.ELEMENTWISE,
-        doc=(
-            "The cosine of x in radians, for every finite x: large arguments are reduced exactly. "
-            "cos(±0) is 1; ±inf and NaN give NaN. "
-            "Decomposed, the last binade of the dtype is right to an absolute error only."
-        ),
-        infer=elementwise("cos"),
-        reference=via_wider(elementary.cos),
-        vjp=_cos_vjp,
-        dtypes=FLOATS,
-        domain=Domain(((-1.7e38, 1.7e38),)),
-        special=(
-            Special(("0.0",), "1"),
-            Special(("-0.0",), "1"),
-            Special(("SUBNORMAL",), "1"),
-            Special(("inf",), "nan"),
-            Special(("-inf",), "nan"),
-            Special(("nan",), "nan"),
-        ),
-        traits=frozenset({Trait.EVEN, Trait.EXPENSIVE}),
-        # What the decomposition keeps when sin is 2 ULP off both times.
-        accuracy=within(9.0),
-        decompose=_cos_decompose,
-    )
+cos = elementwise(
+    "cos",
+    doc=(
+        "The cosine of x in radians, for every finite x: large arguments are reduced exactly. "
+        "cos(±0) is 1; ±inf and NaN give NaN. "
+        "Decomposed, the last binade of the dtype is right to an absolute error only."
+    ),
+    reference=via_wider(elementary.cos),
+    vjp=_cos_vjp,
+    dtypes=FLOATS,
+    domain=Domain(((-1.7e38, 1.7e38),)),
+    special=cells(
+        "0.0 -> 1; -0.0 -> 1; SUBNORMAL -> 1; inf -> nan; -inf -> nan; nan -> nan",
+    ),
+    traits=frozenset({Trait.EVEN, Trait.EXPENSIVE}),
+    # What the decomposition keeps when sin is 2 ULP off both times.
+    accuracy=within(9.0),
+    decompose=_cos_decompose,
 )
 
 
@@ -370,28 +259,18 @@ def _tanh_decompose(x: Value) -> Value:
     return copy_sign(rows.select(build.compare("lt", size, like(x, 0.625)), small, large), x)
 
 
-tanh = define(
-    OpDef(
-        name="tanh",
-        arity=1,
-        kind=Kind.ELEMENTWISE,
-        doc="The hyperbolic tangent. tanh(±0) is ±0, tanh(±inf) is ±1, NaN gives NaN.",
-        infer=elementwise("tanh"),
-        reference=via_wider(elementary.tanh),
-        vjp=_tanh_vjp,
-        dtypes=FLOATS,
-        special=(
-            Special(("0.0",), "0.0"),
-            Special(("-0.0",), "-0.0"),
-            Special(("SUBNORMAL",), "SUBNORMAL"),
-            Special(("inf",), "1"),
-            Special(("-inf",), "-1"),
-            Special(("MAX",), "1"),
-            Special(("nan",), "nan"),
-        ),
-        traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
-        # What the decomposition keeps when exp is 2 ULP off.
-        accuracy=within(4.0),
-        decompose=_tanh_decompose,
-    )
+tanh = elementwise(
+    "tanh",
+    doc="The hyperbolic tangent. tanh(±0) is ±0, tanh(±inf) is ±1, NaN gives NaN.",
+    reference=via_wider(elementary.tanh),
+    vjp=_tanh_vjp,
+    dtypes=FLOATS,
+    special=cells(
+        "0.0 -> 0.0; -0.0 -> -0.0; SUBNORMAL -> SUBNORMAL; inf -> 1; -inf -> -1; MAX -> 1; "
+        "nan -> nan",
+    ),
+    traits=frozenset({Trait.ODD, Trait.EXPENSIVE}),
+    # What the decomposition keeps when exp is 2 ULP off.
+    accuracy=within(4.0),
+    decompose=_tanh_decompose,
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from bringup.graph import Graph, Instr, Literal, Value, rebuild
 from bringup.graph.verify import ANY, LevelSpec
-from bringup.ops.table import OpDef
+from bringup.ops.table import opdef
 from bringup.records import record
 
 #: Whether the device can run an instruction without decomposing it.
@@ -46,12 +46,6 @@ class Pass:
 
 #: Given what the device has, a pass.
 Maker = Callable[[Available], Pass]
-
-
-def opdef(instr: Instr) -> OpDef:
-    """The row of an instruction."""
-    assert isinstance(instr.op, OpDef)
-    return instr.op
 
 
 def deep(run: Callable[[Graph], Graph]) -> Callable[[Graph], Graph]:

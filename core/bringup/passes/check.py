@@ -14,7 +14,7 @@ from bringup.graph.printer import print_graph
 from bringup.graph.verify import subgraphs, subgraphs_of
 from bringup.ops.evaluate import evaluate
 from bringup.ops.subgraphs import known_trips
-from bringup.passes.base import opdef
+from bringup.ops.table import opdef
 from bringup.types import TensorType
 
 Array = np.ndarray[Any, Any]

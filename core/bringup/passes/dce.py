@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bringup.graph import Graph, Instr, Value, has_effects, rebuild
-from bringup.passes.base import Available, Pass, as_results, deep, opdef
+from bringup.ops.table import opdef
+from bringup.passes.base import Available, Pass, as_results, deep
 
 
 def eliminate(graph: Graph) -> Graph:

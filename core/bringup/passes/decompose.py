@@ -9,8 +9,8 @@ from bringup.errors import GraphError, UnsupportedError
 from bringup.graph import Builder, Graph, Instr, Value, attrs_key, has_effects, rebuild, replay
 from bringup.graph.printer import Numbering, format_call
 from bringup.graph.verify import LevelSpec
-from bringup.ops.table import OpDef
-from bringup.passes.base import Available, Pass, as_results, deep, opdef
+from bringup.ops.table import OpDef, opdef
+from bringup.passes.base import Available, Pass, as_results, deep
 
 
 def decompose(available: Available) -> Pass:

@@ -20,8 +20,8 @@ from dataclasses import replace
 from bringup.graph import Builder, Graph, Instr, Value, replay
 from bringup.ops.build import rows
 from bringup.ops.contraction import free_dims
-from bringup.ops.table import lookup
-from bringup.passes.base import Pass, as_results, opdef
+from bringup.ops.table import lookup, opdef
+from bringup.passes.base import Pass, as_results
 from bringup.passes.known import known_values, moved_dims, pointwise, repeated, spread
 from bringup.records import record
 

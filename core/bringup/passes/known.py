@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from bringup.graph import Builder, Graph, Instr, Value, has_effects
 from bringup.ops.build import broadcast_to, reshape, splat, transpose
-from bringup.ops.table import Kind, Trait, lookup
-from bringup.passes.base import literal_of, opdef
+from bringup.ops.table import Kind, Trait, lookup, opdef
+from bringup.passes.base import literal_of
 from bringup.passes.dce import eliminate
 from bringup.records import record
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from bringup.graph import Builder, Graph, Instr, Value, rebuild, replay
 from bringup.ops.subgraphs import is_control, unchanged
-from bringup.ops.table import lookup
-from bringup.passes.base import Available, Pass, as_results, deep, holds_graph, opdef
+from bringup.ops.table import lookup, opdef
+from bringup.passes.base import Available, Pass, as_results, deep, holds_graph
 
 
 def forward_loop_invariants() -> Pass:

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from bringup.graph import Builder, Graph, Instr, Value, replay
 from bringup.ops.build import convert, pad, reshape, slice_dim, transpose
 from bringup.ops.contraction import free_dims
-from bringup.passes.base import as_results, opdef
+from bringup.ops.table import opdef
+from bringup.passes.base import as_results
 from bringup.passes.dce import eliminate
 from bringup.passes.known import known_values
 from bringup.records import record

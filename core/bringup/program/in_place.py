@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from bringup.graph import Graph, Instr, Operation, Value
-from bringup.ops.table import OpDef, Trait
+from bringup.ops.table import OpDef, Trait, opdef
 from bringup.program.program import OpStep
 
 #: An update this many times smaller than its array is worth a step of its own.
@@ -71,8 +71,7 @@ def _needs(instr: Instr, others: set[Instr]) -> bool:
 
 
 def _traits(instr: Instr) -> frozenset[Trait]:
-    assert isinstance(instr.op, OpDef)
-    return instr.op.traits
+    return opdef(instr).traits
 
 
 def _part(instr: Instr) -> int:

@@ -11,7 +11,7 @@ from bringup.graph import Builder, Graph, Instr, Value, has_effects, rebuild, re
 from bringup.graph.verify import subgraphs_of
 from bringup.ops.build import convert, splat, zeros_like
 from bringup.ops.subgraphs import restricted
-from bringup.ops.table import Kind, OpDef, lookup
+from bringup.ops.table import Kind, OpDef, lookup, opdef
 
 if TYPE_CHECKING:
     from bringup.ops.calls import Rule  # its rows are needed by few programs
@@ -113,8 +113,7 @@ class _Sweep:
         """Hand the cotangents of the results to the operands."""
         if self._cotangents.keys().isdisjoint(instr.results):
             return
-        op = instr.op
-        assert isinstance(op, OpDef)
+        op = opdef(instr)
         if op.vjp is None and op.kind not in _OPAQUE:
             return  # the contract of the row: no operand of this primitive is differentiable
         if op.vjp is None:
@@ -178,8 +177,7 @@ def _without_effects(graph: Graph) -> Graph:
         return tuple(map(inside, value)) if isinstance(value, tuple) else value
 
     def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
-        op = instr.op
-        assert isinstance(op, OpDef)
+        op = opdef(instr)
         if op.effects:
             return [splat(False, v.type) for v in instr.results]
         attrs = {name: inside(value) for name, value in instr.attrs.items()}
@@ -221,8 +219,7 @@ def _with_derivatives(graph: Graph, wrt: Sequence[int]) -> Graph:
         ) -> Sequence[Value] | None:
             if instr not in todo:
                 return None
-            op = instr.op
-            assert isinstance(op, OpDef)
+            op = opdef(instr)
             assert op.decompose is not None
             results = op.decompose(*operands, **instr.attrs)
             return results if isinstance(results, tuple) else (results,)
@@ -235,8 +232,7 @@ def _with_residuals(graph: Graph, wrt: Sequence[int]) -> Graph:
     active = _active(graph, wrt)
 
     def rewrite(instr: Instr, operands: tuple[Value, ...]) -> Sequence[Value] | None:
-        op = instr.op
-        assert isinstance(op, OpDef)
+        op = opdef(instr)
         if op.residuals is None or active.isdisjoint(instr.results):
             return None
         return op.residuals(*operands, **instr.attrs)[: len(instr.results)]

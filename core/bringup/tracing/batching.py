@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bringup.errors import UnsupportedError
 from bringup.graph import Builder, Graph, Instr, Value
 from bringup.ops.batching import carried
-from bringup.ops.table import Kind, OpDef, Trait
+from bringup.ops.table import Kind, OpDef, Trait, opdef
 
 
 def batch_graph(graph: Graph, batched: Sequence[bool], size: int) -> tuple[Graph, tuple[bool, ...]]:
@@ -63,8 +63,7 @@ def _emit(
     instr: Instr, builder: Builder, operands: tuple[Value, ...], flags: tuple[bool, ...], size: int
 ) -> Sequence[Value]:
     """One instruction for all examples: by the rule of its kind, its row, or its decomposition."""
-    op = instr.op
-    assert isinstance(op, OpDef)
+    op = opdef(instr)
     if op.kind is Kind.ELEMENTWISE or Trait.POINTWISE in op.traits:
         return builder.emit(op, carried(operands, flags, size), instr.attrs)
     results = None

@@ -18,7 +18,7 @@ from bringup.backend.placement import placement
 from bringup.dtypes import ALL, DType, f32, f64, i32
 from bringup.errors import Location, UnsupportedError
 from bringup.graph import Builder, Graph, Literal, Value
-from bringup.ops.table import OpDef, lookup
+from bringup.ops.table import lookup, opdef
 from bringup.program.program import OpStep, Program, Slot
 
 Array = np.ndarray[Any, Any]
@@ -179,9 +179,10 @@ def run(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     """The outputs by the references of the ops."""
     env = dict(zip(graph.inputs, inputs, strict=True))
     for instr in graph.instrs:
-        assert isinstance(instr.op, OpDef)
         with np.errstate(all="ignore"):
-            env[instr.result] = instr.op.reference(*(env[v] for v in instr.operands), **instr.attrs)
+            env[instr.result] = opdef(instr).reference(
+                *(env[v] for v in instr.operands), **instr.attrs
+            )
     return [env[v] for v in graph.outputs]
 
 

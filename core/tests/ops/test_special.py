@@ -10,8 +10,8 @@ import pytest
 from bringup.dtypes import BY_NAME, bf16, f16, f32, i8, u8, u64
 from bringup.graph import attrs_key
 from bringup.ops.evaluate import evaluate
-from bringup.ops.special import WORDS, agrees, allowed, special_value
-from bringup.ops.table import OpDef, Special, all_ops
+from bringup.ops.special_values import WORDS, Special, agrees, allowed, special_value
+from bringup.ops.table import OpDef, all_ops
 from bringup.types import TensorType
 
 DTYPE_OF = {d.numpy: d for d in BY_NAME.values()}

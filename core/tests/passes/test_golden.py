@@ -11,7 +11,8 @@ from bringup.errors import GraphError, UnsupportedError
 from bringup.graph import Graph, Instr
 from bringup.graph.diff import diff_graphs
 from bringup.graph.verify import verify
-from bringup.passes.base import Maker, everything, opdef
+from bringup.ops.table import opdef
+from bringup.passes.base import Maker, everything
 from bringup.passes.dce import dce
 from bringup.passes.decompose import decompose
 from bringup.passes.fold import MAX_ELEMENTS, fold

@@ -10,9 +10,8 @@ import pytest
 from bringup.graph import Graph
 from bringup.graph.parser import parse_graph
 from bringup.graph.verify import subgraphs
-from bringup.ops.table import Attr, Kind, OpDef, find
+from bringup.ops.table import Attr, Kind, OpDef, find, opdef
 from bringup.passes import PassContext, everything, passes_for, run_pipeline
-from bringup.passes.base import opdef
 from bringup.passes.check import is_strict, terminates
 
 

@@ -13,9 +13,9 @@ from bringup.dtypes import DType, bool_, f16, f32, i8, i32, u8
 from bringup.graph import Builder, Graph, Value, replay
 from bringup.graph.verify import verify
 from bringup.ops.build import convert, rows, splat
-from bringup.ops.table import all_ops
+from bringup.ops.table import all_ops, opdef
 from bringup.passes import everything, passes_for
-from bringup.passes.base import Maker, opdef
+from bringup.passes.base import Maker
 from bringup.passes.check import check_values
 from bringup.passes.dce import dce
 from bringup.passes.decompose import decompose

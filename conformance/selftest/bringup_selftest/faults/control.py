@@ -8,7 +8,8 @@ from dataclasses import replace
 from bringup.dtypes import bool_, i32, u8
 from bringup.graph import Graph, Instr, Literal, Value, rebuild, replay
 from bringup.graph.builder import Builder
-from bringup.passes.base import Pass, as_results, deep, opdef
+from bringup.ops.table import opdef
+from bringup.passes.base import Pass, as_results, deep
 from bringup.program.program import CaseStep, Program, ScanStep, Step, WhileStep
 from bringup_selftest.corpus import Fault, Kind, with_passes, with_programs
 from bringup_selftest.editing import call, each_step, number

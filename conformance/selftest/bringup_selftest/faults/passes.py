@@ -9,7 +9,8 @@ import numpy as np
 from bringup.dtypes import bf16, f32, f64, u32
 from bringup.graph import Graph, Instr, Literal, Value, current_builder, rebuild, replay
 from bringup.graph.builder import Builder
-from bringup.passes.base import Pass, as_results, deep, literal_of, opdef
+from bringup.ops.table import opdef
+from bringup.passes.base import Pass, as_results, deep, literal_of
 from bringup_selftest.corpus import Fault, with_passes
 from bringup_selftest.editing import call, is_made_by, number
 

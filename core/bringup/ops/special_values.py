@@ -1,22 +1,99 @@
-"""The vocabulary of special-value cells: text to numpy array, and whether a result is allowed."""
+"""The special-value tables of rows: their text, its vocabulary, and whether a result is allowed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, overload
 
 import ml_dtypes
 import numpy as np
 
 from bringup.dtypes import BY_NAME, DType, bool_
 from bringup.ops._numeric import Array, round_to, unsigned
+from bringup.records import record
 
 WORDS = (
     "nan", "+nan", "-nan", "inf", "-inf", "INT_MIN", "INT_MAX", "BITS", "MAX", "-MAX", "TINY",
     "-TINY", "SUBNORMAL", "-SUBNORMAL", "true", "false",
 )  # fmt: skip
 UNSPECIFIED = "unspecified"
+
+
+@record
+class Special:
+    """One cell of the special-value table: operands and the result, as text.
+
+    operands: such as ``nan``, ``-0.0``, ``inf``, ``INT_MIN``, ``2.5``; see `special_value`.
+    result: text of the same kind, a tuple of allowed ones, or ``unspecified``; of several results
+    it tells the first.
+    kinds: the dtype kinds, or names of dtypes, of the leading operand it holds for; floats to store
+    are meant by their names alone.
+    """
+
+    operands: tuple[str, ...]
+    result: str | tuple[str, ...]
+    kinds: tuple[str, ...] = ("float",)
+    attrs: tuple[tuple[str, Any], ...] = ()
+
+    def holds_for(self, dtype: DType) -> bool:
+        """Whether the cell is about operands of `dtype`."""
+        general = dtype.kind in self.kinds and not dtype.is_storage
+        return general or dtype.name in self.kinds
+
+
+class Cells(Sequence[Special]):
+    """Cells in the form of one text, which is read when somebody looks at them."""
+
+    __slots__ = ("_attrs", "_cells", "_text")
+
+    def __init__(self, text: str, attrs: tuple[tuple[str, Any], ...]) -> None:
+        self._text, self._attrs = text, attrs
+        self._cells: tuple[Special, ...] | None = None
+
+    def _read(self) -> tuple[Special, ...]:
+        if self._cells is None:
+            self._cells = tuple(_cell(line, self._attrs) for line in self._text.split(";"))
+        return self._cells
+
+    def __iter__(self) -> Iterator[Special]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    @overload
+    def __getitem__(self, index: int) -> Special: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Special]: ...
+    def __getitem__(self, index: int | slice) -> Special | Sequence[Special]:
+        return self._read()[index]
+
+
+def cells(text: str, **attrs: Any) -> Cells:
+    """The cells that a text lists, of instructions with the same attributes.
+
+    Cells are parted by semicolons, operands by commas, and allowed results by ``or``.  In brackets
+    stand the kinds or names of dtypes that a cell holds for, if these are not all floats.
+
+    >>> for cell in cells("0.0, -1 -> -0.0; INT_MIN, 0 -> -1 (int)"):
+    ...     print(cell.operands, cell.result, cell.kinds)
+    ('0.0', '-1') -0.0 ('float',)
+    ('INT_MIN', '0') -1 ('int',)
+    """
+    return Cells(text, tuple(attrs.items()))
+
+
+def _cell(text: str, attrs: tuple[tuple[str, Any], ...]) -> Special:
+    left, _, right = text.partition("->")
+    right, _, kinds = right.strip().rstrip(")").partition(" (")
+    results = tuple(right.split(" or "))
+    return Special(
+        tuple(part.strip() for part in _parts(left)),
+        results if len(results) > 1 else right,
+        tuple(kinds.split()) or ("float",),
+        attrs,
+    )
 
 
 def special_value(text: str, dtype: DType) -> Array:
