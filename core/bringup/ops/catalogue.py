@@ -43,7 +43,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     ),
     "convolutions": ("convolution",),
     "counting": ("clz", "popcount"),
-    "eigen": ("eigh",),
+    "eigenvalues": ("eigh",),
     "error_functions": ("erfc", "erfinv"),
     "factors": ("lu", "qr"),
     "fourier": ("fft",),
@@ -64,7 +64,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "gather",
     ),
     "hyperbolic": ("acosh", "asinh", "atanh", "cosh", "sinh"),
-    "joining": ("concatenate",),
+    "concatenation": ("concatenate",),
     "logarithms": ("log10", "log2"),
     "movement": (
         "broadcast_in_dim",
@@ -86,13 +86,13 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "rms_norm",
     ),
     "pooling": ("reduce_window",),
-    "positions": (
+    "argmax_argmin": (
         "argmax",
         "argmin",
         "one_hot",
     ),
     "power": ("pow",),
-    "prefixes": ("cumulative",),
+    "cumulative_folds": ("cumulative",),
     "prints": ("print",),
     "random_bits": (
         "philox4x32",
@@ -107,7 +107,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "dynamic_update_slice",
         "scatter",
     ),
-    "singular": ("svd",),
+    "singular_values": ("svd",),
     "sorting": ("sort",),
     "source": (
         "constant",
