@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bringup.integers import ceil_div
+from bringup.integers import ceil_div, round_up
 from bringup.llvm.simt import SimtKernel
 from bringup.records import record
 from bringup_cuda.driver import protocol
