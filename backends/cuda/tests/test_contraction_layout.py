@@ -11,10 +11,10 @@ from emulated import Array
 from bringup import bfloat16, float32, float64, int8
 from bringup.dtypes import DType
 from bringup.llvm import text as ir
-from bringup.llvm.text import Builder, Module
+from bringup.llvm.text import Module
 from bringup_cuda.codegen.contraction.staging import CHUNK, GAPS, TileLayout
 from bringup_cuda.codegen.contraction.tiles import SCALAR, TENSOR
-from bringup_cuda.codegen.nvvm import i32_const
+from bringup_cuda.codegen.nvvm import IntBuilder, i32_const
 from bringup_cuda_emulator import run
 
 #: Bytes of all banks.
@@ -28,7 +28,7 @@ def places(layout: TileLayout) -> Array:
     function = module.function(
         "places", ir.void, [("out", ir.pointer(1))], calling_convention="ptx_kernel"
     )
-    b = Builder(function.block("entry"))
+    b = IntBuilder(function.block("entry"))
     sizes = i32_const(layout.depth), i32_const(layout.extent)
     with b.loop(i32_const(0), b.mul(*sizes)) as loop:
         own, inner = b.udiv(loop.index, sizes[0]), b.urem(loop.index, sizes[0])
