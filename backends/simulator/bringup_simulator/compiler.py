@@ -41,8 +41,6 @@ from bringup_simulator.arithmetic import OPERATIONS, Array, Operation, kind_of, 
 from bringup_simulator.errors import BadKernelError, LimitError
 from bringup_simulator.machine import Index, Kernel, Lanes, Param, Points, Region, Traffic
 
-__all__ = ["VECTOR_WIDTH", "Limits", "compile_kernel"]
-
 VECTOR_WIDTH = 128
 
 _NAME = re.compile(r"[A-Za-z_]\w*")

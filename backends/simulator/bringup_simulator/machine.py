@@ -17,18 +17,6 @@ import numpy as np
 from bringup_simulator.arithmetic import CASTS, DTYPES, OPERATIONS, Array, name_of, tree
 from bringup_simulator.errors import OutOfBoundsError
 
-__all__ = [
-    "Index",
-    "Kernel",
-    "Lanes",
-    "Param",
-    "Points",
-    "Region",
-    "Traffic",
-    "in_memory",
-    "run_kernel",
-]
-
 # Lanes computed together: enough to hide numpy's call overhead, few enough to stay in cache.
 _LANES_AT_ONCE = 1 << 16
 _TILE_BYTES_AT_ONCE = 1 << 26
