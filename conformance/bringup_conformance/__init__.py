@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from bringup_conformance.execution.replaying import replay
     from bringup_conformance.execution.runner import Progress, run
     from bringup_conformance.execution.targets import DeviceTarget, Target
-    from bringup_conformance.reducing.again import explain, shrink
-    from bringup_conformance.reducing.cause import Cause
     from bringup_conformance.reporting.reports import Failure, Report
+    from bringup_conformance.shrink.cause import Cause
+    from bringup_conformance.shrink.reproduce import explain, shrink
 
 # Imported when asked for: pytest loads the plugin in this package in every run of it, anybody's.
 _HOMES = {
     "LEVELS": "execution.levels",
-    "Cause": "reducing.cause",
+    "Cause": "shrink.cause",
     "DeviceTarget": "execution.targets",
     "Failure": "reporting.reports",
     "Progress": "execution.runner",
     "Report": "reporting.reports",
     "Target": "execution.targets",
-    "explain": "reducing.again",
+    "explain": "shrink.reproduce",
     "replay": "execution.replaying",
     "run": "execution.runner",
-    "shrink": "reducing.again",
+    "shrink": "shrink.reproduce",
 }
 
 

@@ -31,15 +31,15 @@ from bringup_conformance.cases import Case, Problem
 from bringup_conformance.execution.running import attempt
 from bringup_conformance.execution.targets import DeviceTarget
 from bringup_conformance.generate.recipes import Recipe
-from bringup_conformance.reducing import again
-from bringup_conformance.reducing.apart import locate_apart, where_needed
-from bringup_conformance.reducing.cause import Cause
-from bringup_conformance.reducing.locate import locate
-from bringup_conformance.reducing.steps import Place
-from bringup_conformance.reducing.windows import Found, Windows
 from bringup_conformance.reporting.causes import marked, show_cause, source_lines
 from bringup_conformance.reporting.roots import kernel_ops
 from bringup_conformance.reporting.scripts import script
+from bringup_conformance.shrink import reproduce
+from bringup_conformance.shrink.cause import Cause
+from bringup_conformance.shrink.isolation import locate_isolated, safe_target
+from bringup_conformance.shrink.locate import locate
+from bringup_conformance.shrink.step_programs import PlacedValue
+from bringup_conformance.shrink.step_subsets import FailingSteps, StepSubsets
 from bringup_selftest import corpus
 from bringup_selftest.device import Reference
 from bringup_selftest.editing import each_body, each_step
@@ -241,23 +241,23 @@ def test_two_steps_that_are_wrong_together_are_named_with_what_is_between_them()
 
 
 def test_the_fewest_steps_are_found_wherever_they_are() -> None:
-    class Some(Windows):
+    class Some(StepSubsets):
         def __init__(self, *needed: int) -> None:
             self.needed, self.tries = set(needed), 0
 
-        def tried(self, numbers: Sequence[int], looks: Sequence[Place]) -> Found | None:
+        def run(self, numbers: Sequence[int], looks: Sequence[PlacedValue]) -> FailingSteps | None:
             self.tries += 1
             wrong = self.needed <= set(numbers)
-            return Found(tuple(numbers), "wrong", 0, np.zeros(1)) if wrong else None
+            return FailingSteps(tuple(numbers), "wrong", 0, np.zeros(1)) if wrong else None
 
     place = (case(SHIFTED).graph.outputs[0], Slot("output", 0, 0, f32[2, 2]))
     for needed in ((90,), (89, 90), (3, 90), (0, 41, 90)):
-        windows = Some(*needed)
-        found = windows.least(90, place)
+        subsets = Some(*needed)
+        found = subsets.smallest(90, place)
         assert found is not None
-        assert found.numbers == needed
-        assert windows.tries < 60
-    assert Some(91).least(90, place) is None
+        assert found.steps == needed
+        assert subsets.tries < 60
+    assert Some(91).smallest(90, place) is None
 
 
 def test_a_step_that_is_wrong_in_scratch_alone_is_guilty_itself() -> None:
@@ -288,7 +288,7 @@ def test_what_a_device_does_not_write_shows_every_time() -> None:
 def test_a_plan_of_cores_that_is_wrong_is_told_from_the_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from bringup_conformance.reducing import locate as module
+    from bringup_conformance.shrink import locate as module
 
     right = module.fused_program
 
@@ -473,8 +473,8 @@ def test_a_step_that_ends_the_process_is_found_from_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toys.install(tmp_path, monkeypatch, DEADLY)
-    with where_needed(DeviceTarget.named("toy"), DIED, 60.0) as target:
-        found = locate_apart(target, case(STEPS), DIED)  # type: ignore[arg-type]
+    with safe_target(DeviceTarget.named("toy"), DIED, 60.0) as target:
+        found = locate_isolated(target, case(STEPS), DIED)  # type: ignore[arg-type]
     assert (found.kind, found.name, found.step) == ("op", "exp", 1)
     assert found.what == ("the device died while it ran alone: its process ended with SIGSEGV")
 
@@ -487,7 +487,7 @@ def test_a_script_shows_its_failure_alone(tmp_path: Path, monkeypatch: pytest.Mo
     toys.install(tmp_path / "toy", monkeypatch, wrong)
     target = DeviceTarget.named("toy")
     file = failing_file(target, case(STEPS, (Recipe("small"),), (Recipe(),)), tmp_path)
-    again.explain(file)
+    reproduce.explain(file)
     text = file.with_suffix(".py").read_text("utf-8")
     assert "array(" in text
     assert "bringup_conformance.execution" not in text
@@ -571,7 +571,7 @@ def test_the_tutorial_shows_what_the_command_prints(capsys: pytest.CaptureFixtur
     names: dict[str, Any] = {}
     for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[:3]:
         exec(block, names)
-    show_cause(Console(width=100), *again.explain(names["found"].file, names["device"]))
+    show_cause(Console(width=100), *reproduce.explain(names["found"].file, names["device"]))
     printed = iter(capsys.readouterr().out.splitlines())
     for block in re.findall(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         for line in block.splitlines():

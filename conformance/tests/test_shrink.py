@@ -29,17 +29,22 @@ from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.oracle.numbers import Array
-from bringup_conformance.reducing import again
-from bringup_conformance.reducing.counted import counted_loops
-from bringup_conformance.reducing.nested import smaller_loops
-from bringup_conformance.reducing.reduce import Effort, reduced
-from bringup_conformance.reducing.rewriting import Small, cuts, halves, peeled, prefixes, steers
+from bringup_conformance.shrink import reproduce
+from bringup_conformance.shrink.candidates import (
+    first_part_as_inputs,
+    last_instruction_dropped,
+    last_part_dropped,
+    results_as_inputs,
+)
+from bringup_conformance.shrink.edits import Candidate, loop_controls
+from bringup_conformance.shrink.loop_candidates import scans_instead, smaller_loops
+from bringup_conformance.shrink.shrinker import Effort, shrink_program
 from bringup_selftest import corpus
 from bringup_selftest.corpus import OpCall
 from bringup_selftest.device import Reference
 
 
-def programs() -> Iterator[Small]:
+def programs() -> Iterator[Candidate]:
     target = right()
     plan = Plan(target.capabilities, Support(target.missing), 3, SIMULATED)
     for unit in levels.fusion(plan):
@@ -53,18 +58,18 @@ def ops(graph: Graph) -> list[str]:
     return [*(instr.op.name for instr in graph.instrs), *inside]
 
 
-def holding(name: str, least: int) -> Iterator[Small]:
+def holding(name: str, least: int) -> Iterator[Candidate]:
     return (s for s in programs() if name in ops(s[0]) and instructions(s[0]) >= least)
 
 
 @pytest.mark.parametrize(("name", "most"), [("while", 6), ("scan", 2), ("case", 4)])
 def test_loops_and_branches_are_left_with_little_inside(name: str, most: int) -> None:
-    def fails(small: Small) -> bool:
+    def fails(small: Candidate) -> bool:
         return name in ops(small[0])
 
     found = 0
     for small in holding(name, 10):
-        graph, recipes = reduced(small, fails)
+        graph, recipes = shrink_program(small, fails)
         verify(graph)
         assert name in ops(graph)
         assert instructions(graph) <= most, graph
@@ -93,21 +98,21 @@ LOOP = """graph g(%0: f32[4], %1: f32[3,4]) {
 
 
 def test_a_loop_goes_if_its_body_fails_alone() -> None:
-    graph, _ = reduced(whole(LOOP), lambda s: "exp" in ops(s[0]))
+    graph, _ = shrink_program(whole(LOOP), lambda s: "exp" in ops(s[0]))
     assert ops(graph) == ["exp"]
 
 
 def test_a_body_loses_what_the_fault_does_not_need() -> None:
-    def fails(small: Small) -> bool:
+    def fails(small: Candidate) -> bool:
         inside = {name for graph in subgraphs(small[0]) for name in ops(graph)}
         return {"mul", "max"} <= inside
 
-    graph, _ = reduced(whole(LOOP), fails)
+    graph, _ = shrink_program(whole(LOOP), fails)
     assert sorted(n for n in ops(graph) if n != "constant") == ["max", "mul", "scan"]
     assert max(v.type.size for v in graph.inputs) <= 3
 
 
-def whole(ir: str) -> Small:
+def whole(ir: str) -> Candidate:
     made = case(ir)
     return made.graph, made.data[0]
 
@@ -116,7 +121,7 @@ def test_what_steers_a_loop_is_left_alone() -> None:
     for graph, _ in holding("while", 3):
         loop = next(i for i in graph.instrs if i.op.name == "while")
         counter = next(v for v in loop.operands if v.dtype.name == "i32")
-        assert counter in steers(graph)
+        assert counter in loop_controls(graph)
 
 
 def test_instructions_of_several_results_go_as_one() -> None:
@@ -128,11 +133,11 @@ def test_instructions_of_several_results_go_as_one() -> None:
     }"""
     seen: list[list[str]] = []
 
-    def fails(small: Small) -> bool:
+    def fails(small: Candidate) -> bool:
         seen.append(ops(small[0]))
         return len(small[0].outputs) == 2 and "neg" in ops(small[0])
 
-    graph, _ = reduced(whole(ir), fails)
+    graph, _ = shrink_program(whole(ir), fails)
     assert ops(graph) == ["neg"]
     assert len(graph.outputs) == 2
 
@@ -140,15 +145,15 @@ def test_instructions_of_several_results_go_as_one() -> None:
 def test_the_first_half_goes_at_once() -> None:
     lines = [f"  %{n + 1}: f32[3] = sin(%{n})" for n in range(32)]
     ir = "\n".join(["graph g(%0: f32[3]) {", *lines, "  return %32", "}"])
-    lengths = [len(graph) for graph, _ in halves(whole(ir))]
+    lengths = [len(graph) for graph, _ in first_part_as_inputs(whole(ir))]
     assert lengths[:4] == [16, 16, 24, 24]
     runs: list[int] = []
 
-    def fails(small: Small) -> bool:
+    def fails(small: Candidate) -> bool:
         runs.append(len(small[0]))
         return len(small[0]) >= 3
 
-    assert len(reduced(whole(ir), fails)[0]) == 3
+    assert len(shrink_program(whole(ir), fails)[0]) == 3
     assert len(runs) < 40
 
 
@@ -160,12 +165,12 @@ def test_trying_hard_finds_what_goes_in_pairs() -> None:
       return %3
     }"""
 
-    def fails(small: Small) -> bool:
+    def fails(small: Candidate) -> bool:
         found = ops(small[0])
         return "exp" in found and ("neg" in found) == ("abs" in found)
 
-    assert ops(reduced(whole(ir), fails)[0]) == ["neg", "exp", "abs"]
-    assert ops(reduced(whole(ir), fails, Effort(hard=True))[0]) == ["exp"]
+    assert ops(shrink_program(whole(ir), fails)[0]) == ["neg", "exp", "abs"]
+    assert ops(shrink_program(whole(ir), fails, Effort(hard=True))[0]) == ["exp"]
 
 
 def test_all_of_a_sort_go_at_once() -> None:
@@ -178,15 +183,15 @@ def test_all_of_a_sort_go_at_once() -> None:
       return %6
     }"""
 
-    def fails(small: Small) -> bool:
+    def fails(small: Candidate) -> bool:
         found = ops(small[0])
         return {"add", "sub"} <= set(found) and found.count("reshape") in (0, 3)
 
-    assert sorted(ops(reduced(whole(ir), fails)[0])) == ["add", "sub"]
+    assert sorted(ops(shrink_program(whole(ir), fails)[0])) == ["add", "sub"]
 
 
 def test_what_crosses_a_line_is_returned() -> None:
-    def fails(small: Small) -> bool:
+    def fails(small: Candidate) -> bool:
         made = {v.producer.op.name for v in small[0].outputs if v.producer is not None}
         return {"mul", "exp"} <= made
 
@@ -199,9 +204,21 @@ def test_what_crosses_a_line_is_returned() -> None:
     }"""
     behind = case(ir).graph
     one = Graph(behind.inputs, behind.instrs, behind.outputs[:1], "g")
-    shown = [each for cut in (prefixes, peeled) for each in cut((one, case(ir).data[0]))]
+    program = (one, case(ir).data[0])
+    shown = [*last_part_dropped(program), *last_instruction_dropped(program)]
     assert any(fails(small) for small in shown)
     assert all(instructions(small[0]) < 4 for small in shown)
+
+
+def test_an_instruction_that_nobody_needs_stops_nothing() -> None:
+    ir = """graph g(%0: f32[4]) {
+      %1: f32[4] = exp(%0)
+      %2: f32[4] = mul(%0, %0)
+      %3: f32[4] = abs(%2)
+      return %3
+    }"""
+    graph, _ = shrink_program(whole(ir), lambda candidate: "mul" in ops(candidate[0]))
+    assert ops(graph) == ["mul"]
 
 
 COUNTING = """graph g(%0: i32[], %1: f32[4]) {
@@ -224,16 +241,16 @@ COUNTING = """graph g(%0: i32[], %1: f32[4]) {
 
 
 def test_a_loop_with_a_condition_becomes_one_that_counts() -> None:
-    def fails(small: Small) -> bool:
+    def fails(small: Candidate) -> bool:
         return "exp" in {name for graph in subgraphs(small[0]) for name in ops(graph)}
 
-    graph, _ = reduced(whole(COUNTING), fails)
+    graph, _ = shrink_program(whole(COUNTING), fails)
     assert sorted(n for n in ops(graph) if n != "constant") == ["exp", "scan"]
 
 
 def test_where_a_loop_counts_new_numbers_are_small() -> None:
     graph, recipes = whole(COUNTING)
-    for small in (*counted_loops((graph, recipes)), *cuts((graph, recipes))):
+    for small in (*scans_instead((graph, recipes)), *results_as_inputs((graph, recipes))):
         pairs = zip(small[0].inputs, small[1], strict=True)
         made = [recipe.make(v.type) for v, recipe in pairs if v.dtype.is_integer]
         assert all(abs(int(x)) < 1000 for array in made for x in array.reshape(-1))
@@ -262,19 +279,19 @@ def test_a_loop_inside_a_loop_is_steered_from_outside() -> None:
           return %2
         }}"""
     ).graph
-    assert set(steers(graph)) == {graph.inputs[0]}
+    assert set(loop_controls(graph)) == {graph.inputs[0]}
 
 
 def test_equal_failures_shrink_equally_whatever_the_clock_says() -> None:
     found = []
     for wait in (0.0, 0.002):
 
-        def fails(small: Small, wait: float = wait) -> bool:
+        def fails(small: Candidate, wait: float = wait) -> bool:
             time.sleep(wait)
             return "mul" in ops(small[0])
 
         small = next(holding("mul", 8))
-        graph, recipes = reduced(small, fails, Effort(runs=30))
+        graph, recipes = shrink_program(small, fails, Effort(runs=30))
         found.append((str(graph), recipes))
     assert found[0] == found[1]
 
@@ -332,7 +349,7 @@ def test_shrinking_goes_on_from_the_smallest_program_known(
     file = failing_file(turned, case(PROGRAM, (Recipe("signed"), Recipe("wide"))), tmp_path)
     sizes = []
     for attempts in (3, 5, 200):
-        again.shrink(file, seconds=60, attempts=attempts)
+        reproduce.shrink(file, seconds=60, attempts=attempts)
         sizes.append(json.loads(file.read_text("utf-8"))["nodes"])
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] == 1
@@ -344,7 +361,7 @@ def test_a_program_that_ends_the_process_is_shrunk_in_another(
     toys.install(tmp_path / "toy", monkeypatch, DEADLY)
     ir = PROGRAM.replace("sort(%2) {dim=1}", "exp(%2)")
     file = deadly_file(case(ir), tmp_path)
-    failure, before = again.shrink(file, attempts=6)
+    failure, before = reproduce.shrink(file, attempts=6)
     assert before == 4
     assert failure.nodes <= 2
     assert failure.document["cause"]["name"] == "exp"
@@ -374,8 +391,8 @@ def test_limits_of_time_are_those_of_the_run_unless_said(
         asked.append(timeout)
         yield target
 
-    for module in (again, replaying):
-        monkeypatch.setattr(module, "where_needed", needed)
+    for module in (reproduce, replaying):
+        monkeypatch.setattr(module, "safe_target", needed)
     monkeypatch.setattr(DeviceTarget, "named", lambda _name: right())
     file = deadly_file(case(PROGRAM), tmp_path)
     document = json.loads(file.read_text("utf-8"))

@@ -13,7 +13,7 @@ from bringup.passes.base import literal_of
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate import hazards_numbers, twins
 from bringup_conformance.generate.choices import Stream
-from bringup_conformance.generate.hazards import Hand
+from bringup_conformance.generate.hazards import PatternInputs
 from bringup_conformance.generate.instances import instances
 from bringup_conformance.generate.recipes import Recipe, nan_patterns
 from bringup_conformance.oracle import special
@@ -77,7 +77,7 @@ def test_integers_meet_every_pair_of_ops_by_constants(dtype: DType) -> None:
     found: dict[str, set[int]] = {}
     for name, build in {**hazards_numbers.SIGNED, **hazards_numbers.UNSIGNED}.items():
         with Builder() as builder:
-            outputs = build(Hand(builder, dtype, 4, 64, (5, 7, 9), Stream(0, name)))
+            outputs = build(PatternInputs(builder, dtype, 4, 64, (5, 7, 9), Stream(0, name)))
         for value in outputs:
             second = value.producer
             assert second is not None

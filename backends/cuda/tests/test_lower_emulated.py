@@ -22,8 +22,8 @@ from bringup.passes.check import generated_inputs
 from bringup.types import TensorType
 from bringup_conformance.oracle.bounds import analyse
 from bringup_conformance.oracle.verdict import judge
-from bringup_cuda.commands import Command, Launch, Translated
-from bringup_cuda.lower import to_ptx
+from bringup_cuda.codegen.commands import Command, Launch, Translated
+from bringup_cuda.codegen.lower import to_ptx
 
 Array = np.ndarray[Any, Any]
 Fn = Callable[..., Any]

@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 
 from bringup_conformance.commands.shared import FailureFile, Json, Timeout, not_understood
-from bringup_conformance.reducing import again
 from bringup_conformance.reporting.causes import show_cause
+from bringup_conformance.shrink import reproduce
 
 
 def explain(
@@ -27,7 +27,7 @@ def explain(
     it.  Status 0 if the failure is gone.
     """
     try:
-        failure, cause = again.explain(file, backend or None, timeout)
+        failure, cause = reproduce.explain(file, backend or None, timeout)
     except (ValueError, KeyError, TypeError) as error:
         raise not_understood(file, "explained", error) from error
     if as_json:

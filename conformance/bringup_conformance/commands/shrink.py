@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bringup_conformance.commands.shared import FailureFile, Json, Timeout, not_understood
-from bringup_conformance.reducing import again
+from bringup_conformance.shrink import reproduce
 
 
 def shrink(
@@ -34,7 +34,9 @@ def shrink(
     Status 0 if the failure is gone.
     """
     try:
-        failure, before = again.shrink(file, backend or None, seconds, attempts, output, timeout)
+        failure, before = reproduce.shrink(
+            file, backend or None, seconds, attempts, output, timeout
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise not_understood(file, "shrunk", error) from error
     passes = before is None

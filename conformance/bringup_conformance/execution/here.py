@@ -82,8 +82,8 @@ class Here:
 def explain(target: Target, schedule: Schedule, task: Explain, timeout: float) -> Explained:
     """A failure looked into on a target.  timeout: seconds without a sign of life, elsewhere."""
     from bringup_conformance.execution.running import run_case
-    from bringup_conformance.reducing.explain import explained
-    from bringup_conformance.reducing.reduce import Effort
+    from bringup_conformance.shrink.diagnose import diagnosed
+    from bringup_conformance.shrink.shrinker import Effort
 
     numbered = enumerate(schedule.items(task.unit))
     case = next(item for number, item in numbered if number == task.item)
@@ -99,5 +99,5 @@ def explain(target: Target, schedule: Schedule, task: Explain, timeout: float) -
         document = {**document, "alone": f"hangs elsewhere: {outcome.problem.what}"}
     else:
         effort = Effort(seconds=task.seconds)
-        document = explained(target, outcome, document, effort, timeout)
+        document = diagnosed(target, outcome, document, effort, timeout)
     return Explained(task.unit, task.item, document)

@@ -216,18 +216,18 @@ def _programs(plan: Plan, level: str, count: int) -> list[Unit]:
 
 
 def _mapped_case(plan: Plan, number: int) -> Iterator[Item]:
-    setting = plan.setting(usable_dtypes(plan.support), number % 2 == 0)
-    yield mapped.program_case(setting, "fusion", plan.seed, number)
+    config = plan.config(usable_dtypes(plan.support), number % 2 == 0)
+    yield mapped.program_case(config, "fusion", plan.seed, number)
 
 
 def _program_case(
     plan: Plan, level: str, dtypes: tuple[tuple[int, DType], ...], number: int
 ) -> Iterator[Item]:
     budget = plan.budget
-    setting = plan.setting(dtypes, number % 5 in (1, 3))
+    config = plan.config(dtypes, number % 5 in (1, 3))
     choices = Stream(plan.seed, level, number)
-    made = draw_program(choices, setting, large=budget.large and number % 16 == 15)
-    yield made.case(level, setting.exact, number)
+    made = draw_program(choices, config, large=budget.large and number % 16 == 15)
+    yield made.case(level, config.exact, number)
 
 
 def _row_unit(plan: Plan, row: OpDef, dtype: DType, level: str, most: int | None) -> Unit:

@@ -9,7 +9,7 @@ from bringup.backend.capabilities import Capabilities
 from bringup.dtypes import DType
 from bringup_conformance.cases import Case, Check, Unsupported
 from bringup_conformance.execution.support import Support
-from bringup_conformance.generate.growing import Setting
+from bringup_conformance.generate.program_builder import GenConfig
 
 Item = Case | Check | Unsupported
 
@@ -60,9 +60,9 @@ class Plan:
     seed: int
     budget: Budget
 
-    def setting(self, dtypes: tuple[tuple[int, DType], ...], exact: bool) -> Setting:
+    def config(self, dtypes: tuple[tuple[int, DType], ...], exact: bool) -> GenConfig:
         """What random programs are made for.  dtypes: of inputs, by weight."""
-        return Setting(
+        return GenConfig(
             support=self.support,
             numerics=self.capabilities.numerics,
             shapes=self.capabilities.shapes,

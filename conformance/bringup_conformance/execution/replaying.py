@@ -14,10 +14,10 @@ from bringup_conformance.execution.protocol import patience
 from bringup_conformance.execution.running import ElsewhereError, attempt, run_check
 from bringup_conformance.execution.support import Support
 from bringup_conformance.execution.targets import DeviceTarget, Target
-from bringup_conformance.reducing.apart import where_needed
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.failures import case_from_json, is_check, limit
 from bringup_conformance.reporting.reports import Failure
+from bringup_conformance.shrink.isolation import safe_target
 
 
 def replay(
@@ -39,7 +39,7 @@ def replay(
     for form in filter(None, (document.get("reduced"), document["case"])):
         problem = document["problem"] if form is document["case"] else form["problem"]
         case = case_from_json(form)
-        with where_needed(target, _met(problem), limit(document, timeout)) as safe:
+        with safe_target(target, _met(problem), limit(document, timeout)) as safe:
             found = attempt(safe, case, fuse=problem["fused"], skip=skip)[1]
         if found is not None:
             return Failure(document, path), found
@@ -52,7 +52,7 @@ def _met(problem: Mapping[str, Any]) -> Problem:
 
 def _check_again(document: Mapping[str, Any], target: Target, timeout: float) -> Problem | None:
     seconds = patience(document["case"]["level"], timeout)
-    with where_needed(target, _met(document["problem"]), seconds) as safe:
+    with safe_target(target, _met(document["problem"]), seconds) as safe:
         if not isinstance(safe, Isolated):
             return run_check(safe, find_check(document, safe)).problem
         try:

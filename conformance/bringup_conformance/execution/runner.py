@@ -37,11 +37,11 @@ from bringup_conformance.execution.protocol import (
 from bringup_conformance.execution.schedule import Job, thinned
 from bringup_conformance.execution.spent import Spent
 from bringup_conformance.execution.targets import Target
-from bringup_conformance.reducing.reduce import Effort
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.failures import TIMEOUT, is_check
 from bringup_conformance.reporting.reports import Report
 from bringup_conformance.reporting.results import Result
+from bringup_conformance.shrink.shrinker import Effort
 
 #: Failures that are shrunk in one run: of ops one each, so that a fault is not shrunk a hundred
 #: times.

@@ -39,8 +39,6 @@ from bringup_conformance.execution.targets import DeviceTarget, Target
 from bringup_conformance.generate.choices import derive
 from bringup_conformance.generate.drawn import Settings, programs
 from bringup_conformance.generate.programs import Program, usable_dtypes
-from bringup_conformance.reducing.explain import explained
-from bringup_conformance.reducing.reduce import Effort
 from bringup_conformance.reporting import failures
 from bringup_conformance.reporting.environment import environment
 from bringup_conformance.reporting.failures import (
@@ -51,6 +49,8 @@ from bringup_conformance.reporting.failures import (
 )
 from bringup_conformance.reporting.reports import Report
 from bringup_conformance.reporting.results import result_of
+from bringup_conformance.shrink.diagnose import diagnosed
+from bringup_conformance.shrink.shrinker import Effort
 
 LEVEL = "soak"
 #: Programs of one round, after which Hypothesis begins anew from the corpus.
@@ -132,7 +132,7 @@ def _explain(
         left = min(end - time.monotonic(), Effort().seconds)
         if left > 0:
             effort = Effort(seconds=left)
-            document = explained(target, outcome, met.failure.document, effort, timeout)
+            document = diagnosed(target, outcome, met.failure.document, effort, timeout)
             merge.explained(met, document)
 
 
@@ -237,7 +237,7 @@ class _Search:
 def settings_of(plan: Plan) -> Settings:
     """What programs are made for: on data of known results, and on any."""
     dtypes = usable_dtypes(plan.support)
-    return plan.setting(dtypes, True), plan.setting(dtypes, False)
+    return plan.config(dtypes, True), plan.config(dtypes, False)
 
 
 def costs_of(target: Target) -> Costs:

@@ -46,10 +46,10 @@ from bringup_conformance.execution.replaying import find_check
 from bringup_conformance.execution.running import is_lost, kind_of, run_check, told
 from bringup_conformance.execution.schedule import Job, Schedule, place_of
 from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target
-from bringup_conformance.reducing.cause import Cause
 from bringup_conformance.reporting.environment import environment
 from bringup_conformance.reporting.failures import case_from_json
 from bringup_conformance.reporting.results import Result
+from bringup_conformance.shrink.cause import Cause
 
 
 def main() -> NoReturn:
@@ -164,7 +164,7 @@ class _Worker:
             return Raised(kind_of(error), told(error))
 
     def locate(self, message: Locate) -> Mapping[str, Any]:
-        from bringup_conformance.reducing.locate import locate  # few runs need it
+        from bringup_conformance.shrink.locate import locate  # few runs need it
 
         def suspect(cause: Cause) -> None:
             self.reply(Suspected(cause.to_json()))

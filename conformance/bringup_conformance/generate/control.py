@@ -23,8 +23,8 @@ from bringup_conformance.generate.choices import Choices, chance, pick
 from bringup_conformance.oracle.span import Span, spanning
 
 if TYPE_CHECKING:
-    from bringup_conformance.generate.growing import Growing
     from bringup_conformance.generate.instances import Drawing
+    from bringup_conformance.generate.program_builder import ProgramBuilder
 
 #: Gives the spans of a graph's outputs.
 Run = Callable[[Graph, Sequence[Span]], list[Span]]
@@ -224,32 +224,29 @@ MAKERS = {"while": while_, "case": case, "scan": scan, "call": call, "print": si
 # -- steps -----------------------------------------------------------------------------------------
 
 
-def looped(grow: Growing) -> Value | None:
+def looped(program: ProgramBuilder, x: Value) -> Value | None:
     """A loop over a value of the program, or a scan over its rows, or a branch."""
-    x = grow.back(lambda v: v.type.size > 0)
-    if x is None:
-        return None
-    way = grow.choices.integer(0, 2)
+    way = program.choices.integer(0, 2)
     if way == 0:
-        start = grow.constant(_COUNTER, grow.choices.integer(0, 7))
-        return grow.emit("while", x, start, grow.partner(x), **_loop(grow.choices, x.type))
+        start = program.constant(_COUNTER, program.choices.integer(0, 7))
+        return program.emit("while", x, start, program.partner(x), **_loop(program.choices, x.type))
     if way == 1:
-        index = grow.constant(_COUNTER, grow.choices.integer(-1, 3))
-        branches = _branches(grow.choices, x.type, 3)
-        return grow.emit("case", index, x, grow.partner(x), branches=branches)
-    return _over_rows(grow, x)
+        index = program.constant(_COUNTER, program.choices.integer(-1, 3))
+        branches = _branches(program.choices, x.type, 3)
+        return program.emit("case", index, x, program.partner(x), branches=branches)
+    return _over_rows(program, x)
 
 
-def _over_rows(grow: Growing, x: Value) -> Value | None:
+def _over_rows(program: ProgramBuilder, x: Value) -> Value | None:
     if not x.shape or x.shape[0] > 8:
         return None
     row = x.type.with_shape(x.shape[1:])
-    start: Any = grow.input(row)
+    start: Any = program.input(row)
     if start is None:
         return None
-    attrs = {"length": x.shape[0], "reverse": chance(grow.choices, 1, 2), "consts": 1}
-    body = _recurrent(grow.choices, row)
-    return grow.emit("scan", start, start, x, body=body, carries=1, **attrs)
+    attrs = {"length": x.shape[0], "reverse": chance(program.choices, 1, 2), "consts": 1}
+    body = _recurrent(program.choices, row)
+    return program.emit("scan", start, start, x, body=body, carries=1, **attrs)
 
 
 __all__ = ["MAKERS", "looped", "spans"]

@@ -8,11 +8,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from bringup_conformance.generate.growing import Setting
+from bringup_conformance.generate.program_builder import GenConfig
 from bringup_conformance.generate.programs import Program, draw_program
 
 #: The settings of programs on data of known results, and of the others.
-Settings = tuple[Setting, Setting]
+Settings = tuple[GenConfig, GenConfig]
 # Shares of programs on exact data, and of those on large arrays, as in level fusion.
 _EXACT, _LARGE = (2, 5), 16
 

@@ -54,7 +54,7 @@ _SENSITIVE = {
 
 
 @dataclass(slots=True)
-class Hand:
+class PatternInputs:
     """What a program is made of.
 
     w: the device's vector.  block: its block.  far: rows, columns and contracted indices of a
@@ -98,15 +98,17 @@ def cases(
     for dtype in dict.fromkeys((dtypes[0], others[turn % len(others)] if others else dtypes[0])):
         w, block = max(shapes.vector, 4), min(shapes.block, 1024)
         sizes, choices = (w + 1, 7, 9) if few else far(shapes), Stream(seed, name, dtype.name)
-        hand = Hand(Builder(), dtype, w, block, sizes, choices)
-        yield _case(support, name, build, hand, seed)
+        inputs = PatternInputs(Builder(), dtype, w, block, sizes, choices)
+        yield _case(support, name, build, inputs, seed)
 
 
-def _case(support: Support, name: str, build: Build, hand: Hand, seed: int) -> Case | Unsupported:
-    builder, dtype = hand.builder, hand.dtype
+def _case(
+    support: Support, name: str, build: Build, inputs: PatternInputs, seed: int
+) -> Case | Unsupported:
+    builder, dtype = inputs.builder, inputs.dtype
     place = f"fusion/{PROGRAMS}/{dtype.name}/{name}"
     with builder:
-        outputs = build(hand)
+        outputs = build(inputs)
     graph = builder.build(outputs, name.replace("-", "_"))
     reason = reason_of(graph, support)
     if reason is not None:

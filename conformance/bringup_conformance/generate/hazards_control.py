@@ -12,7 +12,7 @@ from bringup.passes.base import as_results
 from bringup.types import TensorType
 
 if TYPE_CHECKING:
-    from bringup_conformance.generate.hazards import Hand
+    from bringup_conformance.generate.hazards import PatternInputs
 
 Values = Sequence[Value]
 _COUNTER = i32[()]
@@ -39,7 +39,7 @@ def _after(at: Value) -> Value:
 
 
 def mixed(x: Value, y: Value) -> Value:
-    """Something of both that does not grow without end, whatever the order of its operands."""
+    """Something of both that does not program without end, whatever the order of its operands."""
     found: Value = rows.max(rows.min(x, y), rows.sub(x, y))
     return found
 
@@ -51,40 +51,40 @@ def loop(limit: int, step: Callable[..., Sequence[Value]], *state: Value) -> Val
     return as_results(rows.while_(*state, cond=cond, body=body))
 
 
-def _trips(hand: Hand) -> Values:
+def _trips(inputs: PatternInputs) -> Values:
     """Loops of no, one and three trips, and of as many as an input says."""
 
     def step(at: Value, x: Value, y: Value) -> Values:
         return _after(at), mixed(x, y), y
 
-    x, y = hand.row(), hand.row()
-    given = rows.and_(hand.new(dtype=i32), splat(7, _COUNTER))
+    x, y = inputs.row(), inputs.row()
+    given = rows.and_(inputs.new(dtype=i32), splat(7, _COUNTER))
     found: list[Value] = []
     for start in (3, 2, 0):
         found += loop(3, step, splat(start, _COUNTER), x, y)[:2]
     return *found, *loop(3, step, given, x, y)[:2]
 
 
-def _fibonacci(hand: Hand) -> Values:
+def _fibonacci(inputs: PatternInputs) -> Values:
     """Two values of one type, each made of both."""
 
     def step(at: Value, x: Value, y: Value) -> Values:
         return _after(at), y, mixed(x, y)
 
-    x, y = hand.row(), hand.row()
+    x, y = inputs.row(), inputs.row()
     return loop(4, step, splat(0, _COUNTER), x, y)[1:]
 
 
-def _temporaries(hand: Hand) -> Values:
+def _temporaries(inputs: PatternInputs) -> Values:
     """A body with values of its own in memory, and one that all runs read."""
-    x, y = hand.square(), hand.square()
+    x, y = inputs.square(), inputs.square()
 
     def step(at: Value, x: Value, y: Value, fixed: Value) -> Values:
         one = rows.dot_general(x, fixed, batch=((), ()), contract=((1,), (0,)))
         two = rows.dot_general(y, fixed, batch=((), ()), contract=((0,), (0,)))
         return _after(at), mixed(rows.sub(one, two), x), mixed(two, rows.max(one, y)), fixed
 
-    fixed = rows.min(rows.max(hand.square(), like(x, 0)), like(x, 1))
+    fixed = rows.min(rows.max(inputs.square(), like(x, 0)), like(x, 1))
     held = rows.dot_general(fixed, fixed, batch=((), ()), contract=((1,), (0,)))
     limited = rows.min(held, like(x, 1))
     ended = loop(3, step, splat(0, _COUNTER), rows.max(x, y), rows.min(x, y), limited)
@@ -102,9 +102,9 @@ def _clipped(x: Value) -> Value:
     return found
 
 
-def _waiting(hand: Hand) -> Values:
+def _waiting(inputs: PatternInputs) -> Values:
     """Values that wait in memory while a loop and branches with values of their own run."""
-    first = _product(hand.square(), hand.square())
+    first = _product(inputs.square(), inputs.square())
     unit = _clipped(first)
 
     def made(x: Value, y: Value) -> Value:
@@ -122,12 +122,12 @@ def _waiting(hand: Hand) -> Values:
     looped = loop(2, step, splat(0, _COUNTER), unit, unit)[1]
     second = _product(looped, unit)
     branches = tuple(inside(each, unit.type, unit.type) for each in (branch, other))
-    given = rows.and_(hand.new(dtype=i32), splat(1, _COUNTER))
+    given = rows.and_(inputs.new(dtype=i32), splat(1, _COUNTER))
     (last,) = as_results(rows.case(given, _clipped(second), unit, branches=branches))
     return rows.sub(first, looped), rows.sub(second, last)
 
 
-def _nested(hand: Hand) -> Values:
+def _nested(inputs: PatternInputs) -> Values:
     """A loop in a loop, each with a counter of its own."""
 
     def inner(at: Value, x: Value, y: Value) -> Values:
@@ -137,13 +137,13 @@ def _nested(hand: Hand) -> Values:
         made = loop(3, inner, splat(1, _COUNTER), x, y)
         return _after(at), y, made[1]
 
-    x, y = hand.row(), hand.row()
+    x, y = inputs.row(), inputs.row()
     return loop(3, outer, splat(0, _COUNTER), x, y)[1:]
 
 
-def _branches(hand: Hand) -> Values:
+def _branches(inputs: PatternInputs) -> Values:
     """Every branch, and numbers of none."""
-    x, y = hand.row(), hand.row()
+    x, y = inputs.row(), inputs.row()
 
     def made(number: int) -> Graph:
         def branch(x: Value, y: Value) -> Values:
@@ -155,15 +155,15 @@ def _branches(hand: Hand) -> Values:
     found: list[Value] = []
     for number in (0, 1, 2, -1, 3):
         found += as_results(rows.case(splat(number, _COUNTER), x, y, branches=branches))
-    given = rows.and_(hand.new(dtype=i32), splat(3, _COUNTER))
+    given = rows.and_(inputs.new(dtype=i32), splat(3, _COUNTER))
     return *found, *as_results(rows.case(given, x, y, branches=branches))
 
 
-def _scanned(hand: Hand) -> Values:
+def _scanned(inputs: PatternInputs) -> Values:
     """Rows that depend on the carry, both ways, of an odd and an even number."""
     found: list[Value] = []
     for length in (4, 5):
-        stack, start = hand.new(length, hand.w + 1), hand.new(hand.w + 1)
+        stack, start = inputs.new(length, inputs.w + 1), inputs.new(inputs.w + 1)
 
         def step(held: Value, carry: Value, row: Value) -> Values:
             after = mixed(carry, row)
@@ -190,11 +190,11 @@ def _changed(table: Value, at: Value, row: Value) -> Value:
     return found
 
 
-def _rewritten(hand: Hand) -> Values:
+def _rewritten(inputs: PatternInputs) -> Values:
     """Tables of which every trip changes a small part, which a device may do in place; what they
     were at first is read afterwards.
     """
-    table, row = hand.new(9, 2 * hand.w + 1), hand.new(2 * hand.w + 1)
+    table, row = inputs.new(9, 2 * inputs.w + 1), inputs.new(2 * inputs.w + 1)
 
     def step(at: Value, table: Value, row: Value) -> Values:
         return _after(at), _changed(table, at, row), mixed(row, like(row, 1))
@@ -210,7 +210,7 @@ def _rewritten(hand: Hand) -> Values:
     start = splat(0, _COUNTER)
     ended = loop(4, step, start, table, row)[1]
     other = loop(3, scattered, start, table, row)[1]
-    stack = hand.new(4, *row.shape)
+    stack = inputs.new(4, *row.shape)
     body = inside(scanned, start.type, table.type, row.type)
     attrs = {"length": 4, "reverse": True, "consts": 0, "carries": 2}
     _, last, made = as_results(rows.scan(start, table, stack, body=body, **attrs))

@@ -25,7 +25,7 @@ from bringup.ops.build import (
 )
 
 if TYPE_CHECKING:
-    from bringup_conformance.generate.hazards import Hand
+    from bringup_conformance.generate.hazards import PatternInputs
 
 Values = Sequence[Value]
 
@@ -36,95 +36,97 @@ def _product(x: Value, y: Value, contract: tuple[int, int] = (1, 0), **attrs: An
     return found
 
 
-def _factors_made(hand: Hand) -> Values:
+def _factors_made(inputs: PatternInputs) -> Values:
     """A factor cast and turned, then reversed; the other scaled by its rows and padded."""
-    m, n, k = hand.far
-    left = transpose(convert(hand.new(k, m, dtype=i8), hand.dtype), (1, 0))
-    scale = broadcast_to(hand.new(n), (n, k - 3), (0,))
-    right = pad(rows.mul(hand.new(n, k - 3), scale), 2, (0, 1), (0, 2))
-    return _product(left, right, (1, 1)), _product(reverse(left, (1,)), hand.new(k, n))
+    m, n, k = inputs.far
+    left = transpose(convert(inputs.new(k, m, dtype=i8), inputs.dtype), (1, 0))
+    scale = broadcast_to(inputs.new(n), (n, k - 3), (0,))
+    right = pad(rows.mul(inputs.new(n, k - 3), scale), 2, (0, 1), (0, 2))
+    return _product(left, right, (1, 1)), _product(reverse(left, (1,)), inputs.new(k, n))
 
 
-def _results_used(hand: Hand) -> Values:
+def _results_used(inputs: PatternInputs) -> Values:
     """A dense layer with a residual, and folds of another product's rows and columns."""
-    m, n, k = hand.far
-    x, weights = hand.new(m, k), hand.new(n, k)
-    bias = broadcast_to(hand.new(n), (m, n), (1,))
+    m, n, k = inputs.far
+    x, weights = inputs.new(m, k), inputs.new(n, k)
+    bias = broadcast_to(inputs.new(n), (m, n), (1,))
     layer = rows.max(rows.add(_product(x, weights, (1, 1)), bias), like(bias, 0))
     again = _product(rows.sub(x, like(x, 1)), weights, (1, 1))
-    return rows.add(layer, hand.new(m, n)), reduce("max", again, (1,)), convert(again, f16)
+    return rows.add(layer, inputs.new(m, n)), reduce("max", again, (1,)), convert(again, f16)
 
 
-def _results_met(hand: Hand) -> Values:
+def _results_met(inputs: PatternInputs) -> Values:
     """A product stored both ways and compared; others meet what is read in every other way: turned,
     picked, repeated and tiled backwards from the middle.
     """
-    m, n, k = hand.far
+    m, n, k = inputs.far
     n = -(-n // 4) * 4  # so that columns can be stored by vectors
-    made = [_product(hand.new(m, k), hand.new(k, n)) for _ in range(4)]
+    made = [_product(inputs.new(m, k), inputs.new(k, n)) for _ in range(4)]
     five = -(-n // 5) + 1
-    repeated = broadcast_to(hand.new(five), (five, 5), (0,))
-    tiled = broadcast_to(hand.new(5), (five, 5), (1,))
+    repeated = broadcast_to(inputs.new(five), (five, 5), (0,))
+    tiled = broadcast_to(inputs.new(5), (five, 5), (1,))
     back = [
         reverse(slice_dim(reshape(x, (5 * five,)), 0, 2, n + 2), (0,)) for x in (repeated, tiled)
     ]
-    at = rows.and_(hand.new(m, dtype=i32), splat(7, i32[m]))
+    at = rows.and_(inputs.new(m, dtype=i32), splat(7, i32[m]))
     numbers = {"offset": (1,), "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
-    table, where = hand.new(8, n), reshape(at, (m, 1))
+    table, where = inputs.new(8, n), reshape(at, (m, 1))
     picked = rows.gather(table, where, **numbers, sizes=(1, n), mode="clip")
     across = [broadcast_to(x, (m, n), (1,)) for x in back]
     return (
         transpose(made[0], (1, 0)),
-        rows.add(made[0], transpose(hand.new(n, m), (1, 0))),
+        rows.add(made[0], transpose(inputs.new(n, m), (1, 0))),
         rows.compare(made[1], like(made[1], 1), direction="lt"),
         rows.add(made[2], picked),
         rows.add(rows.sub(made[3], across[0]), across[1]),
     )
 
 
-def _two_layers(hand: Hand) -> Values:
+def _two_layers(inputs: PatternInputs) -> Values:
     """A product of a product, which stays in memory; sums of the second one."""
-    m, n, k = hand.far
-    hidden = rows.max(_product(hand.new(m, k), hand.new(n, k), (1, 1)), hand.new(m, n))
-    second = _product(hidden, hand.new(m, n), (1, 1))
+    m, n, k = inputs.far
+    hidden = rows.max(_product(inputs.new(m, k), inputs.new(n, k), (1, 1)), inputs.new(m, n))
+    second = _product(hidden, inputs.new(m, n), (1, 1))
     return second, sum_(second, (0,)), sum_(hidden, (1,))
 
 
-def _bytes(hand: Hand) -> Values:
+def _bytes(inputs: PatternInputs) -> Values:
     """Bytes with and without sign, whose products two or four at a time go past 16 bits, and their
     sums with a zero point and a scale for each column.
     """
-    m, n, k = hand.far
-    signed, unsigned = hand.new(m, k, dtype=i8), hand.new(m, k, dtype=u8)
-    weights = hand.new(n, k, dtype=i8)
+    m, n, k = inputs.far
+    signed, unsigned = inputs.new(m, k, dtype=i8), inputs.new(m, k, dtype=u8)
+    weights = inputs.new(n, k, dtype=i8)
     words = [convert(x, i32) for x in (signed, unsigned, weights)]
     total = _product(signed, weights, (1, 1), result=i32)
     mixed = _product(words[1], words[2], (1, 1))
     moved = _product(rows.sub(words[1], like(words[1], 128)), words[2], (1, 1))
-    scale = broadcast_to(hand.new(n), (m, n), (1,))
-    return total, mixed, rows.mul(convert(moved, hand.dtype), scale)
+    scale = broadcast_to(inputs.new(n), (m, n), (1,))
+    return total, mixed, rows.mul(convert(moved, inputs.dtype), scale)
 
 
-def _by_example(hand: Hand) -> Values:
+def _by_example(inputs: PatternInputs) -> Values:
     """Batches of both factors, and of one alone, with a mask below the diagonal."""
-    m, n, k = hand.far
-    many, one = hand.new(3, m, k), hand.new(3, n, k)
+    m, n, k = inputs.far
+    many, one = inputs.new(3, m, k), inputs.new(3, n, k)
     both = _product(many, one, (2, 2), batch=((0,), (0,)))
     places = [rows.iota(type=both.type.with_dtype(i32), dim=d) for d in (1, 2)]
     seen = rows.compare(places[0], places[1], direction="ge")
-    return rows.select(seen, both, like(both, -1)), _product(many, hand.new(k, n), (2, 0))
+    return rows.select(seen, both, like(both, -1)), _product(many, inputs.new(k, n), (2, 0))
 
 
-def _patches(hand: Hand) -> Values:
+def _patches(inputs: PatternInputs) -> Values:
     """Convolutions of images with a bias for each feature, features second and last."""
-    made = hand.far[1] // 4
+    made = inputs.far[1] // 4
     around = {"lo": (1, 1), "hi": (1, 1)}
-    kernel = hand.new(made, 11, 3, 3)
-    first = rows.convolution(hand.new(2, 11, 25, 27), kernel, strides=(2, 2), **around)
-    bias = broadcast_to(hand.new(made), first.shape, (1,))
+    kernel = inputs.new(made, 11, 3, 3)
+    first = rows.convolution(inputs.new(2, 11, 25, 27), kernel, strides=(2, 2), **around)
+    bias = broadcast_to(inputs.new(made), first.shape, (1,))
     last = dict.fromkeys(("lhs_dims", "rhs_dims", "out_dims"), (0, 3, 1, 2))
-    second = rows.convolution(hand.new(2, 13, 15, 11), hand.new(made, 3, 3, 11), **last, **around)
-    again = rows.add(second, hand.new(*second.shape))
+    second = rows.convolution(
+        inputs.new(2, 13, 15, 11), inputs.new(made, 3, 3, 11), **last, **around
+    )
+    again = rows.add(second, inputs.new(*second.shape))
     return rows.max(rows.add(first, bias), like(first, 0)), again
 
 

@@ -17,8 +17,8 @@ from bringup_conformance.generate.choices import chance, pick
 from bringup_conformance.generate.sizes import LARGE
 
 if TYPE_CHECKING:
-    from bringup_conformance.generate.growing import Growing
     from bringup_conformance.generate.instances import Drawing
+    from bringup_conformance.generate.program_builder import ProgramBuilder
 
 Shape = tuple[int, ...]
 #: Shapes of x and of indices, sizes of windows, dimension numbers.
@@ -122,19 +122,16 @@ def dynamic(row: OpDef, draw: Drawing) -> Iterator[Instance]:
 _MOST = 1 << 20
 
 
-def _indices(grow: Growing, shape: Shape) -> Value | None:
-    return grow.input(pick(grow.choices, (i32, i32, i64, u8))[shape])
+def _indices(program: ProgramBuilder, shape: Shape) -> Value | None:
+    return program.input(pick(program.choices, (i32, i32, i64, u8))[shape])
 
 
-def gathered(grow: Growing) -> Value | None:
+def gathered(program: ProgramBuilder, x: Value) -> Value | None:
     """Entries of one dimension, at new indices."""
-    x = grow.back(lambda v: bool(v.shape) and v.type.size > 0)
-    if x is None:
-        return None
-    dim = grow.choices.integer(0, len(x.shape) - 1)
-    count = pick(grow.choices, (1, 3, x.shape[dim], grow.setting.shapes.vector + 1))
-    at = _indices(grow, (count,)) if x.type.size * count <= _MOST else None
-    return at and grow.emit(
+    dim = program.choices.integer(0, len(x.shape) - 1)
+    count = pick(program.choices, (1, 3, x.shape[dim], program.config.shapes.vector + 1))
+    at = _indices(program, (count,)) if x.type.size * count <= _MOST else None
+    return at and program.emit(
         "gather",
         x,
         at,
@@ -143,41 +140,35 @@ def gathered(grow: Growing) -> Value | None:
         index_dim=1,
         collapsed=(dim,),
         sizes=tuple(1 if d == dim else n for d, n in enumerate(x.shape)),
-        mode=pick(grow.choices, ("clip", "fill")),
+        mode=pick(program.choices, ("clip", "fill")),
     )
 
 
-def windowed(grow: Growing) -> Value | None:
+def windowed(program: ProgramBuilder, x: Value) -> Value | None:
     """A window that begins at new indices, alone or with something written over it."""
-    x = grow.back(lambda v: bool(v.shape) and v.type.size > 0)
-    if x is None:
-        return None
-    sizes = tuple(max(1, n - grow.choices.integer(0, 2)) for n in x.shape)
+    sizes = tuple(max(1, n - program.choices.integer(0, 2)) for n in x.shape)
     if x.type.size * max(sizes) > _MOST:
         return None
-    start = _indices(grow, ())
+    start = _indices(program, ())
     if start is None:
         return None
     starts = [start] * len(x.shape)
-    if chance(grow.choices, 1, 2):
-        return grow.emit("dynamic_slice", x, *starts, sizes=sizes)
-    return grow.emit("dynamic_update_slice", x, grow.input(x.type.with_shape(sizes)), *starts)
+    if chance(program.choices, 1, 2):
+        return program.emit("dynamic_slice", x, *starts, sizes=sizes)
+    return program.emit("dynamic_update_slice", x, program.input(x.type.with_shape(sizes)), *starts)
 
 
-def scattered(grow: Growing) -> Value | None:
+def scattered(program: ProgramBuilder, x: Value) -> Value | None:
     """Entries of the first dimension combined with new ones."""
-    x = grow.back(lambda v: bool(v.shape) and v.type.size > 0)
-    if x is None:
-        return None
-    count = pick(grow.choices, (1, 3, x.shape[0]))
+    count = pick(program.choices, (1, 3, x.shape[0]))
     if x.type.size * count > _MOST:
         return None
-    at, new = _indices(grow, (count,)), grow.input(x.type.with_shape((count, *x.shape[1:])))
-    kinds = ("set", "max", "min") if grow.setting.exact else ("set", "add", "max", "min")
-    kind = "set" if x.dtype is bool_ else pick(grow.choices, kinds)
+    at, new = _indices(program, (count,)), program.input(x.type.with_shape((count, *x.shape[1:])))
+    kinds = ("set", "max", "min") if program.config.exact else ("set", "add", "max", "min")
+    kind = "set" if x.dtype is bool_ else pick(program.choices, kinds)
     inner = tuple(range(1, len(x.shape)))
     numbers = {"offset": inner, "index_map": (0,), "index_dim": 1, "collapsed": (0,)}
-    return grow.emit("scatter", x, at, new, kind=kind, **numbers)
+    return program.emit("scatter", x, at, new, kind=kind, **numbers)
 
 
 # -- ways of reading -------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from bringup.tracing.batching import batch_graph
 from bringup_conformance.cases import PROGRAMS, Case, Instance, Unsupported
 from bringup_conformance.execution.support import Support, reason_of, single
 from bringup_conformance.generate.choices import Stream
-from bringup_conformance.generate.growing import Setting
+from bringup_conformance.generate.program_builder import GenConfig
 from bringup_conformance.generate.programs import draw_program
 from bringup_conformance.generate.recipes import Recipe
 
@@ -26,14 +26,14 @@ RANK = 8
 MOST = 700
 
 
-def program_case(setting: Setting, level: str, seed: int, number: int) -> Case | Unsupported:
+def program_case(config: GenConfig, level: str, seed: int, number: int) -> Case | Unsupported:
     """A random program, each of whose inputs has examples or is shared."""
     choices = Stream(seed, "mapped", number)
-    made = draw_program(choices, replace(setting, limit=min(setting.limit, MOST)))
+    made = draw_program(choices, replace(config, limit=min(config.limit, MOST)))
     graph = side_by_side([(made.graph, _flags(len(made.graph.inputs), number))])
     dtype = made.graph.outputs[0].dtype.name
     place = f"{level}/{PROGRAMS}/{dtype}/mapped-{number}"
-    reason = reason_of(graph, setting.support)
+    reason = reason_of(graph, config.support)
     if reason is not None:
         return Unsupported(place, level, PROGRAMS, dtype, reason)
     return Case(place, level, PROGRAMS, dtype, graph, made.data[:2], tags=("mapped",))

@@ -7,15 +7,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from bringup.dtypes import bool_, f32, i32
+from bringup.dtypes import f32, i32
 from bringup.graph import Value
 from bringup.ops.table import OpDef
 from bringup_conformance.cases import Instance
 from bringup_conformance.generate.choices import pick
 
 if TYPE_CHECKING:
-    from bringup_conformance.generate.growing import Growing
     from bringup_conformance.generate.instances import Drawing
+    from bringup_conformance.generate.program_builder import ProgramBuilder
 
 PRODUCTS = ("small", "signed", "ramp", "special")
 FOLDS = {"add": ("small", "signed", "large", "ramp", "special")}
@@ -199,7 +199,7 @@ def block_sparse_dot(_row: OpDef, draw: Drawing) -> Iterator[Instance]:
 
 
 def resize(row: OpDef, draw: Drawing) -> Iterator[Instance]:
-    """Sizes that grow, shrink, and do both, dividing each other or not."""
+    """Sizes that program, shrink, and do both, dividing each other or not."""
     dtype, w = draw.dtype, draw.vector
     for method in ("nearest", "linear", "cubic"):
         for shape, target in (
@@ -213,14 +213,11 @@ def resize(row: OpDef, draw: Drawing) -> Iterator[Instance]:
                 yield _instance([dtype[shape]], attrs, ("signed", "ramp", "special"))
 
 
-def pooled(grow: Growing) -> Value | None:
+def pooled(program: ProgramBuilder, x: Value) -> Value | None:
     """Windows along the last dimension, folded."""
-    x = grow.back(lambda v: bool(v.shape) and v.dtype is not bool_ and v.type.size > 0)
-    if x is None:
-        return None
-    choices, ahead = grow.choices, len(x.shape) - 1
+    choices, ahead = program.choices, len(x.shape) - 1
     kinds = ("max", "add", "min")
-    return grow.emit(
+    return program.emit(
         "reduce_window",
         x,
         kind=pick(choices, kinds),
@@ -231,17 +228,14 @@ def pooled(grow: Growing) -> Value | None:
     )
 
 
-def convolved(grow: Growing) -> Value | None:
+def convolved(program: ProgramBuilder, x: Value) -> Value | None:
     """A matrix as features of a line, convolved with a new input, perhaps back at its size."""
-    x = grow.back(lambda v: len(v.shape) == 2 and v.dtype is not bool_ and v.type.size > 0)
-    if x is None:
-        return None
-    features, made, size = x.shape[0], pick(grow.choices, (1, 2, x.shape[0])), 3
-    line = grow.emit("reshape", x, shape=(1, *x.shape))
-    w = grow.input(x.type.with_shape((made, features, size)))
-    around = grow.choices.integer(0, 1)
-    y = grow.emit("convolution", line, w, lo=(around,), hi=(around,))
-    return y and grow.emit("reshape", y, shape=y.shape[1:])
+    features, made, size = x.shape[0], pick(program.choices, (1, 2, x.shape[0])), 3
+    line = program.emit("reshape", x, shape=(1, *x.shape))
+    w = program.input(x.type.with_shape((made, features, size)))
+    around = program.choices.integer(0, 1)
+    y = program.emit("convolution", line, w, lo=(around,), hi=(around,))
+    return y and program.emit("reshape", y, shape=y.shape[1:])
 
 
 MAKERS = {

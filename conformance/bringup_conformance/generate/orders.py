@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bringup.dtypes import bool_, f32, i8, i32, i64
+from bringup.dtypes import f32, i8, i32, i64
 from bringup.graph import Builder, Graph, Instr, Value
 from bringup.ops import build
 from bringup.ops.build import rows
@@ -24,8 +24,8 @@ from bringup_conformance.oracle.numbers import Array
 from bringup_conformance.oracle.span import Span, spanning
 
 if TYPE_CHECKING:
-    from bringup_conformance.generate.growing import Growing
     from bringup_conformance.generate.instances import Drawing
+    from bringup_conformance.generate.program_builder import ProgramBuilder
 
 SUMS = ("small", "signed", "large", "ramp", "negative", "onehot", "special")
 FOLDS = {"add": SUMS, "mul": ("units", "positive", "onehot", "special")}
@@ -114,37 +114,31 @@ def cumulative(row: OpDef, draw: Drawing) -> Iterator[Instance]:
 # -- steps -----------------------------------------------------------------------------------------
 
 
-def ordered(grow: Growing) -> Value | None:
+def ordered(program: ProgramBuilder, x: Value) -> Value | None:
     """A sort, alone or with what moves along."""
-    x = grow.back(lambda v: bool(v.shape))
-    if x is None:
-        return None
     attrs = {
-        "dim": grow.choices.integer(0, len(x.shape) - 1),
-        "descending": chance(grow.choices, 1, 2),
+        "dim": program.choices.integer(0, len(x.shape) - 1),
+        "descending": chance(program.choices, 1, 2),
     }
-    if chance(grow.choices, 1, 2):
-        return grow.emit("sort", x, **attrs)
-    other = grow.back(lambda v: v.shape == x.shape and v is not x)
-    return grow.emit("sort", x, grow.partner(x) if other is None else other, **attrs)
+    if chance(program.choices, 1, 2):
+        return program.emit("sort", x, **attrs)
+    other = program.find(lambda v: v.shape == x.shape and v is not x)
+    return program.emit("sort", x, program.partner(x) if other is None else other, **attrs)
 
 
-def running(grow: Growing) -> Value | None:
+def running(program: ProgramBuilder, x: Value) -> Value | None:
     """A running fold."""
-    x = grow.back(lambda v: bool(v.shape) and v.dtype is not bool_)
-    if x is None:
-        return None
     # What is allowed is quadratic in the dimension.
     dims = [d for d, n in enumerate(x.shape) if n * x.type.size <= _MOST_FOLDED]
     if not dims:
         return None
-    return grow.emit(
+    return program.emit(
         "cumulative",
         x,
-        kind=pick(grow.choices, ("add", "max", "min", "add", "mul")),
-        dim=pick(grow.choices, dims),
-        reverse=chance(grow.choices, 1, 3),
-        exclusive=chance(grow.choices, 1, 4),
+        kind=pick(program.choices, ("add", "max", "min", "add", "mul")),
+        dim=pick(program.choices, dims),
+        reverse=chance(program.choices, 1, 3),
+        exclusive=chance(program.choices, 1, 4),
     )
 
 

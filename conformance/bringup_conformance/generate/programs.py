@@ -12,7 +12,7 @@ from bringup.graph import Graph, Value
 from bringup_conformance.cases import PROGRAMS, Case
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.choices import Choices, chance, pick, weighted
-from bringup_conformance.generate.growing import Growing, Setting
+from bringup_conformance.generate.program_builder import GenConfig, ProgramBuilder
 from bringup_conformance.generate.recipes import Recipe
 from bringup_conformance.generate.sizes import LARGE, draw_shape
 from bringup_conformance.generate.steps import STEPS
@@ -60,53 +60,56 @@ def usable_dtypes(support: Support) -> tuple[tuple[int, DType], ...]:
     )
 
 
-def draw_program(choices: Choices, setting: Setting, *, large: bool = False) -> Program:
+def draw_program(choices: Choices, config: GenConfig, *, large: bool = False) -> Program:
     """A program and its data.  large: few instructions on arrays of more elements than any block or
     16-bit counter.
     """
     low, high = (1, 5) if large else weighted(choices, _LENGTHS)
-    wanted = choices.integer(low, high)
+    length = choices.integer(low, high)
     if large:
-        setting = replace(setting, limit=max(setting.limit, LARGE[-1]))
-    grow = Growing(choices, setting)
-    _start(grow, large)
-    for _ in range(4 * wanted + 6):
-        if sum(_computes(v) for v in grow.values) >= wanted:
+        config = replace(config, limit=max(config.limit, LARGE[-1]))
+    program = ProgramBuilder(choices, config)
+    _start(program, large)
+    for _ in range(4 * length + 6):
+        if sum(_computes(v) for v in program.values) >= length:
             break
-        weighted(choices, STEPS)(grow)
-    graph, recipes = grow.finished(_outputs(grow))
-    return Program(graph, tuple(_data_sets(choices, setting, recipes)))
+        wanted, step = weighted(choices, STEPS)
+        start = program.find(wanted)
+        if start is not None:
+            step(program, start)
+    graph, recipes = program.finished(_outputs(program))
+    return Program(graph, tuple(_data_sets(choices, config, recipes)))
 
 
-def _start(grow: Growing, large: bool) -> None:
+def _start(program: ProgramBuilder, large: bool) -> None:
     """The first input, and sometimes a second of the same type or of its transpose."""
-    choices, setting = grow.choices, grow.setting
-    dtype = weighted(choices, setting.dtypes) if setting.dtypes else f32
+    choices, config = program.choices, program.config
+    dtype = weighted(choices, config.dtypes) if config.dtypes else f32
     if large:
         size = pick(choices, LARGE[1:])
         shape: tuple[int, ...] = pick(choices, ((size,), (2, size // 2), (size // 8, 8)))
     else:
         rank = weighted(choices, ((5, 2), (4, 1), (2, 3), (1, 0)))
-        shape = draw_shape(choices, setting.shapes, rank=rank, limit=setting.limit)
+        shape = draw_shape(choices, config.shapes, rank=rank, limit=config.limit)
         if rank == 2 and chance(choices, 1, 4):
             # Squares hide nothing but sizes: swapped dimensions show in their contents.
-            n = min(shape[1], math.isqrt(setting.limit))
+            n = min(shape[1], math.isqrt(config.limit))
             shape = (n, n)
-    first = grow.input(dtype[shape])
+    first = program.input(dtype[shape])
     if first is not None and chance(choices, 1, 2):
-        grow.input(first.type.with_shape(pick(choices, (shape, shape[::-1]))))
+        program.input(first.type.with_shape(pick(choices, (shape, shape[::-1]))))
 
 
-def _outputs(grow: Growing) -> list[Value]:
+def _outputs(program: ProgramBuilder) -> list[Value]:
     """The last value, other ends of chains, and now and then a value that is read inside too."""
-    made = [v for v in grow.values if _computes(v)]
+    made = [v for v in program.values if _computes(v)]
     if not made:
-        return grow.values[:1]
+        return program.values[:1]
     read = {v for value in made if value.producer for v in value.producer.operands}
     outputs = made[-1:]
-    if chance(grow.choices, 1, 2):
+    if chance(program.choices, 1, 2):
         outputs += [v for v in reversed(made[:-1]) if v not in read][: MOST_OUTPUTS - 2]
-    if chance(grow.choices, 1, 3):
+    if chance(program.choices, 1, 3):
         inner = [v for v in made if v in read and v not in outputs]
         outputs += inner[-1:]
     return outputs
@@ -117,7 +120,7 @@ def _computes(value: Value) -> bool:
 
 
 def _data_sets(
-    choices: Choices, setting: Setting, recipes: tuple[Recipe, ...]
+    choices: Choices, config: GenConfig, recipes: tuple[Recipe, ...]
 ) -> list[tuple[Recipe, ...]]:
     """The data the program was grown on, the same kinds drawn again, each input's kind for the
     next, and now and then special values.
@@ -128,6 +131,6 @@ def _data_sets(
         kinds = (*(r.kind for r in recipes[1:]), recipes[0].kind)
         pairs = zip(recipes, kinds, strict=True)
         sets.append(tuple(replace(r, kind=kind, seed=r.seed + 32) for r, kind in pairs))
-    if not setting.exact and chance(choices, 1, 2):
+    if not config.exact and chance(choices, 1, 2):
         sets.append(tuple(replace(r, kind="special") for r in recipes))
     return sets

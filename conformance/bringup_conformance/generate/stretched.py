@@ -29,7 +29,7 @@ _MOST = {
 _POSITIONS = ("argmax", "argmin")
 _COUNTERS = (8, 17)
 _AT_ENDS = ("ramp", "falling", "signed")
-#: Rows with far sizes of their own, and those whose weights grow with the square of a size.
+#: Rows with far sizes of their own, and those whose weights program with the square of a size.
 _OTHERS = (
     "dot_general", "convolution", "attention", "block_sparse_dot", "resize", "gather", "scatter",
     "dynamic_slice", "dynamic_update_slice",

@@ -12,8 +12,8 @@ from bringup.errors import BringupError
 from bringup_conformance.cases import Case, Check, NotOffered, Problem, instructions
 from bringup_conformance.execution.running import attempt, run_item
 from bringup_conformance.execution.targets import DeviceTarget
-from bringup_conformance.reducing import explain
-from bringup_conformance.reducing.reduce import Effort
+from bringup_conformance.shrink import diagnose
+from bringup_conformance.shrink.shrinker import Effort
 from bringup_selftest.control import (
     Control,
     Setting,
@@ -163,8 +163,8 @@ def _told(
 
 def _shrunk(target: DeviceTarget, case: Case, problem: Problem, effort: Effort) -> Case:
     if case.cells:
-        return explain.one_row(target, case, problem)
+        return diagnose.failing_cells(target, case, problem)
     # What only a longer history shows cannot be made smaller than it is.
     if attempt(target, case, fuse=problem.fused)[1] is None:
         return case
-    return explain.shrunk(target, case, problem, effort)
+    return diagnose.shrunk(target, case, problem, effort)

@@ -20,7 +20,7 @@ from bringup.ops.table import Kind, OpDef, all_ops
 from bringup.tracing.batching import batch_graph
 from bringup_conformance.execution.support import Support
 from bringup_conformance.generate.choices import Stream
-from bringup_conformance.generate.growing import Setting
+from bringup_conformance.generate.program_builder import GenConfig
 from bringup_conformance.generate.programs import Program, draw_program, usable_dtypes
 
 SHAPES = Shapes(vector=3, block=8)
@@ -68,8 +68,8 @@ def close(found: Any, wanted: Any, dtype: Any) -> None:
 def drawn(number: int) -> Program:
     """A random program of the suite, on a device that takes everything."""
     support = Support(lambda graph: None)
-    setting = Setting(support, Numerics(), SHAPES, number % 2 == 0, 200, usable_dtypes(support))
-    return draw_program(Stream(11, "batching", number), setting)
+    config = GenConfig(support, Numerics(), SHAPES, number % 2 == 0, 200, usable_dtypes(support))
+    return draw_program(Stream(11, "batching", number), config)
 
 
 @pytest.mark.parametrize("number", range(60))

@@ -1,0 +1,465 @@
+"""The search for the cause of a failure, along the way that a program takes.
+
+The failing data runs through every stage by core's own evaluators: the graph after each pass, every
+kernel by itself, the planned program.  The first stage that gives a result outside the bounds of
+the graph as it was traced is wrong.  If all of them are right, the device is asked: each step of
+the program alone, on right inputs; then the first steps together, with a look into memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from bringup.backend.adapters import KernelsDevice
+from bringup.backend.device import KernelPass
+from bringup.backend.placement import is_driven
+from bringup.errors import BringupError, GraphError, UnsupportedError
+from bringup.graph import Graph, Value
+from bringup.graph.printer import Numbering, print_graph
+from bringup.kernel.form import Kernel
+from bringup.kernel.fuse import Launch
+from bringup.program.evaluate import evaluate_program
+from bringup.program.program import CONTROL_STEPS, KernelStep, Program, Step
+from bringup.program.verify import verify_program
+from bringup.runtime.compiler import graph_passes
+from bringup.runtime.devices import OpenDevice
+from bringup.runtime.programs import fused_program
+from bringup_conformance.cases import Case, Problem
+from bringup_conformance.execution.running import told
+from bringup_conformance.execution.targets import DeviceTarget, Runnable, Target, runnable_of
+from bringup_conformance.oracle.numbers import Array
+from bringup_conformance.oracle.verdict import Mismatch, Verdict
+from bringup_conformance.shrink.cause import Cause
+from bringup_conformance.shrink.interference import first_corruption, overlapping_slots
+from bringup_conformance.shrink.op_by_op import (
+    cause_by_instruction,
+    cause_inside,
+    ops_wrong_alone,
+)
+from bringup_conformance.shrink.run_part import (
+    DataSets,
+    Values,
+    case_of,
+    completed,
+    data_sets,
+    graph_reference,
+    kernel_reference,
+    reference_values,
+    run_and_compare,
+    subgraph,
+    unread_inputs,
+    verdict,
+)
+from bringup_conformance.shrink.step_programs import (
+    PlacedValue,
+    input_slots,
+    single_step,
+    step_values,
+)
+
+#: Told what would be the cause if the device died now.
+Suspect = Callable[[Cause], None]
+#: Grid points times iterations of a kernel that core's evaluator is asked for.
+_MOST_POINTS = 1 << 22
+#: Characters of a text that a failure keeps.
+_MOST_TEXT = 100_000
+Placed = Sequence[PlacedValue]
+
+
+def locate(
+    target: Target,
+    case: Case,
+    *,
+    fuse: bool = True,
+    skip: frozenset[str] = frozenset(),
+    suspect: Suspect | None = None,
+) -> Cause:
+    """The cause of a case's failure.
+
+    fuse, skip: how the program is compiled where it fails.  suspect: told before everything that
+    may end this process.
+    """
+    sets = data_sets(case)
+    with np.errstate(all="ignore"):
+        return located(target, case, sets, fuse=fuse, skip=skip, suspect=suspect)
+
+
+def located(
+    target: Target,
+    case: Case,
+    sets: DataSets,
+    *,
+    fuse: bool,
+    skip: frozenset[str],
+    suspect: Suspect | None,
+) -> Cause:
+    """The cause of a case's failure on given arrays."""
+    if not isinstance(target, DeviceTarget):
+        return cause_by_instruction(target, case, sets, fuse, skip, located)
+    return _Search(target, case, sets, fuse, skip, suspect).run()
+
+
+class _Search:
+    """One search on an opened device.
+
+    isolated: whether this process may end with the device.
+    optimized: the graph after all passes that core makes kernels of.
+    """
+
+    def __init__(
+        self,
+        target: DeviceTarget,
+        case: Case,
+        sets: DataSets,
+        fuse: bool,
+        skip: frozenset[str],
+        suspect: Suspect | None,
+    ) -> None:
+        self.target, self.case, self.sets = target, case, sets
+        self.device: OpenDevice = target.device
+        self.capabilities = target.capabilities
+        self.fuse, self.skip = fuse, skip
+        self.suspect = suspect or (lambda _cause: None)
+        self.isolated = suspect is not None
+        self.optimized = case.graph
+
+    def run(self) -> Cause:
+        cause = self._in_passes()
+        if cause is not None:
+            return cause
+        if self._is_driven:
+            case = replace(self.case, graph=self.optimized, cells=())
+            return cause_by_instruction(self.target, case, self.sets, self.fuse, self.skip, located)
+        for search in (self._in_fusion, self._in_plan, self._in_single_steps, self._in_company):
+            cause = search()
+            if cause is not None:
+                return cause
+        return Cause(
+            "unknown", "", "every stage and every step is right by itself, and so are all together"
+        )
+
+    @property
+    def _is_driven(self) -> bool:
+        """Whether the host drives loops or branches of the program."""
+        return any(is_driven(instr, self.capabilities) for instr in self.optimized.instrs)
+
+    def _problem(self, case: Case, sets: DataSets, runnable: Runnable) -> Problem | None:
+        return run_and_compare(self.target, runnable, case, sets)[0]
+
+    # -- what core makes -------------------------------------------------------------------------
+
+    def _in_passes(self) -> Cause | None:
+        graph = self.case.graph
+        backend = self.device.backend
+        for each in graph_passes(self.capabilities, backend, skip=self.skip):
+            cause = Cause("pass", each.name, "", ir_before=print_graph(graph))
+            try:
+                after = each.run(graph)
+            except Exception as error:  # noqa: BLE001  (a backend's own pass may raise anything)
+                return replace(cause, what=f"it raises {told(error)}")
+            if after is not graph and after.key != graph.key:
+                problem = self._problem(self.case, self.sets, graph_reference(after))
+                if problem is not None:
+                    what = f"the graph it makes gives other values: {problem.what}"
+                    return replace(
+                        cause, what=what, ir_after=print_graph(after), mismatches=_lines(problem)
+                    )
+            graph = self.optimized = after
+        return None
+
+    @cached_property
+    def kernel_passes(self) -> Sequence[KernelPass]:
+        return self.device.backend.passes_after_fusion()
+
+    def _fused(self, passes: Sequence[KernelPass]) -> tuple[list[Launch], Program]:
+        launches, program = fused_program(
+            self.optimized, self.capabilities, passes, fused=self.fuse
+        )
+        launches = [x for x in launches if x.instr is None or x.instr.op.name != "constant"]
+        return launches, replace(program, optimize=self.case.optimize)
+
+    @cached_property
+    def made(self) -> tuple[list[Launch], Program]:
+        """The launches of the steps, one each, and the program."""
+        return self._fused(self.kernel_passes)
+
+    @cached_property
+    def values(self) -> list[Values]:
+        """Of every data set, the right array of every value."""
+        return [reference_values(self.optimized, inputs) for inputs in self.sets]
+
+    def _in_fusion(self) -> Cause | None:
+        try:
+            launches, _ = self._fused(())
+        except BringupError as error:
+            what = f"it raises {told(error)}"
+            return Cause("fusion", "", what, ir_before=print_graph(self.optimized))
+        for launch in launches:
+            if launch.kernel is None:
+                continue
+            kernel = launch.kernel
+            problem = self._kernel_problem(launch, kernel)
+            if problem is not None:
+                what = f"the kernel does not compute what its instructions do: {problem.what}"
+                before = self._instructions_of(launch.reads, launch.writes)
+                return Cause(
+                    "fusion", kernel.name, what, kernel=str(kernel), ir_before=before,
+                    ir_after=str(kernel),
+                )  # fmt: skip
+            for change in self.kernel_passes:
+                before_pass, kernel = kernel, change(kernel)
+                changed = before_pass != kernel
+                problem = self._kernel_problem(launch, kernel) if changed else None
+                if problem is not None:
+                    name = getattr(change, "__name__", type(change).__name__)
+                    what = f"the kernel it makes gives other values: {problem.what}"
+                    return Cause(
+                        "kernel pass", name, what, kernel=str(kernel),
+                        ir_before=str(before_pass), ir_after=str(kernel),
+                    )  # fmt: skip
+        return None
+
+    def _instructions_of(self, reads: Sequence[Value], writes: Sequence[Value]) -> str:
+        """What a step is to compute, as text."""
+        return print_graph(self._part(reads, writes)[0])
+
+    def _part(
+        self, reads: Sequence[Value], writes: Sequence[Value]
+    ) -> tuple[Graph, list[list[Array]]]:
+        """The part of the graph that a step computes, and its right inputs."""
+        inputs = [*reads, *unread_inputs(self.optimized, reads, writes)]
+        graph = subgraph(self.optimized, inputs, writes)
+        return graph, [[values[v] for v in inputs] for values in self.values]
+
+    def _kernel_problem(self, launch: Launch, kernel: Kernel) -> Problem | None:
+        if kernel.points * max((s.trips for s in kernel.stages), default=1) > _MOST_POINTS:
+            return None  # core's evaluator would take longer than it is worth
+        graph, sets = self._part(launch.reads, launch.writes)
+        return self._problem(case_of(self.case, graph), sets, kernel_reference(launch, kernel))
+
+    def _in_plan(self) -> Cause | None:
+        _, program = self.made
+        try:
+            verify_program(program)
+            problem = self._problem(
+                self.case, self.sets, lambda inputs: evaluate_program(program, inputs)
+            )
+            what = "" if problem is None else problem.what
+        except GraphError as error:
+            what = error.what
+        if not what:
+            return None
+        slots = overlapping_slots(self.steps)
+        return Cause(
+            "plan", slots[0] if slots else program.name,
+            f"every kernel is right, and the planned program is not: {what}",
+            steps=len(program.steps), ir_before=print_graph(self.optimized), ir_after=str(program),
+            slots=slots, kernels=tuple(map(str, program.kernels)),
+        )  # fmt: skip
+
+    # -- what the device makes -------------------------------------------------------------------
+
+    @cached_property
+    def steps(self) -> list[tuple[list[PlacedValue], list[PlacedValue]]]:
+        """What each step reads and writes."""
+        launches, program = self.made
+        return [step_values(s, x) for s, x in zip(program.steps, launches, strict=True)]
+
+    def _in_single_steps(self) -> Cause | None:
+        """The first step whose own results are wrong though its inputs are right."""
+        _, program = self.made
+        for number, (reads, writes) in enumerate(self.steps):
+            single = single_step(program, program.steps[number], reads, writes)
+            cause = self._step_as_cause(number, single)
+            self.suspect(cause)
+            graph, sets = self._step_part(reads, writes)
+            for spoil in (False, True):
+                try:
+                    runnable = runnable_of(self.device, single, spoil=spoil)
+                except Exception as error:  # noqa: BLE001  (what a backend raises is the answer)
+                    return replace(cause, what=f"compiling it alone: {told(error)}")
+                trial = _on_first_inputs(runnable, len(single.inputs))
+                problem, results = run_and_compare(
+                    self.target, trial, case_of(self.case, graph), sets
+                )
+                if problem is not None:
+                    where = ", in memory that held 0xFF" if spoil else ""
+                    what = f"on right inputs, alone{where}: {problem.what}"
+                    return self._step_details(replace(cause, what=what), number, problem, results)
+        return None
+
+    def _step_part(self, reads: Placed, writes: Placed) -> tuple[Graph, list[list[Array]]]:
+        """The part of the graph that a single step computes, and its right inputs."""
+        slots = input_slots(reads)
+        inputs = [next(v for v, slot in reads if slot == wanted) for wanted in slots]
+        return self._part(inputs, [v for v, _ in writes])
+
+    def _step_as_cause(self, number: int, single: Program) -> Cause:
+        launches, program = self.made
+        step, launch = program.steps[number], launches[number]
+        kernel = str(step.kernel) if isinstance(step, KernelStep) else ""
+        kind = "kernel" if kernel else "loop" if isinstance(step, CONTROL_STEPS) else "op"
+        source, asm = texts(self.device, single) if self.isolated else ("", "")
+        before = self._instructions_of(launch.reads, [v for v, _ in self.steps[number][1]])
+        return Cause(
+            kind, step.name, "the device died while it ran alone", number, len(program.steps),
+            ir_before=before, ir_after=kernel or str(single), kernel=kernel,
+            kernels=tuple(map(str, program.kernels)), source=source, asm=asm,
+        )  # fmt: skip
+
+    def _step_details(
+        self, cause: Cause, number: int, problem: Problem, results: list[Array]
+    ) -> Cause:
+        """A step as the cause, with what is to be shown of it; of a loop, the cause inside."""
+        (launches, program), (reads, writes) = self.made, self.steps[number]
+        step: Step = program.steps[number]
+        if isinstance(step, CONTROL_STEPS):
+            instr = launches[number].instr
+            assert instr is not None
+            inside = cause_inside(
+                self.target, self.case, instr, self.values, self.skip, located
+            )  # fmt: skip
+            if inside is not None:
+                return inside
+        if not cause.source:
+            source, asm = texts(self.device, single_step(program, step, reads, writes))
+            cause = replace(cause, source=source, asm=asm)
+        if cause.kind == "kernel":
+            cause = self._with_wrong_ops(cause, reads, writes)
+        path: tuple[str, ...] = ()
+        if problem.kind == "wrong" and results:
+            data = problem.data % len(self.sets)
+            path = trace(
+                self.target, self.case, self.optimized, self.sets[data], self.values[data],
+                [v for v, _ in writes], results, problem.verdict,
+            )  # fmt: skip
+        return replace(cause, mismatches=_lines(problem), trace=path)
+
+    def _with_wrong_ops(self, cause: Cause, reads: Placed, writes: Placed) -> Cause:
+        """A cause with the ops of its kernel that are wrong alone, if it has several."""
+        graph, sets = self._step_part(reads, writes)
+        if sum(bool(instr.operands) for instr in graph.instrs) < 2:
+            return cause
+        self.suspect(cause)
+        ops = ops_wrong_alone(self.target, case_of(self.case, graph), sets, self.skip)
+        if not ops:
+            return cause
+        so = "so is" if len(ops) == 1 else "so are"
+        what = f"{cause.what}; {so} {' and '.join(ops)} without the rest"
+        return replace(cause, ops=ops, what=what)
+
+    def _in_company(self) -> Cause | None:
+        """Steps that are right alone and wrong together; else whatever the device does wrong."""
+        _, program = self.made
+        count, kernels = len(program.steps), tuple(map(str, program.kernels))
+        what = "every step runs alone, and the device died when they ran together"
+        self.suspect(Cause("together", program.name, what, steps=count, kernels=kernels))
+        cause = first_corruption(
+            self.device, program, self.steps, self._judge, self.sets, self.values,
+            self.kernel_passes,
+        )  # fmt: skip
+        if cause is not None and cause.kind in ("kernel", "op", "loop"):
+            return self._wrong_in_scratch(cause)
+        before, after = print_graph(self.optimized), str(program)
+        if cause is not None:
+            return replace(cause, ir_before=before, ir_after=after)
+        whole = self.target.compile(
+            self.case.graph, fuse=self.fuse, skip=self.skip, optimize=self.case.optimize
+        )
+        problem = self._problem(self.case, self.sets, whole)
+        if problem is None:
+            return None
+        if count == 1:  # whatever is wrong, this step did it
+            single = single_step(program, program.steps[0], *self.steps[0])
+            cause = replace(self._step_as_cause(0, single), what=problem.what)
+            return self._step_details(cause, 0, problem, [])
+        what = (
+            "every step is right alone, all of them with a look into memory, and the program is"
+            f" not: {problem.what}"
+        )
+        return Cause(
+            "device", program.name, what, steps=count, ir_before=before, ir_after=after,
+            kernels=kernels,
+        )  # fmt: skip
+
+    def _wrong_in_scratch(self, found: Cause) -> Cause:
+        """A step that is wrong alone, but only with its results in scratch memory."""
+        _, program = self.made
+        number = found.step or 0
+        single = single_step(program, program.steps[number], *self.steps[number])
+        source, asm = texts(self.device, single)
+        return replace(
+            self._step_as_cause(number, single), what=found.what, slots=found.slots,
+            mismatches=found.mismatches, source=source, asm=asm,
+        )  # fmt: skip
+
+    def _judge(self, value: Value, array: Array, data: int) -> str:
+        """What is wrong with the array of a value in a run on a data set, or nothing."""
+        case = case_of(self.case, subgraph(self.optimized, self.optimized.inputs, [value]))
+        judgement = verdict(self.target, case, [array], self.sets[data])
+        return "" if judgement.ok else str(judgement.mismatches[0])
+
+
+def _lines(problem: Problem) -> tuple[str, ...]:
+    return tuple(map(str, problem.verdict.mismatches))
+
+
+def _on_first_inputs(runnable: Runnable, count: int) -> Runnable:
+    """A program that takes the first of the arrays that it is called with."""
+    return lambda inputs: runnable(inputs[:count])
+
+
+def texts(device: OpenDevice, program: Program) -> tuple[str, str]:
+    """Source and assembly; empty where the backend shows none.
+
+    A device that renders kernels is asked itself, as it may differ from its backend.
+    """
+    source, asm = "", ""
+    try:
+        lowered = device.backend.lower(program)
+        source, asm = lowered.source, lowered.asm
+    except UnsupportedError:
+        pass
+    except Exception as error:  # noqa: BLE001  (showing a source is no reason to fail)
+        source = f"not shown: {told(error)}"
+    if isinstance(device.device, KernelsDevice):
+        try:
+            rendered = [device.device.render(kernel) for kernel in dict.fromkeys(program.kernels)]
+        except Exception as error:  # noqa: BLE001  (what it raises is shown instead)
+            return f"render raises {told(error)}", asm
+        if rendered and all(isinstance(text, str) for text in rendered):
+            source = "\n".join(map(str, rendered))
+    return source[:_MOST_TEXT], asm[:_MOST_TEXT]
+
+
+def trace(
+    target: Target, case: Case, graph: Graph, inputs: list[Array], right: Values,
+    written: Sequence[Value], results: Sequence[Array], judgement: Verdict,
+) -> tuple[str, ...]:  # fmt: skip
+    """One line for the wrong element of a step, one for the element of the program that it makes
+    wrong, all else being right.
+
+    graph: what the steps were made of.  right: the right array of each of its values.  written,
+    results: what the step writes, and what the device wrote.  judgement: the verdict on that.
+    """
+    names = Numbering(graph.inputs, graph.instrs)
+    for mismatch in judgement.mismatches:
+        value = written[mismatch.output]
+        if value in graph.outputs:
+            continue
+        array = np.array(right[value])
+        array[mismatch.index] = results[mismatch.output][mismatch.index]
+        values = completed(graph, {**{v: right[v] for v in graph.inputs}, value: array})
+        spoilt = verdict(target, case, [values[v] for v in graph.outputs], inputs)
+        if not spoilt.ok:
+            return (_described(names[value], mismatch), f"→ {spoilt.mismatches[0]}")
+    return tuple(_described(names[written[m.output]], m) for m in judgement.mismatches[:1])
+
+
+def _described(name: str, mismatch: Mismatch) -> str:
+    index = ", ".join(map(str, mismatch.index))
+    return f"{name}[{index}] is {mismatch.actual}, not {mismatch.expected}"
