@@ -79,7 +79,7 @@ class Limits:
             raise LimitError(f"{name}: needs {used} {what}, the chip takes {allowed}")
 
 
-def compile_kernel(text: str, name: str, limits: Limits) -> Kernel:
+def compile_kernel(text: str, name: str, limits: Limits = Limits()) -> Kernel:
     """The kernel that ``text`` describes; BadKernelError or LimitError if it cannot run here.
 
     It is executed once for no grid points, with at most two rounds of each loop: what is wrong with
@@ -90,7 +90,8 @@ def compile_kernel(text: str, name: str, limits: Limits) -> Kernel:
     try:
         releases, statements = _read(lines, limits.vector_width)
         lines = _with_releases(lines, releases)
-        code = compile("\n".join(lines), file, "exec")
+        listing = "\n".join(lines)
+        code = compile(listing, file, "exec")
         with np.errstate(all="ignore"):
             exec(code, trial.words())
     except Exception as error:
@@ -101,7 +102,7 @@ def compile_kernel(text: str, name: str, limits: Limits) -> Kernel:
     limits.require(name, "grid axes", len(trial.extents), limits.rank)
     limits.require(name, "grid points", math.prod(trial.extents), limits.elements)
     params, grid = tuple(trial.params), tuple(trial.extents)
-    return Kernel(name, code, params, grid, trial.scratch_bytes, statements)
+    return Kernel(name, code, listing, params, grid, trial.scratch_bytes, statements)
 
 
 class _Trial(Points):
@@ -139,7 +140,7 @@ class _Trial(Points):
     def rounds(self, count: int) -> range:
         return range(min(count, 2))
 
-    def check_bounds(self, what: str, region: Region, index: Index, within: Array | None) -> None:
+    def check_bounds(self, what: str, region: Region, index: Index, mask: Array | None) -> None:
         pass
 
     def write(self, region: Region, address: Array, value: Array) -> None:
