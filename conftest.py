@@ -28,6 +28,8 @@ os.environ.setdefault("BRINGUP_TRACEBACK", "full")
 # Tests are thousands of small programs: compiling them is most of the time.  The suite of
 # conformance and `.ci/setups` run what users get.
 os.environ.setdefault("BRINGUP_OPT", "0")
+# Tests change emitters, whose code then is not what the files hold.
+os.environ.setdefault("BRINGUP_EMIT", "1")
 
 # There is a process for each core and more: threads of numpy's products would wait for each other,
 # and its library waits by computing.

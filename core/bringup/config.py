@@ -74,6 +74,13 @@ VARIABLES: tuple[Variable, ...] = (
         choices=("float64", "float32", "bfloat16", "float16"),
     ),
     Variable(
+        "BRINGUP_EMIT",
+        "0",
+        "1: emit code for every program and find objects on disk by its text, not by the program;"
+        " for work on emitters that changes them in a running process",
+        choices=("0", "1"),
+    ),
+    Variable(
         "BRINGUP_CPU",
         "native",
         "processor that code for this machine is compiled for: native, a level such as x86-64-v3,"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def ceil_div(n: int, by: int) -> int:
-    """``n / by``, rounded up, for ``by > 0``.
+    """``n / by``, rounded up.
 
     >>> ceil_div(7, 4), ceil_div(8, 4), ceil_div(0, 4)
     (2, 2, 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from bringup.graph import Literal, attrs_key
+from bringup.graph import attrs_key
 from bringup.integers import round_up
 from bringup.kernel.form import Kernel
 from bringup.kernel.index import Axis, Expr
@@ -22,9 +22,10 @@ from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel
 from bringup.llvm.scalar import SharedMath
 from bringup.llvm.steps.base import NativeStep, emit_step
 from bringup.llvm.text import Builder, Callee, Module, Param
-from bringup.program.program import CONTROL_STEPS, KernelStep, OpStep, Program, Slot
+from bringup.program.program import KernelStep, OpStep, Program, Slot
 from bringup.records import record
 from bringup_cpu.control import PROGRAM_PARAMS, Frame, emit_control
+from bringup_cpu.executable import ENTRY
 from bringup_cpu.float_state import FloatState
 from bringup_cpu.launch_table import ARENA, BUFFERS, OWN, SCRATCH, TOP, MemoryRef
 from bringup_cpu.spans import emit_traced, record_bytes
@@ -41,15 +42,12 @@ _GRAIN_WORK = 1 << 15
 class NativeCode:
     """LLVM IR of a program.
 
-    entry: its function.  arena_bytes: memory a call needs, the program's arena first.  constants:
-    arrays whose addresses follow the outputs'.  launches: name and source line of each
-    kernel, in order.  traced: the entry notes when each thread worked on each launch.
+    arena_bytes: memory a call needs, the program's arena first.  launches: name and source line of
+    each kernel, in order.  traced: the entry notes when each thread worked on each launch.
     """
 
     text: str
-    entry: str
     arena_bytes: int
-    constants: tuple[Literal, ...]
     launches: tuple[tuple[str, str], ...]
     traced: bool = False
 
@@ -61,18 +59,9 @@ def generate(
     return _Generator(program, target, threads, traced).run()
 
 
-def _programs(program: Program) -> Iterator[Program]:
-    """A program and those that its steps run, each once."""
-    programs = {id(program): program}
-    for step in program.steps:
-        if isinstance(step, CONTROL_STEPS):
-            programs |= {id(p): p for inner in step.programs for p in _programs(inner)}
-    yield from programs.values()
-
-
 def _constants(program: Program, first: int) -> Iterator[tuple[int, int]]:
     """The number of the first constant of each program."""
-    for each in _programs(program):
+    for each in program.programs:
         yield id(each), first
         first += len(each.constants)
 
@@ -81,13 +70,12 @@ class _Generator:
     def __init__(self, program: Program, target: LoopTarget, threads: int, traced: bool) -> None:
         self.program = program
         self.constants = dict(_constants(program, 0))
-        self.literals = [literal for p in _programs(program) for literal in p.constants]
+        self.literals = sum(len(each.constants) for each in program.programs)
         self.target = replace(target, threads=threads)
         self.threads = threads
         self.traced = traced
         self.module = Module()
         self.module.shared_math = SharedMath()
-        self.entry = "entry"
         self.scratch_bytes = 0
         self.base = round_up(program.arena_bytes, LINE_BYTES)
         self.kernels: dict[str, NativeKernel] = {}
@@ -98,7 +86,7 @@ class _Generator:
 
     def run(self) -> NativeCode:
         params: list[Param] = [("buffers", ir.ptr, "nocapture readonly"), ("arena", ir.ptr)]
-        function = self.module.function(self.entry, ir.void, params, attrs="nounwind")
+        function = self.module.function(ENTRY, ir.void, params, attrs="nounwind")
         b = Builder(function.block("entry"))
         buffers, arena = function.args
         state = FloatState(b)
@@ -108,9 +96,7 @@ class _Generator:
         bytes_needed = self.base + self.scratch_bytes
         return NativeCode(
             str(self.module),
-            self.entry,
             bytes_needed,
-            tuple(self.literals),
             tuple(self.launches),
             self.traced,
         )
@@ -133,7 +119,7 @@ class _Generator:
         """The function of a program that a step runs; see `bringup_cpu.control`."""
         name = self.functions.get(id(program))
         if name is None:
-            name = self.functions[id(program)] = f"{self.entry}.p{len(self.functions)}"
+            name = self.functions[id(program)] = f"{ENTRY}.p{len(self.functions)}"
             function = self.module.function(
                 name, ir.void, PROGRAM_PARAMS, attrs="nounwind", linkage="internal"
             )
@@ -157,7 +143,7 @@ class _Generator:
     def _records(self) -> MemoryRef:
         """Where the threads note when they worked on the launch being emitted."""
         offset = len(self.launches) * record_bytes(self.threads)
-        return replace(self._shared(len(self.literals)), offset=offset)
+        return replace(self._shared(self.literals), offset=offset)
 
     def _step(self, frame: Frame, step: KernelStep) -> None:
         refs = [self._ref(frame, s) for s in step.slots]
@@ -215,7 +201,7 @@ class _Generator:
         key = stops + str(kernel).split("\n", 1)[-1]
         native = self.kernels.get(key)
         if native is None:
-            name = f"{self.entry}.{len(self.kernels)}.{kernel.name}"
+            name = f"{ENTRY}.{len(self.kernels)}.{kernel.name}"
             native = emit_kernel(self.module, kernel, name, self.target, axis_limits)
             self.kernels[key] = native
         return native
@@ -225,6 +211,6 @@ class _Generator:
         key = f"{step.op.name} {attrs_key(step.attrs)!r} {types}"
         native = self.op_steps.get(key)
         if native is None:
-            name = f"{self.entry}.op{len(self.op_steps)}.{step.name}"
+            name = f"{ENTRY}.op{len(self.op_steps)}.{step.name}"
             native = self.op_steps[key] = emit_step(self.module, step, name, self.target)
         return native

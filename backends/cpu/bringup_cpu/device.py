@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from bringup import config
 from bringup.backend import Capabilities, Device, Handle
 from bringup.backend.dispatch import ArrayLayout, Dispatcher
-from bringup.llvm.host.engine import engine
+from bringup.llvm.host.engine import Emitted, engine
 from bringup.program.program import Program
 from bringup.runtime import timeline
 from bringup.types import TensorType
-from bringup_cpu.executable import CpuExecutable, TracedExecutable
+from bringup_cpu.executable import ENTRY, CpuExecutable, TracedExecutable
 from bringup_cpu.memory import Memory, memory
 from bringup_cpu.pool import pool
+from bringup_cpu.runtime import emitted_from
 from bringup_cpu.target import host_loops
 
 
@@ -33,8 +35,6 @@ class CpuDevice(Device):
         self.memory: Memory = memory()
         # Compiled code refers to the pool by symbol, so it must be there first.
         self.pool = pool()
-        if self.pool.threads > 1:  # pragma: no branch - only one processor
-            engine().warm_up()
 
     def alloc(self, nbytes: int) -> Handle:
         """A new buffer.  Raises OutOfMemoryError."""
@@ -75,16 +75,33 @@ class CpuDevice(Device):
 
         Raises CompileError, UnsupportedError.
         """
+        level = None if program.optimize else 0
+        if timeline.enabled():
+            return self._compile_traced(program, level)
+        loops, threads = host_loops(), self.pool.threads
+
+        def emit() -> Emitted:
+            from bringup_cpu.codegen import generate  # a program on disk needs no emitter
+
+            native = generate(program, loops, threads)
+            return Emitted(native.text, native.arena_bytes.to_bytes(8, "little"))
+
+        if config.level("BRINGUP_EMIT"):
+            code = engine().compile_native(emit(), (ENTRY,), level)
+        else:
+            source = f"program {program.code_key} {loops} {threads}"
+            code = engine().compile_native(emitted_from(source, emit), (ENTRY,), level)
+        return CpuExecutable(program, code, int.from_bytes(code.facts, "little"), self.memory)
+
+    def _compile_traced(self, program: Program, level: int | None) -> TracedExecutable:
+        """Code that notes when each thread worked on each launch, whose names it needs."""
         from bringup_cpu.codegen import generate
 
-        threads, traced = self.pool.threads, timeline.enabled()
+        threads = self.pool.threads
         with timeline.span("emit", "compile"):
-            native = generate(program, host_loops(), threads, traced=traced)
+            native = generate(program, host_loops(), threads, traced=True)
         with timeline.span("llvm", "compile") as span:
             before = engine().compiled
-            level = None if program.optimize else 0
-            code = engine().compile_native(native.text, (native.entry,), level)
+            code = engine().compile_native(native.text, (ENTRY,), level)
             span.note(compiled=engine().compiled > before)
-        if traced:
-            return TracedExecutable(program, native, code, self.memory, threads)
-        return CpuExecutable(program, native, code, self.memory)
+        return TracedExecutable(program, native, code, self.memory, threads)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bringup.backend.dispatch import ArrayLayout, FastArg, FastEntry, slot_offset
-from bringup.llvm.host.engine import engine
+from bringup.llvm.host.engine import Emitted, engine
 from bringup.llvm.text import Module
 from bringup.program.program import Program
 from bringup_cpu.emit_dispatch import (
@@ -36,7 +36,15 @@ from bringup_cpu.emit_dispatch import (
 )
 from bringup_cpu.executable import CpuExecutable
 from bringup_cpu.memory import memory
-from bringup_cpu.runtime import OBJECT_BYTES, RUNTIME_LEVEL, builtin, has_gil, header, runtime
+from bringup_cpu.runtime import (
+    OBJECT_BYTES,
+    RUNTIME_LEVEL,
+    builtin,
+    emitted_from,
+    has_gil,
+    header,
+    runtime,
+)
 
 #: Entries of one dispatcher; a call compares with each in turn.
 MAX_ENTRIES = 64
@@ -195,10 +203,15 @@ class DispatchCode:
 
     def __init__(self, numpy: ArrayHeader) -> None:
         runtime()
-        module = Module()
         layout = ObjectLayout(OBJECT_BYTES, slot_offset(CpuDispatcher, "_table"), numpy)
-        DispatchEmitter(module, header, layout)
-        self.code = engine().compile_native(str(module), EXPORTS, RUNTIME_LEVEL)
+
+        def emit() -> Emitted:
+            module = Module()
+            DispatchEmitter(module, header, layout)
+            return Emitted(str(module))
+
+        deferred = emitted_from(f"dispatcher {header.python} {layout}", emit)
+        self.code = engine().compile_native(deferred, EXPORTS, RUNTIME_LEVEL)
         self.address = self.code.addresses["dispatch_call"]
         install = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
         address = self.code.addresses["dispatch_install"]

@@ -6,7 +6,7 @@ import ctypes
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,9 +15,13 @@ from bringup.llvm.host.engine import Code
 from bringup.program.cost import program_cost
 from bringup.program.program import Program
 from bringup.runtime import timeline
-from bringup_cpu.codegen import NativeCode
 from bringup_cpu.memory import Memory
-from bringup_cpu.spans import Records
+
+if TYPE_CHECKING:
+    from bringup_cpu.codegen import NativeCode
+
+#: The function that runs a program; see `bringup_cpu.codegen`.
+ENTRY = "entry"
 
 
 class CpuExecutable:
@@ -33,14 +37,16 @@ class CpuExecutable:
         "arena_bytes", "program", "seconds", "template",
     )  # fmt: skip
 
-    def __init__(self, program: Program, native: NativeCode, code: Code, memory: Memory) -> None:
+    def __init__(self, program: Program, code: Code, arena_bytes: int, memory: Memory) -> None:
         self.program = program
-        self.address = code.addresses[native.entry]
-        self.arena_bytes = native.arena_bytes
+        self.address = code.addresses[ENTRY]
+        self.arena_bytes = arena_bytes
         self.seconds = math.inf
         self._code = code
         self._memory = memory
-        self._constants = [_copied(memory, literal) for literal in native.constants]
+        self._constants = [
+            _copied(memory, literal) for each in program.programs for literal in each.constants
+        ]
         varying = len(program.inputs) + len(program.outputs)
         self.template = [0] * varying + [buffer.address for buffer in self._constants]
         self._pointers = ctypes.c_void_p * len(self.template)
@@ -81,7 +87,7 @@ class TracedExecutable(CpuExecutable):
     def __init__(
         self, program: Program, native: NativeCode, code: Code, memory: Memory, threads: int
     ) -> None:
-        super().__init__(program, native, code, memory)
+        super().__init__(program, code, native.arena_bytes, memory)
         assert native.traced
         self._launches = native.launches
         self._threads = threads
@@ -90,6 +96,8 @@ class TracedExecutable(CpuExecutable):
         self._pointers = ctypes.c_void_p * (len(self.template) + 1)
 
     def _execute(self, addresses: list[int], arena: int | None) -> None:
+        from bringup_cpu.spans import Records
+
         records = Records(self._launches, self._threads)
         with timeline.span(self.program.name, "program", **self._facts):
             super()._execute([*addresses, records.address], arena)

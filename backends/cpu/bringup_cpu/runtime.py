@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import sys
 from collections.abc import Callable
@@ -11,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import bringup.llvm
-from bringup.llvm.host.engine import Code, Deferred, Engine, engine
+import bringup
+from bringup.llvm.host.engine import Code, Deferred, Emitted, Engine, engine, sources
 from bringup.llvm.host.halves import provide_halves
 from bringup.llvm.text import Module
 from bringup_cpu.emit_memory import EXPORTS as MEMORY_EXPORTS
@@ -82,38 +81,30 @@ class Runtime:
         return ctypes.CFUNCTYPE(result, *arguments)(self.code.addresses[name])
 
 
-def _module(locked: bool) -> str | Deferred:
-    """The runtime's module, described by the files whose code emits it: it is the same in every
-    process, and emitting it takes as long as tracing and fusing a small program.
+def _module(locked: bool) -> Emitted | Deferred:
+    """The runtime's module: the same in every process, and emitting it takes as long as tracing and
+    fusing a small program.
     """
     pause = _PAUSES.get(platform.machine(), "")
 
-    def make() -> str:
+    def make() -> Emitted:
         module = Module()
         MemoryEmitter(module, header, locked=locked)
         PoolEmitter(module, pause)
-        return str(module)
+        return Emitted(str(module))
 
+    return emitted_from(f"runtime {header.python} {locked} {pause}", make)
+
+
+def emitted_from(source: str, make: Callable[[], Emitted]) -> Emitted | Deferred:
+    """A module that depends on ``source`` and on the code of core and of this backend; made at once
+    where that code stands in no files.
+    """
     try:
-        emitters = Path(bringup.llvm.__file__).parent
-        files = state_of(Path(__file__).parent, emitters / "text", emitters / "host")
+        packages = sources(Path(bringup.__file__).parent, Path(__file__).parent)
     except OSError:  # pragma: no cover - only where the package is no folder
         return make()
-    return Deferred(f"runtime {header.python} {locked} {pause} {files}", make)
-
-
-def state_of(*folders: Path) -> str:
-    """Names, sizes and times of the Python files in some folders, by which Python itself tells
-    whether bytecode is out of date.  Raises OSError.
-    """
-    found = []
-    for folder in folders:
-        with os.scandir(folder) as entries:
-            kept = [entry for entry in entries if entry.name.endswith(".py")]
-        for entry in sorted(kept, key=lambda entry: entry.name):
-            stat = entry.stat()
-            found.append(f"{entry.name} {stat.st_size} {stat.st_mtime_ns}")
-    return "\n".join(found)
+    return Deferred(f"{source}\n{packages}", make)
 
 
 def _publish(engine: Engine) -> None:

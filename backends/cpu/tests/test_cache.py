@@ -69,6 +69,43 @@ def test_a_second_process_compiles_nothing(python: Python, tmp_path: Path) -> No
     assert content(tmp_path) == left
 
 
+_LOOP = (
+    _USE
+    + """
+import sys
+table = bu.asarray(np.arange(5000, dtype=np.float32))
+step = lambda i, x: (i + 1, bu.cumulative_sum(x, axis=0) * 0.5 + table[i] + np.arange(40.0))
+loop = bu.jit(lambda x: bu.while_loop(lambda s: s[0] < 3, lambda s: step(*s), (0, x))[1])
+print(np.asarray(loop(bu.ones(40))).tobytes().hex())
+emitters = ("bringup_cpu.codegen", "bringup_cpu.control")
+print([name for name in emitters if name in sys.modules])
+print(engine().compiled)
+"""
+)
+
+
+def test_a_second_process_emits_no_program(python: Python) -> None:
+    """And knows what its calls need: scratch, and the arrays of constants."""
+    first, second = (python(_LOOP).stdout.splitlines() for _ in range(2))
+    assert first[1] == "['bringup_cpu.codegen', 'bringup_cpu.control']"
+    assert int(first[2]) > 0
+    assert second == [first[0], "[]", "0"]
+    assert python(_LOOP, BRINGUP_EMIT="1").stdout.splitlines()[:2] == first[:2]
+
+
+def test_constants_are_no_part_of_code(python: Python) -> None:
+    code = (
+        _USE
+        + """
+table = np.arange(5000.0) * FACTOR
+assert np.array_equal(np.asarray(bu.jit(lambda x: x + bu.asarray(table))(table)), table * 2)
+print(engine().compiled)
+"""
+    )
+    assert int(python(code.replace("FACTOR", "1.5")).stdout) > 0
+    assert int(python(code.replace("FACTOR", "-3.0")).stdout) == 0
+
+
 @pytest.mark.usefixtures("count")
 def test_other_code_is_compiled(python: Python) -> None:
     assert int(python(_COUNT.replace("* 2", "* 3").replace("999_000", "1_498_500")).stdout) == 1

@@ -19,6 +19,7 @@ from bringup.kernel.index import Atom, Axis, Bound, Div, Dyn, Expr, Mod
 from bringup.llvm import text as ir
 from bringup.llvm.scalar import combine, identity, literal, register_type, render, widen
 from bringup.llvm.text import Builder, Type, Val, const, const_vector, vec
+from bringup.llvm.text.masked import fold_lanes
 from bringup.records import record
 
 Position = tuple[int, ...]
@@ -374,13 +375,9 @@ def finish(b: Builder, fold: Fold, parts: Sequence[Val], *, across: bool) -> Val
             for x, y in zip(live[:half], live[half:], strict=False)
         ]
         live = pairs + live[len(pairs) : half]
-    total = live[0]
-    while across and total.type.lanes > 1:
-        half = total.type.lanes // 2
-        low = b.shufflevector(total, None, list(range(half)))
-        high = b.shufflevector(total, None, list(range(half, 2 * half)))
-        total = combine(b, fold.kind, fold.dtype, low, high)
-    return total
+    if not across:
+        return live[0]
+    return fold_lanes(b, live[0], lambda x, y: combine(b, fold.kind, fold.dtype, x, y))
 
 
 # -- division of many elements by one divisor ------------------------------------------------------

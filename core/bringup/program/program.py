@@ -230,37 +230,50 @@ class Program:
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels of its steps, those of loops and branches among them, in order."""
-        found: list[Kernel] = []
+        kernels: list[Kernel] = []
         for step in self.steps:
             if isinstance(step, KernelStep):
-                found.append(step.kernel)
+                kernels.append(step.kernel)
             elif isinstance(step, CONTROL_STEPS):
-                found += [kernel for inner in step.programs for kernel in inner.kernels]
-        return tuple(found)
+                kernels += [kernel for inner in step.programs for kernel in inner.kernels]
+        return tuple(kernels)
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """Itself and those that its steps run, each once."""
+        programs = {id(self): self}
+        for step in self.steps:
+            if isinstance(step, CONTROL_STEPS):
+                programs |= {id(p): p for inner in step.programs for p in inner.programs}
+        return tuple(programs.values())
 
     @property
     def key(self) -> str:
         """SHA-256 of the content: equal keys mean equal behaviour.  Names and source locations do
         not enter.
         """
-        digest = hashlib.sha256()
-        digest.update(
-            repr(
-                (
-                    self.inputs,
-                    self.outputs,
-                    self.arena_bytes,
-                    sorted(self.donated),
-                    self.aliases,
-                    self.optimize,
-                )
-            ).encode()
-        )
-        for literal in self.constants:
-            digest.update(repr(literal.type).encode() + literal.elements.tobytes())
-        for step in self.steps:
-            digest.update(_step_text(step).encode())
+        digest = hashlib.sha256(self.code_key.encode())
+        for program in self.programs:
+            for literal in program.constants:
+                digest.update(literal.elements.tobytes())
         return digest.hexdigest()
+
+    @property
+    def code_key(self) -> str:
+        """SHA-256 of all of the content but the elements of constants, whose addresses are handed
+        to code that knows no more than their types.
+        """
+        parts = [
+            self.inputs,
+            self.outputs,
+            [literal.type for literal in self.constants],
+            self.arena_bytes,
+            sorted(self.donated),
+            self.aliases,
+            self.optimize,
+        ]
+        text = "\n".join([repr(parts), *map(_step_text, self.steps)])
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def __str__(self) -> str:
         takes, gives = (", ".join(map(str, types)) for types in (self.inputs, self.outputs))
@@ -284,7 +297,7 @@ def _step_text(step: Step) -> str:
             (step.carried, step.updated) if not isinstance(step, CaseStep) else (),
             (step.length, step.reverse, step.stacks) if isinstance(step, ScanStep) else (),
         ]
-        return f"{step.name} {how} {slots} {' '.join(inner.key for inner in step.programs)}"
+        return f"{step.name} {how} {slots} {' '.join(inner.code_key for inner in step.programs)}"
     return f"op {step.op.name} {attrs_key(step.attrs)!r} {slots}"
 
 

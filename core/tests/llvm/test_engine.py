@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import platform
 import re
 import threading
@@ -13,7 +14,7 @@ import pytest
 
 from bringup.errors import CompileError
 from bringup.llvm.host.elf import symbols_of
-from bringup.llvm.host.engine import Code, Engine, engine
+from bringup.llvm.host.engine import Code, Deferred, Emitted, Engine, engine, sources
 from bringup.llvm.host.object_cache import ObjectCache
 
 
@@ -65,6 +66,48 @@ def test_a_second_process_finds_the_object(tmp_path: Path) -> None:
     second = Engine(ObjectCache(tmp_path))
     assert call(second.compile_native(adder(7), ("f",)), 1) == 8
     assert (first.compiled, second.compiled) == (1, 0)
+
+
+def test_what_stands_on_disk_is_not_emitted_again(tmp_path: Path) -> None:
+    emitted: list[int] = []
+
+    def deferred(number: int, source: str) -> Deferred:
+        def make() -> Emitted:
+            emitted.append(number)
+            return Emitted(adder(number), b"facts of %d" % number)
+
+        return Deferred(source, make)
+
+    for source, number, result in (("a", 7, 8), ("a", 9, 8), ("b", 9, 10)):
+        code = Engine(ObjectCache(tmp_path)).compile_native(deferred(number, source), ("f",))
+        assert call(code, 1) == result
+        assert code.facts == b"facts of %d" % (result - 1)
+    assert emitted == [7, 9]
+
+
+def test_sources_change_with_every_file(tmp_path: Path) -> None:
+    def digest() -> str:
+        return sources.__wrapped__(tmp_path)
+
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "a.py").write_text("x = 1")
+    seen = [digest()]
+    (inner / "a.py").write_text("x = 12")
+    seen.append(digest())
+    os.utime(inner / "a.py", ns=(1, 1))
+    seen.append(digest())
+    (tmp_path / "b.py").write_text("")
+    seen.append(digest())
+    (tmp_path / "b.py").rename(inner / "b.py")
+    seen.append(digest())
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "c.py").write_text("")
+    (tmp_path / "notes.txt").write_text("")
+    assert digest() == seen[-1]
+    assert len(set(seen)) == len(seen)
+    with pytest.raises(OSError, match="absent"):
+        sources(tmp_path / "absent")
 
 
 def test_a_damaged_object_is_compiled_again(tmp_path: Path) -> None:

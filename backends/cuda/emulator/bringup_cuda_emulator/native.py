@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 
 import bringup.llvm
 from bringup.errors import CompileError
-from bringup.llvm.host.engine import Code, Deferred, engine
+from bringup.llvm.host.engine import Code, Deferred, Emitted, engine, sources
 from bringup.llvm.host.halves import provide_halves
 from bringup.llvm.host.machine import LLVM
 from bringup.llvm.text import Module
@@ -58,13 +58,11 @@ class Native:
 
 def _machine_text() -> Deferred:
     """Described by the files whose code emits it, so that it is found without being made."""
-    package, emitters = Path(__file__).parent, Path(bringup.llvm.__file__).parent
-    folders = [package, *(emitters / name for name in ("text", "math", "host"))]
-    files = [file for folder in folders for file in sorted(folder.glob("*.py"))]
-    return Deferred("\0".join(f.read_text() for f in files), _make_machine)
+    packages = (Path(bringup.llvm.__file__).parent, Path(__file__).parent)
+    return Deferred(sources(*packages), _make_machine)
 
 
-def _make_machine() -> str:
+def _make_machine() -> Emitted:
     module = Module()
     emit_machine(module, host())
     emit_meetings(module)
@@ -74,7 +72,7 @@ def _make_machine() -> str:
     emit_products(module)
     for shim in all_shims().values():
         shim.emit(module)
-    return str(module)
+    return Emitted(str(module))
 
 
 @cache

@@ -245,7 +245,7 @@ def _row(number: int, mutant: Mutant) -> Kill:
 def _own_cache() -> Iterator[None]:
     """Nothing compiled here is found by another process: it may be wrong."""
     with tempfile.TemporaryDirectory() as folder:
-        os.environ |= {"XDG_CACHE_HOME": folder, "LOCALAPPDATA": folder}
+        os.environ |= {"XDG_CACHE_HOME": folder, "LOCALAPPDATA": folder, "BRINGUP_EMIT": "1"}
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,25 +49,37 @@ class Code:
     """Loaded machine code, in memory while this object lives.
 
     addresses: of the exported functions, by the names they had in the text.
+    facts: as in `Emitted`.
     """
 
-    __slots__ = ("__weakref__", "_segment", "addresses", "object")
+    __slots__ = ("__weakref__", "_segment", "addresses", "facts", "object")
 
-    def __init__(self, addresses: Mapping[str, int], segment: object, data: bytes) -> None:
+    def __init__(
+        self, addresses: Mapping[str, int], segment: object, data: bytes, facts: bytes
+    ) -> None:
         self.addresses = addresses
         self.object = data
+        self.facts = facts
         self._segment = segment
+
+
+@record
+class Emitted:
+    """The text of a module.  facts: what else its emitter found out; kept with the object."""
+
+    text: str
+    facts: bytes = b""
 
 
 @record
 class Deferred:
     """A module whose text is made only if its object is not on disk.
 
-    source: everything that the text depends on.
+    source: everything that the text and the facts depend on, `sources` among it.
     """
 
     source: str
-    make: Callable[[], str]
+    make: Callable[[], Emitted]
 
 
 class _Segment:
@@ -115,16 +128,6 @@ class Engine:
         self._dead: list[llvm.ExecutionEngine] = []
         self._loaded: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
         self._lock = LLVM
-        self._warming: threading.Thread | None = None
-
-    def warm_up(self) -> None:
-        """Let LLVM set itself up on another thread, while the first program is still in Python.
-
-        Raises UnsupportedError if ``BRINGUP_CPU`` names a CPU whose code cannot run here.
-        """
-        require_runnable()
-        self._warming = threading.Thread(target=self._compile_first, name="bringup-warm-up")
-        self._warming.start()
 
     def _compile_first(self) -> None:
         with self._lock, _parsed(_FIRST) as module:
@@ -143,38 +146,54 @@ class Engine:
         )
 
     def compile_native(
-        self, text: str | Deferred, exports: Sequence[str], level: int | None = None
+        self, text: str | Emitted | Deferred, exports: Sequence[str], level: int | None = None
     ) -> Code:
         """Compile a module, or find it compiled, and load it.
 
         exports: the functions whose addresses are wanted.  They are renamed on the way, so equal
         names in different texts do not clash.  level: instead of the engine's.
-        Raises CompileError with LLVM's message and the text, UnsupportedError as `warm_up`.
+        Raises CompileError with LLVM's message and the text, UnsupportedError if ``BRINGUP_CPU``
+        names a CPU whose code cannot run here.
         """
         require_runnable()
         level = self.level if level is None else level
-        warming = self._warming
-        if warming is not None:
-            warming.join()
-            self._warming = None
+        module = Emitted(text) if isinstance(text, str) else text
+        source = module.source if isinstance(module, Deferred) else module.text
+        key = self.key(source, exports, level)
         with self._lock:
-            key = self.key(text if isinstance(text, str) else text.source, exports, level)
             while self._dead:
                 self._dead.pop().close()
-            found = self._loaded.get(key)
-            if found is not None:
-                return found
-            data = None if self.objects is None else self.objects.get(key)
-            needed = None if data is None else _undefined(data, key, exports)
-            if data is None or needed is None:
-                data = self._compile(_text(text), key, exports, level)
-                needed = _undefined(data, key, exports)
-                assert needed is not None
-                if self.objects is not None:
-                    self.objects.put(key, data)
-            code = self._load(key, data, exports, needed, text)
-            self._loaded[key] = code
+            code = self._loaded.get(key)
+        if code is not None:
             return code
+        stored = self._stored(key, exports)
+        emitted = self._emit(module) if stored is None else None
+        with self._lock:
+            code = self._loaded.get(key)
+            if code is None:
+                if stored is None:
+                    assert emitted is not None
+                    stored = self._compile(emitted, key, exports, level)
+                code = self._loaded[key] = self._load(key, stored, exports, module)
+            return code
+
+    def _stored(self, key: str, exports: Sequence[str]) -> _Object | None:
+        """The object of a key on disk, if it is there and what LLVM's loader may be given."""
+        data = None if self.objects is None else self.objects.get(key)
+        return None if data is None else _Object.of(data, key, exports)
+
+    def _emit(self, module: Emitted | Deferred) -> Emitted:
+        """The text of a module; meanwhile LLVM sets itself up on another thread, once."""
+        if isinstance(module, Emitted):
+            return module
+        if self.level in self._machines or (os.cpu_count() or 1) < 2:
+            return module.make()
+        thread = threading.Thread(target=self._compile_first, name="bringup-warm-up")
+        thread.start()
+        try:
+            return module.make()
+        finally:
+            thread.join()
 
     def key(self, text: str, exports: Sequence[str], level: int) -> str:
         """What an object depends on, hashed.  text: of the module, or the source it is made of."""
@@ -198,49 +217,66 @@ class Engine:
         with self._lock:
             llvm.add_symbol(name, address)
 
-    def _compile(self, text: str, key: str, exports: Sequence[str], level: int) -> bytes:
-        with _parsed(text) as module:
+    def _compile(self, emitted: Emitted, key: str, exports: Sequence[str], level: int) -> _Object:
+        """Compile a module, and keep its object on disk."""
+        with _parsed(emitted.text) as module:
             _rename(module, key, exports)
             data: bytes = self._machine(level).emit_object(module)
         self.compiled += 1
-        return data
+        facts = emitted.facts
+        stored = len(facts).to_bytes(_COUNT, "little") + facts + data
+        compiled = _Object.of(stored, key, exports)
+        assert compiled is not None
+        if self.objects is not None:
+            self.objects.put(key, stored)
+        return compiled
 
     def _load(
-        self,
-        key: str,
-        data: bytes,
-        exports: Sequence[str],
-        needed: frozenset[str],
-        text: str | Deferred,
+        self, key: str, compiled: _Object, exports: Sequence[str], module: Emitted | Deferred
     ) -> Code:
         # LLVM's loader ends the process over a missing symbol.
-        unknown = [n for n in needed if llvm.address_of_symbol(n) is None]
+        unknown = [n for n in compiled.needed if llvm.address_of_symbol(n) is None]
         if unknown:  # pragma: no cover - only wrong emitters
             names = ", ".join(sorted(unknown))
+            source = module.text if isinstance(module, Emitted) else module.make().text
             raise CompileError(
-                f"compiled code calls what no library here has: {names}", source=_text(text)
+                f"compiled code calls what no library here has: {names}", source=source
             )
         if self._segment is None or len(self._segment.loaded) >= _SEGMENT:
             self._segment = _Segment(self._new_machine(self.level), self._dead)
-        return Code(self._segment.load(key, data, exports), self._segment, data)
+        addresses = self._segment.load(key, compiled.data, exports)
+        return Code(addresses, self._segment, compiled.data, compiled.facts)
 
 
-def _undefined(data: bytes, key: str, exports: Sequence[str]) -> frozenset[str] | None:
-    """Names that an object needs from outside, unknown where objects are no ELF files; None for one
-    that LLVM's loader must not be given.
+#: Bytes of the number of bytes of facts, which stand before an object on disk.
+_COUNT = 4
+
+
+@record
+class _Object:
+    """A compiled module.
+
+    facts: as in `Emitted`.  needed: names that it needs from outside; none are known where objects
+    are no ELF files.
     """
-    if llvm.get_object_format() != "ELF":
-        return frozenset()  # pragma: no cover - only systems without ELF
-    try:
-        symbols = symbols_of(data)
-    except ValueError:  # pragma: no cover - only objects that LLVM made wrong
-        return None
-    wanted = {_unique(name, key) for name in exports}
-    return symbols.undefined if symbols.defined >= wanted else None
 
+    data: bytes
+    facts: bytes
+    needed: frozenset[str]
 
-def _text(text: str | Deferred) -> str:
-    return text if isinstance(text, str) else text.make()
+    @classmethod
+    def of(cls, stored: bytes, key: str, exports: Sequence[str]) -> _Object | None:
+        """What stands on disk; None for what LLVM's loader must not be given."""
+        start = _COUNT + int.from_bytes(stored[:_COUNT], "little")
+        facts, data = stored[_COUNT:start], stored[start:]
+        if llvm.get_object_format() != "ELF":
+            return cls(data, facts, frozenset())  # pragma: no cover - only systems without ELF
+        try:
+            symbols = symbols_of(data)
+        except ValueError:  # pragma: no cover - only objects that LLVM made wrong
+            return None
+        exported = {_unique(name, key) for name in exports}
+        return cls(data, facts, symbols.undefined) if symbols.defined >= exported else None
 
 
 @contextmanager
@@ -278,6 +314,27 @@ def _rename(module: llvm.ModuleRef, key: str, exports: Sequence[str]) -> None:
 
 def _unique(name: str, key: str) -> str:
     return f"{name}.{key[:24]}"
+
+
+@cache
+def sources(*packages: Path) -> str:
+    """A digest of the Python files of some packages by name, size and time, by which Python itself
+    tells whether bytecode is out of date: what `Deferred.source` holds of the emitters' own code.
+
+    Raises OSError where a package is no folder.
+    """
+    lines: list[str] = []
+    folders = [(str(package), package.name) for package in packages]
+    while folders:
+        folder, name = folders.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    stat = entry.stat()
+                    lines.append(f"{name}/{entry.name} {stat.st_size} {stat.st_mtime_ns}")
+                elif entry.is_dir() and entry.name != "__pycache__":
+                    folders.append((entry.path, f"{name}/{entry.name}"))
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
 
 
 @cache

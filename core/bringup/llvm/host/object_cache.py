@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-_MAGIC = b"bringup object 2\n"
+_MAGIC = b"bringup object 3\n"
 _SHARDS = 256
 _BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -25,9 +25,10 @@ from bringup.llvm.loops.schedule import (
     NativeKernel,
     Schedule,
     schedule,
+    unit_function,
 )
 from bringup.llvm.scalar import combine, memory_type
-from bringup.llvm.text import Builder, Module, Param, Val, const_vector, i64_const
+from bringup.llvm.text import Builder, Module, Val, const_vector, i64_const
 from bringup.llvm.text.masked import clamp, lanes_below, prefetch
 
 Registers = dict[Position, Val]
@@ -69,13 +70,7 @@ class _KernelEmitter:
         self.kernel = plan.kernel
         self.axis_limits = axis_limits
         self.name = name
-        params: list[Param] = [
-            ("buffers", ir.ptr, "nocapture readonly"),
-            ("begin", ir.i64),
-            ("end", ir.i64),
-            ("worker", ir.i64),
-        ]
-        self.function = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
+        self.function = unit_function(module, name)
         self.b = Builder(self.function.block("entry"))
         self.bases: dict[Axis, Val] = {}
         self.pointers: list[Val] = []

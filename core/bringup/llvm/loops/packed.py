@@ -23,7 +23,7 @@ from bringup.llvm.body import Frame
 from bringup.llvm.loops.blocking import Blocking, TileShape, blocking, panels
 from bringup.llvm.loops.body import VectorBody
 from bringup.llvm.loops.packing import Packing, coordinates, pointers, runs
-from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel
+from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel, unit_function
 from bringup.llvm.scalar import combine, convert, identity, memory_type, register_type
 from bringup.llvm.text import Builder, Callee, Module, Param, Val, i64_const, vec
 from bringup.llvm.text.masked import prefetch
@@ -70,9 +70,7 @@ class _Emitter:
         stored = self.dtype if plan.ready is None else plan.ready.dtype
         self.right_element = memory_type(stored)
         self.micro = micro_kernel(module, self.dtype, tile, stored)
-        params: list[Param] = [("buffers", ir.ptr, "nocapture readonly")]
-        params += [(n, ir.i64) for n in ("begin", "end", "worker")]
-        self.function = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
+        self.function = unit_function(module, name)
         self.b = Builder(self.function.block("entry"))
         self.pointers: list[Val] = []
         self.bases: dict[Axis, Val] = {}

@@ -14,7 +14,9 @@ from bringup.graph import Instr, Value
 from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.kernel.form import Kernel, Stage
 from bringup.kernel.index import Axis, Expr
+from bringup.llvm import text as ir
 from bringup.llvm.body import Tile
+from bringup.llvm.text import Function, Module, Param
 from bringup.records import record
 
 
@@ -46,6 +48,16 @@ class NativeKernel:
     units: int
     tile_bytes: int
     work: int
+
+
+def unit_function(module: Module, name: str) -> Function:
+    """Start a function ``void name(ptr buffers, i64 begin, i64 end, i64 worker)``.
+
+    It runs the units ``begin … end - 1`` of a kernel or of a phase.
+    """
+    params: list[Param] = [("buffers", ir.ptr, "nocapture readonly")]
+    params += [(n, ir.i64) for n in ("begin", "end", "worker")]
+    return module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
 
 
 @record

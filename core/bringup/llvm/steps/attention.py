@@ -17,10 +17,17 @@ from bringup.llvm import text as ir
 from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel
 from bringup.llvm.math import MATH
 from bringup.llvm.scalar import memory_type, narrow, widen
-from bringup.llvm.steps.base import NativeStep, PhaseBuilder
+from bringup.llvm.steps.base import NativeStep, PhaseBuilder, split_unit
 from bringup.llvm.steps.params import AttentionParams
 from bringup.llvm.text import Builder, Module, Type, Val, const, const_vector, i64_const, vec
-from bringup.llvm.text.masked import clamp, masked_gather, masked_load, masked_store, prefetch
+from bringup.llvm.text.masked import (
+    clamp,
+    fold_lanes,
+    masked_gather,
+    masked_load,
+    masked_store,
+    prefetch,
+)
 from bringup.program.program import OpStep
 from bringup.records import record
 
@@ -143,7 +150,7 @@ def _emit_transposed_keys(module: Module, step: OpStep, name: str, form: _Form) 
     phase = PhaseBuilder(module, step, name)
     b, element = phase.b, memory_type(form.params.dtype)
     with phase.units() as unit:
-        member, number = _parts(b, unit, form.blocks)
+        member, number = split_unit(b, unit, form.blocks)
         first = b.mul(number, i64_const(form.block))
         key = b.add(b.mul(member, i64_const(form.params.keys)), first)
         start = b.mul(key, i64_const(form.params.depth))
@@ -184,7 +191,7 @@ class _AttentionEmitter:
     def run(self) -> NativeKernel:
         form, b = self.form, self.b
         with self.phase.units() as unit:
-            self.member, chunk = _parts(b, unit, form.chunks)
+            self.member, chunk = split_unit(b, unit, form.chunks)
             self.first = b.mul(chunk, i64_const(_TILES))
             left = b.sub(i64_const(form.tiles), self.first)
             self.count = b.smin(left, i64_const(_TILES))
@@ -204,7 +211,7 @@ class _AttentionEmitter:
             return offset
         step = form.params.bias[-1] * form.params.bias[-2]
         for n, size in zip(form.params.lead[::-1], form.params.bias[-3::-1], strict=True):
-            member, index = _parts(b, member, n)
+            member, index = split_unit(b, member, n)
             if size != 1:
                 offset = b.add(offset, b.mul(index, i64_const(step)))
             step *= size
@@ -520,19 +527,7 @@ def _across(b: Builder, vectors: Sequence[Val], fold: _Fold) -> Val:
     live = list(vectors)
     while len(live) > 1:
         live = [fold(b, x, y) for x, y in zip(live[::2], live[1::2], strict=True)]
-    total = live[0]
-    while (half := total.type.lanes // 2) > 0:
-        low = b.shufflevector(total, None, list(range(half)))
-        total = fold(b, low, b.shufflevector(total, None, list(range(half, 2 * half))))
-    return total
-
-
-def _parts(b: Builder, unit: Val, count: int) -> tuple[Val, Val]:
-    """Quotient and remainder of a nonnegative number."""
-    if count == 1:
-        return unit, i64_const(0)
-    size = i64_const(count)
-    return b.binary("udiv", unit, size), b.binary("urem", unit, size)
+    return fold_lanes(b, live[0], lambda x, y: fold(b, x, y))
 
 
 def _below(b: Builder, left: Val, count: int, lanes: int) -> list[Val]:

@@ -18,8 +18,8 @@ from bringup.errors import UnsupportedError
 from bringup.integers import round_up
 from bringup.llvm import text as ir
 from bringup.llvm.lazy import LazyTable
-from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel
-from bringup.llvm.text import Builder, Module, Param, Val, i64_const
+from bringup.llvm.loops.schedule import LINE_BYTES, LoopTarget, NativeKernel, unit_function
+from bringup.llvm.text import Builder, Module, Val, i64_const
 from bringup.program.program import OpStep
 from bringup.records import record
 
@@ -40,6 +40,14 @@ class NativeStep:
 StepEmitter = Callable[[Module, OpStep, str, LoopTarget], NativeStep]
 
 
+def split_unit(b: Builder, unit: Val, count: int) -> tuple[Val, Val]:
+    """Quotient and remainder of the number of a unit."""
+    if count == 1:
+        return unit, i64_const(0)
+    size = i64_const(count)
+    return b.udiv(unit, size), b.urem(unit, size)
+
+
 class PhaseBuilder:
     """The function of a phase, and what its emitter needs.
 
@@ -48,14 +56,8 @@ class PhaseBuilder:
     """
 
     def __init__(self, module: Module, step: OpStep, name: str) -> None:
-        params: list[Param] = [
-            ("buffers", ir.ptr, "nocapture readonly"),
-            ("begin", ir.i64),
-            ("end", ir.i64),
-            ("worker", ir.i64),
-        ]
         self.name = name
-        self.function = module.function(name, ir.void, params, attrs="nounwind", linkage="internal")
+        self.function = unit_function(module, name)
         self.b = Builder(self.function.block("entry"))
         buffers, self._begin, self._end, self.worker = self.function.args
         pointers = [

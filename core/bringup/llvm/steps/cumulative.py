@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.llvm.loops.schedule import LONGEST_CHAIN, LoopTarget, NativeKernel
 from bringup.llvm.scalar import memory_type, narrow, widen
-from bringup.llvm.steps.base import NativeStep, PhaseBuilder
+from bringup.llvm.steps.base import NativeStep, PhaseBuilder, split_unit
 from bringup.llvm.steps.params import ScanParams
 from bringup.llvm.text import Builder, Module, Val, i64_const, vec
-from bringup.llvm.text.masked import clamp, lanes_below, masked_load, masked_store
+from bringup.llvm.text.masked import clamp, fold_lanes, lanes_below, masked_load, masked_store
 from bringup.program.program import OpStep
 from bringup.records import record
 
@@ -86,7 +86,7 @@ def _emit_columns(module: Module, step: OpStep, name: str, scan: _Scan) -> Nativ
     width = scan.lanes * min(_COLUMNS, ceil_div(scan.params.inner, scan.lanes))
     blocks = ceil_div(scan.params.inner, width)
     with phase.units() as unit:
-        row, block = _split(b, unit, blocks)
+        row, block = split_unit(b, unit, blocks)
         column = b.mul(block, i64_const(width))
         start = b.add(b.mul(row, i64_const(scan.params.length * scan.params.inner)), column)
         left = b.sub(i64_const(scan.params.inner), column)
@@ -138,7 +138,7 @@ def _emit_rows(module: Module, step: OpStep, name: str, scan: _Scan, chunk: int)
     b = phase.b
     chunks = ceil_div(scan.params.length, chunk)
     with phase.units() as unit:
-        row, number = _split(b, unit, chunks)
+        row, number = split_unit(b, unit, chunks)
         carry = scan.params.first()
         if chunks > 1:
             wide = memory_type(scan.params.wide)
@@ -161,19 +161,14 @@ def _emit_totals(module: Module, step: OpStep, name: str, scan: _Scan, chunk: in
     b, element = phase.b, memory_type(scan.params.dtype)
     chunks = ceil_div(scan.params.length, chunk)
     with phase.units() as unit:
-        row, number = _split(b, unit, chunks)
+        row, number = split_unit(b, unit, chunks)
 
         def step_(offset: Val, mask: Val | None, carried: Val) -> Val:
             address = b.gep(phase.operands[0], offset, element)
             return scan.params.fold(b, carried, scan.load(b, address, mask, scan.lanes))
 
         total = _along(b, scan, row, number, chunk, scan.params.neutral(scan.lanes), step_)
-        lanes = scan.lanes
-        while lanes > 1:
-            lanes //= 2
-            low = b.shufflevector(total, None, list(range(lanes)))
-            high = b.shufflevector(total, None, list(range(lanes, 2 * lanes)))
-            total = scan.params.fold(b, low, high)
+        total = fold_lanes(b, total, lambda x, y: scan.params.fold(b, x, y))
         offset = b.add(b.mul(row, i64_const(chunks)), number)
         b.store(total, b.gep(phase.shared, offset, memory_type(scan.params.wide)))
     return phase.done(scan.params.outer * chunks, chunk)
@@ -238,14 +233,6 @@ def _scan_vector(
         result = b.shufflevector(result, None, mirrored)
     scan.store(b, result, b.gep(phase.results[0], offset, element), mask)
     return scan.params.fold(b, carry, last)
-
-
-def _split(b: Builder, unit: Val, count: int) -> tuple[Val, Val]:
-    """The row of a unit, and its number within the row."""
-    if count == 1:
-        return unit, i64_const(0)
-    size = i64_const(count)
-    return b.binary("udiv", unit, size), b.binary("urem", unit, size)
 
 
 def _lanes_below(b: Builder, left: Val, lanes: int) -> Val:

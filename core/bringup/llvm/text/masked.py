@@ -1,6 +1,8 @@
-"""Vectors of which only some lanes touch memory: masks, masked accesses, gathers, prefetches."""
+"""Lanes of vectors: folds, masks, masked memory accesses, gathers, prefetches."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from bringup.llvm.text import (
     Builder,
@@ -16,6 +18,15 @@ from bringup.llvm.text import (
     vec,
     void,
 )
+
+
+def fold_lanes(b: Builder, vector: Val, combine: Callable[[Val, Val], Val]) -> Val:
+    """Combine the lanes of a vector, a power of two of them, by halves."""
+    while (half := vector.type.lanes // 2) > 0:
+        low = b.shufflevector(vector, None, range(half))
+        high = b.shufflevector(vector, None, range(half, 2 * half))
+        vector = combine(low, high)
+    return vector
 
 
 def lanes_below(b: Builder, count: Val, lanes: int) -> Val:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bringup.integers import ceil_div
 from bringup.kernel.form import BufferDecl
 from bringup.kernel.index import Axis
 from bringup.llvm import text as ir
@@ -224,7 +225,7 @@ class _AttentionEmitter:
     def _key_tiles(self) -> Val:
         """The number of tiles of keys that any query of the block sees."""
         b, sizes, tile = self.b, self.sizes, self.tile
-        all_tiles = -(-sizes.keys // tile.keys)
+        all_tiles = ceil_div(sizes.keys, tile.keys)
         if not sizes.causal:
             return i32_const(all_tiles)
         end = b.add(self.first_query, i32_const(tile.queries + sizes.keys - sizes.queries))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bringup.graph import Builder
+from bringup.integers import ceil_div, ceil_power_of_two
 from bringup.kernel import ops as kops
 from bringup.kernel.contraction import Contraction, Factor
 from bringup.kernel.form import Fold, Kernel, Stage
@@ -82,17 +83,17 @@ class AttentionPlan:
     @property
     def query_tiles(self) -> int:
         """Tiles of queries."""
-        return -(-self.sizes.queries // self.tile.queries)
+        return ceil_div(self.sizes.queries, self.tile.queries)
 
     @property
     def value_tiles(self) -> int:
         """Tiles of values."""
-        return -(-self.sizes.values // self.tile.values)
+        return ceil_div(self.sizes.values, self.tile.values)
 
     @property
     def depth_steps(self) -> int:
         """Parts of the depth that are multiplied one after another."""
-        return -(-self.sizes.depth // self.tile.depth)
+        return ceil_div(self.sizes.depth, self.tile.depth)
 
     @property
     def probabilities(self) -> TileLayout:
@@ -134,7 +135,7 @@ def plan_attention(sizes: AttentionParams, architecture: str) -> AttentionPlan:
 
 
 def _power_of_two(n: int, least: int) -> int:
-    return max(least, 1 << max(n - 1, 0).bit_length())
+    return max(least, ceil_power_of_two(n))
 
 
 def _plan(sizes: AttentionParams, tile: AttentionTile, architecture: str) -> AttentionPlan | None:
