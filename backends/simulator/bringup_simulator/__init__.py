@@ -17,7 +17,7 @@ from bringup_simulator.accelerator import (
     Operand,
 )
 from bringup_simulator.arithmetic import CASTS, DTYPES, OPERATIONS
-from bringup_simulator.compiler import VECTOR_WIDTH, Limits
+from bringup_simulator.compiler import VECTOR_WIDTH, Limits, compile_kernel
 from bringup_simulator.errors import (
     BadKernelError,
     CommandFailedError,
@@ -62,4 +62,5 @@ __all__ = [
     "OutOfDeviceMemoryError",
     "SimulatorError",
     "UseAfterFreeError",
+    "compile_kernel",
 ]

@@ -28,8 +28,6 @@ from bringup_simulator.errors import (
 from bringup_simulator.machine import Kernel, Region, Traffic, in_memory, run_kernel
 from bringup_simulator.memory import GUARD, Allocation, Handle, Memory
 
-__all__ = ["Accelerator", "Binding", "Counters", "FaultKind", "LoadedKernel", "Operand"]
-
 HostData = npt.NDArray[Any] | memoryview | bytes
 HostMemory = npt.NDArray[Any] | memoryview
 FaultKind = Literal[
@@ -71,22 +69,17 @@ class LoadedKernel:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """A snapshot of the device's bookkeeping; all sizes in bytes.
+    """A snapshot of the device's bookkeeping.
 
-    live_*: allocated and not yet freed by the host.  peak_bytes: highest ``live_bytes`` so far.
-    kernel_read, kernel_written: moved between memory and kernels; masked lanes and the scratchpad
-    are not counted.
+    live_*: allocated and not yet freed by the host.  calls, launches: run so far.
+    kernel_read, kernel_written: bytes moved between memory and kernels; masked lanes and the
+    scratchpad are not counted.
     """
 
     live_bytes: int
     live_allocations: int
-    peak_bytes: int
-    commands: int
-    launches: int
     calls: int
-    uploaded: int
-    downloaded: int
-    copied: int
+    launches: int
     kernel_read: int
     kernel_written: int
 
@@ -95,10 +88,11 @@ class Counters:
 class _Command:
     """Queued work.  touches: the buffers whose guards are checked afterwards."""
 
+    kind: str
+    run: Callable[[], object]
+    touches: Sequence[Allocation]
     name: str
-    run: Callable[[], None]
-    touches: Sequence[Allocation] = ()
-    tag: object = None
+    tag: object
 
 
 @dataclass(slots=True)
@@ -154,8 +148,7 @@ class Accelerator:
         self._planned_faults: list[_PlannedFault] = []
         self._lost = ""
         self._traffic = Traffic()
-        self._commands = 0
-        self._done = dict.fromkeys(("launches", "calls", "uploaded", "downloaded", "copied"), 0)
+        self._done = {"call": 0, "launch": 0}
         self._lock = threading.RLock()
 
     # --- memory -----------------------------------------------------------------------------
@@ -175,10 +168,10 @@ class Accelerator:
         """
         with self._entered("free"):
             allocation = self._memory.retire(handle)
-            if self._pending:
-                self._submit("free", partial(self._memory.release, allocation))
-            else:
+            if not self._pending:
                 self._memory.release(allocation)
+                return
+            self._submit("release", partial(self._memory.release, allocation), ())
 
     def nbytes(self, handle: Handle) -> int:
         """The size ``handle`` was allocated with."""
@@ -191,15 +184,10 @@ class Accelerator:
         The bytes are taken now: the host may overwrite ``data`` as soon as this returns.
         """
         with self._entered():
-            snapshot = data if isinstance(data, bytes) else np.asarray(data).tobytes()
-            target = self._memory.find(handle).span(0, len(snapshot))
-
-            def run() -> None:
-                self._strike("upload")
-                target[:] = np.frombuffer(snapshot, np.uint8)
-                self._done["uploaded"] += len(snapshot)
-
-            self._submit("upload", run, [self._memory.find(handle)])
+            taken = data if isinstance(data, bytes) else np.asarray(data).tobytes()
+            target = self._memory.find(handle)
+            copy = partial(np.copyto, target.span(0, len(taken)), np.frombuffer(taken, np.uint8))
+            self._submit("upload", copy, [target])
 
     def download(self, handle: Handle, into: HostMemory) -> None:
         """Wait for all work, and fill ``into`` (C-contiguous, writable) from a buffer's start."""
@@ -207,28 +195,17 @@ class Accelerator:
             array = np.asarray(into)
             if not array.flags.c_contiguous or not array.flags.writeable:
                 raise ValueError("download needs writable C-contiguous memory")
-            source = self._memory.find(handle).span(0, array.nbytes)
-
-            def run() -> None:
-                self._strike("download")
-                array.reshape(-1).view(np.uint8)[:] = source
-                self._done["downloaded"] += array.nbytes
-
-            self._submit("download", run, [self._memory.find(handle)])
+            source = self._memory.find(handle)
+            to = array.reshape(-1).view(np.uint8)
+            self._submit("download", partial(np.copyto, to, source.span(0, to.size)), [source])
             self._wait()
 
     def copy(self, target: Handle, source: Handle, nbytes: int) -> None:
         """Copy the first bytes of one buffer to another."""
         with self._entered():
-            touched = [self._memory.find(target), self._memory.find(source)]
-            to, origin = (allocation.span(0, nbytes) for allocation in touched)
-
-            def run() -> None:
-                self._strike("copy")
-                to[:] = origin
-                self._done["copied"] += nbytes
-
-            self._submit("copy", run, touched)
+            to, origin = self._memory.find(target), self._memory.find(source)
+            copy = partial(np.copyto, to.span(0, nbytes), origin.span(0, nbytes))
+            self._submit("copy", copy, [to, origin])
 
     # --- work -------------------------------------------------------------------------------
 
@@ -248,13 +225,7 @@ class Accelerator:
             self.limits.require(name, "buffers", len(operands), self.limits.buffers)
             touched = [self._memory.find(operand.handle) for operand in operands]
             views = [self._view(name, o, a) for o, a in zip(operands, touched, strict=True)]
-
-            def run() -> None:
-                self._strike("call")
-                self._done["calls"] += 1
-                function(*views)
-
-            self._submit(name, run, touched, tag)
+            self._submit("call", partial(function, *views), touched, name, tag)
 
     def _view(self, name: str, operand: Operand, allocation: Allocation) -> npt.NDArray[Any]:
         dtype = DTYPES[operand.dtype]
@@ -288,7 +259,8 @@ class Accelerator:
                 self._region(kernel, number, allocation, binding.offset)
                 for number, (allocation, binding) in enumerate(zip(touched, bindings, strict=True))
             ]
-            self._submit(kernel.name, partial(self._run_kernel, kernel, regions), touched, tag)
+            run = partial(self._run_kernel, kernel, regions)
+            self._submit("launch", run, touched, kernel.name, tag)
 
     def _region(self, kernel: Kernel, number: int, allocation: Allocation, offset: int) -> Region:
         if offset % self.limits.alignment:
@@ -306,8 +278,6 @@ class Accelerator:
         return Region(f"parameter {number}", param.dtype, array, origin, low, high)
 
     def _run_kernel(self, kernel: Kernel, regions: Sequence[Region]) -> None:
-        self._strike("launch")
-        self._done["launches"] += 1
         if kernel.statements > self.limits.watchdog:
             raise CommandTimeoutError(
                 f"{kernel.statements} statements a grid point, watchdog at {self.limits.watchdog}"
@@ -324,12 +294,13 @@ class Accelerator:
 
     def _submit(
         self,
-        name: str,
-        run: Callable[[], None],
-        touches: Sequence[Allocation] = (),
+        kind: str,
+        run: Callable[[], object],
+        touches: Sequence[Allocation],
+        name: str = "",
         tag: object = None,
     ) -> None:
-        self._pending.append(_Command(name, run, touches, tag))
+        self._pending.append(_Command(kind, run, touches, name or kind, tag))
 
     def _wait(self) -> None:
         self._run_pending()
@@ -339,8 +310,10 @@ class Accelerator:
     def _run_pending(self) -> None:
         while self._pending:
             command = self._pending.popleft()
-            self._commands += 1
             try:
+                self._strike(command.kind)
+                if command.kind in self._done:
+                    self._done[command.kind] += 1
                 command.run()
                 for allocation in command.touches:
                     allocation.check()
@@ -365,11 +338,6 @@ class Accelerator:
 
     # --- diagnosis --------------------------------------------------------------------------
 
-    def check_guards(self) -> None:
-        """Check the guards of every buffer without running anything; GuardError on damage."""
-        with self._lock:
-            self._memory.check()
-
     @property
     def counters(self) -> Counters:
         """A snapshot of the bookkeeping."""
@@ -378,11 +346,10 @@ class Accelerator:
             return Counters(
                 memory.live_bytes,
                 memory.live_allocations,
-                memory.peak_bytes,
-                self._commands,
-                kernel_read=traffic.read,
-                kernel_written=traffic.written,
-                **self._done,
+                self._done["call"],
+                self._done["launch"],
+                traffic.read,
+                traffic.written,
             )
 
     def fail_next(
@@ -416,7 +383,7 @@ class Accelerator:
             self._pending.clear()
             self._failures.clear()
 
-    def _strike(self, kind: FaultKind) -> None:
+    def _strike(self, kind: str) -> None:
         """Count one operation of ``kind``; raise if a plan says that it fails."""
         due: _PlannedFault | None = None
         for plan in [plan for plan in self._planned_faults if plan.kind == kind]:

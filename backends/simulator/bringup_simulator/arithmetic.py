@@ -19,8 +19,6 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CASTS", "DTYPES", "OPERATIONS", "Array", "Operation", "kind_of", "name_of", "tree"]
-
 Array = npt.NDArray[Any]
 Function = Callable[..., Any]
 

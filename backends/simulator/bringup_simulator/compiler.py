@@ -28,27 +28,26 @@ last round of ``lanes`` some lanes may be past the end: they neither load, store
 
 from __future__ import annotations
 
-import ast
+import keyword
 import math
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bringup.integers import ceil_div
 from bringup_simulator.arithmetic import OPERATIONS, Array, Operation, kind_of, name_of
 from bringup_simulator.errors import BadKernelError, LimitError
 from bringup_simulator.machine import Index, Kernel, Lanes, Param, Points, Region, Traffic
 
-__all__ = ["VECTOR_WIDTH", "Limits", "compile_kernel"]
-
 VECTOR_WIDTH = 128
 
-_SYNTAX = {
-    *("Module", "Assign", "Expr", "For", "Call", "Name", "Load", "Store", "Constant"),
-    *("UnaryOp", "USub", "BinOp", "Add", "Sub", "Mult", "FloorDiv", "Mod"),
-}
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_LOOP = re.compile(r"for (\w+) in (range|lanes)\((\d+)\):")
+_TARGET = re.compile(r"(\w+) = ")
+_TOKEN = re.compile(r"[A-Za-z_]\w*|\d+(?:\.\d+)?(?:e[+-]?\d+)?|//|\*(?!\*)|[-+%(),]")
+_KEYWORDS = {*keyword.kwlist} - {"True", "False"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,32 +79,30 @@ class Limits:
             raise LimitError(f"{name}: needs {used} {what}, the chip takes {allowed}")
 
 
-def compile_kernel(text: str, name: str, limits: Limits) -> Kernel:
+def compile_kernel(text: str, name: str, limits: Limits = Limits()) -> Kernel:
     """The kernel that ``text`` describes; BadKernelError or LimitError if it cannot run here.
 
     It is executed once for no grid points, with at most two rounds of each loop: what is wrong with
     it whatever its data, such as an operation on two types, shows then, with its line.
     """
     file = f"<kernel {name}>"
+    lines, trial = text.splitlines(), _Trial(limits)
     try:
-        module = ast.parse(text)
-        statements = _count_statements(module, limits.vector_width)
-        stores = [n for n in ast.walk(module) if isinstance(n, ast.Name)]
-        values = {node.id for node in stores if isinstance(node.ctx, ast.Store)}
-        module.body = _release(module.body, set(), values)
-        code = compile(ast.fix_missing_locations(module), file, "exec")
-        trial = _Trial(limits)
+        releases, statements = _read(lines, limits.vector_width)
+        lines = _with_releases(lines, releases)
+        listing = "\n".join(lines)
+        code = compile(listing, file, "exec")
         with np.errstate(all="ignore"):
             exec(code, trial.words())
     except Exception as error:
-        where = _line(error, file, text)
+        where = _place(error, file, lines)
         raise BadKernelError(f"{name}: {where}{getattr(error, 'msg', error)}") from error
     limits.require(name, "buffers", len(trial.params), limits.buffers)
     limits.require(name, "bytes of scratchpad", trial.scratch_bytes, limits.scratchpad)
     limits.require(name, "grid axes", len(trial.extents), limits.rank)
     limits.require(name, "grid points", math.prod(trial.extents), limits.elements)
     params, grid = tuple(trial.params), tuple(trial.extents)
-    return Kernel(name, code, params, grid, trial.scratch_bytes, statements)
+    return Kernel(name, code, listing, params, grid, trial.scratch_bytes, statements)
 
 
 class _Trial(Points):
@@ -143,7 +140,7 @@ class _Trial(Points):
     def rounds(self, count: int) -> range:
         return range(min(count, 2))
 
-    def check_bounds(self, what: str, region: Region, index: Index, within: Array | None) -> None:
+    def check_bounds(self, what: str, region: Region, index: Index, mask: Array | None) -> None:
         pass
 
     def write(self, region: Region, address: Array, value: Array) -> None:
@@ -169,66 +166,72 @@ def _checked(name: str, operation: Operation) -> Callable[..., Array]:
     return compute
 
 
-def _count_statements(node: ast.Module | ast.For, width: int) -> int:
-    """Statements that one grid point executes; SyntaxError for what the language lacks."""
-    count = 0
-    for statement in node.body:
-        count += 1
-        if not isinstance(statement, ast.For):
-            parts = list(ast.walk(statement))
-        else:
-            parts = [*ast.walk(statement.target), *ast.walk(statement.iter)]
-            match statement.iter:
-                case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(size))]):
-                    count += size * _count_statements(statement, width)
-                case ast.Call(func=ast.Name(id="lanes"), args=[ast.Constant(value=int(size))]):
-                    count += ceil_div(size, width) * _count_statements(statement, width)
-                case _:
-                    where = ("", statement.lineno, None, None)
-                    raise SyntaxError("a loop is over range(n) or lanes(n)", where)
-        for part in parts:
-            if type(part).__name__ not in _SYNTAX:
-                where = ("", statement.lineno, None, None)
-                raise SyntaxError(f"the language has no {type(part).__name__}", where)
-    return count
+def _read(lines: list[str], width: int) -> tuple[dict[int, list[tuple[int, str]]], int]:
+    """What can be released after which line, and the statements that one grid point executes.
 
-
-def _release(block: list[ast.stmt], needed: set[str], values: set[str]) -> list[ast.stmt]:
-    """The block with each value deleted after its last use, so that its memory is used again.
-
-    needed: names that are read after the block, or in another round of its loop.
-    values: all names that are assigned anywhere.
+    Raises SyntaxError for what the language lacks.  A value is released in the innermost block that
+    has all its uses, after the last one, so that its memory is used again: as (column, name).
     """
-    result: list[ast.stmt] = []
-    for position in reversed(range(len(block))):
-        statement = block[position]
-        names = _names([statement]) & values
-        if isinstance(statement, ast.For):
-            before = _names(block[:position])
-            outside = needed | before | _names([statement.target])
-            statement.body = _release(statement.body, outside, values)
-            names &= before
-        if last := sorted(names - needed):
-            targets: list[ast.expr] = [ast.Name(name, ast.Del()) for name in last]
-            result.append(ast.Delete(targets))
-        result.append(statement)
-        needed = needed | names
-    return result[::-1]
+    statements = 0
+    columns: list[int] = []
+    nests: list[tuple[int, ...]] = []  # of each line, the lines that begin the loops around it
+    runs: dict[int, int] = {}  # of each loop, how often its body runs
+    ends: dict[int, int] = {}  # of each loop, its last line
+    values: set[str] = set()
+    uses: dict[str, tuple[tuple[int, ...], int]] = {}  # the loops around all uses, the last line
+    nest: tuple[int, ...] = ()
+    for number, line in enumerate(lines):
+        code = line.partition("#")[0].strip()
+        columns.append(len(line) - len(line.lstrip()))
+        while code and nest and columns[number] <= columns[nest[-1]]:
+            nest = nest[:-1]
+        nests.append(nest)
+        ends |= dict.fromkeys(nest, number)
+        repeated = runs[nest[-1]] if nest else 1
+        statements += repeated if code else 0
+        if loop := _LOOP.fullmatch(code):
+            rounds = int(loop[3])
+            runs[number] = repeated * (rounds if loop[2] == "range" else -(-rounds // width))
+            nest = (*nest, number)
+            continue
+        target = _TARGET.match(code)
+        if target:
+            values.add(target[1])
+        names = _NAME.findall(code)
+        unknown = _TOKEN.sub(" ", code[target.end() :] if target else code).split()
+        unknown += [name for name in names if name in _KEYWORDS]
+        if unknown:
+            raise SyntaxError(f"the language has no {unknown[0]!r}", ("", number + 1, None, None))
+        for name in names:
+            around, _ = uses.get(name, (nest, number))
+            uses[name] = tuple(a for a, b in zip(around, nest, strict=False) if a == b), number
+    releases: dict[int, list[tuple[int, str]]] = {}
+    for name in sorted(values):
+        around, last = uses[name]
+        inner = nests[last][len(around) :]
+        after, at = (ends[inner[0]], inner[0]) if inner else (last, last)
+        releases.setdefault(after, []).append((columns[at], name))
+    return releases, statements
 
 
-def _names(block: Iterable[ast.AST]) -> set[str]:
-    nodes = (node for statement in block for node in ast.walk(statement))
-    return {node.id for node in nodes if isinstance(node, ast.Name)}
+def _with_releases(lines: list[str], releases: dict[int, list[tuple[int, str]]]) -> list[str]:
+    result: list[str] = []
+    for number, line in enumerate(lines):
+        result.append(line)
+        for column, name in sorted(releases.get(number, ()), reverse=True):
+            result.append(f"{' ' * column}del {name}")
+    return result
 
 
-def _line(error: Exception, file: str, text: str) -> str:
-    """Which line of a kernel an error is about, if it is about one."""
+def _place(error: Exception, file: str, lines: list[str]) -> str:
+    """The line of a kernel that an error is about, and its number, if it is about one."""
     number = error.lineno or 0 if isinstance(error, SyntaxError) else 0
     frame = error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == file:
             number = frame.tb_lineno
         frame = frame.tb_next
-    if not number:
+    if not 0 < number <= len(lines):
         return ""
-    return f"line {number} ({text.splitlines()[number - 1].strip()}): "
+    before = [line for line in lines[:number] if not line.lstrip().startswith("del ")]
+    return f"line {len(before)} ({lines[number - 1].strip()}): "

@@ -7,22 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "BadKernelError",
-    "CommandFailedError",
-    "CommandTimeoutError",
-    "DeviceLostError",
-    "DoubleFreeError",
-    "GuardError",
-    "InjectedError",
-    "InvalidHandleError",
-    "LimitError",
-    "OutOfBoundsError",
-    "OutOfDeviceMemoryError",
-    "SimulatorError",
-    "UseAfterFreeError",
-]
-
 
 class SimulatorError(Exception):
     """Root of everything the driver raises on purpose."""

@@ -9,31 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
-from bringup.integers import ceil_div
 from bringup_simulator.arithmetic import CASTS, DTYPES, OPERATIONS, Array, name_of, tree
 from bringup_simulator.errors import OutOfBoundsError
-
-__all__ = [
-    "Index",
-    "Kernel",
-    "Lanes",
-    "Param",
-    "Points",
-    "Region",
-    "Traffic",
-    "in_memory",
-    "run_kernel",
-]
 
 # Lanes computed together: enough to hide numpy's call overhead, few enough to stay in cache.
 _LANES_AT_ONCE = 1 << 16
 _TILE_BYTES_AT_ONCE = 1 << 26
 _TRUE = np.ones((1, 1), np.bool_)
+# The words of the language that are methods of `Points`.
+_METHODS = (
+    *("input", "output", "tile", "grid", "load", "store"),
+    *("inside", "index", "const", "accumulate", "reduce_lanes"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +47,12 @@ class Kernel:
     """A compiled kernel.
 
     grid: points along each axis.  scratch_bytes: tiles of one point.  statements: what one point
-    executes, loops counted.
+    executes, loops counted.  listing: what is executed, as text.
     """
 
     name: str
     code: CodeType
+    listing: str
     params: tuple[Param, ...]
     grid: tuple[int, ...]
     scratch_bytes: int
@@ -154,7 +148,7 @@ class Lanes:
 
     def __init__(self, size: int, points: Points) -> None:
         self.size = size
-        self.vectors = ceil_div(size, points.width)
+        self.vectors = -(-size // points.width)
         self._points = points
 
     def __iter__(self) -> Iterator[Index]:
@@ -185,19 +179,22 @@ class Points:
         self._lane = np.arange(width)[None, :]
         self._row = np.arange(count)[:, None]
         self._tiles = 0
-        self._spread = False
+        self._lanes_taken = False
         # The lanes that have an element, None if all have.
         self._active: Array | None = None
 
     def words(self) -> dict[str, Any]:
         """Every word of the language; nothing else of Python is there."""
-        words: dict[str, Any] = {name: row.compute for name, row in OPERATIONS.items()}
-        for name in ("input", "output", "tile", "grid", "load", "store", "inside", "index"):
-            words[name] = getattr(self, name)
-        words |= {"const": self.const, "accumulate": self.accumulate, "inf": math.inf}
-        words |= {"reduce_lanes": self.reduce_lanes, "range": self.loop}
-        words["lanes"] = lambda size: Lanes(size, self)
-        return {"__builtins__": {}, **words, **CASTS, **DTYPES}
+        return {
+            "__builtins__": {},
+            "inf": math.inf,
+            "range": self.loop,
+            "lanes": partial(Lanes, points=self),
+            **{name: getattr(self, name) for name in _METHODS},
+            **{name: operation.compute for name, operation in OPERATIONS.items()},
+            **CASTS,
+            **DTYPES,
+        }
 
     # --- places and loops -------------------------------------------------------------------
 
@@ -238,29 +235,29 @@ class Points:
             values = self._lane + n * self.width
             self._active = values < extent.size if (n + 1) * self.width > extent.size else None
             yield Index(values, 0, extent.size - 1)
-        self._spread, self._active = False, None
+        self._lanes_taken, self._active = False, None
 
     def rounds(self, count: int) -> range:
         """The rounds of a loop."""
         return range(count)
 
     def _claim_lanes(self) -> None:
-        if self._spread:
+        if self._lanes_taken:
             raise ValueError("the lanes are taken by another loop or axis")
-        self._spread = True
+        self._lanes_taken = True
 
     # --- memory -----------------------------------------------------------------------------
 
     def load(self, region: Region, index: Index | Array | int, *conditions: Array) -> Array:
         """The elements at an index where the conditions hold, 0 elsewhere."""
-        index, held = Index.of(index), _all_of(conditions)
-        within = held
+        index, condition = Index.of(index), _all_of(conditions)
+        mask = condition
         # What is the same in every lane is read once, if any lane has an element.
-        if self._active is not None and max(index.values.shape[1], _lanes_of(held)) > 1:
-            within = self._active if held is None else held & self._active
-        if within is not None and not within.any():
+        if self._active is not None and max(index.values.shape[1], _lanes_of(condition)) > 1:
+            mask = self._active if condition is None else condition & self._active
+        if mask is not None and not mask.any():
             return np.zeros((1, 1), region.dtype)
-        self.check_bounds("load", region, index, within)
+        self.check_bounds("load", region, index, mask)
         elements: Array
         address, array = region.address(index), region.array
         # Lanes that are masked off may be out of bounds: "clip" reads something there.
@@ -271,10 +268,12 @@ class Points:
         else:
             elements = array.reshape(-1).take(address + self._row * array.shape[1], mode="clip")
         if region.counted:
-            self._traffic.read += elements.itemsize * _count(elements.shape, within)
+            self._traffic.read += elements.itemsize * _count(elements.shape, mask)
         if region.dtype == np.bool_:
             elements = elements != 0
-        return elements if held is None else np.where(held, elements, elements.dtype.type(0))
+        return (
+            elements if condition is None else np.where(condition, elements, elements.dtype.type(0))
+        )
 
     def store(
         self, region: Region, index: Index | Array | int, value: Array, *conditions: Array
@@ -284,22 +283,22 @@ class Points:
             raise TypeError("an input is only read")
         if value.dtype != region.dtype:
             raise TypeError(f"{name_of(value.dtype)} is stored to {name_of(region.dtype)}")
-        index, within = Index.of(index), _all_of(conditions)
+        index, mask = Index.of(index), _all_of(conditions)
         if self._active is not None:
-            within = self._active if within is None else within & self._active
-        if within is not None and not within.any():
+            mask = self._active if mask is None else mask & self._active
+        if mask is not None and not mask.any():
             return
-        self.check_bounds("store", region, index, within)
+        self.check_bounds("store", region, index, mask)
         address = region.address(index)
         if region.array.shape[0] != 1:
             address = address + self._row * region.array.shape[1]
-        shapes = [address.shape, value.shape] + ([] if within is None else [within.shape])
+        shapes = [address.shape, value.shape] + ([] if mask is None else [mask.shape])
         shape = np.broadcast_shapes(*shapes)
         if region.counted:
-            self._traffic.written += value.itemsize * _count(shape, within)
+            self._traffic.written += value.itemsize * _count(shape, mask)
         address, value = np.broadcast_to(address, shape), np.broadcast_to(value, shape)
-        if within is not None:
-            stored = np.broadcast_to(within, shape)
+        if mask is not None:
+            stored = np.broadcast_to(mask, shape)
             address, value = address[stored], value[stored]
         self.write(region, address, value)
 
@@ -307,14 +306,14 @@ class Points:
         """Store values at addresses, which count through all rows."""
         region.array.reshape(-1)[address] = value
 
-    def check_bounds(self, what: str, region: Region, index: Index, within: Array | None) -> None:
+    def check_bounds(self, what: str, region: Region, index: Index, mask: Array | None) -> None:
         """OutOfBoundsError if a lane that is not masked off reaches outside."""
         if region.low <= index.low and index.high < region.high:
             return
         values = index.values
-        if within is not None:
-            shape = np.broadcast_shapes(values.shape, within.shape)
-            values = np.broadcast_to(values, shape)[np.broadcast_to(within, shape)]
+        if mask is not None:
+            shape = np.broadcast_shapes(values.shape, mask.shape)
+            values = np.broadcast_to(values, shape)[np.broadcast_to(mask, shape)]
         low, high = int(values.min()), int(values.max())
         if low < region.low or high >= region.high:
             raise OutOfBoundsError(
@@ -377,20 +376,20 @@ def in_memory(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def _all_of(conditions: Sequence[Array]) -> Array | None:
     """Whether all conditions hold, lane by lane; None if they do in every lane."""
-    held: Array | None = None
+    mask: Array | None = None
     for condition in conditions:
         if condition is not _TRUE:
-            held = condition if held is None else held & condition
-    return None if held is None or held.all() else held
+            mask = condition if mask is None else mask & condition
+    return None if mask is None or mask.all() else mask
 
 
 def _lanes_of(mask: Array | None) -> int:
     return 1 if mask is None else mask.shape[1]
 
 
-def _count(shape: tuple[int, ...], within: Array | None) -> int:
+def _count(shape: tuple[int, ...], mask: Array | None) -> int:
     """Elements of a shape that are not masked off."""
-    if within is None:
+    if mask is None:
         return math.prod(shape)
-    whole = np.broadcast_shapes(within.shape, shape)
-    return int(np.count_nonzero(within)) * (math.prod(whole) // within.size)
+    whole = np.broadcast_shapes(mask.shape, shape)
+    return int(np.count_nonzero(mask)) * (math.prod(whole) // mask.size)

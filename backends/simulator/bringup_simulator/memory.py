@@ -16,8 +16,6 @@ from bringup_simulator.errors import (
     UseAfterFreeError,
 )
 
-__all__ = ["GUARD", "Allocation", "Handle", "Memory"]
-
 Handle = NewType("Handle", int)
 Bytes = npt.NDArray[np.uint8]
 
@@ -89,7 +87,6 @@ class Memory:
         self.poison = poison
         self.live_bytes = 0
         self.live_allocations = 0
-        self.peak_bytes = 0
         self._resident = 0
         self._allocations: dict[int, Allocation] = {}
         # Devices count in residues of their own, so that none takes another's handle.
@@ -114,7 +111,6 @@ class Memory:
         self._resident += nbytes
         self.live_bytes += nbytes
         self.live_allocations += 1
-        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
         return handle
 
     def find(self, handle: Any) -> Allocation:

@@ -10,7 +10,7 @@ from bringup_simulator import VECTOR_WIDTH, Binding, LoadedKernel
 from bringup_template.driver import Chip, reported
 from bringup_template.render import render
 
-# Ops that move elements need no claim: they dissolve into the addresses of loads.
+# Ops that move elements need no claim: they become indices of loads.
 _CLAIMED = """
     neg abs floor exp log sqrt sin cos tanh add sub mul div rem pow max min and or xor shl shr
     compare select convert bitcast reduce dot_general

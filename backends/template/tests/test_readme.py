@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import bringup as bu
+
 HERE = Path(__file__).parent.parent
 TEXT = (HERE / "README.md").read_text("utf-8")
 
@@ -20,7 +22,7 @@ def blocks(language: str) -> list[str]:
 
 
 def test_it_is_short() -> None:
-    assert len(TEXT.splitlines()) <= 120
+    assert len(TEXT.splitlines()) <= 150
 
 
 def test_the_program() -> None:
@@ -31,6 +33,12 @@ def test_the_program() -> None:
     device, sums = printed.getvalue().split(maxsplit=1)
     assert device.endswith("-kernels")
     assert [round(float(x), 6) for x in re.findall(r"[\d.]+", sums)] == [1.0, 1.0]
+
+
+def test_the_kernel_it_shows_is_what_is_rendered() -> None:
+    (shown,) = blocks("text")
+    softmax = bu.jit(lambda x: bu.nn.softmax(x, axis=-1))
+    assert softmax.lower(bu.float32[40, 200], target="template-kernels").source == shown
 
 
 def test_files_it_names_are_there() -> None:

@@ -44,7 +44,12 @@ class KernelsBackend(TemplateBackend):
     """A backend whose kernels can be looked at without a device."""
 
     def lower(self, program: Program, target: str = "") -> Lowered:
-        """The kernels in the chip's language; its compiler shows nothing of what it makes."""
+        """The kernels in the chip's language, and what the chip's compiler makes of them."""
+        from bringup_simulator import compile_kernel
+        from bringup_template.driver import reported
         from bringup_template.render import render
 
-        return Lowered(source="\n".join(map(render, dict.fromkeys(program.kernels))), asm="")
+        texts = [(render(kernel), kernel.name) for kernel in dict.fromkeys(program.kernels)]
+        with reported():
+            listings = [compile_kernel(*text).listing for text in texts]
+        return Lowered("\n".join(text for text, _ in texts), "\n\n".join(listings))
